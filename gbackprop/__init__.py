@@ -1,0 +1,29 @@
+"""Backpropagation that shows what automatic differentiation hides.
+
+One backward sweep through a sequential network gives the gradient, the individual gradients and their statistics, and
+diagonal and Kronecker-factored curvature, in NumPy or CuPy.
+
+"The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
+"""
+
+from gbackprop import layers, losses, quantities
+from gbackprop.array import asarray, asnumpy
+from gbackprop.backward import backward
+from gbackprop.errors import TooLargeError, UnsupportedError
+from gbackprop.network import Sequential
+from gbackprop.result import Result
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Result",
+    "Sequential",
+    "TooLargeError",
+    "UnsupportedError",
+    "asarray",
+    "asnumpy",
+    "backward",
+    "layers",
+    "losses",
+    "quantities",
+]

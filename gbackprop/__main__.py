@@ -1,0 +1,107 @@
+"""The command line: ``python -m gbackprop demo`` and ``python -m gbackprop check DIR``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from gbackprop import __version__
+
+DATA = ("digits", "mnist", "fashion-mnist", "cifar-10")
+USAGE_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Of the command line; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status: 0 if all is well, 1 if a number is wrong, 2 if the command cannot be carried out.
+
+    Raises
+    ------
+    SystemExit
+        From argparse, if the arguments make no sense (2) or ask for help or version (0).
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except _UserError as error:
+        print(f"gbackprop {options.command}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+class _UserError(Exception):
+    """Something that the user can put right; one line says what."""
+
+
+def _demo(options: argparse.Namespace) -> int:
+    # Imported here, so that `check` needs nothing but NumPy and SciPy.
+    from gbackprop.experiments.extras import MissingExtraError, require
+
+    try:
+        for package in ("rich", "matplotlib"):
+            require(package, "the demo")
+        from gbackprop.experiments import demo
+
+        setup = demo.prepare(options.data, options.data_dir, options.device, options.epochs, options.output)
+    except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
+        raise _UserError(str(error)) from error
+    return 0 if demo.run(setup, options.seed, options.output) else 1
+
+
+def _check(options: argparse.Namespace) -> int:
+    from gbackprop.testing.golden import check_folder
+
+    try:
+        report = check_folder(options.folder, options.tolerance)
+    except OSError as error:
+        raise _UserError(str(error)) from error
+    for line in report.lines():
+        print(line)
+    print(f"{report.passed} of {report.total}")
+    return 0 if report.passed == report.total else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gbackprop", description="More than the gradient in one backward sweep.")
+    parser.add_argument("--version", action="version", version=f"gbackprop {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="train a small network on images and show all ten quantities")
+    demo.set_defaults(run=_demo)
+    demo.add_argument("--data", default="digits", metavar="SET", help=f"{', '.join(DATA)} (default: %(default)s)")
+    demo.add_argument("--data-dir", metavar="DIR", help="where the files of the set are; the digits need none")
+    demo.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    demo.add_argument("--seed", type=_count, default=0, help="same seed, same run (default: %(default)s)")
+    demo.add_argument("--epochs", type=_count, help="passes over the training images")
+    demo.add_argument("--output", default="gbackprop-demo.png", metavar="FILE", help="picture (default: %(default)s)")
+
+    check = commands.add_parser("check", help="hold the engine against a folder of reference files (.npz)")
+    check.set_defaults(run=_check)
+    check.add_argument("folder", metavar="DIR", help="the folder")
+    check.add_argument("--tolerance", type=_tolerance, default=1e-8, help="relative (default: %(default)s)")
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"expected 0 or more, got {number}")
+    return number
+
+
+def _tolerance(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

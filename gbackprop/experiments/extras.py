@@ -1,0 +1,40 @@
+"""Packages that only the experiments need, and what to say where one is missing."""
+
+import importlib
+from types import ModuleType
+
+INSTALL = "pip install gbackprop[experiments]"
+
+
+class MissingExtraError(ImportError):
+    """A package of the extra ``experiments`` is not installed."""
+
+
+def require(module: str, purpose: str) -> ModuleType:
+    """Import a module of an optional package.
+
+    Parameters
+    ----------
+    module : str
+        Dotted name, for instance ``"sklearn.datasets"``.
+    purpose : str
+        What needs it, as the message's subject: ``"the digits"``.
+
+    Returns
+    -------
+    module
+        The module.
+
+    Raises
+    ------
+    MissingExtraError
+        If the package is not installed; the message names the command that installs it.
+    """
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        # A package that is there but broken inside is another fault, and its own message says more.
+        if error.name is None or error.name.partition(".")[0] != package:
+            raise
+        raise MissingExtraError(f"{purpose}: the package {package!r} is not installed; {INSTALL}") from error

@@ -1,0 +1,178 @@
+"""The two file formats of the image sets: IDX (MNIST and its relatives) and the binary version of CIFAR-10.
+
+Both readers count the bytes before they hand an array out, so that a download which broke off is an error
+with numbers in it, and not a data set that is a little smaller.
+"""
+
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+GZIP_START = b"\x1f\x8b"
+GZIP_WINDOW = 31  # zlib's code for "a gzip member, window as large as it gets"
+IDX_UINT8 = 0x0800  # third byte 8: unsigned bytes; the fourth is the number of dimensions
+CIFAR_SHAPE = (3, 32, 32)
+CIFAR_RECORD = 1 + math.prod(CIFAR_SHAPE)
+CIFAR_CLASSES = 10
+
+
+def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
+    """Read an IDX file of unsigned bytes, compressed by gzip or not.
+
+    Whether a file is compressed is told by its first two bytes and not by its name, since some programs
+    unpack what they download and leave its name alone.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    dimensions : int, optional
+        How many dimensions the array must have: 3 for images, 1 for labels.
+
+    Returns
+    -------
+    ndarray, shape (N, ...), uint8
+        The array.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the magic number is wrong, the file is truncated or has bytes left over, or its gzip stream is
+        corrupt.
+    """
+    path = Path(path)
+    raw = _read_bytes(path)
+    data, complete = _gunzip(path, raw) if raw.startswith(GZIP_START) else (raw, True)
+    header = 4 + 4 * _idx_dimensions(path, data, dimensions, complete)
+    if len(data) < header:
+        raise _truncated(path, f"{header} bytes of header", len(data), complete)
+    shape = [int(size) for size in np.frombuffer(data, ">u4", offset=4, count=header // 4 - 1)]
+    expected = header + math.prod(shape)  # Python's integers: a corrupt header must not overflow
+    if len(data) < expected or not complete:
+        raise _truncated(path, f"{expected} bytes for an array of shape {tuple(shape)}", len(data), complete)
+    if len(data) > expected:
+        raise ValueError(
+            f"{path}: {len(data) - expected} bytes are left over: expected {expected} bytes for an array of "
+            f"shape {tuple(shape)}, got {len(data)}"
+        )
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()
+
+
+def read_cifar10(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read one file of CIFAR-10's binary version.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file of records of 3,073 bytes: the label, then the red, green and blue planes, row by row.
+
+    Returns
+    -------
+    images : ndarray, shape (N, 3, 32, 32), uint8
+        The images.
+    labels : ndarray, shape (N,), int64
+        The labels, 0 to 9.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the size is not that of whole records, or a label is not one of the ten.
+    """
+    path = Path(path)
+    raw = _read_bytes(path)
+    records, rest = divmod(len(raw), CIFAR_RECORD)
+    if rest:
+        raise ValueError(
+            f"{path}: truncated: expected records of {CIFAR_RECORD} bytes, got {len(raw)} bytes, which is "
+            f"{records} records and {rest} bytes of another"
+        )
+    table = np.frombuffer(raw, np.uint8).reshape(records, CIFAR_RECORD)
+    labels = table[:, 0].astype(np.int64)
+    check_labels(path, labels, CIFAR_CLASSES)
+    return table[:, 1:].reshape(records, *CIFAR_SHAPE).copy(), labels
+
+
+def check_labels(path: str | Path, labels: np.ndarray, classes: int) -> None:
+    """Refuse labels that name no class.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file that they come from, for the message.
+    labels : ndarray, shape (N,), of an integer type
+        The labels.
+    classes : int
+        How many classes there are.
+
+    Raises
+    ------
+    ValueError
+        If a label is below 0 or at least `classes`; the message names the first.
+    """
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if wrong.size:
+        raise ValueError(
+            f"{path}: label out of range: expected 0 to {classes - 1}, got {labels[wrong[0]]} at index "
+            f"{wrong[0]} ({wrong.size} such labels)"
+        )
+
+
+def _read_bytes(path: Path) -> bytes:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    raw = path.read_bytes()
+    if not raw:
+        raise ValueError(f"{path}: the file is empty (0 bytes)")
+    return raw
+
+
+def _gunzip(path: Path, raw: bytes) -> tuple[bytes, bool]:
+    """What can be decompressed, and whether the stream reached its end (zlib itself holds the checksum)."""
+    parts = []
+    while raw:
+        member = zlib.decompressobj(GZIP_WINDOW)
+        try:
+            parts.append(member.decompress(raw))
+        except zlib.error as error:
+            raise ValueError(f"{path}: the gzip stream is corrupt: {error}") from error
+        if not member.eof:
+            return b"".join(parts), False
+        raw = member.unused_data.lstrip(b"\0")  # gzip allows padding by zeros after a member
+    return b"".join(parts), True
+
+
+def _idx_dimensions(path: Path, data: bytes, expected: int | None, complete: bool) -> int:
+    """The number of dimensions that the magic number announces."""
+    if len(data) < 4:
+        raise _truncated(path, "4 bytes of magic number", len(data), complete)
+    magic = int.from_bytes(data[:4], "big")
+    found = magic - IDX_UINT8
+    if expected is not None and found != expected:
+        hint = "; are the files of images and labels swapped?" if {found, expected} == {1, 3} else ""
+        raise ValueError(
+            f"{path}: wrong magic number: expected {IDX_UINT8 + expected} ({_content(expected)}), "
+            f"got {magic} ({_content(found)}){hint}"
+        )
+    if not 1 <= found <= 255:
+        raise ValueError(
+            f"{path}: wrong magic number: expected {IDX_UINT8 + 1} to {IDX_UINT8 + 255} (unsigned bytes in 1 "
+            f"to 255 dimensions; {IDX_UINT8 + 3} are images, {IDX_UINT8 + 1} labels), got {magic}"
+        )
+    return found
+
+
+def _content(dimensions: int) -> str:
+    known = {1: "labels", 3: "images"}
+    other = f"{dimensions} dimensions" if 0 < dimensions < 256 else "no IDX file of unsigned bytes"
+    return known.get(dimensions, other)
+
+
+def _truncated(path: Path, expected: str, found: int, complete: bool) -> ValueError:
+    where = "" if complete else " before the gzip stream broke off"
+    return ValueError(f"{path}: truncated: expected {expected}, got {found}{where}")

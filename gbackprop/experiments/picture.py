@@ -1,0 +1,160 @@
+"""The demo's picture: what the quantities say of a trained network and one batch of images."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.image import AxesImage
+from matplotlib.ticker import FixedLocator, NullLocator
+
+RIGHT, WRONG, LINE = "#4878a8", "#d1603d", "#555555"
+SHOWN = 7  # images in a row
+DECADES = 4  # of the symmetric logarithmic scales, below the largest magnitude
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the picture shows, all on the host.
+
+    Attributes
+    ----------
+    title : str
+        Above everything.
+    images : ndarray, shape (N, C, H, W)
+        The batch.
+    labels, predictions : ndarray, shape (N,), int64
+        Of the batch.
+    classes : sequence of str
+        Name of each class.
+    norms : ndarray, shape (N,)
+        ‖∇ℓₙ‖ over all parameters.
+    diag_ggn, diag_hessian : mapping of str to ndarray, shape (*p)
+        The two diagonals, by parameter.
+    factors : mapping of str to mapping of str to ndarray, shape (D, D)
+        For each weight its Kronecker factors by title, the first of which is A and the others are estimates of B.
+    """
+
+    title: str
+    images: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
+    classes: Sequence[str]
+    norms: np.ndarray
+    diag_ggn: Mapping[str, np.ndarray]
+    diag_hessian: Mapping[str, np.ndarray]
+    factors: Mapping[str, Mapping[str, np.ndarray]]
+
+
+def draw(findings: Findings, path: str | Path) -> None:
+    """Draw the picture and write it to a file.
+
+    Parameters
+    ----------
+    findings : Findings
+        What to show.
+    path : str or Path
+        The file; its suffix decides the format, as matplotlib knows it.
+    """
+    # The canvas is chosen here and pyplot stays out: no window system, no global figure.
+    figure = Figure(figsize=(14, 8.6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(findings.title, fontsize=15, fontweight="bold")
+    top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.08], hspace=0.04)
+    left, right = top.subfigures(1, 2, width_ratios=[1, 1.5])
+    _histogram(left, findings)
+    _extremes(right, findings)
+    left, right = bottom.subfigures(1, 2, width_ratios=[1, 1.5])
+    _diagonals(left, findings)
+    _factors(right, findings)
+    figure.savefig(path)
+
+
+def _histogram(figure: SubFigure, findings: Findings) -> None:
+    axes = figure.subplots()
+    right = findings.labels == findings.predictions
+    floor = findings.norms.max() * 1e-12  # a logarithm has no place for a gradient that vanishes
+    norms = np.maximum(findings.norms, floor)
+    bins = np.geomspace(norms.min(), norms.max() * 1.0001, 25)
+    labels = [f"classified rightly ({right.sum()})", f"classified wrongly ({(~right).sum()})"]
+    axes.hist([norms[right], norms[~right]], bins, stacked=True, color=[RIGHT, WRONG], label=labels)
+    axes.set_xscale("log")
+    _label(axes, "Norms of the individual gradients", r"$\|\nabla\ell_n\|$ over all parameters", "images")
+    axes.legend(frameon=False, loc="upper left")
+
+
+def _extremes(figure: SubFigure, findings: Findings) -> None:
+    """The images of the largest and of the smallest gradients, each with its label and the network's answer."""
+    order = np.argsort(findings.norms)
+    rows = (("Largest gradients", order[::-1]), ("Smallest gradients", order))
+    for part, (title, chosen) in zip(figure.subfigures(2, 1), rows, strict=True):
+        part.suptitle(f"{title} (above: label, below: answer and norm)", fontsize=11)
+        for axes, sample in zip(part.subplots(1, SHOWN), chosen, strict=False):
+            image = np.moveaxis(findings.images[sample], 0, -1)
+            axes.imshow(image.squeeze(-1) if image.shape[-1] == 1 else image, cmap="gray_r", vmin=0, vmax=1)
+            axes.set(xticks=[], yticks=[])
+            label, answer = (findings.classes[y[sample]] for y in (findings.labels, findings.predictions))
+            color = RIGHT if label == answer else WRONG
+            axes.spines[:].set(color=color, linewidth=1.5)
+            axes.set_title(label, fontsize=9)
+            axes.set_xlabel(f"→ {answer}\n{findings.norms[sample]:.2g}", fontsize=9, color=color)
+
+
+def _diagonals(figure: SubFigure, findings: Findings) -> None:
+    axes = figure.subplots()
+    largest = max(np.abs(d).max() for part in (findings.diag_ggn, findings.diag_hessian) for d in part.values())
+    axes.axline((0, 0), (1, 1), color=LINE, linewidth=0.8, zorder=0)
+    axes.axhline(0, color=LINE, linewidth=0.5, linestyle=":")
+    for name, ggn in findings.diag_ggn.items():
+        axes.plot(ggn.ravel(), findings.diag_hessian[name].ravel(), ".", markersize=4, alpha=0.6, label=name)
+    # The Hessian's diagonal may be negative, the GGN's not; both span decades and reach zero.
+    smallest = largest * 10.0**-DECADES
+    for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+        set_scale("symlog", linthresh=smallest)
+        axis.set_major_locator(FixedLocator(_decades(largest, smallest)))
+        axis.set_minor_locator(NullLocator())
+    lowest = min(d.min() for d in findings.diag_hessian.values())
+    axes.set_xlim(-smallest / 5, 2 * largest)
+    axes.set_ylim(min(-smallest, 2 * lowest), 2 * largest)
+    _label(axes, "Diagonal of the Hessian against that of the GGN", "GGN", "Hessian")
+    axes.legend(frameon=False, loc="upper left", markerscale=2)
+
+
+def _decades(largest: float, smallest: float) -> list[float]:
+    """Ticks of a symmetric logarithmic axis: powers of ten above the linear part, and zero."""
+    exponents = range(math.ceil(math.log10(smallest) + 0.3), math.floor(math.log10(largest)) + 1)
+    powers = [10.0**exponent for exponent in exponents]
+    return [*(-power for power in reversed(powers)), 0.0, *powers]
+
+
+def _factors(figure: SubFigure, findings: Findings) -> None:
+    """A row of matrices per layer: A with a scale of its own, the estimates of B with a common one."""
+    for part, (layer, factors) in zip(
+        np.ravel(figure.subfigures(len(findings.factors), 1)), findings.factors.items(), strict=True
+    ):
+        part.suptitle(f"Kronecker factors of {layer}", fontsize=11)
+        inputs, *outputs = part.subplots(1, len(factors))
+        titles, (a, *b) = list(factors), factors.values()
+        part.colorbar(_matrix(inputs, titles[0], a, np.abs(a).max()), ax=inputs, shrink=0.85)
+        shared = max(np.abs(matrix).max() for matrix in b)
+        for axes, title, matrix in zip(outputs, titles[1:], b, strict=True):
+            image = _matrix(axes, title, matrix, shared)
+        part.colorbar(image, ax=outputs, shrink=0.85)
+
+
+def _matrix(axes: Axes, title: str, matrix: np.ndarray, largest: float) -> AxesImage:
+    axes.set_title(title, fontsize=9)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return axes.imshow(matrix, cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest")
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,75 @@
+"""Stochastic gradient descent with momentum, in a few lines, on top of `gb.backward`."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import gbackprop as gb
+from gbackprop import array
+from gbackprop.experiments.problems import Plan
+
+
+def train(
+    net: gb.Sequential, loss: gb.Loss, x: np.ndarray, y: np.ndarray, plan: Plan, rng: np.random.Generator
+) -> Iterator[float]:
+    """Train a network in place, step by step, on the device where it lies.
+
+    Parameters
+    ----------
+    net : Sequential
+        The network; its parameters are changed.
+    loss : Loss
+        The objective.
+    x : ndarray, shape (N, C, H, W)
+        Images, on the host.
+    y : ndarray, shape (N,)
+        Labels, on the host.
+    plan : Plan
+        Epochs, batch size, learning rate and momentum.
+    rng : Generator
+        Shuffles each epoch.
+
+    Yields
+    ------
+    float
+        The loss of each step's batch, before the step.
+    """
+    device = device_of(net)
+    velocity = {name: 0 * value for name, value in net.parameters.items()}
+    for _ in range(plan.epochs):
+        order = rng.permutation(len(x))
+        for start in range(0, len(x), plan.batch):
+            chosen = order[start : start + plan.batch]
+            inputs, labels = gb.asarray(x[chosen], device=device), gb.asarray(y[chosen], device=device)
+            result = gb.backward(net, loss, inputs, labels)
+            for name, gradient in result.gradient.items():
+                velocity[name] = plan.momentum * velocity[name] + gradient
+                net.parameters[name] -= plan.learning_rate * velocity[name]
+            yield float(result.loss)
+
+
+def predict(net: gb.Sequential, x: np.ndarray, batch: int = 1024) -> np.ndarray:
+    """The most likely class of each image.
+
+    Parameters
+    ----------
+    net : Sequential
+        The network.
+    x : ndarray, shape (N, C, H, W)
+        Images, on the host.
+    batch : int
+        How many to send through at once.
+
+    Returns
+    -------
+    ndarray, shape (N,), int64
+        Classes, on the host.
+    """
+    device = device_of(net)
+    blocks = [net(gb.asarray(x[start : start + batch], device=device)) for start in range(0, len(x), batch)]
+    return np.concatenate([gb.asnumpy(block.argmax(1)) for block in blocks])
+
+
+def device_of(net: gb.Sequential) -> str:
+    """Where a network's parameters lie, as `gb.asarray` names it."""
+    return array.device_of(next(iter(net.parameters.values())))

@@ -1,0 +1,127 @@
+"""Whether the numbers are right: each quantity against brute force, and float32 against single passes.
+
+Two checks, since neither says enough alone. The dense oracles share no code with the sweep, but are affordable in
+float64 on a few samples only. The loop of single passes takes the very batch, dtype and device that were measured.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import gbackprop as gb
+from gbackprop import quantities as q
+from gbackprop.array import Array
+from gbackprop.experiments.problems import make_network
+from gbackprop.experiments.training import device_of
+from gbackprop.testing.oracles import dense_quantities, largest_error
+
+SAMPLES = 4
+MC_SAMPLES = 2
+ORACLE_TOLERANCE = 1e-8
+LOOP_TOLERANCE = 1e-5
+
+
+def all_quantities(targets: Array | None = None) -> list[Any]:
+    """The paper's ten quantities.
+
+    Parameters
+    ----------
+    targets : ndarray, shape (M, N), optional
+        Pseudo-targets of the Monte-Carlo quantities; one draw by default.
+
+    Returns
+    -------
+    list of Quantity
+        In the order of the demo's table.
+    """
+    mc = {} if targets is None else {"mc_samples": len(targets), "targets": targets}
+    first = [q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance()]
+    diagonals = [q.DiagGGN(), q.DiagGGNMC(**mc), q.DiagHessian()]
+    return [*first, *diagonals, q.KFAC(**mc), q.KFLR(), q.KFRA()]
+
+
+def oracle_errors(
+    net: gb.Sequential, loss: gb.Loss, x: np.ndarray, y: np.ndarray, rng: np.random.Generator
+) -> dict[str, float]:
+    """The gradient and all ten quantities in float64 against the brute-force oracles.
+
+    Parameters
+    ----------
+    net : Sequential
+        A trained network made by `make_network`; the check runs on a float64 copy on the same device.
+    loss : Loss
+        The objective.
+    x : ndarray, shape (N, C, H, W)
+        Images, on the host.
+    y : ndarray, shape (N,)
+        Labels, on the host.
+    rng : Generator
+        Draws the pseudo-targets of the Monte-Carlo quantities, which sweep and oracle share.
+
+    Returns
+    -------
+    dict of str to float
+        The largest error of each, by name, relative to the largest magnitude in each parameter's result.
+    """
+    images = x.astype(np.float64)
+    twin = _double(net, x.shape[1:])
+    targets = gb.asnumpy(loss.draw(twin(images), MC_SAMPLES, rng))
+    want = dense_quantities(twin, loss, images, y, targets)
+
+    device = device_of(net)
+    twin.to(device)
+    quantities = all_quantities(gb.asarray(targets, device=device))
+    result = gb.backward(
+        twin, loss, gb.asarray(images, device=device), gb.asarray(y, device=device), *quantities
+    )
+    got = {"gradient": result.gradient} | {quantity.name: result[quantity] for quantity in quantities}
+    return {name: largest_error(to_host(got[name]), want[name]) for name in got}
+
+
+def loop_error(
+    net: gb.Sequential, loss: gb.Loss, x: Array, y: Array, batch_grad: Mapping[str, Array]
+) -> float:
+    """Individual gradients of a batch against one pass per sample.
+
+    Parameters
+    ----------
+    net : Sequential
+        The network.
+    loss : Loss
+        The objective, averaged over samples.
+    x : ndarray, shape (N, C, H, W)
+        Images, on the network's device.
+    y : ndarray, shape (N,)
+        Labels, on the network's device.
+    batch_grad : mapping of str to ndarray, shape (N, *p)
+        R ∇ℓₙ with R = 1/N, as one sweep over the batch gave them.
+
+    Returns
+    -------
+    float
+        The largest error, relative to the largest magnitude in each parameter's gradients.
+    """
+    single = [gb.backward(net, loss, x[n : n + 1], y[n : n + 1]).gradient for n in range(len(x))]
+    want = {name: np.stack([gb.asnumpy(one[name]) for one in single]) / len(x) for name in batch_grad}
+    return largest_error(to_host(batch_grad), want)
+
+
+def to_host(results: Mapping[str, Any]) -> dict[str, Any]:
+    """A quantity's results as NumPy arrays, or pairs (A, B) of them; A is None for a bias."""
+    return {name: _to_host(value) for name, value in results.items()}
+
+
+def _to_host(value: Any) -> Any:
+    if not hasattr(value, "B"):
+        return gb.asnumpy(value)
+    return (None if value.A is None else gb.asnumpy(value.A)), gb.asnumpy(value.B)
+
+
+def _double(net: gb.Sequential, shape: tuple[int, ...]) -> gb.Sequential:
+    """A float64 copy on the host."""
+    parameters = {name: gb.asnumpy(value).astype(np.float64) for name, value in net.state_dict().items()}
+    classes = len(list(parameters.values())[-1])
+    twin = make_network(shape, classes, np.random.default_rng(0), dtype="float64")
+    twin.load_state_dict(parameters)
+    return twin

@@ -1,0 +1,172 @@
+"""The protocol that every layer follows.
+
+A layer is a function with derivatives. It knows nothing of quantities, keeps no state between calls, and writes no
+attribute in `forward`: `saved` is all that the backward needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gbackprop.array import Array, array_module
+from gbackprop.layers.jacobian import ParameterJacobian, congruence
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A layer at its place in a network: torch-style path ("3", "1.0", …) and the feature shapes that it sees there."""
+
+    name: str
+    layer: Layer
+    input_shape: Shape
+    output_shape: Shape
+
+    def parameter(self, name: str) -> str:
+        """torch-style name in the network of one of the layer's parameters."""
+        return f"{self.name}.{name}" if self.name else name
+
+    def __str__(self) -> str:
+        return f"layer {self.name or '(alone)'}, {self.layer!r}"
+
+
+class Layer:
+    """Base class. A subclass gives `forward` and `mjp`, and whatever of the rest its function has."""
+
+    curvature: ClassVar[str] = "zero"
+    """Second derivative of the outputs in the inputs: "zero", "diagonal" (elementwise layers) or "dense"."""
+
+    constant_jacobian: ClassVar[bool] = False
+    """Whether the Jacobian in the input is the same for every sample, so that one sample stands for all."""
+
+    drawn: dict[str, Array] | None = None
+    """Parameter values by name, None until drawn or loaded; read them through `parameters`."""
+
+    dtype: str | None = None
+    """The dtype in which parameters are to be drawn; None leaves it to the container, or means float32."""
+
+    # ------------------------------------------------------------------------------------------------------ function
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Output and what the backward needs: ``[N, *in] -> ([N, *out], saved)``."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def forward_training(self, x: Array, noise: Any) -> tuple[Array, Any]:
+        """`forward` in training mode, with what `noise` drew; the same for all layers but a few."""
+        return self.forward(x)
+
+    def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
+        """Draw the randomness of a training pass over ``[N, *in]``: None, or host arrays with N rows."""
+        return None
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Feature shape of the output, without the batch axis.
+
+        Raises
+        ------
+        ValueError
+            If the layer cannot take inputs of feature shape `shape`.
+        """
+        # A user's layer need not say: one sample of zeros tells.
+        dtype = next((v.dtype for v in self.parameters.values()), np.dtype(self.dtype or "float32"))
+        xp = next((array_module(v) for v in self.parameters.values()), np)
+        return tuple(self.forward(xp.zeros((1, *shape), dtype=dtype))[0].shape[1:])
+
+    # --------------------------------------------------------------------------------------------------- derivatives
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        """J mat: ``[V, N, *in] -> [V, N, *out]``."""
+        raise NotImplementedError(f"{type(self).__name__} has no jmp")
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        """Jᵀ mat: ``[V, N, *out] -> [V, N, *in]``."""
+        raise NotImplementedError(f"{type(self).__name__} has no mjp")
+
+    def vjp(self, saved: Any, vec: Array) -> Array:
+        """Jᵀ vec: ``[N, *out] -> [N, *in]``."""
+        return self.mjp(saved, vec[None])[0]
+
+    def residual(self, saved: Any, grad: Array) -> Array:
+        """r = Σⱼ (∇² yⱼ) gⱼ: ``[N, *in]`` where the curvature is diagonal, ``[N, D, D]`` where it is dense."""
+        raise NotImplementedError(f"{type(self).__name__} has no residual")
+
+    def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
+        """KFRA's step, Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ: ``[D, D] -> [D', D']``, for outputs of feature shape `shape`.
+
+        Source: Botev, Ritter, Barber 2017; paper, appendix A.2.3.
+        """
+        n = 1 if self.constant_jacobian else batch
+        blocks = congruence(lambda mat: self.mjp(saved, mat), curvature, n, shape)
+        return blocks.sum(1) / n
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        """The Jacobian in each parameter, bound to this forward pass."""
+        return {}
+
+    @property
+    def unsupported(self) -> Mapping[str, str]:
+        """Reductions of `ParameterJacobian` that this layer's parameters do not have, each with the reason."""
+        return {}
+
+    # ---------------------------------------------------------------------------------------------------- parameters
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Shape of each parameter, by name; both as in torch."""
+        return {}
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Initial parameter values in float64, drawn as torch draws them by default."""
+        return {}
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """Parameter values by name; drawn with fresh entropy at first need if nobody gave or drew them before."""
+        if self.drawn is None:
+            self.initialize(np.random.default_rng())
+        assert self.drawn is not None
+        return self.drawn
+
+    def initialize(self, rng: np.random.Generator) -> None:
+        """Draw all parameters anew."""
+        dtype = np.dtype(self.dtype or "float32")
+        self.drawn = {name: value.astype(dtype) for name, value in self.draw(rng).items()}
+
+    # ----------------------------------------------------------------------------------------------------- structure
+
+    def leaves(self, shape: Shape, name: str = "") -> list[Leaf]:
+        """This layer, or the layers inside a container, from input to output.
+
+        Raises
+        ------
+        ValueError
+            If a layer cannot take what comes to it; the message names the layer.
+        """
+        try:
+            return [Leaf(name, self, shape, self.output_shape(shape))]
+        except ValueError as error:
+            raise ValueError(f"layer {name or '(alone)'}, {self!r}: {error}") from None
+
+    def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
+        """(path, layer) of this layer, or of the layers inside a container, from input to output."""
+        yield name, self
+
+    def sweep(self, saved: Any, signals: Any, visit: Visit, name: str = "") -> Any:
+        """Take what arrives at the output back to the input: one visit here, a route through children in containers."""
+        return visit(name, self, saved, signals)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.describe()})"
+
+    def describe(self) -> str:
+        """The constructor's arguments, as they appear in messages."""
+        return ""
+
+
+Visit = Callable[[str, Layer, Any, Any], Any]
+"""What a sweep does at a layer: ``(path, layer, saved, signals) -> signals`` at its input."""
+

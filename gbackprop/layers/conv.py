@@ -1,0 +1,195 @@
+"""Convolution: a linear map of what each window sees, y[t] = W u[t] + b with u the unfolded input.
+
+Channels-last inside, so that the unfolding copies whole runs and all positions share one large product. The columns
+of u are numbered (*kernel, C); torch numbers those of a weight (C, *kernel), and `_to_parameter` reorders.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
+from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.layers.linear import uniform
+from gbackprop.layers.window import Window, channels_and_axes, per_axis, positive
+
+
+class _Conv(Layer):
+    """Convolution over `dims` spatial axes."""
+
+    dims: ClassVar[int]
+    constant_jacobian = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        self.in_channels = positive("in_channels", in_channels)
+        self.out_channels = positive("out_channels", out_channels)
+        self.groups = positive("groups", groups)
+        if self.in_channels % self.groups or self.out_channels % self.groups:
+            raise ValueError(f"groups: expected a divisor of {in_channels} and {out_channels} channels, got {groups}")
+        kernel = per_axis("kernel_size", kernel_size, self.dims)
+        strides = per_axis("stride", stride, self.dims)
+        steps = per_axis("dilation", dilation, self.dims)
+        self.window = Window(kernel, strides, steps, _padding(padding, kernel, strides, steps))
+        self.padding = padding
+        self.bias = bool(bias)
+
+    def describe(self) -> str:
+        window = self.window
+        words = [f"{self.in_channels}, {self.out_channels}, kernel_size={_short(window.kernel)}"]
+        words += [f"stride={_short(window.stride)}"] if set(window.stride) != {1} else []
+        words += [f"padding={self.padding!r}"] if any(map(any, window.padding)) else []
+        words += [f"dilation={_short(window.dilation)}"] if set(window.dilation) != {1} else []
+        words += [f"groups={self.groups}"] if self.groups > 1 else []
+        words += [] if self.bias else ["bias=False"]
+        return ", ".join(words)
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        weight = {"weight": (self.out_channels, self.in_channels // self.groups, *self.window.kernel)}
+        return weight | {"bias": (self.out_channels,)} if self.bias else weight
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        fan_in = self.in_channels // self.groups * prod(self.window.kernel)
+        return uniform(rng, self.parameter_shapes(), fan_in)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        channels_and_axes(shape, self.dims, self.in_channels)
+        return (self.out_channels, *self.window.out(shape[1:]))
+
+    @property
+    def unsupported(self) -> dict[str, str]:
+        reason = f"its {self.groups} groups have input factors of their own, and one Kronecker product cannot hold them"
+        return {name: reason for name in ("kronecker", "average_kronecker", "input_square") if self.groups > 1}
+
+    # ------------------------------------------------------------------------------------------------------ function
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        y = self._linear(x)
+        if self.bias:
+            y += self.parameters["bias"].reshape(-1, *(1,) * self.dims)
+        return y, x
+
+    def _linear(self, x: Array) -> Array:
+        """W u for ``[L, C, *S]``: ``[L, O, *out]``."""
+        xp = array_module(x)
+        out = self.window.out(x.shape[2:])
+        y = xp.empty((x.shape[0], prod(out), self.out_channels), dtype=xp.result_type(x, self.parameters["weight"]))
+        rows = y.reshape(*y.shape[:2], self.groups, -1)
+        matrix = self._matrix().swapaxes(1, 2)
+        for block in row_blocks(x.shape[0], prod(out) * prod(self._columns()) * x.dtype.itemsize, x):
+            u = self._inputs(x[block])
+            product = u.reshape(self.groups, -1, u.shape[3]) @ matrix
+            rows[block] = xp.moveaxis(product.reshape(*u.shape[:3], -1), 0, 2)
+        return channels_first(y.reshape(x.shape[0], *out, self.out_channels))
+
+    def _columns(self) -> tuple[int, int]:
+        """(G, I): how many numbers a window sees in each group."""
+        return self.groups, prod(self.window.kernel) * self.in_channels // self.groups
+
+    def _matrix(self) -> Array:
+        """The weight as ``[G, O, I]``, with I numbered (*kernel, C)."""
+        weight = self.parameters["weight"]
+        return channels_last(weight).reshape(self.groups, self.out_channels // self.groups, -1)
+
+    def _inputs(self, x: Array) -> Array:
+        """u: ``[N, C, *S] -> [G, N, T, I]``."""
+        xp = array_module(x)
+        windows = self.window.unfold(channels_last(x))
+        n, kernel = x.shape[0], self.window.kernel
+        positions = prod(windows.shape[1 : 1 + self.dims])
+        if self.groups == 1:
+            return windows.reshape(1, n, positions, -1)
+        split = windows.reshape(n, positions, *kernel, self.groups, -1)
+        return xp.moveaxis(split, -2, 0).reshape(self.groups, n, positions, -1)
+
+    # --------------------------------------------------------------------------------------------------- derivatives
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        y = self._linear(mat.reshape(-1, *mat.shape[2:]))
+        return y.reshape(*mat.shape[:2], *y.shape[1:])
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        """Each window's share Wᵀ g[t], folded back to where the window stood."""
+        xp = array_module(mat)
+        spatial, matrix = saved.shape[2:], self._matrix()
+        rows = self._rows(mat)
+        columns, n, positions, _ = rows.shape
+        rows = rows.reshape(columns * n, positions, self.groups, -1)
+        result = xp.empty((columns * n, *spatial, self.in_channels), dtype=xp.result_type(mat, matrix))
+        out = mat.shape[3:]
+        for block in row_blocks(columns * n, positions * prod(self._columns()) * mat.dtype.itemsize, mat):
+            g = xp.moveaxis(rows[block], 2, 0)
+            cols = g.reshape(self.groups, -1, g.shape[3]) @ matrix  # [G, L*T, I]
+            split = cols.reshape(self.groups, g.shape[1], *out, *self.window.kernel, -1)
+            split = xp.moveaxis(split, 0, -2)
+            result[block] = self.window.fold(split.reshape(*split.shape[:-2], -1), spatial)
+        return channels_first(result.reshape(columns, n, *spatial, self.in_channels), 2)
+
+    def _rows(self, mat: Array) -> Array:
+        """``[V, N, O, *out] -> [V, N, T, O]``."""
+        return channels_last(mat, 2).reshape(*mat.shape[:2], prod(mat.shape[3:]), self.out_channels)
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        weight = Outer(lambda: self._inputs(saved), self._rows, self._to_parameter, self.groups)
+        jacobians: dict[str, ParameterJacobian] = {"weight": weight}
+        return jacobians | {"bias": Bias(self._rows)} if self.bias else jacobians
+
+    def _to_parameter(self, weight: Array) -> Array:
+        """``[*lead, O, (*kernel, C)] -> [*lead, O, C, *kernel]``."""
+        split = weight.reshape(*weight.shape[:-1], *self.window.kernel, self.in_channels // self.groups)
+        return channels_first(split, weight.ndim - 1)
+
+
+class Conv2d(_Conv):
+    """Convolution of images: ``[N, C, H, W] -> [N, O, H', W']``.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        C and O.
+    kernel_size, stride, dilation : int or (int, int)
+    padding : int, (int, int), "valid" or "same"
+        Zeros on each side; "same" keeps the image's size (stride 1 only; an odd zero goes after, as in torch).
+    groups : int
+        Channels fall into this many groups that do not meet. Kronecker factors are given for 1 only.
+    bias : bool
+
+    Attributes
+    ----------
+    parameters : dict
+        "weight" (O, C / groups, kH, kW), and "bias" (O,); drawn from U(−1/√I, 1/√I), I = C kH kW / groups.
+    """
+
+    dims = 2
+
+
+def _padding(padding: Any, kernel: Shape, stride: Shape, dilation: Shape) -> tuple[tuple[int, int], ...]:
+    """torch's padding argument as (before, after) per axis."""
+    if padding == "valid":
+        return ((0, 0),) * len(kernel)
+    if padding == "same":
+        if set(stride) != {1}:
+            raise ValueError(f"padding: 'same' needs a stride of 1, got stride {stride}")
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in totals)
+    if isinstance(padding, str):
+        raise ValueError(f"padding: expected integers, 'valid' or 'same', got {padding!r}")
+    return tuple((p, p) for p in per_axis("padding", padding, len(kernel), least=0))
+
+
+def _short(values: Shape) -> str:
+    """One number for equal entries."""
+    return str(values[0]) if len(set(values)) == 1 else str(values)

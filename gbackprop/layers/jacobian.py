@@ -1,0 +1,262 @@
+"""Jacobians of a layer's output in its parameters, bound to one forward pass.
+
+`per_sample` is the definition; every other method is a reduction of it. A layer whose Jacobian has a structure gives
+faster reductions (`Outer`); one that has only `per_sample` still gets every quantity, the same number, slower.
+
+In formulas, J is the Jacobian of one sample's output in the parameter, g[v, n] a column at the output with sign s[v, n]
+(1 where `sign` is None), and p the parameter's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from math import prod
+
+from gbackprop.array import Array, array_module, row_blocks
+from gbackprop.errors import UnsupportedError
+
+
+def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape: tuple[int, ...]) -> Array:
+    """Jₙᵀ Ḡ Jₙ for each sample, from the map v ↦ Jₙᵀ v alone: once for the columns of Ḡ, once for its rows.
+
+    Parameters
+    ----------
+    pull : callable
+        ``[V, N, *out] -> [V, N, *in]``.
+    matrix : ndarray, shape (D, D)
+        Ḡ, with D = ∏ out.
+    batch : int
+        N.
+    shape : tuple of int
+        out.
+
+    Returns
+    -------
+    ndarray, shape (D', N, D')
+    """
+    d = matrix.shape[0]
+    columns = matrix.reshape(d, 1, *shape)
+    if batch > 1:
+        columns = array_module(matrix).broadcast_to(columns, (d, batch, *shape))
+    half = pull(columns)
+    inner = prod(half.shape[2:])
+    rows = half.reshape(d, batch, inner).transpose(2, 1, 0).reshape(inner, batch, *shape)
+    return pull(rows).reshape(inner, batch, inner)
+
+
+def weigh(mat: Array, sign: Array | None) -> Array:
+    """``sign[v, n] * mat[v, n]``."""
+    return mat if sign is None else mat * sign.reshape(sign.shape + (1,) * (mat.ndim - 2))
+
+
+class ParameterJacobian:
+    """The definition, and each reduction by means of it.
+
+    The methods take ``mat`` of shape (V, N, *out) and ``sign`` of shape (V, N) or None.
+    """
+
+    def per_sample(self, mat: Array) -> Array:
+        """Jᵀ g[v, n], shape (V, N, *p)."""
+        raise NotImplementedError
+
+    def batch(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥ s Jᵀ g[v, n], shape (N, *p)."""
+        return weigh(self.per_sample(mat), sign).sum(0)
+
+    def sum(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥₙ s Jᵀ g[v, n], shape (*p)."""
+        return self.batch(mat, sign).sum(0)
+
+    def batch_square(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥ s (Jᵀ g[v, n])², elementwise, shape (N, *p)."""
+        return weigh(self.per_sample(mat) ** 2, sign).sum(0)
+
+    def square(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥₙ s (Jᵀ g[v, n])², elementwise, shape (*p)."""
+        return self.batch_square(mat, sign).sum(0)
+
+    def square_norm(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥ s ‖Jᵀ g[v, n]‖², shape (N)."""
+        square = self.batch_square(mat, sign)
+        return square.reshape(square.shape[0], -1).sum(1)
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        """B = Σᵥₙ s b bᵀ with b = Jᵀ g[v, n] of the bias, shape (O, O)."""
+        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
+
+    def average_kronecker(self, average: Array, shape: tuple[int, ...]) -> Array:
+        """B of KFRA from the averaged curvature Ḡ (D, D) at an output of feature shape `shape`, shape (O, O)."""
+        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
+
+    def input_square(self) -> Array | None:
+        """Σₙₜ u uᵀ over samples and shared positions, shape (I, I), or None if there is no such factor."""
+        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
+
+
+class Bias(ParameterJacobian):
+    """A bias added at every shared position: Jᵀ g[v, n] = Σₜ g[v, n, t].
+
+    Parameters
+    ----------
+    rows : callable
+        Sees a column ``[V, N, *out]`` as ``[V, N, T, O]``.
+    """
+
+    def __init__(self, rows: Callable[[Array], Array]) -> None:
+        self.rows = rows
+
+    def per_sample(self, mat: Array) -> Array:
+        rows = self.rows(mat)
+        return rows[:, :, 0] if rows.shape[2] == 1 else rows.sum(2)
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        b = self.per_sample(mat)
+        o = b.shape[-1]
+        return weigh(b, sign).reshape(-1, o).T @ b.reshape(-1, o)
+
+    def average_kronecker(self, average: Array, shape: tuple[int, ...]) -> Array:
+        # This Jacobian is the same for every sample, so one stands for all.
+        return congruence(self.per_sample, average, 1, shape)[:, 0]
+
+    def input_square(self) -> Array | None:
+        return None
+
+
+class Outer(ParameterJacobian):
+    """A weight applied at every shared position, y[t] = W u[t]: Jᵀ g[v, n] = Σₜ g[v, n, t] u[n, t]ᵀ.
+
+    Linear layers and convolutions, the latter with the unfolded input as u. Groups of channels that do not meet are
+    a leading axis G of everything: u is (G, N, T, I), g is (G, V, N, T, O).
+
+    Parameters
+    ----------
+    inputs : callable
+        Gives u. Called once, at first need.
+    rows : callable
+        Sees a column ``[V, N, *out]`` as ``[V, N, T, G*O]``.
+    to_parameter : callable
+        Sees ``[*lead, G*O, I]`` as ``[*lead, *p]``.
+    groups : int
+        G.
+    """
+
+    def __init__(
+        self,
+        inputs: Callable[[], Array],
+        rows: Callable[[Array], Array],
+        to_parameter: Callable[[Array], Array],
+        groups: int = 1,
+    ) -> None:
+        self.inputs, self.rows, self.to_parameter, self.groups = inputs, rows, to_parameter, groups
+
+    @cached_property
+    def u(self) -> Array:
+        """The inputs, shape (G, N, T, I)."""
+        return self.inputs()
+
+    def split(self, mat: Array) -> Array:
+        """g: ``[V, N, *out] -> [G, V, N, T, O]``."""
+        rows = self.rows(mat)
+        return array_module(mat).moveaxis(rows.reshape(*rows.shape[:3], self.groups, -1), 3, 0)
+
+    def joined(self, result: Array) -> Array:
+        """``[G, *lead, O, I] -> [*lead, *p]``."""
+        groups, *lead, o, i = result.shape
+        merged = result[0] if groups == 1 else array_module(result).moveaxis(result, 0, -3)
+        return self.to_parameter(merged.reshape(*lead, groups * o, i))
+
+    def per_sample(self, mat: Array) -> Array:
+        return self.joined(_outer(self.split(mat), self.u[:, None]))
+
+    def batch(self, mat: Array, sign: Array | None = None) -> Array:
+        return self.joined(_outer(self.split(weigh(mat, sign).sum(0, keepdims=True))[:, 0], self.u))
+
+    def sum(self, mat: Array, sign: Array | None = None) -> Array:
+        g = self.split(weigh(mat, sign).sum(0, keepdims=True))
+        groups, _, n, t, o = g.shape
+        return self.joined(g.reshape(groups, n * t, o).swapaxes(1, 2) @ self.u.reshape(groups, n * t, -1))
+
+    def batch_square(self, mat: Array, sign: Array | None = None) -> Array:
+        g, u = self.split(mat), self.u
+        if u.shape[2] == 1:  # one position: (g uᵀ)² = g² (u²)ᵀ
+            return self.joined(_outer(_signed_square(g, sign).sum(1), u * u))
+        groups, _, n, _, o = g.shape
+        square = array_module(mat).zeros((groups, n, o, u.shape[3]), dtype=mat.dtype)
+        for v, rows, product in self._products(g):
+            weights = None if sign is None else sign[v, rows]
+            square[:, rows] += _signed_square(product, weights).sum(1)
+        return self.joined(square)
+
+    def square(self, mat: Array, sign: Array | None = None) -> Array:
+        g, u = self.split(mat), self.u
+        groups, _, n, t, o = g.shape
+        if t == 1:
+            weights = _signed_square(g, sign).sum(1).reshape(groups, n, o)
+            return self.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
+        xp = array_module(mat)
+        square = xp.zeros((groups, o * u.shape[3]), dtype=mat.dtype)
+        for v, rows, product in self._products(g):
+            product *= product
+            ones = xp.ones(product.shape[1:3], dtype=mat.dtype) if sign is None else sign[v, rows]
+            square += ones.reshape(-1) @ product.reshape(groups, ones.size, -1)  # one pass: weigh and add up
+        return self.joined(square.reshape(groups, o, -1))
+
+    def square_norm(self, mat: Array, sign: Array | None = None) -> Array:
+        g, u = self.split(mat), self.u
+        groups, columns, n, t, o = g.shape
+        i = u.shape[3]
+        if t == 1:  # ‖g uᵀ‖² = ‖g‖² ‖u‖²
+            return (_signed_square(g, sign).sum((1, 3, 4)) * (u * u).sum((2, 3))).sum(0)
+        xp = array_module(mat)
+        norm = xp.zeros(mat.shape[1], dtype=mat.dtype)
+        if t * (i + columns * o) < columns * o * i:  # ‖Σₜ gₜ uₜᵀ‖² = Σₜₛ (gₜᵀ gₛ)(uₜᵀ uₛ): no matrix of p's size
+            for rows in row_blocks(n, groups * columns * t * t * g.dtype.itemsize, g):
+                some, inputs = g[:, :, rows], u[:, None, rows]
+                gram = (some @ some.swapaxes(-1, -2)) * (inputs @ inputs.swapaxes(-1, -2))
+                norm[rows] = _weighted(gram.sum((0, 3, 4)), None if sign is None else sign[:, rows]).sum(0)
+            return norm
+        for v, rows, product in self._products(g):
+            product *= product
+            norm[rows] += _weighted(product.sum((0, 3, 4)), None if sign is None else sign[v, rows]).sum(0)
+        return norm
+
+    def _products(self, g: Array) -> Iterator[tuple[slice, slice, Array]]:
+        """gᵀ u for blocks of columns and samples: (which columns, which samples, (G, v, n, O, I))."""
+        groups, columns, n, _, o = g.shape
+        size = groups * o * self.u.shape[3] * g.dtype.itemsize
+        for rows in row_blocks(n, size, g):
+            for v in row_blocks(columns, size * (rows.stop - rows.start), g):
+                yield v, rows, _outer(g[:, v, rows], self.u[:, None, rows])
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        return Bias(self.rows).kronecker(mat, sign)
+
+    def average_kronecker(self, average: Array, shape: tuple[int, ...]) -> Array:
+        return Bias(self.rows).average_kronecker(average, shape)
+
+    def input_square(self) -> Array | None:
+        if self.groups > 1:
+            raise UnsupportedError("the groups of a weight have input factors of their own")
+        u = self.u.reshape(-1, self.u.shape[3])
+        square = u.T @ u
+        for _ in range(2):  # rows, then columns, in the order of the parameter's entries
+            square = self.to_parameter(square).reshape(square.shape).T
+        return square
+
+
+def _outer(g: Array, u: Array) -> Array:
+    """Σₜ gₜ uₜᵀ: ``[..., T, O], [..., T, I] -> [..., O, I]``."""
+    if g.shape[-2] == 1:  # a product of many 1-column matrices is slow
+        return g.swapaxes(-1, -2) * u
+    return g.swapaxes(-1, -2) @ u
+
+
+def _weighted(values: Array, sign: Array | None) -> Array:
+    """``sign * values``, both (V, N)."""
+    return values if sign is None else values * sign
+
+
+def _signed_square(g: Array, sign: Array | None) -> Array:
+    """``sign * g²`` for g of shape (G, V, N, ., .)."""
+    return g * g if sign is None else g * g * sign[..., None, None]

@@ -1,0 +1,206 @@
+"""Pooling: the maximum or the mean of what each window sees, channel by channel. Channels-last inside."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gbackprop.array import Array, array_module, channels_first, channels_last, pad, window_offsets
+from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.jacobian import congruence
+from gbackprop.layers.window import Window, channels_and_axes, per_axis
+
+
+class _Pool(Layer):
+    """What maximum and mean share."""
+
+    dims: ClassVar[int]
+    window: Window
+
+    def _set_window(self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
+        kernel = per_axis("kernel_size", kernel_size, self.dims)
+        strides = kernel if stride is None else per_axis("stride", stride, self.dims)
+        steps = per_axis("dilation", dilation, self.dims)
+        pads = per_axis("padding", padding, self.dims, least=0)
+        for p, k, d in zip(pads, kernel, steps, strict=True):
+            if p > (d * (k - 1) + 1) // 2:
+                raise ValueError(f"padding: expected at most half the window {kernel}, got {pads}")
+        self.window = Window(kernel, strides, steps, tuple((p, p) for p in pads), bool(ceil_mode))
+
+    def describe(self) -> str:
+        w = self.window
+        words = [f"kernel_size={w.kernel}", f"stride={w.stride}"]
+        words += [f"padding={tuple(p for p, _ in w.padding)}"] if any(map(any, w.padding)) else []
+        words += [f"dilation={w.dilation}"] if set(w.dilation) != {1} else []
+        words += ["ceil_mode=True"] if w.ceil_mode else []
+        return ", ".join(words)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        channels_and_axes(shape, self.dims)
+        return (shape[0], *self.window.out(shape[1:]))
+
+    def _views(self, image: Array, out: Shape) -> Iterator[Array]:
+        """For each place in the window, what the windows see of ``[..., *S, C]`` there: ``[..., *out, C]``."""
+        for where in window_offsets(self.window.kernel, self.window.stride, self.window.dilation, out):
+            yield image[(..., *where, slice(None))]
+
+    def _scattered(self, mat: Array, spatial: Shape, shares: Iterator[Array]) -> Array:
+        """Jᵀ mat: to each place in the window goes ``mat * share``, ``[V, N, C, *out] -> [V, N, C, *S]``."""
+        rows = channels_last(mat, 2)
+        fitted = self.window.fitted(spatial)
+        size = tuple(s + before + after for s, (before, after) in zip(spatial, fitted, strict=True))
+        image = array_module(mat).zeros((*mat.shape[:2], *size, mat.shape[2]), dtype=mat.dtype)
+        for seen, share in zip(self._views(image, mat.shape[3:]), shares, strict=True):
+            seen += rows * share
+        inside = tuple(slice(before, before + s) for s, (before, _) in zip(spatial, fitted, strict=True))
+        return channels_first(image[(..., *inside, slice(None))], 2)
+
+    def _gathered(self, mat: Array, out: Shape, shares: Iterator[Array]) -> Array:
+        """J mat: the sum over places in the window of ``mat * share``, ``[V, N, C, *S] -> [V, N, C, *out]``."""
+        image = pad(channels_last(mat.reshape(-1, *mat.shape[2:])), self.window.fitted(mat.shape[3:]))
+        image = image.reshape(*mat.shape[:2], *image.shape[1:])
+        total = sum(seen * share for seen, share in zip(self._views(image, out), shares, strict=True))
+        return channels_first(total, 2)
+
+
+class MaxPool2d(_Pool):
+    """Maximum over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
+
+    Of equal maxima the first in the window, row by row, takes the derivative, as in torch.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int)
+    stride : int or (int, int), optional
+        The kernel's size by default.
+    padding : int or (int, int)
+        Places outside the image, which never are the maximum; at most half the window.
+    dilation : int or (int, int)
+    ceil_mode : bool
+        Whether a last window may reach beyond the padding.
+    """
+
+    dims = 2
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        ceil_mode: bool = False,
+    ) -> None:
+        self._set_window(kernel_size, stride, padding, dilation, ceil_mode)
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        xp = array_module(x)
+        image, out = self._image(x)
+        views = self._views(image, out)
+        y = next(views).copy()
+        for seen in views:
+            xp.maximum(y, seen, out=y)
+        return channels_first(y), (x, y)
+
+    def _image(self, x: Array) -> tuple[Array, Shape]:
+        """Channels last, with −∞ in the padding; and the number of windows."""
+        spatial = x.shape[2:]
+        return pad(channels_last(x), self.window.fitted(spatial), -np.inf), self.window.out(spatial)
+
+    def _winners(self, saved: Any) -> Iterator[Array]:
+        """For each place in the window: whether the maximum is there, ``[N, *out, C]``."""
+        x, y = saved
+        image, out = self._image(x)
+        open_ = array_module(x).ones(y.shape, dtype=bool)
+        for seen in self._views(image, out):
+            won = open_ & ~(seen < y)  # "not less" rather than "equal": NaN has to pass on NaN
+            open_ &= ~won
+            yield won
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return self._gathered(mat, saved[1].shape[1:-1], self._winners(saved))
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        return self._scattered(mat, saved[0].shape[2:], self._winners(saved))
+
+    def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
+        # One sample at a time: the [D, D] blocks of a whole batch would be N times KFRA's largest matrix.
+        x, y = saved
+        total = 0
+        for n in range(batch):
+            one = (x[n : n + 1], y[n : n + 1])
+            total = total + congruence(lambda mat, one=one: self.mjp(one, mat), curvature, 1, shape)[:, 0]
+        return total / batch
+
+
+class AvgPool2d(_Pool):
+    """Mean over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int)
+    stride : int or (int, int), optional
+        The kernel's size by default.
+    padding : int or (int, int)
+        Zeros on each side; at most half the window.
+    ceil_mode : bool
+        Whether a last window may reach beyond the padding. What is beyond is not counted.
+    count_include_pad : bool
+        Whether the zeros of the padding count in the mean.
+    divisor_override : int, optional
+        Divide by this instead.
+    """
+
+    dims = 2
+    constant_jacobian = True
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        self._set_window(kernel_size, stride, padding, 1, ceil_mode)
+        self.count_include_pad = bool(count_include_pad)
+        self.divisor_override = divisor_override
+        if divisor_override is not None and (isinstance(divisor_override, bool) or divisor_override == 0):
+            raise ValueError(f"divisor_override: expected a number other than 0, got {divisor_override!r}")
+
+    def describe(self) -> str:
+        words = super().describe()
+        words += "" if self.count_include_pad else ", count_include_pad=False"
+        return words + ("" if self.divisor_override is None else f", divisor_override={self.divisor_override}")
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return self.jmp(x.shape, x[None])[0], x.shape
+
+    def _shares(self, spatial: Shape, mat: Array) -> Iterator[Array]:
+        """1 / (what the window counts), the same for each place in the window: ``[*out, 1]``."""
+        share = array_module(mat).asarray(1 / self._counts(spatial)[..., None], dtype=mat.real.dtype)
+        return itertools.repeat(share, prod(self.window.kernel))
+
+    def _counts(self, spatial: Shape) -> np.ndarray:
+        """How many places each window counts, ``[*out]``."""
+        window, out = self.window, self.window.out(spatial)
+        if self.divisor_override is not None:
+            return np.full(out, float(self.divisor_override))
+        counts = np.ones(())
+        for size, k, s, (before, after), o in zip(spatial, window.kernel, window.stride, window.padding, out, strict=True):
+            start = np.arange(o) * s - before
+            end = np.minimum(start + k, size + after)  # beyond the padding nothing is counted
+            if not self.count_include_pad:
+                start, end = np.maximum(start, 0), np.minimum(end, size)
+            counts = counts[..., None] * (end - start)
+        return counts
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return self._gathered(mat, self.window.out(saved[2:]), self._shares(saved[2:], mat))
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        return self._scattered(mat, saved[2:], self._shares(saved[2:], mat))

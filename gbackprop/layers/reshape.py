@@ -1,0 +1,116 @@
+"""Layers that only move numbers: Flatten, ZeroPad2d, Identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from numbers import Integral
+from typing import Any
+
+from gbackprop.array import Array, channels_first, channels_last, pad
+from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.window import channels_and_axes
+
+
+class Identity(Layer):
+    """y = x."""
+
+    constant_jacobian = True
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return x, None
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return mat
+
+    mjp = jmp
+
+    def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
+        return curvature
+
+
+class Flatten(Layer):
+    """Merge the axes from `start_dim` to `end_dim`, both counted as in torch, with the batch as axis 0.
+
+    Parameters
+    ----------
+    start_dim, end_dim : int
+        `start_dim` may not be the batch axis.
+    """
+
+    constant_jacobian = True
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        if start_dim == 0:
+            raise ValueError("start_dim: expected an axis after the batch axis, got 0")
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def describe(self) -> str:
+        return "" if (self.start_dim, self.end_dim) == (1, -1) else f"{self.start_dim}, {self.end_dim}"
+
+    def output_shape(self, shape: Shape) -> Shape:
+        dims = len(shape) + 1
+        first, last = (axis + dims if axis < 0 else axis for axis in (self.start_dim, self.end_dim))
+        if dims == 1:
+            return (1,)
+        if not 1 <= first <= last < dims:
+            raise ValueError(f"expected features with axes {self.start_dim} to {self.end_dim}, got {shape}")
+        return (*shape[: first - 1], prod(shape[first - 1 : last]), *shape[last:])
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return x.reshape(x.shape[0], *self.output_shape(x.shape[1:])), x.shape[1:]
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return mat.reshape(*mat.shape[:2], *self.output_shape(saved))
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        return mat.reshape(*mat.shape[:2], *saved)
+
+    def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
+        return curvature
+
+
+class ZeroPad2d(Layer):
+    """Zeros around an image: ``[N, C, H, W] -> [N, C, H', W']``; negative numbers crop.
+
+    Parameters
+    ----------
+    padding : int or (left, right, top, bottom)
+    """
+
+    constant_jacobian = True
+
+    def __init__(self, padding: int | tuple[int, int, int, int]) -> None:
+        numbers = tuple(padding) if isinstance(padding, Iterable) else (padding,) * 4
+        if len(numbers) != 4 or not all(isinstance(p, Integral) for p in numbers):
+            raise ValueError(f"padding: expected an integer or (left, right, top, bottom), got {padding!r}")
+        left, right, top, bottom = numbers
+        self.padding = ((top, bottom), (left, right))
+
+    def describe(self) -> str:
+        (top, bottom), (left, right) = self.padding
+        return str((left, right, top, bottom))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        channels_and_axes(shape, 2)
+        size = tuple(s + before + after for s, (before, after) in zip(shape[1:], self.padding, strict=True))
+        if min(size) < 1:
+            raise ValueError(f"expected an image larger than what is cropped, got {shape}")
+        return (shape[0], *size)
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return channels_first(pad(channels_last(x), self.padding)), None
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return self._padded(mat, self.padding)
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        return self._padded(mat, tuple((-before, -after) for before, after in self.padding))
+
+    def _padded(self, mat: Array, padding: tuple[tuple[int, int], ...]) -> Array:
+        rows = channels_last(mat.reshape(-1, *mat.shape[2:]))
+        image = channels_first(pad(rows, padding))
+        return image.reshape(*mat.shape[:2], *image.shape[1:])

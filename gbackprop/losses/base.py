@@ -1,0 +1,161 @@
+"""The protocol of losses: L = R Σₙ ℓₙ with R = 1/N ("mean") or 1 ("sum").
+
+All methods but `value` are per sample and free of R: the driver puts R in, once, so that blocks of a batch add up.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, array_module, device_of, like
+from gbackprop.checks import check_floats, check_same
+from gbackprop.layers.base import Shape
+
+ALL = slice(None)
+
+
+class Loss:
+    """Base class.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum"}
+        Whether L is the mean or the sum of the samples' losses ℓₙ.
+    """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"{type(self).__name__}, reduction: expected 'mean' or 'sum', got {reduction!r}")
+        self.reduction = reduction
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.reduction!r})"
+
+    def factor(self, batch: int) -> float:
+        """R for a batch of N samples."""
+        return 1 / batch if self.reduction == "mean" else 1.0
+
+    def value(self, output: Array, target: Array) -> Array:
+        """L = R Σₙ ℓₙ, a scalar.
+
+        Parameters
+        ----------
+        output : ndarray, shape (N, *out)
+        target : ndarray, shape (N, ...)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the two do not fit.
+        """
+        check_floats("output", output)
+        self.check_target("target", target, output)
+        return self.values(output, target).sum() * self.factor(output.shape[0])
+
+    __call__ = value
+
+    # ------------------------------------------------------------------------------------------------- to be written
+
+    def values(self, output: Array, target: Array) -> Array:
+        """ℓₙ, shape (N)."""
+        raise NotImplementedError
+
+    def gradients(self, output: Array, target: Array) -> Array:
+        """∇_f ℓₙ, shape (N, *out)."""
+        raise NotImplementedError
+
+    def hessian_sqrt(self, output: Array, target: Array, columns: slice = ALL) -> Array:
+        """Columns of Sₙ with Sₙ Sₙᵀ = ∇²_f ℓₙ, shape (V, N, *out)."""
+        raise NotImplementedError
+
+    def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:
+        """What `pseudo_targets` needs of randomness for outputs (N, *out): a host array, shape (M, N, ...)."""
+        raise NotImplementedError
+
+    def pseudo_targets(self, output: Array, noise: Array) -> Array:
+        """Targets ŷₙₘ from the likelihood whose negative logarithm ℓ is, shape (M, N, ...)."""
+        raise NotImplementedError
+
+    def target_shape(self, batch_shape: Shape) -> Shape:
+        """Shape of the targets of outputs (N, *out); raises a ValueError if the loss cannot take such outputs."""
+        raise NotImplementedError
+
+    def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
+        """Raise an error if dtype or numbers of `target`, whose shape is right already, are not."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------------------- derived
+
+    def columns(self, shape: Shape) -> int:
+        """How many columns `hessian_sqrt` has for outputs of feature shape `shape`."""
+        return prod(shape)
+
+    def summed_weight(self, shape: Shape) -> float:
+        """c where ℓₙ = c ℓ'ₙ and ℓ'ₙ is the negative log-likelihood, for outputs of feature shape `shape`."""
+        return 1.0
+
+    def hessian_sqrt_mc(self, output: Array, targets: Array) -> Array:
+        """sₙₘ/√M with E[s sᵀ] = ∇²_f ℓₙ, the gradients at pseudo-targets, shape (M, N, *out).
+
+        With ℓ = c ℓ', s = √c ∇ℓ' = ∇ℓ/√c: the covariance of the gradients of a negative log-likelihood is its
+        expected Hessian (paper, equation 18, and the footnote on its reduction).
+        """
+        scale = (self.summed_weight(output.shape[1:]) * targets.shape[0]) ** -0.5
+        xp = array_module(output)
+        return xp.stack([self.gradients(output, target) for target in targets]) * scale
+
+    def hessian_sum(self, output: Array, target: Array) -> Array:
+        """Σₙ ∇²_f ℓₙ, shape (D, D) with D = ∏ out."""
+        s = self.hessian_sqrt(output, target)
+        s = s.reshape(-1, prod(output.shape[1:]))
+        return s.T @ s
+
+    def draw(
+        self, output: Array, mc_samples: int = 1, rng: int | np.random.Generator | None = None
+    ) -> Array:
+        """Draw pseudo-targets from the model's own likelihood.
+
+        Parameters
+        ----------
+        output : ndarray, shape (N, *out)
+        mc_samples : int
+            M.
+        rng : None, int or numpy.random.Generator
+
+        Returns
+        -------
+        ndarray, shape (M, N, ...)
+            Targets as `value` takes them, on the device of `output`.
+        """
+        check_floats("output", output)
+        self.target_shape(output.shape)
+        noise = self.noise(output.shape, mc_samples, np.random.default_rng(rng))
+        return self.pseudo_targets(output, like(noise, output))
+
+    def check_target(self, name: str, target: Any, output: Array, batch_shape: Shape | None = None) -> None:
+        """Check `target` against outputs of shape `batch_shape`, and of the dtype and device of `output`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the argument, what was expected and what came.
+        """
+        where = f"{name} of {self!r}"
+        shape = output.shape if batch_shape is None else batch_shape
+        try:
+            expected = self.target_shape(shape)
+        except ValueError as error:
+            raise ValueError(f"{self!r}: {error}") from None
+        if not hasattr(target, "dtype") or not hasattr(target, "shape"):
+            raise TypeError(f"{where}: expected an array, got {type(target).__name__}")
+        if target.shape[:1] != expected[:1]:
+            raise ValueError(f"{where}: expected {expected[0]} samples as in the batch, got shape {target.shape}")
+        if target.shape != expected:
+            raise ValueError(f"{where}: expected shape {expected} for outputs of shape {shape}, got {target.shape}")
+        if device_of(target) != device_of(output):
+            check_same(where, target, "x", output, dtype=False)
+        self.check_values(where, target, shape, output)
+

@@ -1,0 +1,269 @@
+"""Sequential: layers one after the other. A network is a layer, so networks nest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, Self
+
+import numpy as np
+
+from gbackprop.array import FLOATS, Array, array_module, asarray, device_of
+from gbackprop.checks import check_batch, check_parameters
+from gbackprop.layers.base import Layer, Leaf, Shape, Visit
+
+
+class Sequential(Layer):
+    """A chain of layers.
+
+    Parameters
+    ----------
+    *layers : Layer
+        Also other Sequentials. Parameters are named as in torch: "0.weight", "1.0.bias", …
+    rng : None, int or numpy.random.Generator
+        Draws the parameters of all layers that have none yet, one after the other, as torch does by default. With
+        None they are drawn from fresh entropy, and only once somebody needs them: an outer Sequential's `rng`, or
+        `load_state_dict`, comes first.
+    dtype : {"float32", "float64"}, optional
+        Of the parameters; float32 if no container says otherwise.
+
+    Raises
+    ------
+    TypeError
+        If something is not a layer.
+    ValueError
+        If a layer with parameters appears twice, or `dtype` is not one of the two.
+    """
+
+    def __init__(self, *layers: Layer, rng: int | np.random.Generator | None = None, dtype: Any = None) -> None:
+        for i, layer in enumerate(layers):
+            if not isinstance(layer, Layer):
+                raise TypeError(f"layer {i}: expected a Layer, got {layer!r}")
+        self.layers = layers
+        self._forbid_sharing()
+        if dtype is not None:
+            self._set_dtype(dtype)
+        if rng is not None:
+            generator = np.random.default_rng(rng)
+            for _, layer in self.named_layers():
+                if layer.drawn is None:
+                    layer.initialize(generator)
+
+    def _forbid_sharing(self) -> None:
+        seen: dict[int, str] = {}
+        for name, layer in self.named_layers():
+            if id(layer) in seen and layer.parameter_shapes():
+                raise ValueError(
+                    f"layer {name}, {layer!r}: expected a layer of its own, got the one at {seen[id(layer)]} again "
+                    "(layers cannot share parameters)"
+                )
+            seen[id(layer)] = name
+
+    def _set_dtype(self, dtype: Any) -> None:
+        wanted = np.dtype(dtype).name
+        if wanted not in FLOATS:
+            raise ValueError(f"dtype: expected one of {', '.join(FLOATS)}, got {wanted}")
+        for _, layer in self.named_layers():
+            if layer.drawn is None:
+                layer.dtype = wanted
+
+    # ----------------------------------------------------------------------------------------------------- structure
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, index: int) -> Layer:
+        return self.layers[index]
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)
+
+    def __repr__(self) -> str:
+        return f"Sequential({', '.join(map(repr, self.layers))})"
+
+    def _children(self, name: str) -> list[tuple[str, Layer]]:
+        return [(f"{name}.{i}" if name else str(i), layer) for i, layer in enumerate(self.layers)]
+
+    def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
+        for path, child in self._children(name):
+            yield from child.named_layers(path)
+
+    def leaves(self, shape: Shape, name: str = "") -> list[Leaf]:
+        found: list[Leaf] = []
+        for path, child in self._children(name):
+            found += child.leaves(shape, path)
+            shape = found[-1].output_shape if found else shape
+        return found
+
+    def output_shape(self, shape: Shape) -> Shape:
+        leaves = self.leaves(shape)
+        return leaves[-1].output_shape if leaves else shape
+
+    # ------------------------------------------------------------------------------------------------------ function
+
+    def __call__(self, x: Array) -> Array:
+        """Output for a batch, in evaluation mode.
+
+        Parameters
+        ----------
+        x : ndarray, shape (N, *in)
+            On the network's device and of its dtype.
+
+        Returns
+        -------
+        ndarray, shape (N, *out)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `x` does not fit; the message names the layer or the argument.
+        """
+        check_parameters(self)
+        check_batch(self, x)
+        self.leaves(x.shape[1:])
+        return self.forward(x)[0]
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        saved = []
+        for layer in self.layers:
+            x, kept = layer.forward(x)
+            saved.append(kept)
+        return x, saved
+
+    def forward_training(self, x: Array, noise: Any) -> tuple[Array, Any]:
+        saved = []
+        for layer, drawn in zip(self.layers, noise, strict=True):
+            x, kept = layer.forward_training(x, drawn)
+            saved.append(kept)
+        return x, saved
+
+    def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
+        drawn = []
+        for layer in self.layers:
+            drawn.append(layer.noise(batch_shape, rng))
+            batch_shape = (batch_shape[0], *layer.output_shape(batch_shape[1:]))
+        return tuple(drawn)
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        for layer, kept in zip(self.layers, saved, strict=True):
+            mat = layer.jmp(kept, mat)
+        return mat
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        for layer, kept in zip(reversed(self.layers), reversed(saved), strict=True):
+            mat = layer.mjp(kept, mat)
+        return mat
+
+    def sweep(self, saved: Any, signals: Any, visit: Visit, name: str = "") -> Any:
+        for (path, child), kept in zip(reversed(self._children(name)), reversed(saved), strict=True):
+            signals = child.sweep(kept, signals, visit, path)
+        return signals
+
+    # ---------------------------------------------------------------------------------------------------- parameters
+
+    @property
+    def parameters(self) -> Parameters:  # type: ignore[override]
+        """Parameters by name, in order; assigning to a name or changing an array in place changes the network."""
+        return Parameters(self)
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {
+            f"{path}.{name}": shape
+            for path, layer in self.named_layers()
+            for name, shape in layer.parameter_shapes().items()
+        }
+
+    def initialize(self, rng: np.random.Generator) -> None:
+        for layer in self.layers:
+            layer.initialize(rng)
+
+    def state_dict(self) -> dict[str, Array]:
+        """Copies of the parameters by name, as torch names them, on the network's device."""
+        return {name: value.copy() for name, value in self.parameters.items()}
+
+    def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
+        """Set all parameters, converted to the network's dtype and moved to its device.
+
+        Parameters
+        ----------
+        mapping : mapping of str to array
+            As `state_dict` gives it. Extra or missing names are errors.
+
+        Raises
+        ------
+        ValueError
+            If names are unknown or missing, or a shape is wrong; nothing is loaded then.
+        TypeError
+            If a value is not an array of floats; nothing is loaded then.
+        """
+        parameters = self.parameters
+        shapes = self.parameter_shapes()
+        unknown, missing = [k for k in mapping if k not in shapes], [k for k in shapes if k not in mapping]
+        if unknown or missing:
+            raise ValueError(f"state dict: unknown keys {unknown}, missing keys {missing}; expected {list(shapes)}")
+        for name in shapes:
+            parameters.check(name, mapping[name])
+        for name in shapes:
+            parameters[name] = mapping[name]
+        return self
+
+    def to(self, device: str) -> Self:
+        """Move all parameters to ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, in place; returns the network.
+
+        Raises
+        ------
+        RuntimeError
+            If the device is a GPU and CuPy is missing or finds none.
+        """
+        moved = {name: asarray(value, device) for name, value in self.parameters.items()}
+        for name, value in moved.items():
+            self.parameters.put(name, value)
+        return self
+
+
+class Parameters(MutableMapping[str, Array]):
+    """The parameters of a network by name: a view, so that assignments reach the layers."""
+
+    def __init__(self, network: Sequential) -> None:
+        self._owners = {
+            f"{path}.{name}": (layer, name)
+            for path, layer in network.named_layers()
+            for name in layer.parameter_shapes()
+        }
+
+    def __getitem__(self, name: str) -> Array:
+        layer, key = self._owners[name]
+        return layer.parameters[key]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        current = self[name]
+        if value is current:  # `parameters[name] -= step` ends here
+            return
+        self.check(name, value)
+        value = asarray(value, device_of(current), current.dtype)
+        self.put(name, array_module(value).array(value))  # a copy: the caller keeps what is his
+
+    def put(self, name: str, value: Array) -> None:
+        """Set a parameter without looking at it."""
+        layer, key = self._owners[name]
+        layer.parameters[key] = value
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise an error that names the parameter if `value` is not an array of floats of its shape."""
+        current = self[name]
+        kind = getattr(value, "dtype", None)
+        if kind is None or kind.kind != "f":
+            raise TypeError(f"parameter {name}: expected an array of floats, got {kind or type(value).__name__}")
+        if value.shape != current.shape:
+            raise ValueError(f"parameter {name}: expected shape {current.shape}, got {value.shape}")
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"parameter {name} cannot be deleted")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._owners)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def __repr__(self) -> str:
+        return f"Parameters({ {name: (value.shape, value.dtype.name) for name, value in self.items()} })"

@@ -1,0 +1,207 @@
+"""The plan of a backward call: what will be computed, checked in full before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, asarray, device_of, free_memory, is_array
+from gbackprop.checks import check_batch, check_parameters
+from gbackprop.errors import TooLargeError, UnsupportedError
+from gbackprop.layers.base import Layer, Leaf
+from gbackprop.losses.base import Loss
+from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, MonteCarlo, Signal
+
+GRADIENT_SUM = Statistic("sum", GRADIENT)
+"""The gradient, which every call gives."""
+
+KFRA_COPIES = 3
+"""How many [D, D] matrices KFRA's largest step holds at once: Ḡ, Ḡ J, and Jᵀ Ḡ J."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a backward call will do.
+
+    Attributes
+    ----------
+    leaves : list of Leaf
+        The layers, from input to output, with the feature shapes that they see.
+    statistics : tuple of Statistic
+        All that the quantities need, each once.
+    signals : tuple of Signal
+        All that is to be propagated.
+    scale : Scale
+        N and R.
+    lowest : int
+        Index of the first layer with parameters: the sweep ends there.
+    noise : Any
+        Randomness of the layers' training mode for the whole batch, or None.
+    mc_noise : dict
+        Randomness of each Monte-Carlo signal for the whole batch.
+    """
+
+    network: Layer
+    loss: Loss
+    leaves: list[Leaf]
+    statistics: tuple[Statistic, ...]
+    signals: tuple[Signal, ...]
+    scale: Scale
+    lowest: int
+    noise: Any
+    mc_noise: dict[Signal, np.ndarray]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Feature shape of the network's output."""
+        return self.leaves[-1].output_shape
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of all parameters, in the network's order."""
+        return [leaf.parameter(name) for leaf in self.leaves for name in leaf.layer.parameter_shapes()]
+
+    def loss_columns(self, signal: Signal) -> int:
+        """How many columns of a signal start at the loss."""
+        if signal == EXACT:
+            return self.loss.columns(self.output_shape)
+        return signal.mc_samples if isinstance(signal, MonteCarlo) else 0
+
+    def residual_columns(self, leaf: Leaf) -> int:
+        """How many columns of the residual start at a layer."""
+        return prod(leaf.input_shape) if RESIDUAL in self.signals and leaf.layer.curvature != "zero" else 0
+
+    def windows(self, column_block: int | None) -> list[slice]:
+        """Which columns each pass of the sweep takes, all columns but the gradient's numbered from loss to input."""
+        total = sum(map(self.loss_columns, self.signals))
+        total += sum(map(self.residual_columns, self.leaves[self.lowest + 1 :]))
+        step = column_block or max(total, 1)
+        return [slice(start, min(start + step, total)) for start in range(0, max(total, 1), step)]
+
+
+def make_plan(
+    network: Layer,
+    loss: Loss,
+    x: Array,
+    y: Array,
+    quantities: Sequence[Quantity],
+    rng: int | np.random.Generator | None,
+    training: bool,
+    whole_batch: bool,
+) -> Plan:
+    """Check everything and decide what is to be computed.
+
+    `whole_batch` says that the samples will not be cut into blocks.
+    """
+    _check_kinds(network, loss, quantities)
+    check_parameters(network)
+    check_batch(network, x)
+    leaves = network.leaves(x.shape[1:]) or [Leaf("", network, x.shape[1:], x.shape[1:])]
+    batch_shape = (x.shape[0], *leaves[-1].output_shape)
+    loss.check_target("y", y, x, batch_shape)
+    statistics = tuple(
+        dict.fromkeys([GRADIENT_SUM] + [s for quantity in quantities for s in quantity.statistics()])
+    )
+    signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
+    lowest = next((i for i, leaf in enumerate(leaves) if leaf.layer.parameter_shapes()), len(leaves))
+    _check_supported(leaves, quantities)
+    for quantity in quantities:
+        _check_targets(quantity, loss, x, batch_shape)
+    if AVERAGE in signals:
+        _check_average(leaves[lowest:], x, whole_batch)
+    noise, mc_noise = _draw(network, loss, x, batch_shape, signals, rng, training)
+    scale = Scale(x.shape[0], loss.factor(x.shape[0]))
+    return Plan(network, loss, leaves, statistics, signals, scale, lowest, noise, mc_noise)
+
+
+def _check_kinds(network: Any, loss: Any, quantities: Sequence[Any]) -> None:
+    for name, value, kind in (("network", network, Layer), ("loss", loss, Loss)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}: expected a {kind.__name__}, got {value!r}")
+    for i, quantity in enumerate(quantities):
+        if not isinstance(quantity, Quantity):
+            hint = " (call the class)" if isinstance(quantity, type) else ""
+            raise TypeError(f"quantity {i}: expected a Quantity, got {quantity!r}{hint}")
+
+
+def _check_supported(leaves: list[Leaf], quantities: Sequence[Quantity]) -> None:
+    for quantity in quantities:
+        for statistic in quantity.statistics():
+            for leaf in leaves:
+                reason = leaf.layer.unsupported.get(statistic.method)
+                if reason is not None:
+                    raise UnsupportedError(f"{leaf} cannot give {type(quantity).__name__}: {reason}")
+
+
+def _check_targets(quantity: Quantity, loss: Loss, x: Array, batch_shape: tuple[int, ...]) -> None:
+    for statistic in quantity.statistics():
+        signal = statistic.signal
+        if not isinstance(signal, MonteCarlo) or signal.targets is None:
+            continue
+        name, targets = f"targets of {type(quantity).__name__}", signal.targets
+        if not is_array(targets):
+            raise TypeError(f"{name}: expected an array, got {type(targets).__name__}")
+        expected = loss.target_shape(batch_shape)
+        if targets.ndim == 0 or targets.shape[0] == 0 or targets.shape[1:] != expected:
+            shape = ", ".join(map(str, expected))
+            raise ValueError(f"{name}: expected shape (M, {shape}), got {targets.shape}")
+        for m, target in enumerate(targets):
+            loss.check_target(f"{name}[{m}]", target, x, batch_shape)
+
+
+def _check_average(leaves: list[Leaf], x: Array, whole_batch: bool) -> None:
+    """KFRA needs the whole batch, and matrices [D, D] at each layer's output and, but for the first, input."""
+    if not whole_batch:
+        raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
+    largest = max(leaves, key=lambda leaf: prod(leaf.output_shape), default=None)
+    if largest is None:
+        return
+    d = prod(largest.output_shape)
+    size, free = d * d * x.dtype.itemsize, free_memory(device_of(x))
+    if KFRA_COPIES * size > free:
+        raise TooLargeError(
+            f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of "
+            f"{size / 2**30:.1f} GiB, {KFRA_COPIES} times, with {free / 2**30:.1f} GiB free"
+        )
+
+
+def _draw(
+    network: Layer,
+    loss: Loss,
+    x: Array,
+    batch_shape: tuple[int, ...],
+    signals: tuple[Signal, ...],
+    rng: int | np.random.Generator | None,
+    training: bool,
+) -> tuple[Any, dict[Signal, np.ndarray]]:
+    """All randomness of a call, for the whole batch: blocks take their rows, so that they do not change the draw.
+
+    Each use has a stream of its own, told apart by what it is for: asking for more does not change the others' draws.
+    """
+    entropy = np.random.default_rng(rng).integers(2**32, size=4).tolist()
+    noise = network.noise(x.shape, np.random.default_rng([*entropy, 0])) if training else None
+    mc_noise = {
+        signal: loss.noise(batch_shape, signal.mc_samples, np.random.default_rng([*entropy, signal.mc_samples]))
+        for signal in signals
+        if isinstance(signal, MonteCarlo) and signal.targets is None
+    }
+    return noise, mc_noise
+
+
+def rows_of(noise: Any, rows: slice) -> Any:
+    """The samples' share in what layers drew: arrays with N rows, None, or tuples of these."""
+    if isinstance(noise, tuple):
+        return tuple(rows_of(part, rows) for part in noise)
+    return None if noise is None else noise[rows]
+
+
+def targets_of(plan: Plan, signal: MonteCarlo, output: Array, rows: slice) -> Array:
+    """The pseudo-targets of some samples: given, or drawn; shape (M, n, ...)."""
+    if signal.targets is not None:
+        return signal.targets[:, rows]
+    return plan.loss.pseudo_targets(output, asarray(plan.mc_noise[signal][:, rows], device_of(output)))

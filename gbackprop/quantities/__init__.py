@@ -1,0 +1,26 @@
+"""Quantities: what `gbackprop.backward` can extract beside the gradient."""
+
+from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
+from gbackprop.quantities.factors import Kronecker
+from gbackprop.quantities.first_order import BatchGrad, BatchL2Grad, SecondMoment, Variance
+from gbackprop.quantities.kronecker import KFAC, KFLR, KFRA
+
+__all__ = [
+    "KFAC",
+    "KFLR",
+    "KFRA",
+    "BatchDiagGGN",
+    "BatchDiagHessian",
+    "BatchGrad",
+    "BatchL2Grad",
+    "DiagGGN",
+    "DiagGGNMC",
+    "DiagHessian",
+    "Kronecker",
+    "Quantity",
+    "Scale",
+    "SecondMoment",
+    "Statistic",
+    "Variance",
+]

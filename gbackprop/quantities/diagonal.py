@@ -1,0 +1,141 @@
+"""Diagonals of the generalized Gauss-Newton matrix (GGN) and of the Hessian.
+
+With the columns s[v, n] of √R Sₙ, or a Monte-Carlo estimate of it, the diagonal of R Σₙ Jₙᵀ Hₙ Jₙ is Σᵥₙ (Jₙᵀ s)².
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gbackprop.array import Array
+from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.signals import EXACT, RESIDUAL, monte_carlo
+
+
+class DiagGGN(Quantity):
+    """Diagonal of the GGN, exact, shape (*p) for each parameter.
+
+    Scale: diag(R Σₙ Jₙᵀ Hₙ Jₙ), the curvature of L itself. As BackPACK's `diag_ggn_exact`.
+
+    Source: paper, equation 19 and appendix A.2.1.
+    """
+
+    name = "diag_ggn"
+    scale = "diag(R Σₙ Jₙᵀ Hₙ Jₙ)"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (Statistic("square", EXACT),)
+
+    def finish(self, scale: Scale, square: Array) -> Array:  # type: ignore[override]
+        return square
+
+
+class BatchDiagGGN(Quantity):
+    """Each sample's share in `DiagGGN`, shape (N, *p) for each parameter.
+
+    Scale: diag(R Jₙᵀ Hₙ Jₙ), so that the sum over n is `DiagGGN`. As BackPACK's `diag_ggn_exact_batch`.
+    """
+
+    name = "batch_diag_ggn"
+    scale = "diag(R Jₙᵀ Hₙ Jₙ)"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (Statistic("batch_square", EXACT, per_sample=True),)
+
+    def finish(self, scale: Scale, square: Array) -> Array:  # type: ignore[override]
+        return square
+
+
+class Sampled(Quantity):
+    """Base of the Monte-Carlo quantities.
+
+    Parameters
+    ----------
+    mc_samples : int
+        M: pseudo-targets drawn for each sample. Quantities of equal M share the draw, and what else is asked for
+        does not change it.
+    targets : ndarray, shape (M, N, ...), optional
+        Pseudo-targets that replace the draw, as `loss.draw` gives them; M is then theirs.
+
+    Raises
+    ------
+    ValueError
+        If `mc_samples` is not a positive integer, or contradicts `targets`.
+    """
+
+    def __init__(self, mc_samples: int = 1, targets: Any = None) -> None:
+        if isinstance(mc_samples, bool) or not hasattr(mc_samples, "__index__") or mc_samples < 1:
+            raise ValueError(f"{type(self).__name__}, mc_samples: expected a positive integer, got {mc_samples!r}")
+        if targets is not None:
+            given = len(getattr(targets, "shape", ())) and targets.shape[0]
+            if mc_samples not in (1, given):
+                raise ValueError(
+                    f"{type(self).__name__}, targets: expected {mc_samples} pseudo-targets a sample as mc_samples says, "
+                    f"got {given}"
+                )
+            mc_samples = given or mc_samples
+        self.mc_samples, self.targets = int(mc_samples), targets
+        self.signal = monte_carlo(self.mc_samples, targets)
+
+    def __repr__(self) -> str:
+        targets = "" if self.targets is None else ", targets=…"
+        return f"{type(self).__name__}(mc_samples={self.mc_samples}{targets})"
+
+
+class DiagGGNMC(Sampled):
+    """Diagonal of the GGN, Monte-Carlo estimate, shape (*p) for each parameter.
+
+    Scale: diag(R Σₙ Jₙᵀ (1/M Σₘ s sᵀ) Jₙ) with E[s sᵀ] = Hₙ; its expectation is `DiagGGN`. As BackPACK's
+    `diag_ggn_mc`.
+
+    Source: paper, equations 20 to 21 and appendix A.2.1.
+    """
+
+    name = "diag_ggn_mc"
+    scale = "diag(R Σₙ Jₙᵀ (1/M Σₘ s sᵀ) Jₙ)"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (Statistic("square", self.signal),)
+
+    def finish(self, scale: Scale, square: Array) -> Array:  # type: ignore[override]
+        return square
+
+
+class DiagHessian(Quantity):
+    """Diagonal of the Hessian, shape (*p) for each parameter.
+
+    Scale: diag(∇²L) = diag(R Σₙ ∇²ℓₙ). As BackPACK's `diag_h`.
+
+    The Hessian is the GGN and, from each curved layer, its residual carried down (paper, equation 26): exact columns
+    squared, plus residual columns squared with their signs.
+
+    Source: paper, appendix A.3.
+    """
+
+    name = "diag_hessian"
+    scale = "diag(∇²L)"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (Statistic("square", EXACT), Statistic("square", RESIDUAL))
+
+    def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:  # type: ignore[override]
+        return ggn + residual
+
+
+class BatchDiagHessian(Quantity):
+    """Each sample's share in `DiagHessian`, shape (N, *p) for each parameter.
+
+    Scale: diag(R ∇²ℓₙ), so that the sum over n is `DiagHessian`.
+    """
+
+    name = "batch_diag_hessian"
+    scale = "diag(R ∇²ℓₙ)"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (
+            Statistic("batch_square", EXACT, per_sample=True),
+            Statistic("batch_square", RESIDUAL, per_sample=True),
+        )
+
+    def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:  # type: ignore[override]
+        return ggn + residual

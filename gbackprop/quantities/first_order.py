@@ -1,0 +1,89 @@
+"""Quantities of the individual gradients.
+
+The sweep's gradient column is R ∇ℓₙ; the formulas below undo R where a quantity is a statistic of ∇ℓₙ itself.
+"""
+
+from __future__ import annotations
+
+from gbackprop.array import Array, array_module
+from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.signals import GRADIENT
+
+SUM = Statistic("sum", GRADIENT)
+SQUARE = Statistic("square", GRADIENT)
+
+
+class BatchGrad(Quantity):
+    """Individual gradients, shape (N, *p) for each parameter.
+
+    Scale: R ∇ℓₙ, so that the sum over n is the gradient. As BackPACK's `grad_batch`.
+
+    Source: paper, section 2.2 and appendix A.1.
+    """
+
+    name = "batch_grad"
+    scale = "R ∇ℓₙ"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (Statistic("batch", GRADIENT, per_sample=True),)
+
+    def finish(self, scale: Scale, batch: Array) -> Array:  # type: ignore[override]
+        return batch
+
+
+class BatchL2Grad(Quantity):
+    """Squared l2 norms of the individual gradients, shape (N) for each parameter.
+
+    Scale: ‖R ∇ℓₙ‖². As BackPACK's `batch_l2`.
+
+    Source: paper, appendix A.1.
+    """
+
+    name = "batch_l2_grad"
+    scale = "‖R ∇ℓₙ‖²"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (Statistic("square_norm", GRADIENT, per_sample=True),)
+
+    def finish(self, scale: Scale, norms: Array) -> Array:  # type: ignore[override]
+        return norms
+
+
+class SecondMoment(Quantity):
+    """Elementwise second moment of the individual gradients, shape (*p) for each parameter.
+
+    Scale: 1/N Σₙ (∇ℓₙ)², free of R. BackPACK's `sum_grad_squared` is Σₙ (R ∇ℓₙ)², that is N R² times this.
+
+    Source: paper, equation 5 and appendix A.1.
+    """
+
+    name = "second_moment"
+    scale = "1/N Σₙ (∇ℓₙ)²"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (SQUARE,)
+
+    def finish(self, scale: Scale, square: Array) -> Array:  # type: ignore[override]
+        return square / (scale.batch * scale.factor**2)
+
+
+class Variance(Quantity):
+    """Elementwise variance of the individual gradients, shape (*p) for each parameter.
+
+    Scale: 1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)², free of R: the second moment about the mean, divided by N and not N − 1.
+    BackPACK's `variance` takes the same difference with R ∇ℓₙ, so with "mean" it is 1/N² of this.
+    Differences that rounding makes negative come out as 0.
+
+    Source: paper, equation 5 and appendix A.1.
+    """
+
+    name = "variance"
+    scale = "1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)²"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (SQUARE, SUM)
+
+    def finish(self, scale: Scale, square: Array, total: Array) -> Array:  # type: ignore[override]
+        second_moment = square / (scale.batch * scale.factor**2)
+        mean = total / (scale.batch * scale.factor)
+        return array_module(square).maximum(second_moment - mean**2, 0)

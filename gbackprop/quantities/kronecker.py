@@ -1,0 +1,85 @@
+"""Kronecker-factored blocks of the GGN: KFAC, KFLR, KFRA.
+
+For a weight the block is approximated by B ⊗ A, A from the inputs u of the layer, B from what arrives at its output;
+for a bias by B alone. The three differ in B only.
+"""
+
+from __future__ import annotations
+
+from gbackprop.array import Array
+from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.quantities.diagonal import Sampled
+from gbackprop.quantities.factors import Kronecker
+from gbackprop.signals import AVERAGE, EXACT, Signal
+
+INPUT_SQUARE = Statistic("input_square")
+
+
+def _statistics(signal: Signal) -> tuple[Statistic, ...]:
+    return INPUT_SQUARE, Statistic("kronecker", signal)
+
+
+def _factors(scale: Scale, input_square: Array | None, b: Array) -> Kronecker:
+    """A = 1/N Σₙₜ uₙₜ uₙₜᵀ; B carries R."""
+    return Kronecker(None if input_square is None else input_square / scale.batch, b)
+
+
+class KFAC(Sampled):
+    """Kronecker factors with Monte-Carlo B, a `Kronecker` for each parameter.
+
+    Scale: A = 1/N Σₙₜ u uᵀ over shared positions t; B = R/M Σₙₘ b bᵀ, b = Σₜ of the columns that arrive, so that B is
+    the estimated curvature of the bias. As BackPACK's `kfac` (which for convolutions is Grosse & Martens' up to the
+    number of positions).
+
+    Source: Martens & Grosse 2015; paper, equation 23 and appendix A.2.2.
+    """
+
+    name = "kfac"
+    scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R/M Σₙₘ b bᵀ"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return _statistics(self.signal)
+
+    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:  # type: ignore[override]
+        return _factors(scale, a, b)
+
+
+class KFLR(Quantity):
+    """Kronecker factors with exact B, a `Kronecker` for each parameter.
+
+    Scale: as `KFAC`, with B = R Σₙ Σᵥ b bᵀ over the columns of the exact root of the loss's Hessian: B is the exact
+    GGN block of the bias. As BackPACK's `kflr`.
+
+    Source: Botev, Ritter, Barber 2017; paper, equation 23 and appendix A.2.2.
+    """
+
+    name = "kflr"
+    scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R Σₙᵥ b bᵀ"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return _statistics(EXACT)
+
+    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:  # type: ignore[override]
+        return _factors(scale, a, b)
+
+
+class KFRA(Quantity):
+    """Kronecker factors with B from an averaged curvature, a `Kronecker` for each parameter.
+
+    Scale: as `KFAC`, with B = Ḡ summed over shared positions in rows and columns, Ḡ starting from R Σₙ Hₙ and averaged
+    after each layer, Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ.
+
+    The recursion averages over the whole batch at each layer, so it cannot be cut into blocks of samples, and keeps
+    one [D, D] matrix, D the number of features.
+
+    Source: Botev, Ritter, Barber 2017; paper, equations 24 to 25 and appendix A.2.3.
+    """
+
+    name = "kfra"
+    scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = Σₜₛ Ḡₜₛ"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return _statistics(AVERAGE)
+
+    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:  # type: ignore[override]
+        return _factors(scale, a, b)

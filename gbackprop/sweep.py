@@ -1,0 +1,152 @@
+"""The backward sweep over one block of samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gbackprop.array import Array
+from gbackprop.layers.base import Layer, Leaf
+from gbackprop.plan import Plan, rows_of, targets_of
+from gbackprop.quantities.base import Statistic
+from gbackprop.signals import (
+    AVERAGE,
+    EXACT,
+    GRADIENT,
+    RESIDUAL,
+    Columns,
+    MonteCarlo,
+    Signal,
+    Signals,
+    Stack,
+    residual_columns,
+)
+
+Found = dict[tuple[Statistic, str], Any]
+"""Values of statistics, by statistic and parameter name."""
+
+
+@dataclass
+class Part:
+    """What a block of samples gives: Σ ℓₙ, the outputs, and its share in each statistic."""
+
+    loss: Array
+    output: Array
+    found: Found
+
+
+def sweep(plan: Plan, x: Array, y: Array, rows: slice, column_block: int | None) -> Part:
+    """Forward once, then back once for each block of columns.
+
+    Parameters
+    ----------
+    plan : Plan
+    x : ndarray, shape (N, *in)
+    y : ndarray, shape (N, ...)
+        The whole batch.
+    rows : slice
+        Which samples to take.
+    column_block : int, optional
+        How many columns each pass takes beside the gradient.
+    """
+    if plan.noise is None:
+        output, saved = plan.network.forward(x[rows])
+    else:
+        output, saved = plan.network.forward_training(x[rows], rows_of(plan.noise, rows))
+    target = y[rows]
+    found: Found = {}
+    for window in plan.windows(column_block):
+        one = _Pass(plan, window, found, len(target))
+        start = one.start(output, target, rows)
+        if plan.lowest < len(plan.leaves):
+            plan.network.sweep(saved, start, one.visit)
+    return Part(plan.loss.values(output, target).sum(), output, found)
+
+
+class _Pass:
+    """One way from the loss to the lowest layer with parameters, with a window of the columns.
+
+    All columns but the gradient's are numbered in the order in which the sweep meets them, first those that start at
+    the loss. `seen` counts them; what lies in the window is appended to the stack.
+    """
+
+    def __init__(self, plan: Plan, window: slice, found: Found, batch: int) -> None:
+        self.plan, self.window, self.found, self.batch = plan, window, found, batch
+        self.first = window.start == 0  # what depends on no column but the gradient's is extracted in this pass
+        self.seen = 0
+        self.above = {leaf.name: leaf for leaf in plan.leaves[plan.lowest :]}
+        self.end = plan.leaves[plan.lowest].name if plan.lowest < len(plan.leaves) else None
+
+    def take(self, width: int) -> slice:
+        """Which of the next `width` columns are in the window."""
+        start, self.seen = self.seen, self.seen + width
+        low = min(max(self.window.start - start, 0), width)
+        return slice(low, max(low, min(self.window.stop - start, width)))
+
+    def start(self, output: Array, target: Array, rows: slice) -> Signals:
+        """The signals at the loss; R enters here."""
+        loss, factor = self.plan.loss, self.plan.scale.factor
+        parts = [(GRADIENT, Columns(loss.gradients(output, target)[None] * factor))]
+        for signal in self.plan.signals:
+            some = self.take(self.plan.loss_columns(signal))
+            if some.start < some.stop:
+                values = self._loss_columns(signal, output, target, rows, some)
+                parts.append((signal, Columns(values * factor**0.5)))
+        average = None
+        if AVERAGE in self.plan.signals and self.first:
+            average = loss.hessian_sum(output, target) * factor
+        return Signals(Stack.of(parts), average)
+
+    def _loss_columns(self, signal: Signal, output: Array, target: Array, rows: slice, some: slice) -> Array:
+        if signal == EXACT:
+            return self.plan.loss.hessian_sqrt(output, target, some)
+        assert isinstance(signal, MonteCarlo)
+        targets = targets_of(self.plan, signal, output, rows)
+        share = ((some.stop - some.start) / targets.shape[0]) ** 0.5  # the root of 1/M is of all M, not of some
+        return self.plan.loss.hessian_sqrt_mc(output, targets[some]) * share
+
+    def visit(self, name: str, layer: Layer, saved: Any, signals: Signals) -> Signals:
+        """Extract what the layer's parameters give, then carry the signals to its input."""
+        leaf = self.above.get(name)
+        if leaf is None:  # below the lowest layer with parameters nobody needs anything
+            return signals
+        self._extract(leaf, saved, signals)
+        if name == self.end:
+            return signals
+        stack = signals.stack.moved(layer.mjp(saved, signals.stack.values))
+        stack = self._with_residual(leaf, saved, signals, stack)
+        average = signals.average
+        if average is not None:
+            average = layer.average(saved, average, self.batch, leaf.output_shape)
+        return Signals(stack, average)
+
+    def _with_residual(self, leaf: Leaf, saved: Any, signals: Signals, stack: Stack) -> Stack:
+        some = self.take(self.plan.residual_columns(leaf))
+        if some.start == some.stop:
+            return stack
+        residual = leaf.layer.residual(saved, signals.gradient)
+        return stack.append(RESIDUAL, residual_columns(residual, leaf.input_shape, some))
+
+    def _extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
+        if not leaf.layer.parameter_shapes():
+            return
+        arriving = self._arguments(leaf, signals)
+        for key, jacobian in leaf.layer.parameter_jacobians(saved).items():
+            name = leaf.parameter(key)
+            for statistic in self.plan.statistics:
+                if statistic.signal in arriving:
+                    value = statistic.extract(jacobian, *arriving[statistic.signal])
+                    before = self.found.get((statistic, name))
+                    self.found[statistic, name] = value if before is None else before + value
+
+    def _arguments(self, leaf: Leaf, signals: Signals) -> dict[Signal | None, tuple[Any, ...]]:
+        """What each signal brings to a reduction; a later pass brings its own columns alone."""
+        arriving: dict[Signal | None, tuple[Any, ...]] = {
+            signal: (columns.values, columns.sign) for signal, columns in signals.stack
+        }
+        if not self.first:
+            del arriving[GRADIENT]
+            return arriving
+        if signals.average is not None:
+            arriving[AVERAGE] = (signals.average, leaf.output_shape)
+        return arriving | {None: ()}

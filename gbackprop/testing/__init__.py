@@ -1,0 +1,1 @@
+"""Independent oracles and checks, for our tests and for users' own."""

@@ -1,0 +1,177 @@
+"""Hold the engine against folders of golden files: reference values from elsewhere, one ``.npz`` per case.
+
+A file has a ``spec`` (JSON: layers, loss, …), parameters ``param/NAME``, a batch ``x``, ``y``, and expected values
+``QUANTITY/NAME`` (``QUANTITY/NAME/A`` and ``/B`` for Kronecker factors). A cell is one case and one quantity.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gbackprop as gb
+from gbackprop import layers, losses, quantities
+from gbackprop.testing.errors import relative_error
+
+KEYS = {
+    "batch_grad": "batch_grad",
+    "batch_l2": "batch_l2_grad",
+    "second_moment": "second_moment",
+    "variance": "variance",
+    "diag_ggn": "diag_ggn",
+    "batch_diag_ggn": "batch_diag_ggn",
+    "diag_ggn_mc": "diag_ggn_mc",
+    "diag_hessian": "diag_hessian",
+    "batch_diag_hessian": "batch_diag_hessian",
+    "kfac": "kfac",
+    "kflr": "kflr",
+    "kfra": "kfra",
+}
+"""The files' names of quantities, and ours."""
+
+PASS_KEYS = ("output", "loss", "gradient")
+"""What every backward call gives."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One quantity of one case: the largest error relative to the largest expected entry, or why there is none."""
+
+    case: str
+    quantity: str
+    error: float = np.nan
+    problem: str = ""
+
+
+@dataclass
+class Report:
+    """The cells of a folder."""
+
+    tolerance: float
+    cells: list[Cell] = field(default_factory=list)
+
+    def ok(self, cell: Cell) -> bool:
+        """Whether a cell is within the tolerance (NaN is not)."""
+        return not cell.problem and cell.error <= self.tolerance
+
+    @property
+    def total(self) -> int:
+        """Number of cells."""
+        return len(self.cells)
+
+    @property
+    def passed(self) -> int:
+        """Number of cells within the tolerance."""
+        return sum(map(self.ok, self.cells))
+
+    def lines(self) -> list[str]:
+        """A line for each case: its largest error, and what failed or could not be computed."""
+        lines = []
+        for case in dict.fromkeys(cell.case for cell in self.cells):
+            cells = [cell for cell in self.cells if cell.case == case]
+            good = [cell.error for cell in cells if self.ok(cell)]
+            largest = f", largest error {max(good):.1e}" if good else ""
+            lines.append(f"{case}: {len(good)} of {len(cells)}{largest}")
+            reasons: dict[str, list[str]] = {}
+            for cell in cells:
+                if not self.ok(cell):
+                    reasons.setdefault(cell.problem or f"error {cell.error:.1e}", []).append(cell.quantity)
+            lines += [f"  {reason} ({', '.join(names)})" for reason, names in reasons.items()]
+        return lines
+
+
+def check_folder(folder: str | Path, tolerance: float = 1e-8, dtype: str = "float64") -> Report:
+    """Compute every cell of every case in a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Of ``.npz`` files.
+    tolerance : float
+        Largest error allowed, relative to the largest expected entry of the same array.
+    dtype : {"float64", "float32"}
+        In which to compute.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder, or no case in it.
+    """
+    files = sorted(Path(folder).glob("*.npz"))
+    if not files:
+        raise FileNotFoundError(f"{folder}: expected a folder with .npz files, found none")
+    report = Report(tolerance)
+    for file in files:
+        with np.load(file) as case:
+            report.cells += check_case(file.stem, dict(case), dtype)
+    return report
+
+
+def check_case(name: str, case: Mapping[str, np.ndarray], dtype: str = "float64") -> list[Cell]:
+    """The cells of one case; a case that cannot be built has them all fail, with the reason."""
+    found = {key.split("/")[0] for key in case}
+    wanted = [key for key in (*PASS_KEYS, *KEYS) if key in found]
+    try:
+        network, loss = build(json.loads(str(case["spec"])), case, dtype)
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        return [Cell(name, key, problem=str(error)) for key in wanted]
+    return [_cell(name, key, case, network, loss, dtype) for key in wanted]
+
+
+def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -> tuple[gb.Sequential, losses.Loss]:
+    """The network of a case with its parameters loaded, and its loss.
+
+    Raises
+    ------
+    AttributeError
+        If there is no such layer or loss.
+    """
+    for module, kinds in ((layers, [kind for kind, _ in spec["layers"]]), (losses, [spec["loss"][0]])):
+        missing = [kind for kind in kinds if kind not in module.__all__]
+        if missing:
+            raise AttributeError(f"there is no {', '.join(missing)}")
+    parts = []
+    for kind, keywords in spec["layers"]:
+        keywords = {k: tuple(v) if isinstance(v, list) else v for k, v in keywords.items()}
+        parts.append(getattr(layers, kind)(**keywords))
+    network = gb.Sequential(*parts, rng=0, dtype=dtype)
+    network.load_state_dict({key[6:]: value for key, value in case.items() if key.startswith("param/")})
+    kind, reduction = spec["loss"]
+    return network, getattr(losses, kind)(reduction=reduction)
+
+
+def _cell(
+    name: str, key: str, case: Mapping[str, np.ndarray], network: gb.Sequential, loss: losses.Loss, dtype: str
+) -> Cell:
+    x, y, targets = (_cast(case.get(part), dtype) for part in ("x", "y", "mc_targets"))
+    try:
+        asked = [] if key in PASS_KEYS else [_quantity(key, targets)]
+        result = gb.backward(network, loss, x, y, *asked)
+    except (TypeError, ValueError) as error:
+        return Cell(name, key, problem=str(error))
+    values: Any = result[asked[0]] if asked else getattr(result, key)
+    got = values if isinstance(values, Mapping) else {"": values}
+    expected = {part: value for part, value in case.items() if part == key or part.startswith(f"{key}/")}
+    return Cell(name, key, max(relative_error(_entry(got, part[len(key) + 1 :]), v) for part, v in expected.items()))
+
+
+def _cast(x: np.ndarray | None, dtype: str) -> np.ndarray | None:
+    return x.astype(dtype) if x is not None and x.dtype.kind == "f" else x
+
+
+def _quantity(key: str, targets: np.ndarray | None) -> quantities.Quantity:
+    kinds = {kind.name: kind for kind in vars(quantities).values() if isinstance(kind, type) and hasattr(kind, "name")}
+    kind = kinds[KEYS[key]]
+    return kind(targets=targets) if KEYS[key] in ("diag_ggn_mc", "kfac") else kind()
+
+
+def _entry(values: Mapping[str, Any], name: str) -> Any:
+    """``values["0.weight"]``, or a factor of it for ``0.weight/A``."""
+    parameter, _, factor = name.partition("/")
+    value = values[parameter]
+    return getattr(value, factor) if factor else value
