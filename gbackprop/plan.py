@@ -115,7 +115,7 @@ def make_plan(
     if AVERAGE in signals:
         _check_average(leaves[lowest:], x, whole_batch)
     noise, mc_noise = _draw(network, loss, x, batch_shape, signals, rng, training)
-    scale = Scale(x.shape[0], loss.factor(x.shape[0]))
+    scale = Scale(x.shape[0], loss.factor(x.shape[0]), x.dtype.name)
     return Plan(network, loss, leaves, statistics, signals, scale, lowest, noise, mc_noise)
 
 
@@ -185,7 +185,7 @@ def _draw(
     """
     entropy = np.random.default_rng(rng).integers(2**32, size=4).tolist()
     noise = network.noise(x.shape, np.random.default_rng([*entropy, 0])) if training else None
-    mc_noise = {
+    mc_noise: dict[Signal, np.ndarray] = {
         signal: loss.noise(batch_shape, signal.mc_samples, np.random.default_rng([*entropy, signal.mc_samples]))
         for signal in signals
         if isinstance(signal, MonteCarlo) and signal.targets is None

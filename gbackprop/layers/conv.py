@@ -58,8 +58,8 @@ class _Conv(Layer):
         return ", ".join(words)
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        weight = {"weight": (self.out_channels, self.in_channels // self.groups, *self.window.kernel)}
-        return weight | {"bias": (self.out_channels,)} if self.bias else weight
+        shapes: dict[str, Shape] = {"weight": (self.out_channels, self.in_channels // self.groups, *self.window.kernel)}
+        return shapes | {"bias": (self.out_channels,)} if self.bias else shapes
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         fan_in = self.in_channels // self.groups * prod(self.window.kernel)

@@ -23,7 +23,7 @@ class Dropout(Layer):
     def __init__(self, p: float = 0.5) -> None:
         if isinstance(p, bool) or not isinstance(p, Real) or not 0 <= p <= 1:
             raise ValueError(f"p: expected a probability in [0, 1], got {p!r}")
-        self.p = float(p)
+        self.p: float = float(p)
 
     def describe(self) -> str:
         return f"p={self.p}"

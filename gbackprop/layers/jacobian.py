@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import prod
 
+import numpy as np
+
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.errors import UnsupportedError
 
@@ -75,6 +77,14 @@ class ParameterJacobian:
     def square(self, mat: Array, sign: Array | None = None) -> Array:
         """Σᵥₙ s (Jᵀ g[v, n])², elementwise, shape (*p)."""
         return self.batch_square(mat, sign).sum(0)
+
+    def moments(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥₙ s Jᵀ g[v, n] and Σᵥₙ s (Jᵀ g[v, n])², shape (2, *p), added up in float64.
+
+        A variance is a small difference of these two; sums in float32 would leave few digits of it, or none.
+        """
+        each = self.per_sample(mat).astype(np.float64)
+        return array_module(mat).stack([weigh(each, sign).sum((0, 1)), weigh(each**2, sign).sum((0, 1))])
 
     def square_norm(self, mat: Array, sign: Array | None = None) -> Array:
         """Σᵥ s ‖Jᵀ g[v, n]‖², shape (N)."""
@@ -194,13 +204,29 @@ class Outer(ParameterJacobian):
         if t == 1:
             weights = _signed_square(g, sign).sum(1).reshape(groups, n, o)
             return self.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
-        xp = array_module(mat)
-        square = xp.zeros((groups, o * u.shape[3]), dtype=mat.dtype)
+        square = array_module(mat).zeros((groups, o * u.shape[3]), dtype=mat.dtype)
         for v, rows, product in self._products(g):
             product *= product
-            ones = xp.ones(product.shape[1:3], dtype=mat.dtype) if sign is None else sign[v, rows]
-            square += ones.reshape(-1) @ product.reshape(groups, ones.size, -1)  # one pass: weigh and add up
+            square += _total(product, None if sign is None else sign[v, rows])
         return self.joined(square.reshape(groups, o, -1))
+
+    def moments(self, mat: Array, sign: Array | None = None) -> Array:
+        g, u, xp = self.split(mat), self.u, array_module(mat)
+        groups, columns, n, t, o = g.shape
+        if t == 1:
+            g, u = g.reshape(groups, columns * n, o).astype(np.float64), u.reshape(groups, n, -1).astype(np.float64)
+            u = xp.concatenate([u] * columns, axis=1) if columns > 1 else u
+            weighted = g if sign is None else g * sign.reshape(-1, 1)
+            first, second = weighted.swapaxes(1, 2) @ u, (weighted * g).swapaxes(1, 2) @ (u * u)
+        else:
+            first, second = xp.zeros((2, groups, o * u.shape[3]), dtype=np.float64)
+            for v, rows, product in self._products(g):
+                wide, weights = product.astype(np.float64), None if sign is None else sign[v, rows]
+                first += _total(wide, weights)
+                wide *= wide
+                second += _total(wide, weights)
+        both = xp.stack([first.reshape(groups, o, -1), second.reshape(groups, o, -1)], axis=1)
+        return self.joined(both)
 
     def square_norm(self, mat: Array, sign: Array | None = None) -> Array:
         g, u = self.split(mat), self.u
@@ -250,6 +276,14 @@ def _outer(g: Array, u: Array) -> Array:
     if g.shape[-2] == 1:  # a product of many 1-column matrices is slow
         return g.swapaxes(-1, -2) * u
     return g.swapaxes(-1, -2) @ u
+
+
+def _total(products: Array, weights: Array | None) -> Array:
+    """Σᵥₙ of ``weights * products``: ``[V, N], [G, V, N, O, I] -> [G, O*I]``, as one product, in one pass."""
+    groups, columns, n = products.shape[:3]
+    if weights is None:
+        weights = array_module(products).ones(columns * n, dtype=products.dtype)
+    return weights.reshape(-1).astype(products.dtype) @ products.reshape(groups, columns * n, -1)
 
 
 def _weighted(values: Array, sign: Array | None) -> Array:

@@ -40,8 +40,8 @@ class Linear(Layer):
         return f"{self.in_features}, {self.out_features}" + ("" if self.bias else ", bias=False")
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        weight = {"weight": (self.out_features, self.in_features)}
-        return weight | {"bias": (self.out_features,)} if self.bias else weight
+        shapes: dict[str, Shape] = {"weight": (self.out_features, self.in_features)}
+        return shapes | {"bias": (self.out_features,)} if self.bias else shapes
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return uniform(rng, self.parameter_shapes(), self.in_features)

@@ -128,12 +128,12 @@ class MaxPool2d(_Pool):
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         # One sample at a time: the [D, D] blocks of a whole batch would be N times KFRA's largest matrix.
-        x, y = saved
-        total = 0
-        for n in range(batch):
-            one = (x[n : n + 1], y[n : n + 1])
-            total = total + congruence(lambda mat, one=one: self.mjp(one, mat), curvature, 1, shape)[:, 0]
-        return total / batch
+        return sum(self._congruent(saved, curvature, n, shape) for n in range(batch)) / batch
+
+    def _congruent(self, saved: Any, curvature: Array, n: int, shape: Shape) -> Array:
+        """Jₙᵀ Ḡ Jₙ."""
+        one = tuple(array[n : n + 1] for array in saved)
+        return congruence(lambda mat: self.mjp(one, mat), curvature, 1, shape)[:, 0]
 
 
 class AvgPool2d(_Pool):
@@ -191,7 +191,8 @@ class AvgPool2d(_Pool):
         if self.divisor_override is not None:
             return np.full(out, float(self.divisor_override))
         counts = np.ones(())
-        for size, k, s, (before, after), o in zip(spatial, window.kernel, window.stride, window.padding, out, strict=True):
+        axes = zip(spatial, window.kernel, window.stride, window.padding, out, strict=True)
+        for size, k, s, (before, after), o in axes:
             start = np.arange(o) * s - before
             end = np.minimum(start + k, size + after)  # beyond the padding nothing is counted
             if not self.count_include_pad:

@@ -22,7 +22,8 @@ class Statistic:
     Attributes
     ----------
     reduction : str
-        Name of the method: "sum", "batch", "square", "batch_square", "square_norm", "kronecker", "input_square", …
+        Name of the method: "sum", "batch", "square", "batch_square", "moments", "square_norm", "kronecker",
+        "input_square".
     signal : Signal or None
         The columns that it reduces; None if it needs none.
     per_sample : bool
@@ -50,7 +51,7 @@ class Statistic:
         """
         return getattr(jacobian, self.method)(*arriving)
 
-    def merge(self, parts: list[Array | None]) -> Array | None:
+    def merge(self, parts: list[Any]) -> Any:
         """One result from those of blocks of samples, in order."""
         if parts[0] is None or len(parts) == 1:
             return parts[0]
@@ -69,10 +70,13 @@ class Scale:
         N.
     factor : float
         R: 1/N for reduction "mean", 1 for "sum".
+    dtype : str
+        Of the results.
     """
 
     batch: int
     factor: float
+    dtype: str
 
 
 class Quantity:

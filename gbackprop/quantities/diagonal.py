@@ -26,7 +26,7 @@ class DiagGGN(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square", EXACT),)
 
-    def finish(self, scale: Scale, square: Array) -> Array:  # type: ignore[override]
+    def finish(self, scale: Scale, square: Array) -> Array:
         return square
 
 
@@ -42,7 +42,7 @@ class BatchDiagGGN(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("batch_square", EXACT, per_sample=True),)
 
-    def finish(self, scale: Scale, square: Array) -> Array:  # type: ignore[override]
+    def finish(self, scale: Scale, square: Array) -> Array:
         return square
 
 
@@ -70,8 +70,8 @@ class Sampled(Quantity):
             given = len(getattr(targets, "shape", ())) and targets.shape[0]
             if mc_samples not in (1, given):
                 raise ValueError(
-                    f"{type(self).__name__}, targets: expected {mc_samples} pseudo-targets a sample as mc_samples says, "
-                    f"got {given}"
+                    f"{type(self).__name__}, targets: expected {mc_samples} pseudo-targets a sample, as mc_samples "
+                    f"says, got {given}"
                 )
             mc_samples = given or mc_samples
         self.mc_samples, self.targets = int(mc_samples), targets
@@ -97,7 +97,7 @@ class DiagGGNMC(Sampled):
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square", self.signal),)
 
-    def finish(self, scale: Scale, square: Array) -> Array:  # type: ignore[override]
+    def finish(self, scale: Scale, square: Array) -> Array:
         return square
 
 
@@ -118,7 +118,7 @@ class DiagHessian(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square", EXACT), Statistic("square", RESIDUAL))
 
-    def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:  # type: ignore[override]
+    def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:
         return ggn + residual
 
 
@@ -137,5 +137,5 @@ class BatchDiagHessian(Quantity):
             Statistic("batch_square", RESIDUAL, per_sample=True),
         )
 
-    def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:  # type: ignore[override]
+    def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:
         return ggn + residual

@@ -9,8 +9,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import GRADIENT
 
-SUM = Statistic("sum", GRADIENT)
-SQUARE = Statistic("square", GRADIENT)
+MOMENTS = Statistic("moments", GRADIENT)
 
 
 class BatchGrad(Quantity):
@@ -27,7 +26,7 @@ class BatchGrad(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("batch", GRADIENT, per_sample=True),)
 
-    def finish(self, scale: Scale, batch: Array) -> Array:  # type: ignore[override]
+    def finish(self, scale: Scale, batch: Array) -> Array:
         return batch
 
 
@@ -45,7 +44,7 @@ class BatchL2Grad(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square_norm", GRADIENT, per_sample=True),)
 
-    def finish(self, scale: Scale, norms: Array) -> Array:  # type: ignore[override]
+    def finish(self, scale: Scale, norms: Array) -> Array:
         return norms
 
 
@@ -61,10 +60,10 @@ class SecondMoment(Quantity):
     scale = "1/N Σₙ (∇ℓₙ)²"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return (SQUARE,)
+        return (MOMENTS,)
 
-    def finish(self, scale: Scale, square: Array) -> Array:  # type: ignore[override]
-        return square / (scale.batch * scale.factor**2)
+    def finish(self, scale: Scale, moments: Array) -> Array:
+        return (moments[1] / (scale.batch * scale.factor**2)).astype(scale.dtype)
 
 
 class Variance(Quantity):
@@ -81,9 +80,9 @@ class Variance(Quantity):
     scale = "1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)²"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return (SQUARE, SUM)
+        return (MOMENTS,)
 
-    def finish(self, scale: Scale, square: Array, total: Array) -> Array:  # type: ignore[override]
-        second_moment = square / (scale.batch * scale.factor**2)
-        mean = total / (scale.batch * scale.factor)
-        return array_module(square).maximum(second_moment - mean**2, 0)
+    def finish(self, scale: Scale, moments: Array) -> Array:
+        mean, second = moments / scale.batch
+        variance = array_module(moments).maximum(second - mean**2, 0)
+        return (variance / scale.factor**2).astype(scale.dtype)

@@ -40,7 +40,7 @@ class KFAC(Sampled):
     def statistics(self) -> tuple[Statistic, ...]:
         return _statistics(self.signal)
 
-    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:  # type: ignore[override]
+    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
         return _factors(scale, a, b)
 
 
@@ -59,7 +59,7 @@ class KFLR(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return _statistics(EXACT)
 
-    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:  # type: ignore[override]
+    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
         return _factors(scale, a, b)
 
 
@@ -81,5 +81,5 @@ class KFRA(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return _statistics(AVERAGE)
 
-    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:  # type: ignore[override]
+    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
         return _factors(scale, a, b)

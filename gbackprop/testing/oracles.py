@@ -80,7 +80,7 @@ def loss_derivatives(loss: Loss, output: np.ndarray, target: np.ndarray) -> tupl
 
 
 def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
-    """∇ℓₙ of each parameter by plain reverse mode, shape (N, *p): one vector per sample, `vjp` and `per_sample` alone."""
+    """∇ℓₙ of each parameter by plain reverse mode, shape (N, *p): a vector per sample, `vjp` and `per_sample` alone."""
     output, saved = twin.forward(x)
     found: dict[str, np.ndarray] = {}
 
@@ -223,15 +223,24 @@ def _kronecker(
 def _kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, n: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for leaf, arriving in reversed(list(inputs_of(leaves, x))):
-        layer, point = leaf.layer, arriving.copy()
-        if "weight" in layer.parameters and getattr(layer, "groups", 1) == 1:
-            value = layer.parameters["bias"]
-            bias = complex_derivative(lambda: _flat(layer.forward(point)[0])[0], value)
-            found |= _named(names, leaf, input_square(layer, arriving) / n, bias.T @ average @ bias)
-        step = np.zeros((1, *point.shape[1:]), dtype=np.complex128)
-        jacobian = complex_derivative(lambda: _flat(layer.forward(point + step)[0]), step).reshape(n, len(average), -1)
+        if "weight" in leaf.layer.parameters and getattr(leaf.layer, "groups", 1) == 1:
+            bias = _bias_jacobian(leaf.layer, arriving)
+            found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)
+        jacobian = input_jacobian(leaf.layer, arriving)
         average = np.einsum("nai,ab,nbj->ij", jacobian, average, jacobian, optimize=True) / n
     return found
+
+
+def input_jacobian(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """J of a layer's outputs in its inputs, shape (N, D, D'), by complex steps; samples must not interact."""
+    step = np.zeros((1, *x.shape[1:]), dtype=np.complex128)
+    jacobian = complex_derivative(lambda: _flat(layer.forward(x + step)[0]), step)
+    return jacobian.reshape(*jacobian.shape[:2], -1)
+
+
+def _bias_jacobian(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """J of a layer's outputs in its bias, shape (D, O): the same for every sample."""
+    return complex_derivative(lambda: _flat(layer.forward(x[:1])[0])[0], layer.parameters["bias"])
 
 
 def _named(names: list[str], leaf: Leaf, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
