@@ -72,7 +72,7 @@ def backward(
 
     Notes
     -----
-    Source: paper, section 3 (one backward pass that extracts more), here with all signals as columns of one stack.
+    Source: the paper's generalized backward pass, here with all signals as columns of one stack.
     """
     for name, value in (("sample_block", sample_block), ("column_block", column_block), ("workers", workers)):
         if value is not None:

@@ -11,7 +11,7 @@ from gbackprop.layers.base import Layer, Shape
 class Elementwise(Layer):
     """Base of the activations: a subclass writes φ, φ' and φ''.
 
-    Source: paper, appendix A.3 (the residual of an elementwise function is diagonal).
+    Source: paper, appendix A.3 (the Hessian's residual, diagonal for an elementwise function).
     """
 
     curvature = "diagonal"

@@ -98,7 +98,7 @@ class Layer:
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         """KFRA's step, Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ: ``[D, D] -> [D', D']``, for outputs of feature shape `shape`.
 
-        Source: Botev, Ritter, Barber 2017; paper, appendix A.2.3.
+        Source: Botev, Ritter, Barber 2017; paper, appendix A.2.
         """
         n = 1 if self.constant_jacobian else batch
         blocks = congruence(lambda mat: self.mjp(saved, mat), curvature, n, shape)

@@ -101,7 +101,9 @@ class Loss:
         """sₙₘ/√M with E[s sᵀ] = ∇²_f ℓₙ, the gradients at pseudo-targets, shape (M, N, *out).
 
         With ℓ = c ℓ', s = √c ∇ℓ' = ∇ℓ/√c: the covariance of the gradients of a negative log-likelihood is its
-        expected Hessian (paper, equation 18, and the footnote on its reduction).
+        expected Hessian.
+
+        Source: paper, appendix A.2 (Monte-Carlo estimate of the loss's Hessian).
         """
         scale = (self.summed_weight(output.shape[1:]) * targets.shape[0]) ** -0.5
         xp = array_module(output)

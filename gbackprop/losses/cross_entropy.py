@@ -13,8 +13,6 @@ class CrossEntropyLoss(Loss):
     """ℓₙ = −log softmax(fₙ)[yₙ] for outputs (N, C) and labels (N,) of an integer type.
 
     With p = softmax(f): ∇ℓ = p − e_y, ∇²ℓ = diag(p) − p pᵀ, S = diag(√p) − p √pᵀ. Likelihood: categorical(p).
-
-    Source: paper, appendix C.3.
     """
 
     def target_shape(self, batch_shape: Shape) -> Shape:

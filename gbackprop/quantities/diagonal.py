@@ -17,7 +17,7 @@ class DiagGGN(Quantity):
 
     Scale: diag(R Σₙ Jₙᵀ Hₙ Jₙ), the curvature of L itself. As BackPACK's `diag_ggn_exact`.
 
-    Source: paper, equation 19 and appendix A.2.1.
+    Source: paper, appendix A.2 (quantities of the GGN).
     """
 
     name = "diag_ggn"
@@ -88,7 +88,7 @@ class DiagGGNMC(Sampled):
     Scale: diag(R Σₙ Jₙᵀ (1/M Σₘ s sᵀ) Jₙ) with E[s sᵀ] = Hₙ; its expectation is `DiagGGN`. As BackPACK's
     `diag_ggn_mc`.
 
-    Source: paper, equations 20 to 21 and appendix A.2.1.
+    Source: paper, appendix A.2 (quantities of the GGN).
     """
 
     name = "diag_ggn_mc"
@@ -106,10 +106,10 @@ class DiagHessian(Quantity):
 
     Scale: diag(∇²L) = diag(R Σₙ ∇²ℓₙ). As BackPACK's `diag_h`.
 
-    The Hessian is the GGN and, from each curved layer, its residual carried down (paper, equation 26): exact columns
+    The Hessian is the GGN and, from each curved layer, its residual carried down: exact columns
     squared, plus residual columns squared with their signs.
 
-    Source: paper, appendix A.3.
+    Source: paper, appendix A.3 (the Hessian's diagonal).
     """
 
     name = "diag_hessian"

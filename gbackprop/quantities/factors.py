@@ -92,7 +92,7 @@ class Kronecker:
 
         Notes
         -----
-        Source: Martens & Grosse 2015, section 6.3; paper, equations 28 to 29 and appendix B.2.
+        Source: Martens & Grosse 2015 (factored Tikhonov damping); paper, update rule of its experiments.
         """
         if not 0 <= damping < float("inf"):
             raise ValueError(f"damping: expected a finite number of at least 0, got {damping!r}")

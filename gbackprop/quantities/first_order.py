@@ -17,7 +17,7 @@ class BatchGrad(Quantity):
 
     Scale: R ∇ℓₙ, so that the sum over n is the gradient. As BackPACK's `grad_batch`.
 
-    Source: paper, section 2.2 and appendix A.1.
+    Source: paper, appendix A.1 (first-order quantities).
     """
 
     name = "batch_grad"
@@ -35,7 +35,7 @@ class BatchL2Grad(Quantity):
 
     Scale: ‖R ∇ℓₙ‖². As BackPACK's `batch_l2`.
 
-    Source: paper, appendix A.1.
+    Source: paper, appendix A.1 (first-order quantities).
     """
 
     name = "batch_l2_grad"
@@ -53,7 +53,7 @@ class SecondMoment(Quantity):
 
     Scale: 1/N Σₙ (∇ℓₙ)², free of R. BackPACK's `sum_grad_squared` is Σₙ (R ∇ℓₙ)², that is N R² times this.
 
-    Source: paper, equation 5 and appendix A.1.
+    Source: paper, appendix A.1 (first-order quantities).
     """
 
     name = "second_moment"
@@ -73,7 +73,7 @@ class Variance(Quantity):
     BackPACK's `variance` takes the same difference with R ∇ℓₙ, so with "mean" it is 1/N² of this.
     Differences that rounding makes negative come out as 0.
 
-    Source: paper, equation 5 and appendix A.1.
+    Source: paper, appendix A.1 (first-order quantities).
     """
 
     name = "variance"

@@ -31,7 +31,7 @@ class KFAC(Sampled):
     the estimated curvature of the bias. As BackPACK's `kfac` (which for convolutions is Grosse & Martens' up to the
     number of positions).
 
-    Source: Martens & Grosse 2015; paper, equation 23 and appendix A.2.2.
+    Source: Martens & Grosse 2015; paper, appendix A.2 (quantities of the GGN).
     """
 
     name = "kfac"
@@ -50,7 +50,7 @@ class KFLR(Quantity):
     Scale: as `KFAC`, with B = R Σₙ Σᵥ b bᵀ over the columns of the exact root of the loss's Hessian: B is the exact
     GGN block of the bias. As BackPACK's `kflr`.
 
-    Source: Botev, Ritter, Barber 2017; paper, equation 23 and appendix A.2.2.
+    Source: Botev, Ritter, Barber 2017; paper, appendix A.2 (quantities of the GGN).
     """
 
     name = "kflr"
@@ -72,7 +72,7 @@ class KFRA(Quantity):
     The recursion averages over the whole batch at each layer, so it cannot be cut into blocks of samples, and keeps
     one [D, D] matrix, D the number of features.
 
-    Source: Botev, Ritter, Barber 2017; paper, equations 24 to 25 and appendix A.2.3.
+    Source: Botev, Ritter, Barber 2017; paper, appendix A.2 (quantities of the GGN).
     """
 
     name = "kfra"
