@@ -35,7 +35,9 @@ class Part:
     found: Found
 
 
-def sweep(plan: Plan, x: Array, y: Array, rows: slice, column_block: int | None) -> Part:
+def sweep(
+    plan: Plan, x: Array, y: Array, rows: slice, column_block: int | None, passes: type[Pass] | None = None
+) -> Part:
     """Forward once, then back once for each block of columns.
 
     Parameters
@@ -48,6 +50,8 @@ def sweep(plan: Plan, x: Array, y: Array, rows: slice, column_block: int | None)
         Which samples to take.
     column_block : int, optional
         How many columns each pass takes beside the gradient.
+    passes : subclass of Pass, optional
+        What to do on the way: one that watches, for instance.
     """
     if plan.noise is None:
         output, saved = plan.network.forward(x[rows])
@@ -56,14 +60,14 @@ def sweep(plan: Plan, x: Array, y: Array, rows: slice, column_block: int | None)
     target = y[rows]
     found: Found = {}
     for window in plan.windows(column_block):
-        one = _Pass(plan, window, found, len(target))
+        one = (passes or Pass)(plan, window, found, len(target))
         start = one.start(output, target, rows)
         if plan.lowest < len(plan.leaves):
             plan.network.sweep(saved, start, one.visit)
     return Part(plan.loss.values(output, target).sum(), output, found)
 
 
-class _Pass:
+class Pass:
     """One way from the loss to the lowest layer with parameters, with a window of the columns.
 
     All columns but the gradient's are numbered in the order in which the sweep meets them, first those that start at

@@ -15,6 +15,7 @@ class Elementwise(Layer):
     """
 
     curvature = "diagonal"
+    formulas = {"forward": "y = φ(x)", "mjp": "φ'(x) g", "residual": "φ''(x) g"}
 
     def value(self, x: Array) -> Array:
         """φ(x), shape of x."""
@@ -53,6 +54,7 @@ class ReLU(Elementwise):
     """max(x, 0), with derivative 0 at 0 as in torch."""
 
     curvature = "zero"
+    formulas = {"forward": "y = max(x, 0)", "mjp": "[x > 0] g"}
 
     def value(self, x: Array) -> Array:
         return array_module(x).maximum(x, 0)
@@ -63,6 +65,8 @@ class ReLU(Elementwise):
 
 class Sigmoid(Elementwise):
     """σ(x) = 1/(1 + e⁻ˣ)."""
+
+    formulas = {"forward": "y = σ(x)", "mjp": "y (1 − y) g", "residual": "y (1 − y) (1 − 2y) g"}
 
     def value(self, x: Array) -> Array:
         return sigmoid(x)
@@ -76,6 +80,8 @@ class Sigmoid(Elementwise):
 
 class Tanh(Elementwise):
     """tanh(x)."""
+
+    formulas = {"forward": "y = tanh(x)", "mjp": "(1 − y²) g", "residual": "−2y (1 − y²) g"}
 
     def value(self, x: Array) -> Array:
         return array_module(x).tanh(x)

@@ -44,6 +44,9 @@ class Layer:
     constant_jacobian: ClassVar[bool] = False
     """Whether the Jacobian in the input is the same for every sample, so that one sample stands for all."""
 
+    formulas: ClassVar[Mapping[str, str]] = {"forward": "y = f(x)", "mjp": "Jᵀ g"}
+    """What the layer computes, in letters: "forward", "mjp" and, if it is curved, "residual"."""
+
     drawn: dict[str, Array] | None = None
     """Parameter values by name, None until drawn or loaded; read them through `parameters`."""
 

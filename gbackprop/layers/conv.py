@@ -23,6 +23,7 @@ class _Conv(Layer):
 
     dims: ClassVar[int]
     constant_jacobian = True
+    formulas = {"forward": "y[t] = W u[t] + b, u = unfold(x)", "mjp": "fold(Wᵀ g[t])"}
 
     def __init__(
         self,

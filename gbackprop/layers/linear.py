@@ -30,6 +30,7 @@ class Linear(Layer):
     """
 
     constant_jacobian = True
+    formulas = {"forward": "y = W x + b", "mjp": "Wᵀ g"}
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         self.in_features = positive("in_features", in_features)

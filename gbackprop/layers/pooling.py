@@ -85,6 +85,7 @@ class MaxPool2d(_Pool):
     """
 
     dims = 2
+    formulas = {"forward": "y[t] = maxₖ x[t, k]", "mjp": "g[t] to the place of the maximum"}
 
     def __init__(
         self,
@@ -156,6 +157,7 @@ class AvgPool2d(_Pool):
 
     dims = 2
     constant_jacobian = True
+    formulas = {"forward": "y[t] = 1/K Σₖ x[t, k]", "mjp": "g[t]/K to each place of the window"}
 
     def __init__(
         self,

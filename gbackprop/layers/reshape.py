@@ -16,6 +16,7 @@ class Identity(Layer):
     """y = x."""
 
     constant_jacobian = True
+    formulas = {"forward": "y = x", "mjp": "g"}
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
@@ -42,6 +43,7 @@ class Flatten(Layer):
     """
 
     constant_jacobian = True
+    formulas = {"forward": "y = x, reshaped", "mjp": "g, reshaped back"}
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         if start_dim == 0:
@@ -82,6 +84,7 @@ class ZeroPad2d(Layer):
     """
 
     constant_jacobian = True
+    formulas = {"forward": "y = x with zeros around", "mjp": "g without what was around"}
 
     def __init__(self, padding: int | tuple[int, int, int, int]) -> None:
         numbers = tuple(padding) if isinstance(padding, Iterable) else (padding,) * 4
