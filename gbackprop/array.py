@@ -84,9 +84,15 @@ def like(x: Any, other: Array, dtype: Any = None) -> Array:
     return asarray(x, device_of(other), dtype)
 
 
+def check_device(device: str) -> None:
+    """Raise an error if there is no such device."""
+    if device != "cpu":
+        _cupy(device)
+
+
 def _device_index(device: str) -> int:
-    kind, _, index = device.partition(":")
-    if kind != "cuda" or not (index or "0").isdigit():
+    kind, colon, index = device.partition(":") if isinstance(device, str) else ("", "", "")
+    if kind != "cuda" or (colon and not index.isdigit()):
         raise ValueError(f"device: expected 'cpu', 'cuda' or 'cuda:0', 'cuda:1', …, got {device!r}")
     return int(index or 0)
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, array_module, asarray, device_of
+from gbackprop.array import FLOATS, Array, array_module, asarray, check_device, device_of
 from gbackprop.checks import check_batch, check_parameters
 from gbackprop.layers.base import Layer, Leaf, Shape, Visit
 
@@ -59,12 +59,17 @@ class Sequential(Layer):
             seen[id(layer)] = name
 
     def _set_dtype(self, dtype: Any) -> None:
-        wanted = np.dtype(dtype).name
+        try:
+            wanted = np.dtype(dtype).name
+        except TypeError:
+            wanted = repr(dtype)
         if wanted not in FLOATS:
-            raise ValueError(f"dtype: expected one of {', '.join(FLOATS)}, got {wanted}")
-        for _, layer in self.named_layers():
-            if layer.drawn is None:
-                layer.dtype = wanted
+            raise ValueError(f"dtype: expected {' or '.join(FLOATS)}, got {wanted}")
+        for name, layer in self.named_layers():
+            for key, value in (layer.drawn or {}).items():
+                if value.dtype != wanted:
+                    raise ValueError(f"dtype: layer {name}, {layer!r}, has its {key} in {value.dtype}, not {wanted}")
+            layer.dtype = wanted
 
     # ----------------------------------------------------------------------------------------------------- structure
 
@@ -214,6 +219,7 @@ class Sequential(Layer):
         RuntimeError
             If the device is a GPU and CuPy is missing or finds none.
         """
+        check_device(device)
         moved = {name: asarray(value, device) for name, value in self.parameters.items()}
         for name, value in moved.items():
             self.parameters.put(name, value)

@@ -13,6 +13,7 @@ from gbackprop.array import Array, asarray, device_of, free_memory, is_array
 from gbackprop.checks import check_batch, check_parameters
 from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.jacobian import KRONECKER
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, MonteCarlo, Signal
@@ -109,7 +110,7 @@ def make_plan(
     )
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     lowest = next((i for i, leaf in enumerate(leaves) if leaf.layer.parameter_shapes()), len(leaves))
-    _check_supported(leaves, quantities)
+    _check_supported(leaves[lowest:], quantities)
     for quantity in quantities:
         _check_targets(quantity, loss, x, batch_shape)
     if AVERAGE in signals:
@@ -130,12 +131,29 @@ def _check_kinds(network: Any, loss: Any, quantities: Sequence[Any]) -> None:
 
 
 def _check_supported(leaves: list[Leaf], quantities: Sequence[Quantity]) -> None:
+    """Every layer, from the lowest with parameters, has what the quantities need."""
+    for leaf in leaves[1:]:
+        if not _has(leaf.layer, "mjp"):
+            raise UnsupportedError(f"{leaf} cannot give a gradient: it has no mjp")
     for quantity in quantities:
         for statistic in quantity.statistics():
             for leaf in leaves:
-                reason = leaf.layer.unsupported.get(statistic.method)
+                reason = _lacks(leaf, statistic)
                 if reason is not None:
                     raise UnsupportedError(f"{leaf} cannot give {type(quantity).__name__}: {reason}")
+
+
+def _lacks(leaf: Leaf, statistic: Statistic) -> str | None:
+    """Why a layer cannot give a statistic, if it cannot."""
+    if statistic.signal == RESIDUAL and leaf.layer.curvature != "zero" and not _has(leaf.layer, "residual"):
+        return f"its curvature is {leaf.layer.curvature!r}, and it has no residual"
+    if statistic.method in KRONECKER:
+        return leaf.layer.unsupported(leaf.input_shape).get(statistic.method)
+    return None
+
+
+def _has(layer: Layer, method: str) -> bool:
+    return getattr(type(layer), method) is not getattr(Layer, method)
 
 
 def _check_targets(quantity: Quantity, loss: Loss, x: Array, batch_shape: tuple[int, ...]) -> None:

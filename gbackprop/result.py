@@ -42,7 +42,8 @@ class Result:
         KeyError
             If it was not asked for, or a name fits several.
         """
-        found = [i for i, quantity in enumerate(self.quantities) if quantity is key or quantity.name == key]
+        same = [i for i, quantity in enumerate(self.quantities) if quantity is key]
+        found = same[:1] or [i for i, quantity in enumerate(self.quantities) if quantity.name == key]
         if len(found) != 1:
             problem = f"{len(found)} quantities are called" if found else "no quantity was asked for as"
             raise KeyError(f"{problem} {key!r}; there are {list(self.quantities)}: index by instance")

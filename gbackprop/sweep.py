@@ -7,6 +7,7 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import Plan, rows_of, targets_of
 from gbackprop.quantities.base import Statistic
 from gbackprop.signals import (
@@ -114,7 +115,7 @@ class Pass:
         leaf = self.above.get(name)
         if leaf is None:  # below the lowest layer with parameters nobody needs anything
             return signals
-        self._extract(leaf, saved, signals)
+        self._extract_all(leaf, saved, signals)
         if name == self.end:
             return signals
         stack = signals.stack.moved(layer.mjp(saved, signals.stack.values))
@@ -128,10 +129,14 @@ class Pass:
         some = self.take(self.plan.residual_columns(leaf))
         if some.start == some.stop:
             return stack
-        residual = leaf.layer.residual(saved, signals.gradient)
-        return stack.append(RESIDUAL, residual_columns(residual, leaf.input_shape, some))
+        return stack.append(RESIDUAL, self.residual(leaf, saved, signals, some))
 
-    def _extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
+    def residual(self, leaf: Leaf, saved: Any, signals: Signals, window: slice) -> Columns:
+        """The columns of the residual that start at a layer."""
+        residual = leaf.layer.residual(saved, signals.gradient)
+        return residual_columns(residual, leaf.input_shape, window)
+
+    def _extract_all(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
         if not leaf.layer.parameter_shapes():
             return
         arriving = self._arguments(leaf, signals)
@@ -139,9 +144,13 @@ class Pass:
             name = leaf.parameter(key)
             for statistic in self.plan.statistics:
                 if statistic.signal in arriving:
-                    value = statistic.extract(jacobian, *arriving[statistic.signal])
+                    value = self.extract(statistic, name, jacobian, arriving[statistic.signal])
                     before = self.found.get((statistic, name))
                     self.found[statistic, name] = value if before is None else before + value
+
+    def extract(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
+        """A statistic's share in a parameter."""
+        return statistic.extract(jacobian, *arriving)
 
     def _arguments(self, leaf: Leaf, signals: Signals) -> dict[Signal | None, tuple[Any, ...]]:
         """What each signal brings to a reduction; a later pass brings its own columns alone."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.jacobian import ParameterJacobian, congruence
+from gbackprop.layers.jacobian import KRONECKER, ParameterJacobian, congruence
 
 Shape = tuple[int, ...]
 
@@ -76,9 +76,12 @@ class Layer:
             If the layer cannot take inputs of feature shape `shape`.
         """
         # A user's layer need not say: one sample of zeros tells.
-        dtype = next((v.dtype for v in self.parameters.values()), np.dtype(self.dtype or "float32"))
-        xp = next((array_module(v) for v in self.parameters.values()), np)
-        return tuple(self.forward(xp.zeros((1, *shape), dtype=dtype))[0].shape[1:])
+        return tuple(self.forward(self._zeros(shape))[0].shape[1:])
+
+    def _zeros(self, shape: Shape) -> Array:
+        """One sample of zeros, of the parameters' dtype and on their device."""
+        parameter = next(iter(self.parameters.values()), np.zeros(0, self.dtype or "float32"))
+        return array_module(parameter).zeros((1, *shape), dtype=parameter.dtype)
 
     # --------------------------------------------------------------------------------------------------- derivatives
 
@@ -111,10 +114,20 @@ class Layer:
         """The Jacobian in each parameter, bound to this forward pass."""
         return {}
 
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        """Reductions of `ParameterJacobian` that this layer's parameters do not have, each with the reason."""
-        return {}
+    def unsupported(self, shape: Shape) -> Mapping[str, str]:
+        """Reductions of `ParameterJacobian` that this layer's parameters do not have, each with the reason.
+
+        A user's layer need not say: its Jacobians for one sample of zeros, of feature shape `shape`, tell.
+        """
+        if not self.parameter_shapes():
+            return {}
+        jacobians = self.parameter_jacobians(self.forward(self._zeros(shape))[1])
+        return {
+            name: f"the Jacobian of its {key} has no {name.replace('_', ' ')}"
+            for key, jacobian in jacobians.items()
+            for name in KRONECKER
+            if getattr(type(jacobian), name) is getattr(ParameterJacobian, name)
+        }
 
     # ---------------------------------------------------------------------------------------------------- parameters
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.layers.jacobian import KRONECKER, Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import uniform
 from gbackprop.layers.window import Window, channels_and_axes, per_axis, positive
 
@@ -70,10 +70,9 @@ class _Conv(Layer):
         channels_and_axes(shape, self.dims, self.in_channels)
         return (self.out_channels, *self.window.out(shape[1:]))
 
-    @property
-    def unsupported(self) -> dict[str, str]:
+    def unsupported(self, shape: Shape) -> dict[str, str]:
         reason = f"its {self.groups} groups have input factors of their own, and one Kronecker product cannot hold them"
-        return {name: reason for name in ("kronecker", "average_kronecker", "input_square") if self.groups > 1}
+        return {name: reason for name in KRONECKER if self.groups > 1}
 
     # ------------------------------------------------------------------------------------------------------ function
 

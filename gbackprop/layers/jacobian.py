@@ -18,6 +18,9 @@ import numpy as np
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.errors import UnsupportedError
 
+KRONECKER = ("kronecker", "average_kronecker", "input_square")
+"""The reductions that not every parameter has."""
+
 
 def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape: tuple[int, ...]) -> Array:
     """Jₙᵀ Ḡ Jₙ for each sample, from the map v ↦ Jₙᵀ v alone: once for the columns of Ḡ, once for its rows.

@@ -64,6 +64,9 @@ class Linear(Layer):
     def mjp(self, saved: Any, mat: Array) -> Array:
         return _apply(mat, self.parameters["weight"])
 
+    def unsupported(self, shape: Shape) -> dict[str, str]:
+        return {}
+
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         def inputs() -> Array:
             return saved.reshape(1, saved.shape[0], prod(saved.shape[1:-1]), self.in_features)

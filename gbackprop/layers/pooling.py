@@ -12,7 +12,7 @@ import numpy as np
 from gbackprop.array import Array, array_module, channels_first, channels_last, pad, window_offsets
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import congruence
-from gbackprop.layers.window import Window, channels_and_axes, per_axis
+from gbackprop.layers.window import Window, channels_and_axes, per_axis, positive
 
 
 class _Pool(Layer):
@@ -97,6 +97,12 @@ class MaxPool2d(_Pool):
     ) -> None:
         self._set_window(kernel_size, stride, padding, dilation, ceil_mode)
 
+    def output_shape(self, shape: Shape) -> Shape:
+        out = super().output_shape(shape)
+        if not self.window.all_see(shape[1:]):  # their maximum would be −∞, which later layers make plausible
+            raise ValueError(f"expected an image of which every window sees something, got {shape}")
+        return out
+
     def forward(self, x: Array) -> tuple[Array, Any]:
         xp = array_module(x)
         image, out = self._image(x)
@@ -171,8 +177,8 @@ class AvgPool2d(_Pool):
         self._set_window(kernel_size, stride, padding, 1, ceil_mode)
         self.count_include_pad = bool(count_include_pad)
         self.divisor_override = divisor_override
-        if divisor_override is not None and (isinstance(divisor_override, bool) or divisor_override == 0):
-            raise ValueError(f"divisor_override: expected a number other than 0, got {divisor_override!r}")
+        if divisor_override is not None:
+            positive("divisor_override", divisor_override)
 
     def describe(self) -> str:
         words = super().describe()

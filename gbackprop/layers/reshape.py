@@ -46,9 +46,10 @@ class Flatten(Layer):
     formulas = {"forward": "y = x, reshaped", "mjp": "g, reshaped back"}
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        if start_dim == 0:
-            raise ValueError("start_dim: expected an axis after the batch axis, got 0")
-        self.start_dim, self.end_dim = start_dim, end_dim
+        for name, axis in (("start_dim", start_dim), ("end_dim", end_dim)):
+            if isinstance(axis, bool) or not isinstance(axis, Integral) or axis == 0:
+                raise ValueError(f"{name}: expected an axis after the batch axis, got {axis!r}")
+        self.start_dim, self.end_dim = int(start_dim), int(end_dim)
 
     def describe(self) -> str:
         return "" if (self.start_dim, self.end_dim) == (1, -1) else f"{self.start_dim}, {self.end_dim}"
@@ -56,8 +57,6 @@ class Flatten(Layer):
     def output_shape(self, shape: Shape) -> Shape:
         dims = len(shape) + 1
         first, last = (axis + dims if axis < 0 else axis for axis in (self.start_dim, self.end_dim))
-        if dims == 1:
-            return (1,)
         if not 1 <= first <= last < dims:
             raise ValueError(f"expected features with axes {self.start_dim} to {self.end_dim}, got {shape}")
         return (*shape[: first - 1], prod(shape[first - 1 : last]), *shape[last:])
@@ -88,7 +87,7 @@ class ZeroPad2d(Layer):
 
     def __init__(self, padding: int | tuple[int, int, int, int]) -> None:
         numbers = tuple(padding) if isinstance(padding, Iterable) else (padding,) * 4
-        if len(numbers) != 4 or not all(isinstance(p, Integral) for p in numbers):
+        if len(numbers) != 4 or not all(isinstance(p, Integral) and not isinstance(p, bool) for p in numbers):
             raise ValueError(f"padding: expected an integer or (left, right, top, bottom), got {padding!r}")
         left, right, top, bottom = numbers
         self.padding = ((top, bottom), (left, right))
@@ -99,9 +98,10 @@ class ZeroPad2d(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         channels_and_axes(shape, 2)
-        size = tuple(s + before + after for s, (before, after) in zip(shape[1:], self.padding, strict=True))
-        if min(size) < 1:
-            raise ValueError(f"expected an image larger than what is cropped, got {shape}")
+        size = tuple(s + before + after for s, (before, after) in zip(shape[1:], self.padding))
+        cropped = tuple(max(-before, 0) + max(-after, 0) for before, after in self.padding)
+        if min(size) < 1 or any(c > s for c, s in zip(cropped, shape[1:])):
+            raise ValueError(f"expected an image larger than what is cropped, {cropped}, got {shape}")
         return (shape[0], *size)
 
     def forward(self, x: Array) -> tuple[Array, Any]:

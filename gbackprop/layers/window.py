@@ -26,7 +26,8 @@ def positive(name: str, value: Any, least: int = 1) -> int:
 
 def per_axis(name: str, value: Any, dims: int, least: int = 1) -> Shape:
     """An int for all axes, or one for each: always a tuple of `dims` ints."""
-    values = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,) * dims
+    several = isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1)
+    values = tuple(value) if several else (value,) * dims
     if len(values) != dims:
         raise ValueError(f"{name}: expected an integer or {dims} of them, got {value!r}")
     return tuple(positive(name, v, least) for v in values)
@@ -91,6 +92,15 @@ class Window:
             return room // stride + 1
         count = -(-room // stride) + 1
         return count - 1 if (count - 1) * stride >= size + before else count
+
+    def all_see(self, spatial: Shape) -> bool:
+        """Whether every window sees at least one place that is not padding."""
+        axes = zip(self.out(spatial), self.kernel, self.stride, self.dilation, self.padding, spatial)
+        return all(
+            any(0 <= at * stride - before + k * dilation < size for k in range(kernel))
+            for out, kernel, stride, dilation, (before, _), size in axes
+            for at in range(out)
+        )
 
     def fitted(self, spatial: Shape) -> tuple[tuple[int, int], ...]:
         """The padding that the windows see: with `ceil_mode`, more at the end if they reach beyond."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, device_of, like
+from gbackprop.array import Array, array_module, device_of, is_array, like
 from gbackprop.checks import check_floats, check_same
 from gbackprop.layers.base import Shape
 
@@ -133,9 +133,18 @@ class Loss:
             Targets as `value` takes them, on the device of `output`.
         """
         check_floats("output", output)
-        self.target_shape(output.shape)
+        self.checked_target_shape(output.shape)
         noise = self.noise(output.shape, mc_samples, np.random.default_rng(rng))
         return self.pseudo_targets(output, like(noise, output))
+
+    def checked_target_shape(self, batch_shape: Shape) -> Shape:
+        """`target_shape`, with the loss named in its error, and a sample without outputs refused."""
+        try:
+            if 0 in batch_shape[1:]:
+                raise ValueError(f"expected outputs with at least one number a sample, got {batch_shape}")
+            return self.target_shape(batch_shape)
+        except ValueError as error:
+            raise ValueError(f"{self!r}: {error}") from None
 
     def check_target(self, name: str, target: Any, output: Array, batch_shape: Shape | None = None) -> None:
         """Check `target` against outputs of shape `batch_shape`, and of the dtype and device of `output`.
@@ -147,12 +156,9 @@ class Loss:
         """
         where = f"{name} of {self!r}"
         shape = output.shape if batch_shape is None else batch_shape
-        try:
-            expected = self.target_shape(shape)
-        except ValueError as error:
-            raise ValueError(f"{self!r}: {error}") from None
-        if not hasattr(target, "dtype") or not hasattr(target, "shape"):
-            raise TypeError(f"{where}: expected an array, got {type(target).__name__}")
+        expected = self.checked_target_shape(shape)
+        if not is_array(target):
+            raise TypeError(f"{where}: expected a NumPy or CuPy array, got {type(target).__name__}")
         if target.shape[:1] != expected[:1]:
             raise ValueError(f"{where}: expected {expected[0]} samples as in the batch, got shape {target.shape}")
         if target.shape != expected:

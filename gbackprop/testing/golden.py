@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -107,8 +108,13 @@ def check_folder(folder: str | Path, tolerance: float = 1e-8, dtype: str = "floa
         raise FileNotFoundError(f"{folder}: expected a folder with .npz files, found none")
     report = Report(tolerance)
     for file in files:
-        with np.load(file) as case:
-            report.cells += check_case(file.stem, dict(case), dtype)
+        try:
+            with open(file, "rb") as opened, np.load(opened) as case:
+                values = dict(case)
+        except (OSError, EOFError, ValueError, BadZipFile) as error:
+            report.cells.append(Cell(file.stem, "file", problem=f"cannot be read: {error}"))
+            continue
+        report.cells += check_case(file.stem, values, dtype)
     return report
 
 
@@ -116,6 +122,10 @@ def check_case(name: str, case: Mapping[str, np.ndarray], dtype: str = "float64"
     """The cells of one case; a case that cannot be built has them all fail, with the reason."""
     found = {key.split("/")[0] for key in case}
     wanted = [key for key in (*PASS_KEYS, *KEYS) if key in found]
+    absent = [key for key in ("spec", "x", "y") if key not in found]
+    if absent or not wanted:
+        problem = f"there is no {', '.join(absent) or 'quantity'} in the file"
+        return [Cell(name, key, problem=problem) for key in wanted or ["file"]]
     try:
         network, loss = build(json.loads(str(case["spec"])), case, dtype)
     except (KeyError, AttributeError, TypeError, ValueError) as error:
@@ -149,6 +159,8 @@ def _cell(
     name: str, key: str, case: Mapping[str, np.ndarray], network: gb.Sequential, loss: losses.Loss, dtype: str
 ) -> Cell:
     x, y, targets = (_cast(case.get(part), dtype) for part in ("x", "y", "mc_targets"))
+    if targets is None and key in ("diag_ggn_mc", "kfac"):
+        return Cell(name, key, problem="there are no mc_targets in the file")
     try:
         asked = [] if key in PASS_KEYS else [_quantity(key, targets)]
         result = gb.backward(network, loss, x, y, *asked)
@@ -156,8 +168,12 @@ def _cell(
         return Cell(name, key, problem=str(error))
     values: Any = result[asked[0]] if asked else getattr(result, key)
     got = values if isinstance(values, Mapping) else {"": values}
-    expected = {part: value for part, value in case.items() if part == key or part.startswith(f"{key}/")}
-    return Cell(name, key, max(relative_error(_entry(got, part[len(key) + 1 :]), v) for part, v in expected.items()))
+    expected = {part[len(key) + 1 :]: v for part, v in case.items() if part == key or part.startswith(f"{key}/")}
+    unknown = sorted({part.partition("/")[0] for part in expected} - set(got))
+    if unknown:
+        return Cell(name, key, problem=f"there is no parameter {', '.join(unknown)}")
+    errors = [relative_error(_entry(got, part), value) for part, value in expected.items()]
+    return Cell(name, key, float(np.max(errors)))  # unlike max(), does not lose a NaN
 
 
 def _cast(x: np.ndarray | None, dtype: str) -> np.ndarray | None:
