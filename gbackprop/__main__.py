@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gbackprop import __version__
 
@@ -51,7 +51,7 @@ def _demo(options: argparse.Namespace) -> int:
 
         setup = demo.prepare(options.data, options.data_dir, options.device, options.epochs, options.output)
     except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
-        raise _UserError(str(error)) from error
+        raise _UserError(str(error).replace("\n", " ")) from error
     return 0 if demo.run(setup, options.seed, options.output) else 1
 
 
@@ -69,18 +69,28 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gbackprop", description="More than the gradient in one backward sweep.")
+    parser = argparse.ArgumentParser(
+        prog="gbackprop", description="More than the gradient in one backward sweep."
+    )
     parser.add_argument("--version", action="version", version=f"gbackprop {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="train a small network on images and show all ten quantities")
     demo.set_defaults(run=_demo)
-    demo.add_argument("--data", default="digits", metavar="SET", help=f"{', '.join(DATA)} (default: %(default)s)")
-    demo.add_argument("--data-dir", metavar="DIR", help="where the files of the set are; the digits need none")
+    demo.add_argument(
+        "--data", default="digits", metavar="SET", help=f"{', '.join(DATA)} (default: %(default)s)"
+    )
+    demo.add_argument(
+        "--data-dir", metavar="DIR", help="where the files of the set are; the digits need none"
+    )
     demo.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    demo.add_argument("--seed", type=_count, default=0, help="same seed, same run (default: %(default)s)")
-    demo.add_argument("--epochs", type=_count, help="passes over the training images")
-    demo.add_argument("--output", default="gbackprop-demo.png", metavar="FILE", help="picture (default: %(default)s)")
+    demo.add_argument(
+        "--seed", type=_at_least(0), default=0, help="same seed, same run (default: %(default)s)"
+    )
+    demo.add_argument("--epochs", type=_at_least(1), help="passes over the training images")
+    demo.add_argument(
+        "--output", default="gbackprop-demo.png", metavar="FILE", help="picture (default: %(default)s)"
+    )
 
     check = commands.add_parser("check", help="hold the engine against a folder of reference files (.npz)")
     check.set_defaults(run=_check)
@@ -89,11 +99,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"expected 0 or more, got {number}")
-    return number
+def _at_least(least: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise argparse.ArgumentTypeError(f"expected {least} or more, got {number}")
+        return number
+
+    return whole_number
 
 
 def _tolerance(text: str) -> float:

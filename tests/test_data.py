@@ -64,7 +64,9 @@ def test_idx_round_trip(tmp_path, rng, shape, compress):
     path = tmp_path / "array.gz"  # the name says .gz either way: the content decides
     path.write_bytes(gzip.compress(content) if compress else content)
     got = data.read_idx(path)
-    assert got.dtype == np.uint8 and got.shape == shape and got.flags.writeable
+    assert got.dtype == np.uint8
+    assert got.shape == shape
+    assert got.flags.writeable
     np.testing.assert_array_equal(got, array)
 
 
@@ -103,7 +105,7 @@ BROKEN_IDX = {
 
 
 @pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("fault", [fault for fault in BROKEN_IDX])
+@pytest.mark.parametrize("fault", list(BROKEN_IDX))
 def test_broken_idx_is_named(tmp_path, fault, compress):
     content, message = BROKEN_IDX[fault]
     path = tmp_path / "images.gz"
@@ -162,13 +164,17 @@ def test_load_idx_set(tmp_path, rng, name, compress):
     arrays = write_mnist(tmp_path / name, rng, compress=compress)
     for data_dir in (tmp_path, tmp_path / name, str(tmp_path)):
         got = data.load(name, data_dir)
-        assert got.name == name and len(got.classes) == 10 and got.note == ""
+        assert got.name == name
+        assert len(got.classes) == 10
+        assert got.note == ""
         for part, x, y in ((TRAIN, got.train_x, got.train_y), (TEST, got.test_x, got.test_y)):
             images, labels = arrays[f"{part}-images-idx3-ubyte"], arrays[f"{part}-labels-idx1-ubyte"]
-            assert x.dtype == np.float32 and x.shape == (len(images), 1, 4, 6)
+            assert x.dtype == np.float32
+            assert x.shape == (len(images), 1, 4, 6)
             assert y.dtype == np.int64
             np.testing.assert_array_equal(np.rint(x[:, 0] * 255), images)
-            assert x.max() <= 1 and x.max() > 0.9
+            assert x.max() <= 1
+            assert x.max() > 0.9
             np.testing.assert_array_equal(y, labels)
 
 
@@ -237,7 +243,9 @@ def test_the_folder_of_another_set_is_refused(mnist):
 def test_cifar_record_is_label_then_planes(tmp_path, rng):
     table = write_cifar(tmp_path / "batch.bin", rng)
     images, labels = data.read_cifar10(tmp_path / "batch.bin")
-    assert images.dtype == np.uint8 and images.shape == (6, 3, 32, 32) and labels.dtype == np.int64
+    assert images.dtype == np.uint8
+    assert images.shape == (6, 3, 32, 32)
+    assert labels.dtype == np.int64
     np.testing.assert_array_equal(labels, table[:, 0])
     assert images[4, 2, 5, 7] == table[4, 1 + 2 * 1024 + 5 * 32 + 7]
 
@@ -248,7 +256,9 @@ def test_load_cifar_reads_the_batches_that_are_there(tmp_path, rng):
     got = data.load("cifar-10", tmp_path)
     np.testing.assert_array_equal(got.train_y, np.concatenate([table[:, 0] for table in tables]))
     np.testing.assert_array_equal(got.test_y, held_out[:, 0])
-    assert got.train_x.shape == (12, 3, 32, 32) and got.train_x.dtype == np.float32 and got.train_x.max() == 1
+    assert got.train_x.shape == (12, 3, 32, 32)
+    assert got.train_x.dtype == np.float32
+    assert got.train_x.max() == 1
     assert got.note == ""
 
 
@@ -257,7 +267,8 @@ def test_without_a_test_batch_the_last_training_batch_is_held_out(tmp_path, rng)
     got = data.load("cifar-10", tmp_path)
     np.testing.assert_array_equal(got.train_y, np.concatenate([tables[1][:, 0], tables[3][:, 0]]))
     np.testing.assert_array_equal(np.rint(got.test_x.reshape(6, -1) * 255), tables[5][:, 1:])
-    assert "data_batch_5.bin, not trained on" in got.note and "no CIFAR-10 test accuracy" in got.note
+    assert "data_batch_5.bin, not trained on" in got.note
+    assert "no CIFAR-10 test accuracy" in got.note
 
 
 def test_one_cifar_batch_alone_is_an_error(tmp_path, rng):
@@ -296,9 +307,12 @@ def test_cifar_label_out_of_range_is_named(tmp_path, rng):
 def test_digits_are_split_once_and_for_all():
     datasets = pytest.importorskip("sklearn.datasets")
     got, again = data.load("digits"), data.load("digits")
-    assert got.train_x.shape == (1438, 1, 8, 8) and got.test_x.shape == (359, 1, 8, 8)
-    assert got.train_x.dtype == np.float32 and got.train_y.dtype == np.int64
-    assert got.train_x.min() == 0 and got.train_x.max() == 1
+    assert got.train_x.shape == (1438, 1, 8, 8)
+    assert got.test_x.shape == (359, 1, 8, 8)
+    assert got.train_x.dtype == np.float32
+    assert got.train_y.dtype == np.int64
+    assert got.train_x.min() == 0
+    assert got.train_x.max() == 1
     np.testing.assert_array_equal(got.test_x, again.test_x)
     counts, held_out = np.bincount(np.r_[got.train_y, got.test_y]), np.bincount(got.test_y)
     np.testing.assert_allclose(held_out / counts, 0.2, atol=0.004)  # stratified

@@ -88,9 +88,10 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     Notes
     -----
     The digits are split without a random number: of each class, in the order of the bundled file, the third,
-    the eighth and so on are held out, which is 20 %, stratified, and the same everywhere. CIFAR-10 is read from
-    whichever training batches are there. If its test batch is missing, the last training batch is held out
-    instead, and `Dataset.note` says so.
+    the eighth and so on are held out, which is 20 %, stratified, and the same everywhere.
+
+    CIFAR-10 is read from whichever training batches are there. If its test batch is missing, the last
+    training batch is held out instead, and `Dataset.note` says so.
     """
     if name not in _LOADERS:
         near = difflib.get_close_matches(str(name).lower(), NAMES, n=1, cutoff=0.4)

@@ -2,20 +2,23 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import gbackprop as gb
+from gbackprop import losses
 from gbackprop.array import Array
 
 BUDGET = 0.7  # seconds of repetitions per measurement
 FEWEST, MOST = 3, 9
 
+T = TypeVar("T")
+
 
 def sweep_times(
-    net: gb.Sequential, loss: gb.Loss, x: Array, y: Array, quantities: Sequence[Any], rng: int
-) -> dict[str, float]:
+    net: gb.Sequential, loss: losses.Loss, x: Array, y: Array, quantities: Sequence[Any], rng: int
+) -> Iterator[tuple[str, float]]:
     """Seconds for the gradient alone, for the gradient with each quantity, and with all in one sweep.
 
     Parameters
@@ -33,10 +36,12 @@ def sweep_times(
     rng : int
         Seed of the pseudo-targets.
 
-    Returns
-    -------
-    dict of str to float
-        Medians under ``"gradient"``, each quantity's name, and ``"all"``.
+    Yields
+    ------
+    str
+        ``"gradient"``, each quantity's name, and ``"all"``.
+    float
+        The median time.
     """
     groups: dict[str, list[Any]] = {"gradient": []}
     groups |= {quantity.name: [quantity] for quantity in quantities}
@@ -46,7 +51,8 @@ def sweep_times(
         result = gb.backward(net, loss, x, y, *group, rng=rng)
         gb.asnumpy(next(iter(result.gradient.values())))  # a GPU works behind: wait for it
 
-    return {name: median_time(partial(sweep, group)) for name, group in groups.items()}
+    for name, group in groups.items():
+        yield name, median_time(partial(sweep, group))
 
 
 def median_time(call: Callable[[], object]) -> float:
@@ -65,7 +71,12 @@ def median_time(call: Callable[[], object]) -> float:
     call()
     times: list[float] = []
     while len(times) < FEWEST or (len(times) < MOST and sum(times) < BUDGET):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
+        times.append(timed(call)[0])
     return statistics.median(times)
+
+
+def timed(call: Callable[[], T]) -> tuple[float, T]:
+    """Seconds that a call took, and what it returned."""
+    start = time.perf_counter()
+    value = call()
+    return time.perf_counter() - start, value

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 RIGHT, WRONG, LINE = "#4878a8", "#d1603d", "#555555"
 SHOWN = 7  # images in a row
@@ -36,7 +37,7 @@ class Findings:
     diag_ggn, diag_hessian : mapping of str to ndarray, shape (*p)
         The two diagonals, by parameter.
     factors : mapping of str to mapping of str to ndarray, shape (D, D)
-        For each weight its Kronecker factors by title, the first of which is A and the others are estimates of B.
+        For each weight its Kronecker factors by title: A first, then the estimates of B.
     """
 
     title: str
@@ -64,14 +65,16 @@ def draw(findings: Findings, path: str | Path) -> None:
     figure = Figure(figsize=(14, 8.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(findings.title, fontsize=15, fontweight="bold")
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.08], hspace=0.04)
-    left, right = top.subfigures(1, 2, width_ratios=[1, 1.5])
-    _histogram(left, findings)
-    _extremes(right, findings)
-    left, right = bottom.subfigures(1, 2, width_ratios=[1, 1.5])
-    _diagonals(left, findings)
-    _factors(right, findings)
+    panels = iter((_histogram, _extremes, _diagonals, _factors))
+    for row in _split(figure, 2, 1, height_ratios=[1, 1.08]):
+        for part in _split(row, 1, 2, width_ratios=[1, 1.5]):
+            next(panels)(part, findings)
     figure.savefig(path)
+
+
+def _split(figure: Figure | SubFigure, rows: int, columns: int, **ratios: Sequence[float]) -> list[SubFigure]:
+    grid = figure.add_gridspec(rows, columns, **ratios)
+    return [figure.add_subfigure(grid[place]) for place in range(rows * columns)]
 
 
 def _histogram(figure: SubFigure, findings: Findings) -> None:
@@ -79,19 +82,21 @@ def _histogram(figure: SubFigure, findings: Findings) -> None:
     right = findings.labels == findings.predictions
     floor = findings.norms.max() * 1e-12  # a logarithm has no place for a gradient that vanishes
     norms = np.maximum(findings.norms, floor)
-    bins = np.geomspace(norms.min(), norms.max() * 1.0001, 25)
+    bins = np.geomspace(norms.min(), norms.max() * 1.0001, 25).tolist()
     labels = [f"classified rightly ({right.sum()})", f"classified wrongly ({(~right).sum()})"]
     axes.hist([norms[right], norms[~right]], bins, stacked=True, color=[RIGHT, WRONG], label=labels)
     axes.set_xscale("log")
+    axes.margins(y=0.3)  # room for the legend
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     _label(axes, "Norms of the individual gradients", r"$\|\nabla\ell_n\|$ over all parameters", "images")
     axes.legend(frameon=False, loc="upper left")
 
 
 def _extremes(figure: SubFigure, findings: Findings) -> None:
-    """The images of the largest and of the smallest gradients, each with its label and the network's answer."""
+    """The images of the largest and smallest gradients, with their labels and the network's answers."""
     order = np.argsort(findings.norms)
     rows = (("Largest gradients", order[::-1]), ("Smallest gradients", order))
-    for part, (title, chosen) in zip(figure.subfigures(2, 1), rows, strict=True):
+    for part, (title, chosen) in zip(_split(figure, 2, 1), rows, strict=True):
         part.suptitle(f"{title} (above: label, below: answer and norm)", fontsize=11)
         for axes, sample in zip(part.subplots(1, SHOWN), chosen, strict=False):
             image = np.moveaxis(findings.images[sample], 0, -1)
@@ -106,11 +111,14 @@ def _extremes(figure: SubFigure, findings: Findings) -> None:
 
 def _diagonals(figure: SubFigure, findings: Findings) -> None:
     axes = figure.subplots()
-    largest = max(np.abs(d).max() for part in (findings.diag_ggn, findings.diag_hessian) for d in part.values())
+    largest = max(
+        np.abs(d).max() for part in (findings.diag_ggn, findings.diag_hessian) for d in part.values()
+    )
     axes.axline((0, 0), (1, 1), color=LINE, linewidth=0.8, zorder=0)
     axes.axhline(0, color=LINE, linewidth=0.5, linestyle=":")
     for name, ggn in findings.diag_ggn.items():
-        axes.plot(ggn.ravel(), findings.diag_hessian[name].ravel(), ".", markersize=4, alpha=0.6, label=name)
+        hessian, order = findings.diag_hessian[name], 2 + 1 / ggn.size  # few points above many
+        axes.plot(ggn.ravel(), hessian.ravel(), ".", markersize=4, alpha=0.6, label=name, zorder=order)
     # The Hessian's diagonal may be negative, the GGN's not; both span decades and reach zero.
     smallest = largest * 10.0**-DECADES
     for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
@@ -119,9 +127,9 @@ def _diagonals(figure: SubFigure, findings: Findings) -> None:
         axis.set_minor_locator(NullLocator())
     lowest = min(d.min() for d in findings.diag_hessian.values())
     axes.set_xlim(-smallest / 5, 2 * largest)
-    axes.set_ylim(min(-smallest, 2 * lowest), 2 * largest)
+    axes.set_ylim(min(-smallest / 5, 2 * lowest), 2 * largest)
     _label(axes, "Diagonal of the Hessian against that of the GGN", "GGN", "Hessian")
-    axes.legend(frameon=False, loc="upper left", markerscale=2)
+    axes.legend(frameon=False, loc="lower left", markerscale=2)
 
 
 def _decades(largest: float, smallest: float) -> list[float]:
@@ -133,24 +141,32 @@ def _decades(largest: float, smallest: float) -> list[float]:
 
 def _factors(figure: SubFigure, findings: Findings) -> None:
     """A row of matrices per layer: A with a scale of its own, the estimates of B with a common one."""
-    for part, (layer, factors) in zip(
-        np.ravel(figure.subfigures(len(findings.factors), 1)), findings.factors.items(), strict=True
-    ):
-        part.suptitle(f"Kronecker factors of {layer}", fontsize=11)
+    parts = _split(figure, len(findings.factors), 1)
+    for part, (weight, factors) in zip(parts, findings.factors.items(), strict=True):
+        part.suptitle(f"Kronecker factors of {weight} (B on a symmetric logarithmic scale)", fontsize=11)
+        (first, *titles), (a, *estimates) = factors, factors.values()
         inputs, *outputs = part.subplots(1, len(factors))
-        titles, (a, *b) = list(factors), factors.values()
-        part.colorbar(_matrix(inputs, titles[0], a, np.abs(a).max()), ax=inputs, shrink=0.85)
-        shared = max(np.abs(matrix).max() for matrix in b)
-        for axes, title, matrix in zip(outputs, titles[1:], b, strict=True):
-            image = _matrix(axes, title, matrix, shared)
-        part.colorbar(image, ax=outputs, shrink=0.85)
+        image = _matrix(inputs, first, a, Normalize(*_range([a])))
+        part.colorbar(image, ax=inputs, shrink=0.85).ax.tick_params(labelsize=8)
+        # An outlier of one estimate must not bleach the others.
+        low, high = _range(estimates)
+        norm = SymLogNorm(high / 10, vmin=low, vmax=high)
+        for axes, title, matrix in zip(outputs, titles, estimates, strict=True):
+            image = _matrix(axes, title, matrix, norm)
+        bar = part.colorbar(image, ax=outputs, shrink=0.85, ticks=[low, low / 10, 0, high / 10, high])
+        bar.ax.set_yticklabels([f"{tick:.1g}" for tick in (low, low / 10, 0, high / 10, high)], fontsize=8)
 
 
-def _matrix(axes: Axes, title: str, matrix: np.ndarray, largest: float) -> AxesImage:
+def _range(matrices: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Limits of a color scale with zero in its middle."""
+    largest = max(float(np.abs(matrix).max()) for matrix in matrices)
+    return -largest, largest
+
+
+def _matrix(axes: Axes, title: str, matrix: np.ndarray, norm: Normalize) -> AxesImage:
     axes.set_title(title, fontsize=9)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    return axes.imshow(matrix, cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest")
+    axes.set(xticks=[], yticks=[])
+    return axes.imshow(matrix, cmap="RdBu_r", norm=norm)
 
 
 def _label(axes: Axes, title: str, x: str, y: str) -> None:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 import gbackprop as gb
-from gbackprop import array
+from gbackprop import array, losses
 from gbackprop.experiments.problems import Plan
 
 
 def train(
-    net: gb.Sequential, loss: gb.Loss, x: np.ndarray, y: np.ndarray, plan: Plan, rng: np.random.Generator
+    net: gb.Sequential, loss: losses.Loss, x: np.ndarray, y: np.ndarray, plan: Plan, rng: np.random.Generator
 ) -> Iterator[float]:
     """Train a network in place, step by step, on the device where it lies.
 

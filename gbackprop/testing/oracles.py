@@ -4,8 +4,9 @@ First derivatives are complex steps through the forward pass alone, f'(x) = Im f
 so the error is rounding. Second derivatives are complex steps of reverse-mode gradients, themselves held against the
 former. Slow, and meant for a few samples of a small chain of layers.
 
-Max pooling and ReLU compare complex numbers by their real parts, so a complex step takes the branch of its point; on
-a kink itself it takes one of the two.
+Max pooling and ReLU compare complex numbers by their real parts, so a complex step takes the branch of its point. On a
+kink itself (equal pixels in a window, 0 for ReLU) there is no derivative, and what a step gives means nothing: keep
+points off kinks, by a little noise for instance.
 """
 
 from __future__ import annotations
@@ -226,6 +227,8 @@ def _kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarr
         if "weight" in leaf.layer.parameters and getattr(leaf.layer, "groups", 1) == 1:
             bias = _bias_jacobian(leaf.layer, arriving)
             found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)
+        if leaf is leaves[0]:
+            break
         jacobian = input_jacobian(leaf.layer, arriving)
         average = np.einsum("nai,ab,nbj->ij", jacobian, average, jacobian, optimize=True) / n
     return found

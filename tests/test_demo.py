@@ -1,0 +1,314 @@
+"""The command line and the demonstration: a small run from end to end, and why a run cannot start."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import losses
+from gbackprop.__main__ import main
+from gbackprop.experiments.problems import PLANS, Plan, make_network
+from gbackprop.experiments.training import predict, train
+
+NAMES = [
+    *("gradient", "batch_grad", "batch_l2_grad", "second_moment", "variance", "diag_ggn", "diag_ggn_mc"),
+    *("diag_hessian", "kfac", "kflr", "kfra"),
+]
+TINY = Plan(epochs=2, images=160, shown=10, learning_rate=0.2, batch=32)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def blobs(rng, samples=96):
+    """Images whose class is where their bright corner is."""
+    labels = rng.integers(0, 4, samples)
+    images = rng.uniform(0, 0.3, (samples, 1, 8, 8)).astype("float32")
+    for image, label in zip(images, labels, strict=True):
+        row, column = divmod(label, 2)
+        image[0, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 0.7
+    return images, labels
+
+
+# --- networks and training ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
+def test_a_network_for_each_image_size(shape, rng):
+    net = make_network(shape, 10, rng)
+    assert net(np.zeros((3, *shape), "float32")).shape == (3, 10)
+    assert {parameter.dtype.name for parameter in net.parameters.values()} == {"float32"}
+
+
+def test_training_learns_and_is_a_function_of_its_seed(rng):
+    x, y = blobs(rng)
+    plan = replace(TINY, epochs=25, batch=16)
+
+    def trained(seed):
+        start, order = np.random.default_rng(seed).spawn(2)
+        net = make_network(x.shape[1:], 4, start)
+        return net, list(train(net, losses.CrossEntropyLoss(), x, y, plan, order))
+
+    net, values = trained(0)
+    assert len(values) == 25 * 6
+    assert np.mean(values[-6:]) < np.mean(values[:6]) / 4
+    assert np.mean(predict(net, x, batch=40) == y) > 0.95
+    again, other = trained(0)[0], trained(1)[0]
+    for name, value in net.parameters.items():
+        np.testing.assert_array_equal(value, again.parameters[name])
+    assert any(np.any(value != other.parameters[name]) for name, value in net.parameters.items())
+
+
+def test_a_step_is_momentum_descent(rng):
+    x, y = blobs(rng, 4)
+    net = make_network(x.shape[1:], 4, rng)
+    before, loss = net.state_dict(), losses.CrossEntropyLoss()
+    steps = train(net, loss, x, y, Plan(2, 4, 4, learning_rate=0.5, batch=4, momentum=0.25), rng)
+    next(steps)
+    first = gb.backward(gb.Sequential(*net, dtype="float32"), loss, x, y).gradient
+    at_start = {name: (before[name] - value) / 0.5 for name, value in net.state_dict().items()}
+    middle = net.state_dict()
+    next(steps)
+    for name, value in net.parameters.items():
+        expected = middle[name] - 0.5 * (0.25 * at_start[name] + first[name])
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
+
+
+# --- verification ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(3)
+    x, y = blobs(rng, 5)
+    return make_network(x.shape[1:], 4, rng), losses.CrossEntropyLoss(), x, y
+
+
+def oracle_errors(problem):
+    from gbackprop.experiments import verification
+
+    net, loss, x, y = problem
+    return verification.oracle_errors(net, loss, x[:3], y[:3], np.random.default_rng(0))
+
+
+def test_every_quantity_agrees_with_its_oracle(problem):
+    errors = oracle_errors(problem)
+    assert list(errors) == NAMES
+    assert max(errors.values()) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["DiagGGN", "Variance", "KFAC"])
+def test_a_planted_fault_is_found_and_nothing_else_accused(problem, monkeypatch, name):
+    quantity = getattr(gb.quantities, name)
+    finish = quantity.finish
+
+    def faulty(self, scale, *values):
+        right = finish(self, scale, *values)
+        return replace(right, B=right.B * 1.000001) if hasattr(right, "B") else right * 1.000001
+
+    monkeypatch.setattr(quantity, "finish", faulty)
+    wrong = [key for key, error in oracle_errors(problem).items() if not error <= 1e-8]
+    assert wrong == [quantity.name]
+
+
+def test_the_loop_finds_samples_that_changed_places(problem):
+    from gbackprop.experiments.verification import loop_error
+
+    net, loss, x, y = problem
+    batch_grad = gb.backward(net, loss, x, y, gb.quantities.BatchGrad())["batch_grad"]
+    assert loop_error(net, loss, x, y, batch_grad) < 1e-5
+    swapped = {name: value[[1, 0, 2, 3, 4]] for name, value in batch_grad.items()}
+    assert loop_error(net, loss, x, y, swapped) > 1e-2
+
+
+def test_a_row_with_nan_does_not_pass():
+    report = pytest.importorskip("gbackprop.experiments.report")
+    row = report.Row("kfra", "[2, 2]", "", 1.0, error=float("nan"))
+    assert not row.passed
+    assert "WRONG" in row.verdict
+    assert replace(row, error=1e-9).passed
+    assert not replace(row, error=1e-7).passed
+
+
+# --- the demo -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The demo with a tiny plan, and timing that does not repeat itself."""
+    for package in ("rich", "matplotlib", "sklearn"):
+        pytest.importorskip(package)
+    from gbackprop.experiments import measurement
+
+    monkeypatch.setitem(PLANS, "digits", TINY)
+    monkeypatch.setattr(measurement, "FEWEST", 1)
+    monkeypatch.setattr(measurement, "BUDGET", 0.0)
+
+
+def test_demo_from_end_to_end(tiny, tmp_path, capsys):
+    picture = tmp_path / "picture.png"
+    assert main(["demo", "--epochs", "1", "--seed", "5", "--output", str(picture)]) == 0
+    captured = capsys.readouterr()
+    out = captured.out
+    assert captured.err == ""
+    assert "160 of 1438 training images, 359 held out" in out
+    rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    for name in NAMES:
+        assert rows[name].split()[-1] == "ok", rows[name]
+    assert "WRONG" not in out
+    assert "every verdict is ok" in out
+    assert "tolerance 1e-08" in " ".join(out.split())
+    import matplotlib.image
+
+    pixels = matplotlib.image.imread(picture)
+    assert min(pixels.shape[:2]) > 800
+    assert pixels[..., :3].std() > 0.1  # something is drawn
+
+
+def test_a_wrong_number_makes_the_demo_fail(tiny, tmp_path, capsys, monkeypatch):
+    finish = gb.quantities.KFRA.finish
+    monkeypatch.setattr(
+        gb.quantities.KFRA,
+        "finish",
+        lambda self, scale, a, b: finish(self, scale, a, b * 1.001),
+    )
+    assert main(["demo", "--output", str(tmp_path / "picture.svg")]) == 1
+    out = capsys.readouterr().out
+    wrong = [line.split()[0] for line in out.splitlines() if "WRONG" in line]
+    assert wrong == ["kfra", "at"]
+    assert "at least one number is WRONG" in out
+
+
+def test_same_seed_same_run(tiny, tmp_path, monkeypatch):
+    from gbackprop.experiments import demo
+
+    drawn = []
+    monkeypatch.setattr(demo.picture, "draw", lambda findings, path: drawn.append(findings))
+    monkeypatch.setattr(demo.verification, "oracle_errors", lambda *_: dict.fromkeys(NAMES, 0.0))
+    setup = demo.prepare("digits", None, "cpu", 1, tmp_path / "picture.png")
+    for seed in (0, 0, 1):
+        demo.run(setup, seed, tmp_path / "picture.png")
+    first, again, other = drawn
+    np.testing.assert_array_equal(first.images, again.images)
+    np.testing.assert_array_equal(first.norms, again.norms)
+    for weight, factors in first.factors.items():
+        for title, factor in factors.items():  # KFAC's draw among them
+            np.testing.assert_array_equal(factor, again.factors[weight][title])
+    assert np.any(first.images != other.images)
+    assert np.any(first.norms != other.norms)
+
+
+# --- what cannot start ----------------------------------------------------------------------------
+
+
+def refused(capsys, *arguments):
+    """The one line on standard error of a command that ends with status 2."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line
+
+
+def test_unknown_data_set(capsys):
+    line = refused(capsys, "demo", "--data", "fashion-minst")
+    assert line.startswith("gbackprop demo: ")
+    assert "did you mean 'fashion-mnist'?" in line
+
+
+def test_data_dir_missing_or_empty(capsys, tmp_path):
+    assert "data_dir is needed" in refused(capsys, "demo", "--data", "mnist")
+    nowhere = tmp_path / "nowhere"
+    assert f"{nowhere}: no such folder" in refused(
+        capsys, "demo", "--data", "mnist", "--data-dir", str(nowhere)
+    )
+    line = refused(capsys, "demo", "--data", "mnist", "--data-dir", str(tmp_path))
+    assert "t10k-labels-idx1-ubyte.gz" in line
+
+
+def test_broken_data_file(capsys, tmp_path):
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (tmp_path / f"{part}-ubyte").write_bytes(b"\0\0\x08\x03\0\0")
+    line = refused(capsys, "demo", "--data", "mnist", "--data-dir", str(tmp_path))
+    assert "train-images-idx3-ubyte: truncated" in line
+
+
+def test_picture_that_cannot_be_written(capsys, tmp_path):
+    assert "ends in .png" in refused(capsys, "demo", "--output", str(tmp_path / "picture.gif"))
+    assert "no such folder" in refused(capsys, "demo", "--output", str(tmp_path / "nowhere" / "picture.png"))
+
+
+def test_device_that_is_not_there(capsys, monkeypatch):
+    assert "'quantum'" in refused(capsys, "demo", "--device", "quantum")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert "CuPy" in refused(capsys, "demo", "--device", "cuda")
+
+
+@pytest.mark.parametrize("package", ["rich", "matplotlib"])
+def test_missing_package_is_named(capsys, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    line = refused(capsys, "demo")
+    assert f"{package!r} is not installed; pip install gbackprop[experiments]" in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["dance"], ["demo", "--seed", "-1"], ["demo", "--epochs", "0"], ["demo", "--epochs", "two"]],
+)
+def test_arguments_that_make_no_sense(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"gbackprop {gb.__version__}\n"
+
+
+# --- check ----------------------------------------------------------------------------------------
+
+
+def write_case(path, gradient_factor=1.0):
+    """A reference file of a linear layer with squared error, whose gradient is written out here."""
+    rng = np.random.default_rng(0)
+    x, y, weight = rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), rng.normal(size=(2, 3))
+    gradient = 2 * (x @ weight.T - y).T @ x * gradient_factor
+    spec = {"layers": [["Linear", {"in_features": 3, "out_features": 2, "bias": False}]]}
+    spec |= {"loss": ["MSELoss", "sum"], "input": [3], "batch": 4, "parameters": ["0.weight"]}
+    arrays = {"x": x, "y": y, "param/0.weight": weight, "gradient/0.weight": gradient, "output": x @ weight.T}
+    np.savez(path, spec=json.dumps(spec), **arrays)
+
+
+def test_check_counts_cells(tmp_path, capsys):
+    write_case(tmp_path / "right.npz")
+    assert main(["check", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 of 2"
+    write_case(tmp_path / "wrong.npz", gradient_factor=1 + 1e-6)
+    assert main(["check", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "3 of 4"
+    assert "gradient" in out
+    assert main(["check", str(tmp_path), "--tolerance", "1e-5"]) == 0
+
+
+def test_check_of_nothing(tmp_path, capsys):
+    assert main(["check", str(tmp_path / "nowhere")]) == 2
+    assert main(["check", str(tmp_path)]) == 2
+    assert "nowhere" in capsys.readouterr().err.splitlines()[0]
+
+
+@pytest.mark.parametrize("tolerance", ["0", "-1", "nan", "small"])
+def test_check_tolerance_is_a_positive_number(tolerance, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["check", ".", "--tolerance", tolerance])
+    assert stop.value.code == 2
+    assert "--tolerance" in capsys.readouterr().err
