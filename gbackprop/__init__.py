@@ -10,6 +10,7 @@ from gbackprop import layers, losses, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward
 from gbackprop.errors import TooLargeError, UnsupportedError
+from gbackprop.explanation import explain
 from gbackprop.network import Sequential
 from gbackprop.result import Result
 
@@ -23,6 +24,7 @@ __all__ = [
     "asarray",
     "asnumpy",
     "backward",
+    "explain",
     "layers",
     "losses",
     "quantities",

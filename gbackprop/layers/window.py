@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, fold, pad, unfold
 from gbackprop.layers.base import Shape
 
@@ -26,7 +28,7 @@ def positive(name: str, value: Any, least: int = 1) -> int:
 
 def per_axis(name: str, value: Any, dims: int, least: int = 1) -> Shape:
     """An int for all axes, or one for each: always a tuple of `dims` ints."""
-    several = isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1)
+    several = isinstance(value, Iterable) and not isinstance(value, str) and np.ndim(value) > 0  # type: ignore[arg-type]
     values = tuple(value) if several else (value,) * dims
     if len(values) != dims:
         raise ValueError(f"{name}: expected an integer or {dims} of them, got {value!r}")

@@ -1,1 +1,16 @@
-"""Independent oracles and checks, for our tests and for users' own."""
+"""Independent oracles and checks, for our tests and for users' own.
+
+>>> from gbackprop.testing import check_layer
+>>> check_layer(MyLayer(), x).assert_ok()
+
+Each check returns a `Report`: a row for each claim, with the method that it judges, the largest error, and the worst
+entry. `gbackprop.testing.strategies`, which needs Hypothesis, draws what to check.
+"""
+
+from gbackprop.testing.layers import check_layer
+from gbackprop.testing.losses import check_loss
+from gbackprop.testing.networks import check_network
+from gbackprop.testing.quantities import check_quantity
+from gbackprop.testing.report import Report, Row
+
+__all__ = ["Report", "Row", "check_layer", "check_loss", "check_network", "check_quantity"]

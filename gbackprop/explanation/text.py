@@ -1,0 +1,68 @@
+"""An `Explanation` as text."""
+
+from __future__ import annotations
+
+from gbackprop.explanation.steps import STARTS, Carried, Explanation, Extracted, Step
+
+REDUCTIONS = {
+    "sum": "Σₙ Jᵀ g",
+    "batch": "Jᵀ g, sample by sample",
+    "square": "Σᵥₙ ± (Jᵀ g)²",
+    "batch_square": "Σᵥ ± (Jᵀ g)², sample by sample",
+    "moments": "Σₙ Jᵀ g and Σₙ (Jᵀ g)²",
+    "square_norm": "‖Jᵀ g‖², sample by sample",
+    "kronecker": "B = Σᵥₙ b bᵀ, b = Σₜ g[t]",
+    "average_kronecker": "B = Σₜₛ Ḡ[t, s]",
+    "input_square": "A = Σₙₜ u uᵀ",
+}
+"""What is taken from a signal g, by the name of the reduction."""
+
+
+def write(explanation: Explanation) -> str:
+    """The sweep step by step, from the loss to the lowest layer with parameters."""
+    lines = [f"Backward through {explanation.network}", f"from {explanation.loss}; {explanation.scale}", ""]
+    passes = 1 + max(step.number for step in explanation.steps)
+    for step in explanation.steps:
+        if step.name == "loss":
+            lines += [f"pass {step.number + 1} of {passes}", ""] if passes > 1 else []
+            lines.append(f"loss, {step.layer}")
+            lines += [_row("starts", c, STARTS[c.signal.split()[0]]) for c in step.appended]
+        else:
+            lines += _layer(step)
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _layer(step: Step) -> list[str]:
+    lines = [f"layer {step.name}, {step.layer}:  {step.forward}"]
+    lines += [_row("arrives", c) for c in step.arriving]
+    lines += [_extracted(e) for e in step.extracted]
+    if not step.carries:
+        return [*lines, "  ends      nothing below has parameters"]
+    lines.append(f"  carries   Jᵀ g = {step.carries}, all columns at once: now {_shape(step.leaving_shape)}")
+    return lines + [_row("appends", c, STARTS[c.signal]) for c in step.appended]
+
+
+def _row(verb: str, carried: Carried, what: str = "") -> str:
+    row = f"  {verb:<9} {carried.signal:<11} {_shape(carried.shape):<22} {size(carried.nbytes):>9}  {what}"
+    return row.rstrip()
+
+
+def _extracted(e: Extracted) -> str:
+    formula = REDUCTIONS.get(e.reduction, e.reduction)
+    if e.signal:
+        formula += f", g = {e.signal}"
+    return f"  extracts  {e.parameter:<10} {formula:<44} {_shape(e.shape):<18} for {', '.join(e.wanted_by)}"
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return str(list(shape or ()))
+
+
+def size(nbytes: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} GiB"

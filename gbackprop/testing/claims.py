@@ -1,0 +1,169 @@
+"""Claims in the making: run a comparison, and turn what it finds or raises into a row of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import asnumpy
+from gbackprop.testing.report import FAILED, NOT_GIVEN, NOT_JUDGED, OK, Report, Row
+
+ROUNDING = 1e-10
+"""Error allowed between two ways to the same float64 number, relative to the largest entry."""
+
+
+class NotGivenError(Exception):
+    """There is nothing to judge; the message says why."""
+
+
+class FoundError(Exception):
+    """The claim is false; the message says how."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What a method gave, and what it should have given.
+
+    Attributes
+    ----------
+    got, want : array, or mapping of names to arrays
+    oracle : str
+        Where `want` comes from.
+    tolerance : float
+    floor : float
+        Errors are relative to the largest entry of `want`, but never to less than this.
+    """
+
+    got: Any
+    want: Any
+    oracle: str
+    tolerance: float = ROUNDING
+    floor: float = 0.0
+
+
+class Claims:
+    """Collects rows. No exception of the subject leaves it.
+
+    Parameters
+    ----------
+    subject : str
+        What is checked.
+    required : collection of str
+        Methods that every subject must have; any other may be "not given".
+    suffix : str
+        Put after each claim.
+    """
+
+    def __init__(self, subject: str, required: Collection[str] = (), suffix: str = "") -> None:
+        self.report = Report(subject)
+        self.required, self.suffix = required, suffix
+        self.failed: set[str] = set()
+        self.missing: set[str] = set()
+
+    def equal(
+        self, method: str, claim: str, pair: Callable[..., Pair], *arguments: Any, needs: Collection[str] = ()
+    ) -> None:
+        """A row for: the two of ``pair(*arguments)`` are equal; not judged if what `method` `needs` has failed."""
+        self._row(method, claim, lambda: _compared(pair(*arguments)), needs)
+
+    def hold(
+        self, method: str, claim: str, problem: Callable[..., str], *arguments: Any, needs: Collection[str] = ()
+    ) -> None:
+        """A row for: ``problem(*arguments)`` is the empty string."""
+        self._row(method, claim, lambda: _verdict(problem(*arguments)), needs)
+
+    def attempt(self, method: str, claim: str, action: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``action(*arguments)`` gives; None, and a row that says why, if it raises."""
+        made: list[Any] = []
+
+        def find() -> dict[str, Any]:
+            made.append(action(*arguments))
+            return _verdict("")
+
+        fields = self._guarded(method, find)
+        if made:
+            return made[0]
+        self._row(method, claim, lambda: fields, ())
+        return None
+
+    def _row(self, method: str, claim: str, find: Callable[[], dict[str, Any]], needs: Collection[str]) -> None:
+        broken = [name for name in needs if name in self.failed]
+        absent = [name for name in (method, *needs) if name in self.missing]
+        if absent:  # its first row says so
+            return
+        fields: dict[str, Any]
+        if broken:
+            fields = {"verdict": NOT_JUDGED, "problem": f"rests on {', '.join(broken)}, which failed"}
+        else:
+            fields = self._guarded(method, find)
+        if fields["verdict"] == FAILED:
+            self.failed.add(method)
+        self.report.rows.append(Row(claim + self.suffix, method, **fields))
+
+    def _guarded(self, method: str, find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return find()
+        except NotGivenError as reason:
+            return {"verdict": NOT_GIVEN, "problem": str(reason)}
+        except FoundError as problem:
+            return _verdict(str(problem))
+        except NotImplementedError as error:
+            if method in self.required:
+                return {"verdict": FAILED, "problem": f"not given, but required: {error}"}
+            self.missing.add(method)
+            return {"verdict": NOT_GIVEN, "problem": str(error)}
+        except Exception as error:  # whatever a subject raises is a finding, not a failure of the check
+            return {"verdict": FAILED, "problem": f"raised {type(error).__name__}: {error}"}
+
+
+def _verdict(problem: str) -> dict[str, Any]:
+    return {"verdict": FAILED if problem else OK, "problem": problem}
+
+
+def _compared(pair: Pair) -> dict[str, Any]:
+    found = _worst(pair.got, pair.want, pair.floor)
+    tight = not found.get("problem") and found["error"] <= pair.tolerance  # false for NaN
+    fields = {"verdict": OK if tight else FAILED, "oracle": pair.oracle, "tolerance": pair.tolerance} | found
+    return fields if not tight else fields | {"worst": (), "got": None, "want": None}
+
+
+def _worst(got: Any, want: Any, floor: float) -> dict[str, Any]:
+    """The fields of a row that say how far `got` is from `want`, and where most."""
+    if not isinstance(want, Mapping):
+        return _worst_entry(got, want, floor)
+    if not isinstance(got, Mapping) or set(got) != set(want):
+        names = sorted(got) if isinstance(got, Mapping) else type(got).__name__
+        return {"problem": f"expected {sorted(want)}, got {names}"}
+    found = {name: _worst(got[name], want[name], floor) for name in want}
+    for name, fields in found.items():
+        if "problem" in fields:
+            return {"problem": f"{name}: {fields['problem']}"}
+    if not found:
+        return {"points": 0, "error": 0.0}
+    name = max(found, key=lambda name: np.nan_to_num(found[name]["error"], nan=np.inf))
+    points = sum(fields["points"] for fields in found.values())
+    return found[name] | {"points": points, "worst": (name, *found[name]["worst"])}
+
+
+def _worst_entry(got: Any, want: Any, floor: float) -> dict[str, Any]:
+    if got is None or want is None:
+        return {"points": 0, "error": 0.0, "worst": ()} if got is want else {"problem": f"expected {want}, got {got}"}
+    got, want = asnumpy(got), asnumpy(want)
+    if got.shape != want.shape:
+        return {"problem": f"expected shape {want.shape}, got {got.shape}"}
+    if not want.size:
+        return {"points": 0, "error": 0.0, "worst": ()}
+    difference = np.abs(got - want)
+    scale = max(float(np.max(np.abs(want))), floor) or 1.0
+    ranked = np.where(np.isnan(difference), np.inf, difference)
+    worst = np.unravel_index(int(np.argmax(ranked)), want.shape)
+    return {
+        "points": want.size,
+        "error": float(difference[worst]) / scale,
+        "worst": tuple(map(int, worst)),
+        "got": got[worst].item(),
+        "want": want[worst].item(),
+    }

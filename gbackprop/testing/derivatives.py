@@ -1,0 +1,162 @@
+"""Rows on a layer's derivatives in its input: Jacobian products, curvature, KFRA's step."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+import numpy as np
+
+from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
+from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
+from gbackprop.testing.points import Point, input_curve, units
+from gbackprop.testing.probe import Probe, is_container
+
+CURVATURES = ("zero", "diagonal", "dense")
+
+
+def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
+    """Rows on jmp, mjp, vjp, curvature, residual and average."""
+    claims.equal("jmp", "is J[n, *out, *in]", _jmp, probe, point)
+    claims.equal("mjp", "is Jᵀ, entries J[n, *out, *in]", _mjp, probe, point)
+    claims.equal("vjp", "is Jᵀ", _vjp, probe, point)
+    claims.equal("mjp", "⟨J u, v⟩ = ⟨u, Jᵀ v⟩", _adjoint, probe, needs=["jmp", "mjp"])
+    for name in ("jmp", "mjp"):
+        claims.equal(name, "is linear", _linear, probe, name, needs=[name])
+        claims.equal(name, "columns do not interact", _columns, probe, name, needs=[name])
+    if probe.layer.constant_jacobian:
+        claims.equal("constant_jacobian", "J is the same for every sample", _constant, point)
+    if not is_container(probe.layer):
+        _check_curvature(claims, probe, point)
+    claims.equal("average", "is 1/N Σₙ Jₙᵀ Ḡ Jₙ", _average, probe, point, needs=["mjp", "constant_jacobian"])
+
+
+# ------------------------------------------------------------------------------------------------- Jacobian products
+
+
+def _jmp(probe: Probe, point: Point) -> Pair:
+    n, jacobian = len(point.x), point.jacobian
+    got = probe.layer.jmp(probe.saved, units(point.x.shape[1:], n, point.inputs))
+    _expect_shape(got, (len(point.inputs), n, *point.output_shape))
+    got = got.reshape(*got.shape[:2], -1)[:, :, point.outputs].transpose(1, 2, 0)
+    return Pair(point.readable(got), point.readable(point.matrix()), jacobian.oracle, jacobian.tolerance)
+
+
+def _mjp(probe: Probe, point: Point) -> Pair:
+    n, jacobian = len(point.x), point.jacobian
+    got = probe.layer.mjp(probe.saved, units(point.output_shape, n, point.outputs))
+    _expect_shape(got, (len(point.outputs), n, *point.x.shape[1:]))
+    got = got.reshape(*got.shape[:2], -1)[:, :, point.inputs].transpose(1, 0, 2)
+    return Pair(point.readable(got), point.readable(point.matrix()), jacobian.oracle, jacobian.tolerance)
+
+
+def _vjp(probe: Probe, point: Point) -> Pair:
+    vec, jacobian = probe.columns[0], point.jacobian
+    got = probe.layer.vjp(probe.saved, vec)
+    _expect_shape(got, point.x.shape)
+    want = np.einsum("nd,knd->nk", vec.reshape(len(vec), -1), jacobian.values.reshape(*jacobian.values.shape[:2], -1))
+    return Pair(got.reshape(len(got), -1)[:, point.inputs], want, jacobian.oracle, jacobian.tolerance)
+
+
+def _expect_shape(got: np.ndarray, shape: tuple[int, ...]) -> None:
+    if np.shape(got) != shape:
+        raise FoundError(f"expected shape {shape}, got {np.shape(got)}")
+
+
+def _adjoint(probe: Probe) -> Pair:
+    pushed, pulled = probe.layer.jmp(probe.saved, probe.tangents), probe.layer.mjp(probe.saved, probe.columns)
+    lead = pushed.shape[:2]
+    return Pair(
+        (pulled * probe.tangents).reshape(*lead, -1).sum(2), (pushed * probe.columns).reshape(*lead, -1).sum(2), "jmp"
+    )
+
+
+def _linear(probe: Probe, name: str) -> Pair:
+    multiply, mat = getattr(probe.layer, name), probe.tangents if name == "jmp" else probe.columns
+    first, second = multiply(probe.saved, mat), multiply(probe.saved, mat[::-1])
+    return Pair(multiply(probe.saved, 3 * mat - 2 * mat[::-1]), 3 * first - 2 * second, "the sum of its parts")
+
+
+def _columns(probe: Probe, name: str) -> Pair:
+    multiply, mat = getattr(probe.layer, name), probe.tangents if name == "jmp" else probe.columns
+    alone = [multiply(probe.saved, mat[v : v + 1]) for v in range(len(mat))]
+    return Pair(multiply(probe.saved, mat), np.concatenate(alone), "one column at a time")
+
+
+def _constant(point: Point) -> Pair:
+    matrix = point.matrix()
+    return Pair(matrix, np.broadcast_to(matrix[:1], matrix.shape), "the first sample's", point.jacobian.tolerance)
+
+
+def _average(probe: Probe, point: Point) -> Pair:
+    if probe.curvature is None or not point.complete:
+        raise NotGivenError(f"not held against dense Jacobians: {point.output_shape} outputs are too many")
+    j, n = point.matrix(), len(point.x)
+    want = np.einsum("nai,ab,nbj->ij", j, probe.curvature, j, optimize=True) / n
+    got = probe.layer.average(probe.saved, probe.curvature, n, point.output_shape)
+    return Pair(got, want, f"dense Jacobians, {point.jacobian.oracle}", point.jacobian.tolerance)
+
+
+# --------------------------------------------------------------------------------------------------------- curvature
+
+
+def _check_curvature(claims: Claims, probe: Probe, point: Point) -> None:
+    kind, needs = probe.layer.curvature, ["curvature", "vjp"]
+    second = cache(lambda: _second(probe, point))
+    claims.hold("curvature", f"is one of {', '.join(CURVATURES)}", _unknown, kind)
+    claims.equal("curvature", f"is {kind}", lambda: _off_pattern(probe, point, second()), needs=needs)
+    if kind != "zero":
+        claims.equal("residual", "is Σⱼ (∇² yⱼ) gⱼ", lambda: _residual(probe, point, second()), needs=needs)
+    if kind == "dense":
+        claims.equal("residual", "is symmetric", _symmetric, probe, needs=["residual"])
+
+
+def _unknown(kind: str) -> str:
+    return "" if kind in CURVATURES else f"is {kind!r}"
+
+
+def _second(probe: Probe, point: Point) -> Derivative:
+    """d/dx of Jᵀ g, by differences of the vjp, shape (K, N, *in)."""
+    vec = probe.columns[0]
+
+    def pulled(x: np.ndarray) -> np.ndarray:
+        return probe.layer.vjp(probe.run(x)[1], np.concatenate([vec] * (len(x) // len(vec))))
+
+    return derivative(input_curve(pulled, point.x, point.inputs), REAL_STEP * point.size)
+
+
+def _hessian(point: Point, second: Derivative) -> np.ndarray:
+    """Σⱼ (∇² yⱼ) gⱼ: rows are the coordinates looked at, shape (N, K, D)."""
+    return second.values.reshape(*second.values.shape[:2], -1).swapaxes(0, 1)
+
+
+def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Pair:
+    """What the declared curvature says is zero."""
+    hessian, kind = _hessian(point, second).copy(), probe.layer.curvature
+    if kind == "dense":
+        raise NotGivenError("dense: nothing is claimed to vanish")
+    if kind == "diagonal":
+        if point.output_shape != point.x.shape[1:]:
+            raise FoundError(f"diagonal, but outputs {point.output_shape} are not inputs {point.x.shape[1:]}")
+        hessian[:, np.arange(len(point.inputs)), point.inputs] = 0
+    gradient = probe.layer.vjp(probe.saved, probe.columns[0])
+    floor = float(np.max(np.abs(gradient), initial=0)) / point.size
+    return Pair(hessian, np.zeros_like(hessian), f"{second.oracle} of vjp", 1e-7, floor)
+
+
+def _residual(probe: Probe, point: Point, second: Derivative) -> Pair:
+    hessian, n = _hessian(point, second), len(point.x)
+    got = probe.layer.residual(probe.saved, probe.columns[0])
+    if probe.layer.curvature == "diagonal":
+        _expect_shape(got, point.x.shape)
+        got, want = got.reshape(n, -1)[:, point.inputs], hessian[:, np.arange(len(point.inputs)), point.inputs]
+    else:
+        d = prod(point.x.shape[1:])
+        _expect_shape(got, (n, d, d))
+        got, want = got[:, point.inputs], hessian
+    return Pair(got, want, f"{second.oracle} of vjp", second.tolerance)
+
+
+def _symmetric(probe: Probe) -> Pair:
+    residual = probe.layer.residual(probe.saved, probe.columns[0])
+    return Pair(residual, residual.swapaxes(1, 2), "its transpose")

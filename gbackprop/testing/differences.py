@@ -1,0 +1,119 @@
+"""Derivatives by differences alone: complex steps where a function is analytic, else extrapolated central differences.
+
+A complex step f'(x) = Im f(x + ih) / h forms no difference, so its error is rounding; but a function that takes an
+absolute value or a real part on the way gives another number without complaint. So it is believed only where it agrees
+with central differences, which are formed at h, h/2 and h/4 anyway: they also show kinks. Across a kink the second
+difference f(x + h) − 2 f(x) + f(x − h) does not shrink with the square of h, as it does where f is smooth.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Curve = Callable[[complex], np.ndarray]
+"""t ↦ f(x + t d), for many functions f and directions d at once: an array of any shape."""
+
+IMAGINARY_STEP = 1e-30
+"""Any step this small is exact: its square vanishes beside 1."""
+
+REAL_STEP = 1e-3
+"""h, for points of size 1: (h/4)⁶ and rounding over h/4 are alike small."""
+
+COMPLEX_TOLERANCE, DIFFERENCE_TOLERANCE = 1e-11, 1e-8
+"""Errors to allow beside the two, relative to the largest entry."""
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """d/dt of a curve at 0.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (*f)
+    error : float
+        Estimate of the largest error; 0 for complex steps.
+    kinks : ndarray of bool, shape (*f)
+        Where the function has a kink within the step: `values` mean nothing there.
+    analytic : bool
+        Whether `values` are complex steps.
+    """
+
+    values: np.ndarray
+    error: float
+    kinks: np.ndarray
+    analytic: bool
+
+    @property
+    def oracle(self) -> str:
+        """What to write into a report."""
+        return "complex step" if self.analytic else "central differences"
+
+    @property
+    def tolerance(self) -> float:
+        """Error to allow beside these values, relative to the largest of them."""
+        if self.analytic:
+            return COMPLEX_TOLERANCE
+        largest = float(np.max(np.abs(self.values), initial=0)) or 1.0
+        return max(DIFFERENCE_TOLERANCE, 20 * self.error / largest)
+
+
+def derivative(curve: Curve, step: float = REAL_STEP) -> Derivative:
+    """d/dt of a curve at 0.
+
+    Parameters
+    ----------
+    curve : callable
+        Takes float64 and, if it can, complex128.
+    step : float
+        h of the central differences: small beside the distances over which the curve bends.
+    """
+    middle = curve(0.0)
+    ends = [(curve(h), curve(-h)) for h in (step, step / 2, step / 4)]
+    kinks = _kinks(middle, ends, step)
+    values, errors = _extrapolated(ends, step)
+    exact = _complex_step(curve)
+    if exact is not None and _agree(exact, values, errors, ~kinks):
+        return Derivative(exact, 0.0, kinks, True)
+    return Derivative(values, float(np.max(errors, where=~kinks, initial=0)), kinks, False)
+
+
+def _extrapolated(ends: list[tuple[np.ndarray, np.ndarray]], step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Richardson's extrapolation of central differences at h, h/2, h/4, and an estimate of its error."""
+    coarse, middle, fine = ((high - low) / (2 * h) for (high, low), h in zip(ends, (step, step / 2, step / 4)))
+    first, second = middle + (middle - coarse) / 3, fine + (fine - middle) / 3
+    best = second + (second - first) / 15
+    size = np.max([np.abs(end) for end in ends[2]], axis=0)
+    return best, np.abs(best - second) + np.finfo(np.float64).eps * size / step * 8
+
+
+def _kinks(middle: np.ndarray, ends: list[tuple[np.ndarray, np.ndarray]], step: float) -> np.ndarray:
+    second = [high - 2 * middle + low for high, low in ends]
+    # Where f is smooth, second(h) − 4 second(h/2) is of order h⁴; across a kink it is of order h, but for a kink at
+    # h/3, which the next pair shows.
+    bend = np.maximum(np.abs(second[0] - 4 * second[1]), np.abs(second[1] - 4 * second[2])) / step
+    slope = float(np.max(np.abs(ends[0][0] - ends[0][1]), initial=0)) / (2 * step)
+    rounding = 64 * np.finfo(np.float64).eps * float(np.max(np.abs(middle), initial=0)) / step
+    return bend > 1e-5 * slope + rounding
+
+
+def _complex_step(curve: Curve) -> np.ndarray | None:
+    """The complex step, or None if the curve does not take complex numbers."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            ahead = curve(1j * IMAGINARY_STEP)
+    except Exception:  # whatever it is: this oracle cannot be used
+        return None
+    return ahead.imag / IMAGINARY_STEP if np.iscomplexobj(ahead) else None
+
+
+def _agree(exact: np.ndarray, values: np.ndarray, errors: np.ndarray, where: np.ndarray) -> bool:
+    """Whether a complex step is what central differences say, within their error."""
+    if exact.shape != values.shape or not np.isfinite(exact).all():
+        return False
+    slack = 100 * errors + 1e-7 * float(np.max(np.abs(values), initial=0))
+    return bool((np.abs(exact - values) <= slack)[where].all())

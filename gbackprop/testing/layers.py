@@ -1,0 +1,226 @@
+"""Check a layer: hold each method of the protocol against differences of its forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import asnumpy
+from gbackprop.layers.base import Layer
+from gbackprop.testing.claims import Claims, FoundError, Pair
+from gbackprop.testing.derivatives import check_derivatives
+from gbackprop.testing.parameters import check_parameters
+from gbackprop.testing.points import size_of, smooth_point
+from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
+from gbackprop.testing.purity import impurity
+from gbackprop.testing.report import Report
+
+REQUIRED = ("forward", "mjp", "output_shape", "parameter_shapes", "parameter_jacobians")
+"""What every layer must have."""
+
+SAMPLES = 3
+"""How many samples of a batch are looked at."""
+
+SAMPLE_AXIS = {"jmp": 1, "mjp": 1, "vjp": 0, "residual": 0}
+"""Which axis of a result is that of the samples."""
+
+FLOAT32_TOLERANCE = 1e-3
+
+Reference = Callable[[np.ndarray], np.ndarray]
+
+
+def check_layer(
+    layer: Layer, x: Any, rng: int | np.random.Generator = 0, reference: Reference | None = None
+) -> Report:
+    """Hold every method of a layer against differences of its forward pass, in float64 on the host.
+
+    Parameters
+    ----------
+    layer : Layer
+        Is copied, and left as it is.
+    x : array_like, shape (N, *in)
+        Points at which to look; up to three samples are used. They are moved where the layer has a kink.
+    rng : int or numpy.random.Generator
+        Of the columns to multiply with, and of moves away from kinks.
+    reference : callable, optional
+        The function itself in plain terms, ``[N, *in] -> [N, *out]``: without it nothing says that `forward` computes
+        the right function, only that its derivatives are its own.
+
+    Returns
+    -------
+    Report
+        A row for each claim, from `forward` to what rests on it. What the layer raises becomes a row.
+    """
+    claims = Claims(_title(layer), REQUIRED)
+    generator = np.random.default_rng(rng)
+    claims.attempt("layer", "can be checked", _check, claims, layer, asnumpy(x), generator, reference)
+    return claims.report
+
+
+def _check(
+    claims: Claims, layer: Layer, x: np.ndarray, rng: np.random.Generator, reference: Reference | None
+) -> None:
+    """All rows, in evaluation mode and, where the layer draws anything, in training mode."""
+    twin, batch = twin_of(layer, rng=rng), _batch(x, rng)
+    claims.hold("parameter_shapes", "are the shapes of the parameters", _wrong_shapes, twin)
+    if "parameter_shapes" in claims.failed:
+        return
+    _check_mode(claims, Probe(twin, batch), rng, reference)
+    noise = twin.noise(batch.shape, rng)
+    if any(part is not None for part in _flat(noise)):
+        training = Claims("", REQUIRED, suffix=", in training")
+        _check_mode(training, Probe(twin, batch, noise, True), rng)
+        claims.report.rows += training.report.rows
+    if "forward" not in claims.failed:
+        claims.hold(
+            "output_shape",
+            "other shapes are refused with a ValueError, or go through",
+            _bad_shapes,
+            twin,
+            batch.shape[1:],
+            needs=["output_shape"],
+        )
+
+
+def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference: Reference | None = None) -> None:
+    """All rows of one mode."""
+    if not _forward_holds(claims, bare, reference):
+        return
+    point = claims.attempt("forward", "is smooth almost everywhere", smooth_point, bare, rng)
+    if point is not None:
+        probe = Probe.at(bare.layer, point.x, bare.noise, bare.training, rng)
+        check_derivatives(claims, probe, point)
+        check_parameters(claims, probe, rng)
+        _check_conduct(claims, probe)
+
+
+# ------------------------------------------------------------------------------------------------------------- forward
+
+
+def _forward_holds(claims: Claims, probe: Probe, reference: Reference | None) -> bool:
+    """Rows on the function itself; False if nothing else can be judged."""
+    x, needs = probe.x, ["forward"]
+    watched = {"its input": x, "the layer": probe.layer, "what it drew": probe.noise}
+    claims.hold("forward", "gives finite numbers for each sample", _malformed, probe)
+    claims.hold("forward", "is a pure function", impurity, lambda: probe.run(x)[0], watched, needs=needs)
+    claims.equal("forward", "samples do not interact", _samples, probe, "forward", 0, needs=needs)
+    if reference is not None:
+        claims.equal("forward", "is the function that it should be", _against, probe, reference, needs=needs)
+    claims.hold("output_shape", "is the output's", _wrong_output_shape, probe, needs=needs)
+    return "forward" not in claims.failed
+
+
+def _malformed(probe: Probe) -> str:
+    y = probe.output
+    if not isinstance(y, np.ndarray) or y.dtype != np.float64:
+        return f"expected a float64 array, got {getattr(y, 'dtype', type(y).__name__)}"
+    if y.shape[:1] != probe.x.shape[:1]:
+        return f"expected {len(probe.x)} rows, got shape {y.shape}"
+    return "" if np.isfinite(y).all() else "gives NaN or infinity"
+
+
+def _wrong_output_shape(probe: Probe) -> str:
+    declared, real = probe.layer.output_shape(probe.x.shape[1:]), probe.output.shape[1:]
+    return "" if declared == real else f"says {declared}, but the output has {real}"
+
+
+def _against(probe: Probe, reference: Reference) -> Pair:
+    return Pair(probe.output, reference(probe.x.copy()), "plain definition")
+
+
+def _samples(probe: Probe, name: str, axis: int) -> Pair:
+    alone = [probe.sample(n).calls()[name]() for n in range(len(probe.x))]
+    return Pair(probe.calls()[name](), np.concatenate(alone, axis), "one sample at a time")
+
+
+# ------------------------------------------------------------------------------------------------------------- conduct
+
+
+def _check_conduct(claims: Claims, probe: Probe) -> None:
+    """Rows on how each method behaves, whatever it computes."""
+    single, scattered = probe.cast(np.float32), probe.scattered()
+    watched = {
+        "its argument": (probe.tangents, probe.columns, probe.signs, probe.curvature),
+        "what forward saved": probe.saved,
+        "the layer": probe.layer,
+    }
+
+    def between() -> Any:
+        return probe.run(probe.x[::-1] + 1)
+
+    for name, call in probe.calls().items():
+        parameter, _, method = name.rpartition(".")
+        needs = [name] + ["parameter_jacobians"] * bool(parameter)
+        claims.hold(name, "is pure, whatever goes forward", impurity, call, watched, between, needs=needs)
+        axis = PER_SAMPLE_AXIS.get(method) if parameter else SAMPLE_AXIS.get(method)
+        if axis is not None:
+            claims.equal(name, "samples do not interact", _samples, probe, name, axis, needs=needs)
+        claims.equal(name, "float32 stays float32", _float32, single, probe, name, needs=needs)
+        claims.equal(name, "layout in memory does not matter", _layout, scattered, probe, name, needs=needs)
+
+
+def _float32(single: Probe, double: Probe, name: str) -> Pair:
+    """float32 in gives float32 out, but for the moments, which are added up in float64."""
+    got, expected = single.calls()[name](), "float64" if name.endswith(".moments") else "float32"
+    if got is not None and got.dtype.name != expected:
+        raise FoundError(f"gives {got.dtype.name} for float32, expected {expected}")
+    return Pair(got, double.calls()[name](), "the same in float64", FLOAT32_TOLERANCE)
+
+
+def _layout(scattered: Probe, contiguous: Probe, name: str) -> Pair:
+    return Pair(scattered.calls()[name](), contiguous.calls()[name](), "contiguous arrays")
+
+
+def _bad_shapes(layer: Layer, shape: tuple[int, ...]) -> str:
+    """A problem with a feature shape other than the layer's own."""
+    axes = range(len(shape))
+    bigger = [(*shape[:i], shape[i] + 1, *shape[i + 1 :]) for i in axes]
+    smaller = [(*shape[:i], 1, *shape[i + 1 :]) for i in axes]
+    for candidate in [(*shape, 2), (2, *shape), shape[1:], (), *bigger, *smaller]:
+        problem = _bad_shape(layer, candidate)
+        if problem:
+            return f"{candidate}: {problem}"
+    return ""
+
+
+def _bad_shape(layer: Layer, shape: tuple[int, ...]) -> str:
+    try:
+        declared = layer.output_shape(shape)
+    except ValueError:
+        return ""
+    except Exception as error:  # a wrong kind of error is the finding
+        return f"refused with {type(error).__name__}: {error}"
+    try:
+        real = layer.forward(np.zeros((2, *shape)))[0].shape[1:]
+    except Exception as error:
+        return f"let through, but forward raises {type(error).__name__}: {error}"
+    return "" if declared == real else f"says {declared}, but the output has {real}"
+
+
+# --------------------------------------------------------------------------------------------------------------- input
+
+
+def _batch(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Up to three samples in float64, and at least two: a second one is made from the first."""
+    x = np.array(x[:SAMPLES], dtype=np.float64)
+    return x if len(x) > 1 else np.concatenate([x, x + rng.standard_normal(x.shape) * size_of(x)])
+
+
+def _wrong_shapes(layer: Layer) -> str:
+    declared, real = layer.parameter_shapes(), {name: value.shape for name, value in layer.parameters.items()}
+    return "" if declared == real else f"says {declared}, but there are {real}"
+
+
+def _title(layer: Layer) -> str:
+    try:
+        return repr(layer)
+    except Exception:  # a subject that cannot describe itself can still be checked
+        return type(layer).__name__
+
+
+def _flat(noise: Any) -> list[Any]:
+    found: list[Any] = []
+    rows_of_noise(noise, found.append)
+    return found

@@ -1,0 +1,223 @@
+"""Rows on what a loss draws: pseudo-targets must follow the likelihood p(y) ∝ exp(−ℓ(f, y)/c) whose loss it is.
+
+Where targets can be listed (class labels, a few bits), expectations are exact sums. Elsewhere they are means over
+draws, tested at a stated rate of false alarms.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from scipy import special
+
+from gbackprop.losses.base import Loss
+from gbackprop.testing.claims import Claims, NotGivenError, Pair
+from gbackprop.testing.differences import Derivative
+
+FALSE_ALARMS = 1e-6
+"""How often a test of draws may fail on a sound loss."""
+
+ALARMS = f", false alarms {FALSE_ALARMS:.0e}"
+
+LEVEL = FALSE_ALARMS / 100
+"""At which tests are made: tails of counts and means are only nearly those that the tests assume."""
+
+DRAWS = 4096
+BITS = 6
+"""Entries of a target that are looked at together: 2⁶ targets are few, 4096 draws are many."""
+
+LEAST_EXPECTED = 50
+"""Bins with fewer draws expected are merged, as χ² tests want."""
+
+GRID = 400
+"""Points on a line through the density of a draw."""
+
+LINES = 300
+"""How many draws have such a line."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Targets that a batch can have.
+
+    Attributes
+    ----------
+    targets : ndarray, shape (Q, N, ...)
+    complete : bool
+        Whether these are all; otherwise a few bits of each sample vary, and the others stay.
+    entries : ndarray of int
+        Which coordinates of the output, among those looked at, belong to what varies.
+    """
+
+    targets: np.ndarray
+    complete: bool
+    entries: np.ndarray
+
+
+def check_likelihood(
+    claims: Claims, loss: Loss, output: np.ndarray, where: np.ndarray, hessian: Derivative, rng: np.random.Generator
+) -> None:
+    """Rows on summed_weight, draw and hessian_sqrt_mc; `hessian` is that in the coordinates `where` of the output."""
+    claims.hold("draw", "gives targets that the loss takes, the same from the same rng", _bad_draws, loss, output)
+    if {"draw", "values"} & claims.failed or "draw" in claims.missing:
+        return
+    listing = claims.attempt("draw", "can be drawn", _listed, loss, output, where, rng)
+    follows, needs = f"follows exp(−ℓ/c) (χ² test{ALARMS})", ["draw", "summed_weight"]
+    if listing is not None and listing.complete:
+        claims.equal("summed_weight", "c: exp(−ℓ/c) sums to 1 over all targets", _total, loss, output, listing)
+        claims.hold("draw", follows, _misdrawn_listed, loss, output, listing, rng, needs=needs)
+    else:
+        claims.hold("draw", follows, _misdrawn, loss, output, rng, needs=needs)
+    claims.equal("hessian_sqrt_mc", "of M targets is that of each over √M", _shares, loss, output, rng)
+    expected, needs = "E[s sᵀ] = ∇²ℓ[n, i, j]", [*needs, "gradients", "hessian_sqrt_mc"]
+    if listing is not None:
+        claims.equal("hessian_sqrt_mc", expected, _expectation, loss, output, listing, where, hessian, needs=needs)
+    else:
+        expected += f" (z test{ALARMS})"
+        claims.equal("hessian_sqrt_mc", expected, _mean, loss, output, where, hessian, rng, needs=needs)
+
+
+def _bad_draws(loss: Loss, output: np.ndarray) -> str:
+    draws = loss.draw(output, 3, 1)
+    if len(draws) != 3:
+        return f"expected 3 draws a sample, got shape {draws.shape}"
+    loss.check_target("draw", draws[0], output)
+    single = output.astype(np.float32)
+    loss.check_target("draw", loss.draw(single, 3, 1)[0], single)
+    if not np.array_equal(draws, loss.draw(output, 3, 1)):
+        return "the same rng gives other draws"
+    copies = loss.draw(np.concatenate([output] * 64), 64, 1)
+    copies = copies.reshape(64, 64, len(output), -1)
+    alike = [(copies == copies.take([0], axis)).all(axis).all() for axis in (0, 1)]
+    if alike[0] != alike[1]:  # where one target is certain, all are alike
+        return f"is the same for all {'M' if alike[0] else 'samples of equal outputs'}"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------------ listed targets
+
+
+def _listed(loss: Loss, output: np.ndarray, where: np.ndarray, rng: np.random.Generator) -> Listing | None:
+    """Targets that the batch can have, unless there is a continuum of them."""
+    draws, n = loss.draw(output, 64, rng), len(output)
+    if draws.dtype.kind in "iu" and draws.shape[1:] == (n,):
+        labels = np.repeat(np.arange(output.shape[1])[:, None], n, axis=1)
+        return Listing(labels, True, np.arange(len(where)))
+    if not np.isin(draws, (0, 1)).all() or draws.shape[1:] != output.shape:
+        return None
+    entries = np.sort(rng.permutation(len(where))[:BITS])
+    bits = np.array(list(itertools.product((0, 1), repeat=len(entries))), dtype=draws.dtype)
+    targets = np.repeat(draws[:1].reshape(1, n, -1), len(bits), axis=0)
+    targets[:, :, where[entries]] = bits[:, None]
+    return Listing(targets.reshape(len(bits), *output.shape), len(entries) == prod(output.shape[1:]), entries)
+
+
+def _weights(loss: Loss, output: np.ndarray, listing: Listing) -> np.ndarray:
+    """exp(−ℓ/c) of each target, shape (Q, N); of targets that are not all, beside the others."""
+    c = loss.summed_weight(output.shape[1:])
+    logarithm = -np.stack([loss.values(output, target) for target in listing.targets]) / c
+    if listing.complete:
+        return np.exp(logarithm)
+    weights = np.exp(logarithm - logarithm.max(0))
+    return weights / weights.sum(0)
+
+
+def _total(loss: Loss, output: np.ndarray, listing: Listing) -> Pair:
+    total = _weights(loss, output, listing).sum(0)
+    return Pair(total, np.ones_like(total), "values")
+
+
+def _expectation(
+    loss: Loss, output: np.ndarray, listing: Listing, where: np.ndarray, hessian: Derivative
+) -> Pair:
+    """The sum over the listed targets; bits are independent of each other, so those that stay do not matter."""
+    weights = _weights(loss, output, listing)
+    s = np.stack([loss.hessian_sqrt_mc(output, target[None])[0] for target in listing.targets])
+    s = s.reshape(*s.shape[:2], -1)[:, :, where[listing.entries]]
+    got = np.einsum("qn,qni,qnj->nij", weights, s, s)
+    want = hessian.values.swapaxes(0, 1)[:, listing.entries][:, :, listing.entries]
+    floor = 1e-3 * float(np.max(np.abs(s), initial=0)) ** 2
+    return Pair(got, want, "sum over targets", hessian.tolerance, floor)
+
+
+def _misdrawn_listed(loss: Loss, output: np.ndarray, listing: Listing, rng: np.random.Generator) -> str:
+    draws, weights = loss.draw(output, DRAWS, rng), _weights(loss, output, listing)
+    alike = (draws[:, None] == listing.targets).reshape(*draws.shape[:1], *weights.shape, -1).all(3)  # [M, Q, N]
+    return _misfit(alike.sum(0).T, DRAWS * (weights / weights.sum(0)).T)
+
+
+# -------------------------------------------------------------------------------------------------------- other targets
+
+
+def _misdrawn(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> str:
+    """F(yⱼ | all other entries) is uniform, F from the density along a line through the draw in direction j."""
+    draws = loss.draw(output, LINES, rng)  # [M, N, *out]
+    if draws.dtype.kind != "f":
+        raise NotGivenError(f"no test for targets of type {draws.dtype}")
+    flat = draws.reshape(LINES, len(output), -1)
+    for j in range(min(flat.shape[2], BITS)):
+        places, density = _line(loss, output, draws, j)
+        total, drawn = density.sum(0), flat[:, :, j]
+        below = np.sum(density, axis=0, where=places[:, None] < drawn)
+        here = np.sum(density, axis=0, where=places[:, None] == drawn)  # of a bit: any number between the two will do
+        uniform = (below + here * rng.random(drawn.shape)) / total
+        counts = np.histogram(uniform, bins=10, range=(0, 1))[0]
+        problem = _misfit(counts[None], np.full((1, 10), counts.sum() / 10))
+        if problem:
+            return problem
+    return ""
+
+
+def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places on a line in direction j, shape (G, N), and the density there beside all other entries, (G, M, N)."""
+    flat = draws.reshape(len(draws), len(output), -1)
+    low, high = flat[:, :, j].min(0), flat[:, :, j].max(0)
+    places = np.linspace(2 * low - high, 2 * high - low, GRID)
+    if np.isin(draws, (0, 1)).all():
+        places = np.repeat([[0.0], [1.0]], len(output), axis=1)
+    c, outputs, found = loss.summed_weight(output.shape[1:]), np.concatenate([output] * len(draws)), []
+    for place in places:
+        moved = flat.copy()
+        moved[:, :, j] = place
+        found.append(loss.values(outputs, moved.reshape(-1, *draws.shape[2:])).reshape(flat.shape[:2]) / -c)
+    logarithm = np.stack(found)
+    return places, np.exp(logarithm - logarithm.max(0))
+
+
+def _mean(loss: Loss, output: np.ndarray, where: np.ndarray, hessian: Derivative, rng: np.random.Generator) -> Pair:
+    some = rng.permutation(len(where))[:BITS]
+    s = loss.hessian_sqrt_mc(output, loss.draw(output, DRAWS, rng)) * DRAWS**0.5
+    s = s.reshape(*s.shape[:2], -1)[:, :, where[some]]
+    products = s[..., :, None] * s[..., None, :]  # [M, N, K, K]
+    want = hessian.values.swapaxes(0, 1)[:, some][:, :, some]
+    deviation = products.std(0) / DRAWS**0.5
+    z = (products.mean(0) - want) / np.where(deviation > 0, deviation, 1)
+    allowed = -float(special.ndtri(LEVEL / (2 * z.size)))
+    return Pair(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed)
+
+
+# -------------------------------------------------------------------------------------------------------------- shared
+
+
+def _shares(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> Pair:
+    targets = loss.draw(output, 4, rng)
+    alone = [loss.hessian_sqrt_mc(output, targets[m : m + 1]) for m in range(4)]
+    return Pair(loss.hessian_sqrt_mc(output, targets), np.concatenate(alone) / 2, "one target at a time")
+
+
+def _misfit(counts: np.ndarray, expected: np.ndarray) -> str:
+    """A χ² test of counts, one distribution in each row."""
+    statistic, freedom = 0.0, 0
+    for count, expect in zip(counts, expected, strict=True):
+        order = np.argsort(expect)
+        rare = np.cumsum(expect[order]) < LEAST_EXPECTED
+        first = min(int(rare.sum()), len(order) - 1)  # bins up to this one become one
+        observed = np.concatenate([[count[order][: first + 1].sum()], count[order][first + 1 :]])
+        wanted = np.concatenate([[expect[order][: first + 1].sum()], expect[order][first + 1 :]])
+        statistic += float(((observed - wanted) ** 2 / wanted).sum())
+        freedom += len(wanted) - 1
+    p = float(special.chdtrc(freedom, statistic)) if freedom else 1.0
+    return "" if p >= LEVEL else f"χ² = {statistic:.1f} on {freedom} degrees of freedom, p = {p:.1e}"

@@ -1,0 +1,84 @@
+"""Check a whole network: its layers, its loss, what the sweep carries, and every quantity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gbackprop.layers.base import Layer
+from gbackprop.losses.base import Loss
+from gbackprop.quantities import Quantity
+from gbackprop.signals import GRADIENT
+from gbackprop.testing.claims import Claims, Pair
+from gbackprop.testing.layers import check_layer
+from gbackprop.testing.losses import check_loss
+from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities, every_quantity
+from gbackprop.testing.report import Report
+from gbackprop.testing.setting import Setting, at_targets
+from gbackprop.testing.signals import Arrivals, arrivals, dense_arrivals
+
+PARTS = "layers and loss"
+"""What sweep and quantities rest on, as rows name it."""
+
+
+def check_network(network: Layer, loss: Loss, x: Any, y: Any, rng: int | np.random.Generator = 0) -> Report:
+    """Check each layer where it stands, the loss, what the sweep carries from layer to layer, and every quantity.
+
+    What rests on a part that failed is not judged, so that the failures name the parts.
+
+    Parameters
+    ----------
+    network : Layer
+    loss : Loss
+    x : array_like, shape (N, *in)
+    y : array_like, shape (N, ...)
+    rng : int or numpy.random.Generator
+
+    Returns
+    -------
+    Report
+        Rows on a layer's methods bear the layer's path, as in "2.mjp".
+    """
+    generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["backward"])
+    setting = claims.attempt("forward", "takes the batch", Setting.of, network, loss, x, y, generator)
+    if setting is not None:
+        claims.attempt("backward", "can be checked", _check, claims, setting, generator)
+    return claims.report
+
+
+def _check(claims: Claims, setting: Setting, rng: np.random.Generator) -> None:
+    for path, report in _parts(setting, rng):
+        prefix = f"{path}." if path else ""
+        claims.report.rows += [replace(row, method=prefix + row.method) for row in report.rows]
+        if not report.ok:
+            claims.failed.add(PARTS)
+    asked = [quantity for quantity in every_quantity() if setting.supports(quantity)]
+    signals = claims.attempt("sweep", "can be watched", _signals, setting, asked)
+    for name in signals[0] if signals else ():
+        claims.equal("sweep", f"brings the {name} signal to each layer", _arrival, name, *signals, needs=[PARTS])
+    check_quantities(claims, setting, every_quantity(), rng, needs=[PARTS, "sweep"])
+
+
+def _parts(setting: Setting, rng: np.random.Generator) -> list[tuple[str, Report]]:
+    """A report for each layer, at what comes to it, and for the loss."""
+    x, found = setting.x, []
+    for leaf in setting.network.leaves(x.shape[1:]):
+        found.append((leaf.name, check_layer(leaf.layer, x, rng)))
+        x = leaf.layer.forward(x)[0]
+    return [*found, ("", check_loss(setting.loss, x, setting.y, rng))]
+
+
+def _signals(setting: Setting, asked: list[Quantity]) -> tuple[Arrivals, Arrivals]:
+    """What the sweep brings, and what it should."""
+    given = (setting.network, setting.loss, setting.x, setting.y)
+    fixed = [at_targets(quantity, setting.targets) for quantity in asked]
+    return arrivals(*given, fixed), dense_arrivals(*given, setting.targets)
+
+
+def _arrival(name: str, found: Arrivals, dense: Arrivals) -> Pair:
+    want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
+    got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
+    floor = 1e-8 * max((float(np.max(np.abs(value), initial=0)) for value in want.values()), default=0.0)
+    return Pair(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor)

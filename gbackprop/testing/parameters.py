@@ -1,0 +1,186 @@
+"""Rows on Jacobians in parameters: the definition against differences, each reduction against the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.testing.claims import Claims, NotGivenError, Pair
+from gbackprop.testing.differences import Curve, derivative
+from gbackprop.testing.points import some_of, units
+from gbackprop.testing.probe import LARGEST_AVERAGE, Probe, is_container, twin_of
+
+Definition = Callable[[np.ndarray, np.ndarray], Any]
+
+
+def _norms(each: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return (weights * each**2).reshape(*each.shape[:2], -1).sum((0, 2))
+
+
+DEFINITIONS: dict[str, tuple[str, Definition]] = {
+    "batch": ("is Σᵥ s Jᵀg", lambda each, s: (s * each).sum(0)),
+    "sum": ("is Σᵥₙ s Jᵀg", lambda each, s: (s * each).sum((0, 1))),
+    "batch_square": ("is Σᵥ s (Jᵀg)²", lambda each, s: (s * each**2).sum(0)),
+    "square": ("is Σᵥₙ s (Jᵀg)²", lambda each, s: (s * each**2).sum((0, 1))),
+    "square_norm": ("is Σᵥ s ‖Jᵀg‖²", _norms),
+    "moments": (
+        "is Σᵥₙ s Jᵀg and Σᵥₙ s (Jᵀg)²",
+        lambda each, s: {"first": (s * each).sum((0, 1)), "second": (s * each**2).sum((0, 1))},
+    ),
+}
+"""Each reduction from Jᵀg of every column and sample, ``[V, N, *p]``, and its sign s, ``[V, N, 1, …]``."""
+
+
+def check_parameters(claims: Claims, probe: Probe, rng: np.random.Generator) -> None:
+    """Rows on `parameter_jacobians` and all methods of each `ParameterJacobian`."""
+    if is_container(probe.layer):
+        return
+    claims.hold("parameter_jacobians", "there is one for each parameter", _wrong_names, probe)
+    for name in probe.parameters:
+        needs = ["parameter_jacobians", f"{name}.per_sample"]
+        claims.equal(needs[1], "is Jᵀ, entries J[n, *out, *p]", _per_sample, probe, name, rng, needs=needs[:1])
+        for method, (claim, define) in DEFINITIONS.items():
+            pair = _unsupported if method in probe.unsupported else _reduction
+            claims.equal(f"{name}.{method}", claim, pair, probe, name, method, define, needs=needs)
+        _check_kronecker(claims, probe, name)
+
+
+def _wrong_names(probe: Probe) -> str:
+    found, want = probe.layer.parameter_jacobians(probe.saved), probe.parameters
+    if set(found) != set(want):
+        return f"expected {want}, got {list(found)}"
+    strange = [name for name, jacobian in found.items() if not isinstance(jacobian, ParameterJacobian)]
+    return f"{', '.join(strange)}: expected a ParameterJacobian" if strange else ""
+
+
+def _unsupported(probe: Probe, name: str, method: str, *_: Any) -> Pair:
+    """What the layer says that it lacks."""
+    raise NotGivenError(probe.unsupported[method])
+
+
+# ---------------------------------------------------------------------------------------------------------- definition
+
+
+def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
+    n, out = len(probe.x), probe.output.shape[1:]
+    shape = probe.layer.parameters[name].shape
+    outputs, entries = some_of(prod(out), rng), some_of(prod(shape), rng)
+    want = derivative(parameter_curve(probe, name, entries))
+    got = probe.jacobian(name).per_sample(units(out, n, outputs))
+    if got.shape != (len(outputs), n, *shape):
+        return Pair(got, np.zeros((len(outputs), n, *shape)), want.oracle)  # the row names both shapes
+    got = got.reshape(len(outputs), n, -1)[:, :, entries].transpose(1, 0, 2)
+    expected = want.values.reshape(len(entries), n, -1)[:, :, outputs].transpose(1, 2, 0)
+    kinks = want.kinks.reshape(len(entries), n, -1)[:, :, outputs].transpose(1, 2, 0)
+    got, expected = np.where(kinks, 0, got), np.where(kinks, 0, expected)
+    if len(outputs) == prod(out) and len(entries) == prod(shape):  # an index says which entry of which output
+        got, expected = got.reshape(n, *out, *shape), expected.reshape(n, *out, *shape)
+    return Pair(got, expected, want.oracle, want.tolerance)
+
+
+def parameter_curve(probe: Probe, name: str, entries: np.ndarray) -> Curve:
+    """t ↦ f(x; p + t e) for each entry e of a parameter: gives ``[K, N, *out]``."""
+
+    def curve(t: complex) -> np.ndarray:
+        twin = twin_of(probe.layer, np.result_type(np.float64, type(t)))
+        x, value = probe.x.astype(np.result_type(np.float64, type(t))), twin.parameters[name]
+        found = []
+        for entry in entries:
+            moved = value.copy()
+            moved.reshape(-1)[entry] += t
+            twin.parameters[name] = moved
+            found.append(probe.run(x, twin)[0])
+        return np.stack(found)
+
+    return curve
+
+
+# ---------------------------------------------------------------------------------------------------------- reductions
+
+
+def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair:
+    jacobian = probe.jacobian(name)
+    each = jacobian.per_sample(probe.columns)
+    signs = probe.signs.reshape(probe.signs.shape + (1,) * (each.ndim - 2))
+    reduce = getattr(jacobian, method)
+    got = {
+        "one column": reduce(probe.columns[:1], None),
+        "columns": reduce(probe.columns, None),
+        "signed columns": reduce(probe.columns, probe.signs),
+    }
+    one = np.ones_like(signs)
+    want = {
+        "one column": define(each[:1], one[:1]),
+        "columns": define(each, one),
+        "signed columns": define(each, signs),
+    }
+    if method == "moments":
+        got = {case: {"first": value[0], "second": value[1]} for case, value in got.items()}
+    return Pair(got, want, "its definition by per_sample")
+
+
+# ------------------------------------------------------------------------------------------------------------ Kronecker
+
+
+def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
+    """The factors of a weight y[t] = W u[t] + b, or of the bias b, by what the layer does with its bias."""
+    bias = "bias" if "bias" in probe.parameters else name
+    needs = ["parameter_jacobians", f"{name}.per_sample", f"{bias}.per_sample"]
+    rows: dict[str, tuple[str, Callable[..., Pair]]] = {
+        "kronecker": ("is Σᵥₙ s b bᵀ, b = Jᵀg of the bias", _kronecker),
+        "average_kronecker": ("is Jᵀ Ḡ J of the bias", _average_kronecker),
+        "input_square": ("is Σₙₜ u uᵀ, of what W is multiplied with", _input_square),
+    }
+    for method, (claim, define) in rows.items():
+        pair = _unsupported if method in probe.unsupported else define
+        claims.equal(f"{name}.{method}", claim, pair, probe, name, method, needs=needs)
+
+
+def _bias_jacobian(probe: Probe, columns: np.ndarray) -> np.ndarray:
+    """Jᵀg of the bias, shape (V, N, O), of a twin with a bias if the layer has none."""
+    if "bias" in probe.parameters:
+        return probe.jacobian("bias").per_sample(columns)
+    twin = twin_of(probe.layer)
+    if getattr(twin, "bias", None) is not False:
+        raise NotGivenError("there is no bias to define it by")
+    twin.bias = True  # type: ignore[attr-defined]
+    assert twin.drawn is not None
+    twin.drawn["bias"] = np.zeros(twin.parameter_shapes()["bias"])
+    return twin.parameter_jacobians(probe.saved)["bias"].per_sample(columns)
+
+
+def _kronecker(probe: Probe, name: str, method: str) -> Pair:
+    reduce = getattr(probe.jacobian(name), method)
+    got = {"columns": reduce(probe.columns, None), "signed columns": reduce(probe.columns, probe.signs)}
+    b = _bias_jacobian(probe, probe.columns)
+    want = {
+        "columns": np.einsum("vno,vnp->op", b, b),
+        "signed columns": np.einsum("vn,vno,vnp->op", probe.signs, b, b),
+    }
+    return Pair(got, want, "its definition by per_sample")
+
+
+def _average_kronecker(probe: Probe, name: str, method: str) -> Pair:
+    out = probe.output.shape[1:]
+    if probe.curvature is None:
+        raise NotGivenError(f"not held against dense Jacobians: {out} outputs are too many")
+    got = getattr(probe.jacobian(name), method)(probe.curvature, out)
+    b = _bias_jacobian(probe, units(out, len(probe.x), np.arange(prod(out))))[:, 0]
+    return Pair(got, b.T @ probe.curvature @ b, "its definition by per_sample")
+
+
+def _input_square(probe: Probe, name: str, method: str) -> Pair:
+    got, out = getattr(probe.jacobian(name), method)(), probe.output.shape[1:]
+    if got is None and name == "bias":
+        return Pair(None, None, "")
+    if prod(out) > LARGEST_AVERAGE:
+        raise NotGivenError(f"not held against per_sample: {out} outputs are too many")
+    columns = units(out, len(probe.x), np.arange(prod(out)))
+    first = np.flatnonzero(_bias_jacobian(probe, columns)[:, 0, 0])  # the places of output feature 0
+    u = probe.jacobian(name).per_sample(columns[first])[:, :, 0]
+    u = u.reshape(-1, prod(u.shape[2:]))
+    return Pair(got, u.T @ u, "its definition by per_sample")

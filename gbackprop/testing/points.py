@@ -1,0 +1,128 @@
+"""Points at which a layer is smooth, and its Jacobian there by differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from gbackprop.testing.claims import FoundError
+from gbackprop.testing.differences import REAL_STEP, Curve, Derivative, derivative
+from gbackprop.testing.probe import Probe
+
+COORDINATES = 160
+"""How many coordinates of an input, output or parameter are looked at; of larger ones, some at random."""
+
+DRAWS = 30
+"""How often a point is moved away from kinks before it is given up."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A batch at which a layer is smooth, and its Jacobian there.
+
+    Attributes
+    ----------
+    x : ndarray, shape (N, *in)
+    inputs : ndarray of int, shape (K)
+        Coordinates of the input, counted flat, that were moved.
+    outputs : ndarray of int, shape (L)
+        Coordinates of the output that are looked at.
+    jacobian : Derivative
+        Of all outputs in the coordinates `inputs`, shape (K, N, *out).
+    """
+
+    x: np.ndarray
+    inputs: np.ndarray
+    outputs: np.ndarray
+    jacobian: Derivative
+
+    @property
+    def size(self) -> float:
+        """Unit of length at `x`."""
+        return size_of(self.x)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every coordinate of input and output is looked at."""
+        return len(self.inputs) == prod(self.x.shape[1:]) and len(self.outputs) == prod(self.output_shape)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Feature shape of the output."""
+        return self.jacobian.values.shape[2:]
+
+    def matrix(self) -> np.ndarray:
+        """J at the coordinates looked at, shape (N, L, K)."""
+        values = self.jacobian.values
+        return values.reshape(*values.shape[:2], -1)[:, :, self.outputs].transpose(1, 2, 0)
+
+    def readable(self, matrix: np.ndarray) -> np.ndarray:
+        """``[N, L, K]`` as ``[N, *out, *in]`` where nothing was left out, so that an index says which entry."""
+        shape = (len(self.x), *self.output_shape, *self.x.shape[1:])
+        return matrix.reshape(shape) if self.complete else matrix
+
+
+def size_of(x: np.ndarray) -> float:
+    """Root mean square, 1 for zeros: the unit for steps and moves."""
+    return float(np.sqrt(np.mean(x**2))) or 1.0
+
+
+def some_of(count: int, rng: np.random.Generator) -> np.ndarray:
+    """All of `count` coordinates or, if there are too many, some."""
+    return np.arange(count) if count <= COORDINATES else np.sort(rng.choice(count, COORDINATES, replace=False))
+
+
+def units(shape: tuple[int, ...], batch: int, where: np.ndarray) -> np.ndarray:
+    """Unit columns at some coordinates, the same for each sample, shape (K, N, *shape)."""
+    columns = np.zeros((len(where), batch, prod(shape)))
+    columns[np.arange(len(where)), :, where] = 1
+    return columns.reshape(len(where), batch, *shape)
+
+
+def input_curve(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, where: np.ndarray) -> Curve:
+    """t ↦ f(x + t e) for each coordinate e in `where`, as one batch: gives ``[K, N, *f]``."""
+
+    def curve(t: complex) -> np.ndarray:
+        moved = np.repeat(x.reshape(1, len(x), -1), len(where), axis=0).astype(np.result_type(x, type(t)))
+        moved[np.arange(len(where)), :, where] += t
+        values = function(moved.reshape(-1, *x.shape[1:]))
+        return values.reshape(len(where), len(x), *values.shape[1:])
+
+    return curve
+
+
+def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
+    """Move the probe's batch, where it must be, to a point without kinks; its Jacobian there."""
+    inputs, outputs = some_of(prod(probe.x.shape[1:]), rng), some_of(prod(probe.output.shape[1:]), rng)
+    x, jacobian = smooth(lambda moved: probe.run(moved)[0], probe.x, inputs, rng)
+    return Point(x, inputs, outputs, jacobian)
+
+
+def smooth(
+    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, where: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, Derivative]:
+    """Move coordinates of `x` that have a kink, until there is none.
+
+    Returns
+    -------
+    x : ndarray, shape (N, *in)
+        The point found.
+    Derivative
+        Of the function in the coordinates `where`, shape (K, N, *f).
+
+    Raises
+    ------
+    FoundError
+        If there is no such point after some draws: the function has kinks wherever one looks.
+    """
+    x, size = x.copy(), size_of(x)
+    for _ in range(DRAWS):
+        found = derivative(input_curve(function, x, where), REAL_STEP * size)
+        kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
+        if not kinks.any():
+            return x, found
+        x.reshape(len(x), -1)[:, where] += np.where(kinks, size * rng.standard_normal(kinks.shape), 0)
+    raise FoundError(f"one-sided differences disagree at each of {DRAWS} points drawn")

@@ -1,0 +1,207 @@
+"""A layer at a batch, with random columns: everything that the protocol can be asked there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import asnumpy
+from gbackprop.layers.base import Layer
+from gbackprop.layers.jacobian import ParameterJacobian
+
+REDUCTIONS = (
+    "per_sample",
+    "batch",
+    "sum",
+    "batch_square",
+    "square",
+    "moments",
+    "square_norm",
+    "kronecker",
+    "average_kronecker",
+    "input_square",
+)
+"""The methods of `ParameterJacobian`."""
+
+PER_SAMPLE_AXIS = {"per_sample": 1, "batch": 0, "batch_square": 0, "square_norm": 0}
+"""Those with a row for each sample, and the axis of the samples."""
+
+COLUMNS = 3
+"""V of the random columns."""
+
+LARGEST_AVERAGE = 256
+"""D up to which KFRA's step is held against dense Jacobians."""
+
+
+def twin_of(layer: Layer, dtype: Any = np.float64, rng: np.random.Generator | None = None) -> Layer:
+    """A copy of a layer that shares nothing, on the host, with its parameters in a dtype; drawn if they were not."""
+    twin = copy.deepcopy(layer)
+    for _, part in twin.named_layers():
+        if part.drawn is None and rng is not None:
+            part.initialize(rng)
+        part.drawn = {name: np.array(asnumpy(value), dtype=dtype) for name, value in part.parameters.items()}
+    return twin
+
+
+def rows_of_noise(noise: Any, rows: Callable[[np.ndarray], Any]) -> Any:
+    """Apply `rows` to each array of what a layer drew: None, an array, or a tuple of these."""
+    if isinstance(noise, tuple):
+        return tuple(rows_of_noise(part, rows) for part in noise)
+    return None if noise is None else rows(noise)
+
+
+def without_layout(array: np.ndarray) -> np.ndarray:
+    """The same numbers at strides that no layout has: axes reversed in memory, every other place left out."""
+    rest = np.nan if array.dtype.kind == "f" else -1
+    wide = np.full((*array.shape[::-1], 2), rest, dtype=array.dtype)
+    wide[..., 0] = array.T
+    return wide[..., 0].T
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A layer, a batch, and what to multiply its Jacobians with.
+
+    Attributes
+    ----------
+    layer : Layer
+    x : ndarray, shape (N, *in)
+    noise : Any
+        What the layer drew for training mode.
+    training : bool
+    tangents : ndarray, shape (V, N, *in)
+    columns : ndarray, shape (V, N, *out)
+    signs : ndarray, shape (V, N)
+        −1, 0 or 1.
+    curvature : ndarray, shape (D, D), or None
+        Ḡ at the output, unless D is too large.
+    """
+
+    layer: Layer
+    x: np.ndarray
+    noise: Any = None
+    training: bool = False
+    tangents: Any = None
+    columns: Any = None
+    signs: Any = None
+    curvature: Any = None
+
+    @staticmethod
+    def at(layer: Layer, x: np.ndarray, noise: Any, training: bool, rng: np.random.Generator) -> Probe:
+        """A probe with random columns."""
+        bare = Probe(layer, x, noise, training)
+        out, lead = bare.output.shape[1:], (COLUMNS, len(x))
+        d = prod(out)
+        root = rng.standard_normal((d, d)) if d <= LARGEST_AVERAGE else None
+        return replace(
+            bare,
+            tangents=rng.standard_normal((*lead, *x.shape[1:])),
+            columns=rng.standard_normal((*lead, *out)),
+            signs=rng.integers(-1, 2, lead).astype(x.dtype),
+            curvature=None if root is None else root @ root.T,
+        )
+
+    # ------------------------------------------------------------------------------------------------------ variants
+
+    def cast(self, dtype: Any) -> Probe:
+        """All of it in another dtype."""
+        arrays = {name: _maybe(lambda a: a.astype(dtype), getattr(self, name)) for name in ("x", *_COLUMNS)}
+        return replace(self, layer=twin_of(self.layer, dtype), **arrays)
+
+    def scattered(self) -> Probe:
+        """The same numbers, in no layout."""
+        return replace(self, **{name: _maybe(without_layout, getattr(self, name)) for name in ("x", *_COLUMNS)})
+
+    def sample(self, n: int) -> Probe:
+        """One sample of the batch."""
+        rows = slice(n, n + 1)
+        some = {name: _maybe(lambda a: a[:, rows], getattr(self, name)) for name in ("tangents", "columns", "signs")}
+        return replace(self, x=self.x[rows], noise=rows_of_noise(self.noise, lambda a: a[rows]), **some)
+
+    # --------------------------------------------------------------------------------------------------------- calls
+
+    def run(self, x: np.ndarray, layer: Layer | None = None) -> tuple[np.ndarray, Any]:
+        """Forward for a multiple of the batch, in the order [repeat, sample]."""
+        layer = layer or self.layer
+        if not self.training:
+            return layer.forward(x)
+        repeats = len(x) // len(self.x)
+        return layer.forward_training(x, rows_of_noise(self.noise, lambda a: np.concatenate([a] * repeats)))
+
+    @cached_property
+    def _forward(self) -> tuple[np.ndarray, Any]:
+        return self.run(self.x)
+
+    @property
+    def output(self) -> np.ndarray:
+        """y, shape (N, *out)."""
+        return self._forward[0]
+
+    @property
+    def saved(self) -> Any:
+        """What the forward pass kept."""
+        return self._forward[1]
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the layer's own parameters; a container has none."""
+        return [] if is_container(self.layer) else list(self.layer.parameter_shapes())
+
+    @cached_property
+    def unsupported(self) -> Mapping[str, str]:
+        """Reductions that the layer says it lacks, each with the reason."""
+        return self.layer.unsupported(self.x.shape[1:])
+
+    def jacobian(self, name: str) -> ParameterJacobian:
+        """Jacobian in a parameter."""
+        return self.layer.parameter_jacobians(self.saved)[name]
+
+    def calls(self) -> dict[str, Callable[[], Any]]:
+        """Every method that can be asked here, by the name that rows give it."""
+        layer = self.layer
+        calls: dict[str, Callable[[], Any]] = {
+            "forward": lambda: self.run(self.x)[0],
+            "jmp": lambda: layer.jmp(self.saved, self.tangents),
+            "mjp": lambda: layer.mjp(self.saved, self.columns),
+            "vjp": lambda: layer.vjp(self.saved, self.columns[0]),
+        }
+        if layer.curvature != "zero" and not is_container(layer):
+            calls["residual"] = lambda: layer.residual(self.saved, self.columns[0])
+        if self.curvature is not None:
+            calls["average"] = self._average
+        for name in self.parameters:
+            for method in REDUCTIONS:
+                if method not in self.unsupported and (method != "average_kronecker" or self.curvature is not None):
+                    calls[f"{name}.{method}"] = partial(self._reduce, name, method)
+        return calls
+
+    def _average(self) -> np.ndarray:
+        return self.layer.average(self.saved, self.curvature, len(self.x), self.output.shape[1:])
+
+    def _reduce(self, name: str, method: str) -> Any:
+        reduction = getattr(self.jacobian(name), method)
+        if method == "per_sample":
+            return reduction(self.columns)
+        if method == "input_square":
+            return reduction()
+        if method == "average_kronecker":
+            return reduction(self.curvature, self.output.shape[1:])
+        return reduction(self.columns, self.signs)
+
+
+_COLUMNS = ("tangents", "columns", "signs", "curvature")
+
+
+def is_container(layer: Layer) -> bool:
+    """Whether a sweep goes through a layer's children rather than the layer."""
+    return any(part is not layer for _, part in layer.named_layers())
+
+
+def _maybe(change: Callable[[np.ndarray], np.ndarray], array: np.ndarray | None) -> Any:
+    return None if array is None else change(array)

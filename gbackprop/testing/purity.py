@@ -1,0 +1,77 @@
+"""Whether a call changes what it was given, remembers anything, or gives another result the next time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Snapshot = dict[str, Any]
+"""Everything reachable from an object that can change, by path."""
+
+
+def snapshot(thing: Any, path: str = "", seen: frozenset[int] = frozenset()) -> Snapshot:
+    """Copy all numbers reachable from `thing` through attributes, dicts, lists and tuples."""
+    if isinstance(thing, np.ndarray):
+        return {path: (thing.shape, thing.dtype.str, thing.tobytes())}
+    if id(thing) in seen:
+        return {}
+    if isinstance(thing, Mapping):
+        parts = [(f"{path}[{key!r}]", value) for key, value in thing.items()]
+    elif isinstance(thing, (list, tuple)):
+        parts = [(f"{path}[{i}]", value) for i, value in enumerate(thing)]
+    elif isinstance(thing, np.random.Generator):
+        parts = [(path, repr(thing.bit_generator.state))]
+    elif hasattr(thing, "__dict__") and not callable(getattr(thing, "__get__", None)):
+        parts = [(f"{path}.{name}", value) for name, value in vars(thing).items()]
+    else:
+        return {path: thing if isinstance(thing, (str, bytes, int, float, complex, bool)) else id(thing)}
+    found: Snapshot = {path: type(thing).__name__}
+    for name, value in parts:
+        found |= snapshot(value, name, seen | {id(thing)})
+    return found
+
+
+def changes(before: Snapshot, after: Snapshot) -> list[str]:
+    """Paths at which two snapshots differ."""
+    return [path for path in before | after if before.get(path, changes) != after.get(path, changes)]
+
+
+def impurity(call: Callable[[], Any], watched: Mapping[str, Any], between: Callable[[], Any] | None = None) -> str:
+    """What is impure about a call, or an empty string.
+
+    Parameters
+    ----------
+    call : callable
+        Called twice.
+    watched : mapping of names to objects
+        What the call must not change.
+    between : callable, optional
+        Called between the two: it must not matter.
+    """
+    before = {name: snapshot(thing) for name, thing in watched.items()}
+    first = call()
+    for name, thing in watched.items():
+        paths = changes(before[name], snapshot(thing))
+        if paths:
+            return f"writes to {name}" + (f", at {', '.join(paths[:3])}" if any(paths) else "")
+    kept = snapshot(first)
+    if between is not None:
+        between()
+    second = call()
+    if changes(kept, snapshot(first)):
+        return "a later call writes into what it returned"
+    if not _same(first, second):
+        return "gives another result when it is called again"
+    return ""
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Equal, but for the last bits: threads may add up in another order."""
+    if first is None or second is None:
+        return first is second
+    if np.shape(first) != np.shape(second):
+        return False
+    scale = float(np.max(np.abs(first), initial=0)) or 1.0
+    return bool(np.allclose(first, second, rtol=0, atol=1e-6 * scale, equal_nan=True))

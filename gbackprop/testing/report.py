@@ -1,0 +1,127 @@
+"""What a check found: one row for each claim, the method that it judges, and the worst entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+OK, FAILED, NOT_GIVEN, NOT_JUDGED = "ok", "FAILED", "not given", "not judged"
+"""Verdicts. A method that a subject need not have is "not given"; what rests on a failed method is "not judged"."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim and what became of it.
+
+    Attributes
+    ----------
+    claim : str
+        What should be so.
+    method : str
+        The method under test: where to look if the claim does not hold.
+    oracle : str
+        What the method was held against.
+    points : int
+        How many numbers were compared.
+    error : float
+        Largest difference over the largest expected entry (the difference itself where nothing but zero is expected).
+    tolerance : float
+        Largest error allowed.
+    verdict : {"ok", "FAILED", "not given", "not judged"}
+    worst : tuple
+        Where the largest error is: an index, after the name of an array if there were several.
+    got, want : scalar, optional
+        Both values there.
+    problem : str
+        What is wrong if it is not a number, or why there is no verdict.
+    """
+
+    claim: str
+    method: str
+    oracle: str = ""
+    points: int = 0
+    error: float = 0.0
+    tolerance: float = 0.0
+    verdict: str = OK
+    worst: tuple[Any, ...] = ()
+    got: Any = None
+    want: Any = None
+    problem: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the claim was found false."""
+        return self.verdict == FAILED
+
+    def explain(self) -> str:
+        """The row in words, with the worst entry if there is one."""
+        text = f"{self.method}: {self.claim}: {self.verdict}"
+        if self.problem:
+            text += f": {self.problem}"
+        if self.points:
+            text += f": error {self.error:.1e}, allowed {self.tolerance:.0e}, against {self.oracle}"
+        if self.worst or self.got is not None:
+            text += f"; worst entry {entry(self.worst)}: got {self.got:.8g}, expected {self.want:.8g}"
+        return text
+
+
+def entry(worst: tuple[Any, ...]) -> str:
+    """An index as ``[1, 0, 2]``, after the name of its array if there is one."""
+    names = [str(part) for part in worst if isinstance(part, str)]
+    index = [str(int(part)) for part in worst if not isinstance(part, str)]
+    return " ".join([*names, f"[{', '.join(index)}]"])
+
+
+@dataclass
+class Report:
+    """The rows of one subject.
+
+    Attributes
+    ----------
+    subject : str
+        What was checked.
+    rows : list of Row
+        From what is most basic to what rests on it, so that the first failure is the one to look at.
+    """
+
+    subject: str
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[Row]:
+        """The rows that failed."""
+        return [row for row in self.rows if row.failed]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no row failed."""
+        return not self.failures
+
+    def assert_ok(self) -> None:
+        """Raise an error that names each failed method and its worst entry.
+
+        Raises
+        ------
+        AssertionError
+            If a row failed.
+        """
+        if not self.ok:
+            lines = [f"  {row.explain()}" for row in self.failures]
+            raise AssertionError("\n".join([f"{self.subject}: {len(lines)} of {len(self.rows)} claims fail", *lines]))
+
+    def __str__(self) -> str:
+        table = [("method", "claim", "oracle", "points", "error", "allowed", "verdict"), *map(_cells, self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [self.subject]
+        for cells, row in zip(table, [None, *self.rows], strict=True):
+            line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+            lines.append(f"  {line}")
+            if row is not None and row.verdict != OK:
+                lines.append(f"    {row.explain() if row.failed else row.problem}")
+        return "\n".join(lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    """What the table shows of a row."""
+    numbers = (str(row.points), f"{row.error:.1e}", f"{row.tolerance:.0e}") if row.points else ("", "", "")
+    return row.method, row.claim, row.oracle, *numbers, row.verdict

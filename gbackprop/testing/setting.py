@@ -1,0 +1,151 @@
+"""A network with loss and batch, in which quantities are computed again and again."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import asnumpy
+from gbackprop.backward import backward
+from gbackprop.layers.base import Layer
+from gbackprop.losses.base import Loss
+from gbackprop.network import Sequential
+from gbackprop.quantities import Kronecker, Quantity
+from gbackprop.quantities.diagonal import Sampled
+from gbackprop.result import Result
+from gbackprop.signals import monte_carlo
+from gbackprop.testing.claims import NotGivenError
+from gbackprop.testing.differences import derivative
+from gbackprop.testing.oracles import Oracle, complex_copy, dense_quantities
+from gbackprop.testing.points import input_curve, size_of
+from gbackprop.testing.probe import twin_of
+
+SAMPLES = 5
+"""How many samples of a batch are looked at."""
+
+LARGEST_NETWORK = 1000
+"""Parameters up to which there is a dense oracle."""
+
+MC_SAMPLES = 3
+SEED = 0
+"""Of the driver's draws: the same in all runs that are compared."""
+
+Values = dict[str, Any]
+"""Parameter name -> array, or {"A": …, "B": …}."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A network with loss and batch, in which quantities are computed again and again."""
+
+    network: Sequential
+    loss: Loss
+    x: np.ndarray
+    y: np.ndarray
+    targets: np.ndarray
+
+    @staticmethod
+    def of(network: Layer, loss: Loss, x: Any, y: Any, rng: np.random.Generator) -> Setting:
+        """In float64 on the host, of a few samples."""
+        chain = network if isinstance(network, Sequential) else Sequential(network)
+        twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES], float), np.array(asnumpy(y)[:SAMPLES])
+        assert isinstance(twin, Sequential)
+        y = y.astype(float) if y.dtype.kind == "f" else y
+        return Setting(twin, loss, x, y, loss.draw(twin.forward(x)[0], MC_SAMPLES, rng))
+
+    def run(self, *asked: Quantity, **options: Any) -> Result:
+        """A backward call."""
+        return backward(self.network, self.loss, self.x, self.y, *asked, **{"rng": SEED} | options)
+
+    def values(self, *asked: Quantity, **options: Any) -> list[Values]:
+        """What each quantity gives; the Monte-Carlo ones at the setting's targets."""
+        return values(self.run(*(at_targets(quantity, self.targets) for quantity in asked), **options))
+
+    def supports(self, quantity: Quantity) -> bool:
+        """Whether every layer can give what a quantity needs."""
+        try:
+            self.run(quantity)
+        except NotImplementedError:
+            return False
+        return True
+
+    def permuted(self, order: np.ndarray) -> Setting:
+        """With the samples in another order."""
+        return replace(self, x=self.x[order], y=self.y[order], targets=self.targets[:, order])
+
+    def reduced(self, reduction: str) -> Setting:
+        """With another reduction of the loss."""
+        loss = copy.copy(self.loss)
+        loss.reduction = reduction
+        return replace(self, loss=loss)
+
+    def cast(self, dtype: Any) -> Setting:
+        """In another dtype."""
+        x, y, targets = (a.astype(dtype) if a.dtype.kind == "f" else a for a in (self.x, self.y, self.targets))
+        twin = twin_of(self.network, dtype)
+        assert isinstance(twin, Sequential)
+        return Setting(twin, self.loss, x, y, targets)
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        """All shipped quantities from their definitions."""
+        size = sum(prod(shape) for shape in self.network.parameter_shapes().values())
+        if size > LARGEST_NETWORK:
+            raise NotGivenError(f"{size} parameters are too many for dense Jacobians")
+        if not self.analytic:
+            raise NotGivenError("the network does not take complex numbers, and dense Jacobians are complex steps")
+        return dense_quantities(self.network, self.loss, self.x, self.y, self.targets)
+
+    @cached_property
+    def analytic(self) -> bool:
+        """Whether complex steps through the network are its derivatives."""
+        twin, rng = complex_copy(self.network), np.random.default_rng(SEED)
+        tangent = rng.standard_normal(self.x.shape)
+        values = {name: value.copy() for name, value in twin.parameters.items()}
+        tangents = {name: rng.standard_normal(value.shape) for name, value in values.items()}
+
+        def curve(t: complex) -> np.ndarray:
+            for name, value in values.items():
+                twin.parameters.put(name, value + t * tangents[name])
+            moved = twin.forward(self.x + t * tangent)[0]
+            return moved if np.iscomplexobj(t) else moved.real
+
+        return derivative(curve, 1e-4 * size_of(self.x)).analytic
+
+
+    @cached_property
+    def kinked(self) -> bool:
+        """Whether a layer stands at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""
+        x = self.x
+        for leaf in self.network.leaves(x.shape[1:]):
+            if _at_kink(leaf.layer, x):
+                return True
+            x = leaf.layer.forward(x)[0]
+        return False
+
+
+def _at_kink(layer: Layer, x: np.ndarray) -> bool:
+    curve = input_curve(lambda moved: layer.forward(moved)[0], x, np.arange(x[0].size))
+    return bool(derivative(curve, 1e-6 * size_of(x)).kinks.any())
+
+
+def at_targets(quantity: Quantity, targets: np.ndarray) -> Quantity:
+    """A Monte-Carlo quantity at given targets; any other as it is."""
+    if not isinstance(quantity, Sampled):
+        return quantity
+    fixed = copy.copy(quantity)
+    fixed.mc_samples, fixed.targets, fixed.signal = len(targets), targets, monte_carlo(len(targets), targets)
+    return fixed
+
+
+def values(result: Result) -> list[Values]:
+    """What each quantity returned, Kronecker factors taken apart."""
+    return [
+        {name: {"A": v.A, "B": v.B} if isinstance(v, Kronecker) else v for name, v in found.items()}
+        for found in result.values
+    ]

@@ -1,0 +1,276 @@
+"""Hypothesis strategies: layers with valid hyperparameters, whole networks, losses; small, and shrinking to smaller.
+
+Arrays are drawn from a seed, so that an example is described by a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from gbackprop import layers, losses
+from gbackprop.layers.base import Layer, Shape
+from gbackprop.network import Sequential
+
+LARGEST = 24
+"""Numbers that a layer within a drawn network may put out, so that dense oracles stay small."""
+
+SEEDS = st.integers(0, 2**16)
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """A layer and features that it takes."""
+
+    layer: Layer
+    shape: Shape
+    batch: int
+    seed: int
+
+    @property
+    def x(self) -> np.ndarray:
+        """A batch, shape (N, *in)."""
+        return np.random.default_rng(self.seed).standard_normal((self.batch, *self.shape))
+
+
+@dataclass(frozen=True)
+class LossCase:
+    """A loss, and outputs and targets for it."""
+
+    loss: losses.Loss
+    shape: Shape
+    batch: int
+    seed: int
+
+    @property
+    def output(self) -> np.ndarray:
+        """Outputs, shape (N, *out)."""
+        return 2 * np.random.default_rng(self.seed).standard_normal((self.batch, *self.shape))
+
+    @property
+    def target(self) -> np.ndarray:
+        """Targets, shape (N, ...)."""
+        return targets(self.loss, (self.batch, *self.shape), self.seed)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network with a loss, a batch and targets."""
+
+    network: Sequential
+    loss: losses.Loss
+    shape: Shape
+    batch: int
+    seed: int
+
+    @property
+    def x(self) -> np.ndarray:
+        """A batch, shape (N, *in)."""
+        return np.random.default_rng(self.seed).standard_normal((self.batch, *self.shape))
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets, shape (N, ...)."""
+        return targets(self.loss, (self.batch, *self.network.output_shape(self.shape)), self.seed)
+
+
+def targets(loss: losses.Loss, batch_shape: Shape, seed: int) -> np.ndarray:
+    """Targets for outputs (N, *out): labels, numbers, or probabilities of which half are 0 or 1."""
+    rng = np.random.default_rng([seed, 1])
+    if isinstance(loss, losses.CrossEntropyLoss):
+        return rng.integers(0, batch_shape[1], batch_shape[0])
+    if isinstance(loss, losses.BCEWithLogitsLoss):
+        probabilities = rng.random(batch_shape)
+        return np.where(rng.random(batch_shape) < 0.5, probabilities, probabilities.round())
+    return rng.standard_normal(batch_shape)
+
+
+# -------------------------------------------------------------------------------------------------------------- shapes
+
+
+def vectors(largest: int = 4) -> SearchStrategy[Shape]:
+    """Feature shapes (I,)."""
+    return st.tuples(st.integers(1, largest))
+
+
+def sequences(largest: int = 3) -> SearchStrategy[Shape]:
+    """Feature shapes (T, I) and (S, T, I)."""
+    return st.lists(st.integers(1, largest), min_size=2, max_size=3).map(tuple)
+
+
+def images(largest: int = 5) -> SearchStrategy[Shape]:
+    """Feature shapes (C, H, W)."""
+    side = st.integers(1, largest)
+    return st.tuples(st.integers(1, 4), side, side)
+
+
+def shapes() -> SearchStrategy[Shape]:
+    """Feature shapes of any kind."""
+    return vectors() | sequences() | images()
+
+
+# -------------------------------------------------------------------------------------- layers for given feature shapes
+
+
+@st.composite
+def linears(draw: DrawFn, shape: Shape) -> Layer:
+    """Linear layers."""
+    return layers.Linear(shape[-1], draw(st.integers(1, 3)), bias=draw(st.booleans()))
+
+
+@st.composite
+def convolutions(draw: DrawFn, shape: Shape) -> Layer:
+    """Convolutions: any stride, dilation, groups, and padding in numbers or words."""
+    channels, *spatial = shape
+    groups = draw(st.sampled_from([g for g in range(1, channels + 1) if channels % g == 0]))
+    out = groups * draw(st.integers(1, 2))
+    named = draw(st.sampled_from([None, "valid", "same"]))
+    pads = tuple(0 if named else draw(st.integers(0, 2)) for _ in spatial)
+    room = [size + 2 * p if named != "same" else 9 for size, p in zip(spatial, pads)]
+    kernel = tuple(draw(st.integers(1, min(3, r))) for r in room)
+    dilation = tuple(draw(st.integers(1, min(2, (r - 1) // (k - 1)) if k > 1 else 2)) for r, k in zip(room, kernel))
+    stride = tuple(1 if named == "same" else draw(st.integers(1, 3)) for _ in spatial)
+    bias = draw(st.booleans())
+    return layers.Conv2d(channels, out, kernel, stride, named or pads, dilation, groups, bias)
+
+
+def _pooled(draw: DrawFn, spatial: Shape, widest: int) -> tuple[Shape, Shape, Shape, Shape]:
+    """Kernel, stride, padding and dilation of windows that fit."""
+    kernel, padding, dilation = [], [], []
+    for size in spatial:
+        k, d = draw(st.integers(1, 3)), draw(st.integers(1, widest))
+        reach = d * (k - 1) + 1
+        if reach // 2 * 2 + size < reach:
+            d, reach = 1, k
+        kernel.append(k)
+        dilation.append(d)
+        padding.append(draw(st.integers(max(0, -((size - reach) // 2)), max(reach // 2, -((size - reach) // 2)))))
+    stride = tuple(draw(st.integers(1, 3)) for _ in spatial)
+    return tuple(kernel), stride, tuple(padding), tuple(dilation)
+
+
+@st.composite
+def max_pools(draw: DrawFn, shape: Shape) -> Layer:
+    """Max pooling, with overlap, dilation and windows that reach beyond."""
+    kernel, stride, padding, dilation = _pooled(draw, shape[1:], 2)
+    return layers.MaxPool2d(kernel, stride, padding, dilation, ceil_mode=draw(st.booleans()))
+
+
+@st.composite
+def average_pools(draw: DrawFn, shape: Shape) -> Layer:
+    """Average pooling in each of its ways to count."""
+    kernel, stride, padding, _ = _pooled(draw, shape[1:], 1)
+    ceil_mode, count_include_pad = draw(st.booleans()), draw(st.booleans())
+    divisor = draw(st.none() | st.integers(1, 5))
+    return layers.AvgPool2d(kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+
+
+@st.composite
+def zero_pads(draw: DrawFn, shape: Shape) -> Layer:
+    """Zeros around an image, or a part of it cropped."""
+    sides = []
+    for size in reversed(shape[1:]):  # left and right come first
+        before = draw(st.integers(-min(1, size - 1), 2))
+        after = draw(st.integers(-min(1, size - 1 + min(before, 0)), 2))
+        sides += [before, after]
+    return layers.ZeroPad2d((sides[0], sides[1], sides[2], sides[3]))
+
+
+@st.composite
+def flattens(draw: DrawFn, shape: Shape) -> Layer:
+    """Some axes merged."""
+    start = draw(st.integers(1, len(shape)))
+    return layers.Flatten(start, draw(st.sampled_from([-1, *range(start, len(shape) + 1)])))
+
+
+def dropouts(shape: Shape) -> SearchStrategy[Layer]:
+    """Dropout, certain ones included."""
+    return st.sampled_from([0.0, 0.25, 0.5, 1.0]).map(layers.Dropout)
+
+
+def activations(shape: Shape) -> SearchStrategy[Layer]:
+    """Elementwise layers."""
+    return st.sampled_from([layers.Sigmoid, layers.Tanh, layers.ReLU]).map(lambda kind: kind())
+
+
+def identities(shape: Shape) -> SearchStrategy[Layer]:
+    """Identity."""
+    return st.builds(layers.Identity)
+
+
+OF_ANY: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (linears, activations, flattens, dropouts, identities)
+OF_IMAGES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (convolutions, max_pools, average_pools, zero_pads)
+"""Strategies for layers, by the feature shapes that they take."""
+
+
+@st.composite
+def layers_for(draw: DrawFn, shape: Shape) -> Layer:
+    """Shipped layers that take a feature shape."""
+    kinds = OF_ANY + (OF_IMAGES if len(shape) == 3 else ())
+    return draw(draw(st.sampled_from(kinds))(shape).filter(lambda layer: _takes(layer, shape)))
+
+
+def _takes(layer: Layer, shape: Shape) -> bool:
+    """False where the windows drawn all stand in the padding, which max pooling refuses."""
+    try:
+        layer.output_shape(shape)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_small(shape: Shape, layer: Layer) -> bool:
+    return prod(layer.output_shape(shape)) <= LARGEST
+
+
+@st.composite
+def layer_cases(draw: DrawFn) -> LayerCase:
+    """Shipped layers with features that they take; parameters drawn from the seed."""
+    shape, seed = draw(shapes()), draw(SEEDS)
+    layer = draw(layers_for(shape))
+    layer.dtype = "float64"
+    layer.initialize(np.random.default_rng(seed))
+    return LayerCase(layer, shape, draw(st.integers(1, 3)), seed)
+
+
+# --------------------------------------------------------------------------------------------------- losses, networks
+
+
+def losses_for(shape: Shape) -> SearchStrategy[losses.Loss]:
+    """Shipped losses that take outputs of a feature shape."""
+    kinds: list[type[losses.Loss]] = [losses.MSELoss, losses.BCEWithLogitsLoss]
+    kinds += [losses.CrossEntropyLoss] if len(shape) == 1 else []
+    return st.sampled_from([kind(reduction) for kind in kinds for reduction in ("mean", "sum")])
+
+
+@st.composite
+def loss_cases(draw: DrawFn) -> LossCase:
+    """Losses with outputs and targets."""
+    shape = draw(vectors(5) | sequences())
+    return LossCase(draw(losses_for(shape)), shape, draw(st.integers(1, 4)), draw(SEEDS))
+
+
+@st.composite
+def problems(draw: DrawFn, depth: int = 4) -> Problem:
+    """Networks of up to `depth` layers and a linear one, some nested, with loss and batch."""
+    shape = start = draw(shapes().filter(lambda shape: prod(shape) <= LARGEST))
+    chain: list[Layer] = []
+    for _ in range(draw(st.integers(0, depth))):
+        layer = draw(layers_for(shape).filter(partial(_is_small, shape)))
+        shape = layer.output_shape(shape)
+        chain.append(layer)
+    if len(shape) > 1 and draw(st.booleans()):
+        chain.append(layers.Flatten())
+        shape = (prod(shape),)
+    chain.append(layers.Linear(shape[-1], draw(st.integers(1, 3))))
+    if len(chain) > 2 and draw(st.booleans()):
+        chain = [chain[0], Sequential(*chain[1:-1]), chain[-1]]
+    seed = draw(SEEDS)
+    network = Sequential(*chain, rng=seed, dtype="float64")
+    return Problem(network, draw(losses_for(network.output_shape(start))), start, draw(st.integers(1, 4)), seed)

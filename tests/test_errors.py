@@ -1,0 +1,215 @@
+"""Bad arguments of a call: an error that names what was expected and what came, before anything is computed."""
+
+import types
+
+import numpy as np
+import pytest
+from refusals import refuse, watched_forwards
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+
+N = 4
+CE, MSE, BCE = losses.CrossEntropyLoss(), losses.MSELoss(), losses.BCEWithLogitsLoss()
+X = np.random.default_rng(1).standard_normal((N, 3))
+Y, Z = np.array([0, 1, 1, 0]), np.zeros((N, 2))
+
+
+def mlp():
+    inner = gb.Sequential(layers.ReLU(), layers.Linear(4, 2))
+    return gb.Sequential(layers.Linear(3, 4), inner, rng=0, dtype="float64")
+
+
+def above_conv(layer):
+    """A layer above a sound convolution of 4 x 4 images of one channel."""
+    return gb.Sequential(layers.Conv2d(1, 2, 3, padding=1), layer, rng=0, dtype="float64")
+
+
+def test_a_computation_would_be_noticed():
+    with watched_forwards() as calls:
+        gb.backward(mlp(), CE, X, Y)
+        above_conv(layers.Flatten())(np.ones((N, 1, 4, 4)))
+    assert [type(layer).__name__ for layer in calls] == ["Linear", "ReLU", "Linear", "Conv2d", "Flatten"]
+
+
+# ------------------------------------------------------------------------------------------------------------- features
+
+MISFIT = gb.Sequential(layers.Linear(3, 4), gb.Sequential(layers.Tanh(), layers.Linear(5, 2)), dtype="float64")
+FEATURES = [
+    (mlp(), (2,), ["layer 0, Linear(3, 4)", "(…, 3)", "(2,)"]),
+    (mlp(), (), ["layer 0, Linear(3, 4)", "(…, 3)", "()"]),
+    (MISFIT, (3,), ["layer 1.1, Linear(5, 2)", "(…, 5)", "(4,)"]),
+    (above_conv(layers.ReLU()), (2, 4, 4), ["layer 0, Conv2d", "(1, H, W)", "(2, 4, 4)"]),
+    (above_conv(layers.ReLU()), (1, 4), ["layer 0, Conv2d", "(1, H, W)", "(1, 4)"]),
+    (above_conv(layers.Conv2d(2, 1, 5)), (1, 4, 4), ["layer 1, Conv2d", "at least 5", "axis -2", "4"]),
+    (above_conv(layers.MaxPool2d((1, 5))), (1, 4, 4), ["layer 1, MaxPool2d", "at least 5", "axis -1", "4"]),
+    (above_conv(layers.AvgPool2d(5)), (1, 4, 4), ["layer 1, AvgPool2d", "at least 5", "4"]),
+    (above_conv(layers.ZeroPad2d(-2)), (1, 4, 4), ["layer 1, ZeroPad2d", "(2, 4, 4)"]),
+    (above_conv(layers.ZeroPad2d((5, -5, 0, 0))), (1, 4, 4), ["layer 1, ZeroPad2d", "(2, 4, 4)"]),
+    (above_conv(layers.ZeroPad2d((0, 0, -5, 5))), (1, 4, 4), ["layer 1, ZeroPad2d", "(2, 4, 4)"]),
+    (above_conv(layers.Flatten(3, 4)), (1, 4, 4), ["layer 1, Flatten", "3 to 4", "(2, 4, 4)"]),
+]
+
+
+@pytest.mark.parametrize(("network", "shape", "words"), FEATURES)
+def test_features_that_do_not_fit_name_the_layer(network, shape, words):
+    x = np.ones((N, *shape))
+    refuse(ValueError, words, lambda: network(x))
+    refuse(ValueError, words, lambda: gb.backward(network, MSE, x, x, q.DiagGGN()))
+
+
+def test_a_lone_layer_is_named_too():
+    x = np.ones((N, 2), np.float32)
+    refuse(ValueError, ["layer (alone), Linear(3, 2)", "(2,)"], lambda: gb.backward(layers.Linear(3, 2), MSE, x, x))
+
+
+# --------------------------------------------------------------------------------------------------------- x, y, losses
+
+FOREIGN = types.SimpleNamespace(dtype="int64", shape=(N,))  # an array of some other library
+BAD_BATCHES = {
+    "sizes differ": (CE, X, Y[:3], ValueError, ["y of CrossEntropyLoss", "4 samples", "(3,)"]),
+    "sizes differ, other loss": (MSE, X, Z[:3], ValueError, ["y of MSELoss", "4 samples", "(3, 2)"]),
+    "empty": (CE, X[:0], Y[:0], ValueError, ["x", "at least one sample", "(0, 3)"]),
+    "no batch axis": (CE, np.array(1.0), Y, ValueError, ["x", "batch", "()"]),
+    "x a list": (CE, X.tolist(), Y, TypeError, ["x", "array", "list"]),
+    "x of ints": (CE, np.ones((N, 3), int), Y, TypeError, ["x", "float32 or float64", "int64"]),
+    "x of halves": (CE, X.astype(np.float16), Y, TypeError, ["x", "float32 or float64", "float16"]),
+    "x complex": (CE, X + 0j, Y, TypeError, ["x", "float32 or float64", "complex128"]),
+    "x of another dtype": (CE, X.astype(np.float32), Y, TypeError, ["x", "float64", "0.weight", "float32"]),
+    "x with NaN": (CE, X * [1, np.nan, 1], Y, ValueError, ["x", "finite", "NaN"]),
+    "x with infinity": (CE, X - np.array([0, 0, np.inf]), Y, ValueError, ["x", "finite", "infinity"]),
+    "y a list": (CE, X, Y.tolist(), TypeError, ["y of CrossEntropyLoss", "array", "list"]),
+    "y None": (CE, X, None, TypeError, ["y of CrossEntropyLoss", "array", "NoneType"]),
+    "y foreign": (CE, X, FOREIGN, TypeError, ["y of CrossEntropyLoss", "array", "SimpleNamespace"]),
+    "labels float": (CE, X, Y * 1.0, TypeError, ["y of CrossEntropyLoss", "integer", "float64"]),
+    "labels bool": (CE, X, Y == 1, TypeError, ["y of CrossEntropyLoss", "integer", "bool"]),
+    "label too large": (CE, X, Y + 1, ValueError, ["y of CrossEntropyLoss", "0 to 1", "got 2"]),
+    "label negative": (CE, X, Y - 1, ValueError, ["y of CrossEntropyLoss", "0 to 1", "got -1"]),
+    "one-hot labels": (CE, X, Z, ValueError, ["y of CrossEntropyLoss", "(4,)", "(4, 2)"]),
+    "targets of another shape": (MSE, X, np.zeros((N, 3)), ValueError, ["y of MSELoss", "(4, 2)", "(4, 3)"]),
+    "targets that would broadcast": (MSE, X, np.zeros((N, 1)), ValueError, ["y of MSELoss", "(4, 2)", "(4, 1)"]),
+    "targets of ints": (MSE, X, Z.astype(int), TypeError, ["y of MSELoss", "float32 or float64", "int64"]),
+    "targets of another dtype": (BCE, X, Z.astype(np.float32), TypeError, ["y of BCE", "float64", "x", "float32"]),
+    "targets with NaN": (MSE, X, Z * np.nan, ValueError, ["y of MSELoss", "finite", "NaN"]),
+    "targets with infinity": (BCE, X, Z + np.inf, ValueError, ["y of BCE", "finite", "infinity"]),
+    "probability above 1": (BCE, X, Z + 1.5, ValueError, ["y of BCE", "[0, 1]", "1.5"]),
+    "probability below 0": (BCE, X, Z - 0.5, ValueError, ["y of BCE", "[0, 1]", "-0.5"]),
+    "sequence of scores": (CE, np.ones((N, 5, 3)), Y, ValueError, ["CrossEntropyLoss", "(N, C)", "(4, 5, 2)"]),
+}
+
+
+@pytest.mark.parametrize(("loss", "x", "y", "error", "words"), BAD_BATCHES.values(), ids=BAD_BATCHES)
+def test_bad_batch(loss, x, y, error, words):
+    network = mlp()
+    refuse(error, words, lambda: gb.backward(network, loss, x, y, q.DiagGGN(), q.KFRA()))
+
+
+@pytest.mark.parametrize("x", [X.tolist(), X.astype(np.float32), X[:0], X * np.nan, X[0, 0], np.ones((N, 3), int)])
+def test_calling_a_network_checks_its_input(x):
+    refuse((TypeError, ValueError), ["x"], lambda: mlp()(x))
+
+
+@pytest.mark.parametrize(("output", "words"), [(X.tolist(), ["list"]), (Y, ["int64"]), (X.astype("f4"), ["float32"])])
+def test_calling_a_loss_checks_both(output, words):
+    refuse(TypeError, words, lambda: MSE(output, X))
+
+
+def test_parameters_of_two_dtypes():
+    drawn = gb.Sequential(layers.Linear(3, 4), rng=0, dtype="float64")
+    network = gb.Sequential(drawn, layers.Linear(4, 2), rng=0)
+    words = ["parameter 1.weight", "float64", "0.0.weight", "float32"]
+    refuse(TypeError, words, lambda: gb.backward(network, CE, X, Y))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["0.weight", "1.1.bias"])
+def test_parameters_that_are_not_finite(name, value):
+    network = mlp()
+    network.parameters[name][..., 1] = value
+    refuse(ValueError, [f"parameter {name}", "finite"], lambda: gb.backward(network, CE, X, Y))
+    refuse(ValueError, [f"parameter {name}", "finite"], lambda: network(X))
+
+
+# ----------------------------------------------------------------------------------------------------- NaN and infinity
+
+SQUASHING = [layers.ReLU(), layers.Sigmoid(), layers.Tanh(), layers.MaxPool2d(2), layers.Dropout()]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("layer", SQUASHING, ids=repr)
+def test_infinity_does_not_come_out_as_a_plausible_number(layer, value):
+    x = np.ones((N, 1, 2, 2))
+    y = layer.forward(x)[0]
+    x[1, 0, 1, 0] = value
+    refuse(ValueError, ["x", "finite"], lambda: gb.Sequential(layer)(x))
+    refuse(ValueError, ["x", "finite"], lambda: gb.backward(layer, MSE, x, y))
+
+
+@pytest.mark.parametrize("layer", [*SQUASHING, layers.AvgPool2d(2), layers.Flatten(), layers.ZeroPad2d(1)], ids=repr)
+def test_nan_that_arises_inside_passes_through(layer):
+    x = np.ones((2, 1, 2, 2))
+    x[1, 0, 1, 0] = np.nan
+    y, saved = layer.forward(x)
+    assert [np.isnan(sample).any() for sample in y] == [False, True]
+    assert np.isnan(layer.mjp(saved, np.full((1, *y.shape), np.nan))).any()
+
+
+def test_infinity_that_arises_inside_reaches_the_loss():
+    network = gb.Sequential(layers.Linear(1, 2), layers.ReLU(), layers.Linear(2, 1), rng=0, dtype="float64")
+    for value in network.parameters.values():
+        value[...] = 1e200
+    with np.errstate(all="ignore"):
+        result = gb.backward(network, MSE, np.full((1, 1), 1e200), np.zeros((1, 1)))
+    assert not np.isfinite(result.loss)
+    assert not np.isfinite(result.gradient["0.weight"]).any()
+
+
+def test_a_maximum_over_padding_alone_is_refused():
+    # windows 1 x 2, two pixels apart: they see the padding left and right of a single column
+    network = gb.Sequential(layers.MaxPool2d((1, 2), padding=(0, 1), dilation=2), layers.ReLU())
+    refuse(ValueError, ["layer 0, MaxPool2d"], lambda: network(np.ones((1, 1, 2, 1))))
+
+
+# ------------------------------------------------------------------------------------------------------ other arguments
+
+
+@pytest.mark.parametrize("wrong", ["kfac", [q.KFAC()], None])
+def test_quantities_of_another_kind(wrong):
+    words = ["quantity 1", "Quantity", repr(wrong)]
+    refuse(TypeError, words, lambda: gb.backward(mlp(), CE, X, Y, q.KFLR(), wrong))
+
+
+def test_a_class_instead_of_an_instance():
+    network = mlp()
+    refuse(TypeError, ["quantity 0", "KFAC", "call the class"], lambda: gb.backward(network, CE, X, Y, q.KFAC))
+    refuse(TypeError, ["loss", "Loss", "MSELoss"], lambda: gb.backward(network, losses.MSELoss, X, Z))
+    refuse(TypeError, ["network", "Layer", "ReLU"], lambda: gb.backward(layers.ReLU, CE, X, Y))
+
+
+@pytest.mark.parametrize("argument", ["sample_block", "column_block", "workers"])
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "2"])
+def test_blocks_are_positive_integers(argument, value):
+    words = [argument, "integer", repr(value)]
+    refuse(ValueError, words, lambda: gb.backward(mlp(), CE, X, Y, **{argument: value}))
+
+
+@pytest.mark.parametrize("rng", ["seed", 1.5])
+def test_rng_of_another_kind(rng):
+    refuse(TypeError, [str(rng)], lambda: gb.backward(mlp(), CE, X, Y, q.KFAC(), rng=rng))
+
+
+def test_names_in_a_result():
+    asked = q.DiagGGN(), q.DiagGGNMC(1), q.DiagGGNMC(2)
+    result = gb.backward(mlp(), CE, X, Y, *asked, rng=0)
+    refuse(KeyError, ["'variance'", "DiagGGN()"], lambda: result["variance"])
+    refuse(KeyError, ["DiagGGN()"], lambda: result[q.DiagGGN()])
+    refuse(KeyError, ["2 quantities", "'diag_ggn_mc'", "instance"], lambda: result["diag_ggn_mc"])
+    assert not np.array_equal(result[asked[1]]["0.bias"], result[asked[2]]["0.bias"])
+    assert [key in result for key in ("diag_ggn", "variance", asked[2], q.DiagGGN())] == [True, False, True, False]
+
+
+def test_an_instance_asked_for_twice_is_still_found():
+    twice = q.DiagGGN()
+    result = gb.backward(mlp(), CE, X, Y, twice, twice)
+    assert set(result[twice]) == set(result.gradient)

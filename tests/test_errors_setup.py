@@ -1,0 +1,269 @@
+"""Bad quantities, hyperparameters, state dicts and devices: errors that name them, in time."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+from refusals import refuse
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.plan import KFRA_COPIES
+
+CE, MSE = losses.CrossEntropyLoss(), losses.MSELoss()
+X = np.random.default_rng(1).standard_normal((4, 3))
+Y, Z = np.array([0, 1, 1, 0]), np.zeros((4, 2))
+
+
+def mlp():
+    return gb.Sequential(layers.Linear(3, 4), layers.ReLU(), layers.Linear(4, 2), rng=0, dtype="float64")
+
+
+# -------------------------------------------------------------------------------------- quantities that cannot be given
+
+
+@pytest.mark.parametrize("quantity", [q.KFAC(), q.KFLR(), q.KFRA()])
+def test_grouped_convolutions_have_no_kronecker_factors(quantity):
+    conv = layers.Conv2d(2, 4, 3, groups=2)
+    network = gb.Sequential(layers.ReLU(), conv, layers.Flatten(), layers.Linear(16, 2), rng=0, dtype="float64")
+    x, words = np.ones((4, 2, 4, 4)), ["layer 1, Conv2d", "groups=2", type(quantity).__name__]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, x, Y, q.DiagGGN(), quantity))
+    assert issubclass(gb.UnsupportedError, ValueError)
+
+
+class Scale(layers.Layer):
+    """A user's layer with the definition of its Jacobian and nothing else."""
+
+    def __init__(self, curvature="zero"):
+        self.curvature = curvature
+
+    def parameter_shapes(self):
+        return {"weight": (3,)}
+
+    def draw(self, rng):
+        return {"weight": rng.standard_normal(3)}
+
+    def forward(self, x):
+        return x * self.parameters["weight"], x
+
+    def mjp(self, saved, mat):
+        return mat * self.parameters["weight"]
+
+    def parameter_jacobians(self, saved):
+        jacobian = layers.ParameterJacobian()
+        jacobian.per_sample = lambda mat: mat * saved
+        return {"weight": jacobian}
+
+
+LACKING = [("zero", q.KFAC()), ("zero", q.KFLR()), ("zero", q.KFRA()), ("diagonal", q.DiagHessian())]
+
+
+@pytest.mark.parametrize(("curvature", "quantity"), LACKING)
+def test_what_a_layer_of_the_users_own_lacks_is_told_by_name(curvature, quantity):
+    network = gb.Sequential(layers.Linear(3, 3), Scale(curvature), layers.Linear(3, 2), rng=0, dtype="float64")
+    words = ["layer 1, Scale()", type(quantity).__name__]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, quantity), in_time=False)
+
+
+BAD_TARGETS = {
+    "samples": (CE, np.zeros((1, 3), int), ValueError, ["(M, 4)", "(1, 3)"]),
+    "no M": (CE, Y, ValueError, ["(M, 4)", "(4,)"]),
+    "M = 0": (CE, np.zeros((0, 4), int), ValueError, ["(M, 4)", "(0, 4)"]),
+    "scalar": (CE, np.array(1), ValueError, ["(M, 4)", "()"]),
+    "outputs": (MSE, np.zeros((1, 4, 3)), ValueError, ["(M, 4, 2)", "(1, 4, 3)"]),
+    "float labels": (CE, np.zeros((1, 4)), TypeError, ["integer", "float64"]),
+    "label": (CE, np.full((1, 4), 2), ValueError, ["0 to 1", "got 2"]),
+    "dtype": (MSE, np.zeros((1, 4, 2), np.float32), TypeError, ["float64", "float32"]),
+    "NaN in the second": (MSE, np.stack([Z, Z * np.nan]), ValueError, ["[1]", "finite"]),
+    "list": (CE, [[0, 1, 1, 0]], TypeError, ["array", "list"]),
+}
+
+
+@pytest.mark.parametrize("kind", [q.KFAC, q.DiagGGNMC])
+@pytest.mark.parametrize(("loss", "targets", "error", "words"), BAD_TARGETS.values(), ids=BAD_TARGETS)
+def test_bad_monte_carlo_targets(kind, loss, targets, error, words):
+    y = Y if loss is CE else Z
+    words = [f"targets of {kind.__name__}", *words]
+    refuse(error, words, lambda: gb.backward(mlp(), loss, X, y, kind(targets=targets)))
+
+
+def test_mc_samples_and_targets_that_contradict_each_other():
+    refuse(ValueError, ["KFAC", "targets", "3", "got 2"], lambda: q.KFAC(mc_samples=3, targets=np.zeros((2, 4), int)))
+    assert q.KFAC(targets=np.zeros((2, 4), int)).mc_samples == 2
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "1", None])
+def test_mc_samples_is_a_positive_integer(value):
+    refuse(ValueError, ["DiagGGNMC", "mc_samples", repr(value)], lambda: q.DiagGGNMC(mc_samples=value))
+
+
+@pytest.mark.parametrize("options", [{"sample_block": 2}, {"workers": 2}])
+def test_kfra_does_not_take_blocks_of_samples(options):
+    words = ["KFRA", "sample_block", "workers"]
+    refuse(ValueError, words, lambda: gb.backward(mlp(), CE, X, Y, q.KFRA(), **options))
+
+
+def test_kfra_too_large_says_how_large(monkeypatch):
+    monkeypatch.setattr("gbackprop.plan.free_memory", lambda device: 2**30)
+    network = gb.Sequential(layers.Linear(3, 20_000), layers.Linear(20_000, 2), rng=0, dtype="float64")
+    words = ["KFRA", "layer 0, Linear(3, 20000)", "[20000, 20000]", "3.0 GiB", "1.0 GiB free"]
+    refuse(gb.TooLargeError, words, lambda: gb.backward(network, CE, X, Y, q.KFRA()))
+    assert issubclass(gb.TooLargeError, MemoryError)
+    gb.backward(network, CE, X, Y, q.DiagHessian())  # others keep no such matrix
+
+
+def test_kfra_is_refused_one_byte_short_and_not_before(monkeypatch):
+    needed = KFRA_COPIES * 4 * 4 * 8  # the largest output of the network has 4 features
+    monkeypatch.setattr("gbackprop.plan.free_memory", lambda device: needed)
+    gb.backward(mlp(), CE, X, Y, q.KFRA())
+    monkeypatch.setattr("gbackprop.plan.free_memory", lambda device: needed - 1)
+    refuse(gb.TooLargeError, ["[4, 4]"], lambda: gb.backward(mlp(), CE, X, Y, q.KFRA()))
+
+
+# ------------------------------------------------------------------------------------------------------ hyperparameters
+
+L, NAN = layers, float("nan")
+HYPERPARAMETERS = [
+    (lambda: L.Linear(0, 1), ["in_features", "0"]),
+    (lambda: L.Linear(2.0, 1), ["in_features", "2.0"]),
+    (lambda: L.Linear(2, -1), ["out_features", "-1"]),
+    (lambda: L.Conv2d(0, 1, 1), ["in_channels", "0"]),
+    (lambda: L.Conv2d(1, True, 1), ["out_channels", "True"]),
+    (lambda: L.Conv2d(1, 1, 0), ["kernel_size", "0"]),
+    (lambda: L.Conv2d(1, 1, (1, 2, 3)), ["kernel_size", "2 of them", "(1, 2, 3)"]),
+    (lambda: L.Conv2d(1, 1, 1.5), ["kernel_size", "1.5"]),
+    (lambda: L.Conv2d(1, 1, 1, stride=0), ["stride", "0"]),
+    (lambda: L.Conv2d(1, 1, 1, padding=-1), ["padding", "-1"]),
+    (lambda: L.Conv2d(1, 1, 1, padding="full"), ["padding", "'valid' or 'same'", "'full'"]),
+    (lambda: L.Conv2d(1, 1, 3, stride=2, padding="same"), ["padding", "'same'", "stride"]),
+    (lambda: L.Conv2d(1, 1, 1, dilation=(1, 0)), ["dilation", "0"]),
+    (lambda: L.Conv2d(3, 4, 1, groups=2), ["groups", "3 and 4", "2"]),
+    (lambda: L.Conv2d(2, 2, 1, groups=0), ["groups", "0"]),
+    (lambda: L.MaxPool2d(0), ["kernel_size", "0"]),
+    (lambda: L.MaxPool2d(2, stride=0), ["stride", "0"]),
+    (lambda: L.MaxPool2d(2, padding=2), ["padding", "half", "(2, 2)"]),
+    (lambda: L.AvgPool2d(3, padding=(0, 2)), ["padding", "half", "(0, 2)"]),
+    (lambda: L.AvgPool2d(2, divisor_override=0), ["divisor_override", "0"]),
+    (lambda: L.AvgPool2d(2, divisor_override="2"), ["divisor_override", "'2'"]),
+    (lambda: L.AvgPool2d(2, divisor_override=NAN), ["divisor_override", "nan"]),
+    (lambda: L.ZeroPad2d((1, 2)), ["padding", "(left, right, top, bottom)", "(1, 2)"]),
+    (lambda: L.ZeroPad2d(1.5), ["padding", "1.5"]),
+    (lambda: L.Flatten(0), ["start_dim", "batch"]),
+    (lambda: L.Flatten("1"), ["start_dim", "'1'"]),
+    (lambda: L.Flatten(1, 2.5), ["end_dim", "2.5"]),
+    (lambda: L.Dropout(1.5), ["p", "[0, 1]", "1.5"]),
+    (lambda: L.Dropout(NAN), ["p", "[0, 1]", "nan"]),
+    (lambda: L.Dropout("0.5"), ["p", "[0, 1]", "'0.5'"]),
+    (lambda: losses.CrossEntropyLoss("none"), ["CrossEntropyLoss", "reduction", "'mean' or 'sum'", "'none'"]),
+    (lambda: losses.MSELoss(reduction=None), ["MSELoss", "reduction", "None"]),
+    (lambda: gb.Sequential(layers.Linear(1, 1), dtype="float16"), ["dtype", "float64", "float16"]),
+    (lambda: gb.Sequential(layers.Linear(1, 1), dtype="double precision"), ["dtype", "double precision"]),
+    (lambda: gb.Sequential(layers.Linear(1, 1), [layers.ReLU()]), ["layer 1", "Layer", "[ReLU()]"]),
+    (lambda: gb.Sequential(layers.ReLU), ["layer 0", "Layer", "ReLU"]),
+]
+
+
+@pytest.mark.parametrize(("construct", "words"), HYPERPARAMETERS, ids=range(len(HYPERPARAMETERS)))
+def test_hyperparameters_are_checked_at_once(construct, words):
+    refuse((ValueError, TypeError), words, construct)
+
+
+def test_layers_with_parameters_cannot_be_shared():
+    shared, relu = layers.Linear(2, 2), layers.ReLU()
+    words = ["layer 1.1, Linear(2, 2)", "at 0"]
+    refuse(ValueError, words, lambda: gb.Sequential(shared, gb.Sequential(relu, shared)))
+    assert len(gb.Sequential(relu, shared, relu)) == 3  # those without can
+
+
+# ---------------------------------------------------------------------------------------------------------- state dicts
+
+STATES = {
+    "unknown": ({"9.bias": np.ones(2)}, ValueError, ["unknown", "'9.bias'", "'2.bias'"]),
+    "missing": ({"2.bias": None}, ValueError, ["missing", "'2.bias'"]),
+    "shape": ({"2.bias": np.ones(3)}, ValueError, ["parameter 2.bias", "(2,)", "(3,)"]),
+    "transposed": ({"2.weight": np.ones((4, 2))}, ValueError, ["parameter 2.weight", "(2, 4)", "(4, 2)"]),
+    "ints": ({"2.bias": np.ones(2, int)}, TypeError, ["parameter 2.bias", "floats", "int64"]),
+    "complex": ({"2.bias": np.ones(2, complex)}, TypeError, ["parameter 2.bias", "floats", "complex128"]),
+    "list": ({"2.bias": [1.0, 1.0]}, TypeError, ["parameter 2.bias", "array", "list"]),
+}
+
+
+@pytest.mark.parametrize(("change", "error", "words"), STATES.values(), ids=STATES)
+def test_nothing_is_loaded_from_a_bad_state_dict(change, error, words):
+    network = mlp()
+    before = network.state_dict()
+    state = {name: value + 1 for name, value in before.items()} | change
+    state = {name: value for name, value in state.items() if value is not None}
+    refuse(error, words, lambda: network.load_state_dict(state))
+    for name, value in network.parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize("value", [1.0, [0.0, 0.0], np.ones(3), np.ones(2, int)])
+def test_assigning_a_bad_parameter(value):
+    network = mlp()
+    refuse((TypeError, ValueError), ["parameter 2.bias"], lambda: network.parameters.update({"2.bias": value}))
+
+
+def test_parameters_cannot_be_added_or_deleted():
+    parameters = mlp().parameters
+    refuse(KeyError, ["9.weight"], lambda: parameters.update({"9.weight": np.ones(2)}))
+    refuse(TypeError, ["parameter 2.bias", "deleted"], lambda: parameters.pop("2.bias"))
+
+
+# -------------------------------------------------------------------------------------------------------------- devices
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """A stand-in for CuPy on a machine without a GPU, whose arrays are NumPy's but claim to lie on device 0."""
+    module = types.ModuleType("cupy")
+    module.__getattr__ = lambda name: getattr(np, name)
+    module.ndarray = type("ndarray", (np.ndarray,), {"device": types.SimpleNamespace(id=0)})
+    module.cuda = types.SimpleNamespace(runtime=types.SimpleNamespace(getDeviceCount=lambda: 0))
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    return module
+
+
+def test_arrays_of_different_devices(cupy):
+    there = {name: value.view(cupy.ndarray) for name, value in (("x", X), ("y", Y), ("z", Z), ("mc", Y[None]))}
+    words = ["cuda:0", "cpu"]
+    refuse(TypeError, ["x", *words], lambda: mlp()(there["x"]))
+    refuse(TypeError, ["x", *words], lambda: gb.backward(mlp(), CE, there["x"], Y))
+    refuse(TypeError, ["y of Cross", *words], lambda: gb.backward(mlp(), CE, X, there["y"]))
+    refuse(TypeError, ["y of MSELoss", *words], lambda: gb.backward(mlp(), MSE, X, there["z"]))
+    kfac = q.KFAC(targets=there["mc"])
+    refuse(TypeError, ["targets of KFAC", *words], lambda: gb.backward(mlp(), CE, X, Y, kfac))
+    network = mlp()
+    network.layers[2].parameters["bias"] = network.parameters["2.bias"].view(cupy.ndarray)
+    refuse(TypeError, ["parameter 2.bias", *words], lambda: network(X))
+
+
+NETWORKS = pytest.mark.parametrize("network", [mlp(), gb.Sequential(layers.ReLU())], ids=["parameters", "none"])
+
+
+@NETWORKS
+def test_cuda_without_cupy(monkeypatch, network):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    refuse(RuntimeError, ["'cuda'", "CuPy", "install"], lambda: network.to("cuda"))
+    refuse(RuntimeError, ["'cuda:1'", "CuPy"], lambda: gb.asarray(X, "cuda:1"))
+    assert {gb.array.device_of(value) for value in network.parameters.values()} <= {"cpu"}
+
+
+@NETWORKS
+def test_cuda_with_cupy_but_no_gpu(monkeypatch, cupy, network):
+    refuse(RuntimeError, ["'cuda'", "0 GPUs"], lambda: network.to("cuda"))
+
+    def no_driver():
+        raise OSError("driver is missing")
+
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", no_driver)
+    refuse(RuntimeError, ["'cuda'", "no working GPU", "driver is missing"], lambda: network.to("cuda"))
+
+
+@NETWORKS
+@pytest.mark.parametrize("device", ["gpu", "CUDA", "cuda:x", "cuda:-1", "", 0, None])
+def test_unknown_devices(network, device):
+    refuse((ValueError, TypeError), ["device", "cuda", repr(device)], lambda: network.to(device))

@@ -1,0 +1,249 @@
+"""The kernels of array.py and the geometry of windows, against loops."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import gbackprop as gb
+from gbackprop import array
+from gbackprop.layers.window import Window
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def numbers(seed, shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@st.composite
+def windows(draw, ceil=None):
+    """A window on one or two axes, the axes' sizes, and padding as poolings allow it (at most half of the window)."""
+    axes = draw(st.integers(1, 2))
+    per_axis = st.tuples(*[st.integers(1, 3)] * axes)
+    kernel, stride, dilation = draw(per_axis), draw(per_axis), draw(per_axis)
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    padding = tuple((draw(st.integers(0, r // 2)), draw(st.integers(0, r // 2))) for r in reach)
+    ceil_mode = draw(st.booleans()) if ceil is None else ceil
+    spatial = tuple(draw(st.integers(max(1, r - sum(p)), r + 4)) for r, p in zip(reach, padding, strict=True))
+    return Window(kernel, stride, dilation, padding, ceil_mode), spatial
+
+
+# ------------------------------------------------------------------------------------------------------------------ pad
+
+
+@st.composite
+def paddings(draw):
+    """Sizes of axes and padding, also negative, that leaves something of what was there."""
+    spatial = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    padding = []
+    for size in spatial:
+        before = draw(st.integers(1 - size, 3))
+        padding.append((before, draw(st.integers(1 - size - min(before, 0), 3))))
+    return tuple(spatial), tuple(padding)
+
+
+@given(paddings(), SEEDS)
+def test_pad_against_a_loop(shape, seed):
+    spatial, padding = shape
+    x = numbers(seed, (2, *spatial, 3))
+    got = array.pad(x, padding, value=9.0)
+    assert got.shape == (2, *[s + b + a for s, (b, a) in zip(spatial, padding, strict=True)], 3)
+    for place in np.ndindex(got.shape[1:-1]):
+        source = [p - before for p, (before, _) in zip(place, padding, strict=True)]
+        inside = all(0 <= s < size for s, size in zip(source, spatial, strict=True))
+        np.testing.assert_array_equal(got[:, *place], x[:, *source] if inside else np.full((2, 3), 9.0))
+
+
+@given(paddings(), SEEDS)
+def test_the_adjoint_of_pad_is_the_negative_pad(shape, seed):
+    spatial, padding = shape
+    x = numbers(seed, (2, *spatial, 3))
+    y = numbers(seed + 1, array.pad(x, padding).shape)
+    back = array.pad(y, tuple((-before, -after) for before, after in padding))
+    assert back.shape == x.shape
+    np.testing.assert_allclose((array.pad(x, padding) * y).sum(), (x * back).sum(), atol=1e-10)
+
+
+# --------------------------------------------------------------------------------------------------------- unfold, fold
+
+
+def naive_unfold(x, window, out):
+    """What each window sees, number by number; zero beyond the edge."""
+    spatial = x.shape[1:-1]
+    seen = np.zeros((x.shape[0], *out, *window.kernel, x.shape[-1]))
+    for at, k in product(np.ndindex(*out), np.ndindex(*window.kernel)):
+        moves = zip(at, window.stride, k, window.dilation, window.padding, strict=True)
+        source = [o * s + j * d - before for o, s, j, d, (before, _) in moves]
+        if all(0 <= s < size for s, size in zip(source, spatial, strict=True)):
+            seen[:, *at, *k] = x[:, *source]
+    return seen
+
+
+def naive_fold(cols, window, spatial):
+    """Each window's numbers added where it saw them."""
+    axes = len(spatial)
+    out, image = cols.shape[1 : 1 + axes], np.zeros((cols.shape[0], *spatial, cols.shape[-1]))
+    for at, k in product(np.ndindex(*out), np.ndindex(*window.kernel)):
+        moves = zip(at, window.stride, k, window.dilation, window.padding, strict=True)
+        target = [o * s + j * d - before for o, s, j, d, (before, _) in moves]
+        if all(0 <= s < size for s, size in zip(target, spatial, strict=True)):
+            image[:, *target] += cols[:, *at, *k]
+    return image
+
+
+@given(windows(), SEEDS)
+def test_unfold_against_a_loop(drawn, seed):
+    window, spatial = drawn
+    x = numbers(seed, (2, *spatial, 3))
+    np.testing.assert_array_equal(window.unfold(x), naive_unfold(x, window, window.out(spatial)))
+
+
+@given(windows(), SEEDS)
+def test_unfold_of_an_image_whose_channels_do_not_lie_last_in_memory(drawn, seed):
+    window, spatial = drawn
+    x = np.moveaxis(numbers(seed, (2, 3, *spatial)), 1, -1)
+    np.testing.assert_array_equal(window.unfold(x), naive_unfold(x, window, window.out(spatial)))
+
+
+@given(windows(), SEEDS)
+def test_fold_against_a_loop_and_as_the_adjoint_of_unfold(drawn, seed):
+    window, spatial = drawn
+    x = numbers(seed, (2, *spatial, 3))
+    cols = numbers(seed + 1, window.unfold(x).shape)
+    folded = window.fold(cols, spatial)
+    np.testing.assert_allclose(folded, naive_fold(cols, window, spatial), atol=1e-12)
+    np.testing.assert_allclose((window.unfold(x) * cols).sum(), (x * folded).sum(), atol=1e-10)
+
+
+@given(windows(), SEEDS)
+def test_window_offsets_list_the_places_in_the_window_row_by_row(drawn, seed):
+    window, spatial = drawn
+    out = window.out(spatial)
+    x = array.pad(numbers(seed, (2, *spatial, 1)), window.fitted(spatial))
+    views = [x[:, *where] for where in array.window_offsets(window.kernel, window.stride, window.dilation, out)]
+    places = array.unfold(x, window.kernel, window.stride, window.dilation, out)
+    assert len(views) == prod(window.kernel)
+    for view, k in zip(views, np.ndindex(*window.kernel), strict=True):
+        np.testing.assert_array_equal(view, places[(slice(None), *[slice(None)] * len(out), *k)])
+
+
+# ----------------------------------------------------------------------------------------------------- how many windows
+
+
+def naive_count(size, window, axis):
+    """Walk along the axis: a window counts if it fits or, in ceil mode, if something of the padded input is left for
+    it and it begins on the input or the padding before it."""
+    before, after = window.padding[axis]
+    start = count = 0
+    while True:
+        end = start + window.reach(axis)
+        left_over = end - window.stride[axis] < size + before + after  # the window before did not reach the end
+        begins_inside = start < size + before
+        fits = end <= size + before + after
+        if not (fits or (window.ceil_mode and left_over and begins_inside)):
+            return count
+        count, start = count + 1, start + window.stride[axis]
+
+
+@given(windows())
+def test_number_of_windows_against_a_walk(drawn):
+    window, spatial = drawn
+    assert window.out(spatial) == tuple(naive_count(size, window, axis) for axis, size in enumerate(spatial))
+
+
+def test_ceil_mode_counts_a_partial_window_only_if_it_begins_inside():
+    whole, more = (Window((2,), (2,), (1,), ((1, 1),), ceil_mode=ceil) for ceil in (False, True))
+    assert [(whole.out((size,)), more.out((size,))) for size in (3, 4, 5)] == [((2,), (2,)), ((3,), (3,)), ((3,), (3,))]
+    assert Window((2,), (3,), (1,), ((0, 0),), ceil_mode=True).out((7,)) == (3,)  # the third begins on the last pixel
+    assert Window((2,), (3,), (1,), ((0, 0),), ceil_mode=True).out((6,)) == (2,)  # the third would begin beyond
+
+
+def test_ceil_mode_takes_an_input_smaller_than_the_window_only_within_a_stride():
+    for stride, size, count in ((3, 2, 1), (2, 3, 1), (3, 1, None), (2, 2, None), (1, 3, None)):
+        window = Window((4,), (stride,), (1,), ((0, 0),), ceil_mode=True)
+        if count is None:
+            with pytest.raises(ValueError, match="at least 4"):
+                window.out((size,))
+        else:
+            assert window.out((size,)) == (count,)
+
+
+@given(windows(ceil=False), st.integers(1, 5))
+def test_a_window_that_does_not_fit_is_refused(drawn, less):
+    window, _ = drawn
+    size = window.reach(0) - sum(window.padding[0]) - less
+    with pytest.raises(ValueError, match=f"at least {window.reach(0)} along axis -{len(window.kernel)}, got {size}"):
+        window.out((size,) * len(window.kernel))
+
+
+# ------------------------------------------------------------------------------------------------------- finite numbers
+
+FLOATS = st.sampled_from([np.float32, np.float64])
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
+
+
+@given(st.data(), FLOATS, SHAPES)
+def test_all_finite_against_a_look_at_each_number(data, dtype, shape):
+    x = data.draw(hnp.arrays(dtype, shape, elements=st.floats(width=32 if dtype == np.float32 else 64)))
+    assert array.all_finite(x) == bool(np.isfinite(x).all())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_finite_when_the_sum_overflows(dtype):
+    x = np.full(9, np.finfo(dtype).max, dtype)
+    assert array.all_finite(x)
+    assert array.all_finite(-x)
+    for value in (np.nan, np.inf, -np.inf):
+        x[4] = value
+        assert not array.all_finite(x)
+    assert not array.all_finite(np.array([np.inf, -np.inf], dtype))
+
+
+# ------------------------------------------------------------------------------------------------------ blocks, layouts
+
+
+@given(st.integers(0, 300), st.integers(0, 2**22))
+def test_row_blocks_cover_all_rows_once_and_stay_in_bounds(rows, row_bytes):
+    blocks = list(array.row_blocks(rows, row_bytes, np.zeros(1)))
+    assert [row for block in blocks for row in range(rows)[block]] == list(range(rows))
+    sizes = [block.stop - block.start for block in blocks]
+    assert all(size == 1 or size * row_bytes <= array._CACHE_BYTES for size in sizes)
+    assert all(size > 0 for size in sizes)
+
+
+@pytest.mark.parametrize("lead", [1, 2])
+def test_layouts_are_views_and_undo_each_other(lead):
+    x = numbers(0, (2,) * lead + (3, 4, 5))
+    last = array.channels_last(x, lead)
+    assert last.shape == (2,) * lead + (4, 5, 3)
+    assert np.shares_memory(last, x)
+    np.testing.assert_array_equal(array.channels_first(last, lead), x)
+
+
+# ------------------------------------------------------------------------------------------------------ host and device
+
+
+def test_asarray_and_asnumpy():
+    x = np.arange(3.0)
+    assert gb.asarray(x) is x
+    assert gb.asnumpy(x) is x
+    assert gb.asarray([1, 2], dtype="float32").dtype == np.float32
+    np.testing.assert_array_equal(gb.asarray(x, "cpu", "float32"), x)
+    assert array.like([1, 2], x, np.float64).dtype == np.float64
+    assert (array.device_of(x), array.array_module(x)) == ("cpu", np)
+    assert [array.is_array(value) for value in (x, [1.0], 1.0, np.float64(1))] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:x", "cuda:-1", "cuda 0", "cuda:0:1", ""])
+def test_unknown_devices(device):
+    with pytest.raises(ValueError, match="device: expected 'cpu', 'cuda' or 'cuda:0'"):
+        gb.asarray(np.ones(1), device)
+
+
+def test_free_memory_of_the_host_is_plausible():
+    assert array.free_memory("cpu") > 2**20
