@@ -1,4 +1,4 @@
-"""The command line: ``python -m gbackprop demo`` and ``python -m gbackprop check DIR``."""
+"""The command line: ``python -m gbackprop audit``, ``demo`` and ``check DIR``."""
 
 import argparse
 import sys
@@ -68,12 +68,34 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if report.passed == report.total else 1
 
 
+def _audit(options: argparse.Namespace) -> int:
+    from gbackprop.audit.command import run
+    from gbackprop.audit.target import TargetError
+
+    try:
+        return run(options)
+    except TargetError as error:
+        raise _UserError(str(error)) from error
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gbackprop", description="More than the gradient in one backward sweep."
     )
     parser.add_argument("--version", action="version", version=f"gbackprop {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    audit = commands.add_parser("audit", help="hold layers, losses, quantities or a network against their definitions")
+    audit.set_defaults(run=_audit)
+    audit.add_argument(
+        "target", nargs="?", metavar="MODULE:NAME", help="your own, as in my_layers:Swish (default: all that ships)"
+    )
+    audit.add_argument("--input", metavar="SHAPE", help="of one sample, as in 3,8,8")
+    audit.add_argument("--loss", help="for a network: CrossEntropyLoss, MSELoss, BCEWithLogitsLoss or MODULE:NAME")
+    audit.add_argument("--batch", type=_at_least(1), default=3, help="samples (default: %(default)s)")
+    audit.add_argument("--seed", type=_at_least(0), default=0, help="same seed, same audit (default: %(default)s)")
+    audit.add_argument("--rows", action="store_true", help="show every claim of every subject")
+    audit.add_argument("--html", metavar="FILE", help="write a page with pictures of the errors")
 
     demo = commands.add_parser("demo", help="train a small network on images and show all ten quantities")
     demo.set_defaults(run=_demo)

@@ -200,6 +200,8 @@ class Sequential(Layer):
         TypeError
             If a value is not an array of floats; nothing is loaded then.
         """
+        if not isinstance(mapping, Mapping):
+            raise TypeError(f"state dict: expected a mapping of names to arrays, got {type(mapping).__name__}")
         parameters = self.parameters
         shapes = self.parameter_shapes()
         unknown, missing = [k for k in mapping if k not in shapes], [k for k in shapes if k not in mapping]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, asarray, device_of, free_memory, is_array
+from gbackprop.array import Array, asarray, device_of, free_memory
 from gbackprop.checks import check_batch, check_parameters
 from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.layers.base import Layer, Leaf
@@ -162,8 +162,6 @@ def _check_targets(quantity: Quantity, loss: Loss, x: Array, batch_shape: tuple[
         if not isinstance(signal, MonteCarlo) or signal.targets is None:
             continue
         name, targets = f"targets of {type(quantity).__name__}", signal.targets
-        if not is_array(targets):
-            raise TypeError(f"{name}: expected an array, got {type(targets).__name__}")
         expected = loss.target_shape(batch_shape)
         if targets.ndim == 0 or targets.shape[0] == 0 or targets.shape[1:] != expected:
             shape = ", ".join(map(str, expected))

@@ -105,6 +105,12 @@ def test_bad_batch(loss, x, y, error, words):
     refuse(error, words, lambda: gb.backward(network, loss, x, y, q.DiagGGN(), q.KFRA()))
 
 
+@pytest.mark.parametrize("loss", [MSE, BCE])
+def test_outputs_without_a_number(loss):
+    x, y = np.ones((N, 0, 3)), np.ones((N, 0, 2))
+    refuse(ValueError, [type(loss).__name__, "(4, 0, 2)"], lambda: gb.backward(mlp(), loss, x, y))
+
+
 @pytest.mark.parametrize("x", [X.tolist(), X.astype(np.float32), X[:0], X * np.nan, X[0, 0], np.ones((N, 3), int)])
 def test_calling_a_network_checks_its_input(x):
     refuse((TypeError, ValueError), ["x"], lambda: mlp()(x))
@@ -153,6 +159,14 @@ def test_nan_that_arises_inside_passes_through(layer):
     y, saved = layer.forward(x)
     assert [np.isnan(sample).any() for sample in y] == [False, True]
     assert np.isnan(layer.mjp(saved, np.full((1, *y.shape), np.nan))).any()
+
+
+@pytest.mark.parametrize("pool", [layers.MaxPool2d(2), layers.AvgPool2d(2)], ids=repr)
+def test_derivatives_do_not_vanish_beside_nan(pool):
+    x = np.ones((1, 1, 2, 4))
+    x[0, 0, 1, 0] = np.nan
+    saved = pool.forward(x)[1]
+    assert pool.mjp(saved, np.ones((1, 1, 1, 1, 2))).sum() == 2  # each window passes its derivative on
 
 
 def test_infinity_that_arises_inside_reaches_the_loss():

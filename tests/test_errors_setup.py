@@ -134,6 +134,7 @@ HYPERPARAMETERS = [
     (lambda: L.Conv2d(1, 1, 0), ["kernel_size", "0"]),
     (lambda: L.Conv2d(1, 1, (1, 2, 3)), ["kernel_size", "2 of them", "(1, 2, 3)"]),
     (lambda: L.Conv2d(1, 1, 1.5), ["kernel_size", "1.5"]),
+    (lambda: L.Conv2d(1, 1, np.array(3)), ["kernel_size", "array(3)"]),
     (lambda: L.Conv2d(1, 1, 1, stride=0), ["stride", "0"]),
     (lambda: L.Conv2d(1, 1, 1, padding=-1), ["padding", "-1"]),
     (lambda: L.Conv2d(1, 1, 1, padding="full"), ["padding", "'valid' or 'same'", "'full'"]),
@@ -150,6 +151,7 @@ HYPERPARAMETERS = [
     (lambda: L.AvgPool2d(2, divisor_override=NAN), ["divisor_override", "nan"]),
     (lambda: L.ZeroPad2d((1, 2)), ["padding", "(left, right, top, bottom)", "(1, 2)"]),
     (lambda: L.ZeroPad2d(1.5), ["padding", "1.5"]),
+    (lambda: L.ZeroPad2d(True), ["padding", "True"]),
     (lambda: L.Flatten(0), ["start_dim", "batch"]),
     (lambda: L.Flatten("1"), ["start_dim", "'1'"]),
     (lambda: L.Flatten(1, 2.5), ["end_dim", "2.5"]),
@@ -160,6 +162,7 @@ HYPERPARAMETERS = [
     (lambda: losses.MSELoss(reduction=None), ["MSELoss", "reduction", "None"]),
     (lambda: gb.Sequential(layers.Linear(1, 1), dtype="float16"), ["dtype", "float64", "float16"]),
     (lambda: gb.Sequential(layers.Linear(1, 1), dtype="double precision"), ["dtype", "double precision"]),
+    (lambda: gb.Sequential(gb.Sequential(L.Linear(1, 1), rng=0), dtype="float64"), ["dtype", "0.0", "float32"]),
     (lambda: gb.Sequential(layers.Linear(1, 1), [layers.ReLU()]), ["layer 1", "Layer", "[ReLU()]"]),
     (lambda: gb.Sequential(layers.ReLU), ["layer 0", "Layer", "ReLU"]),
 ]

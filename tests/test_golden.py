@@ -18,6 +18,7 @@ FILES = sorted((HERE / "golden").glob("*.npz"))
 FILES += [HERE / "golden_breadth" / f"{name}.npz" for name in (GROUPED, "linear_sequence")]
 LOGREG = HERE / "golden" / "logreg.npz"
 CASES = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+PRECISIONS = pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-8), ("float32", 1e-4)])
 
 
 def load(file):
@@ -31,7 +32,7 @@ def test_no_case_is_missing():
 
 
 @CASES
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-8), ("float32", 1e-4)])
+@PRECISIONS
 def test_every_cell(file, dtype, tolerance):
     report = Report(tolerance, check_case(file.stem, load(file), dtype))
     assert report.total == (12 if file.stem == GROUPED else 15)
@@ -68,13 +69,16 @@ def everything(targets, whole_batch, kronecker):
 
 
 @CASES
+@PRECISIONS
 @pytest.mark.parametrize("options", BLOCKS, ids=str)
-def test_all_in_one_call_whole_and_in_blocks(file, options):
+def test_all_in_one_call_whole_and_in_blocks(file, options, dtype, tolerance):
     case = load(file)
-    network, loss = build(json.loads(str(case["spec"])), case, "float64")
+    network, loss = build(json.loads(str(case["spec"])), case, dtype)
+    batch = [case[key] for key in ("x", "y", "mc_targets")]
+    x, y, targets = (part.astype(dtype) if part.dtype.kind == "f" else part for part in batch)
     whole_batch = not {"sample_block", "workers"} & set(options)
-    asked = everything(case["mc_targets"], whole_batch, file.stem != GROUPED)
-    result = gb.backward(network, loss, case["x"], case["y"], *asked.values(), **options)
+    asked = everything(targets, whole_batch, file.stem != GROUPED)
+    result = gb.backward(network, loss, x, y, *asked.values(), **options)
     errors = {key: relative_error(getattr(result, key), case[key]) for key in ("loss", "output")}
     for name, value in result.gradient.items():
         errors[f"gradient/{name}"] = relative_error(value, case[f"gradient/{name}"])
@@ -86,7 +90,7 @@ def test_all_in_one_call_whole_and_in_blocks(file, options):
                     errors[f"{key}/{name}{suffix}"] = relative_error(part, case[f"{key}/{name}{suffix}"])
     ours = {name for name in case if name.split("/")[0] in asked or name.startswith("gradient/")}
     assert set(errors) == ours | {"loss", "output"}
-    assert {name: error for name, error in errors.items() if not error <= 1e-8} == {}
+    assert {name: error for name, error in errors.items() if not error <= tolerance} == {}
 
 
 # --------------------------------------------------------------------------------------------------- the checker itself

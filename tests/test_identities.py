@@ -13,6 +13,7 @@ from gbackprop.signals import Columns, residual_columns
 N, C = 6, 3
 RNG = np.random.default_rng(7)
 IMAGES, VECTORS = RNG.standard_normal((N, 2, 4, 4)), RNG.standard_normal((N, 5))
+THIN, SEQUENCES = RNG.standard_normal((N, 6, 3, 2)), RNG.standard_normal((N, 2, 8))  # many features, few positions
 LABELS, TARGETS = RNG.integers(0, C, N), RNG.random((N, C))
 LOSSES = [losses.CrossEntropyLoss, losses.MSELoss, losses.BCEWithLogitsLoss]
 REDUCTIONS = ["mean", "sum"]
@@ -31,14 +32,28 @@ def convnet(activation, pool):
     return gb.Sequential(layers.Conv2d(2, 2, 3, padding=1), activation, pool, *head, rng=1, dtype="float64")
 
 
+def with_head(layer, activation):
+    """A layer of 12 outputs below a linear one."""
+    return gb.Sequential(layer, activation, layers.Flatten(), layers.Linear(12, C), rng=1, dtype="float64")
+
+
 CURVED = [(mlp(layers.Tanh()), VECTORS), (convnet(layers.Sigmoid(), layers.MaxPool2d(2)), IMAGES)]
 PIECEWISE = [
     (mlp(layers.ReLU()), VECTORS),
     (mlp(layers.Identity()), VECTORS),
     (convnet(layers.ReLU(), layers.MaxPool2d(2)), IMAGES),
     (convnet(layers.Identity(), layers.AvgPool2d(2)), IMAGES),
+    (with_head(layers.Conv2d(6, 6, 2), layers.ReLU()), THIN),
+    (with_head(layers.Linear(8, 6), layers.ReLU()), SEQUENCES),
 ]
-NETWORKS = pytest.mark.parametrize(("network", "x"), CURVED + PIECEWISE, ids=repr)
+
+
+def label(value):
+    """Short name of a network or a batch."""
+    return "-".join(type(layer).__name__ for layer in value) if isinstance(value, gb.Sequential) else str(value.shape)
+
+
+NETWORKS = pytest.mark.parametrize(("network", "x"), CURVED + PIECEWISE, ids=label)
 ALL_LOSSES = pytest.mark.parametrize("loss", [kind(r) for kind, r in product(LOSSES, REDUCTIONS)], ids=repr)
 
 
@@ -99,7 +114,7 @@ def test_a_small_variance_beside_a_large_mean_survives_float32():
 # ------------------------------------------------------------------------------------------------------------ curvature
 
 
-@pytest.mark.parametrize(("network", "x"), PIECEWISE, ids=repr)
+@pytest.mark.parametrize(("network", "x"), PIECEWISE, ids=label)
 @ALL_LOSSES
 def test_piecewise_linear_networks_have_no_residual(network, x, loss):
     result = gb.backward(network, loss, x, target(loss), q.DiagGGN(), q.DiagHessian())
@@ -107,7 +122,7 @@ def test_piecewise_linear_networks_have_no_residual(network, x, loss):
     assert all((value >= 0).all() for value in result["diag_ggn"].values())
 
 
-@pytest.mark.parametrize(("network", "x"), CURVED, ids=repr)
+@pytest.mark.parametrize(("network", "x"), CURVED, ids=label)
 def test_curved_networks_have_one_below_the_curvature_only(network, x):
     result = gb.backward(network, losses.MSELoss(), x, TARGETS, q.DiagGGN(), q.DiagHessian())
     first, *_, last = network.parameters
@@ -188,7 +203,7 @@ POWERS = {
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize(("network", "x"), CURVED, ids=repr)
+@pytest.mark.parametrize(("network", "x"), CURVED, ids=label)
 def test_sum_against_mean(network, x, kind):
     asked = [quantity() for quantity in POWERS]
     mean, total = (gb.backward(network, kind(r), x, target(kind(r)), *asked, rng=5) for r in REDUCTIONS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gbackprop as gb
-from gbackprop import array
+from gbackprop import array, layers
 from gbackprop.layers.window import Window
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -181,6 +181,57 @@ def test_a_window_that_does_not_fit_is_refused(drawn, less):
         window.out((size,) * len(window.kernel))
 
 
+def naive_pool(layer, x, counted):
+    """For each window of ``[N, C, H, W]``: the numbers that it sees on the image, and how many places it counts."""
+    window, spatial = layer.window, x.shape[2:]
+    for at in np.ndindex(*window.out(spatial)):
+        seen, count = [], 0
+        for k in np.ndindex(*window.kernel):
+            moves = zip(at, window.stride, k, window.dilation, window.padding, strict=True)
+            place = [o * s + j * d - before for o, s, j, d, (before, _) in moves]
+            inside = all(0 <= p < size for p, size in zip(place, spatial, strict=True))
+            seen += [x[:, :, *place]] if inside else []
+            ends = [size + after for size, (_, after) in zip(spatial, window.padding, strict=True)]
+            count += inside or (counted and all(p < end for p, end in zip(place, ends, strict=True)))
+        yield at, np.array(seen), count
+
+
+PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@given(PAIRS, PAIRS, st.integers(0, 1), st.booleans(), st.booleans(), st.sampled_from([None, 5]), SEEDS)
+def test_average_pooling_against_a_loop(kernel, stride, padding, ceil_mode, counted, divisor, seed):
+    pad = tuple(min(padding, k // 2) for k in kernel)
+    pool = layers.AvgPool2d(kernel, stride, pad, ceil_mode, count_include_pad=counted, divisor_override=divisor)
+    x = numbers(seed, (2, 3, 5, 4))
+    y = pool.forward(x)[0]
+    for at, seen, count in naive_pool(pool, x, counted):
+        np.testing.assert_allclose(y[:, :, *at], seen.sum(0) / (divisor or count), atol=1e-12)
+
+
+@given(PAIRS, PAIRS, PAIRS, st.integers(0, 1), st.booleans(), SEEDS)
+def test_max_pooling_against_a_loop(kernel, stride, dilation, padding, ceil_mode, seed):
+    pool = layers.MaxPool2d(kernel, stride, tuple(min(padding, k // 2) for k in kernel), dilation, ceil_mode)
+    x = numbers(seed, (2, 3, 8, 7))
+    y = pool.forward(x)[0]
+    for at, seen, _ in naive_pool(pool, x, counted=False):
+        np.testing.assert_array_equal(y[:, :, *at], seen.max(0))
+
+
+def test_of_equal_maxima_the_first_takes_the_derivative():
+    pool = layers.MaxPool2d(2, stride=1)
+    saved = pool.forward(np.ones((1, 1, 3, 3)))[1]
+    back = pool.mjp(saved, np.array([[[[[1.0, 2.0], [3.0, 4.0]]]]]))
+    np.testing.assert_array_equal(back[0, 0, 0], [[1, 2, 0], [3, 4, 0], [0, 0, 0]])
+
+
+def test_same_padding_puts_the_odd_zero_after():
+    conv = gb.Sequential(layers.Conv2d(1, 1, (2, 4), padding="same", bias=False), dtype="float64")
+    conv.load_state_dict({"0.weight": np.array([[[[1.0, 1, 1, 1], [0, 0, 0, 10]]]])})
+    x = np.array([[[[1.0, 2, 4], [100, 200, 300]]]])
+    np.testing.assert_array_equal(conv(x)[0, 0], [[3007, 7, 6], [600, 600, 500]])
+
+
 # ------------------------------------------------------------------------------------------------------- finite numbers
 
 FLOATS = st.sampled_from([np.float32, np.float64])
@@ -214,6 +265,7 @@ def test_row_blocks_cover_all_rows_once_and_stay_in_bounds(rows, row_bytes):
     sizes = [block.stop - block.start for block in blocks]
     assert all(size == 1 or size * row_bytes <= array._CACHE_BYTES for size in sizes)
     assert all(size > 0 for size in sizes)
+    assert not blocks or blocks[-1].stop == rows
 
 
 @pytest.mark.parametrize("lead", [1, 2])

@@ -57,7 +57,7 @@ class Counted:
     def __init__(self, network):
         self.network, self.forwards, self.columns, self.residuals, self.averaging = network, [], [], [], False
         for name, layer in network.named_layers():
-            layer.forward = self._noting(name, layer.forward, lambda name, x: self.forwards.append(name))
+            layer.forward = self._noting(name, layer.forward, lambda name, x: self.forwards.append(len(x)))
             layer.mjp = self._noting(name, layer.mjp, self._multiplied)
             layer.residual = self._noting(name, layer.residual, lambda name, saved, grad: self.residuals.append(name))
             layer.average = self._averaged(layer.average)
@@ -135,9 +135,12 @@ def test_blocks_of_columns_repeat_the_sweep_but_not_the_forward_pass():
     assert len(counter.forwards) == 12
 
 
-def test_the_gradient_is_extracted_once_however_many_blocks_of_columns():
-    both = [gb.backward(images(), CE, X, Y, q.Variance(), q.DiagHessian(), column_block=block) for block in (None, 1)]
-    assert_same(*both)
+BOUNDED = [({"sample_block": 2}, [2, 2, 1]), ({"workers": 2}, [3, 2]), ({"sample_block": 4, "workers": 2}, [4, 1])]
+
+
+@pytest.mark.parametrize(("options", "sizes"), BOUNDED, ids=str)
+def test_blocks_of_samples_are_no_larger_than_asked_for(options, sizes):
+    assert sorted(counted(q.DiagGGN(), **options).forwards) == sorted(sizes * 12)
 
 
 # ------------------------------------------------------------------------------------------------------ asking for more
@@ -195,9 +198,7 @@ def test_blocks_change_nothing(options, training):
     if "column_block" in options and len(options) == 1:
         asked.append(q.KFRA())
     network = images()
-    whole, cut = (
-        gb.backward(network, CE, X, Y, *asked, rng=3, training=training, **some) for some in ({}, options)
-    )
+    whole, cut = (gb.backward(network, CE, X, Y, *asked, rng=3, training=training, **some) for some in ({}, options))
     assert_same(cut, whole)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from gbackprop.array import Array, array_module, device_of, is_array, like
 from gbackprop.checks import check_floats, check_same
 from gbackprop.layers.base import Shape
+from gbackprop.layers.window import positive
 
 ALL = slice(None)
 
@@ -131,7 +132,13 @@ class Loss:
         -------
         ndarray, shape (M, N, ...)
             Targets as `value` takes them, on the device of `output`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the loss cannot take such outputs, or `mc_samples` is not a positive integer.
         """
+        positive("mc_samples", mc_samples)
         check_floats("output", output)
         self.checked_target_shape(output.shape)
         noise = self.noise(output.shape, mc_samples, np.random.default_rng(rng))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.array import Array
+from gbackprop.array import Array, is_array
+from gbackprop.layers.window import positive
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import EXACT, RESIDUAL, monte_carlo
 
@@ -59,15 +60,18 @@ class Sampled(Quantity):
 
     Raises
     ------
+    TypeError
+        If `targets` is not an array.
     ValueError
         If `mc_samples` is not a positive integer, or contradicts `targets`.
     """
 
     def __init__(self, mc_samples: int = 1, targets: Any = None) -> None:
-        if isinstance(mc_samples, bool) or not hasattr(mc_samples, "__index__") or mc_samples < 1:
-            raise ValueError(f"{type(self).__name__}, mc_samples: expected a positive integer, got {mc_samples!r}")
+        positive(f"{type(self).__name__}, mc_samples", mc_samples)
         if targets is not None:
-            given = len(getattr(targets, "shape", ())) and targets.shape[0]
+            if not is_array(targets):
+                raise TypeError(f"targets of {type(self).__name__}: expected an array, got {type(targets).__name__}")
+            given = targets.shape[0] if targets.ndim else 0
             if mc_samples not in (1, given):
                 raise ValueError(
                     f"{type(self).__name__}, targets: expected {mc_samples} pseudo-targets a sample, as mc_samples "

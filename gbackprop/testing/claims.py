@@ -60,7 +60,7 @@ class Claims:
     def __init__(self, subject: str, required: Collection[str] = (), suffix: str = "") -> None:
         self.report = Report(subject)
         self.required, self.suffix = required, suffix
-        self.failed: set[str] = set()
+        self.doubtful: set[str] = set()  # methods that failed, or rest on one that did
         self.missing: set[str] = set()
 
     def equal(
@@ -90,7 +90,7 @@ class Claims:
         return None
 
     def _row(self, method: str, claim: str, find: Callable[[], dict[str, Any]], needs: Collection[str]) -> None:
-        broken = [name for name in needs if name in self.failed]
+        broken = [name for name in needs if name in self.doubtful]
         absent = [name for name in (method, *needs) if name in self.missing]
         if absent:  # its first row says so
             return
@@ -99,8 +99,8 @@ class Claims:
             fields = {"verdict": NOT_JUDGED, "problem": f"rests on {', '.join(broken)}, which failed"}
         else:
             fields = self._guarded(method, find)
-        if fields["verdict"] == FAILED:
-            self.failed.add(method)
+        if fields["verdict"] in (FAILED, NOT_JUDGED):
+            self.doubtful.add(method)
         self.report.rows.append(Row(claim + self.suffix, method, **fields))
 
     def _guarded(self, method: str, find: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -7,10 +7,14 @@ from math import prod
 
 import numpy as np
 
+from gbackprop.layers.base import Layer
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.points import Point, input_curve, units
 from gbackprop.testing.probe import Probe, is_container
+
+EQUAL = 0.7
+"""All inputs, where ties are looked at."""
 
 CURVATURES = ("zero", "diagonal", "dense")
 
@@ -19,8 +23,9 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
     """Rows on jmp, mjp, vjp, curvature, residual and average."""
     claims.equal("jmp", "is J[n, *out, *in]", _jmp, probe, point)
     claims.equal("mjp", "is Jᵀ, entries J[n, *out, *in]", _mjp, probe, point)
-    claims.equal("vjp", "is Jᵀ", _vjp, probe, point)
+    claims.equal("vjp", "is Jᵀ", _vjp, probe, point, needs=["mjp"] * has_default_vjp(probe.layer))
     claims.equal("mjp", "⟨J u, v⟩ = ⟨u, Jᵀ v⟩", _adjoint, probe, needs=["jmp", "mjp"])
+    claims.equal("mjp", "adds up where all inputs are equal and move as one", _shift, probe, needs=["mjp"])
     for name in ("jmp", "mjp"):
         claims.equal(name, "is linear", _linear, probe, name, needs=[name])
         claims.equal(name, "columns do not interact", _columns, probe, name, needs=[name])
@@ -29,6 +34,11 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
     if not is_container(probe.layer):
         _check_curvature(claims, probe, point)
     claims.equal("average", "is 1/N Σₙ Jₙᵀ Ḡ Jₙ", _average, probe, point, needs=["mjp", "constant_jacobian"])
+
+
+def has_default_vjp(layer: Layer) -> bool:
+    """Whether vjp is mjp of one column."""
+    return type(layer).vjp is Layer.vjp
 
 
 # ------------------------------------------------------------------------------------------------- Jacobian products
@@ -81,6 +91,18 @@ def _columns(probe: Probe, name: str) -> Pair:
     multiply, mat = getattr(probe.layer, name), probe.tangents if name == "jmp" else probe.columns
     alone = [multiply(probe.saved, mat[v : v + 1]) for v in range(len(mat))]
     return Pair(multiply(probe.saved, mat), np.concatenate(alone), "one column at a time")
+
+
+def _shift(probe: Probe) -> Pair:
+    """At ties, too, the shares of the winners must add up: max pooling moves as much as all that it sees."""
+    x = np.full_like(probe.x, EQUAL)
+    pulled = probe.layer.mjp(probe.run(x)[1], probe.columns)
+    shifted = derivative(lambda t: probe.run(x + t)[0])
+    if shifted.kinks.any():
+        raise NotGivenError("has a kink there")
+    got = pulled.reshape(*pulled.shape[:2], -1).sum(2)
+    want = (probe.columns * shifted.values).reshape(*got.shape, -1).sum(2)
+    return Pair(got, want, shifted.oracle, shifted.tolerance, float(np.max(np.abs(probe.columns), initial=0)))
 
 
 def _constant(point: Point) -> Pair:

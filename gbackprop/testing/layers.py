@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,15 @@ import numpy as np
 from gbackprop.array import asnumpy
 from gbackprop.layers.base import Layer
 from gbackprop.testing.claims import Claims, FoundError, Pair
-from gbackprop.testing.derivatives import check_derivatives
-from gbackprop.testing.parameters import check_parameters
+from gbackprop.testing.derivatives import check_derivatives, has_default_vjp
+from gbackprop.testing.parameters import check_names, check_parameters
 from gbackprop.testing.points import size_of, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
+
+BASIC = ("jmp", "mjp", "vjp", "residual")
+"""What other methods rest on: their purity is looked at first."""
 
 REQUIRED = ("forward", "mjp", "output_shape", "parameter_shapes", "parameter_jacobians")
 """What every layer must have."""
@@ -65,7 +68,7 @@ def _check(
     """All rows, in evaluation mode and, where the layer draws anything, in training mode."""
     twin, batch = twin_of(layer, rng=rng), _batch(x, rng)
     claims.hold("parameter_shapes", "are the shapes of the parameters", _wrong_shapes, twin)
-    if "parameter_shapes" in claims.failed:
+    if "parameter_shapes" in claims.doubtful:
         return
     _check_mode(claims, Probe(twin, batch), rng, reference)
     noise = twin.noise(batch.shape, rng)
@@ -73,7 +76,7 @@ def _check(
         training = Claims("", REQUIRED, suffix=", in training")
         _check_mode(training, Probe(twin, batch, noise, True), rng)
         claims.report.rows += training.report.rows
-    if "forward" not in claims.failed:
+    if "forward" not in claims.doubtful:
         claims.hold(
             "output_shape",
             "other shapes are refused with a ValueError, or go through",
@@ -91,8 +94,12 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
     point = claims.attempt("forward", "is smooth almost everywhere", smooth_point, bare, rng)
     if point is not None:
         probe = Probe.at(bare.layer, point.x, bare.noise, bare.training, rng)
+        check_names(claims, probe)
+        basic = [name for name in probe.calls() if name in BASIC or name.endswith(".per_sample")]
+        _check_purity(claims, probe.cast(np.float64), basic)  # of a copy, so that nothing impure spoils what follows
         check_derivatives(claims, probe, point)
         check_parameters(claims, probe, rng)
+        _check_purity(claims, probe.cast(np.float64), [name for name in probe.calls() if name not in basic])
         _check_conduct(claims, probe)
 
 
@@ -104,12 +111,12 @@ def _forward_holds(claims: Claims, probe: Probe, reference: Reference | None) ->
     x, needs = probe.x, ["forward"]
     watched = {"its input": x, "the layer": probe.layer, "what it drew": probe.noise}
     claims.hold("forward", "gives finite numbers for each sample", _malformed, probe)
-    claims.hold("forward", "is a pure function", impurity, lambda: probe.run(x)[0], watched, needs=needs)
+    claims.hold("forward", "is a pure function", impurity, lambda: probe.run(x)[0], watched, _other(probe), needs=needs)
     claims.equal("forward", "samples do not interact", _samples, probe, "forward", 0, needs=needs)
     if reference is not None:
         claims.equal("forward", "is the function that it should be", _against, probe, reference, needs=needs)
     claims.hold("output_shape", "is the output's", _wrong_output_shape, probe, needs=needs)
-    return "forward" not in claims.failed
+    return "forward" not in claims.doubtful
 
 
 def _malformed(probe: Probe) -> str:
@@ -138,27 +145,38 @@ def _samples(probe: Probe, name: str, axis: int) -> Pair:
 # ------------------------------------------------------------------------------------------------------------- conduct
 
 
-def _check_conduct(claims: Claims, probe: Probe) -> None:
-    """Rows on how each method behaves, whatever it computes."""
-    single, scattered = probe.cast(np.float32), probe.scattered()
+def _check_purity(claims: Claims, probe: Probe, names: Collection[str]) -> None:
     watched = {
         "its argument": (probe.tangents, probe.columns, probe.signs, probe.curvature),
         "what forward saved": probe.saved,
         "the layer": probe.layer,
     }
+    calls = probe.calls()
+    for name in names:
+        needs = ["mjp"] if name == "vjp" and has_default_vjp(probe.layer) else _needs(name)
+        claims.hold(name, "is pure, whatever goes forward", impurity, calls[name], watched, _other(probe), needs=needs)
 
-    def between() -> Any:
-        return probe.run(probe.x[::-1] + 1)
 
-    for name, call in probe.calls().items():
+def _other(probe: Probe) -> Callable[[], Any]:
+    """A forward pass of another batch."""
+    return lambda: probe.run(probe.x[::-1] + 1)
+
+
+def _check_conduct(claims: Claims, probe: Probe) -> None:
+    """Rows on what holds for each method, whatever it computes."""
+    single, scattered = probe.cast(np.float32), probe.scattered()
+    for name in probe.calls():
         parameter, _, method = name.rpartition(".")
-        needs = [name] + ["parameter_jacobians"] * bool(parameter)
-        claims.hold(name, "is pure, whatever goes forward", impurity, call, watched, between, needs=needs)
-        axis = PER_SAMPLE_AXIS.get(method) if parameter else SAMPLE_AXIS.get(method)
+        axis, needs = PER_SAMPLE_AXIS.get(method) if parameter else SAMPLE_AXIS.get(method), _needs(name)
         if axis is not None:
             claims.equal(name, "samples do not interact", _samples, probe, name, axis, needs=needs)
         claims.equal(name, "float32 stays float32", _float32, single, probe, name, needs=needs)
         claims.equal(name, "layout in memory does not matter", _layout, scattered, probe, name, needs=needs)
+
+
+def _needs(name: str) -> list[str]:
+    """What a call rests on beside `forward`."""
+    return [name, "parameter_jacobians"] if "." in name else [name]
 
 
 def _float32(single: Probe, double: Probe, name: str) -> Pair:

@@ -62,7 +62,7 @@ def check_likelihood(
 ) -> None:
     """Rows on summed_weight, draw and hessian_sqrt_mc; `hessian` is that in the coordinates `where` of the output."""
     claims.hold("draw", "gives targets that the loss takes, the same from the same rng", _bad_draws, loss, output)
-    if {"draw", "values"} & claims.failed or "draw" in claims.missing:
+    if {"draw", "values"} & claims.doubtful or "draw" in claims.missing:
         return
     listing = claims.attempt("draw", "can be drawn", _listed, loss, output, where, rng)
     follows, needs = f"follows exp(−ℓ/c) (χ² test{ALARMS})", ["draw", "summed_weight"]

@@ -28,7 +28,12 @@ EXTREME = 1e4
 FLOAT32_TOLERANCE = 1e-3
 
 
-def check_loss(loss: Loss, output: Any, target: Any, rng: int | np.random.Generator = 0) -> Report:
+Reference = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def check_loss(
+    loss: Loss, output: Any, target: Any, rng: int | np.random.Generator = 0, reference: Reference | None = None
+) -> Report:
     """Hold every method of a loss against differences of its values, in float64 on the host.
 
     Parameters
@@ -39,6 +44,9 @@ def check_loss(loss: Loss, output: Any, target: Any, rng: int | np.random.Genera
     target : array_like, shape (N, ...)
     rng : int or numpy.random.Generator
         Of draws. Claims about draws are tested at a false-alarm rate of one in a million.
+    reference : callable, optional
+        The loss of each sample in plain terms, ``[N, *out], [N, ...] -> [N]``: without it nothing says that `values`
+        are the right function, only that all else follows from them.
 
     Returns
     -------
@@ -49,14 +57,24 @@ def check_loss(loss: Loss, output: Any, target: Any, rng: int | np.random.Genera
     target = np.array(asnumpy(target))
     target = target.astype(np.float64) if target.dtype.kind == "f" else target
     generator = np.random.default_rng(rng)
-    claims.attempt("loss", "can be checked", _check, claims, loss, np.array(asnumpy(output), float), target, generator)
+    output = np.array(asnumpy(output), dtype=np.float64)
+    claims.attempt("loss", "can be checked", _check, claims, loss, output, target, generator, reference)
     return claims.report
 
 
-def _check(claims: Claims, loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.random.Generator) -> None:
+def _check(
+    claims: Claims,
+    loss: Loss,
+    output: np.ndarray,
+    target: np.ndarray,
+    rng: np.random.Generator,
+    reference: Reference | None,
+) -> None:
     claims.hold("target_shape", "is the target's", _wrong_target_shape, loss, output, target)
     claims.hold("values", "are finite numbers, one for each sample", _malformed, loss, output, target)
-    if claims.failed:
+    if reference is not None:
+        claims.equal("values", "are what they should be", _against, loss, output, target, reference, needs=["values"])
+    if claims.doubtful:
         return
     where = some_of(prod(output.shape[1:]), rng)
 
@@ -94,6 +112,11 @@ def _malformed(loss: Loss, output: np.ndarray, target: np.ndarray) -> str:
     if np.shape(values) != output.shape[:1]:
         return f"expected shape {output.shape[:1]}, got {np.shape(values)}"
     return "" if np.isfinite(values).all() else "gives NaN or infinity"
+
+
+def _against(loss: Loss, output: np.ndarray, target: np.ndarray, reference: Reference) -> Pair:
+    want, floor = reference(output.copy(), target.copy()), 1e-3 * size_of(output)
+    return Pair(loss.values(output, target), want, "plain definition", floor=floor)
 
 
 def _factor(loss: Loss, batch: int) -> Pair:
@@ -217,12 +240,12 @@ def _alone(call: Call, output: np.ndarray, target: np.ndarray, axis: int) -> Pai
 
 
 def _float32(call: Call, output: np.ndarray, target: np.ndarray) -> Pair:
-    single = output.astype(np.float32)
-    got = call(single, target.astype(np.float32) if target.dtype.kind == "f" else target)
+    single = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (output, target)]
+    got = call(*single)
     if got.dtype != np.float32:
         raise FoundError(f"gives {got.dtype} for float32")
-    rounded = single.astype(np.float64)  # what is drawn must not depend on the rounding
-    return Pair(got, call(rounded, target), "the same in float64", FLOAT32_TOLERANCE)
+    rounded = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in single]  # so that draws are the same
+    return Pair(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE)
 
 
 def _layout(call: Call, output: np.ndarray, target: np.ndarray) -> Pair:

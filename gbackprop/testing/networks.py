@@ -53,7 +53,7 @@ def _check(claims: Claims, setting: Setting, rng: np.random.Generator) -> None:
         prefix = f"{path}." if path else ""
         claims.report.rows += [replace(row, method=prefix + row.method) for row in report.rows]
         if not report.ok:
-            claims.failed.add(PARTS)
+            claims.doubtful.add(PARTS)
     asked = [quantity for quantity in every_quantity() if setting.supports(quantity)]
     signals = claims.attempt("sweep", "can be watched", _signals, setting, asked)
     for name in signals[0] if signals else ():

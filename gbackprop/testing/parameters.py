@@ -35,14 +35,19 @@ DEFINITIONS: dict[str, tuple[str, Definition]] = {
 """Each reduction from Jᵀg of every column and sample, ``[V, N, *p]``, and its sign s, ``[V, N, 1, …]``."""
 
 
+def check_names(claims: Claims, probe: Probe) -> None:
+    """The row on `parameter_jacobians` that all others on parameters rest on."""
+    if not is_container(probe.layer):
+        claims.hold("parameter_jacobians", "there is one for each parameter", _wrong_names, probe)
+
+
 def check_parameters(claims: Claims, probe: Probe, rng: np.random.Generator) -> None:
-    """Rows on `parameter_jacobians` and all methods of each `ParameterJacobian`."""
-    if is_container(probe.layer):
-        return
-    claims.hold("parameter_jacobians", "there is one for each parameter", _wrong_names, probe)
+    """Rows on all methods of each `ParameterJacobian`: first the definitions, on which the others rest."""
+    for name in probe.parameters:
+        needs = ["parameter_jacobians"]
+        claims.equal(f"{name}.per_sample", "is Jᵀ, entries J[n, *out, *p]", _per_sample, probe, name, rng, needs=needs)
     for name in probe.parameters:
         needs = ["parameter_jacobians", f"{name}.per_sample"]
-        claims.equal(needs[1], "is Jᵀ, entries J[n, *out, *p]", _per_sample, probe, name, rng, needs=needs[:1])
         for method, (claim, define) in DEFINITIONS.items():
             pair = _unsupported if method in probe.unsupported else _reduction
             claims.equal(f"{name}.{method}", claim, pair, probe, name, method, define, needs=needs)

@@ -14,6 +14,7 @@ import numpy as np
 from gbackprop.array import asnumpy
 from gbackprop.layers.base import Layer
 from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.testing.claims import FoundError
 
 REDUCTIONS = (
     "per_sample",
@@ -128,11 +129,14 @@ class Probe:
 
     def run(self, x: np.ndarray, layer: Layer | None = None) -> tuple[np.ndarray, Any]:
         """Forward for a multiple of the batch, in the order [repeat, sample]."""
-        layer = layer or self.layer
-        if not self.training:
-            return layer.forward(x)
-        repeats = len(x) // len(self.x)
-        return layer.forward_training(x, rows_of_noise(self.noise, lambda a: np.concatenate([a] * repeats)))
+        layer, repeats = layer or self.layer, len(x) // len(self.x)
+        if self.training:
+            made = layer.forward_training(x, rows_of_noise(self.noise, lambda a: np.concatenate([a] * repeats)))
+        else:
+            made = layer.forward(x)
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise FoundError(f"expected (y, saved), got {type(made).__name__}")
+        return made
 
     @cached_property
     def _forward(self) -> tuple[np.ndarray, Any]:

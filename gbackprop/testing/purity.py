@@ -52,18 +52,25 @@ def impurity(call: Callable[[], Any], watched: Mapping[str, Any], between: Calla
     """
     before = {name: snapshot(thing) for name, thing in watched.items()}
     first = call()
+    kept, problems = snapshot(first), [_written(before, watched)]
+    if between is not None:
+        between()
+        problems.append(_written(before, watched))
+    second = call()
+    problems.append(_written(before, watched))
+    if any(problems):
+        return next(filter(None, problems))
+    if changes(kept, snapshot(first)):
+        return "a later call writes into what it returned"
+    return "" if _same(first, second) else "gives another result when it is called again"
+
+
+def _written(before: Mapping[str, Snapshot], watched: Mapping[str, Any]) -> str:
+    """What differs from the snapshots."""
     for name, thing in watched.items():
         paths = changes(before[name], snapshot(thing))
         if paths:
             return f"writes to {name}" + (f", at {', '.join(paths[:3])}" if any(paths) else "")
-    kept = snapshot(first)
-    if between is not None:
-        between()
-    second = call()
-    if changes(kept, snapshot(first)):
-        return "a later call writes into what it returned"
-    if not _same(first, second):
-        return "gives another result when it is called again"
     return ""
 
 

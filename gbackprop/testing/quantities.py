@@ -116,7 +116,7 @@ def check_quantities(
     for quantity in asked:
         claim = f"is {getattr(quantity, 'scale', 'its definition')}"
         claims.equal(type(quantity).__name__, claim, _definition, runs, quantity, needs=needs)
-    bad = claims.failed | claims.missing
+    bad = claims.doubtful | claims.missing
     runs.members = [quantity for quantity in asked if type(quantity).__name__ not in bad]
     for quantity in asked:
         _check_laws(claims, runs, quantity, [*needs, type(quantity).__name__])

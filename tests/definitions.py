@@ -1,0 +1,135 @@
+"""What layers and losses compute, in plain loops: nothing says more directly what is meant.
+
+Each function makes a reference: ``(x, **parameters) -> y`` for a layer, ``(output, target) -> ℓ`` for a loss.
+"""
+
+import itertools
+
+import numpy as np
+
+
+def linear():
+    def reference(x, weight, bias=0.0):
+        return np.einsum("n...i,oi->n...o", x, weight) + bias
+
+    return reference
+
+
+def elementwise(function):
+    return lambda x: function(x)
+
+
+def conv2d(stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1):
+    """y[n, o, i, j] = b[o] + Σ over the window of W[o] and the channels of o's group."""
+
+    def reference(x, weight, bias=None):
+        padded = np.pad(x, ((0, 0), (0, 0), *padding))
+        size = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
+        out = [(s - r) // step + 1 for s, r, step in zip(padded.shape[2:], size, stride, strict=True)]
+        y = np.zeros((len(x), len(weight), *out))
+        outputs, inputs = len(weight) // groups, x.shape[1] // groups
+        for o, i, j in np.ndindex(y.shape[1:]):
+            first = o // outputs * inputs
+            rows, columns = i * stride[0], j * stride[1]
+            seen = padded[
+                :,
+                first : first + inputs,
+                rows : rows + size[0] : dilation[0],
+                columns : columns + size[1] : dilation[1],
+            ]
+            y[:, o, i, j] = (seen * weight[o]).sum((1, 2, 3)) + (0 if bias is None else bias[o])
+        return y
+
+    return reference
+
+
+def windows(size, kernel, stride, padding, dilation, ceil):
+    """Along one axis: for each window, its places, counted on the input; those outside are in the padding."""
+    starts = itertools.takewhile(
+        lambda start: start + dilation * (kernel - 1) < size + padding
+        or (ceil and start < size and start + dilation * (kernel - 1) < size + padding + stride),
+        itertools.count(-padding, stride),
+    )
+    return [[start + dilation * k for k in range(kernel)] for start in starts]
+
+
+def pool(kernel, stride, padding=(0, 0), dilation=(1, 1), ceil=False, reduce=np.max):
+    """y = reduce(the numbers that a window sees, the places that it covers, the image's size)."""
+
+    def reference(x):
+        axes = [
+            windows(*axis, ceil) for axis in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        ]
+        y = np.zeros((*x.shape[:2], *map(len, axes)))
+        for i, j in np.ndindex(y.shape[2:]):
+            places = list(itertools.product(axes[0][i], axes[1][j]))
+            inside = [(a, b) for a, b in places if 0 <= a < x.shape[2] and 0 <= b < x.shape[3]]
+            seen = np.stack([x[:, :, a, b] for a, b in inside])
+            y[:, :, i, j] = reduce(seen, places, x.shape[2:])
+        return y
+
+    return reference
+
+
+def max_pool2d(kernel, stride, padding=(0, 0), dilation=(1, 1), ceil=False):
+    return pool(kernel, stride, padding, dilation, ceil, lambda seen, *_: seen.max(0))
+
+
+def avg_pool2d(kernel, stride, padding=(0, 0), ceil=False, count_include_pad=True, divisor=None):
+    """The mean of what a window sees; zeros of the padding count, if they do, but never what is beyond it."""
+
+    def mean(seen, places, size):
+        counted = [
+            all(-p <= at < s + p for at, s, p in zip(place, size, padding, strict=True)) for place in places
+        ]
+        return seen.sum(0) / (divisor or (sum(counted) if count_include_pad else len(seen)))
+
+    return pool(kernel, stride, padding, ceil=ceil, reduce=mean)
+
+
+def zero_pad2d(left, right, top, bottom):
+    def reference(x):
+        y = np.pad(x, ((0, 0), (0, 0), (max(top, 0), max(bottom, 0)), (max(left, 0), max(right, 0))))
+        rows = slice(max(-top, 0), y.shape[2] - max(-bottom, 0))
+        return y[:, :, rows, slice(max(-left, 0), y.shape[3] - max(-right, 0))]
+
+    return reference
+
+
+def reshape(*shape):
+    return lambda x: np.reshape(x, (len(x), *shape))
+
+
+# -------------------------------------------------------------------------------------------------------------- losses
+
+
+def cross_entropy():
+    def reference(output, target):
+        return np.array([np.log(np.exp(f).sum()) - f[y] for f, y in zip(output, target, strict=True)])
+
+    return reference
+
+
+def squared_error(reduction):
+    """A sum over the outputs, or with "mean" their mean."""
+    total = {"mean": np.mean, "sum": np.sum}[reduction]
+    return lambda output, target: np.array([total((f - y) ** 2) for f, y in zip(output, target, strict=True)])
+
+
+def binary_cross_entropy(reduction):
+    total = {"mean": np.mean, "sum": np.sum}[reduction]
+
+    def reference(output, target):
+        p = 1 / (1 + np.exp(-output))
+        return np.array([total(each) for each in -target * np.log(p) - (1 - target) * np.log(1 - p)])
+
+    return reference
+
+
+def of_loss(loss):
+    """The reference of a shipped loss, by its name."""
+    return {
+        "CrossEntropyLoss": lambda: cross_entropy(),
+        "MSELoss": lambda: squared_error(loss.reduction),
+        "BCEWithLogitsLoss": lambda: binary_cross_entropy(loss.reduction),
+    }[type(loss).__name__]()

@@ -1,0 +1,108 @@
+"""The layers to test: one row for each configuration. A new layer is one more row, and gets every check."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import definitions as plain
+import numpy as np
+
+from gbackprop.layers import (
+    AvgPool2d,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Identity,
+    Layer,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Tanh,
+    ZeroPad2d,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """How to make a layer, features that it takes, and what it should compute, where plain terms for it exist."""
+
+    make: Callable[[], Layer]
+    shape: tuple[int, ...]
+    reference: Callable[..., Any] | None = None
+
+    def layer(self, seed: int = 0) -> Layer:
+        """The layer in float64, its parameters drawn."""
+        layer = self.make()
+        layer.dtype = "float64"
+        layer.initialize(np.random.default_rng(seed))
+        return layer
+
+    def x(self, batch: int = 3, seed: int = 0) -> np.ndarray:
+        """A batch for it."""
+        return np.random.default_rng(seed).standard_normal((batch, *self.shape))
+
+    def __str__(self) -> str:
+        return f"{self.make()!r} on {self.shape}"
+
+
+SAME = ((1, 1), (0, 1))
+
+TABLE = [
+    Row(lambda: Linear(3, 4), (3,), plain.linear()),
+    Row(lambda: Linear(1, 1), (1,), plain.linear()),
+    Row(lambda: Linear(4, 2, bias=False), (4,), plain.linear()),
+    Row(lambda: Linear(2, 3), (4, 2), plain.linear()),
+    Row(lambda: Linear(3, 2, bias=False), (2, 2, 3), plain.linear()),
+    Row(lambda: Conv2d(1, 1, 1), (1, 2, 2), plain.conv2d()),
+    Row(lambda: Conv2d(2, 3, 2), (2, 3, 4), plain.conv2d()),
+    Row(lambda: Conv2d(1, 2, (3, 2), bias=False), (1, 4, 3), plain.conv2d()),
+    Row(lambda: Conv2d(2, 2, 3, stride=2, padding=1), (2, 4, 5), plain.conv2d((2, 2), ((1, 1), (1, 1)))),
+    Row(lambda: Conv2d(1, 3, 3, stride=3, padding=2), (1, 4, 2), plain.conv2d((3, 3), ((2, 2), (2, 2)))),
+    Row(lambda: Conv2d(1, 2, 2, stride=(2, 1), padding=(0, 1)), (1, 5, 2), plain.conv2d((2, 1), ((0, 0), (1, 1)))),
+    Row(lambda: Conv2d(1, 2, 2, dilation=(2, 1)), (1, 4, 3), plain.conv2d(dilation=(2, 1))),
+    Row(lambda: Conv2d(2, 1, (3, 2), padding="same"), (2, 3, 3), plain.conv2d(padding=SAME)),
+    Row(lambda: Conv2d(1, 2, 2, padding="valid"), (1, 3, 3), plain.conv2d()),
+    Row(lambda: Conv2d(4, 4, 2, groups=2), (4, 3, 2), plain.conv2d(groups=2)),
+    Row(lambda: Conv2d(3, 6, 2, groups=3, bias=False), (3, 2, 3), plain.conv2d(groups=3)),
+    Row(lambda: MaxPool2d(2), (2, 4, 4), plain.max_pool2d((2, 2), (2, 2))),
+    Row(lambda: MaxPool2d(3, stride=1), (1, 4, 5), plain.max_pool2d((3, 3), (1, 1))),
+    Row(lambda: MaxPool2d((2, 3), stride=(1, 2), padding=1), (2, 3, 4), plain.max_pool2d((2, 3), (1, 2), (1, 1))),
+    Row(lambda: MaxPool2d(2, ceil_mode=True), (1, 5, 3), plain.max_pool2d((2, 2), (2, 2), ceil=True)),
+    Row(lambda: MaxPool2d(2, stride=1, dilation=2), (1, 4, 3), plain.max_pool2d((2, 2), (1, 1), dilation=(2, 2))),
+    Row(
+        lambda: MaxPool2d(3, 2, 1, ceil_mode=True), (1, 4, 6), plain.max_pool2d((3, 3), (2, 2), (1, 1), ceil=True)
+    ),
+    Row(lambda: AvgPool2d(2), (2, 4, 2), plain.avg_pool2d((2, 2), (2, 2))),
+    Row(lambda: AvgPool2d((3, 2), stride=1), (1, 4, 3), plain.avg_pool2d((3, 2), (1, 1))),
+    Row(lambda: AvgPool2d(3, stride=2, padding=1), (2, 4, 3), plain.avg_pool2d((3, 3), (2, 2), (1, 1))),
+    Row(
+        lambda: AvgPool2d(3, 2, 1, count_include_pad=False),
+        (1, 5, 4),
+        plain.avg_pool2d((3, 3), (2, 2), (1, 1), count_include_pad=False),
+    ),
+    Row(
+        lambda: AvgPool2d(3, 2, 1, ceil_mode=True),
+        (1, 4, 6),
+        plain.avg_pool2d((3, 3), (2, 2), (1, 1), ceil=True),
+    ),
+    Row(
+        lambda: AvgPool2d(2, 2, ceil_mode=True, divisor_override=3),
+        (1, 3, 3),
+        plain.avg_pool2d((2, 2), (2, 2), ceil=True, divisor=3),
+    ),
+    Row(lambda: ZeroPad2d(1), (1, 2, 3), plain.zero_pad2d(1, 1, 1, 1)),
+    Row(lambda: ZeroPad2d((0, 2, 1, 0)), (2, 2, 2), plain.zero_pad2d(0, 2, 1, 0)),
+    Row(lambda: ZeroPad2d((-1, 1, 2, -1)), (1, 3, 3), plain.zero_pad2d(-1, 1, 2, -1)),
+    Row(lambda: Flatten(), (2, 2, 3), plain.reshape(12)),
+    Row(lambda: Flatten(), (3,), plain.reshape(3)),
+    Row(lambda: Flatten(2), (2, 3, 2), plain.reshape(2, 6)),
+    Row(lambda: Flatten(1, 2), (2, 3, 2), plain.reshape(6, 2)),
+    Row(lambda: Identity(), (2, 3), plain.elementwise(lambda x: x)),
+    Row(lambda: Dropout(0.3), (5,), plain.elementwise(lambda x: x)),
+    Row(lambda: Dropout(1.0), (2, 2), plain.elementwise(lambda x: x)),
+    Row(lambda: ReLU(), (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0))),
+    Row(lambda: Sigmoid(), (3,), plain.elementwise(lambda x: 1 / (1 + np.exp(-x)))),
+    Row(lambda: Sigmoid(), (2, 2, 2), plain.elementwise(lambda x: 1 / (1 + np.exp(-x)))),
+    Row(lambda: Tanh(), (2, 3), plain.elementwise(lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1))),
+]

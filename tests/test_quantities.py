@@ -1,0 +1,111 @@
+"""Every quantity on every layer of the table, and on drawn networks, against dense Jacobians and the laws."""
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from layer_table import TABLE
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.signals import EXACT, GRADIENT
+from gbackprop.testing import check_network, check_quantity
+from gbackprop.testing.quantities import every_quantity
+from gbackprop.testing.strategies import problems, targets
+
+LAWS = {
+    "sample_block=1 changes nothing",
+    "sample_block=2 changes nothing",
+    "workers=2 changes nothing",
+    "sample_block=2, column_block=2 changes nothing",
+}
+"""Those that KFRA, which averages over the whole batch, does not have."""
+
+
+def around(row):
+    """A network with parameters and curvature below and above a layer."""
+    features = prod(row.make().output_shape(row.shape))
+    return gb.Sequential(
+        layers.Linear(row.shape[-1], row.shape[-1]),
+        layers.Tanh(),
+        row.make(),
+        layers.Sigmoid(),
+        layers.Flatten(),
+        layers.Linear(features, 2),
+        rng=1,
+        dtype="float64",
+    )
+
+
+LOSSES = [losses.CrossEntropyLoss("mean"), losses.MSELoss("sum"), losses.BCEWithLogitsLoss("mean")]
+
+
+@pytest.mark.parametrize(("row", "loss"), list(zip(TABLE, LOSSES * len(TABLE))), ids=str)
+def test_every_quantity_on_every_layer(row, loss):
+    report = check_network(around(row), loss, row.x(3), targets(loss, (3, 2), 0))
+    report.assert_ok()
+    judged = {r.method for r in report.rows if r.claim.startswith("is ") and r.oracle == "dense Jacobians"}
+    kronecker = set() if getattr(row.make(), "groups", 1) > 1 else {"KFAC", "KFLR", "KFRA"}
+    assert judged >= {type(quantity).__name__ for quantity in every_quantity()} - {"KFAC", "KFLR", "KFRA"} | kronecker
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(problems())
+def test_drawn_networks(problem):
+    check_network(problem.network, problem.loss, problem.x, problem.y, problem.seed).assert_ok()
+
+
+@pytest.mark.parametrize("quantity", every_quantity(), ids=repr)
+def test_one_quantity_alone(quantity):
+    network = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 3), rng=0)
+    rng = np.random.default_rng(0)
+    report = check_quantity(quantity, network, losses.CrossEntropyLoss(), rng.standard_normal((4, 3)), [0, 1, 2, 0])
+    report.assert_ok()
+    assert {row.claim for row in report.rows if row.verdict != "ok"} == (LAWS if quantity.name == "kfra" else set())
+
+
+def test_a_lone_layer_is_a_network():
+    check_network(layers.Linear(2, 3), losses.MSELoss(), np.ones((2, 2)), np.zeros((2, 3))).assert_ok()
+
+
+# --------------------------------------------------------------------------------------------- a quantity of a user's
+
+
+class GradientTimesCurvature(q.Quantity):
+    """Σₙ (R ∇ℓₙ) ∘ diag(GGN)."""
+
+    name = "gradient_times_curvature"
+    scale = "Σₙ R ∇ℓₙ ∘ diag(R Σₙ Jₙᵀ Hₙ Jₙ)"
+
+    def statistics(self):
+        return q.Statistic("sum", GRADIENT), q.Statistic("square", EXACT)
+
+    def finish(self, scale, gradient, square):
+        return gradient * square
+
+
+class Forgetful(q.BatchGrad):
+    """Does not say that its result has a row for each sample, so blocks of samples are added up."""
+
+    name = "forgetful"
+
+    def statistics(self):
+        return (q.Statistic("batch", GRADIENT),)
+
+
+NETWORK = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 3), rng=0, dtype="float64")
+PROBLEM = (NETWORK, losses.MSELoss(), np.random.default_rng(0).standard_normal((4, 3)), np.ones((4, 3)))
+
+
+def test_the_laws_hold_for_a_users_quantity():
+    report = check_quantity(GradientTimesCurvature(), *PROBLEM)
+    report.assert_ok()
+    assert len([row for row in report.rows if row.verdict == "not given"]) == 2  # its definition, and its scale
+
+
+def test_the_laws_catch_a_users_mistake():
+    report = check_quantity(Forgetful(), *PROBLEM)
+    assert {row.method for row in report.failures} == {"Forgetful"}
+    assert "sample_block=1 changes nothing" in {row.claim for row in report.failures}
