@@ -1,0 +1,230 @@
+"""Planted faults in layers, and in the Jacobians of their parameters."""
+
+import definitions as plain
+import numpy as np
+from faults import Fault, after, before, instead, on_layer, times
+
+from gbackprop.array import channels_last, pad
+from gbackprop.layers import (
+    AvgPool2d,
+    Bias,
+    Conv2d,
+    Dropout,
+    Elementwise,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    Outer,
+    ReLU,
+    Sigmoid,
+    Tanh,
+    ZeroPad2d,
+    conv,
+    window,
+)
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+linear = on_layer(lambda: Linear(3, 3), (3,), plain.linear())
+sequence = on_layer(lambda: Linear(2, 3), (4, 2), plain.linear())
+convolution = on_layer(lambda: Conv2d(2, 2, 2, padding=1), (2, 3, 4), plain.conv2d(padding=((1, 1), (1, 1))))
+strided = on_layer(lambda: Conv2d(1, 1, 2, stride=2), (1, 4, 4), plain.conv2d(stride=(2, 2)))
+dilated = on_layer(lambda: Conv2d(1, 2, 2, dilation=2), (1, 4, 4), plain.conv2d(dilation=(2, 2)))
+same = on_layer(lambda: Conv2d(1, 1, 2, padding="same"), (1, 3, 3), plain.conv2d(padding=((0, 1), (0, 1))))
+grouped = on_layer(lambda: Conv2d(4, 4, 2, groups=2), (4, 3, 3), plain.conv2d(groups=2))
+max_pool = on_layer(lambda: MaxPool2d(2, padding=1), (1, 4, 4), plain.max_pool2d((2, 2), (2, 2), (1, 1)))
+average_pool = on_layer(
+    lambda: AvgPool2d(2, padding=1, count_include_pad=False),
+    (2, 3, 4),
+    plain.avg_pool2d((2, 2), (2, 2), (1, 1), count_include_pad=False),
+)
+sigmoid = on_layer(Sigmoid, (3,), plain.elementwise(lambda x: 1 / (1 + np.exp(-x))))
+tanh = on_layer(Tanh, (2, 3), plain.elementwise(np.tanh))
+relu = on_layer(ReLU, (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0)))
+dropout = on_layer(lambda: Dropout(0.4), (6,))
+flatten = on_layer(Flatten, (2, 3), plain.reshape(6))
+zero_pad = on_layer(lambda: ZeroPad2d((1, 0, 2, 1)), (1, 2, 2), plain.zero_pad2d(1, 0, 2, 1))
+
+# ----------------------------------------------------------------------------------------------- longer wrong functions
+
+
+def without_bias(self, x):
+    return x @ self.parameters["weight"].T, x
+
+
+def undilated(x, kernel, stride, dilation, out):
+    return x, kernel, stride, (1, 1), out
+
+
+def by_the_transposed_weight(self, saved, mat):
+    return mat @ self.parameters["weight"].T
+
+
+def as_forward(self, saved, mat):
+    return np.stack([self.forward(column)[0] for column in mat])
+
+
+def by_the_bare_mask(self, saved, mat):
+    return mat if saved is None else mat * (saved > 0)
+
+
+def minus_the_batch_mean(result):
+    y, saved = result
+    return y - y.mean(0), saved
+
+
+def with_noise(result):
+    y, saved = result
+    return y + 1e-3 * np.random.default_rng().standard_normal(y.shape), saved
+
+
+def kept_on_self(self, x):
+    self.kept = self.value(x)
+    return self.kept, (x, self.kept)
+
+
+BUFFERS = {}
+
+
+def into_a_shared_buffer(self, x):
+    y = BUFFERS.setdefault((x.shape, x.dtype), np.empty_like(x))
+    y[...] = self.value(x)
+    return y, (x, y)
+
+
+def in_place(self, saved, mat):
+    mat *= self.first(*saved)
+    return mat
+
+
+def in_order_of_memory(self, saved, mat):
+    return self, saved, mat.ravel("K").reshape(mat.shape)
+
+
+def of_the_mean(self, saved, curvature, batch, shape):
+    return self, [array.mean(0) for array in saved], curvature, 1, shape
+
+
+def of_the_first(self, saved, curvature, n, shape):
+    return self, saved, curvature, 0, shape
+
+
+def gradient_below(self, saved, grad):
+    return self, saved, self.mjp(saved, grad)
+
+
+def weight_alone(jacobians):
+    return {"weight": jacobians["weight"]}
+
+
+def not_moved(self, weight):
+    return weight.reshape(*weight.shape[:-1], 2, 2, 2)
+
+
+def first_position(self, mat):
+    return self.rows(mat)[:, :, 0]
+
+
+def all_maxima_win(self, saved):
+    image, out = self._image(saved[0])
+    return (seen >= saved[1] for seen in self._views(image, out))
+
+
+def padded_by_zeros(self, x):
+    return pad(channels_last(x), self.window.fitted(x.shape[2:])), self.window.out(x.shape[2:])
+
+
+def columns_first(self, saved, mat):
+    return mat.reshape(*mat.shape[:2], *saved[::-1]).swapaxes(2, 3)
+
+
+def without_sign(self, mat, sign=None):
+    return self, mat
+
+
+def sign_twice(self, mat, sign=None):
+    return self, mat, None if sign is None else sign * sign
+
+
+def squares_of_each_position(self, mat, sign=None):
+    g, u = self.split(mat) ** 2, self.u**2
+    weighted = g if sign is None else g * sign[..., None, None]
+    return self.joined(weighted.sum(1).swapaxes(-1, -2) @ u)
+
+
+def norms_of_each_position(self, mat, sign=None):
+    norms = (self.split(mat) ** 2).sum(-1) * (self.u[:, None] ** 2).sum(-1)
+    return (norms if sign is None else norms * sign[..., None]).sum((0, 1, 3))
+
+
+def diagonal_blocks(self, average, shape):
+    t, o = shape
+    return np.einsum("tatb->ab", average.reshape(t, o, t, o))
+
+
+# --------------------------------------------------------------------------------------------------------------- faults
+
+FAULTS = [
+    # the function
+    Fault(Linear, "forward", "no bias", instead(without_bias), linear, "forward"),
+    Fault(window, "unfold", "dilation forgotten", before(undilated), dilated, "forward"),
+    Fault(conv, "_padding", "'same' uneven in front", after(lambda p: tuple(q[::-1] for q in p)), same, "forward"),
+    Fault(Conv2d, "_inputs", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
+    Fault(MaxPool2d, "_image", "zeros in the padding", instead(padded_by_zeros), max_pool, "forward"),
+    Fault(AvgPool2d, "_counts", "padding counted", after(lambda n: np.full_like(n, 4)), average_pool, "forward"),
+    Fault(Linear, "output_shape", "the input's", instead(lambda self, shape: shape), sequence, "output_shape"),
+    # its Jacobian
+    Fault(Linear, "mjp", "weight transposed", instead(by_the_transposed_weight), linear, "mjp"),
+    Fault(Linear, "mjp", "wrong sign", times(-1), linear, "mjp"),
+    Fault(Linear, "mjp", "one part in ten million", times(1 + 1e-7), linear, "mjp"),
+    Fault(Linear, "mjp", "columns reversed", after(lambda y: y[::-1]), linear, "mjp"),
+    Fault(Linear, "vjp", "factor N", times(3), linear, "vjp"),
+    Fault(Linear, "jmp", "bias added", after(lambda y: y + 1e-6), linear, "jmp"),
+    Fault(Conv2d, "jmp", "bias added", instead(as_forward), convolution, "jmp"),
+    Fault(window, "fold", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
+    Fault(window, "fold", "stride forgotten", before(lambda c, n, s, d: (c, n, (1, 1), d)), strided, "mjp"),
+    Fault(MaxPool2d, "_winners", "one place late", after(lambda w: iter(np.roll(list(w), 1, 0))), max_pool, "jmp"),
+    Fault(MaxPool2d, "_winners", "all equal maxima win", instead(all_maxima_win), max_pool, "mjp"),
+    Fault(AvgPool2d, "mjp", "sum instead of mean", times(4), average_pool, "mjp"),
+    Fault(AvgPool2d, "_scattered", "off by one", after(lambda y: np.roll(y, 1, -1)), average_pool, "mjp"),
+    Fault(Sigmoid, "first", "1 + y for 1 − y", instead(lambda self, x, y: y * (1 + y)), sigmoid, "jmp"),
+    Fault(Tanh, "first", "at y instead of x", instead(lambda self, x, y: 1 - np.tanh(y) ** 2), tanh, "jmp"),
+    Fault(ReLU, "first", "step at 1", instead(lambda self, x, y: x > 1), relu, "jmp"),
+    Fault(Dropout, "mjp", "mask not scaled", instead(by_the_bare_mask), dropout, "mjp"),
+    Fault(ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
+    Fault(Flatten, "mjp", "last axis first", instead(columns_first), flatten, "mjp"),
+    Fault(Tanh, "constant_jacobian", "declared", instead(True), tanh, "constant_jacobian"),
+    # its second derivative
+    Fault(Tanh, "curvature", "not declared", instead("zero"), tanh, "curvature"),
+    Fault(Tanh, "second", "wrong sign", times(-1), tanh, "residual"),
+    Fault(Sigmoid, "second", "a factor lost", instead(lambda self, x, y: y * (1 - y) * (1 - y)), sigmoid, "residual"),
+    Fault(Sigmoid, "residual", "no gradient", instead(lambda self, s, g: self.second(*s)), sigmoid, "residual"),
+    Fault(Sigmoid, "residual", "gradient of the input", before(gradient_below), sigmoid, "residual"),
+    Fault(Elementwise, "average", "sum instead of mean", times(3), tanh, "average"),
+    Fault(Elementwise, "average", "mean before the product", before(of_the_mean), tanh, "average"),
+    Fault(MaxPool2d, "_congruent", "always the first sample", before(of_the_first), max_pool, "average"),
+    # Jacobians in parameters
+    Fault(Linear, "parameter_jacobians", "no bias", after(weight_alone), linear, "parameter_jacobians"),
+    Fault(Outer, "per_sample", "factor 2", times(2), linear, "weight.per_sample"),
+    Fault(Conv2d, "_to_parameter", "axes not moved", instead(not_moved), convolution, "weight.per_sample"),
+    Fault(Bias, "per_sample", "first position alone", instead(first_position), sequence, "bias.per_sample"),
+    Fault(Outer, "sum", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
+    Fault(Outer, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
+    Fault(Outer, "square", "sign squared", before(sign_twice), linear, "weight.square"),
+    Fault(Outer, "batch_square", "positions apart", instead(squares_of_each_position), sequence, "weight.batch_square"),
+    Fault(Outer, "square_norm", "positions apart", instead(norms_of_each_position), convolution, "weight.square_norm"),
+    Fault(Outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), sequence, "weight.square_norm"),
+    Fault(Outer, "moments", "in the wrong order", after(lambda y: y[::-1]), linear, "weight.moments"),
+    Fault(Outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
+    Fault(Bias, "kronecker", "sign squared", before(sign_twice), sequence, "weight.kronecker"),
+    Fault(Bias, "average_kronecker", "one position", instead(diagonal_blocks), sequence, "weight.average_kronecker"),
+    # conduct
+    Fault(Linear, "forward", "samples interact", after(minus_the_batch_mean), linear, "forward"),
+    Fault(Tanh, "forward", "another result each time", after(with_noise), tanh, "forward"),
+    Fault(Sigmoid, "forward", "keeps an attribute", instead(kept_on_self), sigmoid, "forward"),
+    Fault(Sigmoid, "forward", "into a shared buffer", instead(into_a_shared_buffer), sigmoid, "forward"),
+    Fault(Tanh, "mjp", "multiplies in place", instead(in_place), tanh, "mjp"),
+    Fault(Linear, "mjp", "float64 for float32", after(lambda y: y.astype(np.float64)), linear, "mjp"),
+    Fault(Tanh, "second", "float64 for float32", after(lambda y: y.astype(np.float64)), tanh, "residual"),
+    Fault(Linear, "jmp", "assumes a layout", before(in_order_of_memory), linear, "jmp"),
+]

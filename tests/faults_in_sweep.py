@@ -1,0 +1,224 @@
+"""Planted faults in losses, the driver and quantities."""
+
+import importlib
+from dataclasses import replace
+
+import numpy as np
+from faults import Fault, after, before, instead, on_loss, on_network, times
+
+from gbackprop import Sequential, sweep
+from gbackprop.layers.activation import sigmoid
+from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, cross_entropy
+from gbackprop.losses.base import Loss
+from gbackprop.losses.elementwise import ElementwiseLoss
+from gbackprop.plan import Plan
+from gbackprop.quantities import (
+    KFAC,
+    KFLR,
+    KFRA,
+    BatchDiagGGN,
+    BatchDiagHessian,
+    BatchGrad,
+    BatchL2Grad,
+    DiagGGN,
+    DiagGGNMC,
+    DiagHessian,
+    Kronecker,
+    SecondMoment,
+    Statistic,
+    Variance,
+    kronecker,
+)
+from gbackprop.signals import EXACT, GRADIENT, RESIDUAL, Columns, Stack
+from gbackprop.sweep import Pass
+
+driver = importlib.import_module("gbackprop.backward")  # the function of the same name hides the module
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+cross = on_loss(CrossEntropyLoss, (4,))
+squared = on_loss(MSELoss, (3,))
+bits = on_loss(BCEWithLogitsLoss, (3,))
+network = on_network()
+
+# ----------------------------------------------------------------------------------------------- longer wrong functions
+
+
+def without_rank_one(self, output, target, columns=slice(None)):
+    p = cross_entropy.softmax(output)
+    return (np.sqrt(p).T[:, :, None] * np.eye(p.shape[1], dtype=p.dtype)[:, None])[columns]
+
+
+def all_columns(self, output, target, columns=slice(None)):
+    return self, output, target
+
+
+def one_target_for_all(noise):
+    return np.broadcast_to(noise[:, :1], noise.shape)
+
+
+def with_variance_one(self, output, noise):
+    return output + noise.astype(output.dtype)
+
+
+def complement(self, output, noise):
+    return (noise >= sigmoid(output)).astype(output.dtype)
+
+
+def divided_by_all_targets(sound):
+    return lambda self, output, targets: sound(self, output, targets) * len(targets) ** 0.5
+
+
+def without_r(sound):
+    def start(self, output, target, rows):
+        plan = self.plan
+        self.plan = replace(plan, scale=replace(plan.scale, factor=1.0))
+        arriving = sound(self, output, target, rows)
+        self.plan = plan
+        return arriving
+
+    return start
+
+
+def average_times_n(arriving):
+    return arriving if arriving.average is None else replace(arriving, average=5 * arriving.average)
+
+
+def without_share(self, signal, output, target, rows, some):
+    if signal == EXACT:
+        return self.plan.loss.hessian_sqrt(output, target, some)
+    return self.plan.loss.hessian_sqrt_mc(output, sweep.targets_of(self.plan, signal, output, rows)[some])
+
+
+def unsigned(self, jacobian, *arriving):
+    signed = self.signal == RESIDUAL
+    return self, jacobian, *(arriving[:1] if signed else arriving)
+
+
+def forwards(self, saved, arriving, visit, name=""):
+    for (path, child), kept in zip(self._children(name), saved, strict=True):
+        arriving = child.sweep(kept, arriving, visit, path)
+    return arriving
+
+
+def gradient_times_n(result):
+    return replace(result, gradient={name: 5 * value for name, value in result.gradient.items()})
+
+
+def without_signs(columns):
+    return Columns(columns.values)
+
+
+def from_another_column(self, leaf, saved, arriving, window):
+    stack = arriving.stack.moved(arriving.stack.values[::-1])
+    return self, leaf, saved, replace(arriving, stack=stack), window
+
+
+def first_block_alone(self, parts):
+    return parts[0]
+
+
+def added_up(self, parts):
+    return parts[0] if parts[0] is None else sum(parts)
+
+
+def first_rows(plan, signal, output, rows):
+    return plan, signal, output, slice(0, rows.stop - rows.start)
+
+
+def overlapping(windows):
+    return [slice(max(w.start - 1, 0), w.stop) for w in windows]
+
+
+def squares_for_the_residual(self, scale, ggn, residual):
+    return ggn - residual
+
+
+def not_from_the_mean(self, scale, moments):
+    return (moments[1] / scale.batch / scale.factor**2).astype(scale.dtype)
+
+
+def divided_by_n_minus_one(sound):
+    return lambda self, scale, moments: sound(self, scale, moments) * scale.batch / (scale.batch - 1)
+
+
+def in_exact(self):
+    return (Statistic("square", EXACT),)
+
+
+def kronecker_in_exact(self):
+    return kronecker.INPUT_SQUARE, Statistic("kronecker", EXACT)
+
+
+def sum_of_all_samples(self):
+    return (Statistic("sum", GRADIENT),)
+
+
+def without_one_over_n(scale, a, b):
+    return Kronecker(a, b)
+
+
+def swapped(result):
+    return result if result.A is None else Kronecker(result.A.T + np.eye(len(result.A)), result.B)
+
+
+# --------------------------------------------------------------------------------------------------------------- faults
+
+FAULTS = [
+    # losses
+    Fault(CrossEntropyLoss, "gradients", "wrong sign", times(-1), cross, "gradients"),
+    Fault(CrossEntropyLoss, "gradients", "next class", before(lambda s, o, y: (s, o, (y + 1) % 4)), cross, "gradients"),
+    Fault(MSELoss, "gradients", "no factor 2", times(0.5), squared, "gradients"),
+    Fault(BCEWithLogitsLoss, "second", "σ alone", instead(lambda self, o, y: sigmoid(o)), bits, "hessian_sqrt"),
+    Fault(CrossEntropyLoss, "hessian_sqrt", "no rank-one part", instead(without_rank_one), cross, "hessian_sqrt"),
+    Fault(CrossEntropyLoss, "hessian_sqrt", "window ignored", before(all_columns), cross, "hessian_sqrt"),
+    Fault(ElementwiseLoss, "hessian_sqrt", "c instead of √c", times(3**-0.5), squared, "hessian_sqrt"),
+    Fault(Loss, "columns", "one too many", after(lambda n: n + 1), squared, "columns"),
+    Fault(Loss, "hessian_sum", "mean instead of sum", times(1 / 3), cross, "hessian_sum"),
+    Fault(Loss, "hessian_sqrt_mc", "missing 1/√M", divided_by_all_targets, cross, "hessian_sqrt_mc"),
+    Fault(Loss, "hessian_sqrt_mc", "c instead of √c", times(3**-0.5), bits, "hessian_sqrt_mc"),
+    Fault(Loss, "factor", "missing 1/N", instead(lambda self, n: 1.0), cross, "factor"),
+    Fault(Loss, "value", "sum of squares", after(lambda value: value**2), cross, "value"),
+    Fault(cross_entropy, "_shifted", "not shifted", instead(lambda logits: logits), cross, "values"),
+    Fault(CrossEntropyLoss, "noise", "one for all samples", after(one_target_for_all), cross, "draw"),
+    Fault(CrossEntropyLoss, "pseudo_targets", "next class", after(lambda y: (y + 1) % 4), cross, "draw"),
+    Fault(MSELoss, "pseudo_targets", "variance 1, not ½", instead(with_variance_one), squared, "draw"),
+    Fault(BCEWithLogitsLoss, "pseudo_targets", "the other bit", instead(complement), bits, "draw"),
+    Fault(ElementwiseLoss, "summed_weight", "missing 1/C", instead(lambda self, shape: 1.0), bits, "values"),
+    Fault(MSELoss, "values", "float64 for float32", after(lambda v: v.astype(np.float64)), squared, "values"),
+    # the driver
+    Fault(Pass, "start", "missing R", without_r, network, "sweep"),
+    Fault(Pass, "start", "average without R", after(average_times_n), network, "sweep"),
+    Fault(Pass, "_loss_columns", "R instead of √R", times(5**-0.5), network, "sweep"),
+    Fault(Pass, "_loss_columns", "M of the block", instead(without_share), network, "DiagGGNMC"),
+    Fault(Statistic, "extract", "signs lost", before(unsigned), network, "BatchDiagHessian"),
+    Fault(Sequential, "sweep", "input to output", instead(forwards), network, "backward"),
+    Fault(sweep, "residual_columns", "signs lost", after(without_signs), network, "sweep"),
+    Fault(sweep, "residual_columns", "no root", after(lambda c: Columns(c.values**2, c.sign)), network, "sweep"),
+    Fault(Pass, "residual", "wrong gradient", before(from_another_column), network, "sweep"),
+    Fault(Pass, "_with_residual", "left out", instead(lambda s, leaf, saved, at, stack: stack), network, "sweep"),
+    Fault(Stack, "moved", "not moved", lambda sound: lambda self, v: sound(self, v * 2), network, "sweep"),
+    Fault(Statistic, "merge", "first block alone", instead(first_block_alone), network, "backward"),
+    Fault(Statistic, "merge", "rows added up", instead(added_up), network, "BatchDiagGGN"),
+    Fault(sweep, "targets_of", "first rows for all blocks", before(first_rows), network, "DiagGGNMC"),
+    Fault(Plan, "windows", "overlap by a column", after(overlapping), network, "BatchDiagGGN"),
+    Fault(driver, "_finish", "loss without R", after(lambda r: replace(r, loss=r.loss * 5)), network, "backward"),
+    Fault(driver, "_finish", "gradient times N", after(gradient_times_n), network, "backward"),
+    # quantities
+    Fault(BatchGrad, "finish", "divided by R", instead(lambda self, s, b: b / s.factor), network, "BatchGrad"),
+    Fault(BatchGrad, "statistics", "sum over samples", instead(sum_of_all_samples), network, "BatchGrad"),
+    Fault(BatchL2Grad, "finish", "norm, not its square", after(np.sqrt), network, "BatchL2Grad"),
+    Fault(SecondMoment, "finish", "R left in", instead(lambda self, s, m: m[1] / s.batch), network, "SecondMoment"),
+    Fault(SecondMoment, "finish", "missing 1/N", times(5), network, "SecondMoment"),
+    Fault(Variance, "finish", "second moment", instead(not_from_the_mean), network, "Variance"),
+    Fault(Variance, "finish", "1/(N − 1)", divided_by_n_minus_one, network, "Variance"),
+    Fault(DiagGGN, "finish", "divided by N", instead(lambda self, s, square: square / s.batch), network, "DiagGGN"),
+    Fault(BatchDiagGGN, "finish", "times N", instead(lambda self, s, b: b * s.batch), network, "BatchDiagGGN"),
+    Fault(DiagGGNMC, "statistics", "exact columns", instead(in_exact), network, "DiagGGNMC"),
+    Fault(DiagHessian, "finish", "residual subtracted", instead(squares_for_the_residual), network, "DiagHessian"),
+    Fault(BatchDiagHessian, "finish", "no residual", instead(lambda self, s, g, r: g), network, "BatchDiagHessian"),
+    Fault(kronecker, "_factors", "A without 1/N", instead(without_one_over_n), network, "KFAC"),
+    Fault(KFLR, "finish", "A not A", after(swapped), network, "KFLR"),
+    Fault(KFAC, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFAC"),
+    Fault(KFRA, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFRA"),
+]
