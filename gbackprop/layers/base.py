@@ -111,7 +111,11 @@ class Layer:
         return blocks.sum(1) / n
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
-        """The Jacobian in each parameter, bound to this forward pass."""
+        """The Jacobian in each parameter, bound to this forward pass.
+
+        A layer must be affine in each parameter, as a weight or a bias makes it: the Hessian's diagonal takes the
+        outputs' second derivatives in the parameters to be zero.
+        """
         return {}
 
     def unsupported(self, shape: Shape) -> Mapping[str, str]:

@@ -1,0 +1,203 @@
+"""The pages in docs/derivations: their checks run, their quotes are code, and their checks see that code."""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import importlib
+import io
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import gbackprop
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "derivations"
+INDEX = FOLDER / "README.md"
+PAGES = sorted(set(FOLDER.glob("*.md")) - {INDEX})
+
+QUOTE = re.compile(r"^`(gbackprop/[\w/]+\.py)`, `([\w.]+)`:\n\n```py\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+CHECK = re.compile(r"^## Check\n\n.+?^```python\n(.*?)^```$(.*)", re.MULTILINE | re.DOTALL)
+PRINTS = re.compile(r"\n\nprints\n\n```text\n(.*?)```\n", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+)")
+
+
+class Quote(NamedTuple):
+    """A line that a page quotes, and where it says that it stands."""
+
+    page: Path
+    file: str
+    function: str
+    line: str
+
+    def __str__(self):
+        return f"{self.page.stem}: {self.function}"
+
+
+def quotes_of(page):
+    return [Quote(page, *found) for found in QUOTE.findall(page.read_text())]
+
+
+QUOTES = [quote for page in PAGES for quote in quotes_of(page)]
+FUNCTIONS = list({(quote.page, quote.file, quote.function): quote for quote in QUOTES}.values())
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+@functools.cache
+def check_of(page):
+    """The compiled check, and what the page says that it prints."""
+    code, rest = CHECK.search(page.read_text()).groups()
+    said = PRINTS.fullmatch(rest)
+    assert said or not rest.strip(), "the check is the end of the page"
+    return compile(code, page.name, "exec"), said[1] if said else ""
+
+
+def run(page):
+    """What the check prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(check_of(page)[0], {"__name__": "check"})
+    return printed.getvalue()
+
+
+# ------------------------------------------------------------------------------------------------------------ the pages
+
+
+@each_page
+def test_the_check_holds_and_prints_what_the_page_says(page):
+    assert run(page) == check_of(page)[1]
+
+
+@each_page
+def test_the_check_stands_alone(page):
+    code = CHECK.search(page.read_text())[1]
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    roots = {name.split(".")[0] for name in names}
+    assert {"numpy", "gbackprop"} <= roots <= {"numpy", "gbackprop"} | sys.stdlib_module_names
+    assert "assert" in code
+    assert not [name for name in names if name.startswith("gbackprop.testing")]  # the oracle is the page's own
+
+
+@each_page
+def test_the_page_is_in_order(page):
+    text = page.read_text()
+    assert len(text.splitlines()) <= 300
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 120
+    fences = re.findall(r"^```(\w*)$", text, re.MULTILINE)
+    assert fences.count("python") == 1
+    assert fences.count("py") == len(quotes_of(page)) > 0  # every quote names its place
+    for target in LINK.findall(text):
+        assert (FOLDER / target).exists(), target
+
+
+def test_the_index_names_every_page():
+    text = INDEX.read_text()
+    assert {FOLDER / target for target in LINK.findall(text)} == set(PAGES)
+
+
+def test_every_layer_loss_and_quantity_has_its_page():
+    text = {page.stem: page.read_text() for page in PAGES}
+    every = "\n".join([*text.values(), INDEX.read_text()])
+    for name in [*gbackprop.layers.__all__, *gbackprop.losses.__all__, "Sequential"]:
+        if name not in {"Layer", "Loss", "ParameterJacobian"}:
+            assert f"`{name}" in every, name
+    for name in gbackprop.quantities.__all__:
+        quantity = getattr(gbackprop.quantities, name)
+        if hasattr(quantity, "name") and not name.startswith("Batch"):
+            assert f'`result["{quantity.name}"]`' in text[quantity.name]
+    assert {"batch_grad", "batch_l2_grad"} < set(text)
+
+
+# ----------------------------------------------------------------------------------------------------------- the quotes
+
+
+@functools.cache
+def lines_of(file, function):
+    """The lines of a function, or of a class's method, by number and without indentation."""
+    source = (ROOT / file).read_text()
+    node = ast.parse(source)
+    for name in function.split("."):
+        kinds = (ast.FunctionDef, ast.ClassDef)
+        node = next(child for child in node.body if isinstance(child, kinds) and child.name == name)
+    return {i: source.splitlines()[i - 1].strip() for i in range(node.lineno, node.end_lineno + 1)}
+
+
+@functools.cache
+def passed_through(page):
+    """(file, line number) of every line of the package that the check runs."""
+    seen, before = set(), sys.gettrace()
+
+    def trace(frame, event, _):
+        file = frame.f_code.co_filename
+        if event == "line":
+            seen.add((file, frame.f_lineno))
+        return trace if f"{Path(gbackprop.__file__).parent}/" in file else None
+
+    sys.settrace(trace)
+    try:
+        run(page)
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+@pytest.mark.parametrize("quote", QUOTES, ids=str)
+def test_the_quoted_line_is_in_the_named_function_and_the_check_runs_it(quote):
+    lines = lines_of(quote.file, quote.function)
+    assert quote.line in lines.values()
+    file = importlib.import_module(quote.file.removesuffix(".py").replace("/", ".")).__file__
+    assert any((file, i) in passed_through(quote.page) for i, line in lines.items() if line == quote.line)
+
+
+def spoiled(value):
+    """The same, with every array of numbers one percent larger and every mask turned round."""
+    if isinstance(value, np.ndarray):
+        return ~value if value.dtype == bool else value + 1 if value.dtype.kind in "iu" else value * 1.01
+    if isinstance(value, float):
+        return value * 1.01
+    if isinstance(value, Iterator):
+        return map(spoiled, value)
+    if isinstance(value, tuple | list):
+        return type(value)(map(spoiled, value))
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: spoiled(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return dataclasses.replace(value, **fields)
+    return value
+
+
+def places_of(function):
+    """(object, name) wherever the package holds a function: classes that share it, modules that import it."""
+    modules = [module for name, module in sys.modules.items() if name.split(".")[0] == "gbackprop"]
+    owners = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    for owner in [*modules, *owners.values()]:
+        for name, value in list(vars(owner).items()):
+            if value is function or (isinstance(value, property) and value.fget is function):
+                yield owner, name, value
+
+
+@pytest.mark.parametrize("quote", FUNCTIONS, ids=str)
+def test_the_check_fails_when_a_quoted_function_is_spoiled(quote, monkeypatch):
+    value = importlib.import_module(quote.file.removesuffix(".py").replace("/", "."))
+    for name in quote.function.split("."):
+        value = vars(value)[name]
+    function = value.fget if isinstance(value, property) else value
+
+    @functools.wraps(function)
+    def wrong(*args, **kwargs):
+        result = function(*args, **kwargs)
+        return result + 1 if type(result) is int else spoiled(result)
+
+    places = list(places_of(function))
+    assert places
+    for owner, name, held in places:
+        monkeypatch.setattr(owner, name, property(wrong) if isinstance(held, property) else wrong)
+    with pytest.raises(AssertionError):
+        assert run(quote.page) == check_of(quote.page)[1]
