@@ -1,0 +1,82 @@
+"""``python -m gbackprop audit``: what to audit, and what to make of it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from gbackprop.audit.findings import Auditor, Finding
+from gbackprop.audit.page import page
+from gbackprop.audit.subjects import shipped
+from gbackprop.audit.table import Terminal
+from gbackprop.audit.target import TargetError, importable, resolve
+from gbackprop.audit.users import Asked, audited
+
+
+def run(options: argparse.Namespace) -> int:
+    """Audit what the options name, show what was found, and write the page.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        target, input, loss, batch, seed, rows, html.
+
+    Returns
+    -------
+    int
+        1 if a claim fails, else 0.
+
+    Raises
+    ------
+    TargetError
+        If the command cannot be carried out.
+    """
+    _check_options(options)
+    auditor = Auditor(options.seed, pictures=options.html is not None)
+    with importable(Path.cwd()):
+        if options.target is None:
+            findings = _shown(shipped(auditor), options.rows)
+        else:
+            asked = Asked(options.target, options.input, options.loss, options.batch)
+            found, detailed = audited(asked, resolve(options.target), auditor)
+            findings = _shown(found, detailed or options.rows)
+    if options.html is not None:
+        _write(findings, options)
+    return 0 if all(finding.report.ok for finding in findings) else 1
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Refuse what cannot end well before anything is computed."""
+    if options.target is None and (options.input or options.loss):
+        raise TargetError("--input and --loss go with a target, as in: audit my_layers:Swish --input 4")
+    if options.html is not None:
+        path = Path(options.html)
+        if path.is_dir() or not path.resolve().parent.is_dir():
+            raise TargetError(f"--html: expected a file in a folder that exists, got {options.html}")
+
+
+def _shown(found: Iterable[Finding], detailed: bool) -> list[Finding]:
+    """Show findings as they come: all rows of each, or a line."""
+    terminal, findings = Terminal(sys.stdout), []
+    if not detailed:
+        terminal.head()
+    for finding in found:
+        findings.append(finding)
+        terminal.rows(finding) if detailed else terminal.line(finding)
+    terminal.total(findings)
+    return findings
+
+
+def _write(findings: list[Finding], options: argparse.Namespace) -> None:
+    """The page, with the command but for what is as by default."""
+    words = ["python", "-m", "gbackprop", "audit"] + ([options.target] if options.target else [])
+    for name, default in (("input", None), ("loss", None), ("batch", 3), ("seed", 0)):
+        value = getattr(options, name)
+        words += [] if value == default else [f"--{name}", str(value)]
+    try:
+        Path(options.html).write_text(page(findings, shlex.join(words)), encoding="utf-8")
+    except OSError as error:
+        raise TargetError(f"--html: {error}") from error

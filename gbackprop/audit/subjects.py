@@ -1,0 +1,227 @@
+"""What ships: layers in several configurations, losses with targets, networks for the quantities.
+
+A new layer, loss or quantity gets a line here; quantities need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from gbackprop import layers, losses
+from gbackprop.audit import plain
+from gbackprop.audit.findings import Auditor, Finding
+from gbackprop.layers.base import Layer, Shape
+from gbackprop.losses.base import Loss
+from gbackprop.network import Sequential
+
+BATCH = 3
+
+
+def shipped(auditor: Auditor) -> Iterator[Finding]:
+    """Audit each layer in several configurations, each loss, and each quantity on several networks."""
+    for i, layer in enumerate(layer_cases()):
+        layer.layer.initialize(auditor.rng(0, i))
+        x = auditor.rng(1, i).standard_normal((BATCH, *layer.shape))
+        yield auditor.layer(layer.layer, x, layer.reference(), f"{layer.layer!r} of {_size(layer.shape)}")
+    for loss in loss_cases(auditor.rng(2)):
+        yield auditor.loss(loss.loss, loss.output, loss.target, f"{loss.loss!r} of {_size(loss.output.shape[1:])}")
+    for network in network_cases(auditor.rng(3)):
+        yield auditor.whole(network.network, network.loss, network.x, network.y)
+
+
+def _size(shape: Shape) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+# ------------------------------------------------------------------------------------------------------------- layers
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """A layer, the feature shape to look at, and what it should compute.
+
+    Attributes
+    ----------
+    layer : Layer
+    shape : tuple of int
+    plain : callable, optional
+        ``(x, **parameters) -> y``, sharing no code with the layer.
+    """
+
+    layer: Layer
+    shape: Shape
+    plain: Callable[..., np.ndarray] | None = None
+
+    def reference(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """`plain` with the layer's parameters, which must have been drawn."""
+        if self.plain is None:
+            return None
+        return partial(self.plain, **self.layer.parameters)
+
+
+def layer_cases() -> list[LayerCase]:
+    """Every layer that ships, with parameters not drawn yet."""
+    return [*_linears(), *_elementwise(), *_convolutions(), *_pools(), *_moves(), *_containers()]
+
+
+def _linears() -> Iterator[LayerCase]:
+    yield LayerCase(layers.Linear(5, 3), (5,), plain.linear)
+    yield LayerCase(layers.Linear(4, 1, bias=False), (4,), plain.linear)
+    yield LayerCase(layers.Linear(3, 2), (4, 3), plain.linear)
+    yield LayerCase(layers.Linear(2, 3, bias=False), (2, 3, 2), plain.linear)
+
+
+def _elementwise() -> Iterator[LayerCase]:
+    rules: list[tuple[Layer, Callable[..., np.ndarray]]] = [
+        (layers.ReLU(), lambda x: np.where(x > 0, x, 0)),
+        (layers.Sigmoid(), special.expit),
+        (layers.Tanh(), lambda x: np.sinh(x) / np.cosh(x)),
+    ]
+    for layer, rule in rules:
+        yield LayerCase(layer, (6,), rule)
+        yield LayerCase(layer, (2, 3, 2), rule)
+
+
+def _convolutions() -> Iterator[LayerCase]:
+    conv, rule = layers.Conv2d, plain.convolution
+    yield LayerCase(conv(2, 3, 3), (2, 5, 4), partial(rule, out=(3, 2)))
+    yield LayerCase(conv(3, 2, 1, bias=False), (3, 2, 3), partial(rule, out=(2, 3)))
+    yield LayerCase(conv(2, 3, 3, padding=1), (2, 4, 4), partial(rule, out=(4, 4), before=(1, 1)))
+    yield LayerCase(
+        conv(2, 2, (2, 3), stride=(2, 1), padding=(1, 0)),
+        (2, 5, 4),
+        partial(rule, out=(3, 2), stride=(2, 1), before=(1, 0)),
+    )
+    yield LayerCase(conv(1, 2, 3, stride=2), (1, 6, 6), partial(rule, out=(2, 2), stride=(2, 2)))
+    yield LayerCase(conv(2, 2, 2, dilation=(2, 3)), (2, 4, 6), partial(rule, out=(2, 3), dilation=(2, 3)))
+    yield LayerCase(conv(1, 2, (2, 3), padding="same"), (1, 4, 4), partial(rule, out=(4, 4), before=(0, 1)))
+    yield LayerCase(
+        conv(4, 6, 2, padding=1, groups=2), (4, 3, 3), partial(rule, out=(4, 4), before=(1, 1), groups=2)
+    )
+    yield LayerCase(conv(3, 3, 3, groups=3, bias=False), (3, 4, 4), partial(rule, out=(2, 2), groups=3))
+
+
+def _pools() -> Iterator[LayerCase]:
+    most, mean = layers.MaxPool2d, layers.AvgPool2d
+    two: dict[str, Any] = {"kernel": (2, 2), "stride": (2, 2)}
+    three: dict[str, Any] = {"kernel": (3, 3), "stride": (2, 2)}
+    yield LayerCase(most(2), (2, 4, 5), partial(plain.max_pool, out=(2, 2), **two))
+    yield LayerCase(most(3, 2, padding=1), (2, 5, 6), partial(plain.max_pool, out=(3, 3), before=(1, 1), **three))
+    yield LayerCase(most(3, 2, ceil_mode=True), (1, 6, 5), partial(plain.max_pool, out=(3, 2), **three))
+    yield LayerCase(
+        most((2, 1), (1, 2), dilation=(2, 1)),
+        (2, 5, 4),
+        partial(plain.max_pool, out=(3, 2), kernel=(2, 1), stride=(1, 2), dilation=(2, 1)),
+    )
+    yield LayerCase(mean(2), (2, 4, 5), partial(plain.average_pool, out=(2, 2), **two))
+    padded = partial(plain.average_pool, out=(3, 3), padding=(1, 1), **three)
+    yield LayerCase(mean(3, 2, padding=1), (2, 5, 6), partial(padded, counted=(1, 1)))
+    yield LayerCase(mean(3, 2, padding=1, count_include_pad=False), (2, 5, 6), padded)
+    yield LayerCase(mean(3, 2, padding=1, divisor_override=4), (2, 5, 6), partial(padded, divisor=4))
+    yield LayerCase(mean(3, 2, ceil_mode=True), (1, 6, 5), partial(plain.average_pool, out=(3, 2), **three))
+
+
+def _moves() -> Iterator[LayerCase]:
+    yield LayerCase(layers.Flatten(), (2, 3, 2), lambda x: x.reshape(len(x), 12))
+    yield LayerCase(layers.Flatten(2, 3), (2, 3, 2), lambda x: x.reshape(len(x), 2, 6))
+    yield LayerCase(layers.ZeroPad2d(1), (2, 2, 3), partial(plain.zero_pad, out=(4, 5), before=(1, 1)))
+    yield LayerCase(layers.ZeroPad2d((2, -1, 0, 1)), (1, 3, 4), partial(plain.zero_pad, out=(4, 5), before=(0, 2)))
+    yield LayerCase(layers.Identity(), (5,), np.copy)
+    yield LayerCase(layers.Dropout(0.4), (2, 3), np.copy)
+    yield LayerCase(layers.Dropout(1.0), (4,), np.copy)
+
+
+def _containers() -> Iterator[LayerCase]:
+    yield LayerCase(Sequential(layers.Linear(4, 3), layers.Tanh(), Sequential(layers.Linear(3, 2))), (4,))
+    yield LayerCase(Sequential(layers.Conv2d(1, 2, 2), layers.ReLU(), layers.Dropout(0.3)), (1, 3, 3))
+    yield LayerCase(Sequential(), (3,), np.copy)
+
+
+# ------------------------------------------------------------------------------------------------------------- losses
+
+
+@dataclass(frozen=True)
+class LossCase:
+    """A loss with outputs and targets."""
+
+    loss: Loss
+    output: np.ndarray
+    target: np.ndarray
+
+
+def loss_cases(rng: np.random.Generator) -> Iterator[LossCase]:
+    """Every loss that ships, with both reductions."""
+    for reduction in ("mean", "sum"):
+        for classes in (4, 1):
+            logits = 2 * rng.standard_normal((BATCH, classes))
+            yield LossCase(losses.CrossEntropyLoss(reduction), logits, rng.integers(0, classes, BATCH))
+        for shape in ((4,), (2, 3)):
+            output = 2 * rng.standard_normal((BATCH, *shape))
+            yield LossCase(losses.MSELoss(reduction), output, rng.standard_normal(output.shape))
+            soft, hard = rng.random(output.shape), rng.integers(0, 2, output.shape).astype(float)
+            yield LossCase(losses.BCEWithLogitsLoss(reduction), output, np.where(soft < 0.5, soft, hard))
+
+
+# ----------------------------------------------------------------------------------------------------------- networks
+
+
+@dataclass(frozen=True)
+class NetworkCase:
+    """A small network with loss and batch, for every quantity."""
+
+    network: Sequential
+    loss: Loss
+    x: np.ndarray
+    y: np.ndarray
+
+
+def network_cases(rng: np.random.Generator) -> Iterator[NetworkCase]:
+    """Networks that between them have every kind of signal, sharing, reduction and nesting."""
+    for make in (_classifier, _curved, _convolutional, _nested, _sequences, _grouped):
+        yield make(rng)
+
+
+def _network(rng: np.random.Generator, *parts: Layer) -> Sequential:
+    return Sequential(*parts, rng=rng, dtype="float64")
+
+
+def _classifier(rng: np.random.Generator) -> NetworkCase:
+    network = _network(rng, layers.Linear(4, 3))
+    return NetworkCase(network, losses.CrossEntropyLoss("sum"), rng.standard_normal((4, 4)), rng.integers(0, 3, 4))
+
+
+def _curved(rng: np.random.Generator) -> NetworkCase:
+    parts = (layers.Linear(4, 5), layers.Tanh(), layers.Linear(5, 4), layers.Sigmoid(), layers.Linear(4, 3))
+    x = rng.standard_normal((5, 4))
+    return NetworkCase(_network(rng, *parts), losses.CrossEntropyLoss(), x, rng.integers(0, 3, 5))
+
+
+def _convolutional(rng: np.random.Generator) -> NetworkCase:
+    parts = (layers.Conv2d(1, 2, 3), layers.Sigmoid(), layers.MaxPool2d(2), layers.Flatten(), layers.Linear(8, 3))
+    x = rng.standard_normal((4, 1, 6, 6))
+    return NetworkCase(_network(rng, *parts), losses.CrossEntropyLoss(), x, rng.integers(0, 3, 4))
+
+
+def _nested(rng: np.random.Generator) -> NetworkCase:
+    inner = Sequential(layers.ReLU(), layers.AvgPool2d(2, padding=1), Sequential(layers.Dropout(0.5)))
+    first = layers.Conv2d(2, 2, 3, stride=2, padding=1, bias=False)
+    network = _network(rng, first, inner, layers.Flatten(), layers.Linear(8, 2))
+    return NetworkCase(network, losses.MSELoss(), rng.standard_normal((3, 2, 4, 4)), rng.standard_normal((3, 2)))
+
+
+def _sequences(rng: np.random.Generator) -> NetworkCase:
+    network = _network(rng, layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 2))
+    return NetworkCase(network, losses.BCEWithLogitsLoss(), rng.standard_normal((4, 3, 3)), rng.random((4, 3, 2)))
+
+
+def _grouped(rng: np.random.Generator) -> NetworkCase:
+    parts = (layers.ZeroPad2d((1, 0, 0, 1)), layers.Conv2d(2, 4, 2, groups=2), layers.Sigmoid(), layers.Identity())
+    network = _network(rng, *parts, layers.Flatten(), layers.Linear(16, 2, bias=False))
+    x, y = rng.standard_normal((3, 2, 2, 2)), rng.standard_normal((3, 2))
+    return NetworkCase(network, losses.MSELoss("sum"), x, y)

@@ -1,0 +1,65 @@
+"""What findings come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gbackprop.audit.findings import Finding
+from gbackprop.testing.report import FAILED, OK, Report, Row, entry
+
+COLUMNS = ("method", "claim", "oracle", "points", "error", "allowed", "verdict")
+
+EXACT = ("complex step", "dense Jacobians")
+"""Oracles without an error of their own but rounding."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Claims by verdict.
+
+    Attributes
+    ----------
+    claims, ok, failed : int
+    rest : int
+        Not given, or not judged because they rest on what failed.
+    """
+
+    claims: int
+    ok: int
+    failed: int
+
+    @property
+    def rest(self) -> int:
+        return self.claims - self.ok - self.failed
+
+    @staticmethod
+    def of(findings: Iterable[Finding]) -> Count:
+        """Over all rows of all findings."""
+        rows = [row for finding in findings for row in finding.report.rows]
+        return Count(len(rows), sum(row.verdict == OK for row in rows), sum(row.failed for row in rows))
+
+
+def error_of(report: Report) -> str:
+    """The largest error against an oracle that has none, or nothing if there was none."""
+    errors = [row.error for row in report.rows if row.points and any(name in row.oracle for name in EXACT)]
+    return f"{np.max(errors):.1e}" if errors else ""  # unlike max(), does not lose a NaN
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """What a table shows of a row, by `COLUMNS`; of one that was not judged the reason stands for the oracle."""
+    oracle = row.oracle if row.verdict in (OK, FAILED) else " ".join(row.problem.split())
+    numbers = (str(row.points), f"{row.error:.1e}", f"{row.tolerance:.0e}") if row.points else ("", "", "")
+    return row.method, row.claim, oracle, *numbers, row.verdict
+
+
+def finding_of(row: Row) -> str:
+    """What is wrong with a row that failed, in a line."""
+    words = [" ".join(row.problem.split())] if row.problem else []
+    if row.points:
+        words.append(f"error {row.error:.1e}, allowed {row.tolerance:.0e}, against {row.oracle}")
+    if row.worst or row.got is not None:
+        words.append(f"worst entry {entry(row.worst)}: got {row.got:.8g}, expected {row.want:.8g}")
+    return "; ".join(words)

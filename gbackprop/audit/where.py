@@ -1,0 +1,83 @@
+"""Where a method under test is written: file and line, as far as Python knows."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+OURS = __name__.partition(".")[0]
+
+
+def place(subject: Any, method: str) -> str:
+    """Where to look if `method`, as a row names it, fails.
+
+    Parameters
+    ----------
+    subject : Layer, Loss or Quantity
+    method : str
+        For instance "mjp", or "weight.per_sample".
+
+    Returns
+    -------
+    str
+        File, line and method; if it is inherited from gbackprop, those of the subject's methods that it calls; an
+        empty string if nothing can be said.
+    """
+    kind = type(subject)
+    if kind.__module__.partition(".")[0] == OURS:
+        return ""
+    name = "parameter_jacobians" if "." in method else method
+    owner = _owner(kind, name)
+    if owner is None:
+        return _in(kind, kind.__name__)
+    if not _is_ours(owner):
+        return _in(vars(owner)[name], f"{kind.__name__}.{name}") or _in(owner, kind.__name__)
+    calls = [_in(vars(cls)[call], f"{kind.__name__}.{call}") for cls, call in _calls(kind, name, set())]
+    told = " or ".join(filter(None, calls))
+    return f"{told} ({name} is {owner.__name__}'s, and calls {'it' if len(calls) == 1 else 'them'})" if told else ""
+
+
+def _owner(kind: type, name: str) -> type | None:
+    """The class in which an attribute is found."""
+    return next((cls for cls in kind.__mro__ if name in vars(cls)), None)
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] in (OURS, "builtins")
+
+
+def _calls(kind: type, name: str, seen: set[str]) -> Iterator[tuple[type, str]]:
+    """What an inherited method comes to call of the methods that the user wrote, by the names in its code."""
+    seen.add(name)
+    owner = _owner(kind, name)
+    code = getattr(vars(owner)[name], "__code__", None) if owner is not None else None
+    for called in code.co_names if code is not None else ():
+        found = _owner(kind, called)
+        if called in seen or found is None or not callable(vars(found)[called]):
+            continue
+        if _is_ours(found):
+            yield from _calls(kind, called, seen)
+        else:
+            seen.add(called)
+            yield found, called
+
+
+def _in(thing: Any, name: str) -> str:
+    """"file, line 12, in name" for a function or class."""
+    try:
+        file, (_, line) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
+    except (OSError, TypeError):  # written nowhere that Python knows
+        return ""
+    return f"{_short(file)}, line {line}, in {name}" if file else ""
+
+
+def _short(file: str) -> str:
+    """A path from here, if it is not far."""
+    try:
+        relative = os.path.relpath(file, Path.cwd())
+    except ValueError:  # another drive
+        return file
+    return file if relative.startswith("..") else relative

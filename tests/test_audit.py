@@ -1,0 +1,155 @@
+"""``python -m gbackprop audit``: all that ships, the terminal, and the example in the docs."""
+
+import io
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gbackprop import layers, losses, quantities
+from gbackprop.__main__ import main
+from gbackprop.audit import subjects
+from gbackprop.audit.findings import Auditor
+from gbackprop.audit.summary import error_of
+from gbackprop.audit.table import Terminal
+from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "audit_a_layer.py"
+
+
+def audit(*arguments):
+    """Exit status and output of an audit in this process."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        status = main(["audit", *arguments])
+    return status, out.getvalue()
+
+
+# --- what ships -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return list(subjects.shipped(Auditor()))
+
+
+def test_everything_that_ships_is_sound(shipped):
+    assert [row.explain() for finding in shipped for row in finding.report.failures] == []
+    assert len(shipped) > 50
+
+
+def test_errors_against_complex_steps_are_rounding(shipped):
+    errors = [float(error_of(finding.report) or 0) for finding in shipped]
+    assert max(errors) <= 1e-12
+    assert sum(error > 0 for error in errors) > 0.8 * len(errors)
+
+
+def test_nothing_that_ships_is_left_out():
+    def exported(module, base):
+        found = {value for name, value in vars(module).items() if name in module.__all__ and isinstance(value, type)}
+        return {kind for kind in found if issubclass(kind, base) and kind not in (base, layers.Elementwise)}
+
+    cases = subjects.layer_cases()
+    assert exported(layers, Layer) <= {type(case.layer) for case in cases}
+    for kind in exported(losses, losses.Loss):
+        found = [case.loss for case in subjects.loss_cases(np.random.default_rng(0)) if type(case.loss) is kind]
+        assert {loss.reduction for loss in found} == {"mean", "sum"}
+    for case in cases:  # a function is held against plain loops unless it is made of others
+        assert case.plain is not None or hasattr(case.layer, "layers")
+
+
+def test_every_quantity_is_judged(shipped):
+    rows = [row for finding in shipped if finding.kind == "network" for row in finding.report.rows]
+    judged = {row.method for row in rows if row.oracle == "dense Jacobians" and row.verdict == "ok"}
+    names = [name for name, kind in vars(quantities).items() if isinstance(kind, type) and hasattr(kind, "name")]
+    assert set(names) <= judged
+
+
+def test_a_line_for_each_subject():
+    status, out = audit()
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0].split() == ["claims", "error", "subject"]
+    assert all(line.startswith("ok ") for line in lines[1:-1])
+    assert re.fullmatch(r"\d+ claims: \d+ hold, 0 fail, \d+ not judged or not given", lines[-1])
+
+
+@pytest.fixture
+def layers_only(monkeypatch):
+    monkeypatch.setattr(subjects, "loss_cases", lambda rng: [])
+    monkeypatch.setattr(subjects, "network_cases", lambda rng: [])
+
+
+def test_a_wrong_derivative_is_found(layers_only, monkeypatch):
+    monkeypatch.setattr(Tanh, "second", lambda self, x, y: -y * (1 - y * y))
+    status, out = audit()
+    failed = [line for line in out.splitlines() if line.startswith("FAILED")]
+    assert status == 1
+    assert all("Tanh()" in line for line in failed)
+    assert "  residual: is Σⱼ (∇² yⱼ) gⱼ: error 5.0e-01" in out
+
+
+def test_a_wrong_function_with_the_right_derivative_is_found(layers_only, monkeypatch):
+    counts = AvgPool2d._counts
+    monkeypatch.setattr(AvgPool2d, "_counts", lambda self, spatial: counts(self, spatial) + 1)
+    monkeypatch.setattr(Sigmoid, "value", lambda self, x: 0.5 + 0.5 * np.tanh(x))
+    monkeypatch.setattr(Sigmoid, "first", lambda self, x, y: 2 * y * (1 - y))
+    monkeypatch.setattr(Sigmoid, "second", lambda self, x, y: 4 * y * (1 - y) * (1 - 2 * y))
+    _, out = audit()
+    failed = [line for line in out.splitlines() if line.startswith("FAILED")]
+    assert {re.search(r"layer +(\w+)", line)[1] for line in failed} == {"AvgPool2d", "Sigmoid"}
+    assert out.count("  forward: is the function that it should be: error") == len(failed)
+
+
+# --- the terminal ---------------------------------------------------------------------------------
+
+
+class Tty(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_with_rich_and_without(monkeypatch):
+    finding = Auditor().layer(layers.Linear(2, 2, bias=False), np.ones((2, 2)))
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("TERM", "xterm")
+    styled, plain, piped = Tty(), Tty(), io.StringIO()
+    Terminal(styled).rows(finding)
+    Terminal(piped).rows(finding)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    Terminal(plain).rows(finding)
+    assert plain.getvalue() == piped.getvalue()
+    assert "\x1b[" in styled.getvalue()
+    assert "is J[n, *out, *in]" in styled.getvalue()
+    assert "\x1b[" not in plain.getvalue()
+
+
+# --- the example ----------------------------------------------------------------------------------
+
+
+def masked(text):
+    """Without the digits of rounding errors, which differ from one processor to the next."""
+    return re.sub(r"\d\.\de[+-]\d\d(?= +\S+  ok$)", "rounding", text, flags=re.MULTILINE)
+
+
+def test_the_docs_show_the_example_and_what_it_prints():
+    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"<!-- tests/test_audit.py holds .*? -->\n```\w*\n(.*?)\n```", page, re.DOTALL)
+    layer, *printed = blocks
+    assert len(printed) == 2
+    assert layer in EXAMPLE.read_text(encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLE)], cwd=ROOT, capture_output=True, text=True, encoding="utf-8",
+        env={"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}, timeout=120, check=True,
+    )  # fmt: skip
+    assert ran.stderr == ""
+    first, second = (f"$ python{part}".strip() for part in masked(ran.stdout).split("$ python")[1:])
+    assert masked(printed[0]) == first
+    for excerpt in masked(printed[1]).split("\n…\n"):
+        assert excerpt in second

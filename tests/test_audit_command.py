@@ -1,0 +1,252 @@
+"""``python -m gbackprop audit MODULE:NAME``: what a user names, and why an audit cannot start."""
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gbackprop.__main__ import main
+
+ROOT = Path(__file__).parent.parent
+MINE = ROOT / "tests" / "audited.py"
+NAMES = count()
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Name of a module in the current folder, which nobody imported before."""
+    name = f"mine{next(NAMES)}"
+    shutil.copy(MINE, tmp_path / f"{name}.py")
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def line_of(text):
+    """Number of the line of the user's module that has a text."""
+    return next(i for i, line in enumerate(MINE.read_text().splitlines(), 1) if text in line)
+
+
+def audit(*arguments):
+    """Exit status and output of an audit in this process."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        status = main(["audit", *arguments])
+    return status, out.getvalue()
+
+
+# --- what a user names ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Cube", "scaled", "network"])
+def test_what_is_sound(mine, name):
+    status, out = audit(f"{mine}:{name}", "--input", "4")
+    assert status == 0
+    assert re.search(r"\n\d+ claims: \d+ hold, 0 fail", out)
+
+
+def test_all_rows_and_where_to_look(mine):
+    status, out = audit(f"{mine}:Wrong", "--input", "2,3", "--batch", "2")
+    assert status == 1
+    assert out.splitlines()[1].split() == ["method", "claim", "oracle", "points", "error", "allowed", "verdict"]
+    assert re.search(r"\n  mjp +is Jᵀ, .* complex step +72 +\d\.\de-1\d +1e-11  ok\n", out)
+    assert re.search(r"\n  residual +is Σⱼ .* complex step of vjp +12 +5.0e-01 +1e-11  FAILED\n", out)
+    worst = re.search(r"  residual: .*worst entry \[[\d, ]+\]: got (\S+), expected (\S+)\n", out)
+    assert float(worst[1]) == pytest.approx(float(worst[2]) / 2, rel=1e-6)
+    assert f"look at {mine}.py, line {line_of('class Wrong') + 1}, in Wrong.second (residual is Elementwise's" in out
+    assert "rests on residual, which failed" in out
+
+
+def test_the_method_itself_is_named_where_the_user_wrote_it(mine):
+    status, out = audit(f"{mine}:Flip", "--input", "5")
+    assert status == 1
+    assert f"{mine}.py, line {line_of('return -np.cumsum') - 1}, in Flip.mjp\n" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "finding"),
+    [
+        ("Raises", "forward: gives finite numbers for each sample: raised RuntimeError: too hot today"),
+        ("Misshapen", "mjp: is Jᵀ, entries J[n, *out, *in]: expected shape (3, 3, 3), got (3, 3)"),
+        ("Spoils", "forward: is a pure function: writes to its input"),
+        ("Dice", "forward: is a pure function: gives another result when it is called again"),
+        ("Forgetful", "writes to the layer, at .bias"),
+    ],
+)
+def test_what_a_layer_must_not_do_is_a_row(mine, name, finding):
+    for page in ([], ["--html", "page.html"]):
+        status, out = audit(f"{mine}:{name}", "--input", "3", *page)
+        assert status == 1
+        assert finding in out
+
+
+def test_a_layer_that_cannot_present_itself(mine):
+    assert audit(f"{mine}:Nameless", "--input", "3")[0] == 0
+    status, out = audit(f"{mine}:nameless", "--input", "3")
+    assert "layer 0, Nameless\n" in out
+    assert status == (1 if "FAILED" in out else 0)
+
+
+def test_a_network_shows_its_layers(mine):
+    status, out = audit(f"{mine}:broken", "--input", "4", "--seed", "3")
+    verdicts = {line.split("  ")[-1]: line.split()[0] for line in out.splitlines()[1:] if re.match(r"ok|FAILED", line)}
+    assert status == 1
+    assert verdicts == {
+        "layer 0, Linear(4, 3)": "ok",
+        "layer 1, Wrong()": "FAILED",
+        "layer 2, Linear(3, 2)": "ok",
+        "the network with CrossEntropyLoss('mean')": "ok",
+    }
+    assert "not judged" in out
+    assert f"{mine}.py, line" in out
+    everything = audit(f"{mine}:broken", "--input", "4", "--seed", "3", "--rows")[1]
+    assert re.search(r"\n  DiagHessian +is .* rests on layers and loss, .*which failed +not judged\n", everything)
+
+
+def test_a_network_whose_layer_raises(mine):
+    status, out = audit(f"{mine}:hot", "--input", "4")
+    assert status == 1
+    assert [line.split()[0] for line in out.splitlines() if "layer " in line] == ["ok", "FAILED"]
+    assert "raised RuntimeError: too hot today" in out
+
+
+def test_losses_and_quantities(mine):
+    status, out = audit(f"{mine}:Half", "--input", "4")
+    assert status == 1
+    assert "Half('mean')\n" in out
+    assert "Half('sum')\n" in out
+    assert out.count("  gradients: are ∇ℓ[n, *out]: error 5.0e-01") == 2
+    status, out = audit(f"{mine}:network", "--input", "4", "--loss", f"{mine}:Half")
+    assert status == 1
+    assert f"{mine}.py, line {line_of('class Half') + 1}, in Half.gradients" in out
+    assert audit(f"{mine}:network", "--input", "4", "--loss", "BCEWithLogitsLoss")[0] == 0
+    status, out = audit(f"{mine}:Doubled")
+    assert status == 1
+    assert out.count("  Doubled: float32 stays float32: gives float64 for float32 in 0.weight") >= 3
+    assert f"{mine}.py, line {line_of('class Doubled')}, in Doubled" in out
+
+
+def test_an_audit_that_judges_nothing_fails(mine):
+    status, out = audit(f"{mine}:network", "--input", "4", "--loss", f"{mine}:Undrawn")
+    assert status == 1
+    assert "check: can be checked" in out
+
+
+def test_same_seed_same_audit(mine):
+    first, again, other = (audit(f"{mine}:Wrong", "--input", "4", "--seed", seed)[1] for seed in "001")
+    assert first == again
+    assert first != other
+
+
+# --- why an audit cannot start --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["{}:Wrnog"], "{} has no 'Wrnog'; did you mean Wrong?"),
+        (["{}:Zebra"], "{} has no 'Zebra'; it has Cube, Wrong, Scaled, Flip, Raises"),
+        (["{}"], "expected MODULE:NAME, got '{0}'; did you mean {0}:Cube or {0}:Wrong or"),
+        (["{}.py:Wrong"], "expected a module's name rather than a file's: {0}:Wrong, got {0}.py:Wrong"),
+        (["a b:Wrong"], "expected MODULE:NAME, as in my_layers:Swish, got 'a b:Wrong'"),
+        (["x{}:Wrong"], "no module named 'x{0}'; did you mean {0}?"),
+        (["zebra:Wrong"], "no module named 'zebra'; there is no zebra.py in "),
+        (["{}:Scaled"], "Scaled needs arguments (factor): write an instance into {0}, as in `layer = Scaled(…)`"),
+        (["{}:sized"], "sized needs arguments (width): write an instance into {0}, as in `made = sized(…)`, and"),
+        (["{}:NeverMade"], "{}:NeverMade() raised RuntimeError: not today"),
+        (["{}:three"], "{}:three: expected a layer, loss, quantity or network: an instance, a class, or a function "),
+        (["{}:nothing"], "{}:nothing() returns NoneType: expected a layer, "),
+        (["{}:Stranger"], "{}:Stranger: expected a class derived from gbackprop.layers.Layer"),
+        (["{}:np"], "{}:np: expected a layer, loss, quantity or network: "),
+        (["{}:Wrong", "--input", ""], "expected positive whole numbers, as in --input 3,8,8"),
+        (["{}:Wrong", "--input", "3,x"], "expected positive whole numbers, as in --input 3,8,8"),
+        (["{}:Wrong", "--input", "3,0"], "expected positive whole numbers, as in --input 3,8,8"),
+        (["{}:Flip", "--input", "3,4"], "{}:Flip does not take --input 3,4: expected vectors, got (3, 4)"),
+        (["{}:network", "--input", "5"], "{}:network does not take --input 5: layer 0, Linear(4, 3): expected "),
+        (["{}:network", "--input", "4", "--loss", "MSE"], "no loss named 'MSE'; did you mean MSELoss?"),
+        (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCEWithLogitsLoss, "),
+        (["{}:network", "--input", "4", "--loss", "{}:Cube"], "expected a loss, as in --loss my_losses:Huber, got "),
+        (["{}:Cube", "--input", "3,4", "--loss", "CrossEntropyLoss"], "--loss CrossEntropyLoss does not take the "),
+        (["{}:Cube", "--html", "no/where.html"], "--html: expected a file in a folder that exists, got no/where.html"),
+        (["{}:Cube", "--html", "."], "--html: expected a file in a folder that exists, got ."),
+    ],
+)
+def test_one_line_says_what_is_wrong(mine, capsys, arguments, expected):
+    arguments = [argument.format(mine) for argument in arguments]
+    arguments += [] if "--input" in arguments else ["--input", "4"]
+    assert refused(capsys, *arguments).startswith(expected.format(mine))
+
+
+def refused(capsys, *arguments):
+    """The one line on standard error of an audit that ends with status 2, without its head."""
+    assert main(["audit", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    head, _, rest = line.partition(": ")
+    assert head == "gbackprop audit"
+    return rest
+
+
+def test_input_is_needed_and_needs_a_target(mine, capsys):
+    expected = f"{mine}:Wrong: give the shape of its input, as in --input 3,8,8"
+    assert refused(capsys, f"{mine}:Wrong").startswith(expected)
+    assert refused(capsys, f"{mine}:Half").startswith(f"{mine}:Half: give the shape")
+    assert refused(capsys, "--input", "3").startswith("--input and --loss go with a target")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = (", "SyntaxError: '(' was never closed"),
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit('bye')", "SystemExit: bye"),
+    ],
+)
+def test_a_module_that_does_not_import(tmp_path, monkeypatch, capsys, source, expected):
+    name = f"bad{next(NAMES)}"
+    (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    assert refused(capsys, f"{name}:X", "--input", "3").startswith(f"importing {name} raised {expected}")
+
+
+@pytest.mark.parametrize("arguments", [["--batch", "0"], ["--seed", "-1"], ["--colour"]])
+def test_options_that_make_no_sense(arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(["audit", *arguments])
+    assert stop.value.code == 2
+
+
+# --- as a process ---------------------------------------------------------------------------------
+
+
+def run(*arguments, cwd, path=""):
+    """A command of its own process, without rich."""
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['rich', 'matplotlib', 'hypothesis'])); "
+    code = f"{blocked}import runpy; sys.argv[0] = 'gbackprop'; runpy.run_module('gbackprop', run_name='__main__')"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "PATH": path},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+
+def test_as_a_process_with_numpy_and_scipy_alone(mine, tmp_path):
+    sound = run("audit", f"{mine}:Cube", "--input", "3", cwd=tmp_path)
+    assert (sound.returncode, sound.stderr) == (0, "")
+    wrong = run("audit", f"{mine}:Wrong", "--input", "3", "--html", "page.html", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stderr) == (1, "")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    missing = run("audit", f"{mine}:Zebra", "--input", "3", cwd=tmp_path)
+    assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)

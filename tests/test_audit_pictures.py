@@ -1,0 +1,71 @@
+"""Pictures of differences: colors, the worst entry, what is said of the whole; and the markup that they are made of."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from gbackprop.audit.drawing import DECADES, LEVELS, describe, levels, svg
+from gbackprop.audit.markup import Markup, join, tag
+from gbackprop.audit.picture import Axis, Picture
+
+
+def picture(got, want, tolerance=1e-11):
+    got, want = np.array(got, float), np.array(want, float)
+    axes = [Axis(name, (size,), np.arange(size)) for name, size in zip("yx", want.shape, strict=True)]
+    return Picture("J", "mjp", *axes, 1, got, want, float(np.abs(want).max()), "complex step", tolerance)
+
+
+def test_the_worst_entry_is_marked_with_both_values():
+    want = np.array([[1.0, 2.0], [4.0, 0.0]])
+    got = want + np.array([[0, 1e-12], [-0.25, 0]])
+    drawn = svg(picture(got, want), "p")
+    ElementTree.fromstring(drawn)  # well-formed
+    assert "y[1], x[0] of sample 1: mjp gives 3.75, expected 4, |difference| 2.5e-01, relative 6.2e-02" in drawn
+    ring = re.search(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="[\d.]+" class="ring">', drawn)
+    cell = re.search(r'<path d="M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)[^"]*" class="e8">', drawn)
+    x, y, w, h = map(float, cell.groups())
+    assert (float(ring[1]), float(ring[2])) == pytest.approx((x + w / 2, y + h / 2))
+    assert ">y[1]</text>" in drawn
+    assert ">x[0]</text>" in drawn
+    assert 'class="same"' in drawn
+
+
+def test_colors_are_decades():
+    error = np.array([0, 1e-17, 1.5e-16, 1e-3, 0.5, np.inf])
+    assert levels(error).tolist() == [-1, 0, 1, LEVELS - 2, LEVELS - 1, LEVELS - 1]
+    assert len(DECADES) == LEVELS - 1
+
+
+def test_nothing_differs_or_is_no_number():
+    assert describe(picture(np.eye(2), np.eye(2))) == "No entry differs."
+    assert "ring" not in svg(picture(np.eye(2), np.eye(2)), "p")
+    lost = picture([[np.nan, 1], [0, 1]], np.eye(2))
+    assert lost.worst == (0, 0)
+    assert "mjp gives nan, expected 1" in describe(lost)
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        (lambda j: j, ""),
+        (lambda j: -j, "Every entry is -1 times what is expected."),
+        (lambda j: j / 3, "Every entry is 0.333333 times what is expected."),
+        (lambda j: j.T, "It is the transpose of what is expected."),
+        (lambda j: j + np.eye(3), ""),
+        (lambda j: 0 * j, "Every entry is 0 times what is expected."),
+        (lambda j: j * np.nan, ""),
+    ],
+)
+def test_the_pattern_of_an_error(change, pattern):
+    want = np.random.default_rng(0).standard_normal((3, 3))
+    assert picture(change(want), want).pattern == pattern
+
+
+def test_markup_escapes():
+    assert tag("p", "<&>", None, [1.5, Markup("<br>")], title='"', hidden=False, open=True, class_="a") == (
+        '<p title="&quot;" open class="a">&lt;&amp;&gt;1.5<br></p>'
+    )
+    assert tag("meta", name="x") == '<meta name="x">'
+    assert join("a\x00\x1b[1mb") == "a[1mb"
