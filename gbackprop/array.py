@@ -8,6 +8,7 @@ The kernels at the end work channels-last, ``[L, *S, C]``: L rows of any kind, s
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
@@ -213,6 +214,76 @@ def fold(cols: Array, size: Sequence[int], stride: Sequence[int], dilation: Sequ
     out, kernel = cols.shape[1 : 1 + d], cols.shape[1 + d : 1 + 2 * d]
     places = cols.reshape(cols.shape[0], *out, prod(kernel), cols.shape[-1])
     image = array_module(cols).zeros((cols.shape[0], *size, cols.shape[-1]), dtype=cols.dtype)
+    kernels = _compiled(cols)
+    if kernels is not None:
+        flat = image.reshape(len(image), -1, image.shape[-1])
+        places = np.ascontiguousarray(places).reshape(len(cols), prod(out), -1, cols.shape[-1])
+        kernels.fold(places, *_seen(kernel, stride, dilation, out, size), flat)
+        return image
     for k, where in enumerate(window_offsets(kernel, stride, dilation, out)):
         image[(slice(None), *where)] += places[..., k, :]
     return image
+
+
+def first_places(
+    x: Array, y: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Array:
+    """Where in each window of ``[L, *S, C]`` its maximum y ``[L, *out, C]`` is first: places row by row, as y's shape.
+
+    The first that is "not less" rather than "equal": so NaN passes on NaN.
+    """
+    xp = array_module(x)
+    less = xp.ones(y.shape, dtype=bool)
+    places = xp.zeros(y.shape, dtype=np.int32)
+    for where in window_offsets(kernel, stride, dilation, y.shape[1:-1]):
+        less &= x[(slice(None), *where)] < y
+        places += less
+    return places
+
+
+def scatter(
+    rows: Array,
+    places: Array,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Array:
+    """Numbers ``[V, L, *out, C]`` added to one place of their window each: ``[V, L, *size, C]``."""
+    xp, out = array_module(rows), places.shape[1:-1]
+    image = xp.zeros((*rows.shape[:2], *size, rows.shape[-1]), dtype=rows.dtype)
+    kernels = _compiled(rows)
+    if kernels is not None:
+        flat = image.reshape(*image.shape[:2], -1, image.shape[-1])
+        rows = np.ascontiguousarray(rows).reshape(*rows.shape[:2], -1, rows.shape[-1])
+        places = places.reshape(len(places), -1, places.shape[-1])
+        kernels.scatter(rows, places, *_seen(kernel, stride, dilation, out, size), flat)
+        return image
+    for k, where in enumerate(window_offsets(kernel, stride, dilation, out)):
+        image[(slice(None), slice(None), *where)] += rows * (places == k)
+    return image
+
+
+def _seen(
+    kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int], size: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which entry ``base[p] + delta[k]`` of the flattened image position p and place k of a window see."""
+    base, delta = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for k, s, d, o, length in zip(kernel, stride, dilation, out, size, strict=True):
+        base = (base[:, None] * length + np.arange(o) * s).reshape(-1)
+        delta = (delta[:, None] * length + np.arange(k) * d).reshape(-1)
+    return base, delta
+
+
+@functools.cache
+def _numba_kernels() -> ModuleType | None:
+    try:
+        from gbackprop import compiled
+    except ImportError:
+        return None
+    return compiled
+
+
+def _compiled(x: Array) -> ModuleType | None:
+    """The compiled kernels, if there are any for `x`."""
+    return _numba_kernels() if isinstance(x, np.ndarray) and x.dtype.name in FLOATS else None

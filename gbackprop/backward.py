@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from gbackprop.array import Array, array_module
+from gbackprop.blocks import choose_blocks, one_blas_thread
 from gbackprop.layers.base import Layer
 from gbackprop.layers.window import positive
 from gbackprop.losses.base import Loss
@@ -79,19 +78,17 @@ def backward(
             positive(name, value)
     whole_batch = sample_block is None and workers is None
     plan = make_plan(network, loss, x, y, quantities, rng, training, whole_batch)
-    n = x.shape[0]
-    step = sample_block or (n if workers is None else -(-n // workers))
-    blocks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-    return _finish(plan, quantities, list(_run(plan, x, y, blocks, column_block, workers)))
+    blocks, threads = choose_blocks(plan, x, sample_block, column_block, workers)
+    return _finish(plan, quantities, _run(plan, x, y, blocks, column_block, threads))
 
 
 def _run(
-    plan: Plan, x: Array, y: Array, blocks: list[slice], column_block: int | None, workers: int | None
-) -> Iterable[Part]:
+    plan: Plan, x: Array, y: Array, blocks: list[slice], column_block: int | None, threads: int
+) -> list[Part]:
     """The parts, in the order of the blocks."""
-    if workers is None or len(blocks) == 1:
-        return (sweep(plan, x, y, rows, column_block) for rows in blocks)
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+    if threads == 1:
+        return [sweep(plan, x, y, rows, column_block) for rows in blocks]
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda rows: sweep(plan, x, y, rows, column_block), blocks))
 
 

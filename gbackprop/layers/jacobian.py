@@ -121,7 +121,9 @@ class Bias(ParameterJacobian):
 
     def per_sample(self, mat: Array) -> Array:
         rows = self.rows(mat)
-        return rows[:, :, 0] if rows.shape[2] == 1 else rows.sum(2)
+        if rows.shape[2] == 1:
+            return rows[:, :, 0]
+        return array_module(mat).ones(rows.shape[2], dtype=mat.dtype) @ rows  # faster than a sum over a middle axis
 
     def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
         b = self.per_sample(mat)

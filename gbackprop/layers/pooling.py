@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, channels_first, channels_last, pad, window_offsets
+from gbackprop.array import (
+    Array,
+    array_module,
+    channels_first,
+    channels_last,
+    first_places,
+    pad,
+    scatter,
+    window_offsets,
+)
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import congruence
 from gbackprop.layers.window import Window, channels_and_axes, per_axis, positive
@@ -47,17 +56,6 @@ class _Pool(Layer):
         """For each place in the window, what the windows see of ``[..., *S, C]`` there: ``[..., *out, C]``."""
         for where in window_offsets(self.window.kernel, self.window.stride, self.window.dilation, out):
             yield image[(..., *where, slice(None))]
-
-    def _scattered(self, mat: Array, spatial: Shape, shares: Iterator[Array]) -> Array:
-        """Jᵀ mat: to each place in the window goes ``mat * share``, ``[V, N, C, *out] -> [V, N, C, *S]``."""
-        rows = channels_last(mat, 2)
-        fitted = self.window.fitted(spatial)
-        size = tuple(s + before + after for s, (before, after) in zip(spatial, fitted, strict=True))
-        image = array_module(mat).zeros((*mat.shape[:2], *size, mat.shape[2]), dtype=mat.dtype)
-        for seen, share in zip(self._views(image, mat.shape[3:]), shares, strict=True):
-            seen += rows * share
-        inside = tuple(slice(before, before + s) for s, (before, _) in zip(spatial, fitted, strict=True))
-        return channels_first(image[(..., *inside, slice(None))], 2)
 
     def _gathered(self, mat: Array, out: Shape, shares: Iterator[Array]) -> Array:
         """J mat: the sum over places in the window of ``mat * share``, ``[V, N, C, *S] -> [V, N, C, *out]``."""
@@ -117,21 +115,22 @@ class MaxPool2d(_Pool):
         spatial = x.shape[2:]
         return pad(channels_last(x), self.window.fitted(spatial), -np.inf), self.window.out(spatial)
 
-    def _winners(self, saved: Any) -> Iterator[Array]:
-        """For each place in the window: whether the maximum is there, ``[N, *out, C]``."""
+    def _places(self, saved: Any) -> Array:
+        """Where in its window each maximum is, ``[N, *out, C]``."""
         x, y = saved
-        image, out = self._image(x)
-        open_ = array_module(x).ones(y.shape, dtype=bool)
-        for seen in self._views(image, out):
-            won = open_ & ~(seen < y)  # "not less" rather than "equal": NaN has to pass on NaN
-            open_ &= ~won
-            yield won
+        window = self.window
+        return first_places(self._image(x)[0], y, window.kernel, window.stride, window.dilation)
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        return self._gathered(mat, saved[1].shape[1:-1], self._winners(saved))
+        places = self._places(saved)
+        shares = (places == k for k in range(prod(self.window.kernel)))
+        return self._gathered(mat, saved[1].shape[1:-1], shares)
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        return self._scattered(mat, saved[0].shape[2:], self._winners(saved))
+        window, spatial = self.window, saved[0].shape[2:]
+        size = window.padded(spatial)
+        image = scatter(channels_last(mat, 2), self._places(saved), size, window.kernel, window.stride, window.dilation)
+        return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         # One sample at a time: the [D, D] blocks of a whole batch would be N times KFRA's largest matrix.
@@ -188,10 +187,9 @@ class AvgPool2d(_Pool):
     def forward(self, x: Array) -> tuple[Array, Any]:
         return self.jmp(x.shape, x[None])[0], x.shape
 
-    def _shares(self, spatial: Shape, mat: Array) -> Iterator[Array]:
-        """1 / (what the window counts), the same for each place in the window: ``[*out, 1]``."""
-        share = array_module(mat).asarray(1 / self._counts(spatial)[..., None], dtype=mat.real.dtype)
-        return itertools.repeat(share, prod(self.window.kernel))
+    def _share(self, spatial: Shape, mat: Array) -> Array:
+        """1 / (what the window counts), ``[*out, 1]``."""
+        return array_module(mat).asarray(1 / self._counts(spatial)[..., None], dtype=mat.real.dtype)
 
     def _counts(self, spatial: Shape) -> np.ndarray:
         """How many places each window counts, ``[*out]``."""
@@ -209,7 +207,14 @@ class AvgPool2d(_Pool):
         return counts
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        return self._gathered(mat, self.window.out(saved[2:]), self._shares(saved[2:], mat))
+        spatial = saved[2:]
+        shares = itertools.repeat(self._share(spatial, mat), prod(self.window.kernel))
+        return self._gathered(mat, self.window.out(spatial), shares)
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        return self._scattered(mat, saved[2:], self._shares(saved[2:], mat))
+        spatial = saved[2:]
+        rows = channels_last(mat, 2) * self._share(spatial, mat)
+        image = array_module(mat).zeros((*mat.shape[:2], *self.window.padded(spatial), mat.shape[2]), dtype=mat.dtype)
+        for seen in self._views(image, mat.shape[3:]):
+            seen += rows
+        return channels_first(image[(..., *self.window.inside(spatial), slice(None))], 2)

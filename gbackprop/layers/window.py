@@ -111,6 +111,14 @@ class Window:
             (before, max(end - before - size, 0)) for (before, _), end, size in zip(self.padding, ends, spatial)
         )
 
+    def padded(self, spatial: Shape) -> Shape:
+        """Size of the image with its padding."""
+        return tuple(size + before + after for size, (before, after) in zip(spatial, self.fitted(spatial)))
+
+    def inside(self, spatial: Shape) -> tuple[slice, ...]:
+        """Where the image lies in the padded one."""
+        return tuple(slice(before, before + size) for size, (before, _) in zip(spatial, self.fitted(spatial)))
+
     def unfold(self, x: Array) -> Array:
         """What each window sees of ``[L, *S, C]``, zeros in the padding: ``[L, *out, *kernel, C]``."""
         spatial = x.shape[1:-1]
@@ -118,7 +126,5 @@ class Window:
 
     def fold(self, cols: Array, spatial: Shape) -> Array:
         """The adjoint of `unfold`: ``[L, *out, *kernel, C] -> [L, *S, C]``."""
-        fitted = self.fitted(spatial)
-        size = tuple(s + before + after for s, (before, after) in zip(spatial, fitted, strict=True))
-        image = fold(cols, size, self.stride, self.dilation)
-        return pad(image, tuple((-before, -after) for before, after in fitted))
+        image = fold(cols, self.padded(spatial), self.stride, self.dilation)
+        return image[(slice(None), *self.inside(spatial))]

@@ -1,0 +1,89 @@
+"""One call of each side: what it computes, from the forward pass to the last quantity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from backpack import backpack, extend
+from backpack import extensions as bp
+from torch import nn
+
+import gbackprop as gb
+from gbackprop import quantities as q
+
+from problems import LOSS, Problem
+
+PAIRS: dict[str, tuple[Callable[[], q.Quantity], Callable[[], Any], str]] = {
+    "BatchGrad": (q.BatchGrad, bp.BatchGrad, "grad_batch"),
+    "BatchL2Grad": (q.BatchL2Grad, bp.BatchL2Grad, "batch_l2"),
+    "SecondMoment": (q.SecondMoment, bp.SumGradSquared, "sum_grad_squared"),
+    "Variance": (q.Variance, bp.Variance, "variance"),
+    "DiagGGN-MC": (q.DiagGGNMC, lambda: bp.DiagGGNMC(mc_samples=1), "diag_ggn_mc"),
+    "KFAC": (q.KFAC, lambda: bp.KFAC(mc_samples=1), "kfac"),
+    "DiagGGN": (q.DiagGGN, bp.DiagGGNExact, "diag_ggn_exact"),
+    "KFLR": (q.KFLR, bp.KFLR, "kflr"),
+    "DiagHessian": (q.DiagHessian, bp.DiagHessian, "diag_h"),
+}
+"""Name: our quantity, BackPACK's extension, and the attribute that it leaves on a parameter."""
+
+EIGHT = [name for name in PAIRS if name != "DiagHessian"]
+"""All that both sides give for networks without curved layers."""
+
+
+def ours(problem: Problem, names: list[str], **keywords: Any) -> Callable[[], Any]:
+    """A call of `gb.backward` with some quantities."""
+    quantities = [PAIRS[name][0]() for name in names]
+    return lambda: gb.backward(problem.net, LOSS, problem.x, problem.y, *quantities, rng=0, **keywords)
+
+
+def theirs(problem: Problem, names: list[str]) -> Callable[[], None]:
+    """Forward and backward in torch, with BackPACK's extensions if any are asked for.
+
+    Where nothing is asked for the module is a plain one, without BackPACK's hooks.
+    """
+    x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
+    module, loss = problem.module, nn.CrossEntropyLoss()
+    if names:
+        module, loss = extend(_copy(module)), extend(loss)
+
+    def call() -> None:
+        for parameter in module.parameters():
+            parameter.grad = None
+            for name in names:
+                if hasattr(parameter, PAIRS[name][2]):
+                    delattr(parameter, PAIRS[name][2])
+        with backpack(*(PAIRS[name][1]() for name in names)):
+            loss(module(x), y).backward()
+
+    return call
+
+
+def their_loop(problem: Problem) -> Callable[[], None]:
+    """Individual gradients in torch the naive way: one pass per sample."""
+    x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
+    parameters = list(problem.module.parameters())
+
+    def call() -> None:
+        for n in range(len(x)):
+            value = nn.functional.cross_entropy(problem.module(x[n : n + 1]), y[n : n + 1])
+            torch.autograd.grad(value, parameters)
+
+    return call
+
+
+def our_loop(problem: Problem) -> Callable[[], None]:
+    """Individual gradients by one `gb.backward` per sample."""
+
+    def call() -> None:
+        for n in range(len(problem.x)):
+            gb.backward(problem.net, LOSS, problem.x[n : n + 1], problem.y[n : n + 1])
+
+    return call
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    import copy
+
+    return copy.deepcopy(module)

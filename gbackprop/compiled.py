@@ -1,0 +1,33 @@
+"""Compiled twins of two kernels in `array`, for machines with Numba (the extra ``fast``).
+
+Each adds up in one walk over its input what the NumPy definition adds up in one walk per place in the window. `array`
+holds the definitions and chooses; the tests hold these against them.
+
+A window's position p and place k see entry ``base[p] + delta[k]`` of the flattened image.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True)
+def fold(cols: np.ndarray, base: np.ndarray, delta: np.ndarray, image: np.ndarray) -> None:
+    """``image[l, base[p] + delta[k]] += cols[l, p, k]`` for ``[L, P, K, C]``; `image` is (L, S, C) and zero."""
+    for row in range(cols.shape[0]):
+        for p in range(cols.shape[1]):
+            for k in range(cols.shape[2]):
+                at = base[p] + delta[k]
+                for c in range(cols.shape[3]):
+                    image[row, at, c] += cols[row, p, k, c]
+
+
+@njit(nogil=True, cache=True)
+def scatter(rows: np.ndarray, places: np.ndarray, base: np.ndarray, delta: np.ndarray, image: np.ndarray) -> None:
+    """``image[v, l, base[p] + delta[places[l, p, c]], c] += rows[v, l, p, c]``; `image` is (V, L, S, C) and zero."""
+    for v in range(rows.shape[0]):
+        for row in range(rows.shape[1]):
+            for p in range(rows.shape[2]):
+                for c in range(rows.shape[3]):
+                    image[v, row, base[p] + delta[places[row, p, c]], c] += rows[v, row, p, c]
