@@ -233,8 +233,14 @@ def first_places(
     The first that is "not less" rather than "equal": so NaN passes on NaN.
     """
     xp = array_module(x)
-    less = xp.ones(y.shape, dtype=bool)
     places = xp.zeros(y.shape, dtype=np.int32)
+    kernels = _compiled(x)
+    if kernels is not None:
+        flat = [np.ascontiguousarray(part).reshape(len(part), -1, part.shape[-1]) for part in (x, y)]
+        seen = _seen(kernel, stride, dilation, y.shape[1:-1], x.shape[1:-1])
+        kernels.first_places(*flat, *seen, places.reshape(len(y), -1, y.shape[-1]))
+        return places
+    less = xp.ones(y.shape, dtype=bool)
     for where in window_offsets(kernel, stride, dilation, y.shape[1:-1]):
         less &= x[(slice(None), *where)] < y
         places += less

@@ -1,4 +1,4 @@
-"""Compiled twins of two kernels in `array`, for machines with Numba (the extra ``fast``).
+"""Compiled twins of three kernels in `array`, for machines with Numba (the extra ``fast``).
 
 Each adds up in one walk over its input what the NumPy definition adds up in one walk per place in the window. `array`
 holds the definitions and chooses; the tests hold these against them.
@@ -31,3 +31,14 @@ def scatter(rows: np.ndarray, places: np.ndarray, base: np.ndarray, delta: np.nd
             for p in range(rows.shape[2]):
                 for c in range(rows.shape[3]):
                     image[v, row, base[p] + delta[places[row, p, c]], c] += rows[v, row, p, c]
+
+
+@njit(nogil=True, cache=True)
+def first_places(image: np.ndarray, y: np.ndarray, base: np.ndarray, delta: np.ndarray, places: np.ndarray) -> None:
+    """``places[l, p, c]``: the first k with ``image[l, base[p] + delta[k], c]`` not less than ``y[l, p, c]``; `places` is zero."""
+    for row in range(y.shape[0]):
+        for p in range(y.shape[1]):
+            for k in range(len(delta)):
+                at = base[p] + delta[k]
+                for c in range(y.shape[2]):  # without a branch, so that it is vectorized: still k if all were less
+                    places[row, p, c] += (places[row, p, c] == k) & (image[row, at, c] < y[row, p, c])

@@ -17,6 +17,9 @@ from gbackprop.layers.jacobian import KRONECKER, Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import uniform
 from gbackprop.layers.window import Window, channels_and_axes, per_axis, positive
 
+KEEP_BYTES = 2**26
+"""Unfolded inputs up to this size are kept from the forward pass for the backward."""
+
 
 class _Conv(Layer):
     """Convolution over `dims` spatial axes."""
@@ -77,23 +80,28 @@ class _Conv(Layer):
     # ------------------------------------------------------------------------------------------------------ function
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        y = self._linear(x)
+        out = self.window.out(x.shape[2:])
+        unfolded_bytes = x.shape[0] * prod(out) * prod(self._columns()) * x.dtype.itemsize
+        u = self._inputs(x) if unfolded_bytes <= KEEP_BYTES else None  # a backward will want it again
+        y = self._linear(x) if u is None else channels_first(self._product(u).reshape(x.shape[0], *out, -1))
         if self.bias:
             y += self.parameters["bias"].reshape(-1, *(1,) * self.dims)
-        return y, x
+        return y, (x, u)
 
     def _linear(self, x: Array) -> Array:
-        """W u for ``[L, C, *S]``: ``[L, O, *out]``."""
+        """W u for ``[L, C, *S]``, a block of L at a time: ``[L, O, *out]``."""
         xp = array_module(x)
         out = self.window.out(x.shape[2:])
         y = xp.empty((x.shape[0], prod(out), self.out_channels), dtype=xp.result_type(x, self.parameters["weight"]))
-        rows = y.reshape(*y.shape[:2], self.groups, -1)
-        matrix = self._matrix().swapaxes(1, 2)
         for block in row_blocks(x.shape[0], prod(out) * prod(self._columns()) * x.dtype.itemsize, x):
-            u = self._inputs(x[block])
-            product = u.reshape(self.groups, -1, u.shape[3]) @ matrix
-            rows[block] = xp.moveaxis(product.reshape(*u.shape[:3], -1), 0, 2)
+            y[block] = self._product(self._inputs(x[block]))
         return channels_first(y.reshape(x.shape[0], *out, self.out_channels))
+
+    def _product(self, u: Array) -> Array:
+        """W u as one large product: ``[G, L, T, I] -> [L, T, O]``."""
+        groups, rows, positions, _ = u.shape
+        product = u.reshape(groups, rows * positions, -1) @ self._matrix().swapaxes(1, 2)
+        return array_module(u).moveaxis(product, 0, 1).reshape(rows, positions, self.out_channels)
 
     def _columns(self) -> tuple[int, int]:
         """(G, I): how many numbers a window sees in each group."""
@@ -124,7 +132,7 @@ class _Conv(Layer):
     def mjp(self, saved: Any, mat: Array) -> Array:
         """Each window's share Wᵀ g[t], folded back to where the window stood."""
         xp = array_module(mat)
-        spatial, matrix = saved.shape[2:], self._matrix()
+        spatial, matrix = saved[0].shape[2:], self._matrix()
         rows = self._rows(mat)
         columns, n, positions, _ = rows.shape
         rows = rows.reshape(columns * n, positions, self.groups, -1)
@@ -143,7 +151,8 @@ class _Conv(Layer):
         return channels_last(mat, 2).reshape(*mat.shape[:2], prod(mat.shape[3:]), self.out_channels)
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
-        weight = Outer(lambda: self._inputs(saved), self._rows, self._to_parameter, self.groups)
+        x, u = saved
+        weight = Outer(lambda: self._inputs(x) if u is None else u, self._rows, self._to_parameter, self.groups)
         jacobians: dict[str, ParameterJacobian] = {"weight": weight}
         return jacobians | {"bias": Bias(self._rows)} if self.bias else jacobians
 

@@ -185,10 +185,10 @@ class Outer(ParameterJacobian):
         return self.joined(_outer(self.split(mat), self.u[:, None]))
 
     def batch(self, mat: Array, sign: Array | None = None) -> Array:
-        return self.joined(_outer(self.split(weigh(mat, sign).sum(0, keepdims=True))[:, 0], self.u))
+        return self.joined(_outer(self.split(_over_columns(mat, sign))[:, 0], self.u))
 
     def sum(self, mat: Array, sign: Array | None = None) -> Array:
-        g = self.split(weigh(mat, sign).sum(0, keepdims=True))
+        g = self.split(_over_columns(mat, sign))
         groups, _, n, t, o = g.shape
         return self.joined(g.reshape(groups, n * t, o).swapaxes(1, 2) @ self.u.reshape(groups, n * t, -1))
 
@@ -274,6 +274,11 @@ class Outer(ParameterJacobian):
         for _ in range(2):  # rows, then columns, in the order of the parameter's entries
             square = self.to_parameter(square).reshape(square.shape).T
         return square
+
+
+def _over_columns(mat: Array, sign: Array | None) -> Array:
+    """Σᵥ s g[v, n], shape (1, N, *out); no copy of a single column."""
+    return mat if mat.shape[0] == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
 
 
 def _outer(g: Array, u: Array) -> Array:
