@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array
 from gbackprop.blocks import choose_blocks, one_blas_thread
 from gbackprop.layers.base import Layer
 from gbackprop.layers.window import positive
@@ -15,7 +15,8 @@ from gbackprop.losses.base import Loss
 from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.result import Result
-from gbackprop.sweep import Found, Part, sweep
+from gbackprop.rows import Rows
+from gbackprop.sweep import OUTPUT, Block, Found, Part, sweep
 
 
 def backward(
@@ -29,6 +30,7 @@ def backward(
     sample_block: int | None = None,
     column_block: int | None = None,
     workers: int | None = None,
+    memory: str | int | None = None,
 ) -> Result:
     """The gradient and any quantities of L = R Σₙ ℓₙ, in one sweep.
 
@@ -48,12 +50,15 @@ def backward(
     training : bool
         Whether layers such as Dropout act.
     sample_block : int, optional
-        Samples to take at a time, to bound memory; results do not change beyond rounding.
+        Samples to take at a time; chosen by default. Results do not change beyond rounding.
     column_block : int, optional
-        Columns to propagate at a time beside the gradient, likewise.
+        Columns to propagate at a time beside the gradient, likewise; all by default.
     workers : int, optional
-        Threads that take blocks of samples, each with BLAS held to one thread. With `sample_block` None, one block
-        for each.
+        Threads that take blocks of samples, each with BLAS held to one thread; by default one for each processor,
+        and one for small batches, on a GPU and for KFRA.
+    memory : str or int, optional
+        Bytes that the call may take beside parameters and batch, as an integer or as in ``"2GiB"``: blocks are chosen
+        so that the estimate in `gbackprop.blocks` is within it.
 
     Returns
     -------
@@ -78,26 +83,27 @@ def backward(
             positive(name, value)
     whole_batch = sample_block is None and workers is None
     plan = make_plan(network, loss, x, y, quantities, rng, training, whole_batch)
-    blocks, threads = choose_blocks(plan, x, sample_block, column_block, workers)
-    return _finish(plan, quantities, _run(plan, x, y, blocks, column_block, threads))
+    cut = choose_blocks(plan, x, sample_block, column_block, workers, memory)
+    kept = Rows(x.shape[0])
+    parts = _run(plan, x, y, [Block(rows, kept) for rows in cut.samples], cut.columns, cut.threads)
+    return _finish(plan, quantities, parts, kept)
 
 
-def _run(
-    plan: Plan, x: Array, y: Array, blocks: list[slice], column_block: int | None, threads: int
-) -> list[Part]:
+def _run(plan: Plan, x: Array, y: Array, blocks: list[Block], column_block: int | None, threads: int) -> list[Part]:
     """The parts, in the order of the blocks."""
     if threads == 1:
-        return [sweep(plan, x, y, rows, column_block) for rows in blocks]
+        return [sweep(plan, x, y, block, column_block) for block in blocks]
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda rows: sweep(plan, x, y, rows, column_block), blocks))
+        return list(pool.map(lambda block: sweep(plan, x, y, block, column_block), blocks))
 
 
-def _finish(plan: Plan, quantities: tuple[Quantity, ...], parts: list[Part]) -> Result:
+def _finish(plan: Plan, quantities: tuple[Quantity, ...], parts: list[Part], kept: Rows) -> Result:
     """Merge the parts and turn statistics into results."""
-    outputs = [part.output for part in parts]
-    output = outputs[0] if len(outputs) == 1 else array_module(outputs[0]).concatenate(outputs)
     total: Any = sum((part.loss for part in parts[1:]), start=parts[0].loss)
-    merged: Found = {key: key[0].merge([part.found[key] for part in parts]) for key in parts[0].found}
+    merged: Found = {
+        key: kept.arrays[key] if key[0].per_sample else key[0].merge([part.found[key] for part in parts])
+        for key in parts[0].found
+    }
 
     def finished(quantity: Quantity) -> dict[str, Any]:
         statistics = quantity.statistics()
@@ -107,4 +113,5 @@ def _finish(plan: Plan, quantities: tuple[Quantity, ...], parts: list[Part]) -> 
         }
 
     gradient = {name: merged[GRADIENT_SUM, name] for name in plan.parameters}
-    return Result(total * plan.scale.factor, output, gradient, quantities, [finished(q) for q in quantities])
+    values = [finished(quantity) for quantity in quantities]
+    return Result(total * plan.scale.factor, kept.arrays[OUTPUT], gradient, quantities, values)

@@ -1,65 +1,175 @@
-"""How a batch is cut into blocks of samples, and how many threads take them.
+"""How a batch is cut into blocks of samples and columns, and how many threads take them.
 
 A block's stack should stay in cache between a layer and the next, but a block must be large enough for its products to
 be. Small batches are not cut at all: starting threads would cost more than they save.
+
+The memory of a call, beside the parameters and the batch, is estimated as
+
+    results + threads · (2 · parameters + n · (saved + 3 · stack))
+
+with n the samples of a block, `saved` what the forward pass keeps for one sample, `stack` the largest stack
+of columns for one sample (there are at most three at a time: what arrives at a layer, what leaves it, and a temporary
+one), and `results` what is returned, rows for each sample included.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from gbackprop.array import Array, device_of
+from gbackprop.array import Array, array_module, device_of, is_array
 from gbackprop.plan import Plan
 from gbackprop.signals import AVERAGE
 
 BLOCK_BYTES = 2**24
-"""Size of a block's largest stack that `choose_blocks` aims at."""
+"""Size of a block's largest stack, or rows of results, that `choose_blocks` aims at."""
 
 SMALL_BYTES = 2**22
 """Size of a whole batch's largest stack below which it is not cut."""
 
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A batch in blocks.
+
+    Attributes
+    ----------
+    samples : list of slice
+        The blocks of samples, in order.
+    columns : int or None
+        Columns to a pass beside the gradient's; None for all.
+    threads : int
+    """
+
+    samples: list[slice]
+    columns: int | None
+    threads: int
+
 
 def choose_blocks(
-    plan: Plan, x: Array, sample_block: int | None, column_block: int | None, workers: int | None
-) -> tuple[list[slice], int]:
-    """The blocks of samples, in order, and the number of threads; what is None is chosen.
+    plan: Plan,
+    x: Array,
+    sample_block: int | None = None,
+    column_block: int | None = None,
+    workers: int | None = None,
+    memory: str | int | None = None,
+) -> Cut:
+    """Cut a batch; what is None is chosen.
 
     Parameters
     ----------
     plan : Plan
     x : ndarray, shape (N, *in)
-    sample_block, column_block, workers : int, optional
+    sample_block, column_block, workers, memory
         As for `gbackprop.backward`.
 
-    Returns
-    -------
-    list of slice
-    int
+    Raises
+    ------
+    ValueError
+        If `memory` is not understood, or not enough for one sample and one column.
     """
-    n, each = x.shape[0], stack_bytes(plan, x, column_block)
+    n, each = x.shape[0], max(stack_bytes(plan, x, column_block), row_bytes(plan, x))
     whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
     threads = workers or (1 if whole else cpu_count())
-    if sample_block is None:
-        fitting = n if whole else max(1, BLOCK_BYTES // each)
-        sample_block = min(fitting, -(-n // threads))
-    blocks = [slice(start, min(start + sample_block, n)) for start in range(0, n, sample_block)]
-    return blocks, min(threads, len(blocks))
+    samples = sample_block or min(n if whole else max(1, BLOCK_BYTES // each), -(-n // threads))
+    if memory is not None:
+        fitting = _fit(plan, x, samples, column_block, threads, parse_bytes(memory), sample_block is not None)
+        samples, column_block, threads = fitting
+    blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
+    return Cut(blocks, column_block, min(threads, len(blocks)))
+
+
+def _fit(
+    plan: Plan, x: Array, samples: int, columns: int | None, threads: int, budget: int, fixed: bool
+) -> tuple[int, int | None, int]:
+    """Fewer threads, then fewer samples, then fewer columns, until the estimate is within the budget."""
+    saved = saved_bytes(plan, x)
+    columns = columns or max(1, column_count(plan))
+    whole = fixed or AVERAGE in plan.signals
+    while (needed := estimate(plan, x, samples, columns, threads, saved)) > budget:
+        if threads > 1:
+            threads -= 1
+        elif samples > 1 and not whole:
+            samples = -(-samples // 2)
+        elif columns > 1:
+            columns = -(-columns // 2)
+        else:
+            raise ValueError(f"memory: at least {needed / 2**20:.0f} MiB are needed, got {budget / 2**20:.0f} MiB")
+    return samples, columns, threads
+
+
+def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: int, saved: int | None = None) -> int:
+    """Bytes that a call takes at its peak, beside parameters and batch; see the module's formula."""
+    saved = saved_bytes(plan, x) if saved is None else saved
+    parameters = sum(prod(s) for leaf in plan.leaves for s in leaf.layer.parameter_shapes().values()) * x.dtype.itemsize
+    rows = sum(statistic.per_sample for statistic in plan.statistics)
+    sums = len(plan.statistics) - rows
+    results = sums * parameters * 2 + x.shape[0] * row_bytes(plan, x)
+    if AVERAGE in plan.signals:
+        results += 3 * max(prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :]) ** 2 * x.dtype.itemsize
+    return results + threads * (2 * parameters + samples * (saved + 3 * stack_bytes(plan, x, columns)))
+
+
+def column_count(plan: Plan) -> int:
+    """All columns but the gradient's."""
+    return plan.windows(None)[-1].stop
 
 
 def stack_bytes(plan: Plan, x: Array, column_block: int | None = None) -> int:
     """Bytes that one sample takes in the largest stack of the sweep."""
     columns = sum(map(plan.loss_columns, plan.signals))
-    largest = 0
+    largest = 1
     for leaf in reversed(plan.leaves[plan.lowest :]):
         carried = 1 + min(columns, column_block or columns)  # the gradient's always
         largest = max(largest, carried * prod(leaf.output_shape))
         columns += plan.residual_columns(leaf)
-    return max(1, largest * x.dtype.itemsize)
+    return largest * x.dtype.itemsize
+
+
+def row_bytes(plan: Plan, x: Array) -> int:
+    """Bytes that one sample takes in the results that have a row for each."""
+    shapes = [shape for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values()]
+    whole = sum(s.per_sample and s.reduction != "square_norm" for s in plan.statistics)
+    return whole * sum(map(prod, shapes)) * x.dtype.itemsize
+
+
+def saved_bytes(plan: Plan, x: Array) -> int:
+    """Bytes that the forward pass keeps for one sample: measured on one sample of zeros."""
+    zeros = array_module(x).zeros((1, *x.shape[1:]), dtype=x.dtype)
+    return sum({id(array): array.nbytes for array in _arrays(plan.network.forward(zeros))}.values())
+
+
+def _arrays(tree: Any) -> list[Array]:
+    """All arrays in nested tuples and lists; views by what they are views of."""
+    if isinstance(tree, tuple | list):
+        return [array for part in tree for array in _arrays(part)]
+    while getattr(tree, "base", None) is not None and is_array(tree.base):
+        tree = tree.base
+    return [tree] if is_array(tree) else []
+
+
+def parse_bytes(memory: str | int) -> int:
+    """A number of bytes from "2GiB", "500 MB" or an int.
+
+    Raises
+    ------
+    ValueError
+        If it is neither, or not positive.
+    """
+    match = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", memory) if isinstance(memory, str) else None
+    number = int(float(match[1]) * UNITS[match[2]]) if match else memory
+    if isinstance(number, bool) or not isinstance(number, int) or number <= 0:
+        raise ValueError(f"memory: expected bytes as an integer, or a number with {', '.join(UNITS)}, got {memory!r}")
+    return number
 
 
 def cpu_count() -> int:

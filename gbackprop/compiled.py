@@ -35,7 +35,10 @@ def scatter(rows: np.ndarray, places: np.ndarray, base: np.ndarray, delta: np.nd
 
 @njit(nogil=True, cache=True)
 def first_places(image: np.ndarray, y: np.ndarray, base: np.ndarray, delta: np.ndarray, places: np.ndarray) -> None:
-    """``places[l, p, c]``: the first k with ``image[l, base[p] + delta[k], c]`` not less than ``y[l, p, c]``; `places` is zero."""
+    """``places[l, p, c]``: the first k with ``image[l, base[p] + delta[k], c]`` not less than ``y[l, p, c]``.
+
+    `places` is zero.
+    """
     for row in range(y.shape[0]):
         for p in range(y.shape[1]):
             for k in range(len(delta)):

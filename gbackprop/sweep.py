@@ -10,6 +10,7 @@ from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import Plan, rows_of, targets_of
 from gbackprop.quantities.base import Statistic
+from gbackprop.rows import Rows
 from gbackprop.signals import (
     AVERAGE,
     EXACT,
@@ -23,21 +24,52 @@ from gbackprop.signals import (
     residual_columns,
 )
 
+OUTPUT = "output"
+"""Where `Rows` keeps the network's outputs."""
+
 Found = dict[tuple[Statistic, str], Any]
 """Values of statistics, by statistic and parameter name."""
 
 
+@dataclass(frozen=True)
+class Block:
+    """Some samples of a batch.
+
+    Attributes
+    ----------
+    rows : slice
+        Which.
+    kept : Rows
+        Where results with a row for each sample go.
+    """
+
+    rows: slice
+    kept: Rows
+
+    @staticmethod
+    def whole(batch: int) -> Block:
+        """All samples of a batch of N."""
+        return Block(slice(0, batch), Rows(batch))
+
+    def __len__(self) -> int:
+        return self.rows.stop - self.rows.start
+
+
 @dataclass
 class Part:
-    """What a block of samples gives: Σ ℓₙ, the outputs, and its share in each statistic."""
+    """What a block of samples gives: Σ ℓₙ, and its share in each statistic."""
 
     loss: Array
-    output: Array
     found: Found
 
 
 def sweep(
-    plan: Plan, x: Array, y: Array, rows: slice, column_block: int | None, passes: type[Pass] | None = None
+    plan: Plan,
+    x: Array,
+    y: Array,
+    block: Block,
+    column_block: int | None = None,
+    passes: type[Pass] | None = None,
 ) -> Part:
     """Forward once, then back once for each block of columns.
 
@@ -47,13 +79,14 @@ def sweep(
     x : ndarray, shape (N, *in)
     y : ndarray, shape (N, ...)
         The whole batch.
-    rows : slice
-        Which samples to take.
+    block : Block
+        Which samples to take, and where results with a row for each sample go.
     column_block : int, optional
         How many columns each pass takes beside the gradient.
     passes : subclass of Pass, optional
         What to do on the way: one that watches, for instance.
     """
+    rows = block.rows
     if plan.noise is None:
         output, saved = plan.network.forward(x[rows])
     else:
@@ -61,11 +94,12 @@ def sweep(
     target = y[rows]
     found: Found = {}
     for window in plan.windows(column_block):
-        one = (passes or Pass)(plan, window, found, len(target))
-        start = one.start(output, target, rows)
+        one = (passes or Pass)(plan, block, window, found)
+        start = one.start(output, target)
         if plan.lowest < len(plan.leaves):
             plan.network.sweep(saved, start, one.visit)
-    return Part(plan.loss.values(output, target).sum(), output, found)
+    block.kept.put(OUTPUT, rows, output)
+    return Part(plan.loss.values(output, target).sum(), found)
 
 
 class Pass:
@@ -75,8 +109,8 @@ class Pass:
     the loss. `seen` counts them; what lies in the window is appended to the stack.
     """
 
-    def __init__(self, plan: Plan, window: slice, found: Found, batch: int) -> None:
-        self.plan, self.window, self.found, self.batch = plan, window, found, batch
+    def __init__(self, plan: Plan, block: Block, window: slice, found: Found) -> None:
+        self.plan, self.block, self.window, self.found = plan, block, window, found
         self.first = window.start == 0  # what depends on no column but the gradient's is extracted in this pass
         self.seen = 0
         self.above = {leaf.name: leaf for leaf in plan.leaves[plan.lowest :]}
@@ -88,25 +122,25 @@ class Pass:
         low = min(max(self.window.start - start, 0), width)
         return slice(low, max(low, min(self.window.stop - start, width)))
 
-    def start(self, output: Array, target: Array, rows: slice) -> Signals:
+    def start(self, output: Array, target: Array) -> Signals:
         """The signals at the loss; R enters here."""
         loss, factor = self.plan.loss, self.plan.scale.factor
         parts = [(GRADIENT, Columns(loss.gradients(output, target)[None] * factor))]
         for signal in self.plan.signals:
             some = self.take(self.plan.loss_columns(signal))
             if some.start < some.stop:
-                values = self._loss_columns(signal, output, target, rows, some)
+                values = self._loss_columns(signal, output, target, some)
                 parts.append((signal, Columns(values * factor**0.5)))
         average = None
         if AVERAGE in self.plan.signals and self.first:
             average = loss.hessian_sum(output, target) * factor
         return Signals(Stack.of(parts), average)
 
-    def _loss_columns(self, signal: Signal, output: Array, target: Array, rows: slice, some: slice) -> Array:
+    def _loss_columns(self, signal: Signal, output: Array, target: Array, some: slice) -> Array:
         if signal == EXACT:
             return self.plan.loss.hessian_sqrt(output, target, some)
         assert isinstance(signal, MonteCarlo)
-        targets = targets_of(self.plan, signal, output, rows)
+        targets = targets_of(self.plan, signal, output, self.block.rows)
         share = ((some.stop - some.start) / targets.shape[0]) ** 0.5  # the root of 1/M is of all M, not of some
         return self.plan.loss.hessian_sqrt_mc(output, targets[some]) * share
 
@@ -122,7 +156,7 @@ class Pass:
         stack = self._with_residual(leaf, saved, signals, stack)
         average = signals.average
         if average is not None:
-            average = layer.average(saved, average, self.batch, leaf.output_shape)
+            average = layer.average(saved, average, len(self.block), leaf.output_shape)
         return Signals(stack, average)
 
     def _with_residual(self, leaf: Leaf, saved: Any, signals: Signals, stack: Stack) -> Stack:
@@ -145,8 +179,17 @@ class Pass:
             for statistic in self.plan.statistics:
                 if statistic.signal in arriving:
                     value = self.extract(statistic, name, jacobian, arriving[statistic.signal])
-                    before = self.found.get((statistic, name))
-                    self.found[statistic, name] = value if before is None else before + value
+                    self._add(statistic, name, value)
+
+    def _add(self, statistic: Statistic, name: str, value: Any) -> None:
+        """Add to what earlier passes found; with a row for each sample, in the batch's array."""
+        before = self.found.get((statistic, name))
+        if before is not None:
+            before += value
+        elif statistic.per_sample:
+            self.found[statistic, name] = self.block.kept.put((statistic, name), self.block.rows, value)
+        else:
+            self.found[statistic, name] = value
 
     def extract(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
         """A statistic's share in a parameter."""

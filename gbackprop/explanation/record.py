@@ -17,7 +17,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities.base import Quantity, Statistic
 from gbackprop.signals import Columns, MonteCarlo, Signal, Signals
-from gbackprop.sweep import Found, Pass, sweep
+from gbackprop.sweep import Block, Found, Pass, sweep
 
 
 def explain(
@@ -55,11 +55,11 @@ def explain(
             wanted.setdefault(statistic, []).append(quantity.name)
 
     class Recording(_Recorder):
-        def __init__(self, plan: Plan, window: slice, found: Found, batch: int) -> None:
-            super().__init__(plan, window, found, batch)
+        def __init__(self, plan: Plan, block: Block, window: slice, found: Found) -> None:
+            super().__init__(plan, block, window, found)
             self.steps, self.wanted = steps, wanted
 
-    sweep(plan, x, y, slice(0, len(x)), column_block, Recording)
+    sweep(plan, x, y, Block.whole(len(x)), column_block, Recording)
     scale = f"N = {plan.scale.batch}, R = {plan.scale.factor:.6g}, {x.dtype.name}"
     return Explanation(repr(network), repr(loss), scale, steps)
 
@@ -70,8 +70,8 @@ class _Recorder(Pass):
     steps: list[Step]
     wanted: dict[Statistic, list[str]]
 
-    def start(self, output: Array, target: Array, rows: slice) -> Signals:
-        signals = super().start(output, target, rows)
+    def start(self, output: Array, target: Array) -> Signals:
+        signals = super().start(output, target)
         number = sum(step.name == "loss" for step in self.steps)
         self.number = number
         step = Step("loss", repr(self.plan.loss), number, appended=_carried(signals))

@@ -151,10 +151,10 @@ class _Conv(Layer):
         return channels_last(mat, 2).reshape(*mat.shape[:2], prod(mat.shape[3:]), self.out_channels)
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
-        x, u = saved
-        weight = Outer(lambda: self._inputs(x) if u is None else u, self._rows, self._to_parameter, self.groups)
+        (x, u), bias = saved, Bias(self._rows)
+        weight = Outer(lambda: self._inputs(x) if u is None else u, bias, self._to_parameter, self.groups)
         jacobians: dict[str, ParameterJacobian] = {"weight": weight}
-        return jacobians | {"bias": Bias(self._rows)} if self.bias else jacobians
+        return jacobians | {"bias": bias} if self.bias else jacobians
 
     def _to_parameter(self, weight: Array) -> Array:
         """``[*lead, O, (*kernel, C)] -> [*lead, O, C, *kernel]``."""

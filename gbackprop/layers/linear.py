@@ -74,8 +74,9 @@ class Linear(Layer):
         def rows(mat: Array) -> Array:
             return mat.reshape(*mat.shape[:2], prod(mat.shape[2:-1]), self.out_features)
 
-        jacobians: dict[str, ParameterJacobian] = {"weight": Outer(inputs, rows, lambda weight: weight)}
-        return jacobians | {"bias": Bias(rows)} if self.bias else jacobians
+        bias = Bias(rows)
+        jacobians: dict[str, ParameterJacobian] = {"weight": Outer(inputs, bias, lambda weight: weight)}
+        return jacobians | {"bias": bias} if self.bias else jacobians
 
 
 def _apply(x: Array, matrix: Array) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.signals import AVERAGE, Signal
 
@@ -52,12 +52,8 @@ class Statistic:
         return getattr(jacobian, self.method)(*arriving)
 
     def merge(self, parts: list[Any]) -> Any:
-        """One result from those of blocks of samples, in order."""
-        if parts[0] is None or len(parts) == 1:
-            return parts[0]
-        if self.per_sample:
-            return array_module(parts[0]).concatenate(parts)
-        return sum(parts[1:], start=parts[0])
+        """One result from those of blocks of samples, in order, where they add up."""
+        return parts[0] if parts[0] is None else sum(parts[1:], start=parts[0])
 
 
 @dataclass(frozen=True)

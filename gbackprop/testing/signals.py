@@ -17,7 +17,7 @@ from gbackprop.network import Sequential
 from gbackprop.plan import make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
-from gbackprop.sweep import Pass, sweep
+from gbackprop.sweep import Block, Pass, sweep
 from gbackprop.testing.points import units
 
 Arrivals = dict[str, dict[str, np.ndarray]]
@@ -41,7 +41,7 @@ def arrivals(
                     found[AVERAGE.name][name] = signals.average
             return super().visit(name, layer, saved, signals)
 
-    sweep(plan, x, y, slice(0, len(x)), None, Watch)
+    sweep(plan, x, y, Block.whole(len(x)), None, Watch)
     return found
 
 
