@@ -1,8 +1,8 @@
 """gbackprop against BackPACK on torch, on this machine: ``python benchmarks/compare.py [SECTION ...]``.
 
 Sections: table (the ratios that the README quotes), individual (for-loop against vectorized), overhead (over batch
-sizes), classes (100 classes), hessian (one sigmoid), memory (peaks of our calls). Each writes ``results/SECTION.json``; all
-write ``results/README.md`` and the plots.
+sizes), classes (100 classes), hessian (one sigmoid), memory (peaks of our calls). Each writes ``results/SECTION.json``; all write
+``results/README.md`` and the plots.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from peaks import peaks
 from problems import make_problem
 from report import write_report
@@ -102,7 +101,8 @@ def _pair(problem: Any, names: list[str], turns: int) -> dict[str, Any]:
 def machine() -> dict[str, str]:
     """What the figures depend on."""
     packages = ("numpy", "scipy", "numba", "torch", "backpack-for-pytorch")
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line), "unknown")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
     return {"processor": cpu, "threads": str(threads()), "python": platform.python_version()} | {
         package: version(package) for package in packages
     }

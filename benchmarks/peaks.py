@@ -29,11 +29,11 @@ def peaks() -> dict[str, Any]:
 def measure(name: str, samples: int, quantity: str, memory: str | None) -> dict[str, float]:
     """The peak of one call in this process."""
     import numpy as np
+    from specs import SPECS
 
     import gbackprop as gb
     from gbackprop import blocks, losses, plan
     from gbackprop import layers as kinds
-    from specs import SPECS
 
     spec, shape, classes = SPECS[name]
     net = gb.Sequential(*(getattr(kinds, kind)(**keywords) for kind, keywords in spec), rng=0, dtype="float32")

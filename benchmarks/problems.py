@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from specs import SPECS, all_cnn_c
 from torch import nn
 
 import gbackprop as gb
 from gbackprop import layers, losses
 
-from specs import SPECS, all_cnn_c
 
 @dataclass(frozen=True)
 class Problem:

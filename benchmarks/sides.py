@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from backpack import backpack, extend
 from backpack import extensions as bp
+from problems import LOSS, Problem
 from torch import nn
 
 import gbackprop as gb
 from gbackprop import quantities as q
-
-from problems import LOSS, Problem
 
 PAIRS: dict[str, tuple[Callable[[], q.Quantity], Callable[[], Any], str]] = {
     "BatchGrad": (q.BatchGrad, bp.BatchGrad, "grad_batch"),

@@ -27,7 +27,7 @@ def three_c_three_d(before_last: str = "ReLU") -> Spec:
 
 
 def all_cnn_c(classes: int = 100) -> Spec:
-    """All-CNN-C of the paper without its dropout, 1,387,108 parameters for 100 classes, for images of 32 × 32 pixels."""
+    """All-CNN-C of the paper without its dropout, 1,387,108 parameters for 100 classes, images of 32 × 32."""
     spec: Spec = []
     shapes = [(3, 96, 3, 1, 1), (96, 96, 3, 1, 1), (96, 96, 3, 2, 1), (96, 192, 3, 1, 1), (192, 192, 3, 1, 1)]
     shapes += [(192, 192, 3, 2, 1), (192, 192, 3, 1, 0), (192, 192, 1, 1, 0), (192, classes, 1, 1, 0)]

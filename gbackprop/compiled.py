@@ -1,6 +1,6 @@
-"""Compiled twins of three kernels in `array`, for machines with Numba (the extra ``fast``).
+"""Compiled twins of three of `kernels`, for machines with Numba (the extra ``fast``).
 
-Each adds up in one walk over its input what the NumPy definition adds up in one walk per place in the window. `array`
+Each adds up in one walk over its input what the NumPy definition adds up in one walk per place in the window. `kernels`
 holds the definitions and chooses; the tests hold these against them.
 
 A window's position p and place k see entry ``base[p] + delta[k]`` of the flattened image.

@@ -46,6 +46,14 @@ def quotes_of(page):
 
 QUOTES = [quote for page in PAGES for quote in quotes_of(page)]
 FUNCTIONS = list({(quote.page, quote.file, quote.function): quote for quote in QUOTES}.values())
+
+
+@pytest.fixture(autouse=True)
+def plain_kernels(monkeypatch):
+    """The pages quote the kernels' definitions, not their compiled twins."""
+    monkeypatch.setattr(gbackprop.kernels, "_compiled", lambda x: None)
+
+
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 

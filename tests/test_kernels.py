@@ -1,4 +1,4 @@
-"""The kernels of array.py and the geometry of windows, against loops."""
+"""The kernels and the geometry of windows, against loops."""
 
 from itertools import product
 from math import prod
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gbackprop as gb
-from gbackprop import array, layers
+from gbackprop import array, kernels, layers
 from gbackprop.layers.window import Window
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -51,7 +51,7 @@ def paddings(draw):
 def test_pad_against_a_loop(shape, seed):
     spatial, padding = shape
     x = numbers(seed, (2, *spatial, 3))
-    got = array.pad(x, padding, value=9.0)
+    got = kernels.pad(x, padding, value=9.0)
     assert got.shape == (2, *[s + b + a for s, (b, a) in zip(spatial, padding, strict=True)], 3)
     for place in np.ndindex(got.shape[1:-1]):
         source = [p - before for p, (before, _) in zip(place, padding, strict=True)]
@@ -63,10 +63,10 @@ def test_pad_against_a_loop(shape, seed):
 def test_the_adjoint_of_pad_is_the_negative_pad(shape, seed):
     spatial, padding = shape
     x = numbers(seed, (2, *spatial, 3))
-    y = numbers(seed + 1, array.pad(x, padding).shape)
-    back = array.pad(y, tuple((-before, -after) for before, after in padding))
+    y = numbers(seed + 1, kernels.pad(x, padding).shape)
+    back = kernels.pad(y, tuple((-before, -after) for before, after in padding))
     assert back.shape == x.shape
-    np.testing.assert_allclose((array.pad(x, padding) * y).sum(), (x * back).sum(), atol=1e-10)
+    np.testing.assert_allclose((kernels.pad(x, padding) * y).sum(), (x * back).sum(), atol=1e-10)
 
 
 # --------------------------------------------------------------------------------------------------------- unfold, fold
@@ -124,9 +124,9 @@ def test_fold_against_a_loop_and_as_the_adjoint_of_unfold(drawn, seed):
 def test_window_offsets_list_the_places_in_the_window_row_by_row(drawn, seed):
     window, spatial = drawn
     out = window.out(spatial)
-    x = array.pad(numbers(seed, (2, *spatial, 1)), window.fitted(spatial))
-    views = [x[:, *where] for where in array.window_offsets(window.kernel, window.stride, window.dilation, out)]
-    places = array.unfold(x, window.kernel, window.stride, window.dilation, out)
+    x = kernels.pad(numbers(seed, (2, *spatial, 1)), window.fitted(spatial))
+    views = [x[:, *where] for where in kernels.window_offsets(window.kernel, window.stride, window.dilation, out)]
+    places = kernels.unfold(x, window.kernel, window.stride, window.dilation, out)
     assert len(views) == prod(window.kernel)
     for view, k in zip(views, np.ndindex(*window.kernel), strict=True):
         np.testing.assert_array_equal(view, places[(slice(None), *[slice(None)] * len(out), *k)])

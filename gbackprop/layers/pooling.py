@@ -9,16 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gbackprop.array import (
-    Array,
-    array_module,
-    channels_first,
-    channels_last,
-    first_places,
-    pad,
-    scatter,
-    window_offsets,
-)
+from gbackprop.array import Array, array_module, channels_first, channels_last
+from gbackprop.kernels import first_places, pad, scatter, window_offsets
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import congruence
 from gbackprop.layers.window import Window, channels_and_axes, per_axis, positive

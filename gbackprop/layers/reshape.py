@@ -7,7 +7,8 @@ from math import prod
 from numbers import Integral
 from typing import Any
 
-from gbackprop.array import Array, channels_first, channels_last, pad
+from gbackprop.array import Array, channels_first, channels_last
+from gbackprop.kernels import pad
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.window import channels_and_axes
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, fold, pad, unfold
+from gbackprop.array import Array
+from gbackprop.kernels import fold, pad, unfold
 from gbackprop.layers.base import Shape
 
 

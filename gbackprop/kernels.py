@@ -1,0 +1,147 @@
+"""Kernels for moving windows: the few places where speed has a second form.
+
+All work channels-last, ``[L, *S, C]``: L rows of any kind, spatial axes S, channels C. Each is defined in plain NumPy
+(or CuPy, by the same lines); three have compiled twins in `compiled`, taken where Numba is installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from math import prod
+from types import ModuleType
+
+import numpy as np
+
+from gbackprop.array import FLOATS, Array, array_module
+
+Padding = Sequence[tuple[int, int]]
+
+
+def pad(x: Array, padding: Padding, value: float = 0.0) -> Array:
+    """``[L, *S, C]`` with (before, after) numbers added to each spatial axis; negative ones take away (a view).
+
+    The adjoint of ``pad(x, p)`` is ``pad(x, -p)``.
+    """
+    if not any(before or after for before, after in padding):
+        return x
+    spatial = x.shape[1:-1]
+    crop = tuple(slice(max(-b, 0), s - max(-a, 0)) for s, (b, a) in zip(spatial, padding, strict=True))
+    if all(before <= 0 and after <= 0 for before, after in padding):
+        return x[(slice(None), *crop)]
+    into = tuple(slice(max(b, 0), max(b, 0) + c.stop - c.start) for c, (b, _) in zip(crop, padding, strict=True))
+    size = tuple(s + b + a for s, (b, a) in zip(spatial, padding, strict=True))
+    xp = array_module(x)
+    out = xp.full((x.shape[0], *size, x.shape[-1]), value, dtype=x.dtype)
+    out[(slice(None), *into)] = x[(slice(None), *crop)]
+    return out
+
+
+def window_offsets(
+    kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int]
+) -> Iterator[tuple[slice, ...]]:
+    """For each place in the window, row by row: the spatial slices of an input that the windows see there."""
+    for place in itertools.product(*map(range, kernel)):
+        yield tuple(
+            slice(k * d, k * d + (o - 1) * s + 1, s) for k, s, d, o in zip(place, stride, dilation, out, strict=True)
+        )
+
+
+def unfold(
+    x: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int]
+) -> Array:
+    """What each window of ``[L, *S, C]`` sees, as a view ``[L, *out, *kernel, C]``."""
+    lead, spatial, last = x.strides[0], x.strides[1:-1], x.strides[-1]
+    steps = tuple(a * s for a, s in zip(spatial, stride, strict=True))
+    inner = tuple(a * d for a, d in zip(spatial, dilation, strict=True))
+    return array_module(x).lib.stride_tricks.as_strided(
+        x, (x.shape[0], *out, *kernel, x.shape[-1]), (lead, *steps, *inner, last)
+    )
+
+
+def fold(cols: Array, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Array:
+    """The adjoint of `unfold`: ``[L, *out, *kernel, C]`` summed back to where it was seen, ``[L, *size, C]``."""
+    d = len(size)
+    out, kernel = cols.shape[1 : 1 + d], cols.shape[1 + d : 1 + 2 * d]
+    places = cols.reshape(cols.shape[0], *out, prod(kernel), cols.shape[-1])
+    image = array_module(cols).zeros((cols.shape[0], *size, cols.shape[-1]), dtype=cols.dtype)
+    kernels = _compiled(cols)
+    if kernels is not None:
+        flat = image.reshape(len(image), -1, image.shape[-1])
+        places = np.ascontiguousarray(places).reshape(len(cols), prod(out), -1, cols.shape[-1])
+        kernels.fold(places, *_seen(kernel, stride, dilation, out, size), flat)
+        return image
+    for k, where in enumerate(window_offsets(kernel, stride, dilation, out)):
+        image[(slice(None), *where)] += places[..., k, :]
+    return image
+
+
+def first_places(
+    x: Array, y: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Array:
+    """Where in each window of ``[L, *S, C]`` its maximum y ``[L, *out, C]`` is first: places row by row, as y's shape.
+
+    The first that is "not less" rather than "equal": so NaN passes on NaN.
+    """
+    xp = array_module(x)
+    places = xp.zeros(y.shape, dtype=np.int32)
+    kernels = _compiled(x)
+    if kernels is not None:
+        flat = [np.ascontiguousarray(part).reshape(len(part), -1, part.shape[-1]) for part in (x, y)]
+        seen = _seen(kernel, stride, dilation, y.shape[1:-1], x.shape[1:-1])
+        kernels.first_places(*flat, *seen, places.reshape(len(y), -1, y.shape[-1]))
+        return places
+    less = xp.ones(y.shape, dtype=bool)
+    for where in window_offsets(kernel, stride, dilation, y.shape[1:-1]):
+        less &= x[(slice(None), *where)] < y
+        places += less
+    return places
+
+
+def scatter(
+    rows: Array,
+    places: Array,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Array:
+    """Numbers ``[V, L, *out, C]`` added to one place of their window each: ``[V, L, *size, C]``."""
+    xp, out = array_module(rows), places.shape[1:-1]
+    image = xp.zeros((*rows.shape[:2], *size, rows.shape[-1]), dtype=rows.dtype)
+    kernels = _compiled(rows)
+    if kernels is not None:
+        flat = image.reshape(*image.shape[:2], -1, image.shape[-1])
+        rows = np.ascontiguousarray(rows).reshape(*rows.shape[:2], -1, rows.shape[-1])
+        places = places.reshape(len(places), -1, places.shape[-1])
+        kernels.scatter(rows, places, *_seen(kernel, stride, dilation, out, size), flat)
+        return image
+    for k, where in enumerate(window_offsets(kernel, stride, dilation, out)):
+        image[(slice(None), slice(None), *where)] += rows * (places == k)
+    return image
+
+
+def _seen(
+    kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int], size: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which entry ``base[p] + delta[k]`` of the flattened image position p and place k of a window see."""
+    base, delta = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for k, s, d, o, length in zip(kernel, stride, dilation, out, size, strict=True):
+        base = (base[:, None] * length + np.arange(o) * s).reshape(-1)
+        delta = (delta[:, None] * length + np.arange(k) * d).reshape(-1)
+    return base, delta
+
+
+@functools.cache
+def _numba_kernels() -> ModuleType | None:
+    try:
+        from gbackprop import compiled
+    except ImportError:
+        return None
+    return compiled
+
+
+def _compiled(x: Array) -> ModuleType | None:
+    """The compiled kernels, if there are any for `x`."""
+    return _numba_kernels() if isinstance(x, np.ndarray) and x.dtype.name in FLOATS else None

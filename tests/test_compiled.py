@@ -1,0 +1,75 @@
+"""The compiled kernels give what their definitions give; every golden cell holds on the plain path too."""
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from test_kernels import SEEDS, numbers, windows
+
+from gbackprop import kernels
+from gbackprop.testing.golden import check_folder
+
+pytest.importorskip("numba")
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    monkeypatch.setattr(kernels, "_compiled", lambda x: None)
+
+
+def both(call, monkeypatch):
+    """What a call gives with the compiled kernels, and without."""
+    compiled = call()
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "_compiled", lambda x: None)
+        return compiled, call()
+
+
+def test_the_compiled_kernels_are_taken_for_host_floats():
+    assert kernels._compiled(np.zeros(1, np.float32)) is not None
+    assert kernels._compiled(np.zeros(1, np.complex128)) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(drawn=windows(), seed=SEEDS)
+def test_fold(dtype, drawn, seed):
+    window, spatial = drawn
+    out = window.out(spatial)
+    cols = numbers(seed, (2, *out, *window.kernel, 3)).astype(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        compiled, plain = both(lambda: window.fold(cols, spatial), patch)
+    assert compiled.dtype == dtype
+    np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=1e-5 if dtype == "float32" else 1e-13)
+
+
+@given(drawn=windows(), seed=SEEDS)
+def test_first_places_and_scatter(drawn, seed):
+    window, spatial = drawn
+    out, rng = window.out(spatial), np.random.default_rng(seed)
+    image = rng.integers(0, 3, (2, *window.padded(spatial), 2)).astype(float)  # many are equal
+    seen = kernels.unfold(image, window.kernel, window.stride, window.dilation, out)
+    flat = seen.reshape(2, *out, prod(window.kernel), 2)
+    arguments = window.kernel, window.stride, window.dilation
+    with pytest.MonkeyPatch.context() as patch:
+        compiled, plain = both(lambda: kernels.first_places(image, flat.max(-2), *arguments), patch)
+        np.testing.assert_array_equal(compiled, flat.argmax(-2))
+        np.testing.assert_array_equal(plain, flat.argmax(-2))
+        rows = np.moveaxis(rng.standard_normal((3, 2, 2, *out)), 2, -1)  # channels do not lie last in memory
+        size = window.padded(spatial)
+        compiled, plain = both(lambda: kernels.scatter(rows, plain, size, *arguments), patch)
+    np.testing.assert_allclose(compiled, plain, atol=1e-13)
+    np.testing.assert_allclose(compiled.sum((2, 3)[: len(out)]), rows.sum((2, 3)[: len(out)]), atol=1e-12)
+
+
+def test_nan_is_passed_on_by_both(monkeypatch):
+    image = np.full((1, 2, 1), np.nan)
+    for places in both(lambda: kernels.first_places(image, image[:, :1], (2,), (2,), (1,)), monkeypatch):
+        assert places.item() == 0
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-8), ("float32", 1e-4)])
+def test_golden_on_the_plain_path(plain, dtype, tolerance):
+    report = check_folder(Path(__file__).parent / "golden", tolerance, dtype)
+    assert report.passed == report.total == 300
