@@ -1,8 +1,8 @@
 """gbackprop against BackPACK on torch, on this machine: ``python benchmarks/compare.py [SECTION ...]``.
 
 Sections: table (the ratios that the README quotes), individual (for-loop against vectorized), overhead (over batch
-sizes), classes (100 classes), hessian (one sigmoid), memory (peaks of our calls). Each writes ``results/SECTION.json``; all write
-``results/README.md`` and the plots.
+sizes), classes (100 classes), hessian (one sigmoid), memory (peaks of our calls). Each writes
+``results/SECTION.json``; all write ``results/README.md`` and the plots.
 """
 
 from __future__ import annotations

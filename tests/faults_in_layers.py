@@ -4,7 +4,9 @@ import definitions as plain
 import numpy as np
 from faults import Fault, after, before, instead, on_layer, times
 
-from gbackprop.array import channels_last, pad
+from gbackprop import Sequential
+from gbackprop.array import channels_first, channels_last
+from gbackprop.kernels import pad
 from gbackprop.layers import (
     AvgPool2d,
     Bias,
@@ -26,6 +28,8 @@ from gbackprop.layers import (
 # -------------------------------------------------------------------------------------------------------------- checks
 
 linear = on_layer(lambda: Linear(3, 3), (3,), plain.linear())
+chain = on_layer(lambda: Sequential(Linear(3, 3), Tanh(), dtype="float64"), (3,))
+wide = on_layer(lambda: Linear(2, 4), (2,), plain.linear())
 sequence = on_layer(lambda: Linear(2, 3), (4, 2), plain.linear())
 convolution = on_layer(lambda: Conv2d(2, 2, 2, padding=1), (2, 3, 4), plain.conv2d(padding=((1, 1), (1, 1))))
 strided = on_layer(lambda: Conv2d(1, 1, 2, stride=2), (1, 4, 4), plain.conv2d(stride=(2, 2)))
@@ -50,6 +54,20 @@ zero_pad = on_layer(lambda: ZeroPad2d((1, 0, 2, 1)), (1, 2, 2), plain.zero_pad2d
 
 def without_bias(self, x):
     return x @ self.parameters["weight"].T, x
+
+
+def forwards(self, saved, mat):
+    for layer, kept in zip(self, saved, strict=True):
+        mat = layer.mjp(kept, mat)
+    return mat
+
+
+def third_added(pulled):
+    return pulled + pulled[2] if len(pulled) == 3 else pulled
+
+
+def transposed_weight(drawn):
+    return drawn | {"weight": drawn["weight"].T}
 
 
 def undilated(x, kernel, stride, dilation, out):
@@ -125,9 +143,12 @@ def first_position(self, mat):
     return self.rows(mat)[:, :, 0]
 
 
-def all_maxima_win(self, saved):
+def all_maxima_win(self, saved, mat):
     image, out = self._image(saved[0])
-    return (seen >= saved[1] for seen in self._views(image, out))
+    pulled = np.zeros((*mat.shape[:2], *image.shape[1:]), mat.dtype)
+    for seen, place in zip(self._views(image, out), self._views(pulled, out), strict=True):
+        place += channels_last(mat, 2) * (seen >= saved[1])
+    return channels_first(pulled[(..., *self.window.inside(saved[0].shape[2:]), slice(None))], 2)
 
 
 def padded_by_zeros(self, x):
@@ -172,10 +193,14 @@ FAULTS = [
     Fault(Conv2d, "_inputs", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
     Fault(MaxPool2d, "_image", "zeros in the padding", instead(padded_by_zeros), max_pool, "forward"),
     Fault(AvgPool2d, "_counts", "padding counted", after(lambda n: np.full_like(n, 4)), average_pool, "forward"),
+    Fault(Linear, "draw", "weight transposed", after(transposed_weight), wide, "parameter_shapes"),
     Fault(Linear, "output_shape", "the input's", instead(lambda self, shape: shape), sequence, "output_shape"),
     # its Jacobian
     Fault(Linear, "mjp", "weight transposed", instead(by_the_transposed_weight), linear, "mjp"),
     Fault(Linear, "mjp", "wrong sign", times(-1), linear, "mjp"),
+    Fault(Linear, "mjp", "clipped", after(lambda y: np.clip(y, -1, 1)), linear, "mjp"),
+    Fault(Linear, "mjp", "third column added", after(third_added), wide, "mjp"),
+    Fault(Tanh, "mjp", "right for N = 3", after(lambda y: y * y.shape[1] / 3), tanh, "mjp"),
     Fault(Linear, "mjp", "one part in ten million", times(1 + 1e-7), linear, "mjp"),
     Fault(Linear, "mjp", "columns reversed", after(lambda y: y[::-1]), linear, "mjp"),
     Fault(Linear, "vjp", "factor N", times(3), linear, "vjp"),
@@ -183,16 +208,17 @@ FAULTS = [
     Fault(Conv2d, "jmp", "bias added", instead(as_forward), convolution, "jmp"),
     Fault(window, "fold", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
     Fault(window, "fold", "stride forgotten", before(lambda c, n, s, d: (c, n, (1, 1), d)), strided, "mjp"),
-    Fault(MaxPool2d, "_winners", "one place late", after(lambda w: iter(np.roll(list(w), 1, 0))), max_pool, "jmp"),
-    Fault(MaxPool2d, "_winners", "all equal maxima win", instead(all_maxima_win), max_pool, "mjp"),
+    Fault(MaxPool2d, "_places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "jmp"),
+    Fault(MaxPool2d, "mjp", "all equal maxima win", instead(all_maxima_win), max_pool, "mjp"),
     Fault(AvgPool2d, "mjp", "sum instead of mean", times(4), average_pool, "mjp"),
-    Fault(AvgPool2d, "_scattered", "off by one", after(lambda y: np.roll(y, 1, -1)), average_pool, "mjp"),
+    Fault(AvgPool2d, "mjp", "off by one", after(lambda y: np.roll(y, 1, -1)), average_pool, "mjp"),
     Fault(Sigmoid, "first", "1 + y for 1 − y", instead(lambda self, x, y: y * (1 + y)), sigmoid, "jmp"),
     Fault(Tanh, "first", "at y instead of x", instead(lambda self, x, y: 1 - np.tanh(y) ** 2), tanh, "jmp"),
     Fault(ReLU, "first", "step at 1", instead(lambda self, x, y: x > 1), relu, "jmp"),
     Fault(Dropout, "mjp", "mask not scaled", instead(by_the_bare_mask), dropout, "mjp"),
     Fault(ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
     Fault(Flatten, "mjp", "last axis first", instead(columns_first), flatten, "mjp"),
+    Fault(Sequential, "mjp", "input to output", instead(forwards), chain, "mjp"),
     Fault(Tanh, "constant_jacobian", "declared", instead(True), tanh, "constant_jacobian"),
     # its second derivative
     Fault(Tanh, "curvature", "not declared", instead("zero"), tanh, "curvature"),
@@ -211,9 +237,11 @@ FAULTS = [
     Fault(Outer, "sum", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
     Fault(Outer, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
     Fault(Outer, "square", "sign squared", before(sign_twice), linear, "weight.square"),
+    Fault(Outer, "_square_by_positions", "of many columns", times(1.1), sequence, "weight.square"),
     Fault(Outer, "batch_square", "positions apart", instead(squares_of_each_position), sequence, "weight.batch_square"),
     Fault(Outer, "square_norm", "positions apart", instead(norms_of_each_position), convolution, "weight.square_norm"),
     Fault(Outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), sequence, "weight.square_norm"),
+    Fault(Outer, "square_norm", "right for N = 3", after(lambda y: y * len(y) / 3), linear, "weight.square_norm"),
     Fault(Outer, "moments", "in the wrong order", after(lambda y: y[::-1]), linear, "weight.moments"),
     Fault(Outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
     Fault(Bias, "kronecker", "sign squared", before(sign_twice), sequence, "weight.kronecker"),

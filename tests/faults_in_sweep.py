@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from faults import Fault, after, before, instead, on_loss, on_network, times
 
-from gbackprop import Sequential, sweep
+from gbackprop import plan, sweep
 from gbackprop.layers.activation import sigmoid
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, cross_entropy
 from gbackprop.losses.base import Loss
@@ -29,6 +29,7 @@ from gbackprop.quantities import (
     Variance,
     kronecker,
 )
+from gbackprop.rows import Rows
 from gbackprop.signals import EXACT, GRADIENT, RESIDUAL, Columns, Stack
 from gbackprop.sweep import Pass
 
@@ -42,6 +43,17 @@ bits = on_loss(BCEWithLogitsLoss, (3,))
 network = on_network()
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
+
+
+def in_place(self, output, target):
+    output -= target
+    return self.summed(output**2)
+
+
+def of_bare_probabilities(self, output, target):
+    p = np.where(cross_entropy.softmax(output) < 0.5, 0, 1)
+    with np.errstate(divide="ignore"):
+        return -np.log(p[np.arange(len(p)), target])
 
 
 def without_rank_one(self, output, target, columns=slice(None)):
@@ -69,11 +81,43 @@ def divided_by_all_targets(sound):
     return lambda self, output, targets: sound(self, output, targets) * len(targets) ** 0.5
 
 
+def with_x_in_place(plan, x, *others):
+    x += 1e-9
+    return plan, x, *others
+
+
+def in_every_pass(sound):
+    def arguments(self, leaf, arriving):
+        first, self.first = self.first, True
+        found = sound(self, leaf, arriving)
+        self.first = first
+        return found if first else {signal: given for signal, given in found.items() if signal is not None}
+
+    return arguments
+
+
+def without_noise(drawn):
+    return drawn[0], {signal: np.full_like(noise, 0.3) for signal, noise in drawn[1].items()}
+
+
+def right_for_a_mean(self, scale, moments):
+    return (moments[1] * scale.batch).astype(scale.dtype)
+
+
+def second_moment_in_place(self, scale, moments):
+    moments /= scale.batch * scale.factor**2
+    return moments[1].astype(scale.dtype)
+
+
+def in_float64(self, scale, moments):
+    return moments[1] / (scale.batch * scale.factor**2)
+
+
 def without_r(sound):
-    def start(self, output, target, rows):
+    def start(self, output, target):
         plan = self.plan
         self.plan = replace(plan, scale=replace(plan.scale, factor=1.0))
-        arriving = sound(self, output, target, rows)
+        arriving = sound(self, output, target)
         self.plan = plan
         return arriving
 
@@ -84,21 +128,15 @@ def average_times_n(arriving):
     return arriving if arriving.average is None else replace(arriving, average=5 * arriving.average)
 
 
-def without_share(self, signal, output, target, rows, some):
+def without_share(self, signal, output, target, some):
     if signal == EXACT:
         return self.plan.loss.hessian_sqrt(output, target, some)
-    return self.plan.loss.hessian_sqrt_mc(output, sweep.targets_of(self.plan, signal, output, rows)[some])
+    return self.plan.loss.hessian_sqrt_mc(output, sweep.targets_of(self.plan, signal, output, self.block.rows)[some])
 
 
 def unsigned(self, jacobian, *arriving):
     signed = self.signal == RESIDUAL
     return self, jacobian, *(arriving[:1] if signed else arriving)
-
-
-def forwards(self, saved, arriving, visit, name=""):
-    for (path, child), kept in zip(self._children(name), saved, strict=True):
-        arriving = child.sweep(kept, arriving, visit, path)
-    return arriving
 
 
 def gradient_times_n(result):
@@ -118,8 +156,13 @@ def first_block_alone(self, parts):
     return parts[0]
 
 
-def added_up(self, parts):
-    return parts[0] if parts[0] is None else sum(parts)
+def to_the_first_rows(self, key, rows, value):
+    return self, key, slice(0, len(value)), value
+
+
+def latest_alone(self, statistic, name, value):
+    self.found.pop((statistic, name), None)
+    return self, statistic, name, value
 
 
 def first_rows(plan, signal, output, rows):
@@ -186,22 +229,32 @@ FAULTS = [
     Fault(BCEWithLogitsLoss, "pseudo_targets", "the other bit", instead(complement), bits, "draw"),
     Fault(ElementwiseLoss, "summed_weight", "missing 1/C", instead(lambda self, shape: 1.0), bits, "values"),
     Fault(MSELoss, "values", "float64 for float32", after(lambda v: v.astype(np.float64)), squared, "values"),
+    Fault(MSELoss, "values", "in place", instead(in_place), squared, "values"),
+    Fault(Loss, "hessian_sqrt_mc", "one part in five", times(1.2), squared, "hessian_sqrt_mc"),
+    Fault(CrossEntropyLoss, "values", "less the mean", after(lambda v: v - v.mean()), cross, "values"),
+    Fault(CrossEntropyLoss, "values", "log of zero", instead(of_bare_probabilities), cross, "values"),
+    Fault(CrossEntropyLoss, "target_shape", "one axis too many", after(lambda n: (*n, 1)), cross, "target_shape"),
+    Fault(Loss, "summed_weight", "2 for 1", times(2), cross, "summed_weight"),
+    Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
     # the driver
+    Fault(driver, "_run", "writes to x", before(with_x_in_place), network, "backward"),
+    Fault(Pass, "_arguments", "gradient in every pass", in_every_pass, network, "backward"),
+    Fault(plan, "_draw", "no noise", after(without_noise), network, "DiagGGNMC"),
     Fault(Pass, "start", "missing R", without_r, network, "sweep"),
     Fault(Pass, "start", "average without R", after(average_times_n), network, "sweep"),
     Fault(Pass, "_loss_columns", "R instead of √R", times(5**-0.5), network, "sweep"),
     Fault(Pass, "_loss_columns", "M of the block", instead(without_share), network, "DiagGGNMC"),
     Fault(Statistic, "extract", "signs lost", before(unsigned), network, "BatchDiagHessian"),
-    Fault(Sequential, "sweep", "input to output", instead(forwards), network, "backward"),
     Fault(sweep, "residual_columns", "signs lost", after(without_signs), network, "sweep"),
     Fault(sweep, "residual_columns", "no root", after(lambda c: Columns(c.values**2, c.sign)), network, "sweep"),
     Fault(Pass, "residual", "wrong gradient", before(from_another_column), network, "sweep"),
     Fault(Pass, "_with_residual", "left out", instead(lambda s, leaf, saved, at, stack: stack), network, "sweep"),
     Fault(Stack, "moved", "not moved", lambda sound: lambda self, v: sound(self, v * 2), network, "sweep"),
     Fault(Statistic, "merge", "first block alone", instead(first_block_alone), network, "backward"),
-    Fault(Statistic, "merge", "rows added up", instead(added_up), network, "BatchDiagGGN"),
+    Fault(Rows, "put", "always the first rows", before(to_the_first_rows), network, "backward"),
+    Fault(Pass, "_add", "latest columns alone", before(latest_alone), network, "BatchDiagGGN"),
     Fault(sweep, "targets_of", "first rows for all blocks", before(first_rows), network, "DiagGGNMC"),
-    Fault(Plan, "windows", "overlap by a column", after(overlapping), network, "BatchDiagGGN"),
+    Fault(Plan, "windows", "overlap by a column", after(overlapping), network, "backward"),
     Fault(driver, "_finish", "loss without R", after(lambda r: replace(r, loss=r.loss * 5)), network, "backward"),
     Fault(driver, "_finish", "gradient times N", after(gradient_times_n), network, "backward"),
     # quantities
@@ -210,6 +263,9 @@ FAULTS = [
     Fault(BatchL2Grad, "finish", "norm, not its square", after(np.sqrt), network, "BatchL2Grad"),
     Fault(SecondMoment, "finish", "R left in", instead(lambda self, s, m: m[1] / s.batch), network, "SecondMoment"),
     Fault(SecondMoment, "finish", "missing 1/N", times(5), network, "SecondMoment"),
+    Fault(SecondMoment, "finish", "right for a mean", instead(right_for_a_mean), network, "SecondMoment"),
+    Fault(SecondMoment, "finish", "in place", instead(second_moment_in_place), network, "Variance"),
+    Fault(SecondMoment, "finish", "float64", instead(in_float64), network, "SecondMoment"),
     Fault(Variance, "finish", "second moment", instead(not_from_the_mean), network, "Variance"),
     Fault(Variance, "finish", "1/(N − 1)", divided_by_n_minus_one, network, "Variance"),
     Fault(DiagGGN, "finish", "divided by N", instead(lambda self, s, square: square / s.batch), network, "DiagGGN"),

@@ -1,29 +1,57 @@
 """Tests of the kit: planted faults must be caught, and the first failing row must name the method that is wrong."""
 
+import re
 import threading
+from functools import cache
 
 import numpy as np
 import pytest
 from faults_in_layers import FAULTS as IN_LAYERS
 from faults_in_sweep import FAULTS as IN_SWEEP
 
-from gbackprop.layers import Layer
+from gbackprop.layers import Layer, ParameterJacobian
 from gbackprop.testing import check_layer, check_loss, check_network
 
 FAULTS = IN_LAYERS + IN_SWEEP
 
 
+@cache
+def planted(fault):
+    """The report of a fault's check while the fault is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fault.owner, fault.attribute, fault.wrong(getattr(fault.owner, fault.attribute)))
+        return fault.check()
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_planted_fault_is_caught_and_named(fault, monkeypatch):
-    monkeypatch.setattr(fault.owner, fault.attribute, fault.wrong(getattr(fault.owner, fault.attribute)))
-    report = fault.check()
+def test_planted_fault_is_caught_and_named(fault):
+    report = planted(fault)
     assert report.failures, report
     assert report.failures[0].method == fault.method, report.failures[0].explain()
+    assert not report.failures[0].problem.startswith("raised"), "the fault itself is at fault"
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(fault.check for fault in FAULTS))
 def test_no_alarm_without_the_fault(check):
     check().assert_ok()
+
+
+def kinds(rows):
+    """Claims without what differs from subject to subject."""
+    claims = {re.sub(r" \(.*|,.*", "", row.claim) for row in rows}
+    return {re.sub(r"^is (zero|diagonal|dense|flat)$", "is the curvature", claim) for claim in claims}
+
+
+def test_every_kind_of_claim_is_seen_to_fail():
+    reports = [planted(fault) for fault in FAULTS] + [misbehaving(kind) for kind, _, _ in MISBEHAVING]
+    made = kinds(row for report in reports for row in report.rows)
+    failed = kinds(row for report in reports for row in report.failures)
+    elsewhere = {  # in test_layers.py and test_quantities.py
+        "⟨J u",
+        "permuting the samples changes their order alone",
+        "workers=2 changes nothing",
+    }
+    assert made - failed <= elsewhere
 
 
 # ------------------------------------------------------------------------------------------ layers that misbehave
@@ -133,6 +161,47 @@ class ChangesSaved(Double):
     jmp = mjp
 
 
+class Mixes(Double):
+    """y = x times x in reverse: its second derivative is not diagonal, as it says."""
+
+    curvature = "diagonal"
+
+    def forward(self, x):
+        return x * x[:, ::-1], x
+
+    def mjp(self, x, mat):
+        return mat * x[:, ::-1] + (mat * x)[..., ::-1]
+
+    def jmp(self, x, mat):
+        return mat * x[:, ::-1] + mat[..., ::-1] * x
+
+    def residual(self, x, grad):
+        return 0 * grad
+
+
+class Squares(Double):
+    """y = a² x, which is not linear in a."""
+
+    def parameter_shapes(self):
+        return {"a": (1,)}
+
+    def draw(self, rng):
+        return {"a": rng.standard_normal(1)}
+
+    def forward(self, x):
+        return self.parameters["a"] ** 2 * x, x
+
+    def mjp(self, x, mat):
+        return self.parameters["a"] ** 2 * mat
+
+    jmp = mjp
+
+    def parameter_jacobians(self, x):
+        jacobian = ParameterJacobian()
+        jacobian.per_sample = lambda mat: 2 * self.parameters["a"] * (mat * x).sum(2, keepdims=True)
+        return {"a": jacobian}
+
+
 class NoBackward(Double):
     mjp = Layer.mjp
 
@@ -178,17 +247,24 @@ MISBEHAVING = [
     (Rough, "forward", "disagree"),
     (NotCopied, "layer", "cannot pickle"),
     (OddCurvature, "curvature", "is 'flat'"),
+    (Mixes, "curvature", ""),
+    (Squares, "a", ""),
     (Picky, "output_shape", "refused with TypeError: three features, please"),
 ]
 
 
+@cache
+def misbehaving(kind):
+    return check_layer(kind(), np.random.default_rng(0).standard_normal((3, 3)))
+
+
 def test_double_is_all_right():
-    check_layer(Double(), np.random.default_rng(0).standard_normal((3, 3))).assert_ok()
+    misbehaving(Double).assert_ok()
 
 
 @pytest.mark.parametrize(("kind", "method", "words"), MISBEHAVING)
 def test_misbehaviour_is_a_row_that_says_so(kind, method, words):
-    report = check_layer(kind(), np.random.default_rng(0).standard_normal((3, 3)))
+    report = misbehaving(kind)
     assert report.failures, report
     assert report.failures[0].method == method
     assert words in report.failures[0].problem
@@ -198,6 +274,7 @@ def test_nonsense_is_a_row_too():
     for report in (
         check_layer(None, np.ones((2, 3))),
         check_layer(Double(), "text"),
+        check_layer(Double(), [[1, 2], [3]]),
         check_loss(None, np.ones((2, 3)), np.ones((2, 3))),
         check_network(Double(), None, np.ones((2, 3)), np.ones((2, 3))),
     ):

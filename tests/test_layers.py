@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from layer_table import TABLE
 
 import gbackprop as gb
@@ -47,6 +47,7 @@ def test_no_layer_is_missing_from_the_table():
     assert tested == set(shipped) - {Layer, Elementwise}
 
 
+@settings(max_examples=4 * settings().max_examples)
 @given(layer_cases())
 def test_drawn_layers(case):
     check_layer(case.layer, case.x, case.seed).assert_ok()
@@ -175,6 +176,18 @@ def test_what_a_layer_need_not_give_is_no_failure():
         "factor.average_kronecker",
         "factor.input_square",
     }
+
+
+class OneEntryWrong(layers.Linear):
+    def mjp(self, saved, mat):
+        return super().mjp(saved, mat) * np.array([1, 1, 1.001], mat.dtype)
+
+
+def test_entries_that_are_not_looked_at_are_caught_by_the_adjoint(monkeypatch):
+    monkeypatch.setattr("gbackprop.testing.points.COORDINATES", 1)
+    report = check_layer(OneEntryWrong(3, 3), np.ones((3, 3)))
+    assert report.failures[0].method == "mjp"
+    assert report.failures[0].claim == "⟨J u, v⟩ = ⟨u, Jᵀ v⟩"
 
 
 # ----------------------------------------------------------------------------------------------------------- the report

@@ -12,7 +12,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.signals import EXACT, GRADIENT
 from gbackprop.testing import check_network, check_quantity
-from gbackprop.testing.quantities import every_quantity
+from gbackprop.testing.runs import every_quantity
 from gbackprop.testing.strategies import problems, targets
 
 LAWS = {
@@ -95,6 +95,29 @@ class Forgetful(q.BatchGrad):
         return (q.Statistic("batch", GRADIENT),)
 
 
+class FirstSample(q.Quantity):
+    """Looks at the first sample's gradient alone."""
+
+    name = "first_sample"
+
+    def statistics(self):
+        return (q.Statistic("batch", GRADIENT, per_sample=True),)
+
+    def finish(self, scale, gradients):
+        return gradients[:1] * np.ones_like(gradients)
+
+
+class Remembers(q.DiagGGN):
+    """Adds up what it has seen."""
+
+    name = "remembers"
+    seen = 0.0
+
+    def finish(self, scale, square):
+        self.seen = self.seen + square.sum()
+        return square * self.seen
+
+
 NETWORK = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 3), rng=0, dtype="float64")
 PROBLEM = (NETWORK, losses.MSELoss(), np.random.default_rng(0).standard_normal((4, 3)), np.ones((4, 3)))
 
@@ -105,7 +128,15 @@ def test_the_laws_hold_for_a_users_quantity():
     assert len([row for row in report.rows if row.verdict == "not given"]) == 2  # its definition, and its scale
 
 
-def test_the_laws_catch_a_users_mistake():
-    report = check_quantity(Forgetful(), *PROBLEM)
-    assert {row.method for row in report.failures} == {"Forgetful"}
-    assert "sample_block=1 changes nothing" in {row.claim for row in report.failures}
+@pytest.mark.parametrize(
+    ("quantity", "claim"),
+    [
+        (Forgetful(), "sample_block=1 changes nothing"),
+        (FirstSample(), "permuting the samples changes their order alone"),
+        (Remembers(), "what else is asked for changes nothing"),
+    ],
+)
+def test_the_laws_catch_a_users_mistake(quantity, claim):
+    report = check_quantity(quantity, *PROBLEM)
+    assert {row.method for row in report.failures} == {type(quantity).__name__}
+    assert claim in {row.claim for row in report.failures}

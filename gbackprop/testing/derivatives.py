@@ -23,12 +23,13 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
     """Rows on jmp, mjp, vjp, curvature, residual and average."""
     claims.equal("jmp", "is J[n, *out, *in]", _jmp, probe, point)
     claims.equal("mjp", "is Jᵀ, entries J[n, *out, *in]", _mjp, probe, point)
-    claims.equal("vjp", "is Jᵀ", _vjp, probe, point, needs=["mjp"] * has_default_vjp(probe.layer))
-    claims.equal("mjp", "⟨J u, v⟩ = ⟨u, Jᵀ v⟩", _adjoint, probe, needs=["jmp", "mjp"])
-    claims.equal("mjp", "adds up where all inputs are equal and move as one", _shift, probe, needs=["mjp"])
     for name in ("jmp", "mjp"):
         claims.equal(name, "is linear", _linear, probe, name, needs=[name])
         claims.equal(name, "columns do not interact", _columns, probe, name, needs=[name])
+        claims.equal(name, "samples do not interact", samples, probe, name, 1, needs=[name])
+    claims.equal("mjp", "⟨J u, v⟩ = ⟨u, Jᵀ v⟩", _adjoint, probe, needs=["jmp", "mjp"])
+    claims.equal("mjp", "adds up where all inputs are equal and move as one", _shift, probe, needs=["mjp"])
+    claims.equal("vjp", "is Jᵀ", _vjp, probe, point, needs=["mjp"] * has_default_vjp(probe.layer))
     if probe.layer.constant_jacobian:
         claims.equal("constant_jacobian", "J is the same for every sample", _constant, point)
     if not is_container(probe.layer):
@@ -39,6 +40,12 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
 def has_default_vjp(layer: Layer) -> bool:
     """Whether vjp is mjp of one column."""
     return type(layer).vjp is Layer.vjp
+
+
+def samples(probe: Probe, name: str, axis: int) -> Pair:
+    """A call for the whole batch, and for each sample alone."""
+    alone = [probe.sample(n).calls()[name]() for n in range(len(probe.x))]
+    return Pair(probe.calls()[name](), np.concatenate(alone, axis), "one sample at a time")
 
 
 # ------------------------------------------------------------------------------------------------- Jacobian products
@@ -129,6 +136,7 @@ def _check_curvature(claims: Claims, probe: Probe, point: Point) -> None:
     claims.equal("curvature", f"is {kind}", lambda: _off_pattern(probe, point, second()), needs=needs)
     if kind != "zero":
         claims.equal("residual", "is Σⱼ (∇² yⱼ) gⱼ", lambda: _residual(probe, point, second()), needs=needs)
+        claims.equal("residual", "samples do not interact", samples, probe, "residual", 0, needs=["residual"])
     if kind == "dense":
         claims.equal("residual", "is symmetric", _symmetric, probe, needs=["residual"])
 

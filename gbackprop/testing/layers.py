@@ -10,7 +10,7 @@ import numpy as np
 from gbackprop.array import asnumpy
 from gbackprop.layers.base import Layer
 from gbackprop.testing.claims import Claims, FoundError, Pair
-from gbackprop.testing.derivatives import check_derivatives, has_default_vjp
+from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
 from gbackprop.testing.parameters import check_names, check_parameters
 from gbackprop.testing.points import size_of, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
@@ -25,9 +25,6 @@ REQUIRED = ("forward", "mjp", "output_shape", "parameter_shapes", "parameter_jac
 
 SAMPLES = 3
 """How many samples of a batch are looked at."""
-
-SAMPLE_AXIS = {"jmp": 1, "mjp": 1, "vjp": 0, "residual": 0}
-"""Which axis of a result is that of the samples."""
 
 FLOAT32_TOLERANCE = 1e-3
 
@@ -58,15 +55,13 @@ def check_layer(
     """
     claims = Claims(_title(layer), REQUIRED)
     generator = np.random.default_rng(rng)
-    claims.attempt("layer", "can be checked", _check, claims, layer, asnumpy(x), generator, reference)
+    claims.attempt("layer", "can be checked", _check, claims, layer, x, generator, reference)
     return claims.report
 
 
-def _check(
-    claims: Claims, layer: Layer, x: np.ndarray, rng: np.random.Generator, reference: Reference | None
-) -> None:
+def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, reference: Reference | None) -> None:
     """All rows, in evaluation mode and, where the layer draws anything, in training mode."""
-    twin, batch = twin_of(layer, rng=rng), _batch(x, rng)
+    twin, batch = twin_of(layer, rng=rng), _batch(asnumpy(x), rng)
     claims.hold("parameter_shapes", "are the shapes of the parameters", _wrong_shapes, twin)
     if "parameter_shapes" in claims.doubtful:
         return
@@ -112,7 +107,7 @@ def _forward_holds(claims: Claims, probe: Probe, reference: Reference | None) ->
     watched = {"its input": x, "the layer": probe.layer, "what it drew": probe.noise}
     claims.hold("forward", "gives finite numbers for each sample", _malformed, probe)
     claims.hold("forward", "is a pure function", impurity, lambda: probe.run(x)[0], watched, _other(probe), needs=needs)
-    claims.equal("forward", "samples do not interact", _samples, probe, "forward", 0, needs=needs)
+    claims.equal("forward", "samples do not interact", samples, probe, "forward", 0, needs=needs)
     if reference is not None:
         claims.equal("forward", "is the function that it should be", _against, probe, reference, needs=needs)
     claims.hold("output_shape", "is the output's", _wrong_output_shape, probe, needs=needs)
@@ -135,11 +130,6 @@ def _wrong_output_shape(probe: Probe) -> str:
 
 def _against(probe: Probe, reference: Reference) -> Pair:
     return Pair(probe.output, reference(probe.x.copy()), "plain definition")
-
-
-def _samples(probe: Probe, name: str, axis: int) -> Pair:
-    alone = [probe.sample(n).calls()[name]() for n in range(len(probe.x))]
-    return Pair(probe.calls()[name](), np.concatenate(alone, axis), "one sample at a time")
 
 
 # ------------------------------------------------------------------------------------------------------------- conduct
@@ -166,10 +156,9 @@ def _check_conduct(claims: Claims, probe: Probe) -> None:
     """Rows on what holds for each method, whatever it computes."""
     single, scattered = probe.cast(np.float32), probe.scattered()
     for name in probe.calls():
-        parameter, _, method = name.rpartition(".")
-        axis, needs = PER_SAMPLE_AXIS.get(method) if parameter else SAMPLE_AXIS.get(method), _needs(name)
+        axis, needs = PER_SAMPLE_AXIS.get(name.rpartition(".")[2]) if "." in name else None, _needs(name)
         if axis is not None:
-            claims.equal(name, "samples do not interact", _samples, probe, name, axis, needs=needs)
+            claims.equal(name, "samples do not interact", samples, probe, name, axis, needs=needs)
         claims.equal(name, "float32 stays float32", _float32, single, probe, name, needs=needs)
         claims.equal(name, "layout in memory does not matter", _layout, scattered, probe, name, needs=needs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,17 @@ from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
 from gbackprop.signals import GRADIENT
-from gbackprop.testing.claims import Claims, Pair
+from gbackprop.testing.claims import Claims, NotGivenError, Pair
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
-from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities, every_quantity
+from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities
 from gbackprop.testing.report import Report
+from gbackprop.testing.runs import every_quantity
 from gbackprop.testing.setting import Setting, at_targets
 from gbackprop.testing.signals import Arrivals, arrivals, dense_arrivals
+
+LARGEST = 512
+"""Features of a layer up to which dense matrices are formed."""
 
 PARTS = "layers and loss"
 """What sweep and quantities rest on, as rows name it."""
@@ -72,6 +77,9 @@ def _parts(setting: Setting, rng: np.random.Generator) -> list[tuple[str, Report
 
 def _signals(setting: Setting, asked: list[Quantity]) -> tuple[Arrivals, Arrivals]:
     """What the sweep brings, and what it should."""
+    widest = max(prod(leaf.output_shape) for leaf in setting.network.leaves(setting.x.shape[1:]))
+    if widest > LARGEST:
+        raise NotGivenError(f"{widest} features are too many for dense matrices")
     given = (setting.network, setting.loss, setting.x, setting.y)
     fixed = [at_targets(quantity, setting.targets) for quantity in asked]
     return arrivals(*given, fixed), dense_arrivals(*given, setting.targets)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.testing.claims import Claims, NotGivenError, Pair
+from gbackprop.testing.claims import ROUNDING, Claims, NotGivenError, Pair
 from gbackprop.testing.differences import Curve, derivative
-from gbackprop.testing.points import some_of, units
-from gbackprop.testing.probe import LARGEST_AVERAGE, Probe, is_container, twin_of
+from gbackprop.testing.points import NUMBERS, size_of, some_of, units
+from gbackprop.testing.probe import COLUMNS, LARGEST_AVERAGE, Probe, is_container, twin_of
+
+MANY_COLUMNS = 64
 
 Definition = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -46,6 +48,7 @@ def check_parameters(claims: Claims, probe: Probe, rng: np.random.Generator) -> 
     for name in probe.parameters:
         needs = ["parameter_jacobians"]
         claims.equal(f"{name}.per_sample", "is Jᵀ, entries J[n, *out, *p]", _per_sample, probe, name, rng, needs=needs)
+        claims.equal(name, "the output is linear in it, as DiagHessian takes for granted", _bend, probe, name, rng)
     for name in probe.parameters:
         needs = ["parameter_jacobians", f"{name}.per_sample"]
         for method, (claim, define) in DEFINITIONS.items():
@@ -73,7 +76,8 @@ def _unsupported(probe: Probe, name: str, method: str, *_: Any) -> Pair:
 def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
     n, out = len(probe.x), probe.output.shape[1:]
     shape = probe.layer.parameters[name].shape
-    outputs, entries = some_of(prod(out), rng), some_of(prod(shape), rng)
+    outputs = some_of(prod(out), rng, n * (prod(out) + prod(shape)))
+    entries = some_of(prod(shape), rng, n * prod(out) + prod(shape))
     want = derivative(parameter_curve(probe, name, entries))
     got = probe.jacobian(name).per_sample(units(out, n, outputs))
     if got.shape != (len(outputs), n, *shape):
@@ -87,6 +91,20 @@ def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
     return Pair(got, expected, want.oracle, want.tolerance)
 
 
+def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
+    """The second difference in a random direction, beside the first."""
+    twin, value = twin_of(probe.layer), probe.layer.parameters[name]
+    direction = rng.standard_normal(value.shape) * size_of(value)
+
+    def moved(t: float) -> np.ndarray:
+        twin.parameters[name] = value + t * direction
+        return probe.run(probe.x, twin)[0]
+
+    low, middle, high = moved(-1.0), moved(0.0), moved(1.0)
+    floor = float(np.max(np.abs(high - low), initial=0))
+    return Pair(low + high - 2 * middle, np.zeros_like(middle), "second differences", ROUNDING, floor)
+
+
 def parameter_curve(probe: Probe, name: str, entries: np.ndarray) -> Curve:
     """t ↦ f(x; p + t e) for each entry e of a parameter: gives ``[K, N, *out]``."""
 
@@ -94,11 +112,11 @@ def parameter_curve(probe: Probe, name: str, entries: np.ndarray) -> Curve:
         twin = twin_of(probe.layer, np.result_type(np.float64, type(t)))
         x, value = probe.x.astype(np.result_type(np.float64, type(t))), twin.parameters[name]
         found = []
-        for entry in entries:
-            moved = value.copy()
-            moved.reshape(-1)[entry] += t
-            twin.parameters[name] = moved
+        for entry in zip(*np.unravel_index(entries, value.shape), strict=True):
+            before = value[entry]
+            value[entry] = before + t
             found.append(probe.run(x, twin)[0])
+            value[entry] = before
         return np.stack(found)
 
     return curve
@@ -107,22 +125,29 @@ def parameter_curve(probe: Probe, name: str, entries: np.ndarray) -> Curve:
 # ---------------------------------------------------------------------------------------------------------- reductions
 
 
+def _cases(probe: Probe, name: str) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """Columns and signs to reduce: one, several, and many, for which a reduction may go another way."""
+    rng, n = np.random.default_rng(0), len(probe.x)
+    many = min(MANY_COLUMNS, NUMBERS // (n * probe.layer.parameters[name].size))
+    mixed = np.tensordot(rng.standard_normal((max(many, COLUMNS), COLUMNS)), probe.columns, 1)
+    return {
+        "one column": (probe.columns[:1], None),
+        "columns": (probe.columns, None),
+        "signed columns": (probe.columns, probe.signs),
+        "many columns": (mixed, None),
+        "many signed columns": (mixed, rng.integers(-1, 2, mixed.shape[:2]).astype(np.float64)),
+    }
+
+
 def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair:
-    jacobian = probe.jacobian(name)
-    each = jacobian.per_sample(probe.columns)
-    signs = probe.signs.reshape(probe.signs.shape + (1,) * (each.ndim - 2))
+    jacobian, cases = probe.jacobian(name), _cases(probe, name)
     reduce = getattr(jacobian, method)
-    got = {
-        "one column": reduce(probe.columns[:1], None),
-        "columns": reduce(probe.columns, None),
-        "signed columns": reduce(probe.columns, probe.signs),
-    }
-    one = np.ones_like(signs)
-    want = {
-        "one column": define(each[:1], one[:1]),
-        "columns": define(each, one),
-        "signed columns": define(each, signs),
-    }
+    got = {case: reduce(columns, signs) for case, (columns, signs) in cases.items()}
+    want = {}
+    for case, (columns, signs) in cases.items():
+        each = jacobian.per_sample(columns)
+        weights = np.ones(each.shape[:2]) if signs is None else signs
+        want[case] = define(each, weights.reshape(weights.shape + (1,) * (each.ndim - 2)))
     if method == "moments":
         got = {case: {"first": value[0], "second": value[1]} for case, value in got.items()}
     return Pair(got, want, "its definition by per_sample")
@@ -182,8 +207,8 @@ def _input_square(probe: Probe, name: str, method: str) -> Pair:
     got, out = getattr(probe.jacobian(name), method)(), probe.output.shape[1:]
     if got is None and name == "bias":
         return Pair(None, None, "")
-    if prod(out) > LARGEST_AVERAGE:
-        raise NotGivenError(f"not held against per_sample: {out} outputs are too many")
+    if max(prod(out), got.size // LARGEST_AVERAGE) > LARGEST_AVERAGE:
+        raise NotGivenError(f"not held against per_sample: {out} outputs or {got.shape} numbers are too many")
     columns = units(out, len(probe.x), np.arange(prod(out)))
     first = np.flatnonzero(_bias_jacobian(probe, columns)[:, 0, 0])  # the places of output feature 0
     u = probe.jacobian(name).per_sample(columns[first])[:, :, 0]

@@ -15,6 +15,10 @@ from gbackprop.testing.probe import Probe
 COORDINATES = 160
 """How many coordinates of an input, output or parameter are looked at; of larger ones, some at random."""
 
+LEAST_COORDINATES = 8
+NUMBERS = 2**22
+"""How many numbers a stack of columns or moved points may hold: of large layers, fewer coordinates are looked at."""
+
 DRAWS = 30
 """How often a point is moved away from kinks before it is given up."""
 
@@ -70,9 +74,10 @@ def size_of(x: np.ndarray) -> float:
     return float(np.sqrt(np.mean(x**2))) or 1.0
 
 
-def some_of(count: int, rng: np.random.Generator) -> np.ndarray:
-    """All of `count` coordinates or, if there are too many, some."""
-    return np.arange(count) if count <= COORDINATES else np.sort(rng.choice(count, COORDINATES, replace=False))
+def some_of(count: int, rng: np.random.Generator, size: int = 1) -> np.ndarray:
+    """All of `count` coordinates or, if there are too many, some; `size` is how many numbers go with each."""
+    most = min(COORDINATES, max(LEAST_COORDINATES, NUMBERS // size))
+    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
 
 
 def units(shape: tuple[int, ...], batch: int, where: np.ndarray) -> np.ndarray:
@@ -96,7 +101,9 @@ def input_curve(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, whe
 
 def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
     """Move the probe's batch, where it must be, to a point without kinks; its Jacobian there."""
-    inputs, outputs = some_of(prod(probe.x.shape[1:]), rng), some_of(prod(probe.output.shape[1:]), rng)
+    size = probe.x.size + probe.output.size
+    inputs = some_of(prod(probe.x.shape[1:]), rng, size)
+    outputs = some_of(prod(probe.output.shape[1:]), rng, size)
     x, jacobian = smooth(lambda moved: probe.run(moved)[0], probe.x, inputs, rng)
     return Point(x, inputs, outputs, jacobian)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,23 +11,19 @@ from scipy import special
 from gbackprop import quantities as shipped
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
-from gbackprop.quantities import Quantity
+from gbackprop.quantities import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.result import Result
-from gbackprop.signals import AVERAGE, MonteCarlo
+from gbackprop.signals import EXACT, MonteCarlo
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.likelihood import ALARMS, LEVEL
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
+from gbackprop.testing.runs import FLOOR, Runs, averages, floor_of
 from gbackprop.testing.setting import Setting, Values, values
 
 ORACLE_TOLERANCE = 1e-9
 FLOAT32_TOLERANCE = 1e-3
-
-FLOOR = 1e-8
-"""Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
-
-NO_OPTIONS: Mapping[str, int] = {}
 
 BLOCKS: dict[str, dict[str, int]] = {
     "sample_block=1": {"sample_block": 1},
@@ -56,18 +51,8 @@ POWERS = {
 }
 """How a shipped quantity scales with R and with the loss's weight c; of Kronecker factors B does so, A never."""
 
-EXPECTED = {"diag_ggn_mc": "diag_ggn", "kfac": "kflr"}
+EXPECTED = {"diag_ggn_mc": shipped.DiagGGN, "kfac": shipped.KFLR}
 """What the Monte-Carlo quantities estimate."""
-
-DIFFERENCES = {
-    "variance": shipped.SecondMoment,
-    "diag_hessian": shipped.DiagGGN,
-    "batch_diag_hessian": shipped.BatchDiagGGN,
-}
-"""What a quantity may be a small difference of: its rounding is that of these."""
-
-CANCELLED = 1e-3
-"""Errors are never relative to less than this share of what was subtracted."""
 
 RUNS, DRAWS = 12, 256
 """How many runs of how many draws a sample test that estimate."""
@@ -112,17 +97,17 @@ def check_quantities(
     claims.equal("backward", "loss, output and gradient are their definitions", _pass, setting, needs=needs)
     for claim, options in BLOCKS.items():
         claims.equal("backward", f"{claim} changes nothing", _pass_in_blocks, setting, options, needs=needs)
-    needs, runs = [*needs, "backward"], _Runs(setting, rng)
+    needs, runs = [*needs, "backward"], Runs(setting, rng)
     for quantity in asked:
         claim = f"is {getattr(quantity, 'scale', 'its definition')}"
         claims.equal(type(quantity).__name__, claim, _definition, runs, quantity, needs=needs)
     bad = claims.doubtful | claims.missing
     runs.members = [quantity for quantity in asked if type(quantity).__name__ not in bad]
-    for quantity in asked:
-        _check_laws(claims, runs, quantity, [*needs, type(quantity).__name__])
+    for quantity in asked:  # laws rest on the definition, not on each other
+        _check_laws(claims, runs, quantity, [*needs, *({type(quantity).__name__} & bad)])
 
 
-def _check_laws(claims: Claims, runs: _Runs, quantity: Quantity, needs: list[str]) -> None:
+def _check_laws(claims: Claims, runs: Runs, quantity: Quantity, needs: list[str]) -> None:
     """Rows on what holds for any quantity, whatever it is."""
     name = type(quantity).__name__
     for claim, options in BLOCKS.items():
@@ -135,68 +120,19 @@ def _check_laws(claims: Claims, runs: _Runs, quantity: Quantity, needs: list[str
         claims.equal(name, f"estimates what it should (t test{ALARMS})", _estimated, runs, quantity, needs=needs)
 
 
-def every_quantity() -> list[Quantity]:
-    """One of each shipped quantity."""
-    classes = [kind for kind in vars(shipped).values() if isinstance(kind, type) and kind is not Quantity]
-    return [kind() for kind in classes if issubclass(kind, Quantity)]
-
-
-class _Runs:
-    """Runs of several quantities, each made once; `members` are those that run together."""
-
-    def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
-        self.setting = setting
-        self.members: list[Quantity] = []
-        self.order = rng.permutation(len(setting.x))
-        self.seeds = rng.integers(2**32, size=RUNS).tolist()
-        self.made: dict[Any, dict[int, Values]] = {}
-
-    @cached_property
-    def variants(self) -> dict[str, Setting]:
-        """The setting, changed in ways whose effect is known."""
-        s = self.setting
-        reduced = {reduction: s.reduced(reduction) for reduction in ("mean", "sum")}
-        return {"": s, "permuted": s.permuted(self.order), "float32": s.cast(np.float32), **reduced}
-
-    @cached_property
-    def others(self) -> list[Quantity]:
-        """Shipped quantities that are not asked for, but could be."""
-        kinds = {type(member) for member in self.members}
-        return [q for q in every_quantity() if type(q) not in kinds and self.setting.supports(q)]
-
-    def alone(self, quantity: Quantity) -> Values:
-        """What a quantity gives when nothing else is asked for."""
-        return self._made(quantity, [quantity], "", NO_OPTIONS)
-
-    def together(self, quantity: Quantity, variant: str = "", options: Mapping[str, int] = NO_OPTIONS) -> Values:
-        """What a quantity gives among the others that are checked."""
-        whole = set(options) <= {"column_block"}
-        members = [q for q in self.members if whole or not _averages(q)]
-        return self._made(quantity, members, variant, options)
-
-    def packed(self, quantity: Quantity) -> Values:
-        """What a quantity gives among all that there are."""
-        return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
-
-    def floor(self, quantity: Quantity, want: Values) -> float:
-        """Size of entries that still count, beside the largest and beside what a quantity is the difference of."""
-        whole = DIFFERENCES.get(getattr(quantity, "name", ""))
-        return _floor(want) + (0.0 if whole is None else CANCELLED / FLOOR * _floor(self.setting.values(whole())[0]))
-
-    def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, int]) -> Values:
-        key = (tuple(map(id, members)), variant, tuple(options.items()))
-        if key not in self.made:
-            found = self.variants[variant].values(*members, **options)
-            self.made[key] = {id(member): each for member, each in zip(members, found, strict=True)}
-        return self.made[key][id(quantity)]
-
-
-def _averages(quantity: Quantity) -> bool:
-    """Whether a quantity needs the whole batch at each layer."""
-    return any(statistic.signal == AVERAGE for statistic in quantity.statistics())
-
-
 # ---------------------------------------------------------------------------------------------------------- the driver
+
+
+class _Square(Quantity):
+    """Something that has columns, so that there are blocks of them."""
+
+    name = "square"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (Statistic("square", EXACT),)
+
+    def finish(self, scale: Scale, *values: Any) -> Any:
+        return values[0]
 
 
 def _passed(result: Result) -> Values:
@@ -208,56 +144,47 @@ def _pass(setting: Setting) -> Pair:
     value = loss.factor(len(output)) * loss.values(output, setting.y).sum()
     gradient = setting.oracle["gradient"]
     want = {"loss": value, "output": output, **gradient}
-    return Pair(_passed(setting.run()), want, "dense Jacobians", ORACLE_TOLERANCE, _floor(gradient))
+    return Pair(_passed(setting.run()), want, "dense Jacobians", ORACLE_TOLERANCE, floor_of(gradient))
 
 
 def _pass_in_blocks(setting: Setting, options: dict[str, int]) -> Pair:
     want = _passed(setting.run())
-    return Pair(_passed(setting.run(**options)), want, "the whole batch", floor=_floor(want))
+    return Pair(_passed(setting.run(_Square(), **options)), want, "the whole batch", floor=floor_of(want))
 
 
 # ------------------------------------------------------------------------------------------------------ one quantity
-
-
-def _floor(want: Values) -> float:
-    arrays = [a for value in want.values() for a in (value.values() if isinstance(value, dict) else [value])]
-    return FLOOR * max((float(np.max(np.abs(a), initial=0)) for a in arrays if a is not None), default=0.0)
 
 
 def _is_shipped(quantity: Quantity) -> bool:
     return type(quantity) in vars(shipped).values()
 
 
-def _expected(setting: Setting, name: str) -> Values:
-    return {
-        parameter: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
-        for parameter, value in setting.oracle[name].items()
-    }
-
-
-def _definition(runs: _Runs, quantity: Quantity) -> Pair:
+def _definition(runs: Runs, quantity: Quantity) -> Pair:
     setting, got = runs.setting, runs.alone(quantity)  # first: what it raises matters more than what the oracle lacks
     if not _is_shipped(quantity):
         raise NotGivenError("a user's quantity has no oracle")
-    if _averages(quantity) and setting.kinked:
+    want = {
+        name: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
+        for name, value in setting.oracle[quantity.name].items()
+    }
+    if any(statistic.reduction == "kronecker" for statistic in quantity.statistics()) and setting.kinked:
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
-    want = _expected(setting, quantity.name)
     return Pair(got, want, "dense Jacobians", ORACLE_TOLERANCE, runs.floor(quantity, want))
 
 
-def _in_blocks(runs: _Runs, quantity: Quantity, options: dict[str, int]) -> Pair:
-    if set(options) != {"column_block"} and _averages(quantity):
+def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Pair:
+    if set(options) != {"column_block"} and averages(quantity):
         raise NotGivenError("averages over the whole batch at each layer")
     want = runs.alone(quantity)
     return Pair(runs.together(quantity, options=options), want, "the whole batch", floor=runs.floor(quantity, want))
 
 
-def _packed(runs: _Runs, quantity: Quantity) -> Pair:
+def _packed(runs: Runs, quantity: Quantity) -> Pair:
     want = runs.alone(quantity)
     return Pair(runs.packed(quantity), want, "alone", floor=runs.floor(quantity, want))
 
 
-def _permuted(runs: _Runs, quantity: Quantity) -> Pair:
+def _permuted(runs: Runs, quantity: Quantity) -> Pair:
     if not isinstance(quantity, Sampled) and any(isinstance(s.signal, MonteCarlo) for s in quantity.statistics()):
         raise NotGivenError("draws anew")
     want = runs.alone(quantity)
@@ -266,7 +193,7 @@ def _permuted(runs: _Runs, quantity: Quantity) -> Pair:
     return Pair(runs.together(quantity, "permuted"), want, "the order given", floor=runs.floor(quantity, want))
 
 
-def _reduced(runs: _Runs, quantity: Quantity) -> Pair:
+def _reduced(runs: Runs, quantity: Quantity) -> Pair:
     if not _is_shipped(quantity):
         raise NotGivenError("of a user's quantity it is not known how")
     mean, total = (runs.variants[reduction] for reduction in ("mean", "sum"))
@@ -282,24 +209,24 @@ def _scaled(value: Any, factor: float) -> Any:
     return {"A": value["A"], "B": value["B"] * factor} if isinstance(value, dict) else value * factor
 
 
-def _float32(runs: _Runs, quantity: Quantity) -> Pair:
+def _float32(runs: Runs, quantity: Quantity) -> Pair:
     got, want = runs.together(quantity, "float32"), runs.alone(quantity)
     for name, value in got.items():
         for array in value.values() if isinstance(value, dict) else [value]:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
-    floor = max(runs.floor(quantity, want), _floor(want) / FLOOR * FLOAT32_TOLERANCE)
+    floor = max(runs.floor(quantity, want), floor_of(want) / FLOOR * FLOAT32_TOLERANCE)
     return Pair(got, want, "the same in float64", FLOAT32_TOLERANCE, floor)
 
 
-def _estimated(runs: _Runs, quantity: Sampled) -> Pair:
+def _estimated(runs: Runs, quantity: Sampled) -> Pair:
     """The total of each parameter's estimates, in standard errors from what it should be."""
     if not _is_shipped(quantity):
         raise NotGivenError("of a user's quantity it is not known what")
     setting, fresh = runs.setting, type(quantity)(mc_samples=DRAWS)
-    found = [values(setting.run(fresh, rng=seed))[0] for seed in runs.seeds]
+    found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
     z = {}
-    for name, value in _expected(setting, EXPECTED[quantity.name]).items():
+    for name, value in setting.values(EXPECTED[quantity.name]())[0].items():
         totals = np.array([_total(each[name]) for each in found])
         error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(_total(value)))
         z[name] = np.array((totals.mean() - _total(value)) / (error or 1.0))

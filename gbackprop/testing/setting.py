@@ -12,6 +12,7 @@ import numpy as np
 
 from gbackprop.array import asnumpy
 from gbackprop.backward import backward
+from gbackprop.errors import TooLargeError
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
@@ -70,7 +71,7 @@ class Setting:
         """Whether every layer can give what a quantity needs."""
         try:
             self.run(quantity)
-        except NotImplementedError:
+        except (NotImplementedError, TooLargeError):
             return False
         return True
 

@@ -1,0 +1,97 @@
+"""Runs of several quantities in a setting and its variants, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gbackprop import quantities as shipped
+from gbackprop.quantities import Quantity
+from gbackprop.signals import AVERAGE
+from gbackprop.testing.setting import Setting, Values
+
+FLOOR = 1e-8
+"""Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
+
+DIFFERENCES = {
+    "variance": shipped.SecondMoment,
+    "diag_hessian": shipped.DiagGGN,
+    "batch_diag_hessian": shipped.BatchDiagGGN,
+}
+"""What a quantity may be a small difference of: its rounding is that of these."""
+
+CANCELLED = 1e-3
+"""Errors are never relative to less than this share of what was subtracted."""
+
+NO_OPTIONS: Mapping[str, int] = {}
+
+
+def every_quantity() -> list[Quantity]:
+    """One of each shipped quantity."""
+    classes = [kind for kind in vars(shipped).values() if isinstance(kind, type) and kind is not Quantity]
+    return [kind() for kind in classes if issubclass(kind, Quantity)]
+
+
+class Runs:
+    """Runs of several quantities, each made once; `members` are those that run together."""
+
+    def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
+        self.setting = setting
+        self.members: list[Quantity] = []
+        self.order = rng.permutation(len(setting.x))
+        self.made: dict[Any, dict[int, Values]] = {}
+
+    @cached_property
+    def variants(self) -> dict[str, Setting]:
+        """The setting, changed in ways whose effect is known."""
+        s = self.setting
+        reduced = {reduction: s.reduced(reduction) for reduction in ("mean", "sum")}
+        return {"": s, "permuted": s.permuted(self.order), "float32": s.cast(np.float32), **reduced}
+
+    @cached_property
+    def others(self) -> list[Quantity]:
+        """Shipped quantities that are not asked for, but could be."""
+        kinds = {type(member) for member in self.members}
+        return [q for q in every_quantity() if type(q) not in kinds and self.setting.supports(q)]
+
+    def alone(self, quantity: Quantity) -> Values:
+        """What a quantity gives when nothing else is asked for."""
+        return self._made(quantity, [quantity], "", NO_OPTIONS)
+
+    def together(self, quantity: Quantity, variant: str = "", options: Mapping[str, int] = NO_OPTIONS) -> Values:
+        """What a quantity gives among the others that are checked."""
+        whole = set(options) <= {"column_block"}
+        members = [q for q in self.members if whole or not averages(q)]
+        return self._made(quantity, members, variant, options)
+
+    def packed(self, quantity: Quantity) -> Values:
+        """What a quantity gives among all that there are."""
+        return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
+
+    def floor(self, quantity: Quantity, want: Values) -> float:
+        """Size of entries that still count, beside the largest and beside what a quantity is the difference of."""
+        whole = DIFFERENCES.get(getattr(quantity, "name", ""))
+        if whole is None:
+            return floor_of(want)
+        return floor_of(want) + CANCELLED / FLOOR * floor_of(self.setting.values(whole())[0])
+
+    def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, int]) -> Values:
+        key = (tuple(map(id, members)), variant, tuple(options.items()))
+        if key not in self.made:
+            found = self.variants[variant].values(*members, **options)
+            self.made[key] = {id(member): each for member, each in zip(members, found, strict=True)}
+        return self.made[key][id(quantity)]
+
+
+def averages(quantity: Quantity) -> bool:
+    """Whether a quantity needs the whole batch at each layer."""
+    return any(statistic.signal == AVERAGE for statistic in quantity.statistics())
+
+
+def floor_of(want: Values) -> float:
+    """Size of entries that still count, beside the largest in any parameter."""
+    arrays = [a for value in want.values() for a in (value.values() if isinstance(value, dict) else [value])]
+    return FLOOR * max((float(np.max(np.abs(a), initial=0)) for a in arrays if a is not None), default=0.0)

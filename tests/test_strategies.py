@@ -1,0 +1,78 @@
+"""What the strategies draw: every layer and option, small when it shrinks; and the kit without Hypothesis."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import find, settings
+
+from gbackprop import Sequential, layers, losses
+from gbackprop.layers import Elementwise, Layer
+from gbackprop.testing.strategies import layer_cases, loss_cases, problems
+
+MANY = settings(max_examples=5000, database=None, deadline=None)
+KINDS = [kind for kind in vars(layers).values() if isinstance(kind, type) and issubclass(kind, Layer)]
+
+
+def conv(condition):
+    return lambda case: isinstance(case.layer, layers.Conv2d) and condition(case.layer)
+
+
+def pool(kind, condition):
+    return lambda case: isinstance(case.layer, kind) and condition(case.layer)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (Layer, Elementwise)])
+def test_every_layer_is_drawn(kind):
+    case = find(layer_cases(), lambda case: type(case.layer) is kind, settings=MANY)
+    assert case.layer.forward(case.x)[0].shape[1:] == case.layer.output_shape(case.shape)
+    assert (case.batch, case.seed) == (1, 0)
+    assert np.prod(case.shape) <= 2
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        conv(lambda layer: layer.groups > 1),
+        conv(lambda layer: layer.padding == "same" and max(layer.window.kernel) > 1),
+        conv(lambda layer: max(layer.window.stride) > 1 and max(layer.window.dilation) > 1 and layer.bias),
+        pool(layers.MaxPool2d, lambda layer: layer.window.ceil_mode and max(layer.window.dilation) > 1),
+        pool(layers.AvgPool2d, lambda layer: not layer.count_include_pad and any(map(any, layer.window.padding))),
+        pool(layers.AvgPool2d, lambda layer: layer.divisor_override is not None),
+        pool(layers.ZeroPad2d, lambda layer: min(map(min, layer.padding)) < 0),
+        lambda case: isinstance(case.layer, layers.Linear) and len(case.shape) == 3,
+    ],
+)
+def test_every_option_is_drawn(condition):
+    find(layer_cases(), condition, settings=MANY)
+
+
+@pytest.mark.parametrize("kind", [losses.CrossEntropyLoss, losses.MSELoss, losses.BCEWithLogitsLoss])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_every_loss_is_drawn(kind, reduction):
+    case = find(loss_cases(), lambda c: isinstance(c.loss, kind) and c.loss.reduction == reduction, settings=MANY)
+    case.loss.value(case.output, case.target)
+    assert case.shape == (1,)
+
+
+def test_a_network_shrinks_to_what_matters():
+    def matters(problem):
+        return any(isinstance(layer, layers.MaxPool2d) for _, layer in problem.network.named_layers())
+
+    problem = find(problems(), matters, settings=MANY)
+    assert len(problem.network) == 2
+    assert repr(problem.network).startswith("Sequential(MaxPool2d(kernel_size=(1, 1), stride=(1, 1)), Linear(1, 1")
+
+
+def test_networks_nest():
+    find(problems(), lambda p: any(isinstance(layer, Sequential) for layer in p.network), settings=MANY)
+
+
+def test_the_kit_needs_neither_hypothesis_nor_pytest():
+    code = (
+        "import sys; sys.modules.update(hypothesis=None, pytest=None); import numpy; "
+        "from gbackprop.testing import check_layer; from gbackprop.layers import Linear; "
+        "check_layer(Linear(2, 2), numpy.ones((2, 2))).assert_ok()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
