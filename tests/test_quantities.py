@@ -140,3 +140,13 @@ def test_the_laws_catch_a_users_mistake(quantity, claim):
     report = check_quantity(quantity, *PROBLEM)
     assert {row.method for row in report.failures} == {type(quantity).__name__}
     assert claim in {row.claim for row in report.failures}
+
+
+def test_a_loss_that_cannot_be_drawn_from_fails_the_check_of_a_network():
+    class Undrawn(losses.MSELoss):
+        def noise(self, batch_shape, mc_samples, rng):
+            raise NotImplementedError("no likelihood")
+
+    net = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+    report = check_network(net, Undrawn(), np.ones((3, 3)), np.zeros((3, 2)))
+    assert [row.problem for row in report.failures] == ["not given, but required: no likelihood"]

@@ -46,7 +46,7 @@ def check_network(network: Layer, loss: Loss, x: Any, y: Any, rng: int | np.rand
     Report
         Rows on a layer's methods bear the layer's path, as in "2.mjp".
     """
-    generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["backward"])
+    generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["forward", "backward"])
     setting = claims.attempt("forward", "takes the batch", Setting.of, network, loss, x, y, generator)
     if setting is not None:
         claims.attempt("backward", "can be checked", _check, claims, setting, generator)

@@ -1,0 +1,32 @@
+"""The table of planted faults, as Markdown: ``python tests/fault_table.py > docs/faults.md``, or ``make faults``."""
+
+from faults_in_layers import FAULTS as IN_LAYERS
+from faults_in_sweep import FAULTS as IN_SWEEP
+from test_faults import planted
+
+
+def table() -> str:
+    """One row for each fault: what was planted, whether it was caught, and which method the kit named."""
+    rows, caught, located = [], 0, 0
+    for fault in IN_LAYERS + IN_SWEEP:
+        failures = planted(fault).failures
+        named = failures[0].method if failures else "nothing"
+        caught, located = caught + bool(failures), located + (named == fault.method)
+        rows.append(f"| {str(fault).replace('|', chr(92) + '|')} | {'yes' if failures else 'NO'} | `{named}` |")
+    total = len(rows)
+    lines = [
+        "# Planted faults",
+        "",
+        "Each is one wrong line, patched into the sound code for one check; `make faults` prints this page.",
+        "",
+        f"**Caught: {caught} of {total} planted. Rightly located: {located} of {total} planted.**",
+        "",
+        "| fault | caught | first method named |",
+        "|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
