@@ -1,6 +1,7 @@
 """What ships: layers in several configurations, losses with targets, networks for the quantities.
 
-A new layer, loss or quantity gets a line here; quantities need none.
+A new layer or loss gets a line here; quantities need none, nor do activations, for which a line adds what the function
+itself should be.
 """
 
 from __future__ import annotations
@@ -67,7 +68,11 @@ class LayerCase:
 
 def layer_cases() -> list[LayerCase]:
     """Every layer that ships, with parameters not drawn yet."""
-    return [*_linears(), *_elementwise(), *_convolutions(), *_pools(), *_moves(), *_containers()]
+    cases = [*_linears(), *_elementwise(), *_convolutions(), *_pools(), *_moves(), *_containers()]
+    listed = {type(case.layer) for case in cases}
+    exported = [getattr(layers, name) for name in layers.__all__]
+    activations = [kind for kind in exported if issubclass(kind, layers.Elementwise) and kind is not layers.Elementwise]
+    return cases + [LayerCase(kind(), (6,)) for kind in activations if kind not in listed]
 
 
 def _linears() -> Iterator[LayerCase]:
