@@ -134,7 +134,7 @@ def test_losses_and_quantities(mine):
 def test_an_audit_that_judges_nothing_fails(mine):
     status, out = audit(f"{mine}:network", "--input", "4", "--loss", f"{mine}:Undrawn")
     assert status == 1
-    assert "check: can be checked" in out
+    assert "forward: takes the batch: not given, but required" in out
 
 
 def test_same_seed_same_audit(mine):

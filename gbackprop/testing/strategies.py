@@ -196,7 +196,9 @@ def dropouts(shape: Shape) -> SearchStrategy[Layer]:
 
 def activations(shape: Shape) -> SearchStrategy[Layer]:
     """Elementwise layers."""
-    return st.sampled_from([layers.Sigmoid, layers.Tanh, layers.ReLU]).map(lambda kind: kind())
+    exported = [getattr(layers, name) for name in layers.__all__]
+    kinds = [kind for kind in exported if issubclass(kind, layers.Elementwise) and kind is not layers.Elementwise]
+    return st.sampled_from(kinds[::-1]).map(lambda kind: kind())
 
 
 def identities(shape: Shape) -> SearchStrategy[Layer]:
