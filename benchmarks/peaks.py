@@ -41,9 +41,9 @@ def measure(name: str, samples: int, quantity: str, memory: str | None) -> dict[
     x, y = rng.standard_normal((samples, *shape), dtype=np.float32), rng.integers(0, classes, samples)
     asked, loss = getattr(gb.quantities, quantity)(), losses.CrossEntropyLoss()
     gb.backward(net, loss, x[:1], y[:1])  # libraries, compiled kernels
-    made = plan.make_plan(net, loss, x, y, [asked], None, False, True)
+    made = plan.make_plan(net, loss, x, y, [asked], None)
     cut = blocks.choose_blocks(made, x, memory=memory)
-    estimate = blocks.estimate(made, x, cut.samples[0].stop, cut.columns, cut.threads)
+    estimate = blocks.estimate(made, x, cut.samples[0].stop, cut.columns, cut.threads, blocks.saved_bytes(made, x))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     gb.backward(net, loss, x, y, asked, memory=memory)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

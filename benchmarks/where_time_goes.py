@@ -58,7 +58,7 @@ def prepare(network: str, samples: int, names: list[str]) -> tuple[Plan, np.ndar
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((samples, *shape), dtype=np.float32), rng.integers(0, classes, samples)
     asked = [getattr(gb.quantities, name)() for name in names]
-    return make_plan(net, losses.CrossEntropyLoss(), x, y, asked, 0, False, True), x, y
+    return make_plan(net, losses.CrossEntropyLoss(), x, y, asked, 0), x, y
 
 
 def main(network: str = "3c3d", samples: str = "64", *names: str) -> None:

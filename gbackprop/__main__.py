@@ -41,7 +41,7 @@ class _UserError(Exception):
 
 
 def _demo(options: argparse.Namespace) -> int:
-    # Imported here, so that `check` needs nothing but NumPy and SciPy.
+    # Imported here, so that `check` needs nothing but the core's dependencies.
     from gbackprop.experiments.extras import MissingExtraError, require
 
     try:

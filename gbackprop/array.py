@@ -27,8 +27,9 @@ _GPU_BYTES = 2**29
 
 
 def is_array(x: object) -> bool:
-    """Whether `x` is a NumPy or CuPy array."""
-    return isinstance(x, np.ndarray) or _is_cupy(x)
+    """Whether `x` is a NumPy or CuPy array; masked arrays and matrices, whose operations differ, are not."""
+    plain = isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray | np.matrix)
+    return plain or _is_cupy(x)
 
 
 def _is_cupy(x: object) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,12 @@ import numpy as np
 from gbackprop.array import Array
 from gbackprop.blocks import choose_blocks, one_blas_thread
 from gbackprop.layers.base import Layer
-from gbackprop.layers.window import positive
 from gbackprop.losses.base import Loss
 from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.result import Result
 from gbackprop.rows import Rows
-from gbackprop.sweep import OUTPUT, Block, Found, Part, sweep
+from gbackprop.sweep import OUTPUT, Block, Part, sweep
 
 
 def backward(
@@ -78,32 +79,39 @@ def backward(
     -----
     Source: the paper's generalized backward pass, here with all signals as columns of one stack.
     """
-    for name, value in (("sample_block", sample_block), ("column_block", column_block), ("workers", workers)):
-        if value is not None:
-            positive(name, value)
-    whole_batch = sample_block is None and workers is None
-    plan = make_plan(network, loss, x, y, quantities, rng, training, whole_batch)
+    plan = make_plan(network, loss, x, y, quantities, rng, training, sample_block, column_block, workers)
     cut = choose_blocks(plan, x, sample_block, column_block, workers, memory)
     kept = Rows(x.shape[0])
-    parts = _run(plan, x, y, [Block(rows, kept) for rows in cut.samples], cut.columns, cut.threads)
-    return _finish(plan, quantities, parts, kept)
+    found = None
+    for part in _parts(plan, x, y, [Block(rows, kept) for rows in cut.samples], cut.columns, cut.threads):
+        if found is None:
+            found = part
+        else:
+            found.add(part)
+    assert found is not None
+    return _finish(plan, quantities, found, kept)
 
 
-def _run(plan: Plan, x: Array, y: Array, blocks: list[Block], column_block: int | None, threads: int) -> list[Part]:
-    """The parts, in the order of the blocks."""
+def _parts(
+    plan: Plan, x: Array, y: Array, blocks: list[Block], column_block: int | None, threads: int
+) -> Iterator[Part]:
+    """The parts, in the order of the blocks; few of them wait to be taken at any time."""
     if threads == 1:
-        return [sweep(plan, x, y, block, column_block) for block in blocks]
+        yield from (sweep(plan, x, y, block, column_block) for block in blocks)
+        return
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda block: sweep(plan, x, y, block, column_block), blocks))
+        waiting: deque[Future[Part]] = deque()
+        for block in blocks:
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(sweep, plan, x, y, block, column_block))
+        while waiting:
+            yield waiting.popleft().result()
 
 
-def _finish(plan: Plan, quantities: tuple[Quantity, ...], parts: list[Part], kept: Rows) -> Result:
-    """Merge the parts and turn statistics into results."""
-    total: Any = sum((part.loss for part in parts[1:]), start=parts[0].loss)
-    merged: Found = {
-        key: kept.arrays[key] if key[0].per_sample else key[0].merge([part.found[key] for part in parts])
-        for key in parts[0].found
-    }
+def _finish(plan: Plan, quantities: tuple[Quantity, ...], part: Part, kept: Rows) -> Result:
+    """Turn statistics into results."""
+    merged = {key: kept.arrays[key] if key[0].per_sample else value for key, value in part.found.items()}
 
     def finished(quantity: Quantity) -> dict[str, Any]:
         statistics = quantity.statistics()
@@ -114,4 +122,4 @@ def _finish(plan: Plan, quantities: tuple[Quantity, ...], parts: list[Part], kep
 
     gradient = {name: merged[GRADIENT_SUM, name] for name in plan.parameters}
     values = [finished(quantity) for quantity in quantities]
-    return Result(total * plan.scale.factor, kept.arrays[OUTPUT], gradient, quantities, values)
+    return Result(part.loss * plan.scale.factor, kept.arrays[OUTPUT], gradient, quantities, values)

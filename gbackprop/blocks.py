@@ -5,11 +5,12 @@ be. Small batches are not cut at all: starting threads would cost more than they
 
 The memory of a call, beside the parameters and the batch, is estimated as
 
-    results + threads · (2 · parameters + n · (saved + 3 · stack))
+    2 · sums + rows + 2 · threads · (sums + 2 · parameters + n · (saved + 3 · stack))
 
-with n the samples of a block, `saved` what the forward pass keeps for one sample, `stack` the largest stack
-of columns for one sample (there are at most three at a time: what arrives at a layer, what leaves it, and a temporary
-one), and `results` what is returned, rows for each sample included.
+with n the samples of a block, `saved` what the forward pass keeps for one sample, `stack` the largest stack of columns
+for one sample (there are at most three at a time: what arrives at a layer, what leaves it, and a temporary one), `sums`
+the statistics that add up over samples, and `rows` the results that have a row for each. The 2 before `threads` is for
+scratch arrays, and for parts that wait to be added up.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
+from threading import Lock
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 from gbackprop.array import Array, array_module, device_of, is_array
-from gbackprop.plan import Plan
+from gbackprop.plan import KFRA_COPIES, Plan
+from gbackprop.quantities.base import Statistic
 from gbackprop.signals import AVERAGE
 
-BLOCK_BYTES = 2**24
+BLOCK_BYTES = 2**25
 """Size of a block's largest stack, or rows of results, that `choose_blocks` aims at."""
 
 SMALL_BYTES = 2**22
@@ -107,16 +111,27 @@ def _fit(
     return samples, columns, threads
 
 
-def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: int, saved: int | None = None) -> int:
+def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: int, saved: int) -> int:
     """Bytes that a call takes at its peak, beside parameters and batch; see the module's formula."""
-    saved = saved_bytes(plan, x) if saved is None else saved
-    parameters = sum(prod(s) for leaf in plan.leaves for s in leaf.layer.parameter_shapes().values()) * x.dtype.itemsize
-    rows = sum(statistic.per_sample for statistic in plan.statistics)
-    sums = len(plan.statistics) - rows
-    results = sums * parameters * 2 + x.shape[0] * row_bytes(plan, x)
+    shapes = [shape for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values()]
+    parameters = sum(map(prod, shapes)) * x.dtype.itemsize
+    sums = sum(_sum_bytes(plan, statistic) for statistic in plan.statistics if not statistic.per_sample)
+    results = 2 * sums * x.dtype.itemsize + x.shape[0] * row_bytes(plan, x)
     if AVERAGE in plan.signals:
-        results += 3 * max(prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :]) ** 2 * x.dtype.itemsize
-    return results + threads * (2 * parameters + samples * (saved + 3 * stack_bytes(plan, x, columns)))
+        widest = max(prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :])
+        results += KFRA_COPIES * widest**2 * x.dtype.itemsize
+    each = sums * x.dtype.itemsize + 2 * parameters + samples * (saved + 3 * stack_bytes(plan, x, columns))
+    return results + 2 * threads * each
+
+
+def _sum_bytes(plan: Plan, statistic: Statistic) -> int:
+    """Numbers in a statistic without rows, over all parameters; moments are two, in float64."""
+    shapes = [shape for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values() if shape]
+    if statistic.reduction == "kronecker":
+        return sum(shape[0] ** 2 for shape in shapes)
+    if statistic.reduction == "input_square":
+        return sum(prod(shape[1:]) ** 2 for shape in shapes if len(shape) > 1)
+    return (4 if statistic.reduction == "moments" else 1) * sum(map(prod, shapes))
 
 
 def column_count(plan: Plan) -> int:
@@ -167,9 +182,9 @@ def parse_bytes(memory: str | int) -> int:
     """
     match = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", memory) if isinstance(memory, str) else None
     number = int(float(match[1]) * UNITS[match[2]]) if match else memory
-    if isinstance(number, bool) or not isinstance(number, int) or number <= 0:
+    if isinstance(number, bool) or not isinstance(number, Integral) or number <= 0:
         raise ValueError(f"memory: expected bytes as an integer, or a number with {', '.join(UNITS)}, got {memory!r}")
-    return number
+    return int(number)
 
 
 def cpu_count() -> int:
@@ -177,9 +192,33 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class _OneBlasThread:
+    """The number of BLAS's threads is the process's: the first call that needs one sets it, the last restores it."""
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.limit = Lock(), 0, None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.users += 1
+            if self.users == 1:
+                self.limit = _controller().limit(limits=1, user_api="blas").__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0 and self.limit is not None:
+                self.limit.__exit__(*error)
+
+
+@functools.cache
+def _shared() -> _OneBlasThread:
+    return _OneBlasThread()
+
+
 def one_blas_thread() -> AbstractContextManager:
-    """A context in which BLAS uses one thread: the blocks' threads are enough."""
-    return _controller().limit(limits=1, user_api="blas")
+    """A context in which BLAS uses one thread, for the blocks' threads are enough; calls at the same time share it."""
+    return _shared()
 
 
 @functools.cache  # finding the libraries takes longer than a small sweep

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, array_module, asarray, check_device, device_of
+from gbackprop.arguments import generator
+from gbackprop.array import FLOATS, Array, array_module, asarray, check_device, device_of, is_array
 from gbackprop.checks import check_batch, check_parameters
 from gbackprop.layers.base import Layer, Leaf, Shape, Visit
 
@@ -43,10 +44,10 @@ class Sequential(Layer):
         if dtype is not None:
             self._set_dtype(dtype)
         if rng is not None:
-            generator = np.random.default_rng(rng)
+            source = generator(rng)
             for _, layer in self.named_layers():
                 if layer.drawn is None:
-                    layer.initialize(generator)
+                    layer.initialize(source)
 
     def _forbid_sharing(self) -> None:
         seen: dict[int, str] = {}
@@ -258,9 +259,10 @@ class Parameters(MutableMapping[str, Array]):
     def check(self, name: str, value: Any) -> None:
         """Raise an error that names the parameter if `value` is not an array of floats of its shape."""
         current = self[name]
-        kind = getattr(value, "dtype", None)
-        if kind is None or kind.kind != "f":
-            raise TypeError(f"parameter {name}: expected an array of floats, got {kind or type(value).__name__}")
+        if not is_array(value):
+            raise TypeError(f"parameter {name}: expected a NumPy or CuPy array of floats, got {type(value).__name__}")
+        if value.dtype.kind != "f":
+            raise TypeError(f"parameter {name}: expected an array of floats, got {value.dtype}")
         if value.shape != current.shape:
             raise ValueError(f"parameter {name}: expected shape {current.shape}, got {value.shape}")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.arguments import generator, positive
 from gbackprop.array import Array, asarray, device_of, free_memory
 from gbackprop.checks import check_batch, check_parameters
 from gbackprop.errors import TooLargeError, UnsupportedError
@@ -21,8 +22,9 @@ from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, MonteCarlo, Si
 GRADIENT_SUM = Statistic("sum", GRADIENT)
 """The gradient, which every call gives."""
 
-KFRA_COPIES = 3
-"""How many [D, D] matrices KFRA's largest step holds at once: Ḡ, Ḡ J, and Jᵀ Ḡ J."""
+KFRA_COPIES = 6
+"""How many [D, D] matrices KFRA's largest step holds at once, at most, as measured: Ḡ, Ḡ J, its transpose, Jᵀ Ḡ J, and
+what a layer's product needs on the way."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Plan:
         N and R.
     lowest : int
         Index of the first layer with parameters: the sweep ends there.
+    training : bool
+        Whether layers such as Dropout act.
     noise : Any
         Randomness of the layers' training mode for the whole batch, or None.
     mc_noise : dict
@@ -54,6 +58,7 @@ class Plan:
     signals: tuple[Signal, ...]
     scale: Scale
     lowest: int
+    training: bool
     noise: Any
     mc_noise: dict[Signal, np.ndarray]
 
@@ -92,14 +97,18 @@ def make_plan(
     y: Array,
     quantities: Sequence[Quantity],
     rng: int | np.random.Generator | None,
-    training: bool,
-    whole_batch: bool,
+    training: bool = False,
+    sample_block: int | None = None,
+    column_block: int | None = None,
+    workers: int | None = None,
 ) -> Plan:
-    """Check everything and decide what is to be computed.
-
-    `whole_batch` says that the samples will not be cut into blocks.
-    """
+    """Check everything and decide what is to be computed; the arguments are those of `gbackprop.backward`."""
     _check_kinds(network, loss, quantities)
+    for name, value in (("sample_block", sample_block), ("column_block", column_block), ("workers", workers)):
+        if value is not None:
+            positive(name, value)
+    if not isinstance(training, bool):
+        raise TypeError(f"training: expected True or False, got {training!r}")
     check_parameters(network)
     check_batch(network, x)
     leaves = network.leaves(x.shape[1:]) or [Leaf("", network, x.shape[1:], x.shape[1:])]
@@ -114,10 +123,10 @@ def make_plan(
     for quantity in quantities:
         _check_targets(quantity, loss, x, batch_shape)
     if AVERAGE in signals:
-        _check_average(leaves[lowest:], x, whole_batch)
+        _check_average(leaves[lowest:], x, sample_block, workers)
     noise, mc_noise = _draw(network, loss, x, batch_shape, signals, rng, training)
     scale = Scale(x.shape[0], loss.factor(x.shape[0]), x.dtype.name)
-    return Plan(network, loss, leaves, statistics, signals, scale, lowest, noise, mc_noise)
+    return Plan(network, loss, leaves, statistics, signals, scale, lowest, training, noise, mc_noise)
 
 
 def _check_kinds(network: Any, loss: Any, quantities: Sequence[Any]) -> None:
@@ -170,9 +179,9 @@ def _check_targets(quantity: Quantity, loss: Loss, x: Array, batch_shape: tuple[
             loss.check_target(f"{name}[{m}]", target, x, batch_shape)
 
 
-def _check_average(leaves: list[Leaf], x: Array, whole_batch: bool) -> None:
+def _check_average(leaves: list[Leaf], x: Array, sample_block: int | None, workers: int | None) -> None:
     """KFRA needs the whole batch, and matrices [D, D] at each layer's output and, but for the first, input."""
-    if not whole_batch:
+    if (sample_block or len(x)) < len(x) or (workers or 1) > 1:
         raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
     largest = max(leaves, key=lambda leaf: prod(leaf.output_shape), default=None)
     if largest is None:
@@ -199,7 +208,7 @@ def _draw(
 
     Each use has a stream of its own, told apart by what it is for: asking for more does not change the others' draws.
     """
-    entropy = np.random.default_rng(rng).integers(2**32, size=4).tolist()
+    entropy = generator(rng).integers(2**32, size=4).tolist()
     noise = network.noise(x.shape, np.random.default_rng([*entropy, 0])) if training else None
     mc_noise: dict[Signal, np.ndarray] = {
         signal: loss.noise(batch_shape, signal.mc_samples, np.random.default_rng([*entropy, signal.mc_samples]))

@@ -62,6 +62,13 @@ class Part:
     loss: Array
     found: Found
 
+    def add(self, other: Part) -> None:
+        """Take in the next block's part."""
+        self.loss = self.loss + other.loss
+        for key, value in other.found.items():
+            if not key[0].per_sample:  # those are kept elsewhere
+                self.found[key] = key[0].merge([self.found[key], value])
+
 
 def sweep(
     plan: Plan,
@@ -87,10 +94,10 @@ def sweep(
         What to do on the way: one that watches, for instance.
     """
     rows = block.rows
-    if plan.noise is None:
-        output, saved = plan.network.forward(x[rows])
-    else:
+    if plan.training:
         output, saved = plan.network.forward_training(x[rows], rows_of(plan.noise, rows))
+    else:
+        output, saved = plan.network.forward(x[rows])
     target = y[rows]
     found: Found = {}
     for window in plan.windows(column_block):
@@ -184,8 +191,10 @@ class Pass:
     def _add(self, statistic: Statistic, name: str, value: Any) -> None:
         """Add to what earlier passes found; with a row for each sample, in the batch's array."""
         before = self.found.get((statistic, name))
-        if before is not None:
-            before += value
+        if before is not None and statistic.per_sample:
+            before += value  # where the rows are kept
+        elif before is not None:
+            self.found[statistic, name] = before + value
         elif statistic.per_sample:
             self.found[statistic, name] = self.block.kept.put((statistic, name), self.block.rows, value)
         else:

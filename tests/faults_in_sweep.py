@@ -237,7 +237,7 @@ FAULTS = [
     Fault(Loss, "summed_weight", "2 for 1", times(2), cross, "summed_weight"),
     Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
     # the driver
-    Fault(driver, "_run", "writes to x", before(with_x_in_place), network, "backward"),
+    Fault(driver, "_parts", "writes to x", before(with_x_in_place), network, "backward"),
     Fault(Pass, "_arguments", "gradient in every pass", in_every_pass, network, "backward"),
     Fault(plan, "_draw", "no noise", after(without_noise), network, "DiagGGNMC"),
     Fault(Pass, "start", "missing R", without_r, network, "sweep"),

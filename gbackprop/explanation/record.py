@@ -47,7 +47,7 @@ def explain(
     TypeError, ValueError
         As `gbackprop.backward` does.
     """
-    plan = make_plan(network, loss, x, y, quantities, rng, training, whole_batch=True)
+    plan = make_plan(network, loss, x, y, quantities, rng, training, column_block=column_block)
     steps: list[Step] = []
     wanted: dict[Statistic, list[str]] = {plan.statistics[0]: ["gradient"]}
     for quantity in quantities:

@@ -108,7 +108,7 @@ class Layer:
         """
         n = 1 if self.constant_jacobian else batch
         blocks = congruence(lambda mat: self.mjp(saved, mat), curvature, n, shape)
-        return blocks.sum(1) / n
+        return blocks[:, 0] if n == 1 else blocks.sum(1) / n
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         """The Jacobian in each parameter, bound to this forward pass.

@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gbackprop.arguments import positive
 from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import KRONECKER, Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import uniform
-from gbackprop.layers.window import Window, channels_and_axes, per_axis, positive
+from gbackprop.layers.window import Window, channels_and_axes, per_axis
 
 KEEP_BYTES = 2**26
 """Unfolded inputs up to this size are kept from the forward pass for the backward."""

@@ -217,7 +217,7 @@ class Outer(ParameterJacobian):
             return self.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
         columns, i = g.shape[1], u.shape[3]
         # multiply-adds for each sample and output feature, what walks over memory in the same unit, as measured
-        if 1.3 * t * t * (columns + i) + 90 * t * i < columns * i * (t + 30):
+        if 2.6 * t * t * (columns + i) + 180 * t * i < columns * i * (t + 30):
             return self.joined(self._square_by_positions(g, sign))
         square = array_module(mat).zeros((groups, o * i), dtype=mat.dtype)
         for v, rows, product in self._products(g):
@@ -227,17 +227,17 @@ class Outer(ParameterJacobian):
 
     def _square_by_positions(self, g: Array, sign: Array | None) -> Array:
         """Σᵥ s (Σₜ gₜₒ uₜᵢ)² = Σₜᵣ (Σᵥ s gₜₒ gᵣₒ) uₜᵢ uᵣᵢ, (G, O, I): cheaper for many columns and few positions."""
-        xp, u = array_module(g), self.u
+        xp, u = array_module(g), self.u.astype(np.float64)  # positions can cancel, where a square of sums does not
         groups, _, n, t, o = g.shape
-        square = xp.zeros((groups, o, u.shape[3]), dtype=g.dtype)
-        ones = xp.ones(t, dtype=g.dtype)
-        for k, features in itertools.product(range(n), row_blocks(o, groups * t * u.shape[3] * g.dtype.itemsize, g)):
-            each = xp.ascontiguousarray(xp.moveaxis(g[:, :, k, :, features], 3, 1))  # [G, O, V, T]
+        square = xp.zeros((groups, o, u.shape[3]), dtype=np.float64)
+        ones = xp.ones(t, dtype=np.float64)
+        for k, features in itertools.product(range(n), row_blocks(o, groups * t * u.shape[3] * 8, g)):
+            each = xp.moveaxis(g[:, :, k, :, features], 3, 1).astype(np.float64, order="C")  # [G, O, V, T]
             weighted = each if sign is None else each * sign[:, k, None]
             between = weighted.swapaxes(2, 3) @ each  # [G, O, T, T]
             inputs = u[:, k, None]  # [G, 1, T, I]
             square[:, features] += ones @ ((between @ inputs) * inputs)
-        return square
+        return (xp.maximum(square, 0) if sign is None else square).astype(g.dtype)
 
     def moments(self, mat: Array, sign: Array | None = None) -> Array:
         g, u, xp = self.split(mat), self.u, array_module(mat)
@@ -267,9 +267,10 @@ class Outer(ParameterJacobian):
         norm = xp.zeros(mat.shape[1], dtype=mat.dtype)
         if t * (i + columns * o) < columns * o * i:  # ‖Σₜ gₜ uₜᵀ‖² = Σₜₛ (gₜᵀ gₛ)(uₜᵀ uₛ): no matrix of p's size
             for rows in row_blocks(n, groups * columns * t * t * g.dtype.itemsize, g):
-                some, inputs = g[:, :, rows], u[:, None, rows]
+                some, inputs = g[:, :, rows].astype(np.float64), u[:, None, rows].astype(np.float64)
                 gram = (some @ some.swapaxes(-1, -2)) * (inputs @ inputs.swapaxes(-1, -2))
-                norm[rows] = _weighted(gram.sum((0, 3, 4)), None if sign is None else sign[:, rows]).sum(0)
+                squares = xp.maximum(gram.sum((0, 3, 4)), 0)  # the sum can cancel: float64, and not below 0
+                norm[rows] = _weighted(squares, None if sign is None else sign[:, rows]).sum(0)
             return norm
         for v, rows, product in self._products(g):
             product *= product

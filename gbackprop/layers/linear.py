@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.arguments import positive
 from gbackprop.array import Array
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
-from gbackprop.layers.window import positive
 
 
 class Linear(Layer):

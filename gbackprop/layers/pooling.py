@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gbackprop.arguments import positive
 from gbackprop.array import Array, array_module, channels_first, channels_last
 from gbackprop.kernels import first_places, pad, scatter, window_offsets
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import congruence
-from gbackprop.layers.window import Window, channels_and_axes, per_axis, positive
+from gbackprop.layers.window import Window, channels_and_axes, per_axis
 
 
 class _Pool(Layer):
@@ -126,7 +127,11 @@ class MaxPool2d(_Pool):
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         # One sample at a time: the [D, D] blocks of a whole batch would be N times KFRA's largest matrix.
-        return sum(self._congruent(saved, curvature, n, shape) for n in range(batch)) / batch
+        total = self._congruent(saved, curvature, 0, shape)
+        for n in range(1, batch):
+            total += self._congruent(saved, curvature, n, shape)
+        total /= batch
+        return total
 
     def _congruent(self, saved: Any, curvature: Array, n: int, shape: Shape) -> Array:
         """Jₙᵀ Ḡ Jₙ."""

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from gbackprop.arguments import positive
 from gbackprop.array import Array
 from gbackprop.kernels import fold, pad, unfold
 from gbackprop.layers.base import Shape
-
-
-def positive(name: str, value: Any, least: int = 1) -> int:
-    """`value` as an int.
-
-    Raises
-    ------
-    ValueError
-        If it is not an integer of at least `least`.
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
-    return int(value)
 
 
 def per_axis(name: str, value: Any, dims: int, least: int = 1) -> Shape:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, device_of, is_array, like
+from gbackprop.arguments import generator, positive
+from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like
 from gbackprop.checks import check_floats, check_same
 from gbackprop.layers.base import Shape
-from gbackprop.layers.window import positive
 
 ALL = slice(None)
 
@@ -136,12 +136,14 @@ class Loss:
         Raises
         ------
         TypeError, ValueError
-            If the loss cannot take such outputs, or `mc_samples` is not a positive integer.
+            If the loss cannot take such outputs, they are not finite, or `mc_samples` is not a positive integer.
         """
         positive("mc_samples", mc_samples)
         check_floats("output", output)
         self.checked_target_shape(output.shape)
-        noise = self.noise(output.shape, mc_samples, np.random.default_rng(rng))
+        if not all_finite(output):
+            raise ValueError("output: expected finite numbers, got NaN or infinity")
+        noise = self.noise(output.shape, mc_samples, generator(rng))
         return self.pseudo_targets(output, like(noise, output))
 
     def checked_target_shape(self, batch_shape: Shape) -> Shape:

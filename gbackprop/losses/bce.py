@@ -13,7 +13,8 @@ from gbackprop.losses.elementwise import ElementwiseLoss
 class BCEWithLogitsLoss(ElementwiseLoss):
     """ℓₙ = c Σ −y log σ(f) − (1 − y) log σ(−f), targets y in [0, 1], c = 1 for "sum" and 1/C for "mean" (C outputs).
 
-    ∇ℓ = c (σ(f) − y), ∇²ℓ = c diag(σ(f) σ(−f)), S its elementwise root. Likelihood: Bernoulli(σ(f)) for each output.
+    ∇ℓ = c (σ(f) − y) = c ((1 − y) σ(f) − y σ(−f)), ∇²ℓ = c diag(σ(f) σ(−f)), S its elementwise root.
+    Likelihood: Bernoulli(σ(f)) for each output.
     """
 
     def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
@@ -30,7 +31,9 @@ class BCEWithLogitsLoss(ElementwiseLoss):
         return self.summed(xp.where(negative, 0, output) - target * output + tail)
 
     def gradients(self, output: Array, target: Array) -> Array:
-        return (sigmoid(output) - target) * self.summed_weight(output.shape[1:])
+        # not σ(f) − y: the difference would lose all digits where the output is confident, and right
+        each = (1 - target) * sigmoid(output) - target * sigmoid(-output)
+        return each * self.summed_weight(output.shape[1:])
 
     def second(self, output: Array, target: Array) -> Array:
         # not σ(f) (1 − σ(f)): the difference would lose all digits of a confident output

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gbackprop.arguments import positive
 from gbackprop.array import Array, is_array
-from gbackprop.layers.window import positive
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import EXACT, RESIDUAL, monte_carlo
 

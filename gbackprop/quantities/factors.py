@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from numbers import Real
 
 import numpy as np
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, array_module, is_array
+from gbackprop.checks import check_same
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +62,10 @@ class Kronecker:
 
         Raises
         ------
+        TypeError
+            If `v` is not an array of the factors' dtype on their device.
         ValueError
-            If `v` has another number of entries.
+            If `v` has another shape.
         """
         matrix = self._matrix(v)
         product = self.B @ matrix
@@ -94,7 +98,7 @@ class Kronecker:
         -----
         Source: Martens & Grosse 2015 (factored Tikhonov damping); paper, update rule of its experiments.
         """
-        if not 0 <= damping < float("inf"):
+        if isinstance(damping, bool) or not isinstance(damping, Real) or not 0 <= damping < float("inf"):
             raise ValueError(f"damping: expected a finite number of at least 0, got {damping!r}")
         matrix = self._matrix(v)
         if self.A is None:
@@ -110,8 +114,12 @@ class Kronecker:
 
     def _matrix(self, v: Array) -> Array:
         """V: ``[D]`` or the parameter's shape as ``[O, I]``."""
-        if prod(v.shape) != self.shape[0] or v.ndim == 0:
-            raise ValueError(f"v: expected {self.shape[0]} entries, got shape {v.shape}")
+        if not is_array(v):
+            raise TypeError(f"v: expected a NumPy or CuPy array, got {type(v).__name__}")
+        check_same("v", v, "B", self.B)
+        rows = self.B.shape[0]
+        if prod(v.shape) != self.shape[0] or v.shape[:1] not in ((rows,), self.shape[:1]):
+            raise ValueError(f"v: expected shape ({self.shape[0]},) or ({rows}, …) with as many entries, got {v.shape}")
         return v.reshape(self.B.shape[0], -1)
 
 

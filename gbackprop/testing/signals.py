@@ -28,7 +28,7 @@ def arrivals(
     network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, quantities: Sequence[Quantity]
 ) -> Arrivals:
     """What a real sweep brings to each layer that it reaches."""
-    plan = make_plan(network, loss, x, y, quantities, 0, False, True)
+    plan = make_plan(network, loss, x, y, quantities, 0)
     found: Arrivals = {signal.name: {} for signal in plan.signals}
     reached = [leaf.name for leaf in plan.leaves[plan.lowest :]]
 

@@ -1,0 +1,266 @@
+"""Blocks: what they bound, what they leave alone, and what is kept of them."""
+
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+import gbackprop as gb
+from gbackprop import blocks, layers, losses
+from gbackprop import quantities as q
+from gbackprop.layers.base import Layer
+from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.plan import KFRA_COPIES, make_plan
+
+CE = losses.CrossEntropyLoss()
+MIB = 2**20
+
+
+def peak(call):
+    """Bytes that a call takes at its peak beside what was there before."""
+    call()  # what is loaded or compiled once does not count
+    tracemalloc.start()
+    call()
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found
+
+
+def network(*parts):
+    return gb.Sequential(*parts, rng=0, dtype="float32")
+
+
+def batch(samples, *shape, classes=10):
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((samples, *shape), dtype=np.float32), rng.integers(0, classes, samples)
+
+
+# --------------------------------------------------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("memory", ["40 MiB", "80 MiB", "160 MiB"])
+@pytest.mark.parametrize("quantity", [q.DiagGGN, q.KFLR, q.KFAC, q.Variance, q.DiagHessian, q.BatchL2Grad])
+def test_a_call_stays_within_its_budget(quantity, memory):
+    net = network(
+        layers.Conv2d(3, 8, 3, padding=1),
+        layers.Sigmoid(),
+        layers.MaxPool2d(2),
+        layers.Conv2d(8, 16, 3),
+        layers.ReLU(),
+        layers.Flatten(),
+        layers.Linear(16 * 36, 10),
+    )
+    x, y = batch(48, 3, 16, 16)
+    asked = quantity()
+    assert peak(lambda: gb.backward(net, CE, x, y, asked, memory=memory)) <= blocks.parse_bytes(memory)
+
+
+def test_the_budget_changes_no_result():
+    net = network(layers.Conv2d(1, 4, 3), layers.Tanh(), layers.Flatten(), layers.Linear(144, 10))
+    x, y = batch(32, 1, 8, 8)
+    asked = q.DiagHessian()
+    free, bound = (gb.backward(net, CE, x, y, asked, memory=memory)[asked] for memory in (None, "3MiB"))
+    for name, value in free.items():
+        np.testing.assert_allclose(bound[name], value, rtol=1e-4, atol=1e-7)
+
+
+def test_a_budget_too_small_says_what_is_needed():
+    x, y = batch(4, 100)
+    with pytest.raises(ValueError, match=r"memory: at least [1-9]\d* MiB are needed, got 1 MiB"):
+        gb.backward(network(layers.Linear(100, 10000), layers.Linear(10000, 10)), CE, x, y, memory="1MiB")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("2GiB", 2**31), (" 1.5 MiB ", 3 * 2**19), ("500 MB", 500_000_000), (7, 7), (np.int64(9), 9)]
+)
+def test_budgets_are_read(text, number):
+    assert blocks.parse_bytes(text) == number
+
+
+@pytest.mark.parametrize("text", ["2", "GiB", "-1GiB", "2 GiBs", 0, -1, True, 1.5, None])
+def test_budgets_that_are_none(text):
+    with pytest.raises(ValueError, match="memory: expected"):
+        blocks.parse_bytes(text)
+
+
+def test_parts_of_blocks_are_added_up_as_they_come():
+    net = network(layers.Linear(500, 500), layers.Linear(500, 10))
+    x, y = batch(64, 500)
+    whole = peak(lambda: gb.backward(net, CE, x, y, workers=1))
+    assert peak(lambda: gb.backward(net, CE, x, y, sample_block=1, workers=1)) < 4 * whole
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.Conv2d(2, 2, 3, padding=1),
+        layers.MaxPool2d(1),
+        layers.AvgPool2d(1),
+        layers.Sigmoid(),
+        layers.ZeroPad2d((1, 0, 1, 0)),
+    ],
+    ids=repr,
+)
+def test_the_averaged_curvature_takes_no_more_than_it_is_checked_for(layer):
+    first = layers.Conv2d(1, 2, 3, padding=1)
+    size = np.prod(gb.Sequential(first, layer).output_shape((1, 20, 20)))
+    net = network(first, layer, layers.Flatten(), layers.Linear(int(size), 10))
+    x, y = batch(2, 1, 20, 20)
+    largest = max(np.prod(leaf.output_shape) for leaf in net.leaves((1, 20, 20))) ** 2 * 4
+    assert peak(lambda: gb.backward(net, CE, x, y, q.KFRA())) < KFRA_COPIES * largest + 4 * MIB
+
+
+# -------------------------------------------------------------------------------------------------------------- threads
+
+
+def test_concurrent_calls_restore_the_number_of_blas_threads():
+    def counts():
+        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+    net = network(layers.Linear(50, 50), layers.Tanh(), layers.Linear(50, 10))
+    x, y = batch(64, 50)
+    before = counts()
+    calls = [
+        threading.Thread(target=lambda: [gb.backward(net, CE, x, y, q.KFLR(), workers=2) for _ in range(20)])
+        for _ in range(4)
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    assert counts() == before
+
+
+def test_a_small_batch_is_not_cut_and_a_large_one_is():
+    net = network(layers.Linear(1000, 1000), layers.ReLU(), layers.Linear(1000, 10))
+    small, large = batch(8, 1000), batch(3000, 1000)
+    cuts = [blocks.choose_blocks(make_plan(net, CE, x, y, [q.KFLR()], 0), x, workers=2) for x, y in (small, large)]
+    assert len(cuts[0].samples) == 2  # one for each worker that was asked for
+    assert len(cuts[1].samples) > 2
+    x, y = small
+    assert len(blocks.choose_blocks(make_plan(net, CE, x, y, [], 0), x).samples) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ exactness
+
+
+class ScaleAll(Layer):
+    """y = w x with one number w."""
+
+    def parameter_shapes(self):
+        return {"w": ()}
+
+    def draw(self, rng):
+        return {"w": rng.standard_normal(())}
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return self.parameters["w"] * x, x
+
+    def mjp(self, saved, mat):
+        return self.parameters["w"] * mat
+
+    def parameter_jacobians(self, saved):
+        class Jacobian(ParameterJacobian):
+            def per_sample(self, mat):
+                return (mat * saved).reshape(*mat.shape[:2], -1).sum(-1)
+
+        return {"w": Jacobian()}
+
+
+def test_a_parameter_without_axes_is_right_in_blocks():
+    net = gb.Sequential(layers.Linear(3, 4), ScaleAll(), layers.Tanh(), layers.Linear(4, 3), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((5, 3)), rng.integers(0, 3, 5)
+    asked = [q.DiagGGN(), q.DiagHessian(), q.BatchGrad(), q.BatchDiagGGN(), q.Variance()]
+    whole, cut = (gb.backward(net, CE, x, y, *asked, **given) for given in ({}, {"column_block": 1, "sample_block": 2}))
+    for quantity in asked:
+        np.testing.assert_allclose(cut[quantity]["1.w"], whole[quantity]["1.w"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_squares_are_not_negative_where_positions_cancel(dtype):
+    rng = np.random.default_rng(0)
+    net = gb.Sequential(
+        layers.Conv2d(64, 64, 1), layers.AvgPool2d(2), layers.Flatten(), layers.Linear(64, 100), rng=0, dtype=dtype
+    )
+    x = rng.standard_normal((4, 64, 2, 2))
+    x = (x - x.mean((2, 3), keepdims=True)).astype(dtype)  # the four positions' shares cancel
+    y = rng.integers(0, 100, 4)
+    asked = [q.BatchL2Grad(), q.DiagGGN(), q.BatchGrad()]
+    result = gb.backward(net, CE, x, y, *asked)
+    each = result["batch_grad"]["0.weight"]
+    norms = result["batch_l2_grad"]["0.weight"]
+    assert norms.min() >= 0
+    assert result["diag_ggn"]["0.weight"].min() >= 0
+    np.testing.assert_allclose(norms, (each**2).sum((1, 2, 3, 4)), atol=1e-12)
+
+
+def test_dtypes_of_all_results():
+    net = network(layers.Linear(5, 3))
+    x, y = batch(4, 5, classes=3)
+    result = gb.backward(net, CE, x, y, q.Variance(), q.KFLR())
+    kinds = [result.loss, result.output, result.gradient["0.weight"], result["variance"]["0.bias"]]
+    assert {value.dtype.name for value in kinds} == {"float32"}
+    assert CE.value(result.output, y).dtype == np.float32
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+def test_masked_arrays_and_matrices_are_refused_by_name():
+    net = network(layers.Linear(5, 3))
+    x, y = batch(4, 5, classes=3)
+    with pytest.raises(TypeError, match="NumPy or CuPy array, got MaskedArray"):
+        gb.backward(net, CE, x, np.ma.masked_equal(y, 1))
+    with pytest.raises(TypeError, match="x: expected a NumPy or CuPy array, got MaskedArray"):
+        gb.backward(net, CE, np.ma.masked_array(x), y)
+
+
+def test_nothing_is_drawn_from_nan():
+    for loss in (CE, losses.BCEWithLogitsLoss(), losses.MSELoss()):
+        with pytest.raises(ValueError, match="output: expected finite"):
+            loss.draw(np.array([[np.nan, 0.0]]), 1, rng=0)
+
+
+@pytest.mark.parametrize("block", [0, -1, True, "a"])
+def test_explain_checks_its_blocks(block):
+    x, y = batch(4, 5, classes=3)
+    with pytest.raises(ValueError, match="column_block"):
+        gb.explain(network(layers.Linear(5, 3)), CE, x, y, column_block=block)
+
+
+def test_kfra_takes_blocks_that_do_not_cut():
+    x, y = batch(4, 5, classes=3)
+    net = network(layers.Linear(5, 3))
+    gb.backward(net, CE, x, y, q.KFRA(), workers=1, sample_block=4)
+    with pytest.raises(ValueError, match="KFRA"):
+        gb.backward(net, CE, x, y, q.KFRA(), sample_block=3)
+
+
+def test_streams_of_draws_are_apart():
+    net = gb.Sequential(layers.Linear(3, 6), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((50, 3)), rng.standard_normal((50, 6))
+    plan = make_plan(net, losses.MSELoss(), x, y, [q.KFAC(mc_samples=1), q.DiagGGNMC(mc_samples=2)], 0)
+    first, second = plan.mc_noise.values()
+    assert not np.isclose(first[0], second[0]).any()
+
+
+def test_the_gradient_of_a_confident_and_right_output_keeps_its_digits():
+    gradient = losses.BCEWithLogitsLoss("sum").gradients(np.array([[20.0]], np.float32), np.ones((1, 1), np.float32))
+    np.testing.assert_allclose(gradient, -2.0611537e-09, rtol=1e-5)
+
+
+def test_vectors_of_another_layout_or_dtype_are_refused():
+    block = q.Kronecker(np.eye(3), np.eye(4))
+    with pytest.raises(ValueError, match=r"or \(4, …\)"):
+        block.matvec(np.ones((3, 4)))
+    with pytest.raises(TypeError, match="v: expected float64 as B is, got float32"):
+        block.solve(np.ones(12, np.float32), 0.1)
+    with pytest.raises(ValueError, match="damping"):
+        block.solve(np.ones(12), "a")
