@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -44,10 +43,15 @@ def measure(name: str, samples: int, quantity: str, memory: str | None) -> dict[
     made = plan.make_plan(net, loss, x, y, [asked], None)
     cut = blocks.choose_blocks(made, x, memory=memory)
     estimate = blocks.estimate(made, x, cut.samples[0].stop, cut.columns, cut.threads, blocks.saved_bytes(made, x))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = largest_rss()
     gb.backward(net, loss, x, y, asked, memory=memory)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"before": before / 1024, "peak": after / 1024, "estimate": estimate / 2**20}
+    return {"before": before, "peak": largest_rss(), "estimate": estimate / 2**20}
+
+
+def largest_rss() -> float:
+    """MiB of this process at its peak; getrusage would give the parent's if that was larger."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
 if __name__ == "__main__":

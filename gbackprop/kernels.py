@@ -137,7 +137,7 @@ def _seen(
 def _numba_kernels() -> ModuleType | None:
     try:
         from gbackprop import compiled
-    except ImportError:
+    except (ImportError, RuntimeError):  # no Numba, or nowhere that it could cache what it compiles
         return None
     return compiled
 
