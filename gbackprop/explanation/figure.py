@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.explanation.steps import Explanation, Step
+from gbackprop.explanation.steps import Step
 
 COLORS = {
     "gradient": "#1f77b4",
@@ -15,12 +15,14 @@ COLORS = {
 }
 
 
-def draw(explanation: Explanation) -> Any:
+def draw(loss: str, scale: str, steps: list[Step]) -> Any:
     """The first pass of a recorded sweep.
 
     Parameters
     ----------
-    explanation : Explanation
+    loss, scale : str
+        For the title.
+    steps : list of Step
 
     Returns
     -------
@@ -33,7 +35,7 @@ def draw(explanation: Explanation) -> Any:
     """
     from matplotlib.figure import Figure
 
-    steps = [step for step in explanation.steps if step.number == 0][::-1]  # input on the left, loss on the right
+    steps = [step for step in steps if step.number == 0][::-1]  # input on the left, loss on the right
     signals = lanes(steps)
     listed = max((len(_wanted(step)) for step in steps), default=0)
     figure = Figure(figsize=(2.2 * len(steps) + 1.2, 0.62 * len(signals) + 0.2 * listed + 1.6), layout="constrained")
@@ -45,7 +47,7 @@ def draw(explanation: Explanation) -> Any:
         _stop(axes, at, step, len(signals))
     for lane, signal in enumerate(signals):
         _lane(axes, -lane, signal, steps)
-    figure.suptitle(f"Backward from {explanation.loss}; {explanation.scale}", fontsize=11)
+    figure.suptitle(f"Backward from {loss}; {scale}", fontsize=11)
     return figure
 
 

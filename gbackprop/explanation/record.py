@@ -5,12 +5,15 @@ All shapes and counts are recorded while a real sweep runs; there is no second m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array
-from gbackprop.explanation.steps import Carried, Explanation, Extracted, Step
+from gbackprop.explanation.figure import draw
+from gbackprop.explanation.steps import Carried, Extracted, Step
+from gbackprop.explanation.text import write
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.losses.base import Loss
@@ -18,6 +21,29 @@ from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities.base import Quantity, Statistic
 from gbackprop.signals import Columns, MonteCarlo, Signal, Signals
 from gbackprop.sweep import Block, Found, Pass, sweep
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A recorded sweep: `str` writes it out, `figure` draws it."""
+
+    network: str
+    loss: str
+    scale: str
+    steps: list[Step]
+
+    def __str__(self) -> str:
+        return write(self.network, self.loss, self.scale, self.steps)
+
+    def figure(self) -> Any:
+        """A matplotlib figure of the sweep, in the manner of the paper's schematics.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed (it is in the extra ``experiments``).
+        """
+        return draw(self.loss, self.scale, self.steps)
 
 
 def explain(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 STARTS = {
     "gradient": "R ∇ℓₙ",
@@ -86,30 +85,3 @@ class Step:
     carries: str = ""
     forward: str = ""
     leaving_shape: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """A recorded sweep: `str` writes it out, `figure` draws it."""
-
-    network: str
-    loss: str
-    scale: str
-    steps: list[Step]
-
-    def __str__(self) -> str:
-        from gbackprop.explanation.text import write
-
-        return write(self)
-
-    def figure(self) -> Any:
-        """A matplotlib figure of the sweep, in the manner of the paper's schematics.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed (it is in the extra ``experiments``).
-        """
-        from gbackprop.explanation.figure import draw
-
-        return draw(self)

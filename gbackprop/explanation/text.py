@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gbackprop.explanation.steps import STARTS, Carried, Explanation, Extracted, Step
+from gbackprop.explanation.steps import STARTS, Carried, Extracted, Step
 
 REDUCTIONS = {
     "sum": "Σₙ Jᵀ g",
@@ -18,11 +18,11 @@ REDUCTIONS = {
 """What is taken from a signal g, by the name of the reduction."""
 
 
-def write(explanation: Explanation) -> str:
+def write(network: str, loss: str, scale: str, steps: list[Step]) -> str:
     """The sweep step by step, from the loss to the lowest layer with parameters."""
-    lines = [f"Backward through {explanation.network}", f"from {explanation.loss}; {explanation.scale}", ""]
-    passes = 1 + max(step.number for step in explanation.steps)
-    for step in explanation.steps:
+    lines = [f"Backward through {network}", f"from {loss}; {scale}", ""]
+    passes = 1 + max(step.number for step in steps)
+    for step in steps:
         if step.name == "loss":
             lines += [f"pass {step.number + 1} of {passes}", ""] if passes > 1 else []
             lines.append(f"loss, {step.layer}")
