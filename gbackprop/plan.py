@@ -22,7 +22,7 @@ from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, MonteCarlo, Si
 GRADIENT_SUM = Statistic("sum", GRADIENT)
 """The gradient, which every call gives."""
 
-KFRA_COPIES = 6
+KFRA_COPIES = 7
 """How many [D, D] matrices KFRA's largest step holds at once, at most, as measured: Ḡ, Ḡ J, its transpose, Jᵀ Ḡ J, and
 what a layer's product needs on the way."""
 

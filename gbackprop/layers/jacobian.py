@@ -216,7 +216,7 @@ class Outer(ParameterJacobian):
             weights = _signed_square(g, sign).sum(1).reshape(groups, n, o)
             return self.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
         columns, i = g.shape[1], u.shape[3]
-        # multiply-adds for each sample and output feature, what walks over memory in the same unit, as measured
+        # multiply-adds for each sample and output feature, what walks over memory in the same unit, on the safe side
         if 2.6 * t * t * (columns + i) + 180 * t * i < columns * i * (t + 30):
             return self.joined(self._square_by_positions(g, sign))
         square = array_module(mat).zeros((groups, o * i), dtype=mat.dtype)
