@@ -85,11 +85,27 @@ def test_budgets_that_are_none(text):
         blocks.parse_bytes(text)
 
 
-def test_parts_of_blocks_are_added_up_as_they_come():
-    net = network(layers.Linear(500, 500), layers.Linear(500, 10))
-    x, y = batch(64, 500)
-    whole = peak(lambda: gb.backward(net, CE, x, y, workers=1))
-    assert peak(lambda: gb.backward(net, CE, x, y, sample_block=1, workers=1)) < 4 * whole
+@pytest.mark.parametrize("workers", [1, 2])
+def test_parts_of_blocks_are_added_up_as_they_come(workers):
+    net, (x, y) = network(layers.Linear(500, 500), layers.Linear(500, 10)), batch(256, 500)
+    # a part is 1 MiB: three may wait, two are in the making, one takes them up; not all 256
+    assert peak(lambda: gb.backward(net, CE, x, y, sample_block=1, workers=workers)) < 10 * MIB
+
+
+def test_the_factors_of_wide_inputs_are_part_of_the_estimate():
+    net, (x, y) = network(layers.Linear(2000, 10)), batch(4, 2000)
+    gb.backward(net, CE, x, y, q.DiagGGN(), memory="20MiB")
+    with pytest.raises(ValueError, match="MiB are needed, got 20 MiB"):  # A alone is 15 MiB, and its sum another
+        gb.backward(net, CE, x, y, q.KFLR(), memory="20MiB")
+
+
+def test_no_more_samples_are_taken_off_a_block_than_the_budget_asks_for():
+    net, (x, y) = network(layers.Linear(100, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(256, 100)
+    plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)
+    saved = blocks.saved_bytes(plan, x)
+    budget = blocks.estimate(plan, x, 64, 10, 1, saved)
+    cut = blocks.choose_blocks(plan, x, workers=1, memory=budget)
+    assert (cut.samples[0].stop, cut.columns) == (64, 10)
 
 
 AVERAGED = [
