@@ -6,7 +6,7 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
-from gbackprop import layers, losses, quantities
+from gbackprop import layers, losses, optim, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward
 from gbackprop.errors import TooLargeError, UnsupportedError
@@ -27,5 +27,6 @@ __all__ = [
     "explain",
     "layers",
     "losses",
+    "optim",
     "quantities",
 ]

@@ -7,6 +7,7 @@ from math import prod
 from numbers import Real
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from gbackprop.array import Array, array_module, is_array
 from gbackprop.checks import check_same
@@ -71,7 +72,7 @@ class Kronecker:
         product = self.B @ matrix
         return (product if self.A is None else product @ self.A.T).reshape(v.shape)
 
-    def solve(self, v: Array, damping: float = 0.0) -> Array:
+    def solve(self, v: Array, damping: float = 0.0, cap: float | None = None) -> Array:
         """The inverse of the damped block times a vector, as the paper's update rule has it.
 
         For a weight (B + √λ/π I)⁻¹ ⊗ (A + π √λ I)⁻¹ with π² = (tr A / dim A) / (tr B / dim B); for a bias
@@ -82,6 +83,8 @@ class Kronecker:
         v : ndarray, shape (D,) or the parameter's shape
         damping : float
             λ, not negative.
+        cap : float, optional
+            The largest eigenvalue that the inverse of a factor may have; with it a singular factor is no error.
 
         Returns
         -------
@@ -90,9 +93,9 @@ class Kronecker:
         Raises
         ------
         ValueError
-            If `damping` is negative or not finite, or `v` has another number of entries.
+            If `damping` is negative or not finite, `cap` is not above 0, or `v` has another number of entries.
         numpy.linalg.LinAlgError
-            If the block is singular even with the damping.
+            If the block is singular even with the damping, and there is no `cap`.
 
         Notes
         -----
@@ -100,12 +103,14 @@ class Kronecker:
         """
         if isinstance(damping, bool) or not isinstance(damping, Real) or not 0 <= damping < float("inf"):
             raise ValueError(f"damping: expected a finite number of at least 0, got {damping!r}")
+        if cap is not None and not cap > 0:
+            raise ValueError(f"cap: expected a number above 0, got {cap!r}")
         matrix = self._matrix(v)
         if self.A is None:
-            return _solve("B", self.B, damping, matrix).reshape(v.shape)
+            return _solve("B", self.B, damping, matrix, cap).reshape(v.shape)
         pi, root = self._pi(), damping**0.5
-        half = _solve("B", self.B, root / pi, matrix)
-        return _solve("A", self.A, root * pi, half.T).T.reshape(v.shape)
+        half = _solve("B", self.B, root / pi, matrix, cap)
+        return _solve("A", self.A, root * pi, half.T, cap).T.reshape(v.shape)
 
     def _pi(self) -> float:
         assert self.A is not None
@@ -123,13 +128,38 @@ class Kronecker:
         return v.reshape(self.B.shape[0], -1)
 
 
-def _solve(name: str, factor: Array, shift: float, rhs: Array) -> Array:
-    """(factor + shift I)⁻¹ rhs for a symmetric positive semi-definite factor, by its eigenvalues."""
+def _solve(name: str, factor: Array, shift: float, rhs: Array, cap: float | None) -> Array:
+    """(factor + shift I)⁻¹ rhs for a symmetric positive semi-definite factor, its eigenvalues at most `cap`."""
+    if cap is None:
+        return _by_eigenvalues(name, factor, shift, rhs, cap)
+    # No eigenvalue of the inverse exceeds 1/shift. Where that is below the cap the cap does nothing, and a
+    # factorization, which costs a small part of the eigenvalues, gives the same.
+    solution = _by_factorization(factor, shift, rhs) if shift * cap >= 1 else None
+    return _by_eigenvalues(name, factor, shift, rhs, cap) if solution is None else solution
+
+
+def _by_factorization(factor: Array, shift: float, rhs: Array) -> Array | None:
+    """The solution, or None if rounding has made the matrix indefinite: Cholesky on the host, LU on a GPU."""
+    xp = array_module(factor)
+    shifted = factor.copy()
+    shifted[xp.arange(len(factor)), xp.arange(len(factor))] += shift
+    if xp is not np:
+        return xp.linalg.solve(shifted, rhs)
+    try:
+        root = cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    return cho_solve(root, rhs, check_finite=False)
+
+
+def _by_eigenvalues(name: str, factor: Array, shift: float, rhs: Array, cap: float | None) -> Array:
     xp = array_module(factor)
     eigenvalues, vectors = xp.linalg.eigh(factor)
     shifted = eigenvalues + shift
+    if cap is not None:
+        shifted = xp.maximum(shifted, 1 / cap)
     least, most = float(shifted.min()), float(shifted.max())
-    if not least > most * factor.shape[0] * float(xp.finfo(factor.dtype).eps):
+    if cap is None and not least > most * factor.shape[0] * float(xp.finfo(factor.dtype).eps):
         raise np.linalg.LinAlgError(
             f"factor {name} of shape {factor.shape} is singular (eigenvalues {least:.3g} to {most:.3g}): "
             "solve with a larger damping"

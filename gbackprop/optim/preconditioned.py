@@ -1,0 +1,134 @@
+"""One preconditioned update for every curvature: diagonal or Kronecker-factored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from gbackprop.array import Array, array_module
+from gbackprop.network import Sequential
+from gbackprop.optim.base import Optimizer, number
+from gbackprop.quantities import KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Kronecker, Quantity
+from gbackprop.result import Result
+
+INVERSE_CAP = 1e8
+"""The largest eigenvalue that an inverse may have: so that λ = η = 0 does not divide by zero."""
+
+KRONECKER = (KFAC, KFLR, KFRA)
+DIAGONAL = (DiagGGN, DiagGGNMC, DiagHessian)
+AVERAGES = (None, "mean", "ema")
+
+
+class Preconditioned(Optimizer):
+    """θ ← θ − α (G + (λ + η) I)⁻¹ (∇L + ηθ), G a diagonal or Kronecker-factored curvature of the empirical risk.
+
+    G and ∇L are those of the loss alone; the term ½ η ‖θ‖² comes in here.
+
+    - Diagonal c: divide by c + λ + η. A negative entry, as DiagHessian may have, counts as 0.
+    - Kronecker, weight: (A + π √(λ+η) I)⁻¹ on the inputs' side, (B + 1/π √(λ+η) I)⁻¹ on the outputs',
+      π² = (tr A / dim A) / (tr B / dim B); bias: (B + (λ+η) I)⁻¹. See `Kronecker.solve`.
+    - Eigenvalues of each inverse are at most 1e8.
+
+    Parameters
+    ----------
+    network : Sequential
+    quantity : Quantity
+        `DiagGGN`, `DiagGGNMC`, `DiagHessian`, `KFAC`, `KFLR` or `KFRA`.
+    lr : float
+        α, above 0.
+    damping : float
+        λ ≥ 0.
+    l2 : float or mapping of str to float
+        η, see `Optimizer`.
+    average : {None, "mean", "ema"}
+        What G is over the steps so far: the last one's, the arithmetic mean of all (as in the paper's runs), or an
+        exponential moving average that starts as a mean, G ← ρ G + (1 − ρ) Gₜ with ρ = min(1 − 1/t, decay). For
+        Kronecker factors A and B are averaged each for itself.
+    decay : float
+        In [0, 1), for ``average="ema"``.
+
+    Raises
+    ------
+    TypeError
+        If `quantity` is none of these; else see `Optimizer`.
+    ValueError
+        See `Optimizer`; also for a damping, an average or a decay that does not exist.
+
+    Notes
+    -----
+    Source: paper, section 4 and its appendix on the experiments (update rule); Martens & Grosse 2015 (π, and the moving
+    average with ρ = min(1 − 1/t, 0.95)).
+    """
+
+    def __init__(
+        self,
+        network: Sequential,
+        quantity: Quantity,
+        lr: float,
+        damping: float,
+        l2: float | Mapping[str, float] = 0.0,
+        average: Literal["mean", "ema"] | None = None,
+        decay: float = 0.95,
+    ) -> None:
+        super().__init__(network, lr, l2)
+        if not isinstance(quantity, KRONECKER + DIAGONAL):
+            names = ", ".join(kind.__name__ for kind in DIAGONAL + KRONECKER)
+            raise TypeError(f"quantity: expected one of {names}, got {quantity!r}")
+        if average not in AVERAGES:
+            raise ValueError(f"average: expected None, 'mean' or 'ema', got {average!r}")
+        self.quantity = quantity
+        self.quantities = (quantity,)
+        self.damping = number("damping", damping)
+        self.average = average
+        self.decay = number("decay", decay, below=1)
+        self._curvature: dict[str, Array] = {}
+
+    def _update(self, name: str, gradient: Array, result: Result) -> Array:
+        curvature, shift = self._averaged(name, result[self.quantity][name]), self.damping + self._l2[name]
+        if isinstance(curvature, Kronecker):
+            return curvature.solve(gradient, shift, INVERSE_CAP)
+        xp = array_module(curvature)
+        return gradient / xp.maximum(xp.maximum(curvature, 0) + shift, 1 / INVERSE_CAP)
+
+    # --------------------------------------------------------------------------------------------------------- average
+
+    def _averaged(self, name: str, new: Any) -> Any:
+        """G of one parameter after this step."""
+        if self.average is None:
+            return new
+        if not isinstance(new, Kronecker):
+            return self._mixed(f"curvature/{name}", new)
+        a = None if new.A is None else self._mixed(f"A/{name}", new.A)
+        return Kronecker(a, self._mixed(f"B/{name}", new.B))
+
+    def _mixed(self, key: str, new: Array) -> Array:
+        """ρ G + (1 − ρ) Gₜ, in place but at the first step: results belong to whoever asked for them."""
+        if key not in self._curvature:
+            self._curvature[key] = array_module(new).array(new)
+            return self._curvature[key]
+        rho = 1 - 1 / self.steps if self.average == "mean" else min(1 - 1 / self.steps, self.decay)
+        old = self._curvature[key]
+        old *= rho
+        old += (1 - rho) * new
+        return old
+
+    def _state(self) -> dict[str, Array]:
+        return self._curvature
+
+    def _restore(self, state: Mapping[str, Array]) -> None:
+        self._curvature = dict(state)
+
+    def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        if self.average is None:
+            return {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, value in self.network.parameters.items():
+            if isinstance(self.quantity, DIAGONAL):
+                shapes[f"curvature/{name}"] = value.shape
+                continue
+            columns = 1
+            if f"A/{name}" in given:  # only the layer knows which parameters have one
+                columns = max(1, len(given[f"A/{name}"]))
+                shapes[f"A/{name}"] = (columns, columns)
+            shapes[f"B/{name}"] = (value.size // columns,) * 2
+        return shapes

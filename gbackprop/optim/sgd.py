@@ -1,0 +1,70 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gbackprop.array import Array
+from gbackprop.network import Sequential
+from gbackprop.optim.base import Optimizer, number
+from gbackprop.optim.moments import Moments
+from gbackprop.result import Result
+
+
+class SGD(Optimizer):
+    """v ← μ v + g, θ ← θ − α v, with g = ∇L + ηθ; Nesterov: θ ← θ − α (g + μ v).
+
+    As torch's SGD without dampening.
+
+    Parameters
+    ----------
+    network : Sequential
+    lr : float
+        α, above 0.
+    momentum : float
+        μ, in [0, 1).
+    nesterov : bool
+        Needs momentum.
+    l2 : float or mapping of str to float
+        η, see `Optimizer`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        See `Optimizer`; also for a momentum out of range, or `nesterov` without momentum.
+
+    Notes
+    -----
+    Source: Sutskever et al. 2013 (both forms of momentum).
+    """
+
+    def __init__(
+        self,
+        network: Sequential,
+        lr: float,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        l2: float | Mapping[str, float] = 0.0,
+    ) -> None:
+        super().__init__(network, lr, l2)
+        self.momentum = number("momentum", momentum, below=1)
+        if nesterov and not self.momentum:
+            raise ValueError("nesterov: expected a momentum above 0 with it, got momentum=0")
+        self.nesterov = bool(nesterov)
+        self._velocity = Moments(network, "momentum")
+
+    def _update(self, name: str, gradient: Array, result: Result) -> Array:
+        if not self.momentum:
+            return gradient
+        v = self._velocity.advance(name, self.momentum, gradient)
+        return gradient + self.momentum * v if self.nesterov else v
+
+    def _state(self) -> dict[str, Array]:
+        return self._velocity.state()
+
+    def _restore(self, state: Mapping[str, Array]) -> None:
+        self._velocity.restore(state)
+
+    def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        return self._velocity.shapes() if self.momentum else {}
