@@ -1,13 +1,14 @@
-"""The command line: ``python -m gbackprop audit``, ``demo`` and ``check DIR``."""
+"""The command line: ``python -m gbackprop audit``, ``demo``, ``check``, ``train``, ``sweep`` and ``plot``."""
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gbackprop import __version__
+from gbackprop.cli import plot, sweep, train
+from gbackprop.cli.arguments import USAGE, UserError, above_zero, at_least
 
 DATA = ("digits", "mnist", "fashion-mnist", "cifar-10")
-USAGE_ERROR = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 if all is well, 1 if a number is wrong, 2 if the command cannot be carried out.
+        Exit status: 0 if all is well, 1 if a number is wrong or a run failed, 2 if the command cannot be carried out,
+        130 if it was interrupted.
 
     Raises
     ------
@@ -31,13 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except _UserError as error:
+    except UserError as error:
         print(f"gbackprop {options.command}: {error}", file=sys.stderr)
-        return USAGE_ERROR
-
-
-class _UserError(Exception):
-    """Something that the user can put right; one line says what."""
+        return USAGE
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -51,7 +49,7 @@ def _demo(options: argparse.Namespace) -> int:
 
         setup = demo.prepare(options.data, options.data_dir, options.device, options.epochs, options.output)
     except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
-        raise _UserError(str(error).replace("\n", " ")) from error
+        raise UserError(str(error).replace("\n", " ")) from error
     return 0 if demo.run(setup, options.seed, options.output) else 1
 
 
@@ -61,7 +59,7 @@ def _check(options: argparse.Namespace) -> int:
     try:
         report = check_folder(options.folder, options.tolerance)
     except OSError as error:
-        raise _UserError(str(error)) from error
+        raise UserError(str(error)) from error
     for line in report.lines():
         print(line)
     print(f"{report.passed} of {report.total}")
@@ -75,7 +73,7 @@ def _audit(options: argparse.Namespace) -> int:
     try:
         return run(options)
     except TargetError as error:
-        raise _UserError(str(error)) from error
+        raise UserError(str(error)) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     audit.add_argument("--input", metavar="SHAPE", help="of one sample, as in 3,8,8")
     audit.add_argument("--loss", help="for a network: CrossEntropyLoss, MSELoss, BCEWithLogitsLoss or MODULE:NAME")
-    audit.add_argument("--batch", type=_at_least(1), default=3, help="samples (default: %(default)s)")
-    audit.add_argument("--seed", type=_at_least(0), default=0, help="same seed, same audit (default: %(default)s)")
+    audit.add_argument("--batch", type=at_least(1), default=3, help="samples (default: %(default)s)")
+    audit.add_argument("--seed", type=at_least(0), default=0, help="same seed, same audit (default: %(default)s)")
     audit.add_argument("--rows", action="store_true", help="show every claim of every subject")
     audit.add_argument("--html", metavar="FILE", help="write a page with pictures of the errors")
 
@@ -107,9 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
     demo.add_argument(
-        "--seed", type=_at_least(0), default=0, help="same seed, same run (default: %(default)s)"
+        "--seed", type=at_least(0), default=0, help="same seed, same run (default: %(default)s)"
     )
-    demo.add_argument("--epochs", type=_at_least(1), help="passes over the training images")
+    demo.add_argument("--epochs", type=at_least(1), help="passes over the training images")
     demo.add_argument(
         "--output", default="gbackprop-demo.png", metavar="FILE", help="picture (default: %(default)s)"
     )
@@ -117,25 +115,11 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="hold the engine against a folder of reference files (.npz)")
     check.set_defaults(run=_check)
     check.add_argument("folder", metavar="DIR", help="the folder")
-    check.add_argument("--tolerance", type=_tolerance, default=1e-8, help="relative (default: %(default)s)")
+    check.add_argument("--tolerance", type=above_zero, default=1e-8, help="relative (default: %(default)s)")
+
+    for command in (train, sweep, plot):
+        command.add(commands)
     return parser
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def whole_number(text: str) -> int:
-        number = int(text)
-        if number < least:
-            raise argparse.ArgumentTypeError(f"expected {least} or more, got {number}")
-        return number
-
-    return whole_number
-
-
-def _tolerance(text: str) -> float:
-    number = float(text)
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
-    return number
 
 
 if __name__ == "__main__":

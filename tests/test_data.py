@@ -150,7 +150,7 @@ def test_idx_without_expectation_refuses_other_types(tmp_path):
 
 
 def test_missing_file_is_named(tmp_path):
-    for read in (data.read_idx, data.read_cifar10):
+    for read in (data.read_idx, data.read_cifar10, data.read_cifar100):
         with pytest.raises(FileNotFoundError, match="nowhere: no such file"):
             read(tmp_path / "nowhere")
 
@@ -350,7 +350,7 @@ def test_unknown_set_without_a_near_miss():
         data.load("xyz")
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar-10"])
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar-10", "cifar-100"])
 def test_data_dir_is_needed(name):
     with pytest.raises(ValueError, match=f"{name}: data_dir is needed"):
         data.load(name)

@@ -10,8 +10,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import losses
 from gbackprop.__main__ import main
-from gbackprop.experiments.problems import PLANS, Plan, make_network
-from gbackprop.experiments.training import predict, train
+from gbackprop.experiments.demo.plans import PLANS, Plan, make_network
+from gbackprop.experiments.demo.training import predict, train
 
 NAMES = [
     *("gradient", "batch_grad", "batch_l2_grad", "second_moment", "variance", "diag_ggn", "diag_ggn_mc"),
@@ -90,7 +90,7 @@ def problem():
 
 
 def oracle_errors(problem):
-    from gbackprop.experiments import verification
+    from gbackprop.experiments.demo import verification
 
     net, loss, x, y = problem
     return verification.oracle_errors(net, loss, x[:3], y[:3], np.random.default_rng(0))
@@ -117,7 +117,7 @@ def test_a_planted_fault_is_found_and_nothing_else_accused(problem, monkeypatch,
 
 
 def test_the_loop_finds_samples_that_changed_places(problem):
-    from gbackprop.experiments.verification import loop_error
+    from gbackprop.experiments.demo.verification import loop_error
 
     net, loss, x, y = problem
     batch_grad = gb.backward(net, loss, x, y, gb.quantities.BatchGrad())["batch_grad"]
@@ -127,7 +127,7 @@ def test_the_loop_finds_samples_that_changed_places(problem):
 
 
 def test_a_row_with_nan_does_not_pass():
-    report = pytest.importorskip("gbackprop.experiments.report")
+    report = pytest.importorskip("gbackprop.experiments.demo.report")
     row = report.Row("kfra", "[2, 2]", "", 1.0, error=float("nan"))
     assert not row.passed
     assert "WRONG" in row.verdict
@@ -143,7 +143,7 @@ def tiny(monkeypatch):
     """The demo with a tiny plan, and timing that does not repeat itself."""
     for package in ("rich", "matplotlib", "sklearn"):
         pytest.importorskip(package)
-    from gbackprop.experiments import measurement
+    from gbackprop.experiments.demo import measurement
 
     monkeypatch.setitem(PLANS, "digits", TINY)
     monkeypatch.setattr(measurement, "FEWEST", 1)

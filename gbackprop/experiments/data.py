@@ -1,27 +1,23 @@
 """Image sets for the experiments, all in one form: float32 images in [0, 1] and integer labels.
 
-`load` knows four sets. The digits come with scikit-learn; the files of the others must be there already, for
+`load` knows five sets. The digits come with scikit-learn; the files of the others must be there already, for
 nothing here uses the network. Where something is missing, the error says what was expected and where.
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from gbackprop.experiments import class_names
+from gbackprop.experiments.archives import Member, read_members
 from gbackprop.experiments.extras import require
-from gbackprop.experiments.formats import check_labels, read_cifar10, read_idx
+from gbackprop.experiments.formats import check_labels, read_cifar10, read_cifar100, read_idx
 
-__all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_idx"]
+__all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
 
-DIGITS = tuple("0123456789")
-FASHION = (
-    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-)
-CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 IDX_FILES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -30,7 +26,35 @@ IDX_FILES = (
 )
 CIFAR_TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 CIFAR_TEST = "test_batch.bin"
+CIFAR100_FILES = ("train.bin", "test.bin")
+ARCHIVES = {"cifar-10": "cifar-10-binary.tar.gz", "cifar-100": "cifar-100-binary.tar.gz"}
+UNPACKED = {"cifar-10": "cifar-10-batches-bin", "cifar-100": "cifar-100-binary"}
 HELD_OUT_EVERY = 5
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a set holds when it is complete.
+
+    Attributes
+    ----------
+    train, test : int
+        Numbers of images.
+    shape : tuple of int
+        Of one image, (C, H, W).
+    """
+
+    train: int
+    test: int
+    shape: tuple[int, int, int]
+
+
+PUBLISHED = {
+    "mnist": Published(60_000, 10_000, (1, 28, 28)),
+    "fashion-mnist": Published(60_000, 10_000, (1, 28, 28)),
+    "cifar-10": Published(50_000, 10_000, (3, 32, 32)),
+    "cifar-100": Published(50_000, 10_000, (3, 32, 32)),
+}
 
 
 @dataclass(frozen=True)
@@ -65,11 +89,11 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 
     Parameters
     ----------
-    name : {"digits", "mnist", "fashion-mnist", "cifar-10"}
+    name : {"digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100"}
         The set. The digits are those that scikit-learn bundles.
     data_dir : str or Path, optional
         The folder of the set's files, or the folder that holds a folder of the set's name. Not looked at for
-        the digits.
+        the digits. CIFAR's files may also lie in the published archive, or in the folder that unpacking it made.
 
     Returns
     -------
@@ -91,7 +115,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     the eighth and so on are held out, which is 20 %, stratified, and the same everywhere.
 
     CIFAR-10 is read from whichever training batches are there. If its test batch is missing, the last
-    training batch is held out instead, and `Dataset.note` says so.
+    training batch is held out instead, and `Dataset.note` says so. CIFAR-100's labels are the fine ones.
     """
     if name not in _LOADERS:
         near = difflib.get_close_matches(str(name).lower(), NAMES, n=1, cutoff=0.4)
@@ -99,6 +123,32 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
         raise ValueError(f"data set: expected one of {', '.join(NAMES)}, got {name!r}{hint}")
     loader, classes = _LOADERS[name]
     return loader(name, data_dir, classes)
+
+
+def channel_statistics(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each channel of the training images.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The set.
+
+    Returns
+    -------
+    mean, deviation : ndarray, shape (C, 1, 1), float32
+
+    Raises
+    ------
+    ValueError
+        If all pixels of a channel are the same: nothing could be divided by such a deviation.
+    """
+    x = dataset.train_x
+    mean = x.mean((0, 2, 3), dtype=np.float64)
+    square = np.einsum("nchw,nchw->c", x, x, dtype=np.float64) / (x.size / x.shape[1])
+    deviation = np.sqrt(np.maximum(square - mean**2, 0))
+    if deviation.min() < 1e-6:
+        raise ValueError(f"{dataset.name}: expected images that vary in every channel, got deviations {deviation}")
+    return mean.astype(np.float32)[:, None, None], deviation.astype(np.float32)[:, None, None]
 
 
 def _load_digits(name: str, data_dir: str | Path | None, classes: tuple[str, ...]) -> Dataset:
@@ -137,16 +187,17 @@ def _read_pair(images_path: Path, labels_path: Path, classes: Sequence[str]) -> 
     return _unit(images[:, None], 255), labels
 
 
-def _load_cifar(name: str, data_dir: str | Path | None, classes: tuple[str, ...]) -> Dataset:
-    folder = _folder(name, data_dir)
-    train = [folder / file for file in CIFAR_TRAIN if (folder / file).is_file()]
-    test = folder / CIFAR_TEST
+def _load_cifar10(name: str, data_dir: str | Path | None, classes: tuple[str, ...]) -> Dataset:
+    folder, files = _cifar_files(name, data_dir, (*CIFAR_TRAIN, CIFAR_TEST))
+    train = [files[file] for file in CIFAR_TRAIN if file in files]
+    test = files.get(CIFAR_TEST)
     note = ""
     if not train:
         raise FileNotFoundError(
-            f"{folder}: no file of {name} there: expected at least one of {', '.join(CIFAR_TRAIN)}"
+            f"{folder}: no file of {name} there: expected at least one of {', '.join(CIFAR_TRAIN)}, "
+            f"or {ARCHIVES[name]}"
         )
-    if not test.is_file():
+    if test is None:
         if len(train) == 1:
             raise FileNotFoundError(
                 f"{folder}: nothing to hold out: expected {CIFAR_TEST}, or a second one of "
@@ -157,15 +208,35 @@ def _load_cifar(name: str, data_dir: str | Path | None, classes: tuple[str, ...]
             f"held out is {test.name}, not trained on, for want of {CIFAR_TEST}: "
             f"this is no CIFAR-10 test accuracy"
         )
-    train_x, train_y = _read_batches(train)
-    test_x, test_y = _read_batches([test])
-    return Dataset(name, train_x, train_y, test_x, test_y, classes, note)
+    images, labels = zip(*map(read_cifar10, train), strict=True)
+    test_images, test_y = read_cifar10(test)
+    train_x, test_x = _unit(np.concatenate(images), 255), _unit(test_images, 255)
+    return Dataset(name, train_x, np.concatenate(labels), test_x, test_y, classes, note)
 
 
-def _read_batches(paths: Sequence[Path]) -> tuple[np.ndarray, np.ndarray]:
-    batches = [read_cifar10(path) for path in paths]
-    images, labels = zip(*batches, strict=True)
-    return _unit(np.concatenate(images), 255), np.concatenate(labels)
+def _load_cifar100(name: str, data_dir: str | Path | None, classes: tuple[str, ...]) -> Dataset:
+    folder, files = _cifar_files(name, data_dir, CIFAR100_FILES)
+    missing = [file for file in CIFAR100_FILES if file not in files]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder}: files of {name} are missing: expected {' and '.join(missing)}, or {ARCHIVES[name]}"
+        )
+    (train_images, train_y, _), (test_images, test_y, _) = (read_cifar100(files[file]) for file in CIFAR100_FILES)
+    return Dataset(name, _unit(train_images, 255), train_y, _unit(test_images, 255), test_y, classes)
+
+
+def _cifar_files(
+    name: str, data_dir: str | Path | None, names: Sequence[str]
+) -> tuple[Path, Mapping[str, Path | Member]]:
+    """The folder, and those of its files that are there; or of the published archive, if none is."""
+    folder = _folder(name, data_dir)
+    if (folder / UNPACKED[name]).is_dir():
+        folder = folder / UNPACKED[name]
+    paths = {file: folder / file for file in names if (folder / file).is_file()}
+    archive = folder / ARCHIVES[name]
+    if not paths and archive.is_file():
+        return archive, read_members(archive, names)
+    return folder, paths
 
 
 def _folder(name: str, data_dir: str | Path | None) -> Path:
@@ -203,14 +274,17 @@ def _find_all(name: str, folder: Path, stems: Sequence[str]) -> list[Path]:
 
 
 def _unit(images: np.ndarray, largest: float) -> np.ndarray:
-    return images.astype(np.float32) / np.float32(largest)
+    images = images.astype(np.float32)
+    images /= np.float32(largest)  # in place: the largest set takes 600 MB
+    return images
 
 
 _Loader = Callable[[str, str | Path | None, tuple[str, ...]], Dataset]
 _LOADERS: dict[str, tuple[_Loader, tuple[str, ...]]] = {
-    "digits": (_load_digits, DIGITS),
-    "mnist": (_load_idx, DIGITS),
-    "fashion-mnist": (_load_idx, FASHION),
-    "cifar-10": (_load_cifar, CIFAR),
+    "digits": (_load_digits, class_names.DIGITS),
+    "mnist": (_load_idx, class_names.DIGITS),
+    "fashion-mnist": (_load_idx, class_names.FASHION_MNIST),
+    "cifar-10": (_load_cifar10, class_names.CIFAR_10),
+    "cifar-100": (_load_cifar100, class_names.CIFAR_100),
 }
 NAMES = tuple(_LOADERS)

@@ -3,14 +3,12 @@
 import importlib
 from types import ModuleType
 
-INSTALL = "pip install gbackprop[experiments]"
-
 
 class MissingExtraError(ImportError):
-    """A package of the extra ``experiments`` is not installed."""
+    """A package of one of the extras is not installed."""
 
 
-def require(module: str, purpose: str) -> ModuleType:
+def require(module: str, purpose: str, extra: str = "experiments") -> ModuleType:
     """Import a module of an optional package.
 
     Parameters
@@ -19,6 +17,8 @@ def require(module: str, purpose: str) -> ModuleType:
         Dotted name, for instance ``"sklearn.datasets"``.
     purpose : str
         What needs it, as the message's subject: ``"the digits"``.
+    extra : str
+        That installs it.
 
     Returns
     -------
@@ -37,4 +37,5 @@ def require(module: str, purpose: str) -> ModuleType:
         # A package that is there but broken inside is another fault, and its own message says more.
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        raise MissingExtraError(f"{purpose}: the package {package!r} is not installed; {INSTALL}") from error
+        install = f"pip install gbackprop[{extra}]"
+        raise MissingExtraError(f"{purpose}: the package {package!r} is not installed; {install}") from error

@@ -1,6 +1,6 @@
-"""The two file formats of the image sets: IDX (MNIST and its relatives) and the binary version of CIFAR-10.
+"""The file formats of the image sets: IDX (MNIST and its relatives), and CIFAR's binary version.
 
-Both readers count the bytes before they hand an array out, so that a download which broke off is an error
+All readers count the bytes before they hand an array out, so that a download which broke off is an error
 with numbers in it, and not a data set that is a little smaller.
 """
 
@@ -10,12 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
+from gbackprop.experiments.archives import Member
+
 GZIP_START = b"\x1f\x8b"
 GZIP_WINDOW = 31  # zlib's code for "a gzip member, window as large as it gets"
 IDX_UINT8 = 0x0800  # third byte 8: unsigned bytes; the fourth is the number of dimensions
 CIFAR_SHAPE = (3, 32, 32)
-CIFAR_RECORD = 1 + math.prod(CIFAR_SHAPE)
+CIFAR_PIXELS = math.prod(CIFAR_SHAPE)
+CIFAR_RECORD = 1 + CIFAR_PIXELS
+CIFAR100_RECORD = 2 + CIFAR_PIXELS
 CIFAR_CLASSES = 10
+CIFAR100_COARSE, CIFAR100_FINE = 20, 100
 
 
 def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
@@ -62,12 +67,12 @@ def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()
 
 
-def read_cifar10(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+def read_cifar10(path: str | Path | Member) -> tuple[np.ndarray, np.ndarray]:
     """Read one file of CIFAR-10's binary version.
 
     Parameters
     ----------
-    path : str or Path
+    path : str, Path or Member
         A file of records of 3,073 bytes: the label, then the red, green and blue planes, row by row.
 
     Returns
@@ -84,26 +89,63 @@ def read_cifar10(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     ValueError
         If the size is not that of whole records, or a label is not one of the ten.
     """
-    path = Path(path)
-    raw = _read_bytes(path)
-    records, rest = divmod(len(raw), CIFAR_RECORD)
+    images, labels = _read_records(path, (CIFAR_CLASSES,))
+    return images, labels[0]
+
+
+def read_cifar100(path: str | Path | Member) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Read one file of CIFAR-100's binary version.
+
+    Parameters
+    ----------
+    path : str, Path or Member
+        A file of records of 3,074 bytes: the coarse label, the fine label, then the three planes as in CIFAR-10.
+
+    Returns
+    -------
+    images : ndarray, shape (N, 3, 32, 32), uint8
+        The images.
+    fine : ndarray, shape (N,), int64
+        The labels, 0 to 99.
+    coarse : ndarray, shape (N,), int64
+        The groups of five that they belong to, 0 to 19.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the size is not that of whole records, or a label is out of range.
+    """
+    images, (coarse, fine) = _read_records(path, (CIFAR100_COARSE, CIFAR100_FINE))
+    return images, fine, coarse
+
+
+def _read_records(path: str | Path | Member, classes: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Images, and one array for each label that goes before them."""
+    path = path if isinstance(path, Member) else Path(path)
+    raw, size = _read_bytes(path), len(classes) + CIFAR_PIXELS
+    records, rest = divmod(len(raw), size)
     if rest:
+        other = {CIFAR_RECORD: "CIFAR-10", CIFAR100_RECORD: "CIFAR-100"}
+        hint = [f"; is it a file of {name}?" for length, name in other.items() if len(raw) % length == 0]
         raise ValueError(
-            f"{path}: truncated: expected records of {CIFAR_RECORD} bytes, got {len(raw)} bytes, which is "
-            f"{records} records and {rest} bytes of another"
+            f"{path}: truncated: expected records of {size} bytes, got {len(raw)} bytes, which is "
+            f"{records} records and {rest} bytes of another{''.join(hint)}"
         )
-    table = np.frombuffer(raw, np.uint8).reshape(records, CIFAR_RECORD)
-    labels = table[:, 0].astype(np.int64)
-    check_labels(path, labels, CIFAR_CLASSES)
-    return table[:, 1:].reshape(records, *CIFAR_SHAPE).copy(), labels
+    table = np.frombuffer(raw, np.uint8).reshape(records, size)
+    labels = [table[:, column].astype(np.int64) for column in range(len(classes))]
+    for column, count in zip(labels, classes, strict=True):
+        check_labels(path, column, count)
+    return table[:, len(classes) :].reshape(records, *CIFAR_SHAPE).copy(), labels
 
 
-def check_labels(path: str | Path, labels: np.ndarray, classes: int) -> None:
+def check_labels(path: str | Path | Member, labels: np.ndarray, classes: int) -> None:
     """Refuse labels that name no class.
 
     Parameters
     ----------
-    path : str or Path
+    path : str, Path or Member
         The file that they come from, for the message.
     labels : ndarray, shape (N,), of an integer type
         The labels.
@@ -123,7 +165,7 @@ def check_labels(path: str | Path, labels: np.ndarray, classes: int) -> None:
         )
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_bytes(path: Path | Member) -> bytes:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     raw = path.read_bytes()

@@ -1,80 +1,288 @@
-"""The demo's networks and how each is trained: so small that two cores afford all ten quantities."""
+"""The four problems of the paper's experiments: network, initial values, data and regularization of each.
 
+`problem` finds one by its name, `load_problem` reads its images, `batches` serves them to a training epoch.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 import gbackprop as gb
-from gbackprop import layers
+from gbackprop.arguments import generator
+from gbackprop.experiments import architectures, data
+from gbackprop.experiments.augmentation import augment
+from gbackprop.experiments.initialization import (
+    Initializer,
+    constant,
+    truncated_normal,
+    xavier_normal,
+    xavier_uniform,
+)
+from gbackprop.layers import Layer
 
-HIDDEN = 16
-SMALL = 16  # images below this many pixels a side are looked at pixel by pixel
+HELD_OUT = 10_000
+"""How many of the published training images are held out for validation."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a network is trained.
+class Problem:
+    """What is trained on what, and how its objective is regularized; the loss is the mean cross-entropy.
 
     Attributes
     ----------
-    epochs : int
-        Passes over the training images.
-    images : int
-        How many of them to use at most.
+    name : str
+        As DeepOBS calls it.
+    data : str
+        The image set, see `data.NAMES`.
     batch : int
-        Images per step.
-    shown : int
-        Images in the batch whose quantities are computed and shown.
-    learning_rate, momentum : float
-        Of stochastic gradient descent.
+        Images per step; also in evaluations. The last partial batch is dropped.
+    epochs : int
+        How long the paper trained.
+    l2 : float
+        η: reported losses include ½ η Σ‖W‖² over weights, not biases.
+    shape : tuple of int
+        Of one input: (C, H, W), or (pixels,) for logistic regression.
+    layers : callable
+        Makes the layers.
+    convolution, linear, bias : Initializer
+        Initial values of the weights of either kind, and of all biases.
+    augmented : bool
+        Whether training images are changed at random, see `augment`, and all images normalised by channel.
     """
 
+    name: str
+    data: str
+    batch: int
     epochs: int
-    images: int
-    shown: int
-    learning_rate: float
-    batch: int = 64
-    momentum: float = 0.9
+    l2: float
+    shape: tuple[int, ...]
+    layers: Callable[[], list[Layer]]
+    convolution: Initializer
+    linear: Initializer
+    bias: Initializer
+    augmented: bool
+
+    def network(self, rng: int | np.random.Generator | None, dtype: str = "float32") -> gb.Sequential:
+        """The network with its initial values.
+
+        Parameters
+        ----------
+        rng : None, int or Generator
+            Draws the parameters in float64, one after the other from input to output: the same rng gives the same
+            network in both dtypes, but for rounding.
+        dtype : {"float32", "float64"}
+            Of the parameters.
+
+        Returns
+        -------
+        Sequential
+        """
+        network, source = gb.Sequential(*self.layers(), dtype=dtype), generator(rng)
+        shapes = network.parameter_shapes().items()
+        return network.load_state_dict({name: self._initializer(name, shape)(source, shape) for name, shape in shapes})
+
+    def _initializer(self, name: str, shape: tuple[int, ...]) -> Initializer:
+        if not _is_weight(name):
+            return self.bias
+        return self.convolution if len(shape) > 2 else self.linear
 
 
-PLANS = {
-    "digits": Plan(epochs=15, images=1438, shown=128, learning_rate=0.2),
-    "mnist": Plan(epochs=4, images=20_000, shown=128, learning_rate=0.1),
-    "fashion-mnist": Plan(epochs=4, images=20_000, shown=128, learning_rate=0.1),
-    "cifar-10": Plan(epochs=8, images=10_000, shown=64, learning_rate=0.1),
-}
+_NORMAL = partial(truncated_normal, deviation=0.05)
+
+_TABLE = (
+    Problem(
+        *("mnist_logreg", "mnist", 128, 50, 0.0, (784,), architectures.logreg),
+        *(constant, constant, constant),
+        augmented=False,
+    ),
+    Problem(
+        *("fmnist_2c2d", "fashion-mnist", 128, 100, 0.0, (1, 28, 28), architectures.net_2c2d),
+        *(_NORMAL, _NORMAL, partial(constant, value=0.05)),
+        augmented=False,
+    ),
+    Problem(
+        *("cifar10_3c3d", "cifar-10", 128, 100, 0.002, (3, 32, 32), architectures.net_3c3d),
+        *(xavier_normal, xavier_uniform, constant),
+        augmented=True,
+    ),
+    Problem(
+        *("cifar100_allcnnc", "cifar-100", 256, 350, 5e-4, (3, 32, 32), architectures.net_allcnnc),
+        *(xavier_normal, xavier_uniform, partial(constant, value=0.1)),
+        augmented=True,
+    ),
+)
+PROBLEMS = {entry.name: entry for entry in _TABLE}
 
 
-def make_network(
-    shape: tuple[int, ...], classes: int, rng: np.random.Generator, dtype: str = "float32"
-) -> gb.Sequential:
-    """A convolution, a sigmoid, max pooling, and two linear layers with a tanh between.
-
-    Sigmoid and tanh make the Hessian differ from the Gauss-Newton matrix. Each of their outputs costs one
-    column of the sweep, which is why larger images are convolved with a stride.
+def problem(name: str) -> Problem:
+    """Find a problem by its name.
 
     Parameters
     ----------
-    shape : tuple of int
-        Of one image, (C, H, W).
-    classes : int
-        Number of outputs.
-    rng : Generator
-        Draws the initial parameters.
-    dtype : {"float32", "float64"}
-        Of the parameters.
+    name : str
+        One of `PROBLEMS`.
 
     Returns
     -------
-    Sequential
-        The network.
+    Problem
+
+    Raises
+    ------
+    ValueError
+        If there is no such problem; the message names the nearest.
     """
-    channels, *pixels = shape
-    if min(pixels) < SMALL:
-        convolution = layers.Conv2d(channels, 6, 3, padding=1)
-    else:
-        convolution = layers.Conv2d(channels, 8, 5, stride=3)
-    features = gb.Sequential(convolution, layers.Sigmoid(), layers.MaxPool2d(2), layers.Flatten())
-    (width,) = features.output_shape(shape)
-    head = layers.Linear(width, HIDDEN), layers.Tanh(), layers.Linear(HIDDEN, classes)
-    return gb.Sequential(*features, *head, rng=rng, dtype=dtype)
+    if name in PROBLEMS:
+        return PROBLEMS[name]
+    near = difflib.get_close_matches(str(name).lower(), PROBLEMS, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}{hint}")
+
+
+def regularization(network: gb.Sequential, l2: float) -> float:
+    """½ η Σ‖W‖² over the parameters named weight.
+
+    Parameters
+    ----------
+    network : Sequential
+        The network, on whichever device.
+    l2 : float
+        η.
+
+    Returns
+    -------
+    float
+        Summed in float64.
+    """
+    if not l2:
+        return 0.0
+    weights = (value for name, value in network.parameters.items() if _is_weight(name))
+    return 0.5 * l2 * sum(float((weight.astype("float64") ** 2).sum()) for weight in weights)
+
+
+def _is_weight(name: str) -> bool:
+    return name.rpartition(".")[2] == "weight"
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a run works on: on the host, normalised as the problem wants.
+
+    Attributes
+    ----------
+    train_x, valid_x, test_x : ndarray, shape (N, C, H, W), or (N, pixels) for logistic regression, float32
+        Images to train on, to choose hyperparameters by, and to report.
+    train_y, valid_y, test_y : ndarray, shape (N,), int64
+        Labels.
+    note : str
+        What a reader of a result must know about the data; empty where they are complete.
+    mean, deviation : ndarray, shape (C, 1, 1), float32, or None
+        The images are (raw - mean) / deviation with raw from 0 to 1; None where they are not normalised.
+    """
+
+    train_x: np.ndarray
+    train_y: np.ndarray
+    valid_x: np.ndarray
+    valid_y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+    note: str = ""
+    mean: np.ndarray | None = None
+    deviation: np.ndarray | None = None
+
+
+def load_problem(problem: Problem, data_dir: str | Path | None) -> Split:
+    """Read a problem's images, hold some out for validation, and normalise.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    data_dir : str or Path
+        The folder of the set's files, or its parent, see `data.load`.
+
+    Returns
+    -------
+    Split
+        The images.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError
+        If files are missing or not what they should be, or hold too few images; the message names them.
+
+    Notes
+    -----
+    The validation images are the last of the training images, in the order of the files and the same for every seed:
+    10,000 of a complete set, the same share of an incomplete one. Mean and deviation are those of all training images,
+    validation included.
+    """
+    images = data.load(problem.data, data_dir)
+    whole = data.PUBLISHED[problem.data]
+    if images.train_x.shape[1:] != whole.shape:
+        raise ValueError(
+            f"{data_dir}: expected {problem.data} images of shape {whole.shape}, got {images.train_x.shape[1:]}"
+        )
+    kept = len(images.train_x) - len(images.train_x) * HELD_OUT // whole.train
+    mean, deviation = data.channel_statistics(images) if problem.augmented else (None, None)
+    parts = [images.train_x[:kept], images.train_x[kept:], images.test_x]
+    for name, part in zip(("train on", "validate on", "test on"), parts, strict=True):
+        if len(part) < problem.batch:
+            raise ValueError(
+                f"{data_dir}: too few images of {problem.data}: expected at least a batch of {problem.batch} to "
+                f"{name}, got {len(part)} ({len(images.train_x)} training and {len(images.test_x)} test images in all)"
+            )
+        if mean is not None:
+            part -= mean
+            part /= deviation
+    train_x, valid_x, test_x = (part.reshape(-1, *problem.shape) for part in parts)
+    labels = images.train_y[:kept], images.train_y[kept:], images.test_y
+    note = _note(images, len(train_x), len(valid_x))
+    return Split(train_x, labels[0], valid_x, labels[1], test_x, labels[2], note, mean, deviation)
+
+
+def _note(images: data.Dataset, train: int, valid: int) -> str:
+    """What was held out of what, where that is not what it says on the tin."""
+    whole = data.PUBLISHED[images.name]
+    notes = [images.note] if images.note else []
+    if train + valid != whole.train:
+        notes.append(
+            f"trained on {train} and validated on {valid} images, of {train + valid} training images "
+            f"where the published set has {whole.train}"
+        )
+    if not images.note and len(images.test_x) != whole.test:
+        notes.append(f"tested on {len(images.test_x)} images where the published set has {whole.test}")
+    return "; ".join(notes)
+
+
+def batches(split: Split, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """One epoch of training batches: shuffled, augmented where the problem says so, the last partial one dropped.
+
+    Parameters
+    ----------
+    split : Split
+        From `load_problem`.
+    problem : Problem
+        The problem.
+    rng : Generator
+        Draws the order, then what each batch's augmentation needs. Nothing else decides what comes out, so that an
+        epoch can be repeated.
+
+    Yields
+    ------
+    x : ndarray, shape (batch, C, H, W) or (batch, pixels), float32
+        Images, normalised.
+    y : ndarray, shape (batch,), int64
+        Labels.
+    """
+    order = rng.permutation(len(split.train_x))
+    for start in range(0, len(order) - problem.batch + 1, problem.batch):
+        chosen = order[start : start + problem.batch]
+        x = split.train_x[chosen]
+        if problem.augmented:
+            # Changes are defined on raw images. The way back there rounds, far below a grey level.
+            x = (augment(x * split.deviation + split.mean, rng) - split.mean) / split.deviation
+        yield x, split.train_y[chosen]

@@ -14,8 +14,8 @@ import gbackprop as gb
 from gbackprop import losses
 from gbackprop import quantities as q
 from gbackprop.array import Array
-from gbackprop.experiments.problems import make_network
-from gbackprop.experiments.training import device_of
+from gbackprop.experiments.demo.plans import make_network
+from gbackprop.experiments.demo.training import device_of
 from gbackprop.testing.errors import largest_error
 from gbackprop.testing.oracles import dense_quantities
 

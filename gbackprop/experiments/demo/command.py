@@ -14,10 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import gbackprop as gb
 from gbackprop import losses
-from gbackprop.experiments import data, picture, report, verification
-from gbackprop.experiments.measurement import sweep_times, timed
-from gbackprop.experiments.problems import PLANS, Plan, make_network
-from gbackprop.experiments.training import predict, train
+from gbackprop.experiments import data
+from gbackprop.experiments.demo import picture, report, verification
+from gbackprop.experiments.demo.measurement import sweep_times, timed
+from gbackprop.experiments.demo.plans import PLANS, Plan, make_network
+from gbackprop.experiments.demo.training import predict, train
 
 NARROWEST = 132  # columns that the table needs; a file or pipe has no width of its own
 FORMATS = (".png", ".pdf", ".svg")

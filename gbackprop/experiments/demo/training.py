@@ -1,4 +1,4 @@
-"""Stochastic gradient descent with momentum, in a few lines, on top of `gb.backward`."""
+"""The demo's training loop, and what a trained network says."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,8 @@ import numpy as np
 
 import gbackprop as gb
 from gbackprop import array, losses
-from gbackprop.experiments.problems import Plan
+from gbackprop.experiments.demo.plans import Plan
+from gbackprop.optim import SGD
 
 
 def train(
@@ -35,16 +36,14 @@ def train(
         The loss of each step's batch, before the step.
     """
     device = device_of(net)
-    velocity = {name: 0 * value for name, value in net.parameters.items()}
+    optimizer = SGD(net, plan.learning_rate, plan.momentum)
     for _ in range(plan.epochs):
         order = rng.permutation(len(x))
         for start in range(0, len(x), plan.batch):
             chosen = order[start : start + plan.batch]
             inputs, labels = gb.asarray(x[chosen], device=device), gb.asarray(y[chosen], device=device)
             result = gb.backward(net, loss, inputs, labels)
-            for name, gradient in result.gradient.items():
-                velocity[name] = plan.momentum * velocity[name] + gradient
-                net.parameters[name] -= plan.learning_rate * velocity[name]
+            optimizer.step(result)
             yield float(result.loss)
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import gbackprop as gb
-from gbackprop.experiments.verification import LOOP_TOLERANCE, NOISE, ORACLE_TOLERANCE, SAMPLES
+from gbackprop.experiments.demo.verification import LOOP_TOLERANCE, NOISE, ORACLE_TOLERANCE, SAMPLES
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,108 @@
+"""``python -m gbackprop plot RESULTS.sqlite``: pictures and tables."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gbackprop.cli.arguments import UserError, users_errors
+
+if TYPE_CHECKING:
+    from gbackprop.experiments.stored import StoredRun
+
+FORMATS = (".png", ".pdf", ".svg")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand.
+
+    Parameters
+    ----------
+    commands : argparse subparsers
+        Of the command line.
+    """
+    parser = commands.add_parser("plot", help="draw the curves of a sweep, and print its table")
+    parser.set_defaults(run=run)
+    parser.add_argument("file", metavar="RESULTS.sqlite", help="from a sweep, which may be under way")
+    parser.add_argument("--problem", help="(default: each)")
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help=f"picture, {', '.join(FORMATS)} (default: RESULTS-PROBLEM.png beside RESULTS.sqlite)",
+    )
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry it out.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Of the command line.
+
+    Returns
+    -------
+    int
+        0.
+
+    Raises
+    ------
+    UserError
+        If there is nothing to show, or no way to show it.
+    """
+    # Imported here, so that other commands need nothing but the core's dependencies.
+    from gbackprop.experiments.extras import MissingExtraError, require
+
+    with users_errors(MissingExtraError):
+        for package in ("rich", "matplotlib"):
+            require(package, "pictures")
+    from gbackprop.experiments.curves import problems
+    from gbackprop.experiments.schema import StoreError
+    from gbackprop.experiments.store import Store
+
+    with users_errors(StoreError), Store(options.file, reading=True) as store:
+        runs = store.runs()
+    _show(runs, _choose(problems(runs), options), options)
+    return 0
+
+
+def _show(runs: list[StoredRun], chosen: list[str], options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from gbackprop.experiments import curves, plots, tables
+
+    console = Console()
+    for name in chosen:
+        shown = curves.curves(runs, name)
+        path = Path(options.output) if options.output else _beside(options.file, name)
+        if options.markdown:
+            print(f"\n{name}\n\n{tables.markdown(shown)}\n")
+        else:
+            wide = console if console.is_terminal else Console(width=160)
+            wide.print(tables.table(shown, name))
+        with users_errors(OSError):
+            plots.draw(shown, name, path)
+        console.print(f"picture: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _choose(there: list[str], options: argparse.Namespace) -> list[str]:
+    if not there:
+        raise UserError(f"{options.file}: no run is done yet")
+    if options.problem is not None and options.problem not in there:
+        raise UserError(f"--problem: expected one of {', '.join(there)}, which are done, got {options.problem!r}")
+    chosen = [options.problem] if options.problem is not None else there
+    if options.output:
+        path = Path(options.output)
+        if path.suffix not in FORMATS:
+            raise UserError(f"--output: expected a name that ends in {', '.join(FORMATS)}, got {str(path)!r}")
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"--output: {path.parent}: no such folder to write the picture to")
+        if len(chosen) > 1:
+            raise UserError(f"--output: a picture shows one problem: name it by --problem {'|'.join(chosen)}")
+    return chosen
+
+
+def _beside(file: str, problem: str) -> Path:
+    return Path(file).with_name(f"{Path(file).stem}-{problem}.png")

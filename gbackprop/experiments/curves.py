@@ -1,0 +1,154 @@
+"""What a picture and a table show of stored runs: one curve for each optimizer, over its seeds."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from gbackprop.experiments.optimizers import OPTIMIZERS
+from gbackprop.experiments.protocol import best
+from gbackprop.experiments.spec import RunSpec
+from gbackprop.experiments.stored import FINISHED, StoredRun
+
+METRICS = ("test_loss", "test_accuracy", "train_loss", "train_accuracy")
+Place = Literal["interior", "edge", "only value", "none"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Runs that differ in their seeds alone.
+
+    Attributes
+    ----------
+    spec : RunSpec
+        With the first seed.
+    runs : tuple of StoredRun
+        Those that are done.
+    diverged : int
+        How many more diverged.
+    lr_place, damping_place : {"interior", "edge", "only value", "none"}
+        Where the hyperparameter lies in its grid: at the edge, a better value may lie outside. "none": the optimizer
+        has no damping, or the value comes from no grid.
+    """
+
+    spec: RunSpec
+    runs: tuple[StoredRun, ...]
+    diverged: int
+    lr_place: Place = "none"
+    damping_place: Place = "none"
+
+    def quartiles(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Over the seeds, epoch by epoch.
+
+        Parameters
+        ----------
+        metric : str
+            A column of `EpochRow`.
+
+        Returns
+        -------
+        epochs : ndarray, shape (E,)
+            From 0.
+        values : ndarray, shape (3, E)
+            Lower quartile, median, upper quartile.
+        """
+        values = np.array([[getattr(row, metric) for row in run.rows] for run in self.runs])
+        return np.array([row.epoch for row in self.runs[0].rows]), np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+
+    def final(self, metric: str) -> tuple[float, float, float]:
+        """The same after the last epoch."""
+        lower, median, upper = self.quartiles(metric)[1][:, -1]
+        return float(lower), float(median), float(upper)
+
+
+def curves(runs: Iterable[StoredRun], problem: str) -> list[Curve]:
+    """What is to be shown of a problem.
+
+    Parameters
+    ----------
+    runs : iterable of StoredRun
+        From a file of results.
+    problem : str
+        Which.
+
+    Returns
+    -------
+    list of Curve
+        In the order of `OPTIMIZERS`. Of a grid, the best point with all its seeds; of runs outside grids, all.
+    """
+    families: dict[RunSpec, list[StoredRun]] = {}
+    for run in runs:
+        if run.spec.problem == problem and run.status in FINISHED:
+            families.setdefault(_family(run.spec), []).append(run)
+    found = [curve for family in families.values() for curve in _of_family(family)]
+    return sorted(found, key=lambda curve: OPTIMIZERS.index(curve.spec.optimizer))
+
+
+def problems(runs: Iterable[StoredRun]) -> list[str]:
+    """The problems of which something is done, each once."""
+    return list(dict.fromkeys(run.spec.problem for run in runs if run.status == "done"))
+
+
+def labels(shown: Sequence[Curve]) -> list[str]:
+    """A name for each curve: the optimizer, and as much more as it takes to tell the curves apart.
+
+    Parameters
+    ----------
+    shown : sequence of Curve
+        All curves of a picture.
+
+    Returns
+    -------
+    list of str
+    """
+    names = [curve.spec.optimizer for curve in shown]
+    result = []
+    for curve, name in zip(shown, names, strict=True):
+        others = [other.spec for other, same in zip(shown, names, strict=True) if same == name]
+        differing = [
+            key
+            for key in ("lr", "damping", "momentum", "average", "epochs")
+            if len({getattr(other, key) for other in others}) > 1
+        ]
+        result.append(" ".join([name, *(f"{key} {_short(getattr(curve.spec, key))}" for key in differing)]))
+    return result
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _family(spec: RunSpec) -> RunSpec:
+    """What the runs of one grid and its repeats have in common."""
+    return replace(spec, lr=1.0, damping=None if spec.damping is None else 1.0, seed=0)
+
+
+def _of_family(family: list[StoredRun]) -> list[Curve]:
+    grid = [run for run in family if "grid" in run.phases]
+    chosen = best(grid) if grid else None
+    points = {replace(run.spec, seed=0) for run in family if "fixed" in run.phases}
+    if chosen:
+        points.add(replace(chosen, seed=0))
+    # The order of the settings, not that of a set.
+    ordered = sorted(points, key=lambda spec: (spec.lr, spec.damping or 0.0))
+    made = [_curve(point, family, grid) for point in ordered]
+    return [curve for curve in made if curve.runs]
+
+
+def _curve(point: RunSpec, family: list[StoredRun], grid: list[StoredRun]) -> Curve:
+    members = [run for run in family if replace(run.spec, seed=0) == point]
+    done = sorted((run for run in members if run.status == "done"), key=lambda run: run.spec.seed)
+    rates, dampings = {run.spec.lr for run in grid}, {run.spec.damping for run in grid if run.spec.damping is not None}
+    first = done[0].spec if done else point
+    places = _place(point.lr, rates), _place(point.damping, dampings)
+    return Curve(first, tuple(done), len(members) - len(done), *places)
+
+
+def _place(value: float | None, values: set[float]) -> Place:
+    if value is None or value not in values:
+        return "none"
+    if len(values) == 1:
+        return "only value"
+    return "edge" if math.isclose(value, min(values)) or math.isclose(value, max(values)) else "interior"

@@ -1,0 +1,8 @@
+"""The demonstration: a small network trained on real images, and one backward sweep asked for everything.
+
+Needs rich and matplotlib, of the extra ``experiments``.
+"""
+
+from gbackprop.experiments.demo.command import Setup, prepare, run
+
+__all__ = ["Setup", "prepare", "run"]

@@ -1,0 +1,129 @@
+"""How long a sweep will take: what runs have cost so far, and a guess for those that nobody has seen yet."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gbackprop.experiments.spec import RunSpec
+
+# Seconds of an epoch over those of SGD's, roughly: they order the work, and tell of one optimizer's cost by another's
+# until it has run itself.
+COSTS = {
+    "SGD": 1.0,
+    "Momentum": 1.0,
+    "Adam": 1.2,
+    "DiagGGN-MC": 2.0,
+    "DiagGGN": 4.0,
+    "DiagHessian": 5.0,
+    "KFAC": 20.0,
+    "KFLR": 22.0,
+    "KFRA": 24.0,
+}
+
+
+def weight(spec: RunSpec) -> float:
+    """What a run costs beside others of its problem, to begin with the longest.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The run.
+
+    Returns
+    -------
+    float
+    """
+    return (spec.epochs or 0) * COSTS.get(spec.optimizer, 1.0)
+
+
+@dataclass
+class Estimate:
+    """Seconds an epoch, by problem and optimizer.
+
+    Attributes
+    ----------
+    seen : dict of tuple of (str, str) to list of float
+        Epochs and seconds so far.
+    """
+
+    seen: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+
+    def learn(self, spec: RunSpec, epochs: float, seconds: float) -> None:
+        """Take in what some epochs took.
+
+        Parameters
+        ----------
+        spec : RunSpec
+            Of which run.
+        epochs, seconds : float
+            How many, how long.
+        """
+        total = self.seen.setdefault((spec.problem, spec.optimizer), [0.0, 0.0])
+        total[0] += epochs
+        total[1] += seconds
+
+    def seconds(self, spec: RunSpec) -> float | None:
+        """Of an epoch of a run.
+
+        Parameters
+        ----------
+        spec : RunSpec
+            The run.
+
+        Returns
+        -------
+        float, optional
+            None where nothing of its problem has been seen.
+        """
+        epochs, seconds = self.seen.get((spec.problem, spec.optimizer), (0.0, 0.0))
+        if epochs:
+            return seconds / epochs
+        units = [
+            seconds / epochs / COSTS.get(name, 1.0)
+            for (problem, name), (epochs, seconds) in self.seen.items()
+            if problem == spec.problem and epochs
+        ]
+        return sum(units) / len(units) * COSTS.get(spec.optimizer, 1.0) if units else None
+
+    def left(self, work: Iterable[tuple[RunSpec, float]], slots: int) -> float | None:
+        """Until everything is done.
+
+        Parameters
+        ----------
+        work : iterable of tuple of (RunSpec, float)
+            Runs, and how many epochs of each are to do.
+        slots : int
+            Runs at a time.
+
+        Returns
+        -------
+        float, optional
+            Seconds; None where some of it cannot be guessed yet.
+        """
+        times = []
+        for spec, epochs in work:
+            seconds = self.seconds(spec)
+            if seconds is None:
+                return None
+            times.append(seconds * epochs)
+        # No shorter than the longest, nor than all shared out evenly.
+        return max([*times, sum(times) / slots]) if times else 0.0
+
+
+def duration(seconds: float | None) -> str:
+    """For people: ``"1 h 05 min"``, ``"3 min"``, ``"20 s"``; ``"unknown"`` for None.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        How long.
+
+    Returns
+    -------
+    str
+    """
+    if seconds is None:
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

@@ -1,0 +1,102 @@
+"""Results as one flat table, a line for each epoch of each run, for pandas and its like."""
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gbackprop.experiments.extras import require
+from gbackprop.experiments.store import COLUMNS, SPEC_COLUMNS
+from gbackprop.experiments.stored import FINISHED, StoredRun
+
+HEADER = (*SPEC_COLUMNS, "status", "phases", *COLUMNS)
+
+
+def check_format(path: Path) -> None:
+    """See to it that a table can be written, before anything is computed for it.
+
+    Parameters
+    ----------
+    path : Path
+        Where; its suffix says how.
+
+    Raises
+    ------
+    ValueError
+        If the suffix is neither ``.csv`` nor ``.parquet``.
+    FileNotFoundError
+        If there is no such folder.
+    MissingExtraError
+        If a package is missing.
+    """
+    if path.suffix not in _WRITERS:
+        raise ValueError(f"expected a name that ends in {' or '.join(_WRITERS)}, got {str(path)!r}")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{path.parent}: no such folder")
+    if path.suffix == ".parquet":
+        require("pyarrow.parquet", "parquet files", "parquet")
+
+
+def export(runs: Sequence[StoredRun], path: Path) -> None:
+    """Write a table, whole or not at all.
+
+    Parameters
+    ----------
+    runs : sequence of StoredRun
+        Those that have come to their end are written.
+    path : Path
+        Where; its suffix says how.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError, MissingExtraError
+        See `check_format`.
+    OSError
+        If it cannot be written.
+    """
+    check_format(path)
+    part = path.with_name(f"{path.name}.part")
+    _WRITERS[path.suffix](list(lines(runs)), part)
+    os.replace(part, path)
+
+
+def lines(runs: Sequence[StoredRun]) -> Iterator[dict[str, Any]]:
+    """The table's lines.
+
+    Parameters
+    ----------
+    runs : sequence of StoredRun
+        Runs.
+
+    Yields
+    ------
+    dict of str to object
+        With the keys `HEADER`.
+    """
+    for run in runs:
+        if run.status in FINISHED:
+            settings = {name: getattr(run.spec, name) for name in SPEC_COLUMNS}
+            for row in run.rows:
+                yield settings | {"status": run.status, "phases": " ".join(sorted(run.phases))} | asdict(row)
+
+
+def _write_csv(table: list[dict[str, Any]], path: Path) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, HEADER)
+        writer.writeheader()
+        writer.writerows(table)
+
+
+def _write_parquet(table: list[dict[str, Any]], path: Path) -> None:
+    arrow, parquet = (require(name, "parquet files", "parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    text, whole = arrow.string(), arrow.int64()
+    kinds = {"problem": text, "optimizer": text, "average": text, "status": text, "phases": text}
+    kinds |= {"seed": whole, "epochs": whole, "epoch": whole}
+    # Written out, for a column of which every entry is missing has no type of its own.
+    schema = arrow.schema([(name, kinds.get(name, arrow.float64())) for name in HEADER])
+    parquet.write_table(arrow.Table.from_pylist(table, schema), path)
+
+
+_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}

@@ -1,0 +1,53 @@
+"""The folder of a sweep's checkpoints, and the lock in it that makes a sweep the only one on its file of results."""
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gbackprop.experiments.locks import HeldError, hold
+from gbackprop.experiments.store import Store, StoreError
+
+
+def folder_of(path: str | Path) -> Path:
+    """Where the checkpoints of a sweep lie: ``results.checkpoints`` beside ``results.sqlite``."""
+    return Path(path).with_suffix(".checkpoints")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold the sweep's lock; afterwards leave no empty folder behind.
+
+    Parameters
+    ----------
+    path : Path
+        The file of results.
+
+    Raises
+    ------
+    StoreError
+        If another sweep holds it, or there is no place for the folder.
+    """
+    folder, lock = folder_of(path), folder_of(path) / "sweep.lock"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be made, for checkpoints: {error.strerror}") from error
+    try:
+        with hold(lock, timeout=0):
+            try:
+                yield
+            finally:
+                _tidy(folder, lock)
+    except HeldError as error:
+        with Store(path, reading=True) as store:
+            owner = store.read_note("owner") or "another process"
+        raise StoreError(f"{path}: another sweep works on it ({owner}): wait for it, or stop it") from error
+
+
+def _tidy(folder: Path, lock: Path) -> None:
+    """Remove the folder if nothing but the lock is in it; while that is held, for nobody else's must go."""
+    with contextlib.suppress(OSError):
+        if {entry.name for entry in folder.iterdir()} <= {lock.name}:
+            lock.unlink(missing_ok=True)
+            folder.rmdir()

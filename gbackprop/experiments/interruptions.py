@@ -1,0 +1,48 @@
+"""Ctrl-C as something to look at, rather than an exception between any two lines."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interruptions() -> Iterator[threading.Event]:
+    """Note the first Ctrl-C in an event; the second does what it did before.
+
+    Yields
+    ------
+    Event
+        Set once somebody has interrupted. Outside the main thread, which alone hears of signals, nobody does.
+    """
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
+
+    def note(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        event.set()
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def withheld() -> Iterator[None]:
+    """Processes that are started meanwhile never hear of Ctrl-C, not even before they can say that they would not.
+
+    This process hears of it nevertheless, afterwards at the latest.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

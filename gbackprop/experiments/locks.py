@@ -1,0 +1,39 @@
+"""Locks that die with the process that holds them, so that nothing killed leaves one behind."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gbackprop.experiments.extras import require
+
+
+class HeldError(RuntimeError):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def hold(path: Path, timeout: float) -> Iterator[None]:
+    """Hold a lock of the operating system on a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file; made if it is missing, and left there. Its folder must exist.
+    timeout : float
+        Seconds to wait while another process holds it.
+
+    Raises
+    ------
+    HeldError
+        If another process still holds it then.
+    """
+    filelock = require("filelock", "sweeps")
+    lock = filelock.FileLock(path, timeout=timeout, poll_interval=0.02)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise HeldError(f"{path}: held by another process") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,261 @@
+"""One training run, from its settings to its curves."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+import gbackprop as gb
+from gbackprop import losses
+from gbackprop.array import all_finite, check_device, device_of
+from gbackprop.experiments import checkpoint as checkpoints
+from gbackprop.experiments.optimizers import make_optimizer
+from gbackprop.experiments.problems import Split, batches, load_problem, problem, regularization
+from gbackprop.experiments.spec import RunSpec
+
+LOSS = losses.CrossEntropyLoss()
+
+# What a random number is for: the first entry beside the seed, so that the streams do not meet.
+INITIAL_VALUES, ORDER, NOISE = range(3)
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """How a network does after an epoch; losses include the L2 term.
+
+    Attributes
+    ----------
+    epoch : int
+        0 is before training.
+    train_loss, train_accuracy : float
+        On the first training images, as many as there are test images, not augmented.
+    valid_loss, valid_accuracy, test_loss, test_accuracy : float
+        On the images held out for validation, and on those for testing.
+    seconds : float
+        That the epoch's training took.
+    """
+
+    epoch: int
+    train_loss: float
+    train_accuracy: float
+    valid_loss: float
+    valid_accuracy: float
+    test_loss: float
+    test_accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes
+    ----------
+    spec : RunSpec
+        Which run.
+    status : {"done", "diverged"}
+        Diverged: a loss or a parameter is no longer finite; the rows end before that.
+    rows : tuple of EpochRow
+        One before training and one after each epoch.
+    """
+
+    spec: RunSpec
+    status: str
+    rows: tuple[EpochRow, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is.
+
+    Attributes
+    ----------
+    epoch, epochs : int
+        Epochs done, of how many.
+    step, steps : int
+        Steps done in the epoch under way, of how many.
+    row : EpochRow or None
+        At the end of an epoch (and before the first), what it came to.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    row: EpochRow | None = None
+
+
+Report = Callable[[Progress], None]
+
+
+class _Diverged(Exception):
+    """A number is no longer finite."""
+
+
+def run(
+    spec: RunSpec,
+    data_dir: str | Path | None = None,
+    device: str = "cpu",
+    checkpoint: str | Path | None = None,
+    report: Report | None = None,
+    split: Split | None = None,
+    workers: int | None = None,
+) -> Outcome:
+    """Train a network from its initial values, or from a checkpoint, to the end.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        What to do.
+    data_dir : str or Path, optional
+        Where the images are, see `data.load`.
+    device : {"cpu", "cuda", "cuda:0", ...}
+        Where to compute. Random numbers are drawn on the host, the same on each device.
+    checkpoint : str or Path, optional
+        Written after every epoch, whole or not at all. If it is there already, the run goes on from it and ends with
+        the numbers of a run that was never interrupted.
+    report : callable, optional
+        Gets a `Progress` before the first step, and after each step and each epoch.
+    split : Split, optional
+        The images, instead of `data_dir`.
+    workers : int, optional
+        Threads of each backward sweep, see `gb.backward`.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    ValueError
+        If the data or the checkpoint are not what they should be, or the checkpoint is of another run.
+    FileNotFoundError
+        If data are missing.
+    RuntimeError
+        If there is no such device.
+    """
+    check_device(device)
+    split = split or load_problem(problem(spec.problem), data_dir)
+    state = _State(spec, device, split, report or (lambda _: None), workers)
+    if checkpoint is not None and Path(checkpoint).exists():
+        state.restore(Path(checkpoint))
+    # Overflow and what follows from it are looked for after every step: no warnings on the way.
+    with np.errstate(all="ignore"):
+        try:
+            while len(state.rows) <= state.epochs:
+                state.advance()
+                if checkpoint is not None:
+                    state.save(Path(checkpoint))
+        except (_Diverged, np.linalg.LinAlgError):
+            return Outcome(spec, "diverged", tuple(state.rows))
+    return Outcome(spec, "done", tuple(state.rows))
+
+
+class _State:
+    """A run under way."""
+
+    def __init__(self, spec: RunSpec, device: str, split: Split, report: Report, workers: int | None) -> None:
+        self.spec, self.device, self.split, self.report = spec, device, split, report
+        self.problem = problem(spec.problem)
+        self.epochs = int(spec.epochs or 0)
+        self.network = self.problem.network(self._rng(INITIAL_VALUES)).to(device)
+        self.optimizer = make_optimizer(self.network, self.problem.l2, spec)
+        # KFRA averages over the whole batch, which no worker has.
+        self.workers = None if spec.optimizer == "KFRA" else workers
+        self.steps = len(split.train_x) // self.problem.batch
+        self.rows: list[EpochRow] = []
+
+    def _rng(self, *purpose: int) -> np.random.Generator:
+        return np.random.default_rng([self.spec.seed, *purpose])
+
+    def advance(self) -> None:
+        """Train for an epoch (but not the first time), then evaluate."""
+        start = time.perf_counter()
+        if self.rows:
+            self._train(len(self.rows))
+        seconds = time.perf_counter() - start if self.rows else 0.0
+        row = EpochRow(epoch=len(self.rows), seconds=seconds, **self._evaluate())
+        self.rows.append(row)
+        self._report(0, row)
+
+    def _train(self, epoch: int) -> None:
+        """An epoch's random numbers depend on the seed and its number alone, so that it can be done again."""
+        noise = self._rng(NOISE, epoch)
+        for step, (x, y) in enumerate(batches(self.split, self.problem, self._rng(ORDER, epoch)), 1):
+            x, y = gb.asarray(x, self.device), gb.asarray(y, self.device)
+            asked = self.optimizer.quantities
+            result = gb.backward(self.network, LOSS, x, y, *asked, rng=noise, training=True, workers=self.workers)
+            self.optimizer.step(result)
+            if not all(map(all_finite, self.network.parameters.values())) or not math.isfinite(float(result.loss)):
+                raise _Diverged
+            self._report(step)
+
+    def _report(self, step: int, row: EpochRow | None = None) -> None:
+        self.report(Progress(len(self.rows) - 1, self.epochs, step, self.steps, row))
+
+    def _evaluate(self) -> dict[str, float]:
+        s = self.split
+        rows = len(s.test_x)
+        train = s.train_x[:rows], s.train_y[:rows]
+        parts = {"train": train, "valid": (s.valid_x, s.valid_y), "test": (s.test_x, s.test_y)}
+        penalty = regularization(self.network, self.problem.l2)
+        figures = {}
+        for part, (x, y) in parts.items():
+            loss, figures[f"{part}_accuracy"] = evaluate(self.network, x, y, self.problem.batch)
+            figures[f"{part}_loss"] = loss + penalty
+            if not math.isfinite(loss + penalty):
+                raise _Diverged
+        return figures
+
+    # ------------------------------------------------------------------------------------------------------ checkpoint
+
+    def save(self, path: Path) -> None:
+        checkpoints.save(
+            path,
+            self.spec.key(),
+            [asdict(row) for row in self.rows],
+            {name: gb.asnumpy(value) for name, value in self.network.parameters.items()},
+            self.optimizer.state_dict(),
+        )
+
+    def restore(self, path: Path) -> None:
+        rows, parameters, optimizer = checkpoints.load(path, self.spec.key())
+        try:
+            self.network.load_state_dict(parameters)
+            self.optimizer.load_state_dict(optimizer)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: a checkpoint of another network or optimizer: {error}") from error
+        self.rows = [EpochRow(**row) for row in rows]
+
+
+def evaluate(network: gb.Sequential, x: np.ndarray, y: np.ndarray, batch: int) -> tuple[float, float]:
+    """Mean loss without the L2 term, and accuracy, over whole batches: what is left over at the end is dropped.
+
+    Parameters
+    ----------
+    network : Sequential
+    x : ndarray, shape (N, *in), float32
+        On the host.
+    y : ndarray, shape (N,)
+        Labels.
+    batch : int
+        Images at a time.
+
+    Returns
+    -------
+    loss, accuracy : float
+        Over N // batch · batch images.
+    """
+    device = device_of(next(iter(network.parameters.values())))
+    loss, right, used = 0.0, 0, len(x) // batch * batch
+    for start in range(0, used, batch):
+        output = network(gb.asarray(x[start : start + batch], device))
+        labels = gb.asarray(y[start : start + batch], device)
+        loss += float(LOSS(output, labels)) * batch
+        right += int((output.argmax(1) == labels).sum())
+    return loss / used, right / used

@@ -1,0 +1,114 @@
+"""The settings of a training run."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from gbackprop.arguments import positive
+from gbackprop.experiments.optimizers import AVERAGES, CURVATURES, DEFAULT_MOMENTUM, OPTIMIZERS
+from gbackprop.experiments.problems import problem
+from gbackprop.optim.base import number
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All that decides the numbers of a run.
+
+    Attributes
+    ----------
+    problem : str
+        See `problems.PROBLEMS`.
+    optimizer : str
+        See `optimizers.OPTIMIZERS`.
+    lr : float
+        Step size α.
+    damping : float, optional
+        λ: needed by optimizers with a curvature, and by no other.
+    seed : int
+        Of initial values, order of the images, augmentation, dropout and Monte-Carlo samples.
+    epochs : int, optional
+        The problem's own by default, which is what is then put in.
+    momentum : float, optional
+        Of "Momentum" alone; 0.9 by default.
+    average : {"mean", "ema"}, optional
+        Of the curvature over the steps, see `optim.Preconditioned`; by default "mean" with a curvature, as in the
+        paper's runs. ``"none"`` turns it off.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown (the message names the nearest), a number is out of range, or a setting does not go
+        with the optimizer.
+    """
+
+    problem: str
+    optimizer: str
+    lr: float
+    damping: float | None = None
+    seed: int = 42
+    epochs: int | None = None
+    momentum: float | None = None
+    average: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            names, near = ", ".join(OPTIMIZERS), near_miss(self.optimizer, OPTIMIZERS)
+            raise ValueError(f"optimizer: expected one of {names}, got {self.optimizer!r}{near}")
+        epochs = problem(self.problem).epochs if self.epochs is None else self.epochs
+        curved, moving = self.optimizer in CURVATURES, self.optimizer == "Momentum"
+        self._put("lr", number("lr", self.lr, above=0))
+        self._put("seed", positive("seed", self.seed, 0))
+        self._put("epochs", positive("epochs", epochs, 1))
+        self._allow("damping", curved)
+        self._allow("average", curved)
+        self._allow("momentum", moving)
+        if curved:
+            if self.damping is None:
+                raise ValueError(f"damping: {self.optimizer} needs one")
+            self._put("damping", number("damping", self.damping))
+            self._put("average", self.average or "mean")
+            if self.average not in AVERAGES:
+                raise ValueError(f"average: expected one of {', '.join(AVERAGES)}, got {self.average!r}")
+        if moving:
+            momentum = DEFAULT_MOMENTUM if self.momentum is None else self.momentum
+            self._put("momentum", number("momentum", momentum, below=1))
+
+    def _put(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _allow(self, name: str, allowed: bool) -> None:
+        if not allowed and getattr(self, name) is not None:
+            raise ValueError(f"{name}: {self.optimizer} has none, got {getattr(self, name)!r}")
+
+    def key(self) -> str:
+        """The settings as canonical text, JSON with sorted keys: equal for equal runs, and for no others."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> RunSpec:
+        """The run of settings by name.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown (the message names the nearest) or missing, or a value is not possible.
+        """
+        names = [field.name for field in fields(cls)]
+        for name in mapping:
+            if name not in names:
+                near = near_miss(name, names)
+                raise ValueError(f"{name}: no such setting of a run{near}; there are {', '.join(names)}")
+        missing = [name for name in ("problem", "optimizer", "lr") if name not in mapping]
+        if missing:
+            raise ValueError(f"a run needs {', '.join(missing)}")
+        return cls(**mapping)
+
+
+def near_miss(name: object, names: Iterable[str]) -> str:
+    """"; did you mean …?", or nothing."""
+    near = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,98 @@
+"""The table of hyperparameters and what they lead to, for a terminal and as Markdown."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+
+from gbackprop.experiments.curves import Curve, labels
+from gbackprop.experiments.published import published
+
+HEADER = ("optimizer", "lr", "damping", "in the grid", "seeds", "test accuracy", "published", "test loss", "published")
+
+
+def rows(shown: Sequence[Curve]) -> list[tuple[str, ...]]:
+    """The table's cells.
+
+    Parameters
+    ----------
+    shown : sequence of Curve
+        Of one problem.
+
+    Returns
+    -------
+    list of tuple of str
+        A line for each curve, as `HEADER` names them: medians after the last epoch, with quartiles, and the published
+        medians of the same epoch.
+    """
+    return [_row(curve, label) for curve, label in zip(shown, labels(shown), strict=True)]
+
+
+def _row(curve: Curve, label: str) -> tuple[str, ...]:
+    spec = curve.spec
+    seeds = f"{len(curve.runs)}" + (f" ({curve.diverged} diverged)" if curve.diverged else "")
+    damping = "–" if spec.damping is None else f"{spec.damping:g}"
+    return (
+        *(label, f"{spec.lr:g}", damping, _places(curve), seeds),
+        *(_final(curve, "test_accuracy"), _published(curve, "test_accuracy")),
+        *(_final(curve, "test_loss"), _published(curve, "test_loss")),
+    )
+
+
+def _places(curve: Curve) -> str:
+    named = {"lr": curve.lr_place, "damping": curve.damping_place}
+    given = {name: place for name, place in named.items() if place != "none"}
+    if not given:
+        return "–"
+    if len(given) == 2 and len(set(given.values())) == 1:
+        return curve.lr_place
+    return ", ".join(f"{name}: {place}" for name, place in given.items())
+
+
+def _final(curve: Curve, metric: str) -> str:
+    lower, median, upper = curve.final(metric)
+    return f"{median:.4f}" + (f" ({lower:.4f}–{upper:.4f})" if len(curve.runs) > 1 else "")
+
+
+def _published(curve: Curve, metric: str) -> str:
+    found = published(curve.spec.problem, curve.spec.optimizer, metric)
+    return ", ".join(f"{figure.value:.4f}" for figure in found if figure.epoch == curve.spec.epochs) or "–"
+
+
+def markdown(shown: Sequence[Curve]) -> str:
+    """The table in Markdown.
+
+    Parameters
+    ----------
+    shown : sequence of Curve
+        Of one problem.
+
+    Returns
+    -------
+    str
+    """
+    lines = [HEADER, tuple("---" for _ in HEADER), *rows(shown)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def table(shown: Sequence[Curve], problem: str) -> Table:
+    """The table for a terminal.
+
+    Parameters
+    ----------
+    shown : sequence of Curve
+        Of one problem.
+    problem : str
+        For the title.
+
+    Returns
+    -------
+    Table
+        To be printed by a rich console.
+    """
+    result = Table(title=problem, title_style="bold", box=box.SIMPLE_HEAD)
+    for name in HEADER:
+        result.add_column(name, justify="left" if name == "optimizer" else "right")
+    for cells in rows(shown):
+        result.add_row(*cells)
+    return result

@@ -1,0 +1,159 @@
+"""How a sweep goes, for whoever waits for it: bars on a terminal, a line for each finished run elsewhere."""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from gbackprop.experiments.estimate import duration
+from gbackprop.experiments.spec import RunSpec
+from gbackprop.experiments.stored import StoredRun
+from gbackprop.experiments.worker import Note
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a sweep is.
+
+    Attributes
+    ----------
+    ended, total : int
+        Runs.
+    running : tuple of tuple of (RunSpec, Note or None)
+        Those under way, with what is known of them.
+    left : float, optional
+        Seconds until all is done, estimated.
+    """
+
+    ended: int
+    total: int
+    running: tuple[tuple[RunSpec, Note | None], ...]
+    left: float | None
+
+
+class View(Protocol):
+    """What a sweep tells."""
+
+    def update(self, state: State) -> None:
+        """Where it is; often."""
+
+    def ended(self, run: StoredRun, state: State) -> None:
+        """A run has come to its end."""
+
+    def say(self, text: str) -> None:
+        """A line."""
+
+
+def title(spec: RunSpec) -> str:
+    """A run in a few words.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The run.
+
+    Returns
+    -------
+    str
+        For instance ``"mnist_logreg KFAC lr 0.01 damping 0.01 seed 42"``.
+    """
+    damping = "" if spec.damping is None else f" damping {spec.damping:g}"
+    return f"{spec.problem} {spec.optimizer} lr {spec.lr:g}{damping} seed {spec.seed}"
+
+
+def describe(run: StoredRun) -> str:
+    """What came of a run, in a line.
+
+    Parameters
+    ----------
+    run : StoredRun
+        One that has come to its end.
+
+    Returns
+    -------
+    str
+    """
+    if run.status == "failed":
+        return f"{title(run.spec)}: failed: {run.error.partition(chr(10))[0]}"
+    if run.status == "diverged" or not run.rows:
+        return f"{title(run.spec)}: {run.status} after {max(len(run.rows) - 1, 0)} epochs"
+    last = run.rows[-1]
+    return f"{title(run.spec)}: {run.status}, test accuracy {last.test_accuracy:.4f}, test loss {last.test_loss:.4f}"
+
+
+class Lines:
+    """A line for each run that has come to its end.
+
+    Parameters
+    ----------
+    console : Console
+        Where to print.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def update(self, state: State) -> None:
+        """Says nothing."""
+
+    def ended(self, run: StoredRun, state: State) -> None:
+        """Print the run."""
+        left = "" if state.ended == state.total else f"; time left: {duration(state.left)}"
+        self.say(f"[{state.ended}/{state.total}] {describe(run)}{left}")
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Bars(Lines):
+    """A bar for the sweep and one for each run under way, below the lines.
+
+    Parameters
+    ----------
+    console : Console
+        A terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        # Narrow, so that a terminal of 80 columns shows the texts whole.
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=8), TextColumn("{task.fields[text]}"))
+        self._progress = Progress(*columns, console=console)
+        self._all = self._progress.add_task("[bold]all runs", total=None, text="")
+        self._each: dict[RunSpec, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, state: State) -> None:
+        """Move the bars."""
+        text = f"{state.ended} of {state.total}, time left: {duration(state.left)}"
+        parts = sum(note.done / note.epochs for _, note in state.running if note)
+        self._progress.update(self._all, total=state.total, completed=state.ended + parts, text=text)
+        running = dict(state.running)
+        for spec in [spec for spec in self._each if spec not in running]:
+            self._progress.remove_task(self._each.pop(spec))
+        for spec, note in running.items():
+            if spec not in self._each:
+                self._each[spec] = self._progress.add_task(escape(title(spec)), total=spec.epochs, text="starting")
+            if note:
+                text = f"epoch {note.done:.1f}/{note.epochs}"
+                self._progress.update(self._each[spec], completed=note.done, text=text)

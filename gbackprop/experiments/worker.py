@@ -1,0 +1,250 @@
+"""What happens where a run of a sweep is computed: in another process, on another machine, or here."""
+
+import contextlib
+import functools
+import json
+import os
+import platform
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gbackprop import __version__
+from gbackprop.experiments import runs
+from gbackprop.experiments.locks import hold
+from gbackprop.experiments.problems import Split, load_problem, problem
+from gbackprop.experiments.spec import RunSpec
+from gbackprop.experiments.store import process_name
+
+Runner = Callable[..., runs.Outcome]
+
+NOTE_EVERY = 0.5  # seconds between notes of where a run is, and between looks at whether it shall stop
+LOCK_PATIENCE = 120.0  # seconds: what a process that lost its sweep needs to find out and end
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run, and where and how to compute it.
+
+    Attributes
+    ----------
+    spec : RunSpec
+        The run.
+    folder : Path
+        For its checkpoint and notes; the same for whoever hands out the work.
+    data_dir : Path, optional
+        Where the images are.
+    device : str
+        Where to compute.
+    threads : int
+        For BLAS and for the sweep's blocks.
+    run : callable, optional
+        What computes it, with the arguments of `runs.run`.
+    """
+
+    spec: RunSpec
+    folder: Path
+    data_dir: Path | None = None
+    device: str = "cpu"
+    threads: int = 1
+    run: Runner | None = None
+
+    @property
+    def name(self) -> str:
+        """For its files: readable, and its own, whichever sweep it belongs to."""
+        digest = sha256(self.spec.key().encode()).hexdigest()[:12]
+        return f"{self.spec.problem}-{self.spec.optimizer}-{self.spec.seed}-{digest}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Its state after the last epoch."""
+        return self.folder / f"{self.name}.npz"
+
+    @property
+    def note(self) -> Path:
+        """Where it is, for the progress bar."""
+        return self.folder / f"{self.name}.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held while it is computed."""
+        return self.folder / f"{self.name}.lock"
+
+    def clean(self) -> None:
+        """Remove its files, once it is stored."""
+        # Whatever a kill left half-written, too.
+        for path in self.folder.glob(f"{self.name}.*"):
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a task; exactly one of `outcome`, `error` and `stopped`.
+
+    Attributes
+    ----------
+    outcome : Outcome, optional
+        If it came to its end.
+    error : str
+        If it raised: one line, then the traceback.
+    stopped : bool
+        If it was asked to stop.
+    owner : str
+        The process that computed it.
+    versions : str
+        JSON.
+    """
+
+    outcome: runs.Outcome | None = None
+    error: str = ""
+    stopped: bool = False
+    owner: str = ""
+    versions: str = ""
+
+
+class _Stopped(Exception):
+    """The sweep is to stop."""
+
+
+def stop_file(folder: Path) -> Path:
+    """While it is there, runs of the sweep stop at their next report."""
+    return folder / "stop"
+
+
+def initialize() -> None:
+    """Prepare a process of the pool: it ends when the sweep does, however that ends, and leaves Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def compute(task: Task) -> Answer:
+    """Compute a run, from its checkpoint if there is one.
+
+    Parameters
+    ----------
+    task : Task
+        The run.
+
+    Returns
+    -------
+    Answer
+        Also where the run raises: an error may be of a kind that cannot travel.
+    """
+    answer = Answer(owner=process_name(), versions=_versions())
+    try:
+        # The process that had this run before may live a moment longer than the sweep that it worked for.
+        with hold(task.lock, LOCK_PATIENCE), _limited(task.threads):
+            return replace(answer, outcome=_call(task))
+    except _Stopped:
+        return replace(answer, stopped=True)
+    except Exception as error:
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        return replace(answer, error=f"{line}\n{traceback.format_exc()}")
+
+
+def _limited(threads: int) -> AbstractContextManager[Any]:
+    """BLAS at so many threads; as it is, where threadpoolctl is missing."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ModuleNotFoundError:
+        return contextlib.nullcontext()
+    return threadpool_limits(threads)
+
+
+def _call(task: Task) -> runs.Outcome:
+    settings: dict[str, Any] = {"device": task.device, "checkpoint": task.checkpoint, "report": _Notes(task)}
+    if task.run is not None:
+        return task.run(task.spec, task.data_dir, **settings)
+    split = _images(task.spec.problem, task.data_dir)
+    return runs.run(task.spec, split=split, workers=task.threads, **settings)
+
+
+@functools.lru_cache(maxsize=1)
+def _images(name: str, data_dir: Path | None) -> Split:
+    """A worker mostly gets one problem's runs after another."""
+    return load_problem(problem(name), data_dir)
+
+
+class _Notes:
+    """Leaves word of where a run is, and ends it if the sweep is to stop."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.began, self.written, self.first = task, time.monotonic(), -NOTE_EVERY, -1.0
+
+    def __call__(self, event: Any) -> None:
+        done = event.epoch + event.step / max(event.steps, 1)
+        if self.first < 0:
+            self.first = done
+        now = time.monotonic()
+        if now - self.written < NOTE_EVERY:
+            return
+        self.written = now
+        if stop_file(self.task.folder).exists():
+            raise _Stopped
+        note = Note(done, event.epochs, done - self.first, now - self.began)
+        part = self.task.note.with_suffix(".part")
+        with contextlib.suppress(OSError):  # a disk that is full is for the checkpoint to say
+            part.write_text(json.dumps(asdict(note)))
+            os.replace(part, self.task.note)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Where a run is.
+
+    Attributes
+    ----------
+    done : float
+        Epochs, with the part of the one under way.
+    epochs : int
+        Of how many.
+    recent : float
+        Epochs since this process took it up.
+    seconds : float
+        Since then.
+    """
+
+    done: float
+    epochs: int
+    recent: float
+    seconds: float
+
+
+def read_note(task: Task) -> Note | None:
+    """Where a run is, as far as is known.
+
+    Parameters
+    ----------
+    task : Task
+        The run.
+
+    Returns
+    -------
+    Note, optional
+        None if there is no word of it yet.
+    """
+    try:
+        return Note(**json.loads(task.note.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _versions() -> str:
+    return json.dumps({"gbackprop": __version__, "numpy": np.__version__, "python": platform.python_version()})

@@ -1,0 +1,368 @@
+"""``python -m gbackprop train``, ``sweep`` and ``plot``: what they print, what they write, what they refuse."""
+
+import csv
+import os
+import re
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("filelock")
+pytest.importorskip("rich")
+pytest.importorskip("matplotlib")
+
+from gbackprop.__main__ import main
+from gbackprop.experiments import curves, published, tables
+from gbackprop.experiments.optimizers import OPTIMIZERS
+from gbackprop.experiments.plots import COLORS, draw
+from gbackprop.experiments.runs import EpochRow, Outcome
+from gbackprop.experiments.spec import RunSpec
+from gbackprop.experiments.store import Store
+
+TRAIN = ["--optimizer", "DiagGGN-MC", "--lr", "1e-2", "--damping", "1e-2", "--epochs", "2"]
+SWEEP = """
+problem = "mnist_logreg"
+epochs = 2
+seeds = [42, 43]
+[[grids]]
+optimizer = "Momentum"
+lr = [1e-2, 1e-3]
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder of MNIST's files with a few made-up images, of which each class has a bright row of its own."""
+    folder, rng = tmp_path_factory.mktemp("mnist"), np.random.default_rng(0)
+    for part, count in (("train", 780), ("t10k", 130)):
+        labels = rng.integers(10, size=count).astype(np.uint8)
+        images = rng.integers(100, size=(count, 28, 28)).astype(np.uint8)
+        images[np.arange(count), labels * 2] = 250
+        head = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28), struct.pack(">4BI", 0, 0, 8, 1, count)
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(head[0] + images.tobytes())
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(head[1] + labels.tobytes())
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(capsys, *arguments):
+    """The one line on standard error of a command that ends with status 2, without its head."""
+    assert main([*map(str, arguments)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    head = f"gbackprop {arguments[0]}: "
+    assert line.startswith(head)
+    return line.removeprefix(head)
+
+
+# --- train ----------------------------------------------------------------------------------------
+
+
+def table_of(out):
+    return [list(map(float, line.split())) for line in out.splitlines() if re.match(r" +\d+ ", line)]
+
+
+def test_train_prints_a_line_an_epoch(data, capsys):
+    assert main(["train", "mnist_logreg", *TRAIN, "--data-dir", data, "--output", "out.csv"]) == 0
+    out = capsys.readouterr().out
+    rows = table_of(out)
+    assert [row[0] for row in rows] == [0, 1, 2]
+    assert rows[0][5] == pytest.approx(np.log(10), abs=1e-6)
+    assert rows[2][6] > 0.5 > rows[0][6]
+    header = next(line for line in out.splitlines() if line.startswith("epoch "))
+    names = [f"{part}_{figure}" for part in ("train", "valid", "test") for figure in ("loss", "accuracy")]
+    assert header.split() == ["epoch", *names, "seconds"]
+    with open("out.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [round(float(line["test_loss"]), 6) for line in lines] == [row[5] for row in rows]
+    assert {line["optimizer"] for line in lines} == {"DiagGGN-MC"}
+
+
+def test_train_goes_on_from_a_checkpoint(data, capsys):
+    whole = ["train", "mnist_logreg", *TRAIN[:-1], "3", "--data-dir", data]
+    assert main(whole) == 0
+    expected = table_of(capsys.readouterr().out)
+    part = ["train", "mnist_logreg", *TRAIN[:-1], "1", "--data-dir", data, "--checkpoint", "run.npz"]
+    assert main(part) == 0
+    capsys.readouterr()
+    assert main([*whole, "--checkpoint", "run.npz"]) == 0
+    found = table_of(capsys.readouterr().out)
+    assert [row[0] for row in found] == [2, 3]
+    assert [row[:-1] for row in found] == [row[:-1] for row in expected[2:]]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # from threads of the backward sweep
+def test_train_says_that_it_diverged(data, capsys):
+    arguments = ["--optimizer", "SGD", "--lr", "1e38", "--epochs", "3", "--data-dir", data]
+    assert main(["train", "mnist_logreg", *arguments]) == 0
+    assert "diverged: no longer finite after epoch 0" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals")
+def test_train_stops_at_ctrl_c(data):
+    arguments = ["train", "mnist_logreg", *TRAIN[:-1], "100000", "--data-dir", data, "--checkpoint", "run.npz"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gbackprop", *arguments],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stdout:
+        if line.split()[:1] == ["2"]:
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert "stopped; the same command goes on from run.npz" in out
+    assert Path("run.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["mnist_logres", *TRAIN], "got 'mnist_logres'; did you mean 'mnist_logreg'?"),
+        (["mnist_logreg", "--optimizer", "KFCA", "--lr", "1"], "optimizer: expected one of SGD, Momentum"),
+        (["mnist_logreg", "--optimizer", "KFAC", "--lr", "1"], "damping: KFAC needs one"),
+        (["mnist_logreg", "--optimizer", "SGD", "--lr", "1", "--damping", "1"], "damping: SGD has none, got 1.0"),
+        (["mnist_logreg", "--optimizer", "SGD", "--lr", "1", "--momentum", "0.9"], "momentum: SGD has none, got 0.9"),
+        (["mnist_logreg", *TRAIN, "--average", "maen"], "average: expected one of mean, ema, none, got 'maen'"),
+        (["mnist_logreg", *TRAIN, "--data-dir", "nowhere"], "nowhere"),
+        (["mnist_logreg", *TRAIN], "mnist"),
+        (["mnist_logreg", *TRAIN, "--device", "quantum"], "'quantum'"),
+        (["mnist_logreg", *TRAIN, "--output", "out.txt"], "a name that ends in .csv or .parquet, got 'out.txt'"),
+        (["mnist_logreg", *TRAIN, "--output", "no/out.csv"], "no: no such folder"),
+        (["mnist_logreg", *TRAIN, "--checkpoint", "no/run.npz"], "--checkpoint: no: no such folder"),
+        (["mnist_logreg", *TRAIN, "--checkpoint", "bad.npz"], "bad.npz: not a checkpoint, or a damaged one"),
+    ],
+)
+def test_train_refuses(capsys, arguments, expected):
+    Path("bad.npz").write_text("no")
+    assert expected in refused(capsys, "train", *arguments)
+
+
+def test_train_refuses_a_checkpoint_of_another_run(data, capsys):
+    arguments = ["mnist_logreg", "--lr", "1e-2", "--epochs", "1", "--data-dir", data, "--checkpoint", "run.npz"]
+    assert main(["train", *arguments, "--optimizer", "SGD"]) == 0
+    capsys.readouterr()
+    line = refused(capsys, "train", *arguments, "--optimizer", "Adam")
+    assert line == "run.npz: a checkpoint of another run: optimizer 'SGD' instead of 'Adam'"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--lr", "1"], ["--optimizer", "SGD"], ["--optimizer", "SGD", "--lr", "0"]),
+        *(["--optimizer", "SGD", "--lr", "nan"], [*TRAIN, "--epochs", "0"], [*TRAIN, "--seed", "-1"]),
+    ],
+)
+def test_train_arguments_that_make_no_sense(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "mnist_logreg", *arguments])
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+# --- sweep ----------------------------------------------------------------------------------------
+
+
+def test_sweep_to_picture(data, capsys):
+    Path("mine.toml").write_text(SWEEP)
+    command = ["sweep", "mine.toml", "--data-dir", data, "--executor", "serial", "--export", "csv"]
+    assert main(command) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("[1/3] mnist_logreg Momentum lr 0.01 seed 42: done, test accuracy ")
+    assert out[-2:] == ["mine.sqlite: 3 runs done", "table: mine.csv"]
+    assert len(Path("mine.csv").read_text().splitlines()) == 1 + 3 * 3
+    assert main(command) == 0
+    assert capsys.readouterr().out.splitlines() == out[-2:]
+    assert main(["plot", "mine.sqlite"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "picture: mine-mnist_logreg.png"
+    assert "lr: edge" in out
+    assert Path("mine-mnist_logreg.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sweep_numbers_are_those_of_train(data, capsys):
+    Path("mine.toml").write_text(SWEEP)
+    assert main(["sweep", "mine.toml", "--data-dir", data, "--workers", "1", "--output", "r.sqlite"]) == 0
+    capsys.readouterr()
+    run = ["--optimizer", "Momentum", "--lr", "1e-2", "--seed", "43", "--epochs", "2", "--data-dir", data]
+    assert main(["train", "mnist_logreg", *run]) == 0
+    expected = [row[1:-1] for row in table_of(capsys.readouterr().out)]
+    with Store("r.sqlite", reading=True) as store:
+        (rows,) = (r.rows for r in store.runs() if (r.spec.lr, r.spec.seed) == (1e-2, 43))
+    figures = [[round(value, 6) for value in list(vars(row).values())[1:-1]] for row in rows]
+    assert figures == expected
+
+
+def test_sweep_that_fails_in_part(data, capsys, monkeypatch):
+    from gbackprop.experiments import runs
+
+    Path("mine.toml").write_text(SWEEP)
+    true_run = runs.run
+
+    def run(spec, **settings):
+        if spec.lr == 1e-2:
+            raise MemoryError("no room")
+        return true_run(spec, **settings)
+
+    monkeypatch.setattr(runs, "run", run)
+    command = ["sweep", "mine.toml", "--data-dir", data, "--executor", "serial"]
+    assert main(command) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[-2] == "mnist_logreg Momentum lr 0.01 seed 42: failed: MemoryError: no room"
+    assert out[-1] == "mine.sqlite: 1 runs done, 1 failed (the same command tries them again)"
+    monkeypatch.setattr(runs, "run", true_run)
+    assert main(command) == 0
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # from threads of the backward sweep
+def test_sweep_without_a_best(data, capsys):
+    Path("mine.toml").write_text(SWEEP.replace("[1e-2, 1e-3]", "[1e37, 1e38]"))
+    assert main(["sweep", "mine.toml", "--data-dir", data, "--executor", "serial"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert "and all other points of the grid diverged: there is no best to repeat" in out[-2]
+    assert out[-1] == "mine.sqlite: 0 runs done, 2 diverged"
+
+
+def test_sweep_refuses(data, capsys, monkeypatch):
+    Path("mine.toml").write_text(SWEEP)
+    good = ["sweep", "mine.toml", "--data-dir", data]
+    assert "none.toml: No such file" in refused(capsys, "sweep", "none.toml")
+    assert "mnist" in refused(capsys, "sweep", "mine.toml")
+    assert "nowhere" in refused(capsys, "sweep", "mine.toml", "--data-dir", "nowhere")
+    assert "'quantum'" in refused(capsys, *good, "--device", "quantum")
+    assert "did you mean 'serial'?" in refused(capsys, *good, "--executor", "seriel")
+    assert "--output: expected a file of results" in refused(capsys, *good, "--output", "mine.toml")
+    Path("text.sqlite").write_text("not a database, but long enough to be taken for one " * 20)
+    assert "is not a file of results" in refused(capsys, *good, "--output", "text.sqlite", "--executor", "serial")
+    assert "cannot be made" in refused(capsys, *good, "--output", "no/r.sqlite", "--executor", "serial")
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    assert "'filelock' is not installed; pip install gbackprop[experiments]" in refused(capsys, *good)
+    assert not list(Path().glob("*.checkpoints"))
+
+
+def test_sweep_export_without_the_package(data, capsys, monkeypatch):
+    Path("mine.toml").write_text(SWEEP)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    line = refused(capsys, "sweep", "mine.toml", "--data-dir", data, "--export", "parquet")
+    assert line == "parquet files: the package 'pyarrow' is not installed; pip install gbackprop[parquet]"
+    assert not Path("mine.sqlite").exists()
+
+
+# --- plot -----------------------------------------------------------------------------------------
+
+
+def put(store, spec, phase, accuracy, status="done", epochs=3):
+    """A run whose accuracies rise evenly."""
+    parts = [(epoch, accuracy * epoch / epochs) for epoch in range(epochs + 1)]
+    rows = [EpochRow(e, 1 - e / 10, rising, 1, accuracy, 1 - e / 9, rising, 1) for e, rising in parts]
+    store.add([(spec, phase)])
+    store.start(spec)
+    store.finish(Outcome(spec, status, tuple(rows)))
+
+
+@pytest.fixture
+def results():
+    """KFAC: a grid whose best lies at its edge in lr; DiagGGN: fixed, three seeds, one of which diverged."""
+    with Store("r.sqlite") as store:
+        for lr in (1e-3, 1e-2, 1e-1):
+            for damping in (1e-2, 1e-1, 1.0):
+                spec = RunSpec("mnist_logreg", "KFAC", lr, damping, epochs=3)
+                put(store, spec, "grid", 0.5 + lr - abs(np.log10(damping) + 1) / 100)
+        put(store, RunSpec("mnist_logreg", "KFAC", 1e-1, 1e-1, seed=43, epochs=3), "repeat", 0.7)
+        for seed, accuracy in ((42, 0.8), (43, 0.9), (44, 0.6), (45, 0.7)):
+            status = "diverged" if seed == 45 else "done"
+            put(store, RunSpec("mnist_logreg", "DiagGGN", 1e-3, 1e-3, seed=seed, epochs=3), "fixed", accuracy, status)
+        put(store, RunSpec("fmnist_2c2d", "Adam", 1e-3, epochs=3), "fixed", 0.9)
+        return store.runs()
+
+
+def test_curves_are_medians_and_quartiles(results):
+    diag, kfac = curves.curves(results, "mnist_logreg")
+    assert (diag.spec.optimizer, len(diag.runs), diag.diverged) == ("DiagGGN", 3, 1)
+    epochs, (lower, median, upper) = diag.quartiles("test_accuracy")
+    np.testing.assert_array_equal(epochs, [0, 1, 2, 3])
+    np.testing.assert_allclose(median, [0, 0.8 / 3, 1.6 / 3, 0.8])
+    np.testing.assert_allclose((lower[-1], upper[-1]), (0.7, 0.85))  # halfway to the neighbours
+    assert (kfac.spec.lr, kfac.spec.damping, [r.spec.seed for r in kfac.runs]) == (0.1, 0.1, [42, 43])
+    assert (kfac.lr_place, kfac.damping_place) == ("edge", "interior")
+    assert (diag.lr_place, diag.damping_place) == ("none", "none")
+    assert curves.labels([diag, kfac]) == ["DiagGGN", "KFAC"]
+
+
+def test_the_table(results):
+    shown = curves.curves(results, "mnist_logreg")
+    lines = tables.markdown(shown).splitlines()
+    assert lines[2].startswith("| DiagGGN | 0.001 | 0.001 | – | 3 (1 diverged) | 0.8000 (0.7000–0.8500) | – |")
+    assert lines[3].startswith("| KFAC | 0.1 | 0.1 | lr: edge, damping: interior | 2 | 0.6500 (0.6250–0.6750) | – |")
+    assert {line.count("|") for line in lines} == {10}
+
+
+def test_published_figures_stand_beside_runs_of_their_length():
+    with Store("p.sqlite") as store:
+        put(store, RunSpec("mnist_logreg", "KFAC", 1e-2, 1e-2), "fixed", 0.92, epochs=50)
+        (row,) = tables.rows(curves.curves(store.runs(), "mnist_logreg"))
+    assert row[6::2] == ("0.9245", "0.2722")
+    assert len(published.FIGURES) == 7 + 7 + 5
+
+
+def test_several_curves_of_an_optimizer_are_told_apart(results):
+    with Store("r.sqlite") as store:
+        put(store, RunSpec("mnist_logreg", "DiagGGN", 1e-2, 1e-3, epochs=3), "fixed", 0.8)
+        put(store, RunSpec("mnist_logreg", "DiagGGN", 1e-3, 1e-3, epochs=3, average="ema"), "fixed", 0.8)
+        shown = curves.curves(store.runs(), "mnist_logreg")
+    assert curves.labels(shown) == [
+        *("DiagGGN lr 0.001 average mean", "DiagGGN lr 0.01 average mean", "DiagGGN lr 0.001 average ema", "KFAC"),
+    ]
+    draw(shown, "mnist_logreg", "several.png")
+
+
+def test_every_optimizer_has_a_colour_of_its_own():
+    assert tuple(COLORS) == OPTIMIZERS
+    assert len(set(COLORS.values())) == len(OPTIMIZERS)
+
+
+def test_plot_of_each_problem(results, capsys):
+    assert main(["plot", "r.sqlite", "--markdown"]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.startswith("picture")] == [
+        *("picture: r-mnist_logreg.png", "picture: r-fmnist_2c2d.png"),
+    ]
+    assert "| Adam | 0.001 | – | – | 1 | 0.9000 | – |" in out
+    assert main(["plot", "r.sqlite", "--problem", "fmnist_2c2d", "--output", "one.svg"]) == 0
+    assert "fmnist_2c2d" in Path("one.svg").read_text()
+
+
+def test_plot_refuses(results, capsys):
+    assert refused(capsys, "plot", "none.sqlite") == "none.sqlite: no such file of results"
+    assert "expected one of mnist_logreg, fmnist_2c2d" in refused(capsys, "plot", "r.sqlite", "--problem", "x")
+    assert "ends in .png, .pdf, .svg" in refused(capsys, "plot", "r.sqlite", "--output", "x.gif")
+    assert "no: no such folder" in refused(capsys, "plot", "r.sqlite", "--output", "no/x.png")
+    line = refused(capsys, "plot", "r.sqlite", "--output", "x.png")
+    assert line.endswith("name it by --problem mnist_logreg|fmnist_2c2d")
+    with Store("new.sqlite"):
+        pass
+    assert refused(capsys, "plot", "new.sqlite") == "new.sqlite: no run is done yet"
+    connection = sqlite3.connect("r.sqlite")
+    connection.execute("PRAGMA user_version = 9")
+    connection.close()
+    assert "written by a newer gbackprop" in refused(capsys, "plot", "r.sqlite")
+
+
+@pytest.mark.parametrize("package", ["rich", "matplotlib"])
+def test_a_missing_package_is_named(results, capsys, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    expected = f"pictures: the package {package!r} is not installed; pip install gbackprop[experiments]"
+    assert refused(capsys, "plot", "r.sqlite") == expected

@@ -1,0 +1,352 @@
+"""Sweeps from beginning to end, without kills: what is run, what is said, where it is computed, what is exported."""
+
+import csv
+import io
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fake_runs
+import pytest
+
+pytest.importorskip("filelock")
+pytest.importorskip("rich")
+
+from rich.console import Console
+
+from gbackprop.experiments.estimate import Estimate, duration, weight
+from gbackprop.experiments.executors import Pool, open_pool
+from gbackprop.experiments.export import HEADER, export
+from gbackprop.experiments.folder import folder_of
+from gbackprop.experiments.spec import RunSpec
+from gbackprop.experiments.store import Store
+from gbackprop.experiments.sweep import Settings, sweep
+from gbackprop.experiments.sweep_file import read
+from gbackprop.experiments.view import Bars, Lines, State
+from gbackprop.experiments.worker import Note, Task, compute
+
+TESTS = Path(__file__).parent
+PATIENCE = 120  # seconds: far beyond what anything here takes
+
+SMALL = """
+problem = "mnist_logreg"
+epochs = 3
+seeds = [42, 43]
+[[runs]]
+optimizer = "Momentum"
+lr = 0.3
+[[grids]]
+optimizer = "KFAC"
+lr = [1e-2, 1]
+damping = [1e-2, 1e-1]
+"""
+
+
+def run(folder, toml=SMALL, pool=None, view=Lines, terminal=False):
+    """A sweep of fake runs in this process; what it came to and what it said."""
+    (folder / "sweep.toml").write_text(toml)
+    console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
+    with ThreadPoolExecutor(2) as executor, view(console) as shown:
+        settings = Settings(folder, run=fake_runs.run)
+        summary = sweep(read(folder / "sweep.toml"), folder / "r.sqlite", pool or Pool(executor, 2), settings, shown)
+    return summary, console.file.getvalue()
+
+
+def stored(folder):
+    with Store(folder / "r.sqlite", reading=True) as store:
+        return store.runs()
+
+
+def test_grid_then_repeats_of_the_best(tmp_path):
+    summary, said = run(tmp_path)
+    assert (summary.done, summary.diverged, summary.failed, summary.hopeless, summary.stopped) == (5, 2, (), (), False)
+    by_phase = {phase: [r for r in stored(tmp_path) if phase in r.phases] for phase in ("fixed", "grid", "repeat")}
+    assert [r.spec.seed for r in by_phase["fixed"]] == [42, 43]
+    assert {(r.spec.lr, r.spec.damping, r.status) for r in by_phase["grid"]} == {
+        *((0.01, 0.01, "done"), (0.01, 0.1, "done"), (1.0, 0.01, "diverged"), (1.0, 0.1, "diverged")),
+    }
+    # 1e-2 and 1e-1 is what the fake runs do best with; seed 42 is the grid's own run.
+    assert [(r.spec.lr, r.spec.damping, r.spec.seed) for r in by_phase["repeat"]] == [(0.01, 0.1, 42), (0.01, 0.1, 43)]
+    starts = [line for line in fake_runs.read(tmp_path) if line[2:] == ("start", 0)]
+    assert len(starts) == len(stored(tmp_path)) == 7
+    lines = said.splitlines()
+    assert len(lines) == 7
+    assert lines[-1].startswith("[7/7] mnist_logreg ")
+    assert sum("seed 42: diverged after 1 epochs" in line for line in lines) == 2
+    assert not folder_of(tmp_path / "r.sqlite").exists()
+
+
+def test_diverged_runs_keep_their_rows(tmp_path):
+    run(tmp_path)
+    assert {len(r.rows) for r in stored(tmp_path) if r.status == "diverged"} == {2}
+    assert {len(r.rows) for r in stored(tmp_path) if r.status == "done"} == {4}
+
+
+def test_the_longest_first(tmp_path):
+    with ThreadPoolExecutor(1) as executor:
+        run(tmp_path, pool=Pool(executor, 1))
+    order = [line[0] for line in fake_runs.read(tmp_path) if line[2:] == ("start", 0)]
+    assert ["Momentum" in key for key in order] == [False] * 5 + [True] * 2
+
+
+def test_done_means_done(tmp_path):
+    run(tmp_path)
+    before = (tmp_path / "log").read_text()
+    summary, said = run(tmp_path)
+    assert summary.done == 5
+    assert (tmp_path / "log").read_text() == before
+    assert said == ""
+
+
+def test_a_sweep_that_grows_runs_what_is_new(tmp_path):
+    run(tmp_path)
+    before = len(fake_runs.read(tmp_path))
+    run(tmp_path, SMALL.replace("[42, 43]", "[42, 43, 44]"))
+    new = fake_runs.read(tmp_path)[before:]
+    assert len({key for key, *_ in new}) == 2
+    assert all('"seed": 44' in key for key, *_ in new)
+
+
+def test_a_run_that_raises_is_tried_again_next_time(tmp_path):
+    (tmp_path / "raise").touch()
+    summary, said = run(tmp_path)
+    assert (summary.done, summary.diverged, len(summary.failed)) == (3, 2, 2)
+    assert "Momentum lr 0.3 seed 42: failed: ValueError: too hot today" in said
+    (failed,) = (r for r in stored(tmp_path) if r.status == "failed" and r.spec.seed == 42)
+    assert failed.error.startswith("ValueError: too hot today\nTraceback")
+    assert 'raise ValueError("too hot' in failed.error
+    (tmp_path / "raise").unlink()
+    summary, _ = run(tmp_path)
+    assert (summary.done, summary.diverged, summary.failed) == (5, 2, ())
+    # Its first epochs came from the checkpoint.
+    assert sum(line[2:] == ("start", 0) for line in fake_runs.read(tmp_path)) == 7
+
+
+def test_no_best_while_a_point_has_failed(tmp_path):
+    (tmp_path / "raise").touch()
+    toml = SMALL.replace("lr = [1e-2, 1]", "lr = [1e-2, 0.3]")
+    summary, _ = run(tmp_path, toml)
+    assert len(summary.failed) == 4
+    assert not any("repeat" in r.phases for r in stored(tmp_path))
+    (tmp_path / "raise").unlink()
+    run(tmp_path, toml)
+    assert sum("repeat" in r.phases for r in stored(tmp_path)) == 2
+
+
+def test_a_grid_that_diverges_everywhere(tmp_path):
+    summary, said = run(tmp_path, SMALL.replace("lr = [1e-2, 1]", "lr = [1]"))
+    assert [len(grid.points) for grid in summary.hopeless] == [2]
+    assert said.splitlines()[-1].startswith("[4/4]")
+
+
+def test_bars_on_a_terminal(tmp_path):
+    _, said = run(tmp_path, view=Bars, terminal=True)
+    assert "7 of 7" in said
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    spec = RunSpec("mnist_logreg", "KFAC", 1e-2, 1e-2)
+    with Bars(console) as bars:
+        bars.update(State(3, 49, ((spec, Note(12.5, 50, 12.5, 100.0)),), 3700.0))
+        bars.update(State(3, 49, ((spec, Note(13.5, 50, 12.5, 100.0)),), 3700.0))
+    last = console.file.getvalue()
+    assert "3 of 49, time left: 1 h 02 min" in last
+    assert "mnist_logreg KFAC lr 0.01 damping 0.01 seed 42" in last
+    assert "epoch 13.5/50" in last
+
+
+def test_threads_of_blas_are_held(tmp_path, monkeypatch):
+    pools = pytest.importorskip("threadpoolctl").threadpool_info
+    seen = []
+
+    def count(spec, data_dir, **settings):
+        seen.append({pool["num_threads"] for pool in pools() if pool["user_api"] == "blas"})
+        return fake_runs.run(spec, data_dir, **settings)
+
+    before = [pool["num_threads"] for pool in pools()]
+    task = Task(RunSpec("mnist_logreg", "SGD", 0.1, epochs=1), tmp_path, tmp_path, threads=1, run=count)
+    assert compute(task).outcome.status == "done"
+    assert seen == [{1}]
+    assert [pool["num_threads"] for pool in pools()] == before
+    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
+    task.clean()
+    assert compute(task).outcome.status == "done"
+
+
+# --- how long it takes ----------------------------------------------------------------------------
+
+
+def test_time_left():
+    kfac, adam = RunSpec("mnist_logreg", "KFAC", 1.0, 1.0), RunSpec("mnist_logreg", "Adam", 1.0)
+    other = RunSpec("fmnist_2c2d", "Adam", 1.0)
+    estimate = Estimate()
+    assert estimate.left([(kfac, 50)], 2) is None
+    estimate.learn(kfac, 10, 20.0)
+    assert estimate.left([(kfac, 50), (kfac, 25)], 1) == pytest.approx(150)
+    assert estimate.left([(kfac, 50), (kfac, 25)], 2) == pytest.approx(100)  # the longest bounds it
+    assert estimate.left([(kfac, 50)] * 4, 2) == pytest.approx(200)
+    assert estimate.left([(adam, 50)], 1) == pytest.approx(100 * weight(adam) / weight(kfac))
+    assert estimate.left([(kfac, 50), (other, 1)], 1) is None
+    assert estimate.left([], 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "unknown"), (0.4, "0 s"), (89, "89 s"), (91, "2 min"), (3599, "1 h 00 min"), (3900, "1 h 05 min")],
+)
+def test_durations_for_people(seconds, text):
+    assert duration(seconds) == text
+
+
+# --- where it is computed -------------------------------------------------------------------------
+
+REAL = """
+problem = "mnist_logreg"
+epochs = 2
+seeds = [42, 43]
+[[grids]]
+optimizer = ["KFAC", "Adam"]
+lr = [1e-3, 1e-2]
+damping = [1e-2]
+"""
+
+
+def elsewhere(folder, executor, launcher=()):
+    """Real runs on made-up images in a process of its own; all that they came to but for times."""
+    folder.mkdir()
+    (folder / "sweep.toml").write_text(REAL)
+    command = [*(launcher or [sys.executable]), TESTS / "sweep_process.py"]
+    command += [executor, "tiny", "sweep.toml", "r.sqlite", "."]
+    paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "6 0 0"
+    with Store(folder / "r.sqlite", reading=True) as store:
+        rows = [(r.spec, r.status, r.phases, [vars(row) | {"seconds": 0} for row in r.rows]) for r in store.runs()]
+    return sorted(rows, key=lambda row: row[0].key())
+
+
+def owners(folder):
+    """How many processes computed something."""
+    import sqlite3
+
+    connection = sqlite3.connect(folder / "r.sqlite")
+    try:
+        return len(connection.execute("SELECT DISTINCT owner FROM runs").fetchall())
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def by_processes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes") / "sweep"
+    return elsewhere(folder, "processes,2")
+
+
+def test_serial_gives_the_numbers_of_processes(tmp_path, by_processes):
+    assert elsewhere(tmp_path / "serial", "serial") == by_processes
+
+
+def test_two_dask_workers_give_the_numbers_of_processes(tmp_path, by_processes):
+    pytest.importorskip("distributed", reason="needs distributed")
+    assert elsewhere(tmp_path / "dask", "dask://,2") == by_processes
+    assert owners(tmp_path / "dask") == 2
+
+
+def test_two_mpi_ranks_give_the_numbers_of_processes(tmp_path, by_processes):
+    pytest.importorskip("mpi4py", reason="needs mpi4py")
+    mpiexec = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if mpiexec is None:
+        pytest.skip("needs mpiexec")
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
+    extra = ["--allow-run-as-root", "--oversubscribe"] if "Open MPI" in version or "OpenRTE" in version else []
+    launcher = [mpiexec, *extra, "-n", "3", sys.executable, "-m", "mpi4py.futures"]
+    assert elsewhere(tmp_path / "mpi", "mpi", launcher) == by_processes
+    assert owners(tmp_path / "mpi") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "expected"),
+    [
+        ("proceses", None, "executor: expected one of processes, serial, mpi, dask://HOST:PORT, got 'proceses'; did"),
+        ("", None, "executor: expected one of processes"),
+        ("serial", 2, "workers: the executor serial has its own, got 2"),
+        ("dask://there:1", 2, "workers: the executor dask://there:1 has its own, got 2"),
+    ],
+)
+def test_executors_that_make_no_sense(name, workers, expected):
+    with pytest.raises(ValueError, match=expected), open_pool(name, workers):
+        pass
+
+
+def test_mpi_without_ranks():
+    pytest.importorskip("mpi4py", reason="needs mpi4py")
+    code = "from gbackprop.experiments.executors import open_pool\nwith open_pool('mpi'): pass"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=TESTS.parent, timeout=PATIENCE, check=False
+    )
+    assert "mpi wants two ranks or more" in done.stderr.splitlines()[-1]
+    assert "mpiexec -n 3 python -m mpi4py.futures -m gbackprop sweep FILE --executor mpi" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("executor", "package", "extra"), [("dask://", "distributed", "dask"), ("mpi", "mpi4py", "mpi")]
+)
+def test_a_missing_package_is_named(monkeypatch, executor, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"{package}.futures", None)
+    expected = rf"the executor {executor}: the package '{package}' is not installed; pip install gbackprop\[{extra}\]"
+    with pytest.raises(ImportError, match=expected), open_pool(executor):
+        pass
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def test_export_as_csv(tmp_path):
+    run(tmp_path)
+    path = tmp_path / "r.csv"
+    export(stored(tmp_path), path)
+    with open(path, newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert tuple(lines[0]) == HEADER
+    assert len(lines) == 5 * 4 + 2 * 2
+    (line,) = (ln for ln in lines if ln["damping"] == "0.1" and ln["seed"] == "42" and ln["epoch"] == "3")
+    (row,) = (r.rows[3] for r in stored(tmp_path) if r.spec.damping == 0.1 and r.spec.seed == 42 and len(r.rows) > 3)
+    assert float(line["test_loss"]) == row.test_loss
+    assert (line["phases"], line["status"], line["momentum"]) == ("grid repeat", "done", "")
+    assert [p.name for p in tmp_path.glob("*.part")] == []
+
+
+def test_export_as_parquet(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    run(tmp_path)
+    export(stored(tmp_path), tmp_path / "r.parquet")
+    export(stored(tmp_path), tmp_path / "r.csv")
+    table = parquet.read_table(tmp_path / "r.parquet")
+    assert tuple(table.column_names) == HEADER
+    with open(tmp_path / "r.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    as_text = [{k: "" if v is None else str(v) for k, v in line.items()} for line in table.to_pylist()]
+    assert as_text == lines
+    assert str(table.schema.field("average").type) == "string"
+
+
+def test_export_to_nowhere(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"expected a name that ends in \.csv or \.parquet, got '.*r\.txt'"):
+        export([], tmp_path / "r.txt")
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        export([], tmp_path / "no" / "r.csv")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError, match=r"'pyarrow' is not installed; pip install gbackprop\[parquet\]"):
+        export([], tmp_path / "r.parquet")
