@@ -3,18 +3,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+DATA ?= data
+CUDA ?= cuda13x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo audit faults test test-long lint bench profile clean
+.PHONY: help demo audit experiments faults test test-long gpu-test cupy-names lint bench bench-gpu profile clean
 
 help: ## Show this help
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.experiments ## Train on real images, then all ten quantities in one sweep (ARGS="--seed 1 …")
 	$(BIN)/python -m gbackprop demo $(ARGS)
 
 audit: $(VENV)/.experiments ## Hold everything that ships against its oracles (ARGS="my_module:MyLayer --input 3,8,8")
 	$(BIN)/python -m gbackprop audit $(ARGS)
+
+experiments: $(VENV)/.experiments ## The paper's logistic regression, then its picture and table (DATA=DIR ARGS="--workers 2 …")
+	$(BIN)/python -m gbackprop sweep examples/mnist_logreg.toml --data-dir $(DATA) $(ARGS)
+	$(BIN)/python -m gbackprop plot mnist_logreg.sqlite
 
 test: $(VENV)/.test $(VENV)/.experiments ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
@@ -25,12 +31,33 @@ test-long: $(VENV)/.test $(VENV)/.experiments ## Run the tests with many more dr
 faults: $(VENV)/.test $(VENV)/.experiments ## Print the table of planted faults (docs/faults.md)
 	@PYTHONPATH=tests $(BIN)/python tests/fault_table.py
 
+# A Python that has all that is needed is taken as it is: a machine with a GPU may not be able to install anything.
+gpu-test: ## Run the tests with golden cases, kit, quantities and kernels on a GPU (CUDA=cuda12x for an older driver)
+	@if $(PYTHON) -c "import cupy, hypothesis, pytest, scipy" 2>/dev/null; then \
+		$(PYTHON) -m pytest --device cuda $(ARGS); \
+	else \
+		$(MAKE) --no-print-directory $(VENV)/.test $(VENV)/.experiments $(VENV)/.$(CUDA) \
+		&& $(BIN)/python -m pytest --device cuda $(ARGS); \
+	fi
+
+cupy-names: $(VENV)/.$(CUDA) ## Write down CuPy's names and keywords, which the tests without a GPU go by; needs no GPU
+	$(BIN)/python tests/cupy_names.py
+
 lint: $(VENV)/.lint $(VENV)/.test $(VENV)/.experiments ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 bench: $(VENV)/.torch ## Compare with BackPACK on torch (ARGS="table --turns 7"); installs torch into an environment of its own
 	$(VENV)-bench/bin/python benchmarks/compare.py $(ARGS)
+
+bench-gpu: ## Compare with BackPACK on torch CUDA, on one GPU (ARGS="--turns 15 --tf32")
+	@if $(PYTHON) -c "import cupy, torch, backpack" 2>/dev/null; then \
+		PYTHONPATH=. $(PYTHON) benchmarks/compare.py --device cuda $(ARGS); \
+	else \
+		$(MAKE) --no-print-directory $(VENV)/.torch \
+		&& $(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$(CUDA)]" \
+		&& $(VENV)-bench/bin/python benchmarks/compare.py --device cuda $(ARGS); \
+	fi
 
 profile: $(VENV)/.bench ## Where the time of a call goes, line by line of the sweep (ARGS="3c3d 64 DiagGGN")
 	$(BIN)/python benchmarks/where_time_goes.py $(ARGS)

@@ -37,10 +37,12 @@ class Problem:
         return Problem(self.name, self.net, self.x[:samples], self.y[:samples], self.module)
 
 
-def make_problem(name: str, samples: int, seed: int = 0, classes: int | None = None) -> Problem:
+def make_problem(
+    name: str, samples: int, seed: int = 0, classes: int | None = None, device: str = "cpu"
+) -> Problem:
     """A problem with random images and labels; time does not depend on what they show.
 
-    `classes` replaces the number of All-CNN-C.
+    `classes` replaces the number of All-CNN-C. Network, module and batch lie on `device`.
     """
     spec, shape, usual = SPECS[name]
     if classes is not None:
@@ -52,7 +54,8 @@ def make_problem(name: str, samples: int, seed: int = 0, classes: int | None = N
     y = rng.integers(0, classes, samples)
     module = nn.Sequential(*(getattr(nn, kind)(**keywords) for kind, keywords in spec))
     module.load_state_dict({key: torch.from_numpy(value) for key, value in net.state_dict().items()})
-    return Problem(name, net, x, y, module)
+    net.to(device)
+    return Problem(name, net, gb.asarray(x, device), gb.asarray(y, device), module.to(device))
 
 
 LOSS = losses.CrossEntropyLoss()

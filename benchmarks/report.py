@@ -6,11 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-
 BARS = {
     "gradient": 1.0,
     "BatchGrad": 0.5,
@@ -26,6 +21,9 @@ BARS = {
 }
 """Ratios that we want to stay below."""
 
+GPU_BARS = {"gradient": 1.2, "these eight in one call": 0.35}
+"""The same on a GPU, and 1 for each quantity alone."""
+
 COLORS = {"ours": "#1f77b4", "theirs": "#ff7f0e", "our loop": "#9ecae1", "their loop": "#fdd0a2"}
 
 
@@ -36,26 +34,26 @@ def write_report(folder: Path) -> None:
     lines += ["`theirs` is BackPACK on torch, or plain torch where the row is the gradient.", ""]
     for name, found in sections.items():
         lines += [f"## {name}", "", ", ".join(f"{k} {v}" for k, v in found["machine"].items()), ""]
-        lines += _peaks(found["rows"]) if name == "memory" else _times(found["rows"])
-        if name != "memory":
-            _plot(name, found["rows"], folder / f"{name}.png")
+        lines += _peaks(found["rows"]) if name == "memory" else _times(found["rows"], name == "gpu")
+        if name != "memory" and _plot(name, found["rows"], folder / f"{name}.png"):
             lines += ["", f"![{name}]({name}.png)"]
         lines.append("")
     (folder / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 
-def _times(rows: dict[str, Any]) -> list[str]:
+def _times(rows: dict[str, Any], gpu: bool) -> list[str]:
     sides = list(dict.fromkeys(side for row in rows.values() for side in row))
     lines = [f"| | {' | '.join(sides)} | ratio | wanted |", f"|---|{'---|' * (len(sides) + 2)}"]
     for label, row in rows.items():
         cells = [_time(row[side]) if side in row else "" for side in sides]
-        wanted = f"≤ {BARS[label]:g}" if label in BARS else ""
+        bar = GPU_BARS.get(label.split(": ")[-1], 1.0) if gpu else BARS.get(label)
+        wanted = "" if bar is None else f"≤ {bar:g}"
         lines.append(f"| {label} | {' | '.join(cells)} | {_ratio(row)} | {wanted} |")
     return lines
 
 
 def _ratio(row: dict[str, Any]) -> str:
-    if "theirs" in row:
+    if {"ours", "theirs"} <= set(row):
         return f"{row['ours']['median'] / row['theirs']['median']:.2f}"
     return f"{row['our loop']['median'] / row['ours']['median']:.1f} (loop / ours)" if "our loop" in row else ""
 
@@ -69,8 +67,15 @@ def _peaks(rows: dict[str, Any]) -> list[str]:
     return lines + [f"| {k} | {v['before']:.0f} | {v['peak']:.0f} | {v['estimate']:.0f} |" for k, v in rows.items()]
 
 
-def _plot(name: str, rows: dict[str, Any], file: Path) -> None:
-    """Horizontal bars side by side, on a logarithmic axis."""
+def _plot(name: str, rows: dict[str, Any], file: Path) -> bool:
+    """Horizontal bars side by side, on a logarithmic axis; False where there is no matplotlib to draw them with."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
     sides = list(dict.fromkeys(side for row in rows.values() for side in row))
     height = 0.8 / len(sides)
     figure, axes = plt.subplots(figsize=(8, 1.2 + 0.3 * len(rows)), layout="constrained")
@@ -88,3 +93,4 @@ def _plot(name: str, rows: dict[str, Any], file: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=120)
     plt.close(figure)
+    return True

@@ -42,7 +42,7 @@ def theirs(problem: Problem, names: list[str]) -> Callable[[], None]:
 
     Where nothing is asked for the module is a plain one, without BackPACK's hooks.
     """
-    x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
+    x, y = tensors(problem)
     module, loss = problem.module, nn.CrossEntropyLoss()
     if names:
         module, loss = extend(_copy(module)), extend(loss)
@@ -59,9 +59,15 @@ def theirs(problem: Problem, names: list[str]) -> Callable[[], None]:
     return call
 
 
+def tensors(problem: Problem) -> list[torch.Tensor]:
+    """The batch as torch has it, where the module is."""
+    there = next(problem.module.parameters()).device
+    return [torch.from_numpy(gb.asnumpy(part)).to(there) for part in (problem.x, problem.y)]
+
+
 def their_loop(problem: Problem) -> Callable[[], None]:
     """Individual gradients in torch the naive way: one pass per sample."""
-    x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
+    x, y = tensors(problem)
     parameters = list(problem.module.parameters())
 
     def call() -> None:

@@ -12,6 +12,7 @@ from gbackprop.backward import backward
 from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.explanation import explain
 from gbackprop.network import Sequential
+from gbackprop.precision import tf32
 from gbackprop.result import Result
 
 __version__ = "0.1.0"
@@ -29,4 +30,5 @@ __all__ = [
     "losses",
     "optim",
     "quantities",
+    "tf32",
 ]

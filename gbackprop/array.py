@@ -6,15 +6,19 @@ switch: every function takes its module, `xp`, from the arrays in hand.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 Array = Any
 """A NumPy or CuPy array; which of the two is known only at run time."""
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 FLOATS = ("float32", "float64")
 """The dtypes that networks, inputs and results may have."""
@@ -47,6 +51,25 @@ def device_of(x: Array) -> str:
     return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
 
 
+def on_device_of(x: Any) -> AbstractContextManager:
+    """A context in which new arrays lie where `x` does: CuPy makes them on the thread's current device, at first 0."""
+    return x.device if _is_cupy(x) else nullcontext()
+
+
+def beside(find: Callable[[Any], Any]) -> Callable[[Method], Method]:
+    """A decorator for methods whose new arrays shall lie where the array ``find(self)`` does."""
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def there(self: Any, *args: Any, **keywords: Any) -> Any:
+            with on_device_of(find(self)):
+                return method(self, *args, **keywords)
+
+        return cast(Method, there)
+
+    return decorate
+
+
 def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
     """Bring `x` to a device.
 
@@ -66,7 +89,7 @@ def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
     """
     if device == "cpu":
         return np.asarray(x.get() if _is_cupy(x) else x, dtype=dtype)
-    cupy = _cupy(device)
+    cupy = cupy_with_gpu(device)
     with cupy.cuda.Device(_device_index(device)):
         return cupy.asarray(x, dtype=dtype)
 
@@ -84,7 +107,7 @@ def like(x: Any, other: Array, dtype: Any = None) -> Array:
 def check_device(device: str) -> None:
     """Raise an error if there is no such device."""
     if device != "cpu":
-        _cupy(device)
+        cupy_with_gpu(device)
 
 
 def _device_index(device: str) -> int:
@@ -94,8 +117,8 @@ def _device_index(device: str) -> int:
     return int(index or 0)
 
 
-def _cupy(device: str) -> ModuleType:
-    """CuPy, when a GPU can really be used."""
+def cupy_with_gpu(device: str) -> ModuleType:
+    """CuPy, once a GPU can really be used; the errors are those of `asarray`."""
     index = _device_index(device)
     try:
         import cupy
@@ -107,7 +130,11 @@ def _cupy(device: str) -> ModuleType:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # CUDARuntimeError: no driver, too old a driver, no device
-        raise RuntimeError(f"device {device!r}: CuPy is installed but finds no working GPU ({error})") from error
+        too_old = "InsufficientDriver" in str(error)
+        advice = ": there is no driver, or one too old for this CuPy; with an older one, install gbackprop[cuda12x]"
+        raise RuntimeError(
+            f"device {device!r}: CuPy is installed but finds no working GPU ({error}){advice if too_old else ''}"
+        ) from error
     if index >= count:
         raise RuntimeError(f"device {device!r}: there are {count} GPUs here, numbered from 0")
     return cupy
@@ -116,7 +143,7 @@ def _cupy(device: str) -> ModuleType:
 def free_memory(device: str) -> int:
     """Bytes that can still be allocated on a device, as far as it tells."""
     if device != "cpu":
-        cupy = _cupy(device)
+        cupy = cupy_with_gpu(device)
         with cupy.cuda.Device(_device_index(device)):
             return int(cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes())
     try:
@@ -127,15 +154,35 @@ def free_memory(device: str) -> int:
         return sys.maxsize
 
 
-def all_finite(x: Array) -> bool:
-    """Whether `x` holds neither NaN nor infinity.
+def all_finite(*arrays: Array) -> bool:
+    """Whether arrays of one device hold neither NaN nor infinity.
 
     One sum tells in nearly every case, several times faster than looking at each number: it cannot be finite if a
-    number is not. Only when it overflows does each number have to be looked at.
+    number is not. Only when it overflows does each number have to be looked at. A GPU is waited for once.
     """
-    xp = array_module(x)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(xp.isfinite(x.sum())) or bool(xp.isfinite(x).all())
+    if not arrays:
+        return True
+    xp = array_module(arrays[0])
+    with np.errstate(over="ignore", invalid="ignore"), on_device_of(arrays[0]):
+        return bool(xp.isfinite(_sum_of_all(arrays))) or all(bool(xp.isfinite(x).all()) for x in arrays)
+
+
+def _sum_of_all(arrays: tuple[Array, ...]) -> Any:
+    if len(arrays) > 1 and _is_cupy(arrays[0]):
+        try:  # a copy, in one kernel, costs less than a kernel for each
+            return array_module(arrays[0]).concatenate([x.ravel() for x in arrays]).sum()
+        except MemoryError:
+            pass
+    return sum(x.sum() for x in arrays)
+
+
+def bounds(x: Array) -> tuple[Any, Any]:
+    """The least and the largest number as Python's; a GPU is waited for once."""
+    if not _is_cupy(x):
+        return x.min().item(), x.max().item()
+    with on_device_of(x):
+        least, most = asnumpy(array_module(x).stack([x.min(), x.max()])).tolist()
+    return least, most
 
 
 # ------------------------------------------------------------------------------------------------ layouts and blocks
@@ -149,6 +196,11 @@ def channels_last(x: Array, lead: int = 1) -> Array:
 def channels_first(x: Array, lead: int = 1) -> Array:
     """``[*lead, *S, C]`` seen as ``[*lead, C, *S]`` (a view)."""
     return array_module(x).moveaxis(x, -1, lead)
+
+
+def scratch_bytes(x: Array, wanted: int) -> int:
+    """Bytes that `row_blocks` leaves of a scratch array of `wanted`, for three of them at a time."""
+    return 3 * min(wanted, _GPU_BYTES if _is_cupy(x) else _CACHE_BYTES)
 
 
 def row_blocks(rows: int, row_bytes: int, x: Array) -> Iterator[slice]:

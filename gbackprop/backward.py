@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array
-from gbackprop.blocks import choose_blocks, one_blas_thread
+from gbackprop.array import Array, on_device_of
+from gbackprop.blocks import Cut, advice, choose_blocks, one_blas_thread
+from gbackprop.errors import TooLargeError, release
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
@@ -73,14 +74,24 @@ def backward(
     UnsupportedError
         If a layer cannot give what a quantity needs.
     TooLargeError
-        If KFRA's averaged curvature would not fit into memory.
+        If KFRA's averaged curvature would not fit into memory, or memory runs out on the way: the message says in
+        what, and which blocks would fit.
 
     Notes
     -----
     Source: the paper's generalized backward pass, here with all signals as columns of one stack.
     """
-    plan = make_plan(network, loss, x, y, quantities, rng, training, sample_block, column_block, workers)
-    cut = choose_blocks(plan, x, sample_block, column_block, workers, memory)
+    with on_device_of(x):
+        plan = make_plan(network, loss, x, y, quantities, rng, training, sample_block, column_block, workers)
+        cut = choose_blocks(plan, x, sample_block, column_block, workers, memory)
+        try:
+            return _backward(plan, x, y, quantities, cut)
+        except MemoryError as error:
+            release(error)
+            raise TooLargeError(f"{error}; {advice(plan, x, cut)}") from error
+
+
+def _backward(plan: Plan, x: Array, y: Array, quantities: tuple[Quantity, ...], cut: Cut) -> Result:
     kept = Rows(x.shape[0])
     found = None
     for part in _parts(plan, x, y, [Block(rows, kept) for rows in cut.samples], cut.columns, cut.threads):

@@ -10,7 +10,7 @@ The memory of a call, beside the parameters and the batch, is estimated as
 with n the samples of a block, `saved` what the forward pass keeps for one sample, `stack` the largest stack of columns
 for one sample (there are at most three at a time: what arrives at a layer, what leaves it, and a temporary one), `sums`
 the statistics that add up over samples, and `rows` the results that have a row for each. The 2 before `threads` is for
-scratch arrays, and for parts that wait to be added up.
+scratch arrays, and for parts that wait to be added up. On a GPU those are larger, see `scratch_bytes`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from numbers import Integral
 from threading import Lock
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
-
-from gbackprop.array import Array, array_module, device_of, is_array
+from gbackprop.array import Array, array_module, device_of, free_memory, is_array, scratch_bytes
 from gbackprop.plan import KFRA_COPIES, Plan
 from gbackprop.quantities.base import Statistic
 from gbackprop.signals import AVERAGE
@@ -83,7 +81,7 @@ def choose_blocks(
     """
     n, each = x.shape[0], max(stack_bytes(plan, x, column_block), row_bytes(plan, x))
     whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
-    threads = workers or (1 if whole else cpu_count())
+    threads = workers or (1 if whole or _controller() is None else cpu_count())
     samples = sample_block or min(n if whole else max(1, BLOCK_BYTES // each), -(-n // threads))
     if memory is not None:
         fitting = _fit(plan, x, samples, column_block, threads, parse_bytes(memory), sample_block is not None)
@@ -121,7 +119,43 @@ def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: i
         widest = max(prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :])
         results += KFRA_COPIES * widest**2 * x.dtype.itemsize
     each = sums * x.dtype.itemsize + 2 * parameters + samples * (saved + 3 * stack_bytes(plan, x, columns))
+    if device_of(x) != "cpu":
+        each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * _widest_bytes(plan, x))
     return results + 2 * threads * each
+
+
+def advice(plan: Plan, x: Array, cut: Cut) -> str:
+    """After a call that ran out of memory: which blocks would fit into what is free, by the estimate.
+
+    Parameters
+    ----------
+    plan : Plan
+    x : ndarray, shape (N, *in)
+    cut : Cut
+        What did not fit: half of it is the most that is proposed.
+    """
+    free, samples = free_memory(device_of(x)), max(block.stop - block.start for block in cut.samples)
+    columns = cut.columns or max(1, column_count(plan))
+    whole = AVERAGE in plan.signals
+    if samples > 1 and not whole:
+        samples = -(-samples // 2)
+    else:
+        columns = -(-columns // 2)
+    try:
+        samples, fitting, _ = _fit(plan, x, samples, columns, 1, free, whole)
+    except (ValueError, MemoryError):
+        return f"no block would fit into the {free / 2**20:.0f} MiB that are free"
+    words = [] if whole else [f"sample_block={samples}"]
+    words += [] if fitting == column_count(plan) else [f"column_block={fitting}"]
+    words += ["workers=1"] if cut.threads > 1 else []
+    return f"{', '.join(words)} would fit into the {free / 2**20:.0f} MiB that are free, by an estimate"
+
+
+def _widest_bytes(plan: Plan, x: Array) -> int:
+    """Bytes that one column of one sample takes where it is unfolded, or multiplied out for one weight."""
+    weights = [(leaf, s) for leaf in plan.leaves for s in leaf.layer.parameter_shapes().values() if len(s) > 1]
+    sizes = (max(prod(s), prod(leaf.output_shape) // s[0] * prod(s[1:])) for leaf, s in weights)
+    return max(sizes, default=0) * x.dtype.itemsize
 
 
 def _sum_bytes(plan: Plan, statistic: Statistic) -> int:
@@ -199,10 +233,11 @@ class _OneBlasThread:
         self.lock, self.users, self.limit = Lock(), 0, None
 
     def __enter__(self) -> None:
+        controller = _controller()
         with self.lock:
             self.users += 1
             if self.users == 1:
-                self.limit = _controller().limit(limits=1, user_api="blas").__enter__()
+                self.limit = controller.limit(limits=1, user_api="blas").__enter__() if controller else None
 
     def __exit__(self, *error: object) -> None:
         with self.lock:
@@ -222,5 +257,10 @@ def one_blas_thread() -> AbstractContextManager:
 
 
 @functools.cache  # finding the libraries takes longer than a small sweep
-def _controller() -> ThreadpoolController:
+def _controller() -> Any:
+    """What can limit BLAS's threads; None where threadpoolctl is missing, and blocks are taken by one thread then."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
     return ThreadpoolController()

@@ -24,8 +24,11 @@ def check_parameters(network: Layer) -> None:
         if (value.dtype, device_of(value)) != (first[1].dtype, device_of(first[1])):
             raise TypeError(
                 f"parameter {name}: expected {first[1].dtype} on {device_of(first[1])} as {first[0]} is, "
-                f"got {value.dtype} on {device_of(value)}"
+                f"got {value.dtype} on {device_of(value)} (net.to moves all of them)"
             )
+    if all_finite(*network.parameters.values()):
+        return
+    for name, value in network.parameters.items():
         if not all_finite(value):
             raise ValueError(f"parameter {name}: expected finite numbers, got NaN or infinity")
 

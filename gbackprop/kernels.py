@@ -1,7 +1,8 @@
 """Kernels for moving windows: the few places where speed has a second form.
 
 All work channels-last, ``[L, *S, C]``: L rows of any kind, spatial axes S, channels C. Each is defined in plain NumPy
-(or CuPy, by the same lines); three have compiled twins in `compiled`, taken where Numba is installed.
+(or CuPy, by the same lines). Three have compiled twins in `compiled`, taken where Numba is installed, and on a GPU each
+has one in `device_kernels`, or one reduction over a strided view.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import ModuleType
 
 import numpy as np
 
+from gbackprop import device_kernels
 from gbackprop.array import FLOATS, Array, array_module
 
 Padding = Sequence[tuple[int, int]]
@@ -62,7 +64,9 @@ def unfold(
 
 def fold(cols: Array, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Array:
     """The adjoint of `unfold`: ``[L, *out, *kernel, C]`` summed back to where it was seen, ``[L, *size, C]``."""
-    d = len(size)
+    d, twins = len(size), device_twins(cols)
+    if twins is not None and d <= twins.AXES:
+        return twins.fold(cols, size, stride, dilation)
     out, kernel = cols.shape[1 : 1 + d], cols.shape[1 + d : 1 + 2 * d]
     places = cols.reshape(cols.shape[0], *out, prod(kernel), cols.shape[-1])
     image = array_module(cols).zeros((cols.shape[0], *size, cols.shape[-1]), dtype=cols.dtype)
@@ -84,7 +88,9 @@ def first_places(
 
     The first that is "not less" rather than "equal": so NaN passes on NaN.
     """
-    xp = array_module(x)
+    xp, twins = array_module(x), device_twins(x)
+    if twins is not None and len(kernel) <= twins.AXES:
+        return twins.first_places(x, y, kernel, stride, dilation)
     places = xp.zeros(y.shape, dtype=np.int32)
     kernels = _compiled(x)
     if kernels is not None:
@@ -108,7 +114,9 @@ def scatter(
     dilation: Sequence[int],
 ) -> Array:
     """Numbers ``[V, L, *out, C]`` added to one place of their window each: ``[V, L, *size, C]``."""
-    xp, out = array_module(rows), places.shape[1:-1]
+    xp, out, twins = array_module(rows), places.shape[1:-1], device_twins(rows)
+    if twins is not None and len(size) <= twins.AXES:
+        return twins.scatter(rows, places, size, kernel, stride, dilation)
     image = xp.zeros((*rows.shape[:2], *size, rows.shape[-1]), dtype=rows.dtype)
     kernels = _compiled(rows)
     if kernels is not None:
@@ -120,6 +128,52 @@ def scatter(
     for k, where in enumerate(window_offsets(kernel, stride, dilation, out)):
         image[(slice(None), slice(None), *where)] += rows * (places == k)
     return image
+
+
+def largest(
+    image: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int]
+) -> Array:
+    """The maximum of what each window of ``[L, *S, C]`` sees, ``[L, *out, C]``."""
+    if device_twins(image) is not None:
+        return unfold(image, kernel, stride, dilation, out).max(_window_axes(len(out)))
+    views = (image[(slice(None), *where)] for where in window_offsets(kernel, stride, dilation, out))
+    y = next(views).copy()
+    for seen in views:
+        array_module(y).maximum(y, seen, out=y)
+    return y
+
+
+def total(
+    image: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int]
+) -> Array:
+    """The sum of what each window of ``[L, *S, C]`` sees, ``[L, *out, C]``."""
+    if device_twins(image) is not None:
+        return unfold(image, kernel, stride, dilation, out).sum(_window_axes(len(out)))
+    views = (image[(slice(None), *where)] for where in window_offsets(kernel, stride, dilation, out))
+    y = next(views).copy()
+    for seen in views:
+        y += seen
+    return y
+
+
+def spread(
+    rows: Array, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Array:
+    """The adjoint of `total`: ``[L, *out, C]`` added to all that its window sees, ``[L, *size, C]``."""
+    xp, out, twins = array_module(rows), rows.shape[1:-1], device_twins(rows)
+    if twins is not None and len(size) <= twins.AXES:
+        places = rows.reshape(rows.shape[0], *out, *(1,) * len(out), rows.shape[-1])
+        seen = xp.broadcast_to(places, (rows.shape[0], *out, *kernel, rows.shape[-1]))
+        return twins.fold(seen, size, stride, dilation)
+    image = xp.zeros((rows.shape[0], *size, rows.shape[-1]), dtype=rows.dtype)
+    for where in window_offsets(kernel, stride, dilation, out):
+        image[(slice(None), *where)] += rows
+    return image
+
+
+def _window_axes(d: int) -> tuple[int, ...]:
+    """Those of the places in `unfold`'s result."""
+    return tuple(range(1 + d, 1 + 2 * d))
 
 
 def _seen(
@@ -145,3 +199,8 @@ def _numba_kernels() -> ModuleType | None:
 def _compiled(x: Array) -> ModuleType | None:
     """The compiled kernels, if there are any for `x`."""
     return _numba_kernels() if isinstance(x, np.ndarray) and x.dtype.name in FLOATS else None
+
+
+def device_twins(x: Array) -> ModuleType | None:
+    """The twins on a GPU, if `x` lies there and there are any for its dtype."""
+    return device_kernels if array_module(x) is not np and x.dtype.name in FLOATS else None

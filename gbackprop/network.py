@@ -8,8 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.arguments import generator
-from gbackprop.array import FLOATS, Array, array_module, asarray, check_device, device_of, is_array
+from gbackprop.array import FLOATS, Array, asarray, check_device, device_of, is_array, on_device_of
 from gbackprop.checks import check_batch, check_parameters
+from gbackprop.errors import naming
 from gbackprop.layers.base import Layer, Leaf, Shape, Visit
 
 
@@ -125,8 +126,9 @@ class Sequential(Layer):
         """
         check_parameters(self)
         check_batch(self, x)
-        self.leaves(x.shape[1:])
-        return self.forward(x)[0]
+        with on_device_of(x), naming(lambda: f"forward pass of {x.shape[0]} samples"):
+            self.leaves(x.shape[1:])
+            return self.forward(x)[0]
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         saved = []
@@ -184,7 +186,7 @@ class Sequential(Layer):
 
     def state_dict(self) -> dict[str, Array]:
         """Copies of the parameters by name, as torch names them, on the network's device."""
-        return {name: value.copy() for name, value in self.parameters.items()}
+        return {name: _copy(value) for name, value in self.parameters.items()}
 
     def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
         """Set all parameters, converted to the network's dtype and moved to its device.
@@ -249,7 +251,7 @@ class Parameters(MutableMapping[str, Array]):
             return
         self.check(name, value)
         value = asarray(value, device_of(current), current.dtype)
-        self.put(name, array_module(value).array(value))  # a copy: the caller keeps what is his
+        self.put(name, _copy(value))  # the caller keeps what is his
 
     def put(self, name: str, value: Array) -> None:
         """Set a parameter without looking at it."""
@@ -277,3 +279,9 @@ class Parameters(MutableMapping[str, Array]):
 
     def __repr__(self) -> str:
         return f"Parameters({ {name: (value.shape, value.dtype.name) for name, value in self.items()} })"
+
+
+def _copy(value: Array) -> Array:
+    """A copy where `value` lies."""
+    with on_device_of(value):
+        return value.copy()

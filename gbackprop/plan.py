@@ -175,8 +175,13 @@ def _check_targets(quantity: Quantity, loss: Loss, x: Array, batch_shape: tuple[
         if targets.ndim == 0 or targets.shape[0] == 0 or targets.shape[1:] != expected:
             shape = ", ".join(map(str, expected))
             raise ValueError(f"{name}: expected shape (M, {shape}), got {targets.shape}")
-        for m, target in enumerate(targets):
-            loss.check_target(f"{name}[{m}]", target, x, batch_shape)
+        rows = targets.reshape(-1, *targets.shape[2:])
+        try:  # all at once: a GPU is waited for at each check
+            loss.check_target(name, rows, x, (rows.shape[0], *batch_shape[1:]))
+        except (TypeError, ValueError):
+            for m, target in enumerate(targets):
+                loss.check_target(f"{name}[{m}]", target, x, batch_shape)
+            raise
 
 
 def _check_average(leaves: list[Leaf], x: Array, sample_block: int | None, workers: int | None) -> None:

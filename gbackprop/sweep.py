@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gbackprop.array import Array
+from gbackprop.array import Array, on_device_of
+from gbackprop.errors import naming
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import Plan, rows_of, targets_of
@@ -93,16 +94,23 @@ def sweep(
     passes : subclass of Pass, optional
         What to do on the way: one that watches, for instance.
     """
+    with on_device_of(x):  # a thread of its own starts on another
+        return _sweep(plan, x, y, block, column_block, passes or Pass)
+
+
+def _sweep(plan: Plan, x: Array, y: Array, block: Block, column_block: int | None, passes: type[Pass]) -> Part:
     rows = block.rows
-    if plan.training:
-        output, saved = plan.network.forward_training(x[rows], rows_of(plan.noise, rows))
-    else:
-        output, saved = plan.network.forward(x[rows])
+    with naming(lambda: f"forward pass of {len(block)} samples"):
+        if plan.training:
+            output, saved = plan.network.forward_training(x[rows], rows_of(plan.noise, rows))
+        else:
+            output, saved = plan.network.forward(x[rows])
     target = y[rows]
     found: Found = {}
     for window in plan.windows(column_block):
-        one = (passes or Pass)(plan, block, window, found)
-        start = one.start(output, target)
+        one = passes(plan, block, window, found)
+        with naming(lambda: f"columns of {plan.loss!r} for {len(block)} samples"):
+            start = one.start(output, target)
         if plan.lowest < len(plan.leaves):
             plan.network.sweep(saved, start, one.visit)
     block.kept.put(OUTPUT, rows, output)
@@ -156,8 +164,13 @@ class Pass:
         leaf = self.above.get(name)
         if leaf is None:  # below the lowest layer with parameters nobody needs anything
             return signals
+        with naming(lambda: f"{leaf}, with {signals.stack.values.shape[0]} columns of {len(self.block)} samples"):
+            return self._visit(leaf, saved, signals)
+
+    def _visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        layer = leaf.layer
         self._extract_all(leaf, saved, signals)
-        if name == self.end:
+        if leaf.name == self.end:
             return signals
         stack = signals.stack.moved(layer.mjp(saved, signals.stack.values))
         stack = self._with_residual(leaf, saved, signals, stack)

@@ -123,8 +123,8 @@ def of_the_mean(self, saved, curvature, batch, shape):
     return self, [array.mean(0) for array in saved], curvature, 1, shape
 
 
-def of_the_first(self, saved, curvature, n, shape):
-    return self, saved, curvature, 0, shape
+def of_the_first(self, saved, curvature, rows, shape):
+    return self, [np.repeat(array[:1], len(array), 0) for array in saved], curvature, rows, shape
 
 
 def gradient_below(self, saved, grad):

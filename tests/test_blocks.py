@@ -5,7 +5,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
 
 import gbackprop as gb
 from gbackprop import blocks, layers, losses
@@ -138,6 +137,8 @@ def test_the_averaged_curvature_takes_what_it_is_checked_for():
 
 
 def test_concurrent_calls_restore_the_number_of_blas_threads():
+    threadpool_info = pytest.importorskip("threadpoolctl").threadpool_info
+
     def counts():
         return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
 

@@ -33,8 +33,8 @@ def test_no_case_is_missing():
 
 @CASES
 @PRECISIONS
-def test_every_cell(file, dtype, tolerance):
-    report = Report(tolerance, check_case(file.stem, load(file), dtype))
+def test_every_cell(file, dtype, tolerance, device):
+    report = Report(tolerance, check_case(file.stem, load(file), dtype, device))
     assert report.total == (12 if file.stem == GROUPED else 15)
     assert report.passed == report.total, report.lines()
 
@@ -71,11 +71,12 @@ def everything(targets, whole_batch, kronecker):
 @CASES
 @PRECISIONS
 @pytest.mark.parametrize("options", BLOCKS, ids=str)
-def test_all_in_one_call_whole_and_in_blocks(file, options, dtype, tolerance):
+def test_all_in_one_call_whole_and_in_blocks(file, options, dtype, tolerance, device):
     case = load(file)
     network, loss = build(json.loads(str(case["spec"])), case, dtype)
     batch = [case[key] for key in ("x", "y", "mc_targets")]
-    x, y, targets = (part.astype(dtype) if part.dtype.kind == "f" else part for part in batch)
+    network.to(device)
+    x, y, targets = (gb.asarray(part, device, dtype if part.dtype.kind == "f" else None) for part in batch)
     whole_batch = not {"sample_block", "workers"} & set(options)
     asked = everything(targets, whole_batch, file.stem != GROUPED)
     result = gb.backward(network, loss, x, y, *asked.values(), **options)

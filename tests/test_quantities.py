@@ -43,8 +43,8 @@ LOSSES = [losses.CrossEntropyLoss("mean"), losses.MSELoss("sum"), losses.BCEWith
 
 
 @pytest.mark.parametrize(("row", "loss"), list(zip(TABLE, LOSSES * len(TABLE))), ids=str)
-def test_every_quantity_on_every_layer(row, loss):
-    report = check_network(around(row), loss, row.x(3), targets(loss, (3, 2), 0))
+def test_every_quantity_on_every_layer(row, loss, device):
+    report = check_network(around(row), loss, row.x(3), targets(loss, (3, 2), 0), device=device)
     report.assert_ok()
     judged = {r.method for r in report.rows if r.claim.startswith("is ") and r.oracle == "dense Jacobians"}
     kronecker = set() if getattr(row.make(), "groups", 1) > 1 else {"KFAC", "KFLR", "KFRA"}
@@ -53,15 +53,16 @@ def test_every_quantity_on_every_layer(row, loss):
 
 @settings(max_examples=settings().max_examples // 2)
 @given(problems())
-def test_drawn_networks(problem):
-    check_network(problem.network, problem.loss, problem.x, problem.y, problem.seed).assert_ok()
+def test_drawn_networks(device, problem):
+    check_network(problem.network, problem.loss, problem.x, problem.y, problem.seed, device).assert_ok()
 
 
 @pytest.mark.parametrize("quantity", every_quantity(), ids=repr)
-def test_one_quantity_alone(quantity):
+def test_one_quantity_alone(quantity, device):
     network = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 3), rng=0)
     rng = np.random.default_rng(0)
-    report = check_quantity(quantity, network, losses.CrossEntropyLoss(), rng.standard_normal((4, 3)), [0, 1, 2, 0])
+    batch = rng.standard_normal((4, 3)), [0, 1, 2, 0]
+    report = check_quantity(quantity, network, losses.CrossEntropyLoss(), *batch, device=device)
     report.assert_ok()
     assert {row.claim for row in report.rows if row.verdict != "ok"} == (LAWS if quantity.name == "kfra" else set())
 

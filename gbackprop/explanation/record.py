@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array
+from gbackprop.array import Array, on_device_of
 from gbackprop.explanation.figure import draw
 from gbackprop.explanation.steps import Carried, Extracted, Step
 from gbackprop.explanation.text import write
@@ -73,7 +73,8 @@ def explain(
     TypeError, ValueError
         As `gbackprop.backward` does.
     """
-    plan = make_plan(network, loss, x, y, quantities, rng, training, column_block=column_block)
+    with on_device_of(x):
+        plan = make_plan(network, loss, x, y, quantities, rng, training, column_block=column_block)
     steps: list[Step] = []
     wanted: dict[Statistic, list[str]] = {plan.statistics[0]: ["gradient"]}
     for quantity in quantities:

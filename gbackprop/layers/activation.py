@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.kernels import device_twins
 from gbackprop.layers.base import Layer, Shape
 
 
@@ -95,7 +96,9 @@ class Tanh(Elementwise):
 
 def sigmoid(x: Array) -> Array:
     """σ(x) without overflow: e^−|x| is all that is ever formed; analytic where x is not 0, so complex steps work."""
-    xp = array_module(x)
+    xp, twins = array_module(x), device_twins(x)
+    if twins is not None:
+        return twins.sigmoid(x)
     negative = x.real < 0
     e = xp.exp(xp.where(negative, x, -x))
     return xp.where(negative, e, 1) / (1 + e)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, like
+from gbackprop.array import Array, like
 from gbackprop.layers.base import Layer, Shape
 
 
@@ -41,7 +41,8 @@ class Dropout(Layer):
 
     def forward_training(self, x: Array, noise: Any) -> tuple[Array, Any]:
         scale = 0.0 if self.p == 1 else 1 / (1 - self.p)
-        mask = like(noise, x) * array_module(x).asarray(scale, dtype=x.real.dtype)
+        mask = like(noise, x).astype(x.real.dtype)
+        mask *= scale
         return x * mask, mask
 
     def jmp(self, saved: Any, mat: Array) -> Array:

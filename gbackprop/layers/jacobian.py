@@ -9,7 +9,6 @@ In formulas, J is the Jacobian of one sample's output in the parameter, g[v, n] 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import prod
@@ -231,12 +230,15 @@ class Outer(ParameterJacobian):
         groups, _, n, t, o = g.shape
         square = xp.zeros((groups, o, u.shape[3]), dtype=np.float64)
         ones = xp.ones(t, dtype=np.float64)
-        for k, features in itertools.product(range(n), row_blocks(o, groups * t * u.shape[3] * 8, g)):
-            each = xp.moveaxis(g[:, :, k, :, features], 3, 1).astype(np.float64, order="C")  # [G, O, V, T]
-            weighted = each if sign is None else each * sign[:, k, None]
-            between = weighted.swapaxes(2, 3) @ each  # [G, O, T, T]
-            inputs = u[:, k, None]  # [G, 1, T, I]
-            square[:, features] += ones @ ((between @ inputs) * inputs)
+        size = groups * t * u.shape[3] * 8
+        for rows in row_blocks(n, size * o, g):  # one sample each on the host, as a rule; a GPU takes more
+            inputs = u[:, rows, None]  # [G, n, 1, T, I]
+            for features in row_blocks(o, size * (rows.stop - rows.start), g):
+                some = g[:, :, rows, :, features].transpose(0, 2, 4, 1, 3)
+                each = some.astype(np.float64, order="C")  # [G, n, O, V, T]
+                weighted = each if sign is None else each * sign[:, rows].T[:, None, :, None]
+                between = weighted.swapaxes(3, 4) @ each  # [G, n, O, T, T]
+                square[:, features] += (ones @ ((between @ inputs) * inputs)).sum(1)
         return (xp.maximum(square, 0) if sign is None else square).astype(g.dtype)
 
     def moments(self, mat: Array, sign: Array | None = None) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from math import prod
 from typing import Any, ClassVar
@@ -10,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.arguments import positive
-from gbackprop.array import Array, array_module, channels_first, channels_last
-from gbackprop.kernels import first_places, pad, scatter, window_offsets
+from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
+from gbackprop.kernels import first_places, largest, pad, scatter, spread, total, window_offsets
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import congruence
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
@@ -95,12 +94,8 @@ class MaxPool2d(_Pool):
         return out
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        xp = array_module(x)
         image, out = self._image(x)
-        views = self._views(image, out)
-        y = next(views).copy()
-        for seen in views:
-            xp.maximum(y, seen, out=y)
+        y = largest(image, self.window.kernel, self.window.stride, self.window.dilation, out)
         return channels_first(y), (x, y)
 
     def _image(self, x: Array) -> tuple[Array, Shape]:
@@ -126,17 +121,20 @@ class MaxPool2d(_Pool):
         return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
-        # One sample at a time: the [D, D] blocks of a whole batch would be N times KFRA's largest matrix.
-        total = self._congruent(saved, curvature, 0, shape)
-        for n in range(1, batch):
-            total += self._congruent(saved, curvature, n, shape)
-        total /= batch
-        return total
+        # A few samples at a time: the [D, D] blocks of a whole batch would be N times KFRA's largest matrix.
+        d = max(curvature.shape[0], prod(saved[0].shape[1:]))
+        blocks = row_blocks(batch, 4 * d * d * curvature.dtype.itemsize, curvature)
+        average = self._congruent(saved, curvature, next(blocks), shape)
+        for rows in blocks:
+            average += self._congruent(saved, curvature, rows, shape)
+        average /= batch
+        return average
 
-    def _congruent(self, saved: Any, curvature: Array, n: int, shape: Shape) -> Array:
-        """Jₙᵀ Ḡ Jₙ."""
-        one = tuple(array[n : n + 1] for array in saved)
-        return congruence(lambda mat: self.mjp(one, mat), curvature, 1, shape)[:, 0]
+    def _congruent(self, saved: Any, curvature: Array, rows: slice, shape: Shape) -> Array:
+        """Σₙ Jₙᵀ Ḡ Jₙ over some samples."""
+        some = tuple(array[rows] for array in saved)
+        each = congruence(lambda mat: self.mjp(some, mat), curvature, len(some[0]), shape)
+        return each[:, 0] if len(some[0]) == 1 else each.sum(1)
 
 
 class AvgPool2d(_Pool):
@@ -185,8 +183,11 @@ class AvgPool2d(_Pool):
         return self.jmp(x.shape, x[None])[0], x.shape
 
     def _share(self, spatial: Shape, mat: Array) -> Array:
-        """1 / (what the window counts), ``[*out, 1]``."""
-        return array_module(mat).asarray(1 / self._counts(spatial)[..., None], dtype=mat.real.dtype)
+        """1 / (what the window counts), ``[*out, 1]``, or one number for all windows."""
+        counts = self._counts(spatial)
+        if counts.min() == counts.max():  # as a rule: a number, which has no way to go to a GPU
+            return mat.real.dtype.type(1 / counts.flat[0])
+        return array_module(mat).asarray(1 / counts[..., None], dtype=mat.real.dtype)
 
     def _counts(self, spatial: Shape) -> np.ndarray:
         """How many places each window counts, ``[*out]``."""
@@ -204,14 +205,16 @@ class AvgPool2d(_Pool):
         return counts
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        spatial = saved[2:]
-        shares = itertools.repeat(self._share(spatial, mat), prod(self.window.kernel))
-        return self._gathered(mat, self.window.out(spatial), shares)
+        spatial, window = saved[2:], self.window
+        image = pad(channels_last(mat.reshape(-1, *mat.shape[2:])), window.fitted(spatial))
+        y = total(image, window.kernel, window.stride, window.dilation, window.out(spatial))
+        y *= self._share(spatial, mat)
+        return channels_first(y.reshape(*mat.shape[:2], *y.shape[1:]), 2)
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        spatial = saved[2:]
+        spatial, window = saved[2:], self.window
         rows = channels_last(mat, 2) * self._share(spatial, mat)
-        image = array_module(mat).zeros((*mat.shape[:2], *self.window.padded(spatial), mat.shape[2]), dtype=mat.dtype)
-        for seen in self._views(image, mat.shape[3:]):
-            seen += rows
-        return channels_first(image[(..., *self.window.inside(spatial), slice(None))], 2)
+        rows = rows.reshape(-1, *rows.shape[2:])
+        image = spread(rows, window.padded(spatial), window.kernel, window.stride, window.dilation)
+        image = image.reshape(*mat.shape[:2], *image.shape[1:])
+        return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)

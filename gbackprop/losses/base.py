@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.arguments import generator, positive
-from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like
+from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
 from gbackprop.checks import check_floats, check_same
 from gbackprop.layers.base import Shape
 
@@ -54,7 +54,8 @@ class Loss:
         """
         check_floats("output", output)
         self.check_target("target", target, output)
-        return self.values(output, target).sum() * self.factor(output.shape[0])
+        with on_device_of(output):
+            return self.values(output, target).sum() * self.factor(output.shape[0])
 
     __call__ = value
 
@@ -144,7 +145,8 @@ class Loss:
         if not all_finite(output):
             raise ValueError("output: expected finite numbers, got NaN or infinity")
         noise = self.noise(output.shape, mc_samples, generator(rng))
-        return self.pseudo_targets(output, like(noise, output))
+        with on_device_of(output):
+            return self.pseudo_targets(output, like(noise, output))
 
     def checked_target_shape(self, batch_shape: Shape) -> Shape:
         """`target_shape`, with the loss named in its error, and a sample without outputs refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, array_module, bounds
 from gbackprop.layers.activation import sigmoid
 from gbackprop.layers.base import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
@@ -19,7 +19,7 @@ class BCEWithLogitsLoss(ElementwiseLoss):
 
     def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
         super().check_values(name, target, batch_shape, output)
-        low, high = float(target.min()), float(target.max())
+        low, high = bounds(target)
         if low < 0 or high > 1:
             raise ValueError(f"{name}: expected probabilities in [0, 1], got {low if low < 0 else high}")
 

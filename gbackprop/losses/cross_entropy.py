@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, array_module, bounds
 from gbackprop.layers.base import Shape
 from gbackprop.losses.base import ALL, Loss
 
@@ -23,7 +23,7 @@ class CrossEntropyLoss(Loss):
     def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
         if target.dtype.kind not in "iu":
             raise TypeError(f"{name}: expected class labels of an integer type, got {target.dtype}")
-        low, high = int(target.min()), int(target.max())
+        low, high = bounds(target)
         if low < 0 or high >= batch_shape[1]:
             raise ValueError(f"{name}: expected labels 0 to {batch_shape[1] - 1}, got {low if low < 0 else high}")
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, asarray, asnumpy, device_of
+from gbackprop.array import Array, asarray, asnumpy, beside, device_of
 from gbackprop.checks import check_same
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
@@ -71,6 +71,7 @@ class Optimizer(ABC):
     def _restore(self, state: Mapping[str, Array]) -> None:
         """Take over arrays that `_state` named; they have been copied."""
 
+    @beside(lambda self: next(iter(self.network.parameters.values()), None))
     def step(self, result: Result) -> None:
         """Change the parameters, in place, by one step.
 
@@ -165,7 +166,7 @@ class Optimizer(ABC):
             raise ValueError(f"state dict: {name}: expected shape {shape}, got {value.shape}")
         if value.dtype != parameter.dtype:
             raise TypeError(f"state dict: {name}: expected {parameter.dtype}, got {value.dtype}")
-        return array_module(parameter).array(asarray(value, device_of(parameter)))
+        return asarray(value.copy(), device_of(parameter))
 
 
 def number(name: str, value: Any, least: float = 0.0, above: float | None = None, below: float | None = None) -> float:

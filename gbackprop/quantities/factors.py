@@ -9,8 +9,12 @@ from numbers import Real
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from gbackprop.array import Array, array_module, is_array
+from gbackprop.array import Array, array_module, beside, bounds, is_array
 from gbackprop.checks import check_same
+
+
+def _factor(block: Kronecker) -> Array:
+    return block.B
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,17 +43,20 @@ class Kronecker:
         """dtype of the factors."""
         return self.B.dtype
 
+    @beside(_factor)
     def to_dense(self) -> Array:
         """The block, shape (D, D)."""
         if self.A is None:
             return self.B.copy()
         return array_module(self.B).kron(self.B, self.A)
 
+    @beside(_factor)
     def trace(self) -> Array:
         """Trace of the block, a scalar: tr B tr A."""
         trace = self.B.trace()
         return trace if self.A is None else trace * self.A.trace()
 
+    @beside(_factor)
     def matvec(self, v: Array) -> Array:
         """The block times a vector: (B ⊗ A) vec V = vec(B V Aᵀ).
 
@@ -72,6 +79,7 @@ class Kronecker:
         product = self.B @ matrix
         return (product if self.A is None else product @ self.A.T).reshape(v.shape)
 
+    @beside(_factor)
     def solve(self, v: Array, damping: float = 0.0, cap: float | None = None) -> Array:
         """The inverse of the damped block times a vector, as the paper's update rule has it.
 
@@ -158,7 +166,7 @@ def _by_eigenvalues(name: str, factor: Array, shift: float, rhs: Array, cap: flo
     shifted = eigenvalues + shift
     if cap is not None:
         shifted = xp.maximum(shifted, 1 / cap)
-    least, most = float(shifted.min()), float(shifted.max())
+    least, most = bounds(shifted)
     if cap is None and not least > most * factor.shape[0] * float(xp.finfo(factor.dtype).eps):
         raise np.linalg.LinAlgError(
             f"factor {name} of shape {factor.shape} is singular (eigenvalues {least:.3g} to {most:.3g}): "

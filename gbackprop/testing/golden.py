@@ -17,6 +17,7 @@ import numpy as np
 
 import gbackprop as gb
 from gbackprop import layers, losses, quantities
+from gbackprop.array import Array, asarray, device_of
 from gbackprop.testing.errors import relative_error
 
 KEYS = {
@@ -86,7 +87,9 @@ class Report:
         return lines
 
 
-def check_folder(folder: str | Path, tolerance: float = 1e-8, dtype: str = "float64") -> Report:
+def check_folder(
+    folder: str | Path, tolerance: float = 1e-8, dtype: str = "float64", device: str = "cpu"
+) -> Report:
     """Compute every cell of every case in a folder.
 
     Parameters
@@ -97,6 +100,8 @@ def check_folder(folder: str | Path, tolerance: float = 1e-8, dtype: str = "floa
         Largest error allowed, relative to the largest expected entry of the same array.
     dtype : {"float64", "float32"}
         In which to compute.
+    device : {"cpu", "cuda", "cuda:0", ...}
+        Where.
 
     Raises
     ------
@@ -114,11 +119,13 @@ def check_folder(folder: str | Path, tolerance: float = 1e-8, dtype: str = "floa
         except (OSError, EOFError, ValueError, BadZipFile) as error:
             report.cells.append(Cell(file.stem, "file", problem=f"cannot be read: {error}"))
             continue
-        report.cells += check_case(file.stem, values, dtype)
+        report.cells += check_case(file.stem, values, dtype, device)
     return report
 
 
-def check_case(name: str, case: Mapping[str, np.ndarray], dtype: str = "float64") -> list[Cell]:
+def check_case(
+    name: str, case: Mapping[str, np.ndarray], dtype: str = "float64", device: str = "cpu"
+) -> list[Cell]:
     """The cells of one case; a case that cannot be built has them all fail, with the reason."""
     found = {key.split("/")[0] for key in case}
     wanted = [key for key in (*PASS_KEYS, *KEYS) if key in found]
@@ -128,6 +135,7 @@ def check_case(name: str, case: Mapping[str, np.ndarray], dtype: str = "float64"
         return [Cell(name, key, problem=problem) for key in wanted or ["file"]]
     try:
         network, loss = build(json.loads(str(case["spec"])), case, dtype)
+        network.to(device)
     except (KeyError, AttributeError, TypeError, ValueError) as error:
         return [Cell(name, key, problem=str(error)) for key in wanted]
     return [_cell(name, key, case, network, loss, dtype) for key in wanted]
@@ -158,7 +166,8 @@ def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -
 def _cell(
     name: str, key: str, case: Mapping[str, np.ndarray], network: gb.Sequential, loss: losses.Loss, dtype: str
 ) -> Cell:
-    x, y, targets = (_cast(case.get(part), dtype) for part in ("x", "y", "mc_targets"))
+    there = device_of(next(iter(network.parameters.values()), case["x"]))
+    x, y, targets = (_cast(case.get(part), dtype, there) for part in ("x", "y", "mc_targets"))
     if targets is None and key in ("diag_ggn_mc", "kfac"):
         return Cell(name, key, problem="there are no mc_targets in the file")
     try:
@@ -176,8 +185,8 @@ def _cell(
     return Cell(name, key, float(np.max(errors)))  # unlike max(), does not lose a NaN
 
 
-def _cast(x: np.ndarray | None, dtype: str) -> np.ndarray | None:
-    return x.astype(dtype) if x is not None and x.dtype.kind == "f" else x
+def _cast(x: np.ndarray | None, dtype: str, device: str) -> Array | None:
+    return None if x is None else asarray(x, device, dtype if x.dtype.kind == "f" else None)
 
 
 def _quantity(key: str, targets: np.ndarray | None) -> quantities.Quantity:

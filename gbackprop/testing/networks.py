@@ -28,7 +28,9 @@ PARTS = "layers and loss"
 """What sweep and quantities rest on, as rows name it."""
 
 
-def check_network(network: Layer, loss: Loss, x: Any, y: Any, rng: int | np.random.Generator = 0) -> Report:
+def check_network(
+    network: Layer, loss: Loss, x: Any, y: Any, rng: int | np.random.Generator = 0, device: str = "cpu"
+) -> Report:
     """Check each layer where it stands, the loss, what the sweep carries from layer to layer, and every quantity.
 
     What rests on a part that failed is not judged, so that the failures name the parts.
@@ -40,6 +42,8 @@ def check_network(network: Layer, loss: Loss, x: Any, y: Any, rng: int | np.rand
     x : array_like, shape (N, *in)
     y : array_like, shape (N, ...)
     rng : int or numpy.random.Generator
+    device : {"cpu", "cuda", "cuda:0", ...}
+        Where quantities are computed; all else is on the host.
 
     Returns
     -------
@@ -47,7 +51,7 @@ def check_network(network: Layer, loss: Loss, x: Any, y: Any, rng: int | np.rand
         Rows on a layer's methods bear the layer's path, as in "2.mjp".
     """
     generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["forward", "backward"])
-    setting = claims.attempt("forward", "takes the batch", Setting.of, network, loss, x, y, generator)
+    setting = claims.attempt("forward", "takes the batch", Setting.of, network, loss, x, y, generator, device)
     if setting is not None:
         claims.attempt("backward", "can be checked", _check, claims, setting, generator)
     return claims.report

@@ -59,7 +59,13 @@ RUNS, DRAWS = 12, 256
 
 
 def check_quantity(
-    quantity: Quantity, network: Layer, loss: Loss, x: Any, y: Any, rng: int | np.random.Generator = 0
+    quantity: Quantity,
+    network: Layer,
+    loss: Loss,
+    x: Any,
+    y: Any,
+    rng: int | np.random.Generator = 0,
+    device: str = "cpu",
 ) -> Report:
     """Hold a quantity against its definition by brute force, and against the laws that hold for any quantity.
 
@@ -75,6 +81,8 @@ def check_quantity(
     y : array_like, shape (N, ...)
         Of the batch, up to five samples are used.
     rng : int or numpy.random.Generator
+    device : {"cpu", "cuda", "cuda:0", ...}
+        Where quantities are computed.
 
     Returns
     -------
@@ -82,7 +90,7 @@ def check_quantity(
         A row for each claim. What the quantity raises becomes a row.
     """
     generator, claims = np.random.default_rng(rng), Claims(f"{quantity!r} of {network!r}", ["backward"])
-    setting = claims.attempt("backward", "can be set up", Setting.of, network, loss, x, y, generator)
+    setting = claims.attempt("backward", "can be set up", Setting.of, network, loss, x, y, generator, device)
     if setting is not None:
         claims.attempt("backward", "can be checked", check_quantities, claims, setting, [quantity], generator)
     return claims.report

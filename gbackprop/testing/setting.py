@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import asnumpy
+from gbackprop.array import Array, asarray, asnumpy
 from gbackprop.backward import backward
 from gbackprop.errors import TooLargeError
 from gbackprop.layers.base import Layer
@@ -42,30 +42,46 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """A network with loss and batch, in which quantities are computed again and again."""
+    """A network with loss and batch, in which quantities are computed again and again.
+
+    All of it lies on the host. Backward calls compute on `device`, and what they return is brought back.
+    """
 
     network: Sequential
     loss: Loss
     x: np.ndarray
     y: np.ndarray
     targets: np.ndarray
+    device: str = "cpu"
 
     @staticmethod
-    def of(network: Layer, loss: Loss, x: Any, y: Any, rng: np.random.Generator) -> Setting:
-        """In float64 on the host, of a few samples."""
+    def of(
+        network: Layer, loss: Loss, x: Any, y: Any, rng: np.random.Generator, device: str = "cpu"
+    ) -> Setting:
+        """In float64, of a few samples."""
         chain = network if isinstance(network, Sequential) else Sequential(network)
         twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES], float), np.array(asnumpy(y)[:SAMPLES])
         assert isinstance(twin, Sequential)
         y = y.astype(float) if y.dtype.kind == "f" else y
-        return Setting(twin, loss, x, y, loss.draw(twin.forward(x)[0], MC_SAMPLES, rng))
+        return Setting(twin, loss, x, y, loss.draw(twin.forward(x)[0], MC_SAMPLES, rng), device)
 
     def run(self, *asked: Quantity, **options: Any) -> Result:
         """A backward call."""
-        return backward(self.network, self.loss, self.x, self.y, *asked, **{"rng": SEED} | options)
+        if self.device == "cpu":
+            return backward(self.network, self.loss, self.x, self.y, *asked, **{"rng": SEED} | options)
+        network, x, y = self._there
+        return on_host(backward(network, self.loss, x, y, *asked, **{"rng": SEED} | options))
+
+    @cached_property
+    def _there(self) -> tuple[Sequential, Any, Any]:
+        """Network and batch on the device."""
+        network = copy.deepcopy(self.network).to(self.device)
+        return network, asarray(self.x, self.device), asarray(self.y, self.device)
 
     def values(self, *asked: Quantity, **options: Any) -> list[Values]:
         """What each quantity gives; the Monte-Carlo ones at the setting's targets."""
-        return values(self.run(*(at_targets(quantity, self.targets) for quantity in asked), **options))
+        targets = asarray(self.targets, self.device)
+        return values(self.run(*(at_targets(quantity, targets) for quantity in asked), **options))
 
     def supports(self, quantity: Quantity) -> bool:
         """Whether every layer can give what a quantity needs."""
@@ -90,7 +106,7 @@ class Setting:
         x, y, targets = (a.astype(dtype) if a.dtype.kind == "f" else a for a in (self.x, self.y, self.targets))
         twin = twin_of(self.network, dtype)
         assert isinstance(twin, Sequential)
-        return Setting(twin, self.loss, x, y, targets)
+        return Setting(twin, self.loss, x, y, targets, self.device)
 
     @cached_property
     def oracle(self) -> Oracle:
@@ -135,7 +151,20 @@ def _at_kink(layer: Layer, x: np.ndarray) -> bool:
     return bool(derivative(curve, 1e-6 * size_of(x)).kinks.any())
 
 
-def at_targets(quantity: Quantity, targets: np.ndarray) -> Quantity:
+def on_host(result: Result) -> Result:
+    """A result with all its arrays on the host."""
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, Kronecker):
+            return asnumpy(value)
+        return Kronecker(None if value.A is None else asnumpy(value.A), asnumpy(value.B))
+
+    values = [{name: moved(value) for name, value in found.items()} for found in result.values]
+    gradient = {name: asnumpy(value) for name, value in result.gradient.items()}
+    return Result(asnumpy(result.loss), asnumpy(result.output), gradient, result.quantities, values)
+
+
+def at_targets(quantity: Quantity, targets: Array) -> Quantity:
     """A Monte-Carlo quantity at given targets; any other as it is."""
     if not isinstance(quantity, Sampled):
         return quantity

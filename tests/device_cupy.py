@@ -1,0 +1,109 @@
+"""A module that stands for CuPy, around the arrays of `device_double`: only names and keywords that CuPy has."""
+
+import sys
+import types
+from contextlib import contextmanager
+
+import numpy as np
+from device_double import NAMES, SYNCHRONIZING, check_keywords, ndarray, run
+from device_elementwise import ElementwiseKernel
+from device_ledger import MEMORY, Device, OutOfMemoryError, current_device, ledger
+
+FROM_HOST = {"array", "asarray", "ascontiguousarray", "asanyarray", "asfortranarray"}
+DEVICES = 2
+
+
+class CUDARuntimeError(RuntimeError):
+    """As `cupy.cuda.runtime.CUDARuntimeError`."""
+
+
+class Module(types.ModuleType):
+    """CuPy, or one of its modules."""
+
+    def __init__(self, path=""):
+        super().__init__(f"cupy.{path}".rstrip("."))
+        self.path = path
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        path = f"{self.path}.{name}".lstrip(".")
+        if any(f"{known}.".startswith(f"{path}.") for known in NAMES["functions"]):
+            value = Module(path)
+        elif name in NAMES["functions"].get(self.path, {}):
+            value = self._function(name)
+        elif not self.path and name in NAMES["values"]:
+            value = getattr(np, name)
+        else:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        setattr(self, name, value)
+        return value
+
+    def _function(self, name):
+        known, original = NAMES["functions"][self.path][name], np
+        for part in filter(None, self.path.split(".")):
+            original = getattr(original, part)
+        original = getattr(original, name)
+
+        def function(*args, **kwargs):
+            check_keywords(name, known, kwargs)
+            if name in FROM_HOST:
+                return from_host(name, *args, **kwargs)
+            if name in SYNCHRONIZING or (name == "where" and len(args) == 1):
+                ledger.transfer("to host")
+            found = run(original, args, kwargs)
+            if name.startswith("empty"):  # whoever reads it before he writes it shall see
+                found._host.fill(np.nan if found.dtype.kind in "fc" else True)
+            return found
+
+        return function
+
+
+def from_host(name, value, *args, **kwargs):
+    """`cupy.asarray` and its kin: host data is a transfer, a device array is moved or taken as it is."""
+    if not isinstance(value, ndarray):
+        ledger.transfer("to device")
+        return ndarray(np.array(value, *args, **kwargs))
+    if value.device.id != current_device():
+        ledger.transfer("between devices")
+        return ndarray(np.array(value._host, *args, **kwargs))
+    return run(getattr(np, name), (value, *args), kwargs)
+
+
+def make():
+    """A new module `cupy`."""
+    cupy = Module()
+    cupy.__version__ = NAMES["version"]
+    cupy.ndarray, cupy.ElementwiseKernel = ndarray, ElementwiseKernel
+    cupy.asnumpy = lambda x: x.get() if isinstance(x, ndarray) else np.asarray(x)
+    cupy.get_default_memory_pool = lambda: types.SimpleNamespace(free_bytes=lambda: 0)
+    runtime = types.SimpleNamespace(
+        getDeviceCount=lambda: DEVICES,
+        memGetInfo=lambda: (ledger.limit - ledger.used, ledger.limit),
+        CUDARuntimeError=CUDARuntimeError,
+    )
+    cupy.cuda = types.SimpleNamespace(
+        Device=Device, runtime=runtime, memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+    )
+    types_ = {"f": 1, "d": 1}
+    cupy._core = types.SimpleNamespace(
+        _routines_linalg=types.SimpleNamespace(COMPUTE_TYPE_TF32=7),
+        get_compute_type=lambda dtype: types_[np.dtype(dtype).char],
+        set_compute_type=lambda dtype, kind: types_.update({np.dtype(dtype).char: kind}),
+    )
+    return cupy
+
+
+@contextmanager
+def installed():
+    """`import cupy` gives the double meanwhile; yields the module."""
+    before = sys.modules.get("cupy")
+    sys.modules["cupy"] = cupy = make()
+    ledger.clear()
+    ledger.limit = MEMORY
+    try:
+        yield cupy
+    finally:
+        sys.modules.pop("cupy")
+        if before is not None:
+            sys.modules["cupy"] = before

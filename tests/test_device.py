@@ -1,0 +1,278 @@
+"""The same numbers on a device as on the host, with no transfers but those that docs/gpu.md lists.
+
+The device is the strict double, or a GPU with ``--device cuda``; what counts transfers and kernels runs on the double.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device_ledger import ledger
+from layer_table import TABLE
+from test_quantities import LOSSES, around
+
+import gbackprop as gb
+from gbackprop import array, layers, losses, optim
+from gbackprop import quantities as q
+from gbackprop.testing.errors import largest_error, relative_error
+from gbackprop.testing.runs import every_quantity
+from gbackprop.testing.strategies import targets
+
+TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
+PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
+PAGE = Path(__file__).parent.parent / "docs" / "gpu.md"
+LISTED = {
+    (way, where) for where, way in re.findall(r"^\| `([\w.]+)` \| (to \w+) \|", PAGE.read_text(), re.MULTILINE)
+}
+"""The transfers that the page lists."""
+
+
+def there(x, dtype=None):
+    return gb.asarray(x, "cuda", dtype if x.dtype.kind == "f" else None)
+
+
+def on_host(values):
+    """A quantity's values as `largest_error` wants what is expected."""
+    return {n: (v.A, v.B) if isinstance(v, q.Kronecker) else v for n, v in values.items()}
+
+
+def arrays_of(values):
+    kept = [part for v in values.values() for part in ((v.A, v.B) if isinstance(v, q.Kronecker) else (v,))]
+    return [part for part in kept if part is not None]
+
+
+def compare(network, loss, x, y, *quantities, dtype="float64", **options):
+    """Backward on the host and on the device; gives the transfers that the second took. Arrays stay there."""
+    x, y = (part.astype(dtype) if part.dtype.kind == "f" else part for part in (x, y))
+    host = gb.backward(network, loss, x, y, *quantities, **options)
+    batch = there(x, dtype), there(y, dtype)
+    network.to("cuda")
+    ledger.clear()
+    found = gb.backward(network, loss, *batch, *quantities, **options)
+    transfers = set(ledger.transfers)
+    errors = {"loss": relative_error(found.loss, host.loss), "output": relative_error(found.output, host.output)}
+    errors["gradient"] = largest_error(found.gradient, host.gradient)
+    arrays = [found.loss, found.output, *found.gradient.values()]
+    for quantity in quantities:
+        errors[repr(quantity)] = largest_error(found[quantity], on_host(host[quantity]))
+        arrays += arrays_of(found[quantity])
+    assert {name: error for name, error in errors.items() if not error <= TOLERANCES[dtype]} == {}
+    assert {array.device_of(part) for part in arrays} == {"cuda:0"}
+    assert {part.dtype for part in arrays} == {np.dtype(dtype)}
+    return transfers
+
+
+def applicable(layer):
+    grouped = getattr(layer, "groups", 1) > 1
+    return [quantity for quantity in every_quantity() if not (grouped and quantity.name in ("kfac", "kflr", "kfra"))]
+
+
+CASES = list(zip(TABLE, LOSSES * len(TABLE)))
+
+
+@PRECISIONS
+@pytest.mark.parametrize(("row", "loss"), CASES, ids=str)
+def test_every_quantity_on_every_layer(row, loss, dtype, gpu):
+    network, y = around(row), targets(loss, (3, 2), 0)
+    for _, layer in network.named_layers():
+        layer.drawn = {key: value.astype(dtype) for key, value in layer.parameters.items()}
+    quantities = applicable(row.make())
+    found = compare(network, loss, row.x(3), y, *quantities, dtype=dtype, rng=0, training=True)
+    assert found <= LISTED
+
+
+def test_every_transfer_that_is_listed_is_made(double):
+    """What the page lists and nothing asks for would be a list that nobody holds."""
+    seen = set()
+    for row, loss in CASES:
+        y = targets(loss, (3, 2), 0)
+        seen |= compare(around(row), loss, row.x(3), y, *applicable(row.make()), rng=0, training=True)
+    seen |= _drawn() | _solved()
+    assert seen == LISTED
+
+
+def _drawn():
+    output = there(np.zeros((3, 2)))
+    ledger.clear()
+    losses.CrossEntropyLoss().draw(output, rng=0)
+    return set(ledger.transfers)
+
+
+def _solved():
+    block, v = q.Kronecker(there(np.eye(2)), there(np.eye(3))), there(np.ones(6))
+    ledger.clear()
+    block.solve(v, 0.1)
+    return set(ledger.transfers)
+
+
+def simple(**options):
+    """A network of every kind of step that the driver has, drawn on the host."""
+    chain = [layers.Conv2d(2, 3, 3, padding=1), layers.Sigmoid(), layers.MaxPool2d(2), layers.Dropout(0.4)]
+    return gb.Sequential(*chain, layers.Flatten(), layers.Linear(12, 3), rng=0, **{"dtype": "float64"} | options)
+
+
+X = np.random.default_rng(1).standard_normal((6, 2, 4, 4))
+Y = np.array([0, 2, 1, 1, 0, 2])
+CE = losses.CrossEntropyLoss()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sample_block": 2},
+        {"column_block": 2},
+        {"workers": 2},
+        {"sample_block": 1, "column_block": 3, "workers": 3},
+        {"memory": "64MiB"},
+    ],
+    ids=str,
+)
+def test_blocks_and_threads(gpu, options):
+    quantities = [quantity for quantity in every_quantity() if quantity.name != "kfra"]
+    assert compare(simple(), CE, X, Y, *quantities, rng=3, training=True, **options) <= LISTED
+
+
+def test_given_pseudo_targets_take_one_look(double):
+    network, draws = simple().to("cuda"), there(np.tile(Y, (5, 1)))
+    x, y = there(X), there(Y)
+    counts = []
+    for some in (draws[:1], draws):
+        ledger.clear()
+        gb.backward(network, CE, x, y, q.DiagGGNMC(targets=some))
+        counts.append(len(ledger.transfers))
+    assert counts == [4, 4]  # the parameters, x, y, and all pseudo-targets
+
+
+@pytest.mark.parametrize("row", TABLE, ids=str)
+def test_the_methods_of_every_layer(row, gpu):
+    layer, x = row.layer(), row.x()
+    rng = np.random.default_rng(2)
+    y, saved = layer.forward(x)
+    columns, rows = rng.standard_normal((2, *x.shape)), rng.standard_normal((2, *y.shape))
+    want = [y, layer.jmp(saved, columns), layer.mjp(saved, rows)]
+    d = y[0].size
+    ggn = rng.standard_normal((d, d))
+    want.append(layer.average(saved, ggn, len(x), y.shape[1:]))
+    if layer.curvature != "zero":
+        want.append(layer.residual(saved, rows[0]))
+    layer.drawn = {name: there(value) for name, value in layer.parameters.items()}
+    y, saved = layer.forward(there(x))
+    got = [y, layer.jmp(saved, there(columns)), layer.mjp(saved, there(rows))]
+    got.append(layer.average(saved, there(ggn), len(x), y.shape[1:]))
+    if layer.curvature != "zero":
+        got.append(layer.residual(saved, there(rows[0])))
+    assert max(relative_error(a, b) for a, b in zip(got, want, strict=True)) < 1e-12
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("kind", [kind for kind in losses.__all__ if kind != "Loss"])
+def test_every_loss(kind, reduction, gpu):
+    loss = getattr(losses, kind)(reduction)
+    output = np.random.default_rng(0).standard_normal((4, 3))
+    target = targets(loss, output.shape, 0)
+    f, y = there(output), there(target)
+    for method in ("value", "values", "gradients", "hessian_sqrt", "hessian_sum"):
+        got, want = getattr(loss, method)(f, y), getattr(loss, method)(output, target)
+        assert relative_error(got, want) < 1e-12, method
+    draws = [loss.draw(part, 3, rng=5) for part in (f, output)]
+    np.testing.assert_allclose(gb.asnumpy(draws[0]), draws[1], rtol=1e-12)
+    got, want = loss.hessian_sqrt_mc(f, draws[0]), loss.hessian_sqrt_mc(output, draws[1])
+    assert relative_error(got, want) < 1e-12
+
+
+# ----------------------------------------------------------------------------------------------------------- optimizers
+
+OPTIMIZERS = {
+    "SGD": [
+        lambda net: optim.SGD(net, 0.1),
+        lambda net: optim.SGD(net, 0.1, momentum=0.9, nesterov=True, l2=0.01),
+    ],
+    "Adam": [lambda net: optim.Adam(net, l2=0.01)],
+    "Preconditioned": [
+        lambda net, quantity=quantity, average=average: optim.Preconditioned(
+            net, quantity, 0.1, 0.01, l2=0.001, average=average
+        )
+        for quantity in (q.DiagGGN(), q.DiagGGNMC(), q.DiagHessian(), q.KFAC(), q.KFLR(), q.KFRA())
+        for average in (None, "ema")
+    ],
+}
+
+
+def test_no_optimizer_is_missing():
+    assert set(OPTIMIZERS) == set(optim.__all__) - {"Optimizer"}
+
+
+@pytest.mark.parametrize("make", [make for several in OPTIMIZERS.values() for make in several])
+def test_every_optimizer(make, gpu):
+    """Three steps in training mode, the state taken home and back after the second."""
+    ends = []
+    for device in ("cpu", "cuda"):
+        network = simple().to(device)
+        x, y, optimizer = gb.asarray(X, device), gb.asarray(Y, device), make(network)
+        for step in range(3):
+            if step == 2:
+                optimizer = make(network).load_state_dict(optimizer.state_dict())
+            result = gb.backward(network, CE, x, y, *optimizer.quantities, rng=step, training=True)
+            ledger.clear()
+            optimizer.step(result)
+            assert set(ledger.transfers) <= LISTED
+        ends.append({name: gb.asnumpy(value) for name, value in network.parameters.items()})
+    assert largest_error(ends[1], ends[0]) < 1e-8
+
+
+# ------------------------------------------------------------------------------------------------------- the same run
+
+
+def test_one_seed_gives_the_same_weights_masks_and_draws(gpu):
+    host, moved = simple(), simple().to("cuda")
+    for name, value in host.parameters.items():
+        np.testing.assert_array_equal(gb.asnumpy(moved.parameters[name]), value)
+    lone = layers.Dropout(0.4)
+    noise = lone.noise((5, 7), np.random.default_rng(0))
+    ones = np.ones((5, 7))
+    want, got = lone.forward_training(ones, noise)[0], lone.forward_training(there(ones), noise)[0]
+    np.testing.assert_array_equal(gb.asnumpy(got), want)
+    for dtype in TOLERANCES:
+        logits = np.random.default_rng(1).standard_normal((200, 4)).astype(dtype)
+        np.testing.assert_array_equal(gb.asnumpy(CE.draw(there(logits), 20, rng=3)), CE.draw(logits, 20, rng=3))
+
+
+def test_parameters_and_states_go_there_and_back(gpu):
+    network = simple()
+    before = {name: value.copy() for name, value in network.parameters.items()}
+    state = network.to("cuda").state_dict()
+    assert {array.device_of(value) for value in state.values()} == {"cuda:0"}
+    network.parameters["5.bias"] = np.zeros(3)  # comes from the host and is moved
+    assert array.device_of(network.parameters["5.bias"]) == "cuda:0"
+    network.load_state_dict(state).to("cpu")
+    for name, value in network.parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+# -------------------------------------------------------------------------------------------------------- few kernels
+
+
+def operations(network, x, y, quantity):
+    batch = there(x), there(y)
+    ledger.clear()
+    gb.backward(network, CE, *batch, *([quantity] if quantity else []), rng=0)
+    return ledger.operations
+
+
+def pixels(size):
+    chain = [layers.Conv2d(1, 2, 3), layers.ReLU(), layers.MaxPool2d(2)]
+    chain += [layers.AvgPool2d(2, padding=1), layers.Flatten()]
+    features = gb.Sequential(*chain).output_shape((1, size, size))[0]
+    return gb.Sequential(*chain, layers.Linear(features, 3), rng=0, dtype="float64").to("cuda")
+
+
+@pytest.mark.parametrize("quantity", [None, *every_quantity()], ids=repr)
+def test_the_number_of_kernels_does_not_depend_on_samples_or_pixels(double, quantity):
+    rng = np.random.default_rng(0)
+    network = pixels(6)
+    counts = {n: operations(network, rng.standard_normal((n, 1, 6, 6)), np.arange(n) % 3, quantity) for n in (2, 8)}
+    assert counts[2] == counts[8]
+    wide = operations(pixels(10), rng.standard_normal((2, 1, 10, 10)), np.arange(2) % 3, quantity)
+    assert wide <= counts[2] + 3  # a reduction may choose another formula
+    assert counts[2] < 150

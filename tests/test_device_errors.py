@@ -1,0 +1,224 @@
+"""What can go wrong with a device: each error, its words, and what it proposes. All on the strict double."""
+
+import re
+import sys
+import types
+
+import numpy as np
+import pytest
+from device_cupy import CUDARuntimeError
+from device_ledger import Device, ledger
+from refusals import refuse
+from test_device import CE, X, Y, simple, there
+
+import gbackprop as gb
+from gbackprop import array, blocks, layers, losses, optim
+from gbackprop import quantities as q
+from gbackprop.plan import make_plan
+
+# ---------------------------------------------------------------------------------------------------------- no device
+
+
+def test_no_gpu_at_all(double, monkeypatch):
+    monkeypatch.setattr(double.cuda.runtime, "getDeviceCount", lambda: 0)
+    refuse(RuntimeError, ["'cuda'", "0 GPUs"], lambda: simple().to("cuda"))
+
+
+def test_a_number_that_no_gpu_has(double):
+    refuse(RuntimeError, ["'cuda:2'", "there are 2 GPUs", "from 0"], lambda: gb.asarray(X, "cuda:2"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("cudaErrorInsufficientDriver: CUDA driver version is insufficient", ["too old", "gbackprop[cuda12x]"]),
+        ("cudaErrorNoDevice: no CUDA-capable device is detected", ["cudaErrorNoDevice"]),
+    ],
+)
+def test_what_cuda_says_is_passed_on(double, monkeypatch, reason, words):
+    def broken():
+        raise CUDARuntimeError(reason)
+
+    monkeypatch.setattr(double.cuda.runtime, "getDeviceCount", broken)
+    network = simple()
+    refuse(RuntimeError, ["'cuda'", "no working GPU", *words], lambda: network.to("cuda"))
+    assert {array.device_of(value) for value in network.parameters.values()} == {"cpu"}
+
+
+# ------------------------------------------------------------------------------------------------------ mixed devices
+
+
+def test_host_and_device_arrays_in_one_call(double):
+    network, words = simple(), ["cuda:0", "cpu", "gb.asarray", "net.to"]
+    x, y = there(X), there(Y)
+    refuse(TypeError, ["x:", *words], lambda: network(x))
+    refuse(TypeError, ["x:", *words], lambda: gb.backward(network, CE, x, Y))
+    refuse(TypeError, ["y of Cross", *words], lambda: gb.backward(network, CE, X, y))
+    refuse(TypeError, ["targets of KFAC", *words], lambda: gb.backward(network, CE, X, Y, q.KFAC(targets=y[None])))
+    refuse(TypeError, ["target of Cross", *words], lambda: CE(there(np.ones((6, 3))), Y), in_time=False)
+    mse, z = losses.MSELoss(), np.zeros((6, 3))
+    refuse(TypeError, ["y of MSELoss", *words], lambda: gb.backward(network, mse, X, there(z)))
+    result = gb.backward(network, CE, X, Y, q.KFLR())
+    block = result["kflr"]["5.weight"]
+    refuse(TypeError, ["v:", *words], lambda: block.solve(there(np.ones(36)), 1.0), in_time=False)
+    optimizer = optim.SGD(network.to("cuda"), 0.1)
+    refuse(TypeError, ["gradient", *words], lambda: optimizer.step(result), in_time=False)
+    refuse(TypeError, ["x:", *words], lambda: gb.backward(network, CE, X, Y))
+    network.layers[5].parameters["bias"] = np.zeros(3)
+    refuse(TypeError, ["parameter 5.bias", "cuda:0", "cpu", "net.to"], lambda: network(x))
+
+
+def test_two_devices_in_one_call(double):
+    network = simple().to("cuda:1")
+    refuse(TypeError, ["x:", "cuda:0", "cuda:1", "net.to"], lambda: gb.backward(network, CE, there(X), there(Y)))
+    x = gb.asarray(X, "cuda:1")
+    refuse(TypeError, ["y of Cross", "cuda:0", "cuda:1"], lambda: gb.backward(network, CE, x, there(Y)))
+
+
+# ----------------------------------------------------------------------------------------------- another than device 0
+
+
+@pytest.mark.parametrize("options", [{}, {"sample_block": 2}, {"workers": 3}, {"column_block": 2}], ids=str)
+def test_all_of_it_happens_on_the_device_of_the_arguments(double, options):
+    """The double refuses to compute with arrays of another device than the thread's current one, as CuPy does."""
+    network = simple().to("cuda:1")
+    x, y = gb.asarray(X, "cuda:1"), gb.asarray(Y, "cuda:1")
+    quantities = [q.BatchGrad(), q.Variance(), q.DiagHessian(), q.KFAC(2), q.DiagGGNMC()]
+    found = gb.backward(network, CE, x, y, *quantities, rng=0, training=True, **options)
+    arrays = [found.loss, found.output, *found.gradient.values(), *found["variance"].values()]
+    arrays += [found["kfac"]["5.weight"].A, found["batch_grad"]["0.weight"]]
+    assert {array.device_of(part) for part in arrays} == {"cuda:1"}
+    want = gb.backward(simple(), CE, X, Y, q.Variance(), rng=0, training=True)
+    np.testing.assert_allclose(gb.asnumpy(found.output), want.output, rtol=1e-12)
+    assert Device().id == 0
+
+
+def test_calls_beside_backward_on_another_device(double):
+    network = simple().to("cuda:1")
+    x, y = gb.asarray(X, "cuda:1"), gb.asarray(Y, "cuda:1")
+    output = network(x)
+    values = [output, CE(output, y), CE.draw(output, rng=0), *network.state_dict().values()]
+    result = gb.backward(network, CE, x, y, q.KFLR())
+    block = result["kflr"]["5.weight"]
+    flat = result.gradient["5.weight"]
+    values += [block.to_dense(), block.trace(), block.matvec(flat), block.solve(flat, 0.1)]
+    network.parameters["5.bias"] = np.zeros(3)
+    values.append(network.parameters["5.bias"])
+    assert {array.device_of(value) for value in values} == {"cuda:1"}
+    optim.Preconditioned(network, q.KFLR(), 0.1, 0.1)
+    assert "Conv2d" in str(gb.explain(network, CE, x, y, q.KFLR()))
+    for make in (lambda: optim.Adam(network), lambda: optim.SGD(network, 0.1, momentum=0.5)):
+        make().step(result)
+    assert {array.device_of(value) for value in network.parameters.values()} == {"cuda:1"}
+
+
+# ------------------------------------------------------------------------------------------------------------- memory
+
+
+def wide():
+    chain = [layers.Conv2d(2, 16, 3, padding=1), layers.ReLU(), layers.Conv2d(16, 16, 3, padding=1), layers.Tanh()]
+    return gb.Sequential(*chain, layers.Flatten(), layers.Linear(16 * 64, 5), rng=0, dtype="float64")
+
+
+def batch(n=16):
+    return np.random.default_rng(0).standard_normal((n, 2, 8, 8)), np.arange(n) % 5
+
+
+QUANTITIES = [q.BatchGrad(), q.BatchL2Grad(), q.Variance(), q.DiagGGN(), q.KFAC(), q.KFLR(), q.DiagHessian()]
+
+
+@pytest.mark.parametrize("quantity", [None, *QUANTITIES], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"sample_block": 4}, {"column_block": 3}], ids=str)
+def test_a_call_on_a_device_takes_no_more_than_is_estimated(double, quantity, options):
+    x, y = batch()
+    asked = [quantity] if quantity else []
+    network, x, y = wide().to("cuda"), there(x), there(y)
+    plan = make_plan(network, CE, x, y, asked, 0)
+    samples, columns = options.get("sample_block", 16), options.get("column_block")
+    estimate = blocks.estimate(plan, x, samples, columns, 1, blocks.saved_bytes(plan, x))
+    before = ledger.used
+    ledger.clear()
+    gb.backward(network, CE, x, y, *asked, rng=0, **options)
+    assert ledger.peak - before <= estimate
+    assert ledger.peak - before > estimate / 30
+
+
+@pytest.mark.parametrize("quantity", [q.BatchGrad(), q.BatchL2Grad(), q.DiagGGN(), q.DiagHessian()], ids=repr)
+def test_out_of_memory_names_the_layer_and_blocks_that_fit(double, quantity):
+    x, y = batch(64)
+    network, x, y = wide().to("cuda"), there(x), there(y)
+    before = ledger.used
+    ledger.clear()
+    gb.backward(network, CE, x, y, quantity, rng=0)
+    plan = make_plan(network, CE, x, y, [quantity], 0)
+    least = blocks.estimate(plan, x, 1, 1, 1, blocks.saved_bytes(plan, x))
+    ledger.limit = before + int(0.6 * (ledger.peak - before))
+    assert ledger.limit - before > least  # so something would fit
+    with pytest.raises(gb.TooLargeError) as caught:
+        gb.backward(network, CE, x, y, quantity, rng=0)
+    message = str(caught.value)
+    assert isinstance(caught.value, MemoryError)
+    assert re.search(r"layer \d, (Conv2d|Linear|Tanh|ReLU)|forward pass of 64 samples", message), message
+    proposed = {name: int(value) for name, value in re.findall(r"(sample_block|column_block)=(\d+)", message)}
+    assert "would fit into the" in message
+    assert "sample_block" in proposed
+    del caught
+    gb.backward(network, CE, x, y, quantity, rng=0, **proposed)
+
+
+def test_out_of_memory_without_a_block_that_fits(double):
+    x, y = batch()
+    network, x, y = wide().to("cuda"), there(x), there(y)
+    ledger.limit = ledger.used + 1000
+    with pytest.raises(gb.TooLargeError, match=r"no block would fit into the \d+ MiB"):
+        gb.backward(network, CE, x, y, q.DiagGGN())
+    with pytest.raises(gb.TooLargeError, match="forward pass of 16 samples: out of memory"):
+        network(x)
+
+
+def test_out_of_memory_in_a_thread(double):
+    x, y = batch()
+    network, x, y = wide().to("cuda"), there(x), there(y)
+    ledger.limit = ledger.used + 6_000_000
+    with pytest.raises(gb.TooLargeError, match=r"of 8 samples.*sample_block=\d"):
+        gb.backward(network, CE, x, y, q.DiagGGN(), sample_block=8, workers=2)
+
+
+def test_the_host_says_the_same(monkeypatch):
+    def full(self, x, y):
+        raise MemoryError("Unable to allocate 3.0 GiB")
+
+    monkeypatch.setattr(layers.Tanh, "first", full)
+    words = ["layer 3, Tanh(), with 6 columns of 16 samples", "Unable to allocate 3.0 GiB", "sample_block=8"]
+    x, y = batch()
+    refuse(gb.TooLargeError, words, lambda: gb.backward(wide(), CE, x, y, q.DiagGGN(), workers=1), in_time=False)
+
+
+def test_free_memory_counts_what_the_pool_keeps(double, monkeypatch):
+    monkeypatch.setattr(double, "get_default_memory_pool", lambda: types.SimpleNamespace(free_bytes=lambda: 500))
+    ledger.limit = ledger.used + 1000
+    assert array.free_memory("cuda") == 1500
+
+
+# --------------------------------------------------------------------------------------------------------------- TF32
+
+
+def test_tf32_is_off_but_inside_its_context(double):
+    core = double._core
+    assert core.get_compute_type(np.float32) == 1
+    with gb.tf32():
+        with gb.tf32():
+            assert core.get_compute_type(np.float32) == 7
+        assert core.get_compute_type(np.float32) == 7  # until the last leaves
+        assert core.get_compute_type(np.float64) == 1
+    assert core.get_compute_type(np.float32) == 1
+    core.set_compute_type(np.float32, 2)
+    with pytest.raises(KeyError), gb.tf32():
+        raise KeyError
+    assert core.get_compute_type(np.float32) == 2
+
+
+def test_tf32_without_a_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(RuntimeError, match="CuPy"), gb.tf32():
+        pass

@@ -1,0 +1,51 @@
+"""The tests' own options: a device that is not there, and packages that are not there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import conftest
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def pytest_run(*options, **variables):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+
+
+def test_no_gpu_is_one_message(request):
+    if request.config.getoption("--device") == "cuda":
+        pytest.skip("there is a GPU here")
+    done = pytest_run("--device", "cuda", "tests/test_golden.py")
+    assert done.returncode != 0
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line]
+    assert len(lines) == 1
+    assert lines[0].startswith("ERROR: --device cuda: no test was run, there is no GPU to run it on: device 'cuda'")
+
+
+def test_golden_cases_run_on_the_double():
+    done = pytest_run("--device", "double", "tests/test_golden.py", "-k", "every_cell and conv")
+    assert done.returncode == 0, done.stdout
+
+
+def missing(module):
+    try:
+        __import__(module)
+    except ImportError as error:
+        return error
+    raise AssertionError(module)
+
+
+def test_what_needs_a_missing_package_is_skipped_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(conftest, "OPTIONAL", {"no_such_package", "numpy"})
+    error = missing("no_such_package.part")
+    wrapped = RuntimeError("cannot")
+    wrapped.__cause__ = error
+    assert conftest.missing_package(error) == conftest.missing_package(wrapped) == "no_such_package"
+    assert conftest.missing_package(missing("another_package")) is None  # nobody said that it may be missing
+    assert conftest.missing_package(ImportError("broken", name="numpy")) is None  # it is there: a fault of its own
+    assert conftest.missing_package(AssertionError()) is None
