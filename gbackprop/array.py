@@ -188,14 +188,19 @@ def bounds(x: Array) -> tuple[Any, Any]:
 # ------------------------------------------------------------------------------------------------ layouts and blocks
 
 
+def compact(x: Array) -> bool:
+    """Whether the numbers of `x` lie side by side in memory, in whatever order of the axes, each of them once."""
+    return x.itemsize + sum((n - 1) * abs(step) for n, step in zip(x.shape, x.strides, strict=True)) == x.nbytes
+
+
 def channels_last(x: Array, lead: int = 1) -> Array:
     """``[*lead, C, *S]`` seen as ``[*lead, *S, C]`` (a view)."""
-    return array_module(x).moveaxis(x, lead, -1)
+    return x.transpose(*range(lead), *range(lead + 1, x.ndim), lead)
 
 
 def channels_first(x: Array, lead: int = 1) -> Array:
     """``[*lead, *S, C]`` seen as ``[*lead, C, *S]`` (a view)."""
-    return array_module(x).moveaxis(x, -1, lead)
+    return x.transpose(*range(lead), x.ndim - 1, *range(lead, x.ndim - 1))
 
 
 def scratch_bytes(x: Array, wanted: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,8 @@ def _parts(
         for block in blocks:
             if len(waiting) > threads:
                 yield waiting.popleft().result()
-            waiting.append(pool.submit(sweep, plan, x, y, block, column_block))
+            # A copy of the context, for a thread starts with one of its own: np.errstate holds there too.
+            waiting.append(pool.submit(copy_context().run, sweep, plan, x, y, block, column_block))
         while waiting:
             yield waiting.popleft().result()
 

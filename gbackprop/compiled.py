@@ -1,4 +1,4 @@
-"""Compiled twins of three of `kernels`, for machines with Numba (the extra ``fast``).
+"""Compiled twins of four of `kernels`, for machines with Numba (the extra ``fast``).
 
 Each adds up in one walk over its input what the NumPy definition adds up in one walk per place in the window. `kernels`
 holds the definitions and chooses; the tests hold these against them.
@@ -31,6 +31,20 @@ def scatter(rows: np.ndarray, places: np.ndarray, base: np.ndarray, delta: np.nd
             for p in range(rows.shape[2]):
                 for c in range(rows.shape[3]):
                     image[v, row, base[p] + delta[places[row, p, c]], c] += rows[v, row, p, c]
+
+
+@njit(nogil=True, cache=True)
+def largest(image: np.ndarray, base: np.ndarray, delta: np.ndarray, y: np.ndarray) -> None:
+    """``y[l, p, c]``: the maximum of ``image[l, base[p] + delta[k], c]`` over k; NaN if one of them is."""
+    for row in range(y.shape[0]):
+        for p in range(y.shape[1]):
+            for c in range(y.shape[2]):
+                y[row, p, c] = image[row, base[p] + delta[0], c]
+            for k in range(1, len(delta)):
+                at = base[p] + delta[k]
+                for c in range(y.shape[2]):
+                    most, seen = y[row, p, c], image[row, at, c]
+                    y[row, p, c] = most if (most >= seen) | (most != most) else seen
 
 
 @njit(nogil=True, cache=True)

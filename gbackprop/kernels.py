@@ -1,7 +1,7 @@
 """Kernels for moving windows: the few places where speed has a second form.
 
 All work channels-last, ``[L, *S, C]``: L rows of any kind, spatial axes S, channels C. Each is defined in plain NumPy
-(or CuPy, by the same lines). Three have compiled twins in `compiled`, taken where Numba is installed, and on a GPU each
+(or CuPy, by the same lines). Four have compiled twins in `compiled`, taken where Numba is installed, and on a GPU each
 has one in `device_kernels`, or one reduction over a strided view.
 """
 
@@ -136,6 +136,12 @@ def largest(
     """The maximum of what each window of ``[L, *S, C]`` sees, ``[L, *out, C]``."""
     if device_twins(image) is not None:
         return unfold(image, kernel, stride, dilation, out).max(_window_axes(len(out)))
+    kernels = _compiled(image)
+    if kernels is not None:
+        y = np.empty((image.shape[0], *out, image.shape[-1]), image.dtype)
+        flat = [np.ascontiguousarray(part).reshape(len(part), prod(part.shape[1:-1]), -1) for part in (image, y)]
+        kernels.largest(flat[0], *_seen(kernel, stride, dilation, out, image.shape[1:-1]), flat[1])
+        return y
     views = (image[(slice(None), *where)] for where in window_offsets(kernel, stride, dilation, out))
     y = next(views).copy()
     for seen in views:
@@ -176,10 +182,22 @@ def _window_axes(d: int) -> tuple[int, ...]:
     return tuple(range(1 + d, 1 + 2 * d))
 
 
-def _seen(
-    kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int], size: Sequence[int]
+def _seen(*geometry: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Which entry ``base[p] + delta[k]`` of the flattened image position p and place k of a window see.
+
+    The geometry is kernel, stride, dilation, number of windows, size of the image.
+    """
+    return _seen_by(*map(tuple, geometry))
+
+
+@functools.lru_cache(maxsize=256)  # a sweep asks for the same few, again and again
+def _seen_by(
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    out: tuple[int, ...],
+    size: tuple[int, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which entry ``base[p] + delta[k]`` of the flattened image position p and place k of a window see."""
     base, delta = np.zeros(1, np.int64), np.zeros(1, np.int64)
     for k, s, d, o, length in zip(kernel, stride, dilation, out, size, strict=True):
         base = (base[:, None] * length + np.arange(o) * s).reshape(-1)

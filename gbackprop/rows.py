@@ -31,10 +31,14 @@ class Rows:
         if value.shape[0] == self.batch:
             self.arrays[key] = value
             return value
-        with self._lock:
-            if key not in self.arrays:
-                shape = (self.batch, *value.shape[1:])
-                self.arrays[key] = array_module(value).empty_like(value, shape=shape)
-        place = self.arrays[key][rows]
+        place = self.room(key, rows, value)
         place[...] = value
         return place
+
+    def room(self, key: Hashable, rows: slice, like: Array) -> Array:
+        """Where the rows of some samples are kept, to be written; `like` shows how a row lies in memory."""
+        with self._lock:
+            if key not in self.arrays:
+                shape = (self.batch, *like.shape[1:])
+                self.arrays[key] = array_module(like).empty_like(like, shape=shape)
+        return self.arrays[key][rows]

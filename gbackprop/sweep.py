@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gbackprop.array import Array, on_device_of
+from gbackprop.array import Array, array_module, on_device_of
 from gbackprop.errors import naming
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
@@ -128,6 +128,7 @@ class Pass:
         self.plan, self.block, self.window, self.found = plan, block, window, found
         self.first = window.start == 0  # what depends on no column but the gradient's is extracted in this pass
         self.seen = 0
+        self.lent = False  # whether results may be views of the stack
         self.above = {leaf.name: leaf for leaf in plan.leaves[plan.lowest :]}
         self.end = plan.leaves[plan.lowest].name if plan.lowest < len(plan.leaves) else None
 
@@ -172,12 +173,21 @@ class Pass:
         self._extract_all(leaf, saved, signals)
         if leaf.name == self.end:
             return signals
-        stack = signals.stack.moved(layer.mjp(saved, signals.stack.values))
+        stack = signals.stack.moved(self._moved(leaf, saved, signals.stack.values))
         stack = self._with_residual(leaf, saved, signals, stack)
         average = signals.average
         if average is not None:
             average = layer.average(saved, average, len(self.block), leaf.output_shape)
         return Signals(stack, average)
+
+    def _moved(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
+        """Jᵀ mat, written over `mat` where the layer can do that and nobody needs `mat` any longer."""
+        wanted = self.lent or self.plan.residual_columns(leaf) > 0  # for the residual comes from the gradient in it
+        back = leaf.layer.mjp(saved, mat) if wanted else leaf.layer.mjp_in_place(saved, mat)
+        # What was extracted may be a view of the columns; a layer that makes new ones sets them free.
+        extracted = self.lent or bool(leaf.layer.parameter_shapes())
+        self.lent = extracted and array_module(mat).may_share_memory(back, mat)
+        return back
 
     def _with_residual(self, leaf: Leaf, saved: Any, signals: Signals, stack: Stack) -> Stack:
         some = self.take(self.plan.residual_columns(leaf))
@@ -208,14 +218,18 @@ class Pass:
             before += value  # where the rows are kept
         elif before is not None:
             self.found[statistic, name] = before + value
-        elif statistic.per_sample:
-            self.found[statistic, name] = self.block.kept.put((statistic, name), self.block.rows, value)
         else:
             self.found[statistic, name] = value
 
     def extract(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
-        """A statistic's share in a parameter."""
-        return statistic.extract(jacobian, *arriving)
+        """A statistic's share in a parameter; with a row for each sample, where the batch's rows are kept."""
+        if not statistic.per_sample or (statistic, name) in self.found:
+            return statistic.extract(jacobian, *arriving)
+        key, kept = (statistic, name), self.block.kept
+        if statistic.reduction == "batch":
+            mat, sign = arriving
+            return jacobian.batch_rows(mat, sign, lambda like: kept.room(key, self.block.rows, like))
+        return kept.put(key, self.block.rows, statistic.extract(jacobian, *arriving))
 
     def _arguments(self, leaf: Leaf, signals: Signals) -> dict[Signal | None, tuple[Any, ...]]:
         """What each signal brings to a reduction; a later pass brings its own columns alone."""

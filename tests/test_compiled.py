@@ -53,6 +53,8 @@ def test_first_places_and_scatter(drawn, seed):
     flat = seen.reshape(2, *out, prod(window.kernel), 2)
     arguments = window.kernel, window.stride, window.dilation
     with pytest.MonkeyPatch.context() as patch:
+        for y in both(lambda: kernels.largest(image, *arguments, out), patch):
+            np.testing.assert_array_equal(y, flat.max(-2))
         compiled, plain = both(lambda: kernels.first_places(image, flat.max(-2), *arguments), patch)
         np.testing.assert_array_equal(compiled, flat.argmax(-2))
         np.testing.assert_array_equal(plain, flat.argmax(-2))
@@ -61,6 +63,13 @@ def test_first_places_and_scatter(drawn, seed):
         compiled, plain = both(lambda: kernels.scatter(rows, plain, size, *arguments), patch)
     np.testing.assert_allclose(compiled, plain, atol=1e-13)
     np.testing.assert_allclose(compiled.sum((2, 3)[: len(out)]), rows.sum((2, 3)[: len(out)]), atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [(np.nan, 1.0, 2.0), (1.0, np.nan, 2.0), (1.0, 2.0, np.nan)])
+def test_the_largest_of_nan_and_numbers_is_nan_for_both(order, monkeypatch):
+    image = np.array(order).reshape(1, 3, 1)
+    for y in both(lambda: kernels.largest(image, (3,), (1,), (1,), (1,)), monkeypatch):
+        assert np.isnan(y.item())
 
 
 def test_nan_is_passed_on_by_both(monkeypatch):

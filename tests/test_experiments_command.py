@@ -100,7 +100,6 @@ def test_train_goes_on_from_a_checkpoint(data, capsys):
     assert [row[:-1] for row in found] == [row[:-1] for row in expected[2:]]
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # from threads of the backward sweep
 def test_train_says_that_it_diverged(data, capsys):
     arguments = ["--optimizer", "SGD", "--lr", "1e38", "--epochs", "3", "--data-dir", data]
     assert main(["train", "mnist_logreg", *arguments]) == 0
@@ -226,7 +225,6 @@ def test_sweep_that_fails_in_part(data, capsys, monkeypatch):
     assert main(command) == 0
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # from threads of the backward sweep
 def test_sweep_without_a_best(data, capsys):
     Path("mine.toml").write_text(SWEEP.replace("[1e-2, 1e-3]", "[1e37, 1e38]"))
     assert main(["sweep", "mine.toml", "--data-dir", data, "--executor", "serial"]) == 1

@@ -297,3 +297,66 @@ def test_two_dropouts_draw_different_masks():
     twice = gb.backward(network, MSE, ones, ones, rng=0, training=True).output
     assert (set(np.unique(once)), set(np.unique(twice))) == ({0, 2}, {0, 4})
     assert 0.15 < (twice > 0).mean() < 0.35
+
+
+# ------------------------------------------------------------------------------------------------- steps done in place
+
+
+@pytest.mark.parametrize("kind", [layers.ReLU, layers.Sigmoid, layers.Tanh])
+@pytest.mark.parametrize("order", ["as it is", "channels last", "cropped", "repeated"])
+def test_a_step_in_place_is_the_step_and_leaves_what_repeats_alone(kind, order):
+    rng, layer = np.random.default_rng(0), kind()
+    x, mat = rng.standard_normal((3, 2, 4, 4)), rng.standard_normal((5, 3, 2, 4, 4))
+    if order == "channels last":
+        mat = np.moveaxis(np.ascontiguousarray(np.moveaxis(mat, 2, -1)), -1, 2)
+    elif order == "cropped":
+        mat = rng.standard_normal((5, 3, 2, 5, 5))[..., :4, :4]
+    elif order == "repeated":
+        mat = np.lib.stride_tricks.as_strided(mat, mat.shape, (0, *mat.strides[1:]))  # writable: one column five times
+    saved, before = layer.forward(x)[1], mat.copy()
+    want = layer.mjp(saved, mat)
+    np.testing.assert_array_equal(mat, before)
+    np.testing.assert_array_equal(layer.mjp_in_place(saved, mat), want)
+
+
+class Shift(layers.Layer):
+    """y = x + b: what goes on is the very array that arrived, and so is the gradient, for a single sample."""
+
+    def output_shape(self, shape):
+        return shape
+
+    def parameter_shapes(self):
+        return {"bias": (3,)}
+
+    def draw(self, rng):
+        return {"bias": rng.standard_normal(3)}
+
+    def forward(self, x):
+        return x + self.parameters["bias"], None
+
+    def jmp(self, saved, mat):
+        return mat
+
+    mjp = jmp
+
+    def parameter_jacobians(self, saved):
+        class Itself(layers.ParameterJacobian):
+            def per_sample(self, mat):
+                return mat
+
+            def sum(self, mat, sign=None):
+                return mat[0, 0]
+
+        return {"bias": Itself()}
+
+
+def test_results_that_are_views_of_the_columns_are_not_written_over():
+    net = gb.Sequential(
+        *(layers.Linear(4, 3), layers.ReLU(), layers.Identity(), Shift(), layers.Linear(3, 2)), rng=0, dtype="float64"
+    )
+    x = np.random.default_rng(1).standard_normal((1, 4))
+    result = gb.backward(net, losses.CrossEntropyLoss(), x, np.array([0]))
+    back = result.gradient["4.bias"] @ net.parameters["4.weight"]
+    np.testing.assert_allclose(result.gradient["3.bias"], back, rtol=1e-12)
+    assert (net(x) != 0).all()
+    assert (net[0].forward(x)[0] < 0).any()  # so that the ReLU changes the column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, array_module, compact
 from gbackprop.kernels import device_twins
 from gbackprop.layers.base import Layer, Shape
 
@@ -41,6 +41,14 @@ class Elementwise(Layer):
         return mat * self.first(*saved)
 
     mjp = jmp  # a diagonal matrix is its own transpose
+
+    def mjp_in_place(self, saved: Any, mat: Array) -> Array:
+        # A new array costs more than the product; but what is not compact would be copied later, and some arrays
+        # repeat their numbers. A subclass, or an object, may have an mjp of its own.
+        if getattr(self.mjp, "__func__", None) is not Elementwise.mjp or not compact(mat):
+            return self.mjp(saved, mat)
+        mat *= self.first(*saved)
+        return mat
 
     def residual(self, saved: Any, grad: Array) -> Array:
         return self.second(*saved) * grad

@@ -93,6 +93,10 @@ class Layer:
         """Jᵀ mat: ``[V, N, *out] -> [V, N, *in]``."""
         raise NotImplementedError(f"{type(self).__name__} has no mjp")
 
+    def mjp_in_place(self, saved: Any, mat: Array) -> Array:
+        """As `mjp`, for a `mat` that nobody needs afterwards: the result may be written over it."""
+        return self.mjp(saved, mat)
+
     def vjp(self, saved: Any, vec: Array) -> Array:
         """Jᵀ vec: ``[N, *out] -> [N, *in]``."""
         return self.mjp(saved, vec[None])[0]

@@ -140,10 +140,10 @@ class _Conv(Layer):
         result = xp.empty((columns * n, *spatial, self.in_channels), dtype=xp.result_type(mat, matrix))
         out = mat.shape[3:]
         for block in row_blocks(columns * n, positions * prod(self._columns()) * mat.dtype.itemsize, mat):
-            g = xp.moveaxis(rows[block], 2, 0)
+            g = rows[block].transpose(2, 0, 1, 3)
             cols = g.reshape(self.groups, -1, g.shape[3]) @ matrix  # [G, L*T, I]
             split = cols.reshape(self.groups, g.shape[1], *out, *self.window.kernel, -1)
-            split = xp.moveaxis(split, 0, -2)
+            split = split.transpose(*range(1, split.ndim - 1), 0, split.ndim - 1)
             result[block] = self.window.fold(split.reshape(*split.shape[:-2], -1), spatial)
         return channels_first(result.reshape(columns, n, *spatial, self.in_channels), 2)
 
@@ -153,7 +153,9 @@ class _Conv(Layer):
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         (x, u), bias = saved, Bias(self._rows)
-        weight = Outer(lambda: self._inputs(x) if u is None else u, bias, self._to_parameter, self.groups)
+        weight = Outer(
+            lambda: self._inputs(x) if u is None else u, bias, self._to_parameter, self._from_parameter, self.groups
+        )
         jacobians: dict[str, ParameterJacobian] = {"weight": weight}
         return jacobians | {"bias": bias} if self.bias else jacobians
 
@@ -161,6 +163,11 @@ class _Conv(Layer):
         """``[*lead, O, (*kernel, C)] -> [*lead, O, C, *kernel]``."""
         split = weight.reshape(*weight.shape[:-1], *self.window.kernel, self.in_channels // self.groups)
         return channels_first(split, weight.ndim - 1)
+
+    def _from_parameter(self, weight: Array) -> Array:
+        """``[*lead, O, C, *kernel] -> [*lead, O, (*kernel, C)]``."""
+        lead = weight.ndim - self.dims - 2
+        return channels_last(weight, lead + 1).reshape(*weight.shape[: lead + 1], -1)
 
 
 class Conv2d(_Conv):

@@ -69,6 +69,16 @@ class ParameterJacobian:
         """Σᵥ s Jᵀ g[v, n], shape (N, *p)."""
         return weigh(self.per_sample(mat), sign).sum(0)
 
+    def batch_rows(self, mat: Array, sign: Array | None, room: Callable[[Array], Array]) -> Array:
+        """`batch`, written to where it is kept: `room` gives that, (N, *p), and is shown how a row lies in memory.
+
+        These are the largest results of all, and a copy of them takes as long as they do.
+        """
+        value = self.batch(mat, sign)
+        place = room(value)
+        place[...] = value
+        return place
+
     def sum(self, mat: Array, sign: Array | None = None) -> Array:
         """Σᵥₙ s Jᵀ g[v, n], shape (*p)."""
         return self.batch(mat, sign).sum(0)
@@ -155,8 +165,8 @@ class Outer(ParameterJacobian):
         Gives u. Called once, at first need.
     bias : Bias
         The Jacobian of a bias at the same output: B is its curvature.
-    to_parameter : callable
-        Sees ``[*lead, G*O, I]`` as ``[*lead, *p]``.
+    to_parameter, from_parameter : callable
+        Sees ``[*lead, G*O, I]`` as ``[*lead, *p]``, and the other way round; views both.
     groups : int
         G.
     """
@@ -166,9 +176,11 @@ class Outer(ParameterJacobian):
         inputs: Callable[[], Array],
         bias: Bias,
         to_parameter: Callable[[Array], Array],
+        from_parameter: Callable[[Array], Array],
         groups: int = 1,
     ) -> None:
-        self.inputs, self.bias, self.to_parameter, self.groups = inputs, bias, to_parameter, groups
+        self.inputs, self.bias, self.groups = inputs, bias, groups
+        self.to_parameter, self.from_parameter = to_parameter, from_parameter
 
     @cached_property
     def u(self) -> Array:
@@ -186,11 +198,24 @@ class Outer(ParameterJacobian):
         merged = result[0] if groups == 1 else array_module(result).moveaxis(result, 0, -3)
         return self.to_parameter(merged.reshape(*lead, groups * o, i))
 
+    def parted(self, rows: Array) -> Array:
+        """The view that undoes `joined`, of rows that lie in memory as it leaves them: ``[N, *p] -> [G, N, O, I]``."""
+        split = self.from_parameter(rows).reshape(rows.shape[0], self.groups, -1, self.u.shape[3])
+        return array_module(rows).moveaxis(split, 1, 0)
+
     def per_sample(self, mat: Array) -> Array:
         return self.joined(_outer(self.split(mat), self.u[:, None]))
 
     def batch(self, mat: Array, sign: Array | None = None) -> Array:
-        return self.joined(_outer(self.split(_over_columns(mat, sign))[:, 0], self.u))
+        xp, n = array_module(mat), mat.shape[1]
+        return self.batch_rows(mat, sign, lambda like: xp.empty_like(like, shape=(n, *like.shape[1:])))
+
+    def batch_rows(self, mat: Array, sign: Array | None, room: Callable[[Array], Array]) -> Array:
+        g = self.split(_over_columns(mat, sign))[:, 0]
+        row = array_module(g).empty((self.groups, 1, g.shape[3], self.u.shape[3]), dtype=g.dtype)
+        place = room(self.joined(row))
+        _outer(g, self.u, self.parted(place))
+        return place
 
     def sum(self, mat: Array, sign: Array | None = None) -> Array:
         g = self.split(_over_columns(mat, sign))
@@ -308,11 +333,11 @@ def _over_columns(mat: Array, sign: Array | None) -> Array:
     return mat if mat.shape[0] == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
 
 
-def _outer(g: Array, u: Array) -> Array:
-    """Σₜ gₜ uₜᵀ: ``[..., T, O], [..., T, I] -> [..., O, I]``."""
-    if g.shape[-2] == 1:  # a product of many 1-column matrices is slow
-        return g.swapaxes(-1, -2) * u
-    return g.swapaxes(-1, -2) @ u
+def _outer(g: Array, u: Array, out: Array | None = None) -> Array:
+    """Σₜ gₜ uₜᵀ: ``[..., T, O], [..., T, I] -> [..., O, I]``, into `out` if it is given."""
+    xp = array_module(g)
+    product = xp.multiply if g.shape[-2] == 1 else xp.matmul  # a product of many 1-column matrices is slow
+    return product(g.swapaxes(-1, -2), u, out=out)
 
 
 def _total(products: Array, weights: Array | None) -> Array:

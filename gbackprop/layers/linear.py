@@ -75,8 +75,13 @@ class Linear(Layer):
             return mat.reshape(*mat.shape[:2], prod(mat.shape[2:-1]), self.out_features)
 
         bias = Bias(rows)
-        jacobians: dict[str, ParameterJacobian] = {"weight": Outer(inputs, bias, lambda weight: weight)}
+        jacobians: dict[str, ParameterJacobian] = {"weight": Outer(inputs, bias, _same, _same)}
         return jacobians | {"bias": bias} if self.bias else jacobians
+
+
+def _same(weight: Array) -> Array:
+    """Sees a weight ``[*lead, O, I]`` as itself."""
+    return weight
 
 
 def _apply(x: Array, matrix: Array) -> Array:

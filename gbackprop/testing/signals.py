@@ -46,7 +46,7 @@ def arrivals(
 
 
 def _gradient(columns: Columns) -> np.ndarray:
-    return columns.values[0].reshape(columns.values.shape[1], -1)
+    return columns.values[0].reshape(columns.values.shape[1], -1).copy()  # a layer may write over what arrives
 
 
 def _squared(columns: Columns) -> np.ndarray:
