@@ -8,9 +8,21 @@ from pathlib import Path
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
+EXAMPLE, PRINTED = re.search(r"```python\n(import numpy.*?)```\n\nprints\n\n```\n(.*?)```", README, re.DOTALL).groups()
+
+
 def test_the_example_prints_what_it_says():
-    code, printed = re.search(r"```python\n(import numpy.*?)```\n\nprints\n\n```\n(.*?)```", README, re.DOTALL).groups()
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(code, {})
-    assert out.getvalue() == printed
+        exec(EXAMPLE, {})
+    assert out.getvalue() == PRINTED
+
+
+def test_the_training_loop_goes_on_from_the_example_and_lowers_the_loss():
+    (loop,) = re.findall(r"## Training\n\n```python\n(.*?)```", README, re.DOTALL)
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(EXAMPLE, names)
+    before = names["result"].loss
+    exec(loop, names)
+    assert names["result"].loss < before
