@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gbackprop import __version__
 from gbackprop.cli import plot, sweep, train
-from gbackprop.cli.arguments import USAGE, UserError, above_zero, at_least
+from gbackprop.cli.arguments import INTERRUPTED, USAGE, UserError, above_zero, at_least
 
 DATA = ("digits", "mnist", "fashion-mnist", "cifar-10")
 
@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"gbackprop {options.command}: {error}", file=sys.stderr)
         return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _demo(options: argparse.Namespace) -> int:

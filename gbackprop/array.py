@@ -190,7 +190,12 @@ def bounds(x: Array) -> tuple[Any, Any]:
 
 def compact(x: Array) -> bool:
     """Whether the numbers of `x` lie side by side in memory, in whatever order of the axes, each of them once."""
-    return x.itemsize + sum((n - 1) * abs(step) for n, step in zip(x.shape, x.strides, strict=True)) == x.nbytes
+    expected = x.itemsize
+    for step, n in sorted((abs(step), n) for n, step in zip(x.shape, x.strides, strict=True) if n > 1):
+        if step != expected:
+            return False
+        expected *= n
+    return True
 
 
 def channels_last(x: Array, lead: int = 1) -> Array:

@@ -135,20 +135,22 @@ def advice(plan: Plan, x: Array, cut: Cut) -> str:
         What did not fit: half of it is the most that is proposed.
     """
     free, samples = free_memory(device_of(x)), max(block.stop - block.start for block in cut.samples)
-    columns = cut.columns or max(1, column_count(plan))
-    whole = AVERAGE in plan.signals
+    room, total = f"the {free / 2**20:.0f} MiB that are free", max(1, column_count(plan))
+    columns, whole = min(cut.columns or total, total), AVERAGE in plan.signals
     if samples > 1 and not whole:
         samples = -(-samples // 2)
-    else:
+    elif columns > 1:
         columns = -(-columns // 2)
+    elif cut.threads == 1:
+        return f"there is no smaller block, for {room}"
     try:
         samples, fitting, _ = _fit(plan, x, samples, columns, 1, free, whole)
     except (ValueError, MemoryError):
-        return f"no block would fit into the {free / 2**20:.0f} MiB that are free"
+        return f"no block would fit into {room}"
     words = [] if whole else [f"sample_block={samples}"]
-    words += [] if fitting == column_count(plan) else [f"column_block={fitting}"]
+    words += [f"column_block={fitting}"] if (fitting or total) < total else []
     words += ["workers=1"] if cut.threads > 1 else []
-    return f"{', '.join(words)} would fit into the {free / 2**20:.0f} MiB that are free, by an estimate"
+    return f"{', '.join(words)} would fit into {room}, by an estimate"
 
 
 def _widest_bytes(plan: Plan, x: Array) -> int:

@@ -139,7 +139,9 @@ def largest(
     kernels = _compiled(image)
     if kernels is not None:
         y = np.empty((image.shape[0], *out, image.shape[-1]), image.dtype)
-        flat = [np.ascontiguousarray(part).reshape(len(part), prod(part.shape[1:-1]), -1) for part in (image, y)]
+        flat = [
+            np.ascontiguousarray(part).reshape(len(part), prod(part.shape[1:-1]), part.shape[-1]) for part in (image, y)
+        ]
         kernels.largest(flat[0], *_seen(kernel, stride, dilation, out, image.shape[1:-1]), flat[1])
         return y
     views = (image[(slice(None), *where)] for where in window_offsets(kernel, stride, dilation, out))

@@ -8,7 +8,7 @@ from typing import Any
 from gbackprop.array import Array, array_module, on_device_of
 from gbackprop.errors import naming
 from gbackprop.layers.base import Layer, Leaf
-from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.layers.jacobian import ParameterJacobian, writes_rows
 from gbackprop.plan import Plan, rows_of, targets_of
 from gbackprop.quantities.base import Statistic
 from gbackprop.rows import Rows
@@ -128,7 +128,7 @@ class Pass:
         self.plan, self.block, self.window, self.found = plan, block, window, found
         self.first = window.start == 0  # what depends on no column but the gradient's is extracted in this pass
         self.seen = 0
-        self.lent = False  # whether results may be views of the stack
+        self.lent = False  # whether others may have a view of the stack
         self.above = {leaf.name: leaf for leaf in plan.leaves[plan.lowest :]}
         self.end = plan.leaves[plan.lowest].name if plan.lowest < len(plan.leaves) else None
 
@@ -182,11 +182,13 @@ class Pass:
 
     def _moved(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
         """Jᵀ mat, written over `mat` where the layer can do that and nobody needs `mat` any longer."""
-        wanted = self.lent or self.plan.residual_columns(leaf) > 0  # for the residual comes from the gradient in it
-        back = leaf.layer.mjp(saved, mat) if wanted else leaf.layer.mjp_in_place(saved, mat)
-        # What was extracted may be a view of the columns; a layer that makes new ones sets them free.
-        extracted = self.lent or bool(leaf.layer.parameter_shapes())
-        self.lent = extracted and array_module(mat).may_share_memory(back, mat)
+        layer = leaf.layer
+        lent = self.lent or bool(layer.parameter_shapes())  # what was extracted may be a view of the columns
+        wanted = lent or self.plan.residual_columns(leaf) > 0  # for the residual comes from the gradient in it
+        back = layer.mjp(saved, mat) if wanted else layer.mjp_in_place(saved, mat)
+        # A layer that makes new columns sets the old ones free; but one of a user's may keep what it gave or got.
+        ours = getattr(layer.mjp, "__module__", "").startswith("gbackprop.layers.")
+        self.lent = not ours or (lent and array_module(mat).may_share_memory(back, mat))
         return back
 
     def _with_residual(self, leaf: Leaf, saved: Any, signals: Signals, stack: Stack) -> Stack:
@@ -226,7 +228,7 @@ class Pass:
         if not statistic.per_sample or (statistic, name) in self.found:
             return statistic.extract(jacobian, *arriving)
         key, kept = (statistic, name), self.block.kept
-        if statistic.reduction == "batch":
+        if statistic.reduction == "batch" and writes_rows(jacobian):
             mat, sign = arriving
             return jacobian.batch_rows(mat, sign, lambda like: kept.room(key, self.block.rows, like))
         return kept.put(key, self.block.rows, statistic.extract(jacobian, *arriving))

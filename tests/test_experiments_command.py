@@ -96,8 +96,7 @@ def test_train_goes_on_from_a_checkpoint(data, capsys):
     capsys.readouterr()
     assert main([*whole, "--checkpoint", "run.npz"]) == 0
     found = table_of(capsys.readouterr().out)
-    assert [row[0] for row in found] == [2, 3]
-    assert [row[:-1] for row in found] == [row[:-1] for row in expected[2:]]
+    assert [row[:-1] for row in found] == [row[:-1] for row in expected]  # what was done before is shown too
 
 
 def test_train_says_that_it_diverged(data, capsys):
@@ -179,11 +178,12 @@ def test_sweep_to_picture(data, capsys):
     command = ["sweep", "mine.toml", "--data-dir", data, "--executor", "serial", "--export", "csv"]
     assert main(command) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("[1/3] mnist_logreg Momentum lr 0.01 seed 42: done, test accuracy ")
+    assert out[0].startswith("mnist_logreg: trained on ")  # what a reader must know of the data
+    assert out[1].startswith("[1/3] mnist_logreg Momentum lr 0.01 seed 42: done, test accuracy ")
     assert out[-2:] == ["mine.sqlite: 3 runs done", "table: mine.csv"]
     assert len(Path("mine.csv").read_text().splitlines()) == 1 + 3 * 3
     assert main(command) == 0
-    assert capsys.readouterr().out.splitlines() == out[-2:]
+    assert capsys.readouterr().out.splitlines() == [out[0], *out[-2:]]
     assert main(["plot", "mine.sqlite"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "picture: mine-mnist_logreg.png"
@@ -242,6 +242,8 @@ def test_sweep_refuses(data, capsys, monkeypatch):
     assert "'quantum'" in refused(capsys, *good, "--device", "quantum")
     assert "did you mean 'serial'?" in refused(capsys, *good, "--executor", "seriel")
     assert "--output: expected a file of results" in refused(capsys, *good, "--output", "mine.toml")
+    for table in ("r.csv", "r.parquet"):  # --export would write over it
+        assert "--output: expected a file of results" in refused(capsys, *good, "--output", table)
     Path("text.sqlite").write_text("not a database, but long enough to be taken for one " * 20)
     assert "is not a file of results" in refused(capsys, *good, "--output", "text.sqlite", "--executor", "serial")
     assert "cannot be made" in refused(capsys, *good, "--output", "no/r.sqlite", "--executor", "serial")
@@ -306,6 +308,31 @@ def test_the_table(results):
     assert lines[2].startswith("| DiagGGN | 0.001 | 0.001 | – | 3 (1 diverged) | 0.8000 (0.7000–0.8500) | – |")
     assert lines[3].startswith("| KFAC | 0.1 | 0.1 | lr: edge, damping: interior | 2 | 0.6500 (0.6250–0.6750) | – |")
     assert {line.count("|") for line in lines} == {10}
+
+
+def test_a_grid_with_points_to_come_says_so(results):
+    with Store("r.sqlite") as store:
+        store.add([(RunSpec("mnist_logreg", "KFAC", 1.0, 1e-1, epochs=3), "grid")])
+        _, kfac = curves.curves(store.runs(), "mnist_logreg")
+    assert (kfac.missing, kfac.lr_place, kfac.spec.lr) == (1, "interior", 0.1)
+    assert tables.rows([kfac])[0][3] == "interior (1 points to come)"
+
+
+def test_a_file_of_results_is_of_one_set_of_data(data, capsys):
+    Path("mine.toml").write_text(SWEEP)
+    command = ["sweep", "mine.toml", "--data-dir", data, "--executor", "serial"]
+    assert main(command) == 0
+    note = "mnist_logreg: trained on "
+    assert any(line.startswith(note) for line in capsys.readouterr().out.splitlines())
+    with Store("mine.sqlite") as store:
+        assert f"mnist_logreg: {store.read_note('data of mnist_logreg')}".startswith(note)
+        store.write_note("data of mnist_logreg", "complete")
+    message = "mine.sqlite: its runs of mnist_logreg are on other data: complete; now: trained on"
+    assert message in refused(capsys, *command)
+    with Store("mine.sqlite") as store:
+        store.write_note("data of mnist_logreg", "half of it")
+    assert main(["plot", "mine.sqlite"]) == 0
+    assert "data: half of it" in capsys.readouterr().out.splitlines()
 
 
 def test_published_figures_stand_beside_runs_of_their_length():

@@ -89,6 +89,9 @@ def test_a_key_is_equal_for_equal_runs_alone():
         ({"optimizer": "KFAC"}, r"damping: KFAC needs one"),
         ({"optimizer": "KFAC", "damping": -1}, r"damping: expected a finite number of at least 0, got -1"),
         ({"optimizer": "KFAC", "damping": 1, "average": "men"}, r"average: expected one of mean, ema, none, got 'men'"),
+        ({"optimizer": "KFAC", "damping": 1, "average": False}, r"average: expected one of mean, .* got False"),
+        ({"optimizer": "KFAC", "damping": 1, "average": ""}, r"average: expected one of mean, .* got ''"),
+        ({"optimizer": "KFAC", "damping": 1, "average": ["x"]}, r"average: expected one of mean, .* got \['x'\]"),
         ({"optimizer": "Momentum", "momentum": 1}, r"momentum: expected .* below 1, got 1"),
         ({"learning_rate": 1}, r"learning_rate: no such setting of a run.*; there are problem, optimizer, lr"),
         ({"sead": 1}, r"sead: no such setting of a run; did you mean 'seed'\?"),
@@ -220,7 +223,8 @@ def test_a_finished_run_is_not_done_again(tmp_path):
     path, events = tmp_path / "run.npz", []
     first = run(spec(), checkpoint=path, split=SPLIT)
     assert run(spec(), checkpoint=path, split=SPLIT, report=events.append) == first
-    assert not events
+    assert [event.row for event in events] == list(first.rows)  # as it was then
+    assert all(event.step == 0 for event in events)
 
 
 def test_a_run_can_be_made_longer_but_not_shorter(tmp_path):
@@ -312,6 +316,20 @@ def test_a_damaged_checkpoint_is_refused(how, tmp_path):
     run(spec(epochs=1), checkpoint=path, split=SPLIT)
     damage(path, how)
     with pytest.raises(ValueError, match=r"run.npz: not a checkpoint, or a damaged one"):
+        run(spec(epochs=1), checkpoint=path, split=SPLIT)
+
+
+def test_a_checkpoint_with_a_strange_header_is_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    for run_, rows in (([], []), ({}, 3)):
+        np.savez(path, header=np.array(json.dumps({"format": 1, "run": run_, "rows": rows})))
+        with pytest.raises(ValueError, match=r"run.npz: not a checkpoint, or a damaged one"):
+            run(spec(epochs=1), checkpoint=path, split=SPLIT)
+    run(spec(epochs=1), checkpoint=tmp_path / "other.npz", split=SPLIT)
+    key = spec(epochs=1).key()
+    _, parameters, optimizer = checkpoints.load(tmp_path / "other.npz", key)
+    checkpoints.save(path, key, [{"epoch": 0}], parameters, optimizer)
+    with pytest.raises(ValueError, match=r"run.npz: a checkpoint of another"):
         run(spec(epochs=1), checkpoint=path, split=SPLIT)
 
 

@@ -61,20 +61,25 @@ def run(options: argparse.Namespace) -> int:
     from gbackprop.experiments.curves import problems
     from gbackprop.experiments.schema import StoreError
     from gbackprop.experiments.store import Store
+    from gbackprop.experiments.stored import data_key
 
     with users_errors(StoreError), Store(options.file, reading=True) as store:
         runs = store.runs()
-    _show(runs, _choose(problems(runs), options), options)
+        chosen = _choose(problems(runs), options)
+        notes = {name: store.read_note(data_key(name)) for name in chosen}
+    _show(runs, notes, options)
     return 0
 
 
-def _show(runs: list[StoredRun], chosen: list[str], options: argparse.Namespace) -> None:
+def _show(runs: list[StoredRun], notes: dict[str, str], options: argparse.Namespace) -> None:
+    """Of each problem the table, the picture, and what a reader must know of its data."""
     from rich.console import Console
 
     from gbackprop.experiments import curves, plots, tables
+    from gbackprop.experiments.stored import COMPLETE
 
     console = Console()
-    for name in chosen:
+    for name, note in notes.items():
         shown = curves.curves(runs, name)
         path = Path(options.output) if options.output else _beside(options.file, name)
         if options.markdown:
@@ -82,6 +87,8 @@ def _show(runs: list[StoredRun], chosen: list[str], options: argparse.Namespace)
         else:
             wide = console if console.is_terminal else Console(width=160)
             wide.print(tables.table(shown, name))
+        if note and note != COMPLETE:
+            console.print(f"data: {note}", markup=False, highlight=False, soft_wrap=True)
         with users_errors(OSError):
             plots.draw(shown, name, path)
         console.print(f"picture: {path}", markup=False, highlight=False, soft_wrap=True)

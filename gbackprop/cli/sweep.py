@@ -73,13 +73,16 @@ def run(options: argparse.Namespace) -> int:
 
     data_dir = None if options.data_dir is None else Path(options.data_dir).absolute()
     with users_errors(ValueError, OSError, RuntimeError, MissingExtraError):
-        protocol, output = _prepare(options, data_dir)
+        protocol, output, notes = _prepare(options, data_dir)
     console = Console()
-    return _conclude(_sweep(protocol, output, options, data_dir, console), output, options.export, console)
+    for name, note in notes.items():
+        if note:
+            console.print(f"{name}: {note}", markup=False, highlight=False, soft_wrap=True)
+    return _conclude(_sweep(protocol, output, options, notes, console), output, options.export, console)
 
 
 def _sweep(
-    protocol: Protocol, output: Path, options: argparse.Namespace, data_dir: Path | None, console: Console
+    protocol: Protocol, output: Path, options: argparse.Namespace, notes: dict[str, str], console: Console
 ) -> Summary:
     from gbackprop.blocks import cpu_count
     from gbackprop.experiments.executors import open_pool
@@ -91,26 +94,30 @@ def _sweep(
     with ExitStack() as stack:
         with users_errors(ValueError, RuntimeError, MissingExtraError):
             pool = stack.enter_context(open_pool(options.executor, options.workers))
-        settings = Settings(data_dir, options.device, options.threads or max(1, cpu_count() // pool.slots))
+        data_dir = None if options.data_dir is None else Path(options.data_dir).absolute()
+        threads = options.threads or max(1, cpu_count() // pool.slots)
+        settings = Settings(data_dir, options.device, threads, notes=notes)
         view = stack.enter_context(Bars(console) if console.is_terminal else Lines(console))
         with users_errors(StoreError):
             return sweep(protocol, output, pool, settings, view)
 
 
-def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protocol, Path]:
-    """Look at everything that may be missing or wrong: better one line now than a failure of every run."""
+def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protocol, Path, dict[str, str]]:
+    """Look at everything that may be missing or wrong: better one line now than a failure of every run.
+
+    Also what a reader must know of the data of each problem.
+    """
     from gbackprop.array import check_device
     from gbackprop.experiments.problems import load_problem, problem
     from gbackprop.experiments.sweep_file import read
 
     protocol = read(options.file)
     output = Path(options.output or f"{Path(options.file).stem}.sqlite")
-    if output.suffix in (".toml", ".checkpoints"):
+    if output.suffix in (".toml", ".checkpoints", ".csv", ".parquet"):
         raise UserError(f"--output: expected a file of results, as in results.sqlite, got {output}")
     check_device(options.device)
-    for name in protocol.problems():
-        load_problem(problem(name), data_dir)
-    return protocol, output
+    notes = {name: load_problem(problem(name), data_dir).note for name in protocol.problems()}
+    return protocol, output, notes
 
 
 def _conclude(summary: Summary, output: Path, table: str | None, console: Console) -> int:

@@ -149,7 +149,8 @@ def line(row: EpochRow) -> str:
     -------
     str
     """
-    figures = (f"{getattr(row, name):14.6f}" for name in COLUMNS)
+    values = [getattr(row, name) for name in COLUMNS]
+    figures = (f"{value:14.6f}" if abs(value) < 1e6 else f"{value:14.6e}" for value in values)  # on the way to diverge
     return " ".join([f"{row.epoch:5d}", *figures, f"{row.seconds:9.2f}"])
 
 

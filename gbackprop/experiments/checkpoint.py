@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,10 @@ def load(path: Path, key: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarr
             arrays = {name: file[name] for name in file.files}
         header = json.loads(str(arrays.pop("header")))
         version, run, rows = header["format"], header["run"], header["rows"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not a checkpoint, or a damaged one ({error})") from error
+    if not isinstance(run, dict) or not isinstance(rows, list):
+        raise ValueError(f"{path}: not a checkpoint, or a damaged one (its header)")
     if version != FORMAT:
         raise ValueError(f"{path}: expected a checkpoint of format {FORMAT}, got format {version}")
     _check_run(path, run, json.loads(key), len(rows) - 1)

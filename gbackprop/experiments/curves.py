@@ -28,6 +28,8 @@ class Curve:
         Those that are done.
     diverged : int
         How many more diverged.
+    missing : int
+        How many points of the grid that it comes from are not finished: another may turn out to be the best.
     lr_place, damping_place : {"interior", "edge", "only value", "none"}
         Where the hyperparameter lies in its grid: at the edge, a better value may lie outside. "none": the optimizer
         has no damping, or the value comes from no grid.
@@ -36,6 +38,7 @@ class Curve:
     spec: RunSpec
     runs: tuple[StoredRun, ...]
     diverged: int
+    missing: int = 0
     lr_place: Place = "none"
     damping_place: Place = "none"
 
@@ -80,7 +83,7 @@ def curves(runs: Iterable[StoredRun], problem: str) -> list[Curve]:
     """
     families: dict[RunSpec, list[StoredRun]] = {}
     for run in runs:
-        if run.spec.problem == problem and run.status in FINISHED:
+        if run.spec.problem == problem:
             families.setdefault(_family(run.spec), []).append(run)
     found = [curve for family in families.values() for curve in _of_family(family)]
     return sorted(found, key=lambda curve: OPTIMIZERS.index(curve.spec.optimizer))
@@ -127,7 +130,7 @@ def _family(spec: RunSpec) -> RunSpec:
 
 def _of_family(family: list[StoredRun]) -> list[Curve]:
     grid = [run for run in family if "grid" in run.phases]
-    chosen = best(grid) if grid else None
+    chosen = best([run for run in grid if run.status in FINISHED])
     points = {replace(run.spec, seed=0) for run in family if "fixed" in run.phases}
     if chosen:
         points.add(replace(chosen, seed=0))
@@ -143,7 +146,8 @@ def _curve(point: RunSpec, family: list[StoredRun], grid: list[StoredRun]) -> Cu
     rates, dampings = {run.spec.lr for run in grid}, {run.spec.damping for run in grid if run.spec.damping is not None}
     first = done[0].spec if done else point
     places = _place(point.lr, rates), _place(point.damping, dampings)
-    return Curve(first, tuple(done), len(members) - len(done), *places)
+    missing = sum(run.status not in FINISHED for run in grid) if "none" not in places[:1] else 0
+    return Curve(first, tuple(done), sum(run.status == "diverged" for run in members), missing, *places)
 
 
 def _place(value: float | None, values: set[float]) -> Place:

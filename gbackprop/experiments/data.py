@@ -4,7 +4,6 @@
 nothing here uses the network. Where something is missing, the error says what was expected and where.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from gbackprop.experiments import class_names
 from gbackprop.experiments.archives import Member, read_members
 from gbackprop.experiments.extras import require
 from gbackprop.experiments.formats import check_labels, read_cifar10, read_cifar100, read_idx
+from gbackprop.experiments.names import near_miss
 
 __all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
 
@@ -118,9 +118,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     training batch is held out instead, and `Dataset.note` says so. CIFAR-100's labels are the fine ones.
     """
     if name not in _LOADERS:
-        near = difflib.get_close_matches(str(name).lower(), NAMES, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"data set: expected one of {', '.join(NAMES)}, got {name!r}{hint}")
+        raise ValueError(f"data set: expected one of {', '.join(NAMES)}, got {name!r}{near_miss(name, NAMES)}")
     loader, classes = _LOADERS[name]
     return loader(name, data_dir, classes)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gbackprop.blocks import cpu_count
 from gbackprop.experiments.extras import require
 from gbackprop.experiments.interruptions import withheld
-from gbackprop.experiments.spec import near_miss
+from gbackprop.experiments.names import near_miss
 from gbackprop.experiments.worker import initialize
 
 DASK = "dask://"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gbackprop.experiments.locks import HeldError, hold
+from gbackprop.experiments.locks import HeldError, LockError, hold
 from gbackprop.experiments.store import Store, StoreError
 
 
@@ -39,6 +39,8 @@ def alone(path: Path) -> Iterator[None]:
                 yield
             finally:
                 _tidy(folder, lock)
+    except LockError as error:
+        raise StoreError(str(error)) from error
     except HeldError as error:
         with Store(path, reading=True) as store:
             owner = store.read_note("owner") or "another process"

@@ -11,6 +11,10 @@ class HeldError(RuntimeError):
     """Another process holds the lock."""
 
 
+class LockError(RuntimeError):
+    """The file cannot be locked."""
+
+
 @contextmanager
 def hold(path: Path, timeout: float) -> Iterator[None]:
     """Hold a lock of the operating system on a file.
@@ -26,6 +30,8 @@ def hold(path: Path, timeout: float) -> Iterator[None]:
     ------
     HeldError
         If another process still holds it then.
+    LockError
+        If the file cannot be made or locked.
     """
     filelock = require("filelock", "sweeps")
     lock = filelock.FileLock(path, timeout=timeout, poll_interval=0.02)
@@ -33,6 +39,8 @@ def hold(path: Path, timeout: float) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout as error:
         raise HeldError(f"{path}: held by another process") from error
+    except OSError as error:
+        raise LockError(f"{path}: cannot be locked: {error.strerror}") from error
     try:
         yield
     finally:

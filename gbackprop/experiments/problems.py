@@ -3,7 +3,6 @@
 `problem` finds one by its name, `load_problem` reads its images, `batches` serves them to a training epoch.
 """
 
-import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from gbackprop.experiments.initialization import (
     xavier_normal,
     xavier_uniform,
 )
+from gbackprop.experiments.names import near_miss
 from gbackprop.layers import Layer
 
 HELD_OUT = 10_000
@@ -137,9 +137,7 @@ def problem(name: str) -> Problem:
     """
     if name in PROBLEMS:
         return PROBLEMS[name]
-    near = difflib.get_close_matches(str(name).lower(), PROBLEMS, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}{hint}")
+    raise ValueError(f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}{near_miss(name, PROBLEMS)}")
 
 
 def regularization(network: gb.Sequential, l2: float) -> float:

@@ -120,7 +120,8 @@ def run(
         Written after every epoch, whole or not at all. If it is there already, the run goes on from it and ends with
         the numbers of a run that was never interrupted.
     report : callable, optional
-        Gets a `Progress` before the first step, and after each step and each epoch.
+        Gets a `Progress` for each epoch that the checkpoint holds, before the first step, and after each step and each
+        epoch.
     split : Split, optional
         The images, instead of `data_dir`.
     workers : int, optional
@@ -144,6 +145,7 @@ def run(
     state = _State(spec, device, split, report or (lambda _: None), workers)
     if checkpoint is not None and Path(checkpoint).exists():
         state.restore(Path(checkpoint))
+        state.replay()
     # Overflow and what follows from it are looked for after every step: no warnings on the way.
     with np.errstate(all="ignore"):
         try:
@@ -195,6 +197,11 @@ class _State:
                 raise _Diverged
             self._report(step)
 
+    def replay(self) -> None:
+        """Report what was done before."""
+        for row in self.rows:
+            self.report(Progress(row.epoch, self.epochs, 0, self.steps, row))
+
     def _report(self, step: int, row: EpochRow | None = None) -> None:
         self.report(Progress(len(self.rows) - 1, self.epochs, step, self.steps, row))
 
@@ -228,10 +235,9 @@ class _State:
         try:
             self.network.load_state_dict(parameters)
             self.optimizer.load_state_dict(optimizer)
+            self.rows = [EpochRow(**row) for row in rows]
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: a checkpoint of another network or optimizer: {error}") from error
-        self.rows = [EpochRow(**row) for row in rows]
-
 
 def evaluate(network: gb.Sequential, x: np.ndarray, y: np.ndarray, batch: int) -> tuple[float, float]:
     """Mean loss without the L2 term, and accuracy, over whole batches: what is left over at the end is dropped.

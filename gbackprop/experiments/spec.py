@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from gbackprop.arguments import positive
+from gbackprop.experiments.names import near_miss
 from gbackprop.experiments.optimizers import AVERAGES, CURVATURES, DEFAULT_MOMENTUM, OPTIMIZERS
 from gbackprop.experiments.problems import problem
 from gbackprop.optim.base import number
@@ -70,8 +70,8 @@ class RunSpec:
             if self.damping is None:
                 raise ValueError(f"damping: {self.optimizer} needs one")
             self._put("damping", number("damping", self.damping))
-            self._put("average", self.average or "mean")
-            if self.average not in AVERAGES:
+            self._put("average", "mean" if self.average is None else self.average)
+            if not isinstance(self.average, str) or self.average not in AVERAGES:
                 raise ValueError(f"average: expected one of {', '.join(AVERAGES)}, got {self.average!r}")
         if moving:
             momentum = DEFAULT_MOMENTUM if self.momentum is None else self.momentum
@@ -106,9 +106,3 @@ class RunSpec:
         if missing:
             raise ValueError(f"a run needs {', '.join(missing)}")
         return cls(**mapping)
-
-
-def near_miss(name: object, names: Iterable[str]) -> str:
-    """"; did you mean …?", or nothing."""
-    near = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""

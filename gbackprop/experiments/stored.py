@@ -33,3 +33,12 @@ class StoredRun:
     phases: frozenset[str]
     rows: tuple[EpochRow, ...] = ()
     error: str = ""
+
+
+COMPLETE = "complete"
+"""What is stored of data that need no note."""
+
+
+def data_key(problem: str) -> str:
+    """The key in the table `meta` of what a reader must know of a problem's data."""
+    return f"data of {problem}"

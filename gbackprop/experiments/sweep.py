@@ -5,9 +5,10 @@ One process hands out and stores; others compute, see `worker.compute`. Where th
 
 import contextlib
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gbackprop.experiments.estimate import Estimate, weight
@@ -15,9 +16,10 @@ from gbackprop.experiments.executors import Pool
 from gbackprop.experiments.folder import alone, folder_of
 from gbackprop.experiments.interruptions import interruptions, withheld
 from gbackprop.experiments.protocol import Grid, Protocol
+from gbackprop.experiments.schema import StoreError
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store, process_name
-from gbackprop.experiments.stored import FINISHED, StoredRun
+from gbackprop.experiments.stored import COMPLETE, FINISHED, StoredRun, data_key
 from gbackprop.experiments.view import State, View
 from gbackprop.experiments.worker import Answer, Runner, Task, compute, read_note, stop_file
 
@@ -38,12 +40,15 @@ class Settings:
         Of each run.
     run : callable, optional
         What computes a run, with the arguments of `runs.run`, which is the default.
+    notes : mapping of str to str
+        What a reader must know of the data of each problem, see `Split.note`; stored beside the results.
     """
 
     data_dir: Path | None = None
     device: str = "cpu"
     threads: int = 1
     run: Runner | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,18 @@ def sweep(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, 
     path = Path(path)
     with alone(path), Store(path) as store:
         store.write_note("owner", process_name())
+        _hold_data(store, settings.notes)
         return _Sweep(protocol, store, pool, settings, view).run()
+
+
+def _hold_data(store: Store, notes: Mapping[str, str]) -> None:
+    """Runs of one file are on the same data: complete, or incomplete in the same way."""
+    for name, note in notes.items():
+        key, now = data_key(name), note or COMPLETE
+        before = store.read_note(key) or now
+        if before != now:
+            raise StoreError(f"{store.path}: its runs of {name} are on other data: {before}; now: {now}")
+        store.write_note(key, now)
 
 
 class _Sweep:

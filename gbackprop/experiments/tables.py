@@ -44,9 +44,9 @@ def _places(curve: Curve) -> str:
     given = {name: place for name, place in named.items() if place != "none"}
     if not given:
         return "–"
-    if len(given) == 2 and len(set(given.values())) == 1:
-        return curve.lr_place
-    return ", ".join(f"{name}: {place}" for name, place in given.items())
+    same = len(given) == 2 and len(set(given.values())) == 1
+    places = curve.lr_place if same else ", ".join(f"{name}: {place}" for name, place in given.items())
+    return places + (f" ({curve.missing} points to come)" if curve.missing else "")
 
 
 def _final(curve: Curve, metric: str) -> str:

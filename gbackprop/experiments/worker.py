@@ -186,11 +186,12 @@ class _Notes:
     """Leaves word of where a run is, and ends it if the sweep is to stop."""
 
     def __init__(self, task: Task) -> None:
-        self.task, self.began, self.written, self.first = task, time.monotonic(), -NOTE_EVERY, -1.0
+        self.task, self.began, self.written, self.first, self.moving = task, time.monotonic(), -NOTE_EVERY, 0.0, False
 
     def __call__(self, event: Any) -> None:
         done = event.epoch + event.step / max(event.steps, 1)
-        if self.first < 0:
+        self.moving = self.moving or event.step > 0
+        if not self.moving:  # what a checkpoint holds was not computed now
             self.first = done
         now = time.monotonic()
         if now - self.written < NOTE_EVERY:

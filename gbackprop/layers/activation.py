@@ -45,7 +45,8 @@ class Elementwise(Layer):
     def mjp_in_place(self, saved: Any, mat: Array) -> Array:
         # A new array costs more than the product; but what is not compact would be copied later, and some arrays
         # repeat their numbers. A subclass, or an object, may have an mjp of its own.
-        if getattr(self.mjp, "__func__", None) is not Elementwise.mjp or not compact(mat):
+        own, writable = getattr(self.mjp, "__func__", None), getattr(mat.flags, "writeable", True)
+        if own is not Elementwise.mjp or not writable or not compact(mat):
             return self.mjp(saved, mat)
         mat *= self.first(*saved)
         return mat

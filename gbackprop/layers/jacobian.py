@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import prod
+from typing import TypeGuard
 
 import numpy as np
 
@@ -68,16 +69,6 @@ class ParameterJacobian:
     def batch(self, mat: Array, sign: Array | None = None) -> Array:
         """Σᵥ s Jᵀ g[v, n], shape (N, *p)."""
         return weigh(self.per_sample(mat), sign).sum(0)
-
-    def batch_rows(self, mat: Array, sign: Array | None, room: Callable[[Array], Array]) -> Array:
-        """`batch`, written to where it is kept: `room` gives that, (N, *p), and is shown how a row lies in memory.
-
-        These are the largest results of all, and a copy of them takes as long as they do.
-        """
-        value = self.batch(mat, sign)
-        place = room(value)
-        place[...] = value
-        return place
 
     def sum(self, mat: Array, sign: Array | None = None) -> Array:
         """Σᵥₙ s Jᵀ g[v, n], shape (*p)."""
@@ -211,6 +202,10 @@ class Outer(ParameterJacobian):
         return self.batch_rows(mat, sign, lambda like: xp.empty_like(like, shape=(n, *like.shape[1:])))
 
     def batch_rows(self, mat: Array, sign: Array | None, room: Callable[[Array], Array]) -> Array:
+        """`batch`, written to where it is kept: `room` gives that, (N, *p), and is shown how a row lies in memory.
+
+        These are the largest results of all, and a copy of them takes as long as they do.
+        """
         g = self.split(_over_columns(mat, sign))[:, 0]
         row = array_module(g).empty((self.groups, 1, g.shape[3], self.u.shape[3]), dtype=g.dtype)
         place = room(self.joined(row))
@@ -326,6 +321,13 @@ class Outer(ParameterJacobian):
         for _ in range(2):  # rows, then columns, in the order of the parameter's entries
             square = self.to_parameter(square).reshape(square.shape).T
         return square
+
+
+def writes_rows(jacobian: ParameterJacobian) -> TypeGuard[Outer]:
+    """Whether there is a `batch_rows` that goes with `batch`: a subclass may have a `batch` of its own."""
+    kinds = type(jacobian).__mro__
+    rows, batch = (next((kind for kind in kinds if name in vars(kind)), None) for name in ("batch_rows", "batch"))
+    return rows is not None and rows is batch
 
 
 def _over_columns(mat: Array, sign: Array | None) -> Array:
