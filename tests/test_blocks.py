@@ -287,3 +287,27 @@ def test_vectors_of_another_layout_or_dtype_are_refused():
         block.solve(np.ones(12, np.float32), 0.1)
     with pytest.raises(ValueError, match="damping"):
         block.solve(np.ones(12), "a")
+
+
+# --------------------------------------------------------------------------------------- what to try when memory ran out
+
+
+@pytest.mark.parametrize(
+    ("quantities", "samples", "columns", "threads", "said"),
+    [
+        ((), 8, None, 1, "sample_block=4 would fit"),
+        ((), 1, None, 1, "there is no smaller block"),
+        ((), 1, None, 2, "sample_block=1, workers=1 would fit"),
+        ((q.DiagGGN(),), 8, None, 2, "sample_block=4, workers=1 would fit"),
+        ((q.DiagGGN(),), 1, None, 1, "sample_block=1, column_block=5 would fit"),
+        ((q.DiagGGN(),), 1, 100, 1, "sample_block=1, column_block=5 would fit"),
+        ((q.DiagGGN(),), 1, 1, 1, "there is no smaller block"),
+        ((q.KFRA(),), 8, None, 1, "there is no smaller block"),
+        ((q.KFRA(), q.KFLR()), 8, None, 1, "column_block=5 would fit"),
+    ],
+)
+def test_advice_is_smaller_than_what_failed(quantities, samples, columns, threads, said):
+    net = network(layers.Linear(4, 10))
+    x, y = batch(8, 4)
+    cut = blocks.Cut([slice(start, start + samples) for start in range(0, 8, samples)], columns, threads)
+    assert blocks.advice(make_plan(net, CE, x, y, quantities, 0), x, cut).startswith(said)
