@@ -289,7 +289,7 @@ def test_vectors_of_another_layout_or_dtype_are_refused():
         block.solve(np.ones(12), "a")
 
 
-# --------------------------------------------------------------------------------------- what to try when memory ran out
+# -------------------------------------------------------------------------------------- what to try when memory ran out
 
 
 @pytest.mark.parametrize(
