@@ -19,6 +19,7 @@ from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.result import Result
 from gbackprop.rows import Rows
+from gbackprop.scratch import borrowed
 from gbackprop.sweep import OUTPUT, Block, Part, sweep
 
 
@@ -108,8 +109,16 @@ def _parts(
     plan: Plan, x: Array, y: Array, blocks: list[Block], column_block: int | None, threads: int
 ) -> Iterator[Part]:
     """The parts, in the order of the blocks; few of them wait to be taken at any time."""
+    if len(blocks) == 1:
+        yield sweep(plan, x, y, blocks[0], column_block)
+        return
+
+    def swept(block: Block) -> Part:
+        with borrowed():
+            return sweep(plan, x, y, block, column_block)
+
     if threads == 1:
-        yield from (sweep(plan, x, y, block, column_block) for block in blocks)
+        yield from map(swept, blocks)
         return
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Part]] = deque()
@@ -117,7 +126,7 @@ def _parts(
             if len(waiting) > threads:
                 yield waiting.popleft().result()
             # A copy of the context, for a thread starts with one of its own: np.errstate holds there too.
-            waiting.append(pool.submit(copy_context().run, sweep, plan, x, y, block, column_block))
+            waiting.append(pool.submit(copy_context().run, swept, block))
         while waiting:
             yield waiting.popleft().result()
 

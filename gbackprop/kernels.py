@@ -8,6 +8,7 @@ has one in `device_kernels`, or one reduction over a strided view.
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -17,6 +18,7 @@ import numpy as np
 
 from gbackprop import device_kernels
 from gbackprop.array import FLOATS, Array, array_module
+from gbackprop.scratch import empty, zeros
 
 Padding = Sequence[tuple[int, int]]
 
@@ -34,8 +36,8 @@ def pad(x: Array, padding: Padding, value: float = 0.0) -> Array:
         return x[(slice(None), *crop)]
     into = tuple(slice(max(b, 0), max(b, 0) + c.stop - c.start) for c, (b, _) in zip(crop, padding, strict=True))
     size = tuple(s + b + a for s, (b, a) in zip(spatial, padding, strict=True))
-    xp = array_module(x)
-    out = xp.full((x.shape[0], *size, x.shape[-1]), value, dtype=x.dtype)
+    out = empty(x, (x.shape[0], *size, x.shape[-1]))
+    out[...] = value
     out[(slice(None), *into)] = x[(slice(None), *crop)]
     return out
 
@@ -69,7 +71,7 @@ def fold(cols: Array, size: Sequence[int], stride: Sequence[int], dilation: Sequ
         return twins.fold(cols, size, stride, dilation)
     out, kernel = cols.shape[1 : 1 + d], cols.shape[1 + d : 1 + 2 * d]
     places = cols.reshape(cols.shape[0], *out, prod(kernel), cols.shape[-1])
-    image = array_module(cols).zeros((cols.shape[0], *size, cols.shape[-1]), dtype=cols.dtype)
+    image = zeros(cols, (cols.shape[0], *size, cols.shape[-1]))
     kernels = _compiled(cols)
     if kernels is not None:
         flat = image.reshape(len(image), -1, image.shape[-1])
@@ -91,7 +93,7 @@ def first_places(
     xp, twins = array_module(x), device_twins(x)
     if twins is not None and len(kernel) <= twins.AXES:
         return twins.first_places(x, y, kernel, stride, dilation)
-    places = xp.zeros(y.shape, dtype=np.int32)
+    places = zeros(y, y.shape, np.int32)
     kernels = _compiled(x)
     if kernels is not None:
         flat = [np.ascontiguousarray(part).reshape(len(part), -1, part.shape[-1]) for part in (x, y)]
@@ -117,7 +119,7 @@ def scatter(
     xp, out, twins = array_module(rows), places.shape[1:-1], device_twins(rows)
     if twins is not None and len(size) <= twins.AXES:
         return twins.scatter(rows, places, size, kernel, stride, dilation)
-    image = xp.zeros((*rows.shape[:2], *size, rows.shape[-1]), dtype=rows.dtype)
+    image = zeros(rows, (*rows.shape[:2], *size, rows.shape[-1]))
     kernels = _compiled(rows)
     if kernels is not None:
         flat = image.reshape(*image.shape[:2], -1, image.shape[-1])
@@ -138,7 +140,7 @@ def largest(
         return unfold(image, kernel, stride, dilation, out).max(_window_axes(len(out)))
     kernels = _compiled(image)
     if kernels is not None:
-        y = np.empty((image.shape[0], *out, image.shape[-1]), image.dtype)
+        y = empty(image, (image.shape[0], *out, image.shape[-1]))
         flat = [
             np.ascontiguousarray(part).reshape(len(part), prod(part.shape[1:-1]), part.shape[-1]) for part in (image, y)
         ]
@@ -209,16 +211,29 @@ def _seen_by(
 
 @functools.cache
 def _numba_kernels() -> ModuleType | None:
+    return _import("gbackprop.compiled")
+
+
+@functools.cache
+def _numba_tiles() -> ModuleType | None:
+    return _import("gbackprop.compiled_tiles")
+
+
+def _import(name: str) -> ModuleType | None:
     try:
-        from gbackprop import compiled
+        return importlib.import_module(name)
     except (ImportError, RuntimeError):  # no Numba, or nowhere that it could cache what it compiles
         return None
-    return compiled
 
 
 def _compiled(x: Array) -> ModuleType | None:
     """The compiled kernels, if there are any for `x`."""
     return _numba_kernels() if isinstance(x, np.ndarray) and x.dtype.name in FLOATS else None
+
+
+def compiled_tiles(x: Array) -> ModuleType | None:
+    """The compiled transforms of `layers.winograd`, if there are any for `x`."""
+    return _numba_tiles() if _compiled(x) is not None else None
 
 
 def device_twins(x: Array) -> ModuleType | None:

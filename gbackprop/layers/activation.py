@@ -7,6 +7,7 @@ from typing import Any
 from gbackprop.array import Array, array_module, compact
 from gbackprop.kernels import device_twins
 from gbackprop.layers.base import Layer, Shape
+from gbackprop.scratch import empty_like
 
 
 class Elementwise(Layer):
@@ -38,7 +39,8 @@ class Elementwise(Layer):
         return shape
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        return mat * self.first(*saved)
+        xp, first = array_module(mat), self.first(*saved)
+        return xp.multiply(mat, first, out=empty_like(mat, xp.result_type(mat, first)))
 
     mjp = jmp  # a diagonal matrix is its own transpose
 
@@ -67,7 +69,7 @@ class ReLU(Elementwise):
     formulas = {"forward": "y = max(x, 0)", "mjp": "[x > 0] g"}
 
     def value(self, x: Array) -> Array:
-        return array_module(x).maximum(x, 0)
+        return array_module(x).maximum(x, 0, out=empty_like(x))
 
     def first(self, x: Array, y: Array) -> Array:
         return x > 0
@@ -94,7 +96,7 @@ class Tanh(Elementwise):
     formulas = {"forward": "y = tanh(x)", "mjp": "(1 − y²) g", "residual": "−2y (1 − y²) g"}
 
     def value(self, x: Array) -> Array:
-        return array_module(x).tanh(x)
+        return array_module(x).tanh(x, out=empty_like(x))
 
     def first(self, x: Array, y: Array) -> Array:
         return 1 - y * y

@@ -17,6 +17,8 @@ from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import KRONECKER, Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import uniform
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
+from gbackprop.layers.winograd import Tiles, tiled
+from gbackprop.scratch import copied, empty, matmul
 
 KEEP_BYTES = 2**26
 """Unfolded inputs up to this size are kept from the forward pass for the backward."""
@@ -83,7 +85,8 @@ class _Conv(Layer):
     def forward(self, x: Array) -> tuple[Array, Any]:
         out = self.window.out(x.shape[2:])
         unfolded_bytes = x.shape[0] * prod(out) * prod(self._columns()) * x.dtype.itemsize
-        u = self._inputs(x) if unfolded_bytes <= KEEP_BYTES else None  # a backward will want it again
+        kept = unfolded_bytes <= KEEP_BYTES and self._tiles(x.shape[2:], x) is None  # a backward will want it again
+        u = self._inputs(x) if kept else None
         y = self._linear(x) if u is None else channels_first(self._product(u).reshape(x.shape[0], *out, -1))
         if self.bias:
             y += self.parameters["bias"].reshape(-1, *(1,) * self.dims)
@@ -91,9 +94,11 @@ class _Conv(Layer):
 
     def _linear(self, x: Array) -> Array:
         """W u for ``[L, C, *S]``, a block of L at a time: ``[L, O, *out]``."""
-        xp = array_module(x)
+        xp, tiles = array_module(x), self._tiles(x.shape[2:], x)
+        if tiles is not None:
+            return channels_first(tiles.forward(channels_last(x), self.parameters["weight"]))
         out = self.window.out(x.shape[2:])
-        y = xp.empty((x.shape[0], prod(out), self.out_channels), dtype=xp.result_type(x, self.parameters["weight"]))
+        y = empty(x, (x.shape[0], prod(out), self.out_channels), xp.result_type(x, self.parameters["weight"]))
         for block in row_blocks(x.shape[0], prod(out) * prod(self._columns()) * x.dtype.itemsize, x):
             y[block] = self._product(self._inputs(x[block]))
         return channels_first(y.reshape(x.shape[0], *out, self.out_channels))
@@ -101,8 +106,12 @@ class _Conv(Layer):
     def _product(self, u: Array) -> Array:
         """W u as one large product: ``[G, L, T, I] -> [L, T, O]``."""
         groups, rows, positions, _ = u.shape
-        product = u.reshape(groups, rows * positions, -1) @ self._matrix().swapaxes(1, 2)
+        product = matmul(u.reshape(groups, rows * positions, -1), self._matrix().swapaxes(1, 2))
         return array_module(u).moveaxis(product, 0, 1).reshape(rows, positions, self.out_channels)
+
+    def _tiles(self, spatial: Shape, like: Array) -> Tiles | None:
+        """The way with fewer products, if it pays."""
+        return tiled(self.window, (self.in_channels, self.out_channels), self.groups, spatial, like)
 
     def _columns(self) -> tuple[int, int]:
         """(G, I): how many numbers a window sees in each group."""
@@ -116,11 +125,14 @@ class _Conv(Layer):
     def _inputs(self, x: Array) -> Array:
         """u: ``[N, C, *S] -> [G, N, T, I]``."""
         xp = array_module(x)
-        windows = self.window.unfold(channels_last(x))
+        last = channels_last(x)
+        if last.strides[-1] != last.itemsize:  # a small copy, so that the large one copies whole runs
+            last = copied(last, last.shape)
+        windows = self.window.unfold(last)
         n, kernel = x.shape[0], self.window.kernel
         positions = prod(windows.shape[1 : 1 + self.dims])
         if self.groups == 1:
-            return windows.reshape(1, n, positions, -1)
+            return copied(windows, (1, n, positions, -1))
         split = windows.reshape(n, positions, *kernel, self.groups, -1)
         return xp.moveaxis(split, -2, 0).reshape(self.groups, n, positions, -1)
 
@@ -136,12 +148,16 @@ class _Conv(Layer):
         spatial, matrix = saved[0].shape[2:], self._matrix()
         rows = self._rows(mat)
         columns, n, positions, _ = rows.shape
+        tiles = self._tiles(spatial, mat)
+        if tiles is not None:
+            image = tiles.backward(rows.reshape(columns * n, *mat.shape[3:], -1), self.parameters["weight"])
+            return channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
         rows = rows.reshape(columns * n, positions, self.groups, -1)
-        result = xp.empty((columns * n, *spatial, self.in_channels), dtype=xp.result_type(mat, matrix))
+        result = empty(mat, (columns * n, *spatial, self.in_channels), xp.result_type(mat, matrix))
         out = mat.shape[3:]
         for block in row_blocks(columns * n, positions * prod(self._columns()) * mat.dtype.itemsize, mat):
             g = rows[block].transpose(2, 0, 1, 3)
-            cols = g.reshape(self.groups, -1, g.shape[3]) @ matrix  # [G, L*T, I]
+            cols = matmul(g.reshape(self.groups, -1, g.shape[3]), matrix)  # [G, L*T, I]
             split = cols.reshape(self.groups, g.shape[1], *out, *self.window.kernel, -1)
             split = split.transpose(*range(1, split.ndim - 1), 0, split.ndim - 1)
             result[block] = self.window.fold(split.reshape(*split.shape[:-2], -1), spatial)
@@ -153,8 +169,15 @@ class _Conv(Layer):
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         (x, u), bias = saved, Bias(self._rows)
+        tiles = self._tiles(x.shape[2:], x)
+        quick = None if tiles is None else lambda g: tiles.weight_sum(channels_last(x), g.reshape(len(g), *tiles.out, -1))
         weight = Outer(
-            lambda: self._inputs(x) if u is None else u, bias, self._to_parameter, self._from_parameter, self.groups
+            lambda: self._inputs(x) if u is None else u,
+            bias,
+            self._to_parameter,
+            self._from_parameter,
+            self.groups,
+            quick,
         )
         jacobians: dict[str, ParameterJacobian] = {"weight": weight}
         return jacobians | {"bias": bias} if self.bias else jacobians

@@ -11,6 +11,7 @@ from gbackprop.arguments import positive
 from gbackprop.array import Array
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.scratch import matmul
 
 
 class Linear(Layer):
@@ -86,7 +87,7 @@ def _same(weight: Array) -> Array:
 
 def _apply(x: Array, matrix: Array) -> Array:
     """``[…, I] @ [I, O]`` as one large product instead of one per leading index."""
-    return (x.reshape(-1, matrix.shape[0]) @ matrix).reshape(*x.shape[:-1], matrix.shape[1])
+    return matmul(x.reshape(-1, matrix.shape[0]), matrix).reshape(*x.shape[:-1], matrix.shape[1])
 
 
 def uniform(rng: np.random.Generator, shapes: dict[str, Shape], fan_in: int) -> dict[str, np.ndarray]:
