@@ -31,7 +31,8 @@ from gbackprop.quantities.base import Statistic
 from gbackprop.signals import AVERAGE
 
 BLOCK_BYTES = 2**25
-"""Size of a block's largest stack, or rows of results, that `choose_blocks` aims at."""
+"""Size of a block's largest stack, or a fourth of its rows of results, that `choose_blocks` aims at: rows are written
+once, and read no more."""
 
 SMALL_BYTES = 2**22
 """Size of a whole batch's largest stack below which it is not cut."""
@@ -79,15 +80,21 @@ def choose_blocks(
     ValueError
         If `memory` is not understood, or not enough for one sample and one column.
     """
-    n, each = x.shape[0], max(stack_bytes(plan, x, column_block), row_bytes(plan, x))
+    n, each = x.shape[0], max(stack_bytes(plan, x, column_block), row_bytes(plan, x) // 4)
     whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
     threads = workers or (1 if whole or _controller() is None else cpu_count())
-    samples = sample_block or min(n if whole else max(1, BLOCK_BYTES // each), -(-n // threads))
+    samples = sample_block or (-(-n // threads) if whole else _even(n, max(1, BLOCK_BYTES // each), threads))
     if memory is not None:
         fitting = _fit(plan, x, samples, column_block, threads, parse_bytes(memory), sample_block is not None)
         samples, column_block, threads = fitting
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
     return Cut(blocks, column_block, min(threads, len(blocks)))
+
+
+def _even(n: int, most: int, threads: int) -> int:
+    """Samples to a block, at most `most`, such that all threads take as many blocks."""
+    rounds = -(-n // (threads * most))
+    return -(-n // (threads * rounds))
 
 
 def _fit(

@@ -14,8 +14,9 @@ from numba import njit
 
 @njit(nogil=True, cache=True)
 def fold(cols: np.ndarray, base: np.ndarray, delta: np.ndarray, image: np.ndarray) -> None:
-    """``image[l, base[p] + delta[k]] += cols[l, p, k]`` for ``[L, P, K, C]``; `image` is (L, S, C) and zero."""
+    """``image[l, base[p] + delta[k]] += cols[l, p, k]`` for ``[L, P, K, C]``, from zero; `image` is (L, S, C)."""
     for row in range(cols.shape[0]):
+        image[row] = 0  # here, while it is in cache, and not the whole of it before
         for p in range(cols.shape[1]):
             for k in range(cols.shape[2]):
                 at = base[p] + delta[k]
@@ -25,9 +26,10 @@ def fold(cols: np.ndarray, base: np.ndarray, delta: np.ndarray, image: np.ndarra
 
 @njit(nogil=True, cache=True)
 def scatter(rows: np.ndarray, places: np.ndarray, base: np.ndarray, delta: np.ndarray, image: np.ndarray) -> None:
-    """``image[v, l, base[p] + delta[places[l, p, c]], c] += rows[v, l, p, c]``; `image` is (V, L, S, C) and zero."""
+    """``image[v, l, base[p] + delta[places[l, p, c]], c] += rows[v, l, p, c]``, from zero; `image` is (V, L, S, C)."""
     for v in range(rows.shape[0]):
         for row in range(rows.shape[1]):
+            image[v, row] = 0
             for p in range(rows.shape[2]):
                 for c in range(rows.shape[3]):
                     image[v, row, base[p] + delta[places[row, p, c]], c] += rows[v, row, p, c]

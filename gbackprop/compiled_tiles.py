@@ -46,12 +46,12 @@ def inputs(x: np.ndarray, top: int, left: int, across: int, tiles: np.ndarray) -
 
 @njit(nogil=True, cache=True)
 def inputs_adjoint(tiles: np.ndarray, top: int, left: int, across: int, x: np.ndarray) -> None:
-    """The adjoint of `inputs`, added to `x`: ``B m Bᵀ`` where each tile stood."""
+    """The adjoint of `inputs`, written to `x`: the sum of ``B m Bᵀ`` where each tile stood."""
     rows, height, width, channels = x.shape
     down = tiles.shape[1] // (rows * across)
-    half = np.empty((4, 4, channels), x.dtype)
-    d = np.empty((4, 4, channels), x.dtype)
+    d, half = np.empty((4, 4, channels), x.dtype), np.empty((4, 4, channels), x.dtype)
     for row in range(rows):
+        x[row] = 0  # here, while it is in cache, and not the whole of it before
         for i in range(down):
             for j in range(across):
                 tile = (row * down + i) * across + j

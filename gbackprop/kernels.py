@@ -71,13 +71,14 @@ def fold(cols: Array, size: Sequence[int], stride: Sequence[int], dilation: Sequ
         return twins.fold(cols, size, stride, dilation)
     out, kernel = cols.shape[1 : 1 + d], cols.shape[1 + d : 1 + 2 * d]
     places = cols.reshape(cols.shape[0], *out, prod(kernel), cols.shape[-1])
-    image = zeros(cols, (cols.shape[0], *size, cols.shape[-1]))
+    image = empty(cols, (cols.shape[0], *size, cols.shape[-1]))
     kernels = _compiled(cols)
     if kernels is not None:
         flat = image.reshape(len(image), -1, image.shape[-1])
         places = np.ascontiguousarray(places).reshape(len(cols), prod(out), -1, cols.shape[-1])
         kernels.fold(places, *_seen(kernel, stride, dilation, out, size), flat)
         return image
+    image[...] = 0
     for k, where in enumerate(window_offsets(kernel, stride, dilation, out)):
         image[(slice(None), *where)] += places[..., k, :]
     return image
@@ -119,7 +120,7 @@ def scatter(
     xp, out, twins = array_module(rows), places.shape[1:-1], device_twins(rows)
     if twins is not None and len(size) <= twins.AXES:
         return twins.scatter(rows, places, size, kernel, stride, dilation)
-    image = zeros(rows, (*rows.shape[:2], *size, rows.shape[-1]))
+    image = empty(rows, (*rows.shape[:2], *size, rows.shape[-1]))
     kernels = _compiled(rows)
     if kernels is not None:
         flat = image.reshape(*image.shape[:2], -1, image.shape[-1])
@@ -127,6 +128,7 @@ def scatter(
         places = places.reshape(len(places), -1, places.shape[-1])
         kernels.scatter(rows, places, *_seen(kernel, stride, dilation, out, size), flat)
         return image
+    image[...] = 0
     for k, where in enumerate(window_offsets(kernel, stride, dilation, out)):
         image[(slice(None), slice(None), *where)] += rows * (places == k)
     return image

@@ -6,12 +6,11 @@ the layers' `empty` takes from the one that is in use in its thread, if there is
 a piece is free again when the last array that looks at it is gone.
 
 A call that is cut into blocks borrows one for each thread. What it gives back waits for the next call: no numbers, but
-up to `KEPT_BYTES` for each processor, until `free`. CuPy's pools do the same on a GPU.
+up to `KEPT_BYTES`, until `free`. CuPy's pools do the same on a GPU.
 """
 
 from __future__ import annotations
 
-import os
 import weakref
 from bisect import insort
 from collections import deque
@@ -28,8 +27,8 @@ from gbackprop.array import Array, array_module
 SLAB_BYTES = 2**22
 """Least size of what is asked of the system at a time; from here on NumPy asks for pages of 2 MiB."""
 
-KEPT_BYTES = 2**27
-"""Largest total of the slabs with which a scratch waits for the next call."""
+KEPT_BYTES = 2**29
+"""What may wait for the next call, in total."""
 
 LEAST_BYTES = 2**16
 """Smaller arrays are left to NumPy: the C library keeps their pages."""
@@ -112,7 +111,7 @@ def borrowed() -> Iterator[Scratch]:
         yield scratch
     finally:
         _in_use.reset(token)
-        if scratch.nbytes <= KEPT_BYTES and len(_waiting) < (os.cpu_count() or 1):
+        if sum(each.nbytes for each in [scratch, *_waiting]) <= KEPT_BYTES:
             _waiting.append(scratch)
 
 
@@ -151,8 +150,10 @@ def matmul(a: Array, b: Array) -> Array:
     return xp.matmul(a, b, out=out)
 
 
-def copied(x: Array, shape: Sequence[int]) -> Array:
-    """The numbers of `x` in a C-contiguous array of their own, seen in another shape."""
+def contiguous(x: Array) -> Array:
+    """`x`, or a copy, in C order."""
+    if x.flags.c_contiguous:
+        return x
     array = empty(x, x.shape)
     array[...] = x
-    return array.reshape(shape)
+    return array

@@ -39,7 +39,7 @@ class Elementwise(Layer):
         return shape
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        xp, first = array_module(mat), self.first(*saved)
+        xp, first = array_module(mat), self._slope(saved, mat)
         return xp.multiply(mat, first, out=empty_like(mat, xp.result_type(mat, first)))
 
     mjp = jmp  # a diagonal matrix is its own transpose
@@ -50,8 +50,13 @@ class Elementwise(Layer):
         own, writable = getattr(self.mjp, "__func__", None), getattr(mat.flags, "writeable", True)
         if own is not Elementwise.mjp or not writable or not compact(mat):
             return self.mjp(saved, mat)
-        mat *= self.first(*saved)
+        mat *= self._slope(saved, mat)
         return mat
+
+    def _slope(self, saved: Any, mat: Array) -> Array:
+        """φ'(x); a mask as numbers, if many columns are to be multiplied by it."""
+        first = self.first(*saved)
+        return first.astype(mat.dtype) if first.dtype == bool and len(mat) > 2 else first
 
     def residual(self, saved: Any, grad: Array) -> Array:
         return self.second(*saved) * grad

@@ -18,7 +18,7 @@ from gbackprop.layers.jacobian import KRONECKER, Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import uniform
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
 from gbackprop.layers.winograd import Tiles, tiled
-from gbackprop.scratch import copied, empty, matmul
+from gbackprop.scratch import contiguous, empty, matmul
 
 KEEP_BYTES = 2**26
 """Unfolded inputs up to this size are kept from the forward pass for the backward."""
@@ -127,12 +127,12 @@ class _Conv(Layer):
         xp = array_module(x)
         last = channels_last(x)
         if last.strides[-1] != last.itemsize:  # a small copy, so that the large one copies whole runs
-            last = copied(last, last.shape)
+            last = contiguous(last)
         windows = self.window.unfold(last)
         n, kernel = x.shape[0], self.window.kernel
         positions = prod(windows.shape[1 : 1 + self.dims])
         if self.groups == 1:
-            return copied(windows, (1, n, positions, -1))
+            return contiguous(windows).reshape(1, n, positions, -1)
         split = windows.reshape(n, positions, *kernel, self.groups, -1)
         return xp.moveaxis(split, -2, 0).reshape(self.groups, n, positions, -1)
 

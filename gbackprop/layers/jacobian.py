@@ -18,9 +18,13 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.errors import UnsupportedError
+from gbackprop.scratch import contiguous, matmul
 
 KRONECKER = ("kronecker", "average_kronecker", "input_square")
 """The reductions that not every parameter has."""
+
+MIRRORED = 256
+"""Rows from which on half of a symmetric product, and its mirror image, cost less than the whole."""
 
 
 def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape: tuple[int, ...]) -> Array:
@@ -241,7 +245,7 @@ class Outer(ParameterJacobian):
             return self.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
         columns, i = g.shape[1], u.shape[3]
         # multiply-adds for each sample and output feature, what walks over memory in the same unit, on the safe side
-        if 2.6 * t * t * (columns + i) + 180 * t * i < columns * i * (t + 30):
+        if t * t * (2.6 * columns + 1.3 * i + 60 * i / o) + 180 * t * columns < columns * i * (t + 30):
             return self.joined(self._square_by_positions(g, sign))
         square = array_module(mat).zeros((groups, o * i), dtype=mat.dtype)
         for v, rows, product in self._products(g):
@@ -250,20 +254,24 @@ class Outer(ParameterJacobian):
         return self.joined(square.reshape(groups, o, -1))
 
     def _square_by_positions(self, g: Array, sign: Array | None) -> Array:
-        """Σᵥ s (Σₜ gₜₒ uₜᵢ)² = Σₜᵣ (Σᵥ s gₜₒ gᵣₒ) uₜᵢ uᵣᵢ, (G, O, I): cheaper for many columns and few positions."""
+        """Σᵥ s (Σₜ gₜₒ uₜᵢ)² = Σₜᵣ kₜᵣₒ uₜᵢ uᵣᵢ with k = Σᵥ s gₜₒ gᵣₒ, and t ≤ r enough, (G, O, I).
+
+        Cheaper for many columns and few positions.
+        """
         xp, u = array_module(g), self.u.astype(np.float64)  # positions can cancel, where a square of sums does not
-        groups, _, n, t, o = g.shape
+        groups, columns, n, t, o = g.shape
         square = xp.zeros((groups, o, u.shape[3]), dtype=np.float64)
-        ones = xp.ones(t, dtype=np.float64)
-        size = groups * t * u.shape[3] * 8
-        for rows in row_blocks(n, size * o, g):  # one sample each on the host, as a rule; a GPU takes more
-            inputs = u[:, rows, None]  # [G, n, 1, T, I]
-            for features in row_blocks(o, size * (rows.stop - rows.start), g):
-                some = g[:, :, rows, :, features].transpose(0, 2, 4, 1, 3)
-                each = some.astype(np.float64, order="C")  # [G, n, O, V, T]
-                weighted = each if sign is None else each * sign[:, rows].T[:, None, :, None]
-                between = weighted.swapaxes(3, 4) @ each  # [G, n, O, T, T]
-                square[:, features] += (ones @ ((between @ inputs) * inputs)).sum(1)
+        t_, r = xp.triu_indices(t)
+        times = xp.where(t_ == r, 1.0, 2.0)
+        for rows in row_blocks(n, groups * o * t * max(t, columns) * 8, g):  # one sample each on the host, as a rule
+            each = xp.moveaxis(g[:, :, rows], 1, 4).astype(np.float64, order="C").swapaxes(2, 3)  # [G, n, O, T, V]
+            weighted = each if sign is None else each * sign[:, rows].T[:, None, None]
+            k = weighted @ each.swapaxes(3, 4)  # [G, n, O, T, T]
+            for pairs in row_blocks(len(times), u[:, rows, 0].nbytes, g):
+                some = k[..., t_[pairs], r[pairs]] * times[pairs]
+                products = u[:, rows, t_[pairs]] * u[:, rows, r[pairs]]
+                some = some.transpose(0, 2, 1, 3).reshape(groups, o, -1)
+                square += some @ products.reshape(groups, some.shape[2], -1)
         return (xp.maximum(square, 0) if sign is None else square).astype(g.dtype)
 
     def moments(self, mat: Array, sign: Array | None = None) -> Array:
@@ -322,10 +330,13 @@ class Outer(ParameterJacobian):
         if self.groups > 1:
             raise UnsupportedError("the groups of a weight have input factors of their own")
         u = self.u.reshape(-1, self.u.shape[3])
-        square = u.T @ u
-        for _ in range(2):  # rows, then columns, in the order of the parameter's entries
-            square = self.to_parameter(square).reshape(square.shape).T
-        return square
+        # NumPy sees that this is symmetric, and mirrors one half: for few rows that takes longer than the other half.
+        square = matmul(u.T, u.copy() if len(u) < MIRRORED else u)
+        # Rows and columns in the order of the parameter's entries, in one copy.
+        entries = self.to_parameter(array_module(u).moveaxis(self.to_parameter(square), 0, -1))
+        axes = range(entries.ndim)
+        half = len(axes) // 2
+        return contiguous(entries.transpose(*axes[half:], *axes[:half])).reshape(square.shape)
 
 
 def writes_rows(jacobian: ParameterJacobian) -> TypeGuard[Outer]:

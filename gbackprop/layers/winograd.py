@@ -24,7 +24,7 @@ from gbackprop.array import Array, row_blocks
 from gbackprop.kernels import compiled_tiles
 from gbackprop.layers.base import Shape
 from gbackprop.layers.window import Window
-from gbackprop.scratch import copied, empty, matmul, zeros
+from gbackprop.scratch import contiguous, empty, matmul
 
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 
@@ -70,7 +70,7 @@ class Tiles:
 
     def forward(self, x: Array, weight: Array) -> Array:
         """The convolution without bias: ``[L, *spatial, C] -> [L, *out, O]``."""
-        x, u = _contiguous(x), _windows(weight).swapaxes(1, 2)
+        x, u = contiguous(x), _windows(weight).swapaxes(1, 2)
         y = empty(x, (len(x), *self.out, u.shape[2]))
         for rows in self._blocks(x, u):
             self.transforms.outputs(matmul(self._inputs(x[rows]), u), self.across, y[rows])
@@ -78,15 +78,15 @@ class Tiles:
 
     def backward(self, g: Array, weight: Array) -> Array:
         """The adjoint of `forward`: ``[L, *out, O] -> [L, *spatial, C]``."""
-        g, u = _contiguous(g), _windows(weight)
-        x = zeros(g, (len(g), *self.spatial, u.shape[2]))
+        g, u = contiguous(g), _windows(weight)
+        x = empty(g, (len(g), *self.spatial, u.shape[2]))
         for rows in self._blocks(g, u):
             self.transforms.inputs_adjoint(matmul(self._outputs(g[rows]), u), *self.before, self.across, x[rows])
         return x
 
     def weight_sum(self, x: Array, g: Array) -> Array:
         """The gradient in the weight, ``[L, *spatial, C], [L, *out, O] -> [O, (*kernel, C)]``."""
-        x, g = _contiguous(x), _contiguous(g)
+        x, g = contiguous(x), contiguous(g)
         total = np.zeros((16, g.shape[3], x.shape[3]), g.dtype)
         for rows in self._blocks(x, total):
             total += matmul(self._outputs(g[rows]).swapaxes(1, 2), self._inputs(x[rows]))
@@ -115,7 +115,3 @@ def _windows(weight: Array) -> Array:
     """U: ``[O, C, 3, 3] -> [16, O, C]``."""
     o, c = weight.shape[:2]
     return (np.kron(G, G).astype(weight.dtype) @ weight.reshape(o * c, 9).T).reshape(16, o, c)
-
-
-def _contiguous(x: Array) -> Array:
-    return x if x.flags.c_contiguous else copied(x, x.shape)
