@@ -81,7 +81,7 @@ class Scratch:
         """Another slab: where its free bytes start, on a cache line, and stop."""
         size = max(size, SLAB_BYTES, self.nbytes)  # few slabs, whatever is needed
         memory = np.empty(size + _ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % _ALIGNMENT
+        start = -memory.__array_interface__["data"][0] % _ALIGNMENT
         self._slabs.append(memoryview(memory))
         return start, start + size
 
@@ -148,6 +148,12 @@ def matmul(a: Array, b: Array) -> Array:
     xp = array_module(a)
     out = empty(a, (*a.shape[:-1], b.shape[-1]), xp.result_type(a, b))
     return xp.matmul(a, b, out=out)
+
+
+def multiply(a: Array, b: Array) -> Array:
+    """``a * b``, where `b` has at most the shape of `a`."""
+    xp = array_module(a)
+    return xp.multiply(a, b, out=empty_like(a, xp.result_type(a, b)))
 
 
 def contiguous(x: Array) -> Array:

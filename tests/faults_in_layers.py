@@ -31,6 +31,7 @@ linear = on_layer(lambda: Linear(3, 3), (3,), plain.linear())
 chain = on_layer(lambda: Sequential(Linear(3, 3), Tanh(), dtype="float64"), (3,))
 wide = on_layer(lambda: Linear(2, 4), (2,), plain.linear())
 sequence = on_layer(lambda: Linear(2, 3), (4, 2), plain.linear())
+pairs = on_layer(lambda: Linear(24, 3), (2, 24), plain.linear())  # many columns go by pairs of positions
 convolution = on_layer(lambda: Conv2d(2, 2, 2, padding=1), (2, 3, 4), plain.conv2d(padding=((1, 1), (1, 1))))
 strided = on_layer(lambda: Conv2d(1, 1, 2, stride=2), (1, 4, 4), plain.conv2d(stride=(2, 2)))
 dilated = on_layer(lambda: Conv2d(1, 2, 2, dilation=2), (1, 4, 4), plain.conv2d(dilation=(2, 2)))
@@ -237,7 +238,7 @@ FAULTS = [
     Fault(Outer, "sum", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
     Fault(Outer, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
     Fault(Outer, "square", "sign squared", before(sign_twice), linear, "weight.square"),
-    Fault(Outer, "_square_by_positions", "of many columns", times(1.1), sequence, "weight.square"),
+    Fault(Outer, "_square_by_positions", "of many columns", times(1.1), pairs, "weight.square"),
     Fault(Outer, "batch_square", "positions apart", instead(squares_of_each_position), sequence, "weight.batch_square"),
     Fault(Outer, "square_norm", "positions apart", instead(norms_of_each_position), convolution, "weight.square_norm"),
     Fault(Outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), sequence, "weight.square_norm"),

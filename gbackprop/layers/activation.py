@@ -7,7 +7,7 @@ from typing import Any
 from gbackprop.array import Array, array_module, compact
 from gbackprop.kernels import device_twins
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.scratch import empty_like
+from gbackprop.scratch import empty_like, multiply
 
 
 class Elementwise(Layer):
@@ -39,8 +39,7 @@ class Elementwise(Layer):
         return shape
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        xp, first = array_module(mat), self._slope(saved, mat)
-        return xp.multiply(mat, first, out=empty_like(mat, xp.result_type(mat, first)))
+        return multiply(mat, self._slope(saved, mat))
 
     mjp = jmp  # a diagonal matrix is its own transpose
 
