@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 
 class UnsupportedError(NotImplementedError, ValueError):
@@ -15,15 +14,18 @@ class TooLargeError(MemoryError, ValueError):
     """A matrix that was asked for would not fit into memory; the message says how large it would be."""
 
 
-@contextmanager
-def naming(doing: Callable[[], str]) -> Iterator[None]:
+class naming:  # noqa: N801 -- as the contexts of contextlib; a class, for it is entered at every layer
     """A context in which running out of memory is a `TooLargeError` that says what was being computed."""
-    try:
-        yield
-    except TooLargeError:  # it knows already
-        raise
-    except MemoryError as error:
-        raise TooLargeError(f"{doing()}: out of memory ({error})") from error
+
+    def __init__(self, doing: Callable[[], str]) -> None:
+        self.doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, MemoryError) and not isinstance(error, TooLargeError):  # that knows already
+            raise TooLargeError(f"{self.doing()}: out of memory ({error})") from error
 
 
 def release(error: BaseException | None) -> None:

@@ -213,12 +213,14 @@ def _draw(
 
     Each use has a stream of its own, told apart by what it is for: asking for more does not change the others' draws.
     """
+    drawn = [signal for signal in signals if isinstance(signal, MonteCarlo) and signal.targets is None]
+    if not training and not drawn and (rng is None or (type(rng) is int and rng >= 0)):
+        return None, {}  # a Generator moves on by as much whatever is asked for; these have nothing to move
     entropy = generator(rng).integers(2**32, size=4).tolist()
     noise = network.noise(x.shape, np.random.default_rng([*entropy, 0])) if training else None
     mc_noise: dict[Signal, np.ndarray] = {
         signal: loss.noise(batch_shape, signal.mc_samples, np.random.default_rng([*entropy, signal.mc_samples]))
-        for signal in signals
-        if isinstance(signal, MonteCarlo) and signal.targets is None
+        for signal in drawn
     }
     return noise, mc_noise
 

@@ -120,11 +120,17 @@ def free() -> None:
     _waiting.clear()
 
 
+def _lender(x: Array) -> Scratch | None:
+    """Who lends memory for arrays beside `x`: nobody on a GPU."""
+    lender = _in_use.get()
+    return None if lender is None or array_module(x) is not np else lender
+
+
 def empty(like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
     """An array for `shape`, C-contiguous and yet to be written, where `like` lies; of its dtype by default."""
-    scratch, xp = _in_use.get(), array_module(like)
+    lender = _lender(like)
     dtype = like.dtype if dtype is None else dtype
-    return xp.empty(shape, dtype) if scratch is None or xp is not np else scratch.empty(shape, dtype)
+    return array_module(like).empty(shape, dtype) if lender is None else lender.empty(shape, dtype)
 
 
 def zeros(like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
@@ -136,7 +142,7 @@ def zeros(like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
 
 def empty_like(x: Array, dtype: Any = None) -> Array:
     """As `empty`, with the shape of `x` and its axes in the order in which they lie in memory."""
-    if _in_use.get() is None:
+    if _lender(x) is None:
         return array_module(x).empty_like(x, dtype=dtype)
     axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
     array = empty(x, [x.shape[axis] for axis in axes], dtype)
@@ -145,15 +151,14 @@ def empty_like(x: Array, dtype: Any = None) -> Array:
 
 def matmul(a: Array, b: Array) -> Array:
     """``a @ b`` for matrices, or for stacks of as many."""
-    xp = array_module(a)
-    out = empty(a, (*a.shape[:-1], b.shape[-1]), xp.result_type(a, b))
-    return xp.matmul(a, b, out=out)
+    if _lender(a) is None:
+        return a @ b
+    return np.matmul(a, b, out=empty(a, (*a.shape[:-1], b.shape[-1]), np.result_type(a, b)))
 
 
 def multiply(a: Array, b: Array) -> Array:
     """``a * b``, where `b` has at most the shape of `a`."""
-    xp = array_module(a)
-    return xp.multiply(a, b, out=empty_like(a, xp.result_type(a, b)))
+    return a * b if _lender(a) is None else np.multiply(a, b, out=empty_like(a, np.result_type(a, b)))
 
 
 def contiguous(x: Array) -> Array:

@@ -23,7 +23,7 @@ from gbackprop.scratch import contiguous, matmul
 KRONECKER = ("kronecker", "average_kronecker", "input_square")
 """The reductions that not every parameter has."""
 
-MIRRORED = 256
+MIRRORED = 64
 """Rows from which on half of a symmetric product, and its mirror image, cost less than the whole."""
 
 
@@ -329,11 +329,11 @@ class Outer(ParameterJacobian):
     def input_square(self) -> Array | None:
         if self.groups > 1:
             raise UnsupportedError("the groups of a weight have input factors of their own")
-        u = self.u.reshape(-1, self.u.shape[3])
+        u, xp = self.u.reshape(-1, self.u.shape[3]), array_module(self.u)
         # NumPy sees that this is symmetric, and mirrors one half: for few rows that takes longer than the other half.
-        square = matmul(u.T, u.copy() if len(u) < MIRRORED else u)
+        square = matmul(u.T, u.copy() if xp is np and len(u) < MIRRORED else u)
         # Rows and columns in the order of the parameter's entries, in one copy.
-        entries = self.to_parameter(array_module(u).moveaxis(self.to_parameter(square), 0, -1))
+        entries = self.to_parameter(xp.moveaxis(self.to_parameter(square), 0, -1))
         axes = range(entries.ndim)
         half = len(axes) // 2
         return contiguous(entries.transpose(*axes[half:], *axes[:half])).reshape(square.shape)
