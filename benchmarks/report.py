@@ -55,7 +55,8 @@ def _times(rows: dict[str, Any], gpu: bool) -> list[str]:
 def _ratio(row: dict[str, Any]) -> str:
     if {"ours", "theirs"} <= set(row):
         return f"{row['ours']['median'] / row['theirs']['median']:.2f}"
-    return f"{row['our loop']['median'] / row['ours']['median']:.1f} (loop / ours)" if "our loop" in row else ""
+    loops = [side for side in ("our loop", "their loop") if side in row]
+    return ", ".join(f"{row[loop]['median'] / row['ours']['median']:.1f} ({loop} / ours)" for loop in loops)
 
 
 def _time(values: dict[str, float]) -> str:

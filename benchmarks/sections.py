@@ -18,7 +18,7 @@ def table(turns: int) -> dict[str, Any]:
     rows["these eight in one call"] = _pair(problem, EIGHT, turns)
     sigmoid = make_problem("3c3d with one sigmoid", 8)
     rows["DiagHessian, one sigmoid, N = 8"] = _pair(sigmoid, ["DiagHessian"], turns)
-    calls = {"ours": ours(problem, ["BatchGrad"]), "our loop": our_loop(problem)}
+    calls = {"ours": ours(problem, ["BatchGrad"]), "our loop": our_loop(problem), "their loop": their_loop(problem)}
     rows["for-loop over samples / BatchGrad"] = take_turns(calls, turns)
     for name in ("gradient", *EIGHT):
         asked = [] if name == "gradient" else [name]

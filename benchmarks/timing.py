@@ -53,7 +53,7 @@ def take_turns(
     calls: Mapping[str, Callable[[], Any]],
     repetitions: int = 7,
     clocks: Mapping[str, Clock] | None = None,
-    warm_up: int = 1,
+    warm_up: int = 2,
 ) -> dict[str, dict[str, float]]:
     """Time calls one after the other, again and again.
 
