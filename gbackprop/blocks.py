@@ -30,7 +30,7 @@ from gbackprop.plan import KFRA_COPIES, Plan
 from gbackprop.quantities.base import Statistic
 from gbackprop.signals import AVERAGE
 
-BLOCK_BYTES = 2**25
+BLOCK_BYTES = 2**26
 """Size of a block's largest stack, or a fourth of its rows of results, that `choose_blocks` aims at: rows are written
 once, and read no more."""
 

@@ -119,7 +119,7 @@ def scatter(
     dilation: Sequence[int],
 ) -> Array:
     """Numbers ``[V, L, *out, C]`` added to one place of their window each: ``[V, L, *size, C]``."""
-    xp, out, twins = array_module(rows), places.shape[1:-1], device_twins(rows)
+    out, twins = places.shape[1:-1], device_twins(rows)
     if twins is not None and len(size) <= twins.AXES:
         return twins.scatter(rows, places, size, kernel, stride, dilation)
     image = empty(rows, (*rows.shape[:2], *size, rows.shape[-1]))

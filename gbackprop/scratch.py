@@ -1,9 +1,9 @@
 """Memory for what a sweep makes and drops again: the pages that one array leaves, the next one takes.
 
 The C library gives large arrays back to the system as soon as they are dropped, and the system hands out every page
-anew, cleared: on a virtual machine that took a third of a call's time. `Scratch` keeps a few large pieces of memory, and
-the layers' `empty` takes from the one that is in use in its thread, if there is one. Nobody has to give anything back:
-a piece is free again when the last array that looks at it is gone.
+anew, cleared: on a virtual machine that took a third of a call's time. `Scratch` keeps a few large pieces of memory,
+and the layers' `empty` takes from the one that is in use in its thread, if there is one. Nobody has to give anything
+back: a piece is free again when the last array that looks at it is gone.
 
 A call that is cut into blocks borrows one for each thread. What it gives back waits for the next call: no numbers, but
 up to `KEPT_BYTES`, until `free`. CuPy's pools do the same on a GPU.
@@ -44,6 +44,7 @@ class Scratch:
         self._slabs: list[memoryview] = []
         self._lent: dict[int, tuple[Any, tuple[int, int, int]]] = {}
         self._dropped: deque[Any] = deque()  # filled whenever, and by whichever thread, drops an array
+        self._used = self._most = self._needed = 0  # bytes that are lent, their maximum, and the next slab's
 
     @property
     def nbytes(self) -> int:
@@ -58,6 +59,8 @@ class Scratch:
             return np.empty(shape, dtype)
         self._take_back()
         slab, start, stop = place = self._find(-(-size // _ALIGNMENT) * _ALIGNMENT)
+        self._used += stop - start
+        self._most = max(self._most, self._used)
         # Its base is no array, so views of views all hold on to this very array, and it is gone when they are.
         array = np.frombuffer(self._slabs[slab], np.uint8, size, start)
         reference = weakref.ref(array, self._dropped.append)
@@ -79,16 +82,24 @@ class Scratch:
 
     def _grow(self, size: int) -> tuple[int, int]:
         """Another slab: where its free bytes start, on a cache line, and stop."""
-        size = max(size, SLAB_BYTES, self.nbytes)  # few slabs, whatever is needed
+        size = max(size, SLAB_BYTES, self._needed or self.nbytes)  # few slabs, whatever is needed
         memory = np.empty(size + _ALIGNMENT, np.uint8)
         start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-        self._slabs.append(memoryview(memory))
+        self._slabs.append(memory.data)
         return start, start + size
+
+    def settle(self) -> None:
+        """Between calls: one slab of what was needed instead of several, in which less would fit."""
+        self._take_back()
+        if len(self._slabs) > 1 and not self._lent:
+            self._needed = self.nbytes if self._needed else self._most + self._most // 4
+            self._slabs, self._free = [], []
 
     def _take_back(self) -> None:
         """Make pieces free whose arrays are gone, each one with its free neighbours."""
         while self._dropped:
             _, (slab, start, stop) = self._lent.pop(id(self._dropped.popleft()))
+            self._used -= stop - start
             for piece in [p for p in self._free if p[0] == slab and (p[2] == start or p[1] == stop)]:
                 self._free.remove(piece)
                 start, stop = min(start, piece[1]), max(stop, piece[2])
@@ -111,6 +122,7 @@ def borrowed() -> Iterator[Scratch]:
         yield scratch
     finally:
         _in_use.reset(token)
+        scratch.settle()
         if sum(each.nbytes for each in [scratch, *_waiting]) <= KEPT_BYTES:
             _waiting.append(scratch)
 

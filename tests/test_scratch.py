@@ -30,7 +30,7 @@ def test_arrays_that_are_in_use_share_nothing(steps):
     for i, step in enumerate(steps):
         if step > 0:
             array = lender.empty((step, LARGE), np.float64)
-            assert array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % 64 == 0
+            assert (array.flags.c_contiguous, array.flags.writeable, array.ctypes.data % 64) == (True, True, 0)
             array[...] = i
             held.append((i, array))
         elif len(held) >= -step:
@@ -65,7 +65,8 @@ def test_neighbours_become_one_piece_again():
     assert lender.nbytes < SLAB_BYTES + 1000
     del small
     whole = lender.empty((SLAB_BYTES,), np.uint8)
-    assert lender.nbytes < SLAB_BYTES + 1000 and whole.nbytes == SLAB_BYTES
+    assert whole.nbytes == SLAB_BYTES
+    assert lender.nbytes < SLAB_BYTES + 1000
 
 
 def test_arrays_may_be_dropped_by_other_threads():
@@ -84,15 +85,17 @@ def test_arrays_may_be_dropped_by_other_threads():
             thread.join()
     gc.collect()
     lender.empty((LARGE,), np.float64)
-    assert len(lender._lent) == 1 and lender.nbytes < SLAB_BYTES + 1000
+    assert len(lender._lent) == 1
+    assert lender.nbytes < SLAB_BYTES + 1000
 
 
 def test_small_arrays_and_other_dtypes():
     lender = Scratch()
-    lender.empty((0, 5), np.float64), lender.empty((), np.float32), lender.empty((LARGE - 1,), np.float64)
+    for shape in ((0, 5), (), (LARGE - 1,)):
+        lender.empty(shape, np.float64)
     assert lender.nbytes == 0
     array = lender.empty((LARGE, 2), bool)
-    assert array.dtype == bool and array.shape == (LARGE, 2)
+    assert (array.dtype, array.shape) == (bool, (LARGE, 2))
 
 
 def test_helpers_without_a_scratch_and_with_one():
@@ -102,10 +105,11 @@ def test_helpers_without_a_scratch_and_with_one():
 
     def all_helpers():
         like = scratch.empty_like(last, np.float32)
-        assert like.shape == last.shape and like.dtype == np.float32
+        assert (like.shape, like.dtype) == (last.shape, np.float32)
         assert like.transpose(0, 2, 3, 1).flags.c_contiguous  # as `last` lies
         turned = scratch.contiguous(last)
-        assert turned.flags.c_contiguous and scratch.contiguous(turned) is turned
+        assert turned.flags.c_contiguous
+        assert scratch.contiguous(turned) is turned
         assert not scratch.zeros(a, (300, 300)).any()
         product = scratch.multiply(last, last[:1] > 0)
         return [scratch.matmul(a, b), scratch.matmul(a[0], b[0].astype(np.complex128)), turned, product]
@@ -141,9 +145,33 @@ def test_what_is_too_large_does_not_wait(monkeypatch):
     assert scratch._waiting == []
 
 
+def test_what_waits_has_one_slab_of_what_was_needed():
+    sizes = [SLAB_BYTES // 2, SLAB_BYTES, 2 * SLAB_BYTES, 3 * SLAB_BYTES]
+    slabs = []
+    for _ in range(4):
+        with scratch.borrowed() as lender:
+            held = [lender.empty((size,), np.uint8) for size in sizes]
+            slabs.append(len(lender._slabs))
+            del held
+    assert slabs[0] > 1
+    assert slabs[-1] == 1
+    assert lender.nbytes < 1.3 * sum(sizes)
+
+
+def test_what_is_still_lent_when_a_call_ends_is_not_written_over():
+    with scratch.borrowed() as lender:
+        held = [lender.empty((size,), np.uint8) for size in (SLAB_BYTES, SLAB_BYTES, 4 * SLAB_BYTES)]
+        for i, array in enumerate(held):
+            array[...] = i
+    with scratch.borrowed() as again:
+        assert again is lender
+        again.empty((8 * SLAB_BYTES,), np.uint8)[...] = 9
+    assert [array.min() for array in held] == [array.max() for array in held] == [0, 1, 2]
+
+
 def test_a_borrower_that_fails_gives_back():
     with pytest.raises(ZeroDivisionError), scratch.borrowed():
-        1 / 0
+        raise ZeroDivisionError
     assert len(scratch._waiting) == 1
     assert scratch._in_use.get() is None
 

@@ -57,7 +57,7 @@ def test_tiles_against_the_plain_convolution(dtype, drawn, columns, signed):
     x, sign = rng.standard_normal(shape).astype(dtype), rng.integers(-1, 2, (3, 3)) if signed else None
     got, want = (derivatives(layer, x, columns, sign, by_tiles) for by_tiles in (True, False))
     for name, value in want.items():
-        assert got[name].dtype == dtype and got[name].shape == value.shape, name
+        assert (got[name].dtype, got[name].shape) == (dtype, value.shape), name
         assert np.abs(got[name] - value).max() <= TOLERANCE[dtype] * max(1, np.abs(value).max()), name
 
 

@@ -170,7 +170,9 @@ class _Conv(Layer):
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         (x, u), bias = saved, Bias(self._rows)
         tiles = self._tiles(x.shape[2:], x)
-        quick = None if tiles is None else lambda g: tiles.weight_sum(channels_last(x), g.reshape(len(g), *tiles.out, -1))
+        quick = None
+        if tiles is not None:
+            quick = lambda g: tiles.weight_sum(channels_last(x), g.reshape(len(g), *tiles.out, -1))  # noqa: E731
         weight = Outer(
             lambda: self._inputs(x) if u is None else u,
             bias,

@@ -18,7 +18,6 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.errors import UnsupportedError
-from gbackprop.scratch import contiguous, matmul
 
 KRONECKER = ("kronecker", "average_kronecker", "input_square")
 """The reductions that not every parameter has."""
@@ -331,12 +330,12 @@ class Outer(ParameterJacobian):
             raise UnsupportedError("the groups of a weight have input factors of their own")
         u, xp = self.u.reshape(-1, self.u.shape[3]), array_module(self.u)
         # NumPy sees that this is symmetric, and mirrors one half: for few rows that takes longer than the other half.
-        square = matmul(u.T, u.copy() if xp is np and len(u) < MIRRORED else u)
+        square = u.T @ (u.copy() if xp is np and len(u) < MIRRORED else u)
         # Rows and columns in the order of the parameter's entries, in one copy.
         entries = self.to_parameter(xp.moveaxis(self.to_parameter(square), 0, -1))
         axes = range(entries.ndim)
         half = len(axes) // 2
-        return contiguous(entries.transpose(*axes[half:], *axes[:half])).reshape(square.shape)
+        return entries.transpose(*axes[half:], *axes[:half]).reshape(square.shape)
 
 
 def writes_rows(jacobian: ParameterJacobian) -> TypeGuard[Outer]:
