@@ -19,7 +19,7 @@ from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.result import Result
 from gbackprop.rows import Rows
-from gbackprop.scratch import borrowed
+from gbackprop.scratch import borrowed, free, withheld
 from gbackprop.sweep import OUTPUT, Block, Part, sweep
 
 
@@ -87,16 +87,19 @@ def backward(
         plan = make_plan(network, loss, x, y, quantities, rng, training, sample_block, column_block, workers)
         cut = choose_blocks(plan, x, sample_block, column_block, workers, memory)
         try:
-            return _backward(plan, x, y, quantities, cut)
+            return _backward(plan, x, y, quantities, cut, memory is None)
         except MemoryError as error:
             release(error)
+            free()
             raise TooLargeError(f"{error}; {advice(plan, x, cut)}") from error
 
 
-def _backward(plan: Plan, x: Array, y: Array, quantities: tuple[Quantity, ...], cut: Cut) -> Result:
+def _backward(
+    plan: Plan, x: Array, y: Array, quantities: tuple[Quantity, ...], cut: Cut, reuse: bool
+) -> Result:
     kept = Rows(x.shape[0])
     found = None
-    for part in _parts(plan, x, y, [Block(rows, kept) for rows in cut.samples], cut.columns, cut.threads):
+    for part in _parts(plan, x, y, [Block(rows, kept) for rows in cut.samples], cut, reuse):
         if found is None:
             found = part
         else:
@@ -105,25 +108,21 @@ def _backward(plan: Plan, x: Array, y: Array, quantities: tuple[Quantity, ...], 
     return _finish(plan, quantities, found, kept)
 
 
-def _parts(
-    plan: Plan, x: Array, y: Array, blocks: list[Block], column_block: int | None, threads: int
-) -> Iterator[Part]:
+def _parts(plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse: bool) -> Iterator[Part]:
     """The parts, in the order of the blocks; few of them wait to be taken at any time."""
-    if len(blocks) == 1:
-        yield sweep(plan, x, y, blocks[0], column_block)
-        return
+    lending = borrowed if reuse and len(blocks) > 1 else withheld  # a single block gives its arrays to the result
 
     def swept(block: Block) -> Part:
-        with borrowed():
-            return sweep(plan, x, y, block, column_block)
+        with lending():
+            return sweep(plan, x, y, block, cut.columns)
 
-    if threads == 1:
+    if cut.threads == 1:
         yield from map(swept, blocks)
         return
-    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(cut.threads) as pool:
         waiting: deque[Future[Part]] = deque()
         for block in blocks:
-            if len(waiting) > threads:
+            if len(waiting) > cut.threads:
                 yield waiting.popleft().result()
             # A copy of the context, for a thread starts with one of its own: np.errstate holds there too.
             waiting.append(pool.submit(copy_context().run, swept, block))

@@ -1,7 +1,7 @@
 """How a batch is cut into blocks of samples and columns, and how many threads take them.
 
-A block's stack should stay in cache between a layer and the next, but a block must be large enough for its products to
-be. Small batches are not cut at all: starting threads would cost more than they save.
+A block's stack should stay near the processor between a layer and the next, but a block must be large enough for its
+products to be. Small batches are not cut at all: starting threads would cost more than they save.
 
 The memory of a call, beside the parameters and the batch, is estimated as
 
@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from numbers import Integral
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any
 
 from gbackprop.array import Array, array_module, device_of, free_memory, is_array, scratch_bytes
@@ -35,7 +35,7 @@ BLOCK_BYTES = 2**26
 once, and read no more."""
 
 SMALL_BYTES = 2**22
-"""Size of a whole batch's largest stack below which it is not cut."""
+"""The same for a whole batch, below which it is not cut."""
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -92,7 +92,7 @@ def choose_blocks(
 
 
 def _even(n: int, most: int, threads: int) -> int:
-    """Samples to a block, at most `most`, such that all threads take as many blocks."""
+    """Samples to a block, at most `most`, in as many blocks for each thread as far as that goes."""
     rounds = -(-n // (threads * most))
     return -(-n // (threads * rounds))
 
@@ -236,33 +236,42 @@ def cpu_count() -> int:
 
 
 class _OneBlasThread:
-    """The number of BLAS's threads is the process's: the first call that needs one sets it, the last restores it."""
+    """The number of BLAS's threads is the process's: whoever sets it restores it, and of calls at one time the first.
+
+    By the same thread, for threadpoolctl lets no other restore it. A call that goes on after the first one's end has
+    BLAS's own threads beside its own: slower, and right.
+    """
 
     def __init__(self) -> None:
-        self.lock, self.users, self.limit = Lock(), 0, None
+        self.lock, self.depth = Lock(), 0
+        self.owner: int | None = None
+        self.limit: Any = None
 
     def __enter__(self) -> None:
         controller = _controller()
         with self.lock:
-            self.users += 1
-            if self.users == 1:
+            if self.owner is None:
+                self.owner = get_ident()
                 self.limit = controller.limit(limits=1, user_api="blas").__enter__() if controller else None
+            self.depth += self.owner == get_ident()
 
     def __exit__(self, *error: object) -> None:
         with self.lock:
-            self.users -= 1
-            if self.users == 0 and self.limit is not None:
-                self.limit.__exit__(*error)
+            if self.owner != get_ident():
+                return
+            self.depth -= 1
+            if self.depth == 0:
+                self.owner = None
+                if self.limit is not None:
+                    self.limit.__exit__(*error)
 
 
-@functools.cache
-def _shared() -> _OneBlasThread:
-    return _OneBlasThread()
+_SHARED = _OneBlasThread()
 
 
 def one_blas_thread() -> AbstractContextManager:
-    """A context in which BLAS uses one thread, for the blocks' threads are enough; calls at the same time share it."""
-    return _shared()
+    """A context in which BLAS uses one thread, for the blocks' threads are enough."""
+    return _SHARED
 
 
 @functools.cache  # finding the libraries takes longer than a small sweep

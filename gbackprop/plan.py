@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop import scratch
 from gbackprop.arguments import generator, positive
 from gbackprop.array import Array, asarray, device_of, free_memory
 from gbackprop.checks import check_batch, check_parameters
@@ -193,6 +194,9 @@ def _check_average(leaves: list[Leaf], x: Array, sample_block: int | None, worke
         return
     d = prod(largest.output_shape)
     size, free = d * d * x.dtype.itemsize, free_memory(device_of(x))
+    if KFRA_COPIES * size > free:
+        scratch.free()  # what waits for other calls is in the way of this one
+        free = free_memory(device_of(x))
     if KFRA_COPIES * size > free:
         raise TooLargeError(
             f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of "

@@ -5,8 +5,8 @@ anew, cleared: on a virtual machine that took a third of a call's time. `Scratch
 and the layers' `empty` takes from the one that is in use in its thread, if there is one. Nobody has to give anything
 back: a piece is free again when the last array that looks at it is gone.
 
-A call that is cut into blocks borrows one for each thread. What it gives back waits for the next call: no numbers, but
-up to `KEPT_BYTES`, until `free`. CuPy's pools do the same on a GPU.
+A call that is cut into blocks borrows one for each block that is under way, unless it has a budget of memory. What is
+given back waits for the next: no numbers, but about `KEPT_BYTES`, until `free`. CuPy's pools do as much on a GPU.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,11 @@ class Scratch:
         """Bytes of all slabs."""
         return sum(slab.nbytes for slab in self._slabs)
 
+    @property
+    def wanted(self) -> int:
+        """Bytes of all slabs, or of the one that is to come in their place."""
+        return self.nbytes or self._needed
+
     def empty(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """An array whose numbers are yet to be written, C-contiguous."""
         dtype = np.dtype(dtype)
@@ -82,14 +88,18 @@ class Scratch:
 
     def _grow(self, size: int) -> tuple[int, int]:
         """Another slab: where its free bytes start, on a cache line, and stop."""
-        size = max(size, SLAB_BYTES, self._needed or self.nbytes)  # few slabs, whatever is needed
-        memory = np.empty(size + _ALIGNMENT, np.uint8)
+        more = max(size, SLAB_BYTES, self._needed or self.nbytes)  # few slabs, whatever is needed
+        try:
+            memory = np.empty(more + _ALIGNMENT, np.uint8)
+        except MemoryError:
+            more = size
+            memory = np.empty(more + _ALIGNMENT, np.uint8)
         start = -memory.__array_interface__["data"][0] % _ALIGNMENT
         self._slabs.append(memory.data)
-        return start, start + size
+        return start, start + more
 
     def settle(self) -> None:
-        """Between calls: one slab of what was needed instead of several, in which less would fit."""
+        """Between blocks: one slab of what was needed instead of several, in which less would fit."""
         self._take_back()
         if len(self._slabs) > 1 and not self._lent:
             self._needed = self.nbytes if self._needed else self._most + self._most // 4
@@ -98,7 +108,10 @@ class Scratch:
     def _take_back(self) -> None:
         """Make pieces free whose arrays are gone, each one with its free neighbours."""
         while self._dropped:
-            _, (slab, start, stop) = self._lent.pop(id(self._dropped.popleft()))
+            known = self._lent.pop(id(self._dropped.popleft()), None)
+            if known is None:  # an interrupt came before it was written down
+                continue
+            slab, start, stop = known[1]
             self._used -= stop - start
             for piece in [p for p in self._free if p[0] == slab and (p[2] == start or p[1] == stop)]:
                 self._free.remove(piece)
@@ -106,7 +119,7 @@ class Scratch:
             insort(self._free, (slab, start, stop))
 
 
-_in_use: ContextVar[Scratch | None] = ContextVar("scratch", default=None)
+_in_use: ContextVar[tuple[Scratch, int] | None] = ContextVar("scratch", default=None)  # and the thread that has it
 _waiting: list[Scratch] = []
 
 
@@ -117,14 +130,24 @@ def borrowed() -> Iterator[Scratch]:
         scratch = _waiting.pop()  # asking first whether there is one would leave time for others to take it
     except IndexError:
         scratch = Scratch()
-    token = _in_use.set(scratch)
+    token = _in_use.set((scratch, get_ident()))
     try:
         yield scratch
     finally:
         _in_use.reset(token)
         scratch.settle()
-        if sum(each.nbytes for each in [scratch, *_waiting]) <= KEPT_BYTES:
+        if sum(each.wanted for each in [scratch, *_waiting]) <= KEPT_BYTES:
             _waiting.append(scratch)
+
+
+@contextmanager
+def withheld() -> Iterator[None]:
+    """A context in which `empty` leaves all to NumPy, within another's `borrowed` too."""
+    token = _in_use.set(None)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
 
 
 def free() -> None:
@@ -133,9 +156,11 @@ def free() -> None:
 
 
 def _lender(x: Array) -> Scratch | None:
-    """Who lends memory for arrays beside `x`: nobody on a GPU."""
-    lender = _in_use.get()
-    return None if lender is None or array_module(x) is not np else lender
+    """Who lends memory for arrays beside `x`: nobody on a GPU, or in a thread that did not borrow."""
+    in_use = _in_use.get()
+    if in_use is None or array_module(x) is not np:
+        return None
+    return in_use[0] if in_use[1] == get_ident() else None  # a context may have been copied to other threads
 
 
 def empty(like: Array, shape: Sequence[int], dtype: Any = None) -> Array:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, array_module, compact
 from gbackprop.kernels import device_twins
 from gbackprop.layers.base import Layer, Shape
@@ -53,9 +55,10 @@ class Elementwise(Layer):
         return mat
 
     def _slope(self, saved: Any, mat: Array) -> Array:
-        """φ'(x); a mask as numbers, if many columns are to be multiplied by it."""
+        """φ'(x); on the host a mask as numbers, if many columns are to be multiplied by it."""
         first = self.first(*saved)
-        return first.astype(mat.dtype) if first.dtype == bool and len(mat) > 2 else first
+        many = len(mat) > 2 and isinstance(first, np.ndarray) and first.dtype == bool
+        return first.astype(mat.dtype) if many else first
 
     def residual(self, saved: Any, grad: Array) -> Array:
         return self.second(*saved) * grad
@@ -100,7 +103,7 @@ class Tanh(Elementwise):
     formulas = {"forward": "y = tanh(x)", "mjp": "(1 − y²) g", "residual": "−2y (1 − y²) g"}
 
     def value(self, x: Array) -> Array:
-        return array_module(x).tanh(x, out=empty_like(x))
+        return array_module(x).tanh(x)
 
     def first(self, x: Array, y: Array) -> Array:
         return 1 - y * y

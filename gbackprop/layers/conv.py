@@ -21,7 +21,7 @@ from gbackprop.layers.winograd import Tiles, tiled
 from gbackprop.scratch import contiguous, empty, matmul
 
 KEEP_BYTES = 2**26
-"""Unfolded inputs up to this size are kept from the forward pass for the backward."""
+"""Unfolded inputs up to this size are kept from the forward pass for the backward, but where tiles need none."""
 
 
 class _Conv(Layer):
@@ -111,6 +111,8 @@ class _Conv(Layer):
 
     def _tiles(self, spatial: Shape, like: Array) -> Tiles | None:
         """The way with fewer products, if it pays."""
+        if self.parameters["weight"].dtype != like.dtype:
+            return None
         return tiled(self.window, (self.in_channels, self.out_channels), self.groups, spatial, like)
 
     def _columns(self) -> tuple[int, int]:
@@ -126,7 +128,7 @@ class _Conv(Layer):
         """u: ``[N, C, *S] -> [G, N, T, I]``."""
         xp = array_module(x)
         last = channels_last(x)
-        if last.strides[-1] != last.itemsize:  # a small copy, so that the large one copies whole runs
+        if xp is np and last.strides[-1] != last.itemsize:  # a small copy, so that the large one copies whole runs
             last = contiguous(last)
         windows = self.window.unfold(last)
         n, kernel = x.shape[0], self.window.kernel
@@ -143,16 +145,16 @@ class _Conv(Layer):
         return y.reshape(*mat.shape[:2], *y.shape[1:])
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        """Each window's share Wᵀ g[t], folded back to where the window stood."""
+        """Each window's share Wᵀ g[t], folded back to where the window stood; or the same by tiles."""
         xp = array_module(mat)
-        spatial, matrix = saved[0].shape[2:], self._matrix()
+        spatial = saved[0].shape[2:]
         rows = self._rows(mat)
         columns, n, positions, _ = rows.shape
         tiles = self._tiles(spatial, mat)
         if tiles is not None:
             image = tiles.backward(rows.reshape(columns * n, *mat.shape[3:], -1), self.parameters["weight"])
             return channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
-        rows = rows.reshape(columns * n, positions, self.groups, -1)
+        rows, matrix = rows.reshape(columns * n, positions, self.groups, -1), self._matrix()
         result = empty(mat, (columns * n, *spatial, self.in_channels), xp.result_type(mat, matrix))
         out = mat.shape[3:]
         for block in row_blocks(columns * n, positions * prod(self._columns()) * mat.dtype.itemsize, mat):
@@ -170,9 +172,8 @@ class _Conv(Layer):
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         (x, u), bias = saved, Bias(self._rows)
         tiles = self._tiles(x.shape[2:], x)
-        quick = None
-        if tiles is not None:
-            quick = lambda g: tiles.weight_sum(channels_last(x), g.reshape(len(g), *tiles.out, -1))  # noqa: E731
+        last = channels_last(x)
+        quick = None if tiles is None else lambda g: tiles.weight_sum(last, g.reshape(len(g), *tiles.out, -1))
         weight = Outer(
             lambda: self._inputs(x) if u is None else u,
             bias,

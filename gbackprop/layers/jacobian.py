@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import prod
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -260,8 +260,7 @@ class Outer(ParameterJacobian):
         xp, u = array_module(g), self.u.astype(np.float64)  # positions can cancel, where a square of sums does not
         groups, columns, n, t, o = g.shape
         square = xp.zeros((groups, o, u.shape[3]), dtype=np.float64)
-        t_, r = xp.triu_indices(t)
-        times = xp.where(t_ == r, 1.0, 2.0)
+        t_, r, times = _pairs(xp, t)
         for rows in row_blocks(n, groups * o * t * max(t, columns) * 8, g):  # one sample each on the host, as a rule
             each = xp.moveaxis(g[:, :, rows], 1, 4).astype(np.float64, order="C").swapaxes(2, 3)  # [G, n, O, T, V]
             weighted = each if sign is None else each * sign[:, rows].T[:, None, None]
@@ -331,7 +330,7 @@ class Outer(ParameterJacobian):
         u, xp = self.u.reshape(-1, self.u.shape[3]), array_module(self.u)
         # NumPy sees that this is symmetric, and mirrors one half: for few rows that takes longer than the other half.
         square = u.T @ (u.copy() if xp is np and len(u) < MIRRORED else u)
-        # Rows and columns in the order of the parameter's entries, in one copy.
+        # Rows and columns in the order of the parameter's entries, in one copy; in none where that is theirs already.
         entries = self.to_parameter(xp.moveaxis(self.to_parameter(square), 0, -1))
         axes = range(entries.ndim)
         half = len(axes) // 2
@@ -355,6 +354,14 @@ def _outer(g: Array, u: Array, out: Array | None = None) -> Array:
     xp = array_module(g)
     product = xp.multiply if g.shape[-2] == 1 else xp.matmul  # a product of many 1-column matrices is slow
     return product(g.swapaxes(-1, -2), u, out=out)
+
+
+def _pairs(xp: Any, t: int) -> tuple[Array, Array, Array]:
+    """Pairs of positions of which sums over all of them can be made, and how often each counts."""
+    if xp is not np:  # choosing half of them would make the host wait
+        return xp.repeat(xp.arange(t), t), xp.tile(xp.arange(t), t), xp.ones(t * t)
+    first, second = np.triu_indices(t)
+    return first, second, np.where(first == second, 1.0, 2.0)
 
 
 def _total(products: Array, weights: Array | None) -> Array:

@@ -27,6 +27,8 @@ from gbackprop.layers.window import Window
 from gbackprop.scratch import contiguous, empty, matmul
 
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+GG = np.kron(G, G)
+"""G along both axes, (16, 9)."""
 
 LEAST_CHANNELS = 32
 """With fewer, the transforms cost what the products save."""
@@ -40,7 +42,7 @@ def tiled(window: Window, channels: tuple[int, int], groups: int, spatial: Shape
         return None
     height, width = out = window.out(spatial)
     down, across = -(-height // 2), -(-width // 2)
-    if 16 * down * across > 6 * height * width:  # of 9: a last tile may be half empty
+    if 16 * down * across > 6 * height * width:  # instead of 9 height width products: last tiles may be half empty
         return None
     (top, _), (left, _) = window.padding
     return Tiles(transforms, spatial, out, (top, left), down, across)
@@ -91,7 +93,7 @@ class Tiles:
         for rows in self._blocks(x, total):
             total += matmul(self._outputs(g[rows]).swapaxes(1, 2), self._inputs(x[rows]))
         _, o, c = total.shape
-        kernel = np.kron(G, G).T.astype(g.dtype) @ total.reshape(16, -1)
+        kernel = GG.T.astype(g.dtype) @ total.reshape(16, -1)
         return kernel.reshape(9, o, c).swapaxes(0, 1).reshape(o, 9 * c)
 
     def _inputs(self, x: Array) -> Array:
@@ -107,11 +109,11 @@ class Tiles:
         return tiles
 
     def _blocks(self, x: Array, u: Array) -> Iterator[slice]:
-        """Rows such that the tiles of both sides stay in cache."""
-        return row_blocks(len(x), 8 * self.down * self.across * max(u.shape[1:]) * x.itemsize, x)
+        """Rows whose 16 numbers a tile are 2 MiB on the wider side: less makes the products slower, more the rest."""
+        return row_blocks(len(x), 16 * self.down * self.across * max(u.shape[1:]) * x.itemsize // 2, x)
 
 
 def _windows(weight: Array) -> Array:
     """U: ``[O, C, 3, 3] -> [16, O, C]``."""
     o, c = weight.shape[:2]
-    return (np.kron(G, G).astype(weight.dtype) @ weight.reshape(o * c, 9).T).reshape(16, o, c)
+    return (GG.astype(weight.dtype) @ weight.reshape(o * c, 9).T).reshape(16, o, c)
