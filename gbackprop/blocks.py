@@ -5,9 +5,10 @@ products to be. Small batches are not cut at all: starting threads would cost mo
 
 The memory of a call, beside the parameters and the batch, is estimated as
 
-    2 · sums + rows + 2 · threads · (sums + 2 · parameters + n · (saved + 3 · stack))
+    2 · sums + rows + 2 · threads · (sums + 2 · parameters + n · (saved + unfolded + 3 · stack))
 
-with n the samples of a block, `saved` what the forward pass keeps for one sample, `stack` the largest stack of columns
+with n the samples of a block, `saved` what the forward pass keeps for one sample, `unfolded` the largest unfolded input
+of a layer, which a statistic may want where the forward pass does without, `stack` the largest stack of columns
 for one sample (there are at most three at a time: what arrives at a layer, what leaves it, and a temporary one), `sums`
 the statistics that add up over samples, and `rows` the results that have a row for each. The 2 before `threads` is for
 scratch arrays, and for parts that wait to be added up. On a GPU those are larger, see `scratch_bytes`.
@@ -125,7 +126,8 @@ def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: i
     if AVERAGE in plan.signals:
         widest = max(prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :])
         results += KFRA_COPIES * widest**2 * x.dtype.itemsize
-    each = sums * x.dtype.itemsize + 2 * parameters + samples * (saved + 3 * stack_bytes(plan, x, columns))
+    block = samples * (saved + _unfolded_bytes(plan, x) + 3 * stack_bytes(plan, x, columns))
+    each = sums * x.dtype.itemsize + 2 * parameters + block
     if device_of(x) != "cpu":
         each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * _widest_bytes(plan, x))
     return results + 2 * threads * each
@@ -158,6 +160,13 @@ def advice(plan: Plan, x: Array, cut: Cut) -> str:
     words += [f"column_block={fitting}"] if (fitting or total) < total else []
     words += ["workers=1"] if cut.threads > 1 else []
     return f"{', '.join(words)} would fit into {room}, by an estimate"
+
+
+def _unfolded_bytes(plan: Plan, x: Array) -> int:
+    """Bytes that one sample takes in the largest unfolded input, if anything beside the gradient is wanted."""
+    weights = [(leaf, s) for leaf in plan.leaves for s in leaf.layer.parameter_shapes().values() if len(s) > 1]
+    sizes = (prod(leaf.output_shape) // s[0] * prod(s[1:]) for leaf, s in weights)
+    return max(sizes, default=0) * x.dtype.itemsize * (len(plan.statistics) > 1)
 
 
 def _widest_bytes(plan: Plan, x: Array) -> int:

@@ -39,7 +39,10 @@ def pad(x: Array, padding: Padding, value: float = 0.0) -> Array:
     out = empty(x, (x.shape[0], *size, x.shape[-1]))
     if array_module(x) is not np:  # one kernel instead of several small ones
         out[...] = value
-    for axis, inside in enumerate(into if array_module(x) is np else (), start=1):  # the margins: the rest is written below
+        margins = into[:0]
+    else:  # the rest is written below
+        margins = into
+    for axis, inside in enumerate(margins, start=1):
         out[(slice(None),) * axis + (slice(0, inside.start),)] = value
         out[(slice(None),) * axis + (slice(inside.stop, None),)] = value
     out[(slice(None), *into)] = x[(slice(None), *crop)]

@@ -1,6 +1,8 @@
 """Memory that arrays leave to the next: nobody's numbers are written over, and nobody sees what was there before."""
 
 import gc
+import itertools
+from contextvars import copy_context
 from threading import Thread
 
 import numpy as np
@@ -23,6 +25,16 @@ def nothing_waits():
     scratch.free()
 
 
+def check_pieces(lender):
+    """What is free and what is lent lie side by side, and are all there is but for the alignment."""
+    lender._take_back()
+    pieces = sorted([*lender._free, *(place for _, place in lender._lent.values())])
+    for (slab, _, stop), (after, start, _) in itertools.pairwise(pieces):
+        assert slab < after or stop == start
+    total = sum(stop - start for _, start, stop in pieces)
+    assert 0 <= lender.nbytes - total <= 128 * len(lender._slabs)
+
+
 @given(st.lists(st.one_of(st.integers(1, 40), st.integers(-8, -1)), max_size=40))
 def test_arrays_that_are_in_use_share_nothing(steps):
     """Positive steps take an array of so many times the least size, negative ones drop the one that many back."""
@@ -38,6 +50,7 @@ def test_arrays_that_are_in_use_share_nothing(steps):
         array = None
         for value, kept in held:
             assert (kept == value).all()
+        check_pieces(lender)
 
 
 def test_what_is_dropped_is_lent_again():
@@ -166,7 +179,14 @@ def test_what_is_still_lent_when_a_call_ends_is_not_written_over():
     with scratch.borrowed() as again:
         assert again is lender
         again.empty((8 * SLAB_BYTES,), np.uint8)[...] = 9
-    assert [array.min() for array in held] == [array.max() for array in held] == [0, 1, 2]
+        assert [array.min() for array in held] == [array.max() for array in held] == [0, 1, 2]
+        array = None
+        del held
+        taken = [again.empty((SLAB_BYTES,), np.uint8) for _ in range(8)]
+        for i, one in enumerate(taken):
+            one[...] = i
+        assert [one.min() for one in taken] == [one.max() for one in taken] == list(range(8))
+        check_pieces(again)
 
 
 def test_a_borrower_that_fails_gives_back():
@@ -212,14 +232,50 @@ def test_results_hold_nothing_that_was_there_before_and_nothing_that_is_lent(wor
             gb.backward(net, losses.CrossEntropyLoss(), x, y, *ASKED, sample_block=2, column_block=40, workers=workers)
         )
 
-    first = call()
-    assert scratch._waiting
+    for _ in range(4):  # until they have settled
+        first = call()
+    assert any(lender._slabs for lender in scratch._waiting)
     for lender in scratch._waiting:
         for slab in lender._slabs:
             np.frombuffer(slab, np.uint8)[...] = 0xFF  # NaN, in either precision
             assert not any(np.may_share_memory(np.frombuffer(slab, np.uint8), value) for value in first.values())
     for name, value in call().items():
         np.testing.assert_array_equal(value, first[name], err_msg=name)
+
+
+def test_a_copied_context_lends_nothing_to_other_threads():
+    with scratch.borrowed() as lender:
+        context, found = copy_context(), []
+        thread = Thread(target=lambda: found.append(context.run(scratch.empty, np.zeros(1), (LARGE,))))
+        thread.start()
+        thread.join()
+        assert lender.nbytes == 0
+        scratch.empty(np.zeros(1), (LARGE,))
+        assert lender.nbytes > 0
+        with scratch.withheld():
+            assert scratch._lender(np.zeros(1)) is None
+        assert scratch._lender(np.zeros(1)) is lender
+
+
+def test_a_large_slab_that_does_not_fit_is_asked_for_smaller(monkeypatch):
+    lender, empty = Scratch(), np.empty
+    lender._needed = 100 * SLAB_BYTES
+
+    def limited(shape, dtype):
+        if np.prod(shape) > 2 * SLAB_BYTES:
+            raise MemoryError
+        return empty(shape, dtype)
+
+    monkeypatch.setattr(np, "empty", limited)
+    assert lender.empty((SLAB_BYTES,), np.uint8).nbytes == SLAB_BYTES
+    assert lender.nbytes < SLAB_BYTES + 1000
+
+
+def test_a_call_with_a_budget_borrows_nothing():
+    rng = np.random.default_rng(0)
+    net, x, y = network(), rng.standard_normal((6, 3, 20, 20), dtype=np.float32), rng.integers(0, 10, 6)
+    gb.backward(net, losses.CrossEntropyLoss(), x, y, sample_block=2, memory="1GiB")
+    assert scratch._waiting == []
 
 
 def test_batches_that_are_not_cut_borrow_nothing():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gbackprop as gb
-from gbackprop import kernels, layers, losses, quantities
+from gbackprop import array, kernels, layers, losses, quantities
 from gbackprop.layers import conv, winograd
 
 pytest.importorskip("numba")
@@ -29,6 +29,7 @@ def derivatives(layer, x, columns, sign, by_tiles):
     """All that a convolution multiplies, one way or the other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(winograd, "LEAST_CHANNELS", 1)
+        patch.setattr(array, "_CACHE_BYTES", 2**10)  # several blocks of rows, of columns, and of pairs of positions
         if not by_tiles:
             patch.setattr(conv, "tiled", lambda *arguments: None)
         y, saved = layer.forward(x)
@@ -82,7 +83,8 @@ def test_where_tiles_are_taken(keywords, shape, taken):
     layer = layers.Conv2d(**{"in_channels": 64, "out_channels": 96, "kernel_size": 3, **keywords})
     x = np.zeros((1, *shape), np.float32)
     assert (layer._tiles(shape[1:], x) is not None) == taken
-    assert layer._tiles(shape[1:], x.astype(np.complex128)) is None  # complex steps go the plain way
+    for dtype in (np.complex128, np.float64):  # complex steps go the plain way, and dtypes that differ
+        assert layer._tiles(shape[1:], x.astype(dtype)) is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "_compiled", lambda x: None)
         assert layer._tiles(shape[1:], x) is None
@@ -112,3 +114,19 @@ def test_a_network_either_way(monkeypatch):
     for got, want in zip(by_tiles, call(), strict=True):
         for name, value in want.items():
             np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-13 * np.abs(value).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_squares_by_pairs_of_positions_in_several_blocks(signed, monkeypatch):
+    """Many columns on few positions; the cache so small that each sample, and a few pairs, are a block."""
+    rng = np.random.default_rng(0)
+    layer = layers.Conv2d(6, 3, 3)
+    layer.dtype = "float64"
+    y, saved = layer.forward(rng.standard_normal((3, 6, 4, 5)))
+    mat = rng.standard_normal((60, *y.shape))
+    sign = rng.integers(-1, 2, (60, 3)).astype(float) if signed else None
+    weight = layer.parameter_jacobians(saved)["weight"]
+    want = ((weight.per_sample(mat) ** 2) * (1 if sign is None else sign[..., None, None, None, None])).sum((0, 1))
+    monkeypatch.setattr(array, "_CACHE_BYTES", 2**12)
+    got = weight.joined(weight._square_by_positions(weight.split(mat), sign))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-13 * np.abs(want).max())
