@@ -164,16 +164,19 @@ def advice(plan: Plan, x: Array, cut: Cut) -> str:
 
 def _unfolded_bytes(plan: Plan, x: Array) -> int:
     """Bytes that one sample takes in the largest unfolded input, if anything beside the gradient is wanted."""
-    weights = [(leaf, s) for leaf in plan.leaves for s in leaf.layer.parameter_shapes().values() if len(s) > 1]
-    sizes = (prod(leaf.output_shape) // s[0] * prod(s[1:]) for leaf, s in weights)
-    return max(sizes, default=0) * x.dtype.itemsize * (len(plan.statistics) > 1)
+    wanted = len(plan.statistics) > 1
+    return wanted * max((unfolded for unfolded, _ in _weights(plan)), default=0) * x.dtype.itemsize
 
 
 def _widest_bytes(plan: Plan, x: Array) -> int:
     """Bytes that one column of one sample takes where it is unfolded, or multiplied out for one weight."""
+    return max(map(max, _weights(plan)), default=0) * x.dtype.itemsize
+
+
+def _weights(plan: Plan) -> list[tuple[int, int]]:
+    """For each weight, how many numbers its unfolded input has for one sample, and how many the weight has."""
     weights = [(leaf, s) for leaf in plan.leaves for s in leaf.layer.parameter_shapes().values() if len(s) > 1]
-    sizes = (max(prod(s), prod(leaf.output_shape) // s[0] * prod(s[1:])) for leaf, s in weights)
-    return max(sizes, default=0) * x.dtype.itemsize
+    return [(prod(leaf.output_shape) // s[0] * prod(s[1:]), prod(s)) for leaf, s in weights]
 
 
 def _sum_bytes(plan: Plan, statistic: Statistic) -> int:

@@ -11,25 +11,31 @@ import numpy as np
 from numba import njit
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _read(image: np.ndarray, row: int, top: int, left: int, patch: np.ndarray) -> None:
+    """``[H, W, C]`` of an image from (top, left) on, zeros where that is outside."""
+    for a in range(patch.shape[0]):
+        for b in range(patch.shape[1]):
+            y, z = top + a, left + b
+            if 0 <= y < image.shape[1] and 0 <= z < image.shape[2]:
+                for c in range(patch.shape[2]):
+                    patch[a, b, c] = image[row, y, z, c]
+            else:
+                for c in range(patch.shape[2]):
+                    patch[a, b, c] = 0
+
+
 @njit(nogil=True, cache=True)
 def inputs(x: np.ndarray, top: int, left: int, across: int, tiles: np.ndarray) -> None:
     """``Bᵀ d B`` for the 4 x 4 inputs d of each tile."""
-    rows, height, width, channels = x.shape
+    rows, channels = x.shape[0], x.shape[3]
     down = tiles.shape[1] // (rows * across)
     d, half = np.empty((4, 4, channels), x.dtype), np.empty((4, 4, channels), x.dtype)
     for row in range(rows):
         for i in range(down):
             for j in range(across):
                 tile = (row * down + i) * across + j
-                for a in range(4):
-                    for b in range(4):
-                        y, z = 2 * i + a - top, 2 * j + b - left
-                        if 0 <= y < height and 0 <= z < width:
-                            for c in range(channels):
-                                d[a, b, c] = x[row, y, z, c]
-                        else:
-                            for c in range(channels):
-                                d[a, b, c] = 0
+                _read(x, row, 2 * i - top, 2 * j - left, d)
                 for b in range(4):
                     for c in range(channels):
                         half[0, b, c] = d[0, b, c] - d[2, b, c]
@@ -104,21 +110,14 @@ def outputs(tiles: np.ndarray, across: int, y: np.ndarray) -> None:
 @njit(nogil=True, cache=True)
 def outputs_adjoint(y: np.ndarray, across: int, tiles: np.ndarray) -> None:
     """The adjoint of `outputs`: ``A g Aᵀ`` for the 2 x 2 numbers g of each tile."""
-    rows, height, width, channels = y.shape
+    rows, channels = y.shape[0], y.shape[3]
     down = tiles.shape[1] // (rows * across)
     g, half = np.empty((2, 2, channels), y.dtype), np.empty((4, 2, channels), y.dtype)
     for row in range(rows):
         for i in range(down):
             for j in range(across):
                 tile = (row * down + i) * across + j
-                for a in range(2):
-                    for b in range(2):
-                        if 2 * i + a < height and 2 * j + b < width:
-                            for c in range(channels):
-                                g[a, b, c] = y[row, 2 * i + a, 2 * j + b, c]
-                        else:
-                            for c in range(channels):
-                                g[a, b, c] = 0
+                _read(y, row, 2 * i, 2 * j, g)
                 for b in range(2):
                     for c in range(channels):
                         half[0, b, c] = g[0, b, c]

@@ -37,14 +37,12 @@ def pad(x: Array, padding: Padding, value: float = 0.0) -> Array:
     into = tuple(slice(max(b, 0), max(b, 0) + c.stop - c.start) for c, (b, _) in zip(crop, padding, strict=True))
     size = tuple(s + b + a for s, (b, a) in zip(spatial, padding, strict=True))
     out = empty(x, (x.shape[0], *size, x.shape[-1]))
-    if array_module(x) is not np:  # one kernel instead of several small ones
+    if array_module(x) is np:  # the margins alone: the rest is written below
+        for axis, inside in enumerate(into, start=1):
+            out[(slice(None),) * axis + (slice(0, inside.start),)] = value
+            out[(slice(None),) * axis + (slice(inside.stop, None),)] = value
+    else:  # one kernel instead of several small ones
         out[...] = value
-        margins = into[:0]
-    else:  # the rest is written below
-        margins = into
-    for axis, inside in enumerate(margins, start=1):
-        out[(slice(None),) * axis + (slice(0, inside.start),)] = value
-        out[(slice(None),) * axis + (slice(inside.stop, None),)] = value
     out[(slice(None), *into)] = x[(slice(None), *crop)]
     return out
 
@@ -219,30 +217,21 @@ def _seen_by(
 
 
 @functools.cache
-def _numba_kernels() -> ModuleType | None:
-    return _import("gbackprop.compiled")
-
-
-@functools.cache
-def _numba_tiles() -> ModuleType | None:
-    return _import("gbackprop.compiled_tiles")
-
-
-def _import(name: str) -> ModuleType | None:
+def _imported(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError):  # no Numba, or nowhere that it could cache what it compiles
         return None
 
 
-def _compiled(x: Array) -> ModuleType | None:
+def _compiled(x: Array, name: str = "gbackprop.compiled") -> ModuleType | None:
     """The compiled kernels, if there are any for `x`."""
-    return _numba_kernels() if isinstance(x, np.ndarray) and x.dtype.name in FLOATS else None
+    return _imported(name) if isinstance(x, np.ndarray) and x.dtype.name in FLOATS else None
 
 
 def compiled_tiles(x: Array) -> ModuleType | None:
     """The compiled transforms of `layers.winograd`, if there are any for `x`."""
-    return _numba_tiles() if _compiled(x) is not None else None
+    return _compiled(x, "gbackprop.compiled_tiles")
 
 
 def device_twins(x: Array) -> ModuleType | None:

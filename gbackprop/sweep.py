@@ -8,7 +8,8 @@ from typing import Any
 from gbackprop.array import Array, array_module, on_device_of
 from gbackprop.errors import naming
 from gbackprop.layers.base import Layer, Leaf
-from gbackprop.layers.jacobian import ParameterJacobian, writes_rows
+from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.layers.outer import writes_rows
 from gbackprop.plan import Plan, rows_of, targets_of
 from gbackprop.quantities.base import Statistic
 from gbackprop.rows import Rows

@@ -16,14 +16,14 @@ pytest.importorskip("numba")
 
 @pytest.fixture
 def plain(monkeypatch):
-    monkeypatch.setattr(kernels, "_compiled", lambda x: None)
+    monkeypatch.setattr(kernels, "_compiled", lambda *given: None)
 
 
 def both(call, monkeypatch):
     """What a call gives with the compiled kernels, and without."""
     compiled = call()
     with monkeypatch.context() as patch:
-        patch.setattr(kernels, "_compiled", lambda x: None)
+        patch.setattr(kernels, "_compiled", lambda *given: None)
         return compiled, call()
 
 

@@ -51,7 +51,7 @@ FUNCTIONS = list({(quote.page, quote.file, quote.function): quote for quote in Q
 @pytest.fixture(autouse=True)
 def plain_kernels(monkeypatch):
     """The pages quote the kernels' definitions, not their compiled twins."""
-    monkeypatch.setattr(gbackprop.kernels, "_compiled", lambda x: None)
+    monkeypatch.setattr(gbackprop.kernels, "_compiled", lambda *given: None)
 
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

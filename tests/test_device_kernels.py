@@ -19,7 +19,7 @@ def check(function, *arguments, dtype):
     """A kernel on the device gives what NumPy's definition gives."""
     arguments = [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arguments]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "_compiled", lambda x: None)  # the definition, not Numba's twin of it
+        patch.setattr(kernels, "_compiled", lambda *given: None)  # the definition, not Numba's twin of it
         want = function(*arguments)
     moved = [gb.asarray(a, "cuda") if isinstance(a, np.ndarray) else a for a in arguments]
     ledger.clear()

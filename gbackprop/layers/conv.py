@@ -14,8 +14,9 @@ import numpy as np
 from gbackprop.arguments import positive
 from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import KRONECKER, Bias, Outer, ParameterJacobian
+from gbackprop.layers.jacobian import KRONECKER, Bias, ParameterJacobian
 from gbackprop.layers.linear import uniform
+from gbackprop.layers.outer import Outer
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
 from gbackprop.layers.winograd import Tiles, tiled
 from gbackprop.scratch import contiguous, empty, matmul

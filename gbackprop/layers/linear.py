@@ -10,7 +10,8 @@ import numpy as np
 from gbackprop.arguments import positive
 from gbackprop.array import Array
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.layers.jacobian import Bias, ParameterJacobian
+from gbackprop.layers.outer import Outer
 from gbackprop.scratch import matmul
 
 
