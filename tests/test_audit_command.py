@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from command_line import refused
 
 from gbackprop.__main__ import main
 
@@ -179,25 +180,14 @@ def test_same_seed_same_audit(mine):
 def test_one_line_says_what_is_wrong(mine, capsys, arguments, expected):
     arguments = [argument.format(mine) for argument in arguments]
     arguments += [] if "--input" in arguments else ["--input", "4"]
-    assert refused(capsys, *arguments).startswith(expected.format(mine))
-
-
-def refused(capsys, *arguments):
-    """The one line on standard error of an audit that ends with status 2, without its head."""
-    assert main(["audit", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    head, _, rest = line.partition(": ")
-    assert head == "gbackprop audit"
-    return rest
+    assert refused(capsys, "audit", *arguments).startswith(expected.format(mine))
 
 
 def test_input_is_needed_and_needs_a_target(mine, capsys):
     expected = f"{mine}:Wrong: give the shape of its input, as in --input 3,8,8"
-    assert refused(capsys, f"{mine}:Wrong").startswith(expected)
-    assert refused(capsys, f"{mine}:Half").startswith(f"{mine}:Half: give the shape")
-    assert refused(capsys, "--input", "3").startswith("--input and --loss go with a target")
+    assert refused(capsys, "audit", f"{mine}:Wrong").startswith(expected)
+    assert refused(capsys, "audit", f"{mine}:Half").startswith(f"{mine}:Half: give the shape")
+    assert refused(capsys, "audit", "--input", "3").startswith("--input and --loss go with a target")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +203,7 @@ def test_a_module_that_does_not_import(tmp_path, monkeypatch, capsys, source, ex
     name = f"bad{next(NAMES)}"
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    assert refused(capsys, f"{name}:X", "--input", "3").startswith(f"importing {name} raised {expected}")
+    assert refused(capsys, "audit", f"{name}:X", "--input", "3").startswith(f"importing {name} raised {expected}")
 
 
 @pytest.mark.parametrize("arguments", [["--batch", "0"], ["--seed", "-1"], ["--colour"]])

@@ -1,7 +1,6 @@
 """Blocks: what they bound, what they leave alone, and what is kept of them."""
 
 import threading
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,20 +10,9 @@ from gbackprop import blocks, layers, losses
 from gbackprop import quantities as q
 from gbackprop.layers.base import Layer
 from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.plan import KFRA_COPIES, make_plan
+from gbackprop.plan import make_plan
 
 CE = losses.CrossEntropyLoss()
-MIB = 2**20
-
-
-def peak(call):
-    """Bytes that a call takes at its peak beside what was there before."""
-    call()  # what is loaded or compiled once does not count
-    tracemalloc.start()
-    call()
-    found = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return found
 
 
 def network(*parts):
@@ -34,117 +22,6 @@ def network(*parts):
 def batch(samples, *shape, classes=10):
     rng = np.random.default_rng(0)
     return rng.standard_normal((samples, *shape), dtype=np.float32), rng.integers(0, classes, samples)
-
-
-# --------------------------------------------------------------------------------------------------------------- memory
-
-
-@pytest.mark.parametrize("memory", ["60 MiB", "120 MiB"])
-@pytest.mark.parametrize("quantity", [q.DiagGGN, q.KFLR, q.Variance, q.BatchL2Grad])
-def test_a_call_stays_within_its_budget_with_convolutions_by_tiles(quantity, memory):
-    """What these do not unfold on the way forward is unfolded on the way back."""
-    net = network(
-        layers.Conv2d(3, 64, 3, padding=1), layers.ReLU(), layers.Conv2d(64, 64, 3, padding=1), layers.ReLU(),
-        layers.MaxPool2d(8), layers.Flatten(), layers.Linear(64 * 16, 10),
-    )  # fmt: skip
-    x, y = batch(48, 3, 32, 32)
-    asked = quantity()
-    gb.backward(net, CE, x, y, asked, memory=memory)  # compiles
-    assert peak(lambda: gb.backward(net, CE, x, y, asked, memory=memory)) <= blocks.parse_bytes(memory)
-
-
-@pytest.mark.parametrize("memory", ["40 MiB", "80 MiB", "160 MiB"])
-@pytest.mark.parametrize("quantity", [q.DiagGGN, q.KFLR, q.KFAC, q.Variance, q.DiagHessian, q.BatchL2Grad])
-def test_a_call_stays_within_its_budget(quantity, memory):
-    net = network(
-        layers.Conv2d(3, 8, 3, padding=1),
-        layers.Sigmoid(),
-        layers.MaxPool2d(2),
-        layers.Conv2d(8, 16, 3),
-        layers.ReLU(),
-        layers.Flatten(),
-        layers.Linear(16 * 36, 10),
-    )
-    x, y = batch(48, 3, 16, 16)
-    asked = quantity()
-    assert peak(lambda: gb.backward(net, CE, x, y, asked, memory=memory)) <= blocks.parse_bytes(memory)
-
-
-def test_the_budget_changes_no_result():
-    net = network(layers.Conv2d(1, 4, 3), layers.Tanh(), layers.Flatten(), layers.Linear(144, 10))
-    x, y = batch(32, 1, 8, 8)
-    asked = q.DiagHessian()
-    free, bound = (gb.backward(net, CE, x, y, asked, memory=memory)[asked] for memory in (None, "3MiB"))
-    for name, value in free.items():
-        np.testing.assert_allclose(bound[name], value, rtol=1e-4, atol=1e-7)
-
-
-def test_a_budget_too_small_says_what_is_needed():
-    x, y = batch(4, 100)
-    with pytest.raises(ValueError, match=r"memory: at least [1-9]\d* MiB are needed, got 1 MiB"):
-        gb.backward(network(layers.Linear(100, 10000), layers.Linear(10000, 10)), CE, x, y, memory="1MiB")
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("2GiB", 2**31), (" 1.5 MiB ", 3 * 2**19), ("500 MB", 500_000_000), (7, 7), (np.int64(9), 9)]
-)
-def test_budgets_are_read(text, number):
-    assert blocks.parse_bytes(text) == number
-
-
-@pytest.mark.parametrize("text", ["2", "GiB", "-1GiB", "2 GiBs", 0, -1, True, 1.5, None])
-def test_budgets_that_are_none(text):
-    with pytest.raises(ValueError, match="memory: expected"):
-        blocks.parse_bytes(text)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_parts_of_blocks_are_added_up_as_they_come(workers):
-    net, (x, y) = network(layers.Linear(500, 500), layers.Linear(500, 10)), batch(256, 500)
-    # a part is 1 MiB: three may wait, two are in the making, one takes them up; not all 256
-    assert peak(lambda: gb.backward(net, CE, x, y, sample_block=1, workers=workers)) < 10 * MIB
-
-
-def test_the_factors_of_wide_inputs_are_part_of_the_estimate():
-    net, (x, y) = network(layers.Linear(2000, 10)), batch(4, 2000)
-    gb.backward(net, CE, x, y, q.DiagGGN(), memory="20MiB")
-    with pytest.raises(ValueError, match="MiB are needed, got 20 MiB"):  # A alone is 15 MiB, and its sum another
-        gb.backward(net, CE, x, y, q.KFLR(), memory="20MiB")
-
-
-def test_no_more_samples_are_taken_off_a_block_than_the_budget_asks_for():
-    net, (x, y) = network(layers.Linear(100, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(256, 100)
-    plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)
-    saved = blocks.saved_bytes(plan, x)
-    budget = blocks.estimate(plan, x, 64, 10, 1, saved)
-    cut = blocks.choose_blocks(plan, x, workers=1, memory=budget)
-    assert (cut.samples[0].stop, cut.columns) == (64, 10)
-
-
-AVERAGED = [
-    (layers.Linear(800, 800), (800,)),
-    (layers.Linear(40, 40), (20, 40)),
-    (layers.Conv2d(2, 2, 3, padding=1), (2, 20, 20)),
-    (layers.AvgPool2d(3, 1, 1), (2, 20, 20)),
-    (layers.MaxPool2d(3, 1, 1), (2, 20, 20)),
-    (layers.ZeroPad2d((1, 0, 1, 0)), (2, 19, 19)),
-    (layers.Sigmoid(), (2, 20, 20)),
-    (layers.Dropout(), (800,)),
-]
-
-
-def copies(layer, shape):
-    """How many matrices of the largest size KFRA's step holds at its peak, with the one that it is given."""
-    rng, x = np.random.default_rng(0), batch(3, *shape)[0]
-    y, saved = layer.forward_training(x, layer.noise(x.shape, rng))
-    curvature = np.ones((np.prod(y.shape[1:]),) * 2, np.float32)
-    largest = 4 * max(np.prod(y.shape[1:]), np.prod(shape)) ** 2
-    return 1 + peak(lambda: layer.average(saved, curvature, len(x), y.shape[1:])) / largest
-
-
-def test_the_averaged_curvature_takes_what_it_is_checked_for():
-    most = max(copies(layer, shape) for layer, shape in AVERAGED)
-    assert KFRA_COPIES - 1 < most <= KFRA_COPIES
 
 
 # -------------------------------------------------------------------------------------------------------------- threads
@@ -168,6 +45,34 @@ def test_concurrent_calls_restore_the_number_of_blas_threads():
     for call in calls:
         call.join()
     assert counts() == before
+
+
+def test_whoever_set_blas_threads_restores_them_though_another_call_goes_on():
+    threadpool_info = pytest.importorskip("threadpoolctl").threadpool_info
+    entered, left = threading.Event(), threading.Event()
+
+    def counts():
+        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+    def longer():
+        with blocks.one_blas_thread():
+            entered.set()
+            left.wait(10)
+
+    before, other = counts(), threading.Thread(target=longer)
+    with blocks.one_blas_thread():
+        assert set(counts()) == {1}
+        other.start()
+        assert entered.wait(10)
+        with blocks.one_blas_thread():
+            pass
+        assert set(counts()) == {1}
+    assert counts() == before
+    left.set()
+    other.join()
+    assert counts() == before
+    with blocks.one_blas_thread():  # and is held again by who comes next
+        assert set(counts()) == {1}
 
 
 def test_a_small_batch_is_not_cut_and_a_large_one_is():
@@ -301,27 +206,3 @@ def test_vectors_of_another_layout_or_dtype_are_refused():
         block.solve(np.ones(12, np.float32), 0.1)
     with pytest.raises(ValueError, match="damping"):
         block.solve(np.ones(12), "a")
-
-
-# -------------------------------------------------------------------------------------- what to try when memory ran out
-
-
-@pytest.mark.parametrize(
-    ("quantities", "samples", "columns", "threads", "said"),
-    [
-        ((), 8, None, 1, "sample_block=4 would fit"),
-        ((), 1, None, 1, "there is no smaller block"),
-        ((), 1, None, 2, "sample_block=1, workers=1 would fit"),
-        ((q.DiagGGN(),), 8, None, 2, "sample_block=4, workers=1 would fit"),
-        ((q.DiagGGN(),), 1, None, 1, "sample_block=1, column_block=5 would fit"),
-        ((q.DiagGGN(),), 1, 100, 1, "sample_block=1, column_block=5 would fit"),
-        ((q.DiagGGN(),), 1, 1, 1, "there is no smaller block"),
-        ((q.KFRA(),), 8, None, 1, "there is no smaller block"),
-        ((q.KFRA(), q.KFLR()), 8, None, 1, "column_block=5 would fit"),
-    ],
-)
-def test_advice_is_smaller_than_what_failed(quantities, samples, columns, threads, said):
-    net = network(layers.Linear(4, 10))
-    x, y = batch(8, 4)
-    cut = blocks.Cut([slice(start, start + samples) for start in range(0, 8, samples)], columns, threads)
-    assert blocks.advice(make_plan(net, CE, x, y, quantities, 0), x, cut).startswith(said)

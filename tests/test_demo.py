@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from command_line import refused
 
 import gbackprop as gb
 from gbackprop import losses
@@ -206,27 +207,15 @@ def test_same_seed_same_run(tiny, tmp_path, monkeypatch):
 # --- what cannot start ----------------------------------------------------------------------------
 
 
-def refused(capsys, *arguments):
-    """The one line on standard error of a command that ends with status 2."""
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    return line
-
-
 def test_unknown_data_set(capsys):
     line = refused(capsys, "demo", "--data", "fashion-minst")
-    assert line.startswith("gbackprop demo: ")
     assert "did you mean 'fashion-mnist'?" in line
 
 
 def test_data_dir_missing_or_empty(capsys, tmp_path):
     assert "data_dir is needed" in refused(capsys, "demo", "--data", "mnist")
     nowhere = tmp_path / "nowhere"
-    assert f"{nowhere}: no such folder" in refused(
-        capsys, "demo", "--data", "mnist", "--data-dir", str(nowhere)
-    )
+    assert f"{nowhere}: no such folder" in refused(capsys, "demo", "--data", "mnist", "--data-dir", nowhere)
     line = refused(capsys, "demo", "--data", "mnist", "--data-dir", str(tmp_path))
     assert "t10k-labels-idx1-ubyte.gz" in line
 

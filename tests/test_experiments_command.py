@@ -1,10 +1,9 @@
-"""``python -m gbackprop train``, ``sweep`` and ``plot``: what they print, what they write, what they refuse."""
+"""``python -m gbackprop train`` and ``sweep``: what they print, what they write, what they refuse."""
 
 import csv
 import os
 import re
 import signal
-import sqlite3
 import struct
 import subprocess
 import sys
@@ -12,17 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import refused
 
 pytest.importorskip("filelock")
 pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 
 from gbackprop.__main__ import main
-from gbackprop.experiments import curves, published, tables
-from gbackprop.experiments.optimizers import OPTIMIZERS
-from gbackprop.experiments.plots import COLORS, draw
-from gbackprop.experiments.runs import EpochRow, Outcome
-from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store
 
 TRAIN = ["--optimizer", "DiagGGN-MC", "--lr", "1e-2", "--damping", "1e-2", "--epochs", "2"]
@@ -53,15 +48,6 @@ def data(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def refused(capsys, *arguments):
-    """The one line on standard error of a command that ends with status 2, without its head."""
-    assert main([*map(str, arguments)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    head = f"gbackprop {arguments[0]}: "
-    assert line.startswith(head)
-    return line.removeprefix(head)
 
 
 # --- train ----------------------------------------------------------------------------------------
@@ -240,13 +226,13 @@ def test_sweep_refuses(data, capsys, monkeypatch):
     assert "mnist" in refused(capsys, "sweep", "mine.toml")
     assert "nowhere" in refused(capsys, "sweep", "mine.toml", "--data-dir", "nowhere")
     assert "'quantum'" in refused(capsys, *good, "--device", "quantum")
-    assert "did you mean 'serial'?" in refused(capsys, *good, "--executor", "seriel")
+    assert "did you mean 'serial'?" in refused(capsys, *good, "--executor", "seriel", prints=True)
     assert "--output: expected a file of results" in refused(capsys, *good, "--output", "mine.toml")
     for table in ("r.csv", "r.parquet"):  # --export would write over it
         assert "--output: expected a file of results" in refused(capsys, *good, "--output", table)
     Path("text.sqlite").write_text("not a database, but long enough to be taken for one " * 20)
-    assert "is not a file of results" in refused(capsys, *good, "--output", "text.sqlite", "--executor", "serial")
-    assert "cannot be made" in refused(capsys, *good, "--output", "no/r.sqlite", "--executor", "serial")
+    for output, expected in (("text.sqlite", "is not a file of results"), ("no/r.sqlite", "cannot be made")):
+        assert expected in refused(capsys, *good, "--output", output, "--executor", "serial", prints=True)
     monkeypatch.setitem(sys.modules, "filelock", None)
     assert "'filelock' is not installed; pip install gbackprop[experiments]" in refused(capsys, *good)
     assert not list(Path().glob("*.checkpoints"))
@@ -261,63 +247,6 @@ def test_sweep_export_without_the_package(data, capsys, monkeypatch):
     assert not Path("mine.sqlite").exists()
 
 
-# --- plot -----------------------------------------------------------------------------------------
-
-
-def put(store, spec, phase, accuracy, status="done", epochs=3):
-    """A run whose accuracies rise evenly."""
-    parts = [(epoch, accuracy * epoch / epochs) for epoch in range(epochs + 1)]
-    rows = [EpochRow(e, 1 - e / 10, rising, 1, accuracy, 1 - e / 9, rising, 1) for e, rising in parts]
-    store.add([(spec, phase)])
-    store.start(spec)
-    store.finish(Outcome(spec, status, tuple(rows)))
-
-
-@pytest.fixture
-def results():
-    """KFAC: a grid whose best lies at its edge in lr; DiagGGN: fixed, three seeds, one of which diverged."""
-    with Store("r.sqlite") as store:
-        for lr in (1e-3, 1e-2, 1e-1):
-            for damping in (1e-2, 1e-1, 1.0):
-                spec = RunSpec("mnist_logreg", "KFAC", lr, damping, epochs=3)
-                put(store, spec, "grid", 0.5 + lr - abs(np.log10(damping) + 1) / 100)
-        put(store, RunSpec("mnist_logreg", "KFAC", 1e-1, 1e-1, seed=43, epochs=3), "repeat", 0.7)
-        for seed, accuracy in ((42, 0.8), (43, 0.9), (44, 0.6), (45, 0.7)):
-            status = "diverged" if seed == 45 else "done"
-            put(store, RunSpec("mnist_logreg", "DiagGGN", 1e-3, 1e-3, seed=seed, epochs=3), "fixed", accuracy, status)
-        put(store, RunSpec("fmnist_2c2d", "Adam", 1e-3, epochs=3), "fixed", 0.9)
-        return store.runs()
-
-
-def test_curves_are_medians_and_quartiles(results):
-    diag, kfac = curves.curves(results, "mnist_logreg")
-    assert (diag.spec.optimizer, len(diag.runs), diag.diverged) == ("DiagGGN", 3, 1)
-    epochs, (lower, median, upper) = diag.quartiles("test_accuracy")
-    np.testing.assert_array_equal(epochs, [0, 1, 2, 3])
-    np.testing.assert_allclose(median, [0, 0.8 / 3, 1.6 / 3, 0.8])
-    np.testing.assert_allclose((lower[-1], upper[-1]), (0.7, 0.85))  # halfway to the neighbours
-    assert (kfac.spec.lr, kfac.spec.damping, [r.spec.seed for r in kfac.runs]) == (0.1, 0.1, [42, 43])
-    assert (kfac.lr_place, kfac.damping_place) == ("edge", "interior")
-    assert (diag.lr_place, diag.damping_place) == ("none", "none")
-    assert curves.labels([diag, kfac]) == ["DiagGGN", "KFAC"]
-
-
-def test_the_table(results):
-    shown = curves.curves(results, "mnist_logreg")
-    lines = tables.markdown(shown).splitlines()
-    assert lines[2].startswith("| DiagGGN | 0.001 | 0.001 | – | 3 (1 diverged) | 0.8000 (0.7000–0.8500) | – |")
-    assert lines[3].startswith("| KFAC | 0.1 | 0.1 | lr: edge, damping: interior | 2 | 0.6500 (0.6250–0.6750) | – |")
-    assert {line.count("|") for line in lines} == {10}
-
-
-def test_a_grid_with_points_to_come_says_so(results):
-    with Store("r.sqlite") as store:
-        store.add([(RunSpec("mnist_logreg", "KFAC", 1.0, 1e-1, epochs=3), "grid")])
-        _, kfac = curves.curves(store.runs(), "mnist_logreg")
-    assert (kfac.missing, kfac.lr_place, kfac.spec.lr) == (1, "interior", 0.1)
-    assert tables.rows([kfac])[0][3] == "interior (1 points to come)"
-
-
 def test_a_file_of_results_is_of_one_set_of_data(data, capsys):
     Path("mine.toml").write_text(SWEEP)
     command = ["sweep", "mine.toml", "--data-dir", data, "--executor", "serial"]
@@ -328,66 +257,8 @@ def test_a_file_of_results_is_of_one_set_of_data(data, capsys):
         assert f"mnist_logreg: {store.read_note('data of mnist_logreg')}".startswith(note)
         store.write_note("data of mnist_logreg", "complete")
     message = "mine.sqlite: its runs of mnist_logreg are on other data: complete; now: trained on"
-    assert message in refused(capsys, *command)
+    assert message in refused(capsys, *command, prints=True)
     with Store("mine.sqlite") as store:
         store.write_note("data of mnist_logreg", "half of it")
     assert main(["plot", "mine.sqlite"]) == 0
     assert "data: half of it" in capsys.readouterr().out.splitlines()
-
-
-def test_published_figures_stand_beside_runs_of_their_length():
-    with Store("p.sqlite") as store:
-        put(store, RunSpec("mnist_logreg", "KFAC", 1e-2, 1e-2), "fixed", 0.92, epochs=50)
-        (row,) = tables.rows(curves.curves(store.runs(), "mnist_logreg"))
-    assert row[6::2] == ("0.9245", "0.2722")
-    assert len(published.FIGURES) == 7 + 7 + 5
-
-
-def test_several_curves_of_an_optimizer_are_told_apart(results):
-    with Store("r.sqlite") as store:
-        put(store, RunSpec("mnist_logreg", "DiagGGN", 1e-2, 1e-3, epochs=3), "fixed", 0.8)
-        put(store, RunSpec("mnist_logreg", "DiagGGN", 1e-3, 1e-3, epochs=3, average="ema"), "fixed", 0.8)
-        shown = curves.curves(store.runs(), "mnist_logreg")
-    assert curves.labels(shown) == [
-        *("DiagGGN lr 0.001 average mean", "DiagGGN lr 0.01 average mean", "DiagGGN lr 0.001 average ema", "KFAC"),
-    ]
-    draw(shown, "mnist_logreg", "several.png")
-
-
-def test_every_optimizer_has_a_colour_of_its_own():
-    assert tuple(COLORS) == OPTIMIZERS
-    assert len(set(COLORS.values())) == len(OPTIMIZERS)
-
-
-def test_plot_of_each_problem(results, capsys):
-    assert main(["plot", "r.sqlite", "--markdown"]) == 0
-    out = capsys.readouterr().out
-    assert [line for line in out.splitlines() if line.startswith("picture")] == [
-        *("picture: r-mnist_logreg.png", "picture: r-fmnist_2c2d.png"),
-    ]
-    assert "| Adam | 0.001 | – | – | 1 | 0.9000 | – |" in out
-    assert main(["plot", "r.sqlite", "--problem", "fmnist_2c2d", "--output", "one.svg"]) == 0
-    assert "fmnist_2c2d" in Path("one.svg").read_text()
-
-
-def test_plot_refuses(results, capsys):
-    assert refused(capsys, "plot", "none.sqlite") == "none.sqlite: no such file of results"
-    assert "expected one of mnist_logreg, fmnist_2c2d" in refused(capsys, "plot", "r.sqlite", "--problem", "x")
-    assert "ends in .png, .pdf, .svg" in refused(capsys, "plot", "r.sqlite", "--output", "x.gif")
-    assert "no: no such folder" in refused(capsys, "plot", "r.sqlite", "--output", "no/x.png")
-    line = refused(capsys, "plot", "r.sqlite", "--output", "x.png")
-    assert line.endswith("name it by --problem mnist_logreg|fmnist_2c2d")
-    with Store("new.sqlite"):
-        pass
-    assert refused(capsys, "plot", "new.sqlite") == "new.sqlite: no run is done yet"
-    connection = sqlite3.connect("r.sqlite")
-    connection.execute("PRAGMA user_version = 9")
-    connection.close()
-    assert "written by a newer gbackprop" in refused(capsys, "plot", "r.sqlite")
-
-
-@pytest.mark.parametrize("package", ["rich", "matplotlib"])
-def test_a_missing_package_is_named(results, capsys, monkeypatch, package):
-    monkeypatch.setitem(sys.modules, package, None)
-    expected = f"pictures: the package {package!r} is not installed; pip install gbackprop[experiments]"
-    assert refused(capsys, "plot", "r.sqlite") == expected

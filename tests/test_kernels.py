@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 import gbackprop as gb
-from gbackprop import array, kernels, layers
+from gbackprop import kernels, layers
 from gbackprop.layers.window import Window
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -230,81 +229,3 @@ def test_same_padding_puts_the_odd_zero_after():
     conv.load_state_dict({"0.weight": np.array([[[[1.0, 1, 1, 1], [0, 0, 0, 10]]]])})
     x = np.array([[[[1.0, 2, 4], [100, 200, 300]]]])
     np.testing.assert_array_equal(conv(x)[0, 0], [[3007, 7, 6], [600, 600, 500]])
-
-
-# ------------------------------------------------------------------------------------------------------- finite numbers
-
-FLOATS = st.sampled_from([np.float32, np.float64])
-SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
-
-
-@given(st.data(), FLOATS, SHAPES)
-def test_all_finite_against_a_look_at_each_number(data, dtype, shape):
-    x = data.draw(hnp.arrays(dtype, shape, elements=st.floats(width=32 if dtype == np.float32 else 64)))
-    assert array.all_finite(x) == bool(np.isfinite(x).all())
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_all_finite_when_the_sum_overflows(dtype):
-    x = np.full(9, np.finfo(dtype).max, dtype)
-    assert array.all_finite(x)
-    assert array.all_finite(-x)
-    for value in (np.nan, np.inf, -np.inf):
-        x[4] = value
-        assert not array.all_finite(x)
-    assert not array.all_finite(np.array([np.inf, -np.inf], dtype))
-
-
-# ------------------------------------------------------------------------------------------------------ blocks, layouts
-
-
-@given(st.integers(0, 300), st.integers(0, 2**22))
-def test_row_blocks_cover_all_rows_once_and_stay_in_bounds(rows, row_bytes):
-    blocks = list(array.row_blocks(rows, row_bytes, np.zeros(1)))
-    assert [row for block in blocks for row in range(rows)[block]] == list(range(rows))
-    sizes = [block.stop - block.start for block in blocks]
-    assert all(size == 1 or size * row_bytes <= array._CACHE_BYTES for size in sizes)
-    assert all(size > 0 for size in sizes)
-    assert not blocks or blocks[-1].stop == rows
-
-
-@pytest.mark.parametrize("lead", [1, 2])
-def test_layouts_are_views_and_undo_each_other(lead):
-    x = numbers(0, (2,) * lead + (3, 4, 5))
-    last = array.channels_last(x, lead)
-    assert last.shape == (2,) * lead + (4, 5, 3)
-    assert np.shares_memory(last, x)
-    np.testing.assert_array_equal(array.channels_first(last, lead), x)
-
-
-# ------------------------------------------------------------------------------------------------------ host and device
-
-
-def test_asarray_and_asnumpy():
-    x = np.arange(3.0)
-    assert gb.asarray(x) is x
-    assert gb.asnumpy(x) is x
-    assert gb.asarray([1, 2], dtype="float32").dtype == np.float32
-    np.testing.assert_array_equal(gb.asarray(x, "cpu", "float32"), x)
-    assert array.like([1, 2], x, np.float64).dtype == np.float64
-    assert (array.device_of(x), array.array_module(x)) == ("cpu", np)
-    assert [array.is_array(value) for value in (x, [1.0], 1.0, np.float64(1))] == [True, False, False, False]
-
-
-@pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:x", "cuda:-1", "cuda 0", "cuda:0:1", ""])
-def test_unknown_devices(device):
-    with pytest.raises(ValueError, match="device: expected 'cpu', 'cuda' or 'cuda:0'"):
-        gb.asarray(np.ones(1), device)
-
-
-def test_free_memory_of_the_host_is_plausible():
-    assert array.free_memory("cpu") > 2**20
-
-
-def test_compact_arrays_hold_each_number_once_side_by_side():
-    x = np.zeros((2, 3, 4))
-    spread = np.lib.stride_tricks.as_strided(np.zeros(6), (2, 3), (40, 0))  # first to last, as many bytes as in all
-    for yes in (x, x.transpose(2, 0, 1), x[:1], x[1:, :, None], np.zeros(())):
-        assert array.compact(yes)
-    for no in (x[..., :3], x[:, ::2], np.broadcast_to(x[0], x.shape), spread):
-        assert not array.compact(no)

@@ -1,0 +1,121 @@
+"""Steps that write over what they get, and what they must leave alone."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+
+
+@pytest.mark.parametrize("kind", [layers.ReLU, layers.Sigmoid, layers.Tanh])
+@pytest.mark.parametrize("order", ["as it is", "channels last", "cropped", "repeated", "spread", "gaps"])
+def test_a_step_in_place_is_the_step_and_leaves_what_repeats_alone(kind, order):
+    rng, layer = np.random.default_rng(0), kind()
+    x, mat = rng.standard_normal((3, 2, 4, 4)), rng.standard_normal((5, 3, 2, 4, 4))
+    if order == "channels last":
+        mat = np.moveaxis(np.ascontiguousarray(np.moveaxis(mat, 2, -1)), -1, 2)
+    elif order == "cropped":
+        mat = rng.standard_normal((5, 3, 2, 5, 5))[..., :4, :4]
+    elif order == "repeated":
+        mat = np.lib.stride_tricks.as_strided(mat, mat.shape, (0, *mat.strides[1:]))  # writable: one column five times
+    elif order == "spread":
+        mat = np.broadcast_to(mat[:1, :, :, :1, :1], mat.shape)  # read-only
+    elif order == "gaps":  # as many bytes from the first to the last as there are in all, and yet not side by side
+        x, mat = np.ones((1, 3)), np.lib.stride_tricks.as_strided(np.arange(6.0) - 2, (2, 1, 3), (40, 8, 0))
+    saved, before = layer.forward(x)[1], mat.copy()
+    want = layer.mjp(saved, mat)
+    np.testing.assert_array_equal(mat, before)
+    np.testing.assert_array_equal(layer.mjp_in_place(saved, mat), want)
+
+
+class Shift(layers.Layer):
+    """y = x + b: what goes on is the very array that arrived, and so is the gradient, for a single sample."""
+
+    def output_shape(self, shape):
+        return shape
+
+    def parameter_shapes(self):
+        return {"bias": (3,)}
+
+    def draw(self, rng):
+        return {"bias": rng.standard_normal(3)}
+
+    def forward(self, x):
+        return x + self.parameters["bias"], None
+
+    def jmp(self, saved, mat):
+        return mat
+
+    mjp = jmp
+
+    def parameter_jacobians(self, saved):
+        class Itself(layers.ParameterJacobian):
+            def per_sample(self, mat):
+                return mat
+
+            def sum(self, mat, sign=None):
+                return mat[0, 0]
+
+        return {"bias": Itself()}
+
+
+class Doubled(layers.Elementwise):
+    """y = 2x + b, elementwise and with a parameter, whose gradient for a single sample is what arrives."""
+
+    parameter_shapes, draw, parameter_jacobians = Shift.parameter_shapes, Shift.draw, Shift.parameter_jacobians
+
+    def value(self, x):
+        return 2 * x + self.parameters["bias"]
+
+    def first(self, x, y):
+        return 2 + 0 * x
+
+    def second(self, x, y):
+        return 0 * x
+
+
+@pytest.mark.parametrize("kind", [Shift, Doubled])
+def test_results_that_are_views_of_the_columns_are_not_written_over(kind):
+    net = gb.Sequential(
+        *(layers.Linear(4, 3), layers.ReLU(), layers.Identity(), kind(), layers.Linear(3, 2)), rng=0, dtype="float64"
+    )
+    x = np.random.default_rng(1).standard_normal((1, 4))
+    result = gb.backward(net, losses.CrossEntropyLoss(), x, np.array([0]))
+    back = result.gradient["4.bias"] @ net.parameters["4.weight"]
+    np.testing.assert_allclose(result.gradient["3.bias"], back, rtol=1e-12)
+    assert (net(x) != 0).all()
+    assert (net[0].forward(x)[0] < 0).any()  # so that the ReLU changes the column
+
+
+class Probe(layers.Identity):
+    """Keeps what passes by."""
+
+    def mjp(self, saved, mat):
+        self.seen, self.copy = mat, mat.copy()
+        return mat
+
+
+def test_what_a_users_layer_keeps_is_not_written_over():
+    probe = Probe()
+    net = gb.Sequential(layers.Linear(4, 3), layers.ReLU(), probe, layers.Linear(3, 2), rng=0, dtype="float64")
+    gb.backward(net, losses.CrossEntropyLoss(), np.random.default_rng(1).standard_normal((5, 4)), np.zeros(5, int))
+    np.testing.assert_array_equal(probe.seen, probe.copy)
+
+
+def test_a_jacobian_with_a_batch_of_its_own_is_asked_for_it():
+    class Hundredfold(layers.Outer):
+        def batch(self, mat, sign=None):
+            return 100 * super().batch(mat, sign)
+
+    class Own(layers.Linear):
+        def parameter_jacobians(self, saved):
+            jacobians = super().parameter_jacobians(saved)
+            jacobians["weight"].__class__ = Hundredfold
+            return jacobians
+
+    x, y = np.random.default_rng(1).standard_normal((5, 4)), np.zeros(5, int)
+    for options in ({}, {"sample_block": 2}):
+        nets = [gb.Sequential(kind(4, 3), rng=0, dtype="float64") for kind in (Own, layers.Linear)]
+        own, plain = (gb.backward(net, losses.CrossEntropyLoss(), x, y, q.BatchGrad(), **options) for net in nets)
+        np.testing.assert_allclose(own["batch_grad"]["0.weight"], 100 * plain["batch_grad"]["0.weight"], rtol=1e-12)
