@@ -7,12 +7,14 @@ asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
+from gbackprop.layers.base import Leaf
+from gbackprop.layers.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -110,17 +112,42 @@ class Stack:
         """The stack with more columns at its end."""
         return Stack.of([*self, (signal, columns)])
 
+    def only(self, signals: Collection[Signal | None]) -> Stack:
+        """The columns of some of the signals, in their order."""
+        parts = [(signal, columns) for signal, columns in self if signal in signals]
+        return self if len(parts) == len(self.spans) else Stack.of(parts)
+
     def moved(self, values: Array) -> Stack:
         """The same spans after a layer's transposed Jacobian."""
         return replace(self, values=values)
 
 
 @dataclass(frozen=True)
+class Held:
+    """Layers that a stack has passed without being multiplied: it still lies at the output of the first of them.
+
+    Attributes
+    ----------
+    layers : tuple of (Leaf, saved)
+        From the output to the input.
+    selection : Selection
+        What the stack's numbers are of the output that is reached now.
+    """
+
+    layers: tuple[tuple[Leaf, Any], ...]
+    selection: Selection
+
+
+@dataclass(frozen=True)
 class Signals:
-    """All that arrives at a layer's output: the stack, and Ḡ ``[D, D]`` if KFRA asked for it."""
+    """All that arrives at a layer's output: the stack, and Ḡ ``[D, D]`` if KFRA asked for it.
+
+    `held` is None where the stack lies at that output.
+    """
 
     stack: Stack
     average: Array | None = None
+    held: Held | None = None
 
     @property
     def gradient(self) -> Array:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
 
 from gbackprop.array import Array, array_module, on_device_of
 from gbackprop.errors import naming
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.layers.outer import writes_rows
+from gbackprop.layers.overrides import go_together
 from gbackprop.plan import Plan, rows_of, targets_of
 from gbackprop.quantities.base import Statistic
 from gbackprop.rows import Rows
@@ -19,6 +24,7 @@ from gbackprop.signals import (
     GRADIENT,
     RESIDUAL,
     Columns,
+    Held,
     MonteCarlo,
     Signal,
     Signals,
@@ -28,6 +34,16 @@ from gbackprop.signals import (
 
 OUTPUT = "output"
 """Where `Rows` keeps the network's outputs."""
+
+LEAST_COLUMNS = 4
+"""With fewer, to hold a layer back costs what it saves."""
+
+Jacobians = Mapping[str, ParameterJacobian]
+Todo = list[tuple[str, Statistic]]
+"""Statistics to extract, each with the parameter's name in its layer."""
+
+Arriving = dict[Signal | None, tuple[Any, ...]]
+"""What each signal brings to a reduction."""
 
 Found = dict[tuple[Statistic, str], Any]
 """Values of statistics, by statistic and parameter name."""
@@ -125,6 +141,9 @@ class Pass:
     the loss. `seen` counts them; what lies in the window is appended to the stack.
     """
 
+    holds: ClassVar[bool] = True
+    """Whether layers may be held back while only few of their numbers are needed; to watch all columns, not."""
+
     def __init__(self, plan: Plan, block: Block, window: slice, found: Found) -> None:
         self.plan, self.block, self.window, self.found = plan, block, window, found
         self.first = window.start == 0  # what depends on no column but the gradient's is extracted in this pass
@@ -166,12 +185,20 @@ class Pass:
         leaf = self.above.get(name)
         if leaf is None:  # below the lowest layer with parameters nobody needs anything
             return signals
-        with naming(lambda: f"{leaf}, with {signals.stack.values.shape[0]} columns of {len(self.block)} samples"):
+        with naming(functools.partial(self._at, leaf, signals.stack)):
             return self._visit(leaf, saved, signals)
 
     def _visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        held = self._held(leaf, saved, signals)
+        if held is not None:
+            return replace(signals, held=held)
         layer = leaf.layer
-        self._extract_all(leaf, saved, signals)
+        jacobians = layer.parameter_jacobians(saved) if layer.parameter_shapes() else {}
+        todo = [(key, statistic) for key in jacobians for statistic in self.plan.statistics]
+        if signals.held is not None:
+            todo = self._extract_selected(leaf, jacobians, todo, signals)
+            signals = self._caught_up(leaf, todo, signals)
+        self._extract_all(leaf, jacobians, todo, self._arguments(leaf, signals))
         if leaf.name == self.end:
             return signals
         stack = signals.stack.moved(self._moved(leaf, saved, signals.stack.values))
@@ -203,16 +230,56 @@ class Pass:
         residual = leaf.layer.residual(saved, signals.gradient)
         return residual_columns(residual, leaf.input_shape, window)
 
-    def _extract_all(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        if not leaf.layer.parameter_shapes():
-            return
-        arriving = self._arguments(leaf, signals)
-        for key, jacobian in leaf.layer.parameter_jacobians(saved).items():
-            name = leaf.parameter(key)
-            for statistic in self.plan.statistics:
-                if statistic.signal in arriving:
-                    value = self.extract(statistic, name, jacobian, arriving[statistic.signal])
-                    self._add(statistic, name, value)
+    def _held(self, leaf: Leaf, saved: Any, signals: Signals) -> Held | None:
+        """What is held if this layer is not to multiply the columns yet; None if it is to."""
+        above, stack = signals.held, signals.stack.values
+        few = len(stack) < LEAST_COLUMNS or not any(statistic.method == "square" for statistic in self.plan.statistics)
+        if few or not self.holds or not isinstance(stack, np.ndarray) or signals.average is not None:
+            return None
+        if leaf.layer.parameter_shapes() or self.plan.residual_columns(leaf) or leaf.name == self.end:
+            return None
+        if not go_together(leaf.layer, "selection", "mjp"):
+            return None
+        selection = leaf.layer.selection(saved, above.selection if above else None)
+        if selection is None:
+            return None
+        return Held((*(above.layers if above else ()), (leaf, saved)), selection)
+
+    def _extract_selected(self, leaf: Leaf, jacobians: Jacobians, todo: Todo, signals: Signals) -> Todo:
+        """Extract what is had quicker from the columns as they are held; gives what remains to be done."""
+        assert signals.held is not None
+        arriving, quick, remaining = self._arguments(leaf, signals), {}, []
+        for key, statistic in todo:
+            signal = statistic.signal
+            if statistic.method == "square" and signal in arriving and signal not in quick:
+                columns = len(arriving[signal][0])
+                quick[signal] = leaf.layer.selected_jacobians(jacobians, signals.held.selection, columns)
+            if statistic.method == "square" and key in quick.get(signal, {}):
+                self._extract_all(leaf, quick[signal], [(key, statistic)], arriving)
+            else:
+                remaining.append((key, statistic))
+        return remaining
+
+    def _caught_up(self, leaf: Leaf, todo: Todo, signals: Signals) -> Signals:
+        """The columns at the layer's output: all, or at the end those of which something remains to be extracted."""
+        assert signals.held is not None
+        stack = signals.stack
+        if leaf.name == self.end:
+            stack = stack.only({GRADIENT, *(statistic.signal for _, statistic in todo)})
+        for held, saved in signals.held.layers:
+            with naming(functools.partial(self._at, held, stack)):
+                stack = stack.moved(self._moved(held, saved, stack.values))
+        return replace(signals, stack=stack, held=None)
+
+    def _at(self, leaf: Leaf, stack: Stack) -> str:
+        """Where the sweep is, in an error's words."""
+        return f"{leaf}, with {len(stack.values)} columns of {len(self.block)} samples"
+
+    def _extract_all(self, leaf: Leaf, jacobians: Jacobians, todo: Todo, arriving: Arriving) -> None:
+        for key, statistic in todo:
+            if statistic.signal in arriving:
+                name = leaf.parameter(key)
+                self._add(statistic, name, self.extract(statistic, name, jacobians[key], arriving[statistic.signal]))
 
     def _add(self, statistic: Statistic, name: str, value: Any) -> None:
         """Add to what earlier passes found; with a row for each sample, in the batch's array."""
@@ -234,9 +301,9 @@ class Pass:
             return jacobian.batch_rows(mat, sign, lambda like: kept.room(key, self.block.rows, like))
         return kept.put(key, self.block.rows, statistic.extract(jacobian, *arriving))
 
-    def _arguments(self, leaf: Leaf, signals: Signals) -> dict[Signal | None, tuple[Any, ...]]:
+    def _arguments(self, leaf: Leaf, signals: Signals) -> Arriving:
         """What each signal brings to a reduction; a later pass brings its own columns alone."""
-        arriving: dict[Signal | None, tuple[Any, ...]] = {
+        arriving: Arriving = {
             signal: (columns.values, columns.sign) for signal, columns in signals.stack
         }
         if not self.first:

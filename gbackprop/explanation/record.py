@@ -94,6 +94,7 @@ def explain(
 class _Recorder(Pass):
     """A pass that keeps a record of each stop."""
 
+    holds = False
     steps: list[Step]
     wanted: dict[Statistic, list[str]]
 

@@ -9,6 +9,8 @@ import numpy as np
 from gbackprop.array import Array, array_module, compact
 from gbackprop.kernels import device_twins
 from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.overrides import go_together
+from gbackprop.layers.selection import Selection
 from gbackprop.scratch import empty_like, multiply
 
 
@@ -48,8 +50,8 @@ class Elementwise(Layer):
     def mjp_in_place(self, saved: Any, mat: Array) -> Array:
         # A new array costs more than the product; but what is not compact would be copied later, and some arrays
         # repeat their numbers. A subclass, or an object, may have an mjp of its own.
-        own, writable = getattr(self.mjp, "__func__", None), getattr(mat.flags, "writeable", True)
-        if own is not Elementwise.mjp or not writable or not compact(mat):
+        writable = getattr(mat.flags, "writeable", True)
+        if not go_together(self, "mjp_in_place", "mjp") or not writable or not compact(mat):
             return self.mjp(saved, mat)
         mat *= self._slope(saved, mat)
         return mat
@@ -59,6 +61,9 @@ class Elementwise(Layer):
         first = self.first(*saved)
         many = len(mat) > 2 and isinstance(first, np.ndarray) and first.dtype == bool
         return first.astype(mat.dtype) if many else first
+
+    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
+        return None if above is None else above.scaled(self.first(*saved))
 
     def residual(self, saved: Any, grad: Array) -> Array:
         return self.second(*saved) * grad

@@ -14,6 +14,7 @@ import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.layers.jacobian import KRONECKER, ParameterJacobian, congruence
+from gbackprop.layers.selection import Selection
 
 Shape = tuple[int, ...]
 
@@ -113,6 +114,22 @@ class Layer:
         n = 1 if self.constant_jacobian else batch
         blocks = congruence(lambda mat: self.mjp(saved, mat), curvature, n, shape)
         return blocks[:, 0] if n == 1 else blocks.sum(1) / n
+
+    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
+        """What a selection of the outputs is of the inputs; None where a number of the one is several of the other.
+
+        `above` None stands for all outputs. A layer that selects nothing by itself then has nothing to say.
+        """
+        return None
+
+    def selected_jacobians(
+        self, jacobians: Mapping[str, ParameterJacobian], selection: Selection, columns: int
+    ) -> dict[str, ParameterJacobian]:
+        """Of the `parameter_jacobians`, those whose `square` is quicker for so many columns at a selection's outputs.
+
+        They are Jacobians of those outputs, and their columns are ``[V, N, *selected]``.
+        """
+        return {}
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         """The Jacobian in each parameter, bound to this forward pass.

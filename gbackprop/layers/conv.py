@@ -6,6 +6,7 @@ of u are numbered (*kernel, C); torch numbers those of a weight (C, *kernel), an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import KRONECKER, Bias, ParameterJacobian
 from gbackprop.layers.linear import uniform
 from gbackprop.layers.outer import Outer
+from gbackprop.layers.selection import SelectedBias, SelectedOuter, Selection
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
 from gbackprop.layers.winograd import Tiles, tiled
 from gbackprop.scratch import contiguous, empty, matmul
@@ -185,6 +187,17 @@ class _Conv(Layer):
         )
         jacobians: dict[str, ParameterJacobian] = {"weight": weight}
         return jacobians | {"bias": bias} if self.bias else jacobians
+
+    def selected_jacobians(
+        self, jacobians: Mapping[str, ParameterJacobian], selection: Selection, columns: int
+    ) -> dict[str, ParameterJacobian]:
+        found: dict[str, ParameterJacobian] = {}
+        weight, bias = jacobians.get("weight"), jacobians.get("bias")
+        if type(weight) is Outer and (quick := SelectedOuter(weight, selection)).pays(columns):
+            found["weight"] = quick
+        if type(bias) is Bias:
+            found["bias"] = SelectedBias(selection)
+        return found
 
     def _to_parameter(self, weight: Array) -> Array:
         """``[*lead, O, (*kernel, C)] -> [*lead, O, C, *kernel]``."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from gbackprop.array import Array, like
 from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.selection import Selection
 
 
 class Dropout(Layer):
@@ -49,6 +50,9 @@ class Dropout(Layer):
         return mat if saved is None else mat * saved
 
     mjp = jmp
+
+    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
+        return above if above is None or saved is None else above.scaled(saved)
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         if saved is None:

@@ -14,6 +14,7 @@ import numpy as np
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.errors import UnsupportedError
 from gbackprop.layers.jacobian import Bias, ParameterJacobian, weigh
+from gbackprop.layers.overrides import go_together
 
 MIRRORED = 64
 """Rows from which on half of a symmetric product, and its mirror image, cost less than the whole."""
@@ -115,14 +116,19 @@ class Outer(ParameterJacobian):
             weights = _signed_square(g, sign).sum(1).reshape(groups, n, o)
             return self.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
         columns, i = g.shape[1], u.shape[3]
-        # multiply-adds for each sample and output feature, what walks over memory in the same unit, on the safe side
-        if t * t * (2.6 * columns + 1.3 * i + 60 * i / o) + 180 * t * columns < columns * i * (t + 30):
+        if _pairs_cost(columns, t, i, o) < _products_cost(columns, t, i):
             return self.joined(self._square_by_positions(g, sign))
         square = array_module(mat).zeros((groups, o * i), dtype=mat.dtype)
         for v, rows, product in self._products(g):
             product *= product
             square += _total(product, None if sign is None else sign[v, rows])
         return self.joined(square.reshape(groups, o, -1))
+
+    @staticmethod
+    def square_cost(columns: int, positions: int, inputs: int, outputs: int) -> float:
+        """Multiply-adds of `square` for each sample and output, where positions are shared."""
+        pairs = _pairs_cost(columns, positions, inputs, outputs)
+        return min(pairs, _products_cost(columns, positions, inputs))
 
     def _square_by_positions(self, g: Array, sign: Array | None) -> Array:
         """Σᵥ s (Σₜ gₜₒ uₜᵢ)² = Σₜᵣ kₜᵣₒ uₜᵢ uᵣᵢ with k = Σᵥ s gₜₒ gᵣₒ, and t ≤ r enough, (G, O, I).
@@ -209,11 +215,20 @@ class Outer(ParameterJacobian):
         return entries.transpose(*axes[half:], *axes[:half]).reshape(square.shape)
 
 
+# Multiply-adds for each sample and output, what walks over memory in the same unit, on the safe side.
+
+
+def _products_cost(v: int, t: int, i: int) -> float:
+    return v * i * (t + 30)
+
+
+def _pairs_cost(v: int, t: int, i: int, o: int) -> float:
+    return t * t * (2.6 * v + 1.3 * i + 60 * i / o) + 180 * t * v
+
+
 def writes_rows(jacobian: ParameterJacobian) -> TypeGuard[Outer]:
     """Whether there is a `batch_rows` that goes with `batch`: a subclass may have a `batch` of its own."""
-    kinds = type(jacobian).__mro__
-    rows, batch = (next((kind for kind in kinds if name in vars(kind)), None) for name in ("batch_rows", "batch"))
-    return rows is not None and rows is batch
+    return go_together(jacobian, "batch_rows", "batch")
 
 
 def _over_columns(mat: Array, sign: Array | None) -> Array:

@@ -13,6 +13,7 @@ from gbackprop.array import Array, array_module, channels_first, channels_last, 
 from gbackprop.kernels import first_places, largest, pad, scatter, spread, total, window_offsets
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import congruence
+from gbackprop.layers.selection import Selection, numbered
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
 
 
@@ -119,6 +120,14 @@ class MaxPool2d(_Pool):
         size = window.padded(spatial)
         image = scatter(channels_last(mat, 2), self._places(saved), size, window.kernel, window.stride, window.dilation)
         return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
+
+    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
+        spatial, out = saved[0].shape[2:], saved[1].shape[1:-1]
+        image = pad(numbered(spatial), self.window.fitted(spatial), -1)
+        seen = np.stack([view.reshape(-1) for view in self._views(image, out)])  # [K, W]
+        places = self._places(saved).reshape(len(saved[0]), prod(out), -1)
+        table = seen.take(places * prod(out) + np.arange(prod(out))[:, None])
+        return Selection.of(table) if above is None else above.through(table)
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         # A few samples at a time: the [D, D] blocks of a whole batch would be N times KFRA's largest matrix.

@@ -10,6 +10,7 @@ from typing import Any
 from gbackprop.array import Array, channels_first, channels_last
 from gbackprop.kernels import pad
 from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.selection import Selection, numbered
 from gbackprop.layers.window import channels_and_axes
 
 
@@ -29,6 +30,9 @@ class Identity(Layer):
         return mat
 
     mjp = jmp
+
+    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
+        return above
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         return curvature
@@ -106,13 +110,16 @@ class ZeroPad2d(Layer):
         return (shape[0], *size)
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        return channels_first(pad(channels_last(x), self.padding)), None
+        return channels_first(pad(channels_last(x), self.padding)), x.shape[2:]
 
     def jmp(self, saved: Any, mat: Array) -> Array:
         return self._padded(mat, self.padding)
 
     def mjp(self, saved: Any, mat: Array) -> Array:
         return self._padded(mat, tuple((-before, -after) for before, after in self.padding))
+
+    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
+        return None if above is None else above.through(pad(numbered(saved), self.padding, -1).reshape(1, -1, 1))
 
     def _padded(self, mat: Array, padding: tuple[tuple[int, int], ...]) -> Array:
         rows = channels_last(mat.reshape(-1, *mat.shape[2:]))

@@ -33,6 +33,8 @@ def arrivals(
     reached = [leaf.name for leaf in plan.leaves[plan.lowest :]]
 
     class Watch(Pass):
+        holds = False
+
         def visit(self, name: str, layer: Layer, saved: Any, signals: Signals) -> Signals:
             if name in reached:
                 for signal, columns in signals.stack:
