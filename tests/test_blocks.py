@@ -73,6 +73,7 @@ def test_whoever_set_blas_threads_restores_them_though_another_call_goes_on():
     assert counts() == before
     with blocks.one_blas_thread():  # and is held again by who comes next
         assert set(counts()) == {1}
+    assert counts() == before
 
 
 def test_a_small_batch_is_not_cut_and_a_large_one_is():
@@ -206,3 +207,11 @@ def test_vectors_of_another_layout_or_dtype_are_refused():
         block.solve(np.ones(12, np.float32), 0.1)
     with pytest.raises(ValueError, match="damping"):
         block.solve(np.ones(12), "a")
+
+
+def test_kfra_takes_a_large_batch_whole(monkeypatch):
+    monkeypatch.setattr(blocks, "SMALL_BYTES", 1)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+    net, (x, y) = network(layers.Linear(5, 4), layers.Tanh(), layers.Linear(4, 3)), batch(8, 5, classes=3)
+    cuts = [blocks.choose_blocks(make_plan(net, CE, x, y, [asked], 0), x) for asked in (q.KFRA(), q.KFLR())]
+    assert [len(cut.samples) for cut in cuts] == [1, 8]

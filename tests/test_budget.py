@@ -166,3 +166,54 @@ def test_advice_is_smaller_than_what_failed(quantities, samples, columns, thread
     x, y = batch(8, 4)
     cut = blocks.Cut([slice(start, start + samples) for start in range(0, 8, samples)], columns, threads)
     assert blocks.advice(make_plan(net, CE, x, y, quantities, 0), x, cut).startswith(said)
+
+
+ESTIMATED = [  # sums and rows in numbers, unfolded ones and columns for one sample; the network has 39 parameters
+    ([], 39, 0, 0, 0, 0),
+    ([q.BatchGrad()], 39, 39, 5, 0, 0),
+    ([q.BatchL2Grad()], 39, 0, 5, 0, 0),
+    ([q.Variance()], 39 + 4 * 39, 0, 5, 0, 0),
+    ([q.DiagGGN()], 39 + 39, 0, 5, 3, 0),
+    ([q.KFLR()], 39 + 2 * 16 + 2 * 9 + 25 + 16, 0, 5, 3, 0),
+    ([q.KFRA()], 39 + 2 * 16 + 2 * 9 + 25 + 16, 0, 5, 0, KFRA_COPIES * 16),
+]
+
+
+@pytest.mark.parametrize(("asked", "sums", "rows", "unfolded", "columns", "averaged"), ESTIMATED)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_estimate_is_the_formula(asked, sums, rows, unfolded, columns, averaged, threads):
+    net, (x, y) = network(layers.Linear(5, 4), layers.ReLU(), layers.Linear(4, 3)), batch(8, 5, classes=3)
+    stack, saved = 4 * (1 + columns), 1000
+    each = sums + 2 * 39 + 2 * (saved // 4 + unfolded + 3 * stack)
+    numbers = 2 * sums + 8 * rows + averaged + 2 * threads * each
+    assert blocks.estimate(make_plan(net, CE, x, y, asked, 0), x, 2, None, threads, saved) == 4 * numbers
+
+
+def test_what_is_saved_counts_once_and_views_as_what_they_are_of():
+    class Keeps(layers.ReLU):
+        def forward(self, x):
+            large = np.zeros((1000,), x.dtype)
+            return x, (large[:1], [large[5:7]])
+
+    net, (x, y) = network(layers.Linear(5, 3), Keeps()), batch(4, 5, classes=3)
+    plain = network(layers.Linear(5, 3), layers.Flatten())
+    more, less = (blocks.saved_bytes(make_plan(n, CE, x, y, [], 0), x) for n in (net, plain))
+    assert 4000 <= more - less < 4100
+
+
+def test_all_units():
+    found = {unit: blocks.parse_bytes(f"3 {unit}") for unit in blocks.UNITS}
+    assert found == {
+        "B": 3, "KiB": 3 * 2**10, "MiB": 3 * 2**20, "GiB": 3 * 2**30, "kB": 3000, "MB": 3 * 10**6, "GB": 3 * 10**9,
+    }  # fmt: skip
+
+
+def test_tiles_are_made_for_few_samples_at_a_time():
+    pytest.importorskip("numba")
+    layer = layers.Conv2d(32, 32, 3, padding=1)
+    x, g = batch(64, 32, 32, 32)[0], batch(64, 32, 32, 32)[0]
+    tiles, weight = layer._tiles((32, 32), x), layer.parameters["weight"]
+    x, g = (np.ascontiguousarray(part.transpose(0, 2, 3, 1)) for part in (x, g))
+    for call in (lambda: tiles.forward(x, weight), lambda: tiles.backward(g, weight)):
+        assert peak(call) < x.nbytes + 8 * 2**20  # all tiles together are 32 MiB, twice
+    assert peak(lambda: tiles.weight_sum(x, g)) < 8 * 2**20

@@ -1,5 +1,6 @@
 """The compiled kernels give what their definitions give; every golden cell holds on the plain path too."""
 
+import importlib
 from math import prod
 from pathlib import Path
 
@@ -82,3 +83,12 @@ def test_nan_is_passed_on_by_both(monkeypatch):
 def test_golden_on_the_plain_path(plain, dtype, tolerance):
     report = check_folder(Path(__file__).parent / "golden", tolerance, dtype)
     assert report.passed == report.total == 300
+
+
+@pytest.mark.parametrize("error", [ImportError, RuntimeError])
+def test_without_compiled_kernels_the_plain_ones_are_taken(error, monkeypatch):
+    def fails(name):
+        raise error("cannot cache function: no locator available")
+
+    monkeypatch.setattr(importlib, "import_module", fails)
+    assert kernels._imported.__wrapped__("gbackprop.compiled") is None

@@ -152,3 +152,8 @@ def test_a_fault_in_a_kernel_shows(double, monkeypatch, name, sound, wrong):
     with pytest.raises((AssertionError, IndexError)):
         calls[name]()
     device_kernels._kernel.cache_clear()
+
+
+def test_twins_are_taken_for_floats_on_a_device_alone(double):
+    for dtype, taken in ((np.float32, True), (np.complex128, False), (np.int64, False)):
+        assert (kernels.device_twins(double.zeros(3, dtype)) is not None) == taken

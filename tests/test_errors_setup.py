@@ -1,13 +1,14 @@
 """Bad quantities, hyperparameters, state dicts and devices: errors that name them, in time."""
 
 import sys
+import weakref
 
 import numpy as np
 import pytest
 from refusals import refuse
 
 import gbackprop as gb
-from gbackprop import layers, losses
+from gbackprop import errors, layers, losses
 from gbackprop import quantities as q
 from gbackprop.plan import KFRA_COPIES
 
@@ -234,3 +235,31 @@ def test_cuda_without_cupy(monkeypatch, network):
 @pytest.mark.parametrize("device", ["gpu", "CUDA", "cuda:x", "cuda:-1", "", 0, None])
 def test_unknown_devices(network, device):
     refuse((ValueError, TypeError), ["device", "cuda", repr(device)], lambda: network.to(device))
+
+
+def test_naming_once_and_with_its_cause():
+    with pytest.raises(gb.TooLargeError, match=r"^inner: out of memory \(full\)$") as caught:
+        with errors.naming(lambda: "outer"), errors.naming(lambda: "inner"):
+            raise MemoryError("full")
+    assert repr(caught.value.__cause__) == "MemoryError('full')"
+
+
+@pytest.mark.parametrize("chained", [True, False])
+def test_release_lets_go_of_what_the_whole_chain_holds(chained):
+    class Large:
+        pass
+
+    def fails(seen):
+        held = Large()
+        seen.append(weakref.ref(held))
+        raise MemoryError
+
+    seen = []
+    try:
+        try:
+            fails(seen)
+        except MemoryError as error:
+            raise ValueError from error if chained else None
+    except ValueError as error:
+        errors.release(error)
+        assert seen[0]() is None

@@ -283,3 +283,42 @@ def test_batches_that_are_not_cut_borrow_nothing():
     net, x, y = network(), rng.standard_normal((2, 3, 20, 20), dtype=np.float32), rng.integers(0, 10, 2)
     gb.backward(net, losses.CrossEntropyLoss(), x, y)
     assert scratch._waiting == []
+
+
+def test_pieces_of_two_slabs_are_no_neighbours(monkeypatch):
+    empty = np.empty
+
+    def aligned(shape, dtype):  # both slabs start at the same place of theirs
+        memory = empty(shape + 64, np.uint8)
+        return memory[-memory.ctypes.data % 64 :][:shape]
+
+    monkeypatch.setattr(np, "empty", aligned)
+    lender, quarter = Scratch(), SLAB_BYTES // 4
+    held = [lender.empty((quarter,), np.uint8) for _ in range(8)]
+    assert len(lender._slabs) == 2
+    held[1] = held[4] = None  # the second of one slab and the first of the other: one stops where the other starts
+    taken = lender.empty((2 * quarter,), np.uint8)
+    assert not any(np.may_share_memory(taken, one) for one in held if one is not None)
+
+
+def test_what_waits_is_bounded_in_total(monkeypatch):
+    monkeypatch.setattr(scratch, "KEPT_BYTES", SLAB_BYTES + 1000)
+    with scratch.borrowed() as one, scratch.borrowed() as other:
+        for lender in (one, other):
+            lender.empty((LARGE,), np.float64)
+    assert scratch._waiting == [other]
+
+
+def test_what_would_be_too_large_does_not_wait(monkeypatch):
+    monkeypatch.setattr(scratch, "KEPT_BYTES", 3 * SLAB_BYTES)
+    with scratch.borrowed() as lender:
+        for array in [lender.empty((SLAB_BYTES,), np.uint8) for _ in range(4)]:
+            pass
+        del array
+    assert (lender.nbytes, scratch._waiting) == (0, [])  # one slab of 5 in place of several
+
+
+def test_an_array_that_was_dropped_before_it_was_written_down():
+    lender = Scratch()
+    lender._dropped.append(object())  # as after an interrupt between the two
+    assert lender.empty((LARGE,), np.float64).nbytes == LEAST_BYTES
