@@ -97,7 +97,7 @@ def backward(
 def _backward(
     plan: Plan, x: Array, y: Array, quantities: tuple[Quantity, ...], cut: Cut, reuse: bool
 ) -> Result:
-    kept = Rows(x.shape[0])
+    kept = Rows(x.shape[0], reuse)
     found = None
     for part in _parts(plan, x, y, [Block(rows, kept) for rows in cut.samples], cut, reuse):
         if found is None:

@@ -1,7 +1,7 @@
-"""Compiled twins of four of `kernels`, for machines with Numba (the extra ``fast``).
+"""Compiled twins of five of `kernels`, for machines with Numba (the extra ``fast``).
 
-Each adds up in one walk over its input what the NumPy definition adds up in one walk per place in the window. `kernels`
-holds the definitions and chooses; the tests hold these against them.
+Each does in one walk over memory what the NumPy definition does in several, or in many short ones. `kernels` holds the
+definitions and chooses; the tests hold these against them.
 
 A window's position p and place k see entry ``base[p] + delta[k]`` of the flattened image.
 """
@@ -61,3 +61,12 @@ def first_places(image: np.ndarray, y: np.ndarray, base: np.ndarray, delta: np.n
                 at = base[p] + delta[k]
                 for c in range(y.shape[2]):  # without a branch, so that it is vectorized: still k if all were less
                     places[row, p, c] += (places[row, p, c] == k) & (image[row, at, c] < y[row, p, c])
+
+
+@njit(nogil=True, cache=True)
+def outer(g: np.ndarray, u: np.ndarray, out: np.ndarray) -> None:
+    """``out[l, o, i] = g[l, o] u[l, i]``."""
+    for row in range(out.shape[0]):
+        for o in range(out.shape[1]):
+            for i in range(out.shape[2]):
+                out[row, o, i] = g[row, o] * u[row, i]

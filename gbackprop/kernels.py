@@ -188,6 +188,16 @@ def spread(
     return image
 
 
+def outer(g: Array, u: Array, out: Array) -> None:
+    """g uᵀ of rows: ``[..., O], [..., I] -> [..., O, I]``, written to `out`."""
+    kernels = _compiled(out)
+    o, i = out.shape[-2:]
+    if kernels is not None and out.flags.c_contiguous and g.dtype == u.dtype == out.dtype:
+        kernels.outer(g.reshape(-1, o), u.reshape(-1, i), out.reshape(-1, o, i))
+    else:
+        array_module(out).multiply(g[..., :, None], u[..., None, :], out=out)
+
+
 def _window_axes(d: int) -> tuple[int, ...]:
     """Those of the places in `unfold`'s result."""
     return tuple(range(1 + d, 1 + 2 * d))

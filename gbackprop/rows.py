@@ -6,6 +6,9 @@ from collections.abc import Hashable
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
+from gbackprop import recycled
 from gbackprop.array import Array, array_module
 
 
@@ -19,10 +22,12 @@ class Rows:
     ----------
     batch : int
         N.
+    reuse : bool
+        Whether memory that results before left behind may be taken for them.
     """
 
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
+    def __init__(self, batch: int, reuse: bool = False) -> None:
+        self.batch, self.reuse = batch, reuse
         self.arrays: dict[Hashable, Any] = {}
         self._lock = Lock()
 
@@ -39,6 +44,13 @@ class Rows:
         """Where the rows of some samples are kept, to be written; `like` shows how a row lies in memory."""
         with self._lock:
             if key not in self.arrays:
-                shape = (self.batch, *like.shape[1:])
-                self.arrays[key] = array_module(like).empty_like(like, shape=shape)
+                self.arrays[key] = self._empty(like)
         return self.arrays[key][rows]
+
+    def _empty(self, like: Array) -> Array:
+        xp, shape = array_module(like), (self.batch, *like.shape[1:])
+        if xp is not np or not self.reuse:
+            return xp.empty_like(like, shape=shape)
+        axes = [0, *sorted(range(1, like.ndim), key=lambda axis: -abs(like.strides[axis]))]
+        array = recycled.empty([shape[axis] for axis in axes], like.dtype)
+        return array.transpose([axes.index(axis) for axis in range(like.ndim)])

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop import recycled
 from gbackprop.array import Array, array_module
 
 SLAB_BYTES = 2**22
@@ -151,8 +152,9 @@ def withheld() -> Iterator[None]:
 
 
 def free() -> None:
-    """Give back to the system what waits for the next call."""
+    """Give back to the system what waits for the next call, `recycled` included."""
     _waiting.clear()
+    recycled.free()
 
 
 def _lender(x: Array) -> Scratch | None:

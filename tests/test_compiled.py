@@ -92,3 +92,19 @@ def test_without_compiled_kernels_the_plain_ones_are_taken(error, monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", fails)
     assert kernels._imported.__wrapped__("gbackprop.compiled") is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("step", [1, 2])
+def test_outer_products(dtype, groups, step, monkeypatch):
+    rng = np.random.default_rng(0)
+    g, u = (rng.standard_normal((groups, 4, size)).astype(dtype)[:, ::2] for size in (3, 5))
+
+    def written():
+        out = np.zeros((groups, 2, 3, 5 * step), dtype)[..., ::step]
+        kernels.outer(g, u, out)
+        return out
+
+    for out in both(written, monkeypatch):
+        np.testing.assert_array_equal(out, g[..., None] * u[..., None, :])

@@ -238,9 +238,9 @@ def test_unknown_devices(network, device):
 
 
 def test_naming_once_and_with_its_cause():
-    with pytest.raises(gb.TooLargeError, match=r"^inner: out of memory \(full\)$") as caught:
-        with errors.naming(lambda: "outer"), errors.naming(lambda: "inner"):
-            raise MemoryError("full")
+    expected = pytest.raises(gb.TooLargeError, match=r"^inner: out of memory \(full\)$")
+    with expected as caught, errors.naming(lambda: "outer"), errors.naming(lambda: "inner"):
+        raise MemoryError("full")
     assert repr(caught.value.__cause__) == "MemoryError('full')"
 
 

@@ -312,9 +312,8 @@ def test_what_waits_is_bounded_in_total(monkeypatch):
 def test_what_would_be_too_large_does_not_wait(monkeypatch):
     monkeypatch.setattr(scratch, "KEPT_BYTES", 3 * SLAB_BYTES)
     with scratch.borrowed() as lender:
-        for array in [lender.empty((SLAB_BYTES,), np.uint8) for _ in range(4)]:
-            pass
-        del array
+        held = [lender.empty((SLAB_BYTES,), np.uint8) for _ in range(4)]
+        del held
     assert (lender.nbytes, scratch._waiting) == (0, [])  # one slab of 5 in place of several
 
 

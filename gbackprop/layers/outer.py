@@ -13,6 +13,7 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.errors import UnsupportedError
+from gbackprop.kernels import outer
 from gbackprop.layers.jacobian import Bias, ParameterJacobian, weigh
 from gbackprop.layers.overrides import go_together
 
@@ -88,7 +89,10 @@ class Outer(ParameterJacobian):
         g = self.split(_over_columns(mat, sign))[:, 0]
         row = array_module(g).empty((self.groups, 1, g.shape[3], self.u.shape[3]), dtype=g.dtype)
         place = room(self.joined(row))
-        _outer(g, self.u, self.parted(place))
+        if g.shape[2] == 1:
+            outer(g[:, :, 0], self.u[:, :, 0], self.parted(place))
+        else:
+            _outer(g, self.u, self.parted(place))
         return place
 
     def sum(self, mat: Array, sign: Array | None = None) -> Array:

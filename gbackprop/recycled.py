@@ -1,0 +1,61 @@
+"""Memory of large results: once nobody looks at one any longer, it waits for the next call's.
+
+A result with a row for each sample can be as large as all the rest, and the system hands out every page of it anew:
+`scratch` tells why that is slow. A piece comes back when the last array that looks at it is gone, and no number with
+it that anybody could see. At most `KEPT_BYTES` wait, until `gbackprop.scratch.free`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+LEAST_BYTES = 2**22
+"""Smaller results are left to NumPy."""
+
+KEPT_BYTES = 2**29
+"""What may wait for the next call, in total."""
+
+_waiting: dict[int, np.ndarray] = {}  # by identity: taking out one is a single step, whatever else happens meanwhile
+
+
+def empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An array whose numbers are yet to be written, C-contiguous."""
+    dtype = np.dtype(dtype)
+    size = prod(shape) * dtype.itemsize
+    if not LEAST_BYTES <= size <= KEPT_BYTES:
+        return np.empty(shape, dtype)
+    memory = _found(size)
+    if memory is None:
+        memory = np.empty(size, np.uint8)
+    # Its base is no array, so views of views all hold on to this very array, and it is gone when they are.
+    array = np.frombuffer(memory.data, np.uint8, size)
+    weakref.finalize(array, _wait, memory).atexit = False
+    return array.view(dtype).reshape(shape)
+
+
+def free() -> None:
+    """Give back to the system what waits for the next call."""
+    _waiting.clear()
+
+
+def waiting_bytes() -> int:
+    """Bytes that wait."""
+    return sum(memory.nbytes for memory in list(_waiting.values()))
+
+
+def _found(size: int) -> np.ndarray | None:
+    """A piece of at least `size` bytes, and not much more, that waits no longer."""
+    for key, memory in list(_waiting.items()):
+        if size <= memory.nbytes <= 2 * size and _waiting.pop(key, None) is not None:
+            return memory
+    return None
+
+
+def _wait(memory: np.ndarray) -> None:
+    if waiting_bytes() + memory.nbytes <= KEPT_BYTES:
+        _waiting[id(memory)] = memory
