@@ -1,5 +1,7 @@
 """Planted faults in layers, and in the Jacobians of their parameters."""
 
+from dataclasses import replace
+
 import definitions as plain
 import numpy as np
 from faults import Fault, after, before, instead, on_layer, times
@@ -111,6 +113,14 @@ def into_a_shared_buffer(self, x):
     return y, (x, y)
 
 
+def doubled(selection):
+    return replace(selection, slope=2 * selection.slope)
+
+
+def nowhere_zero(selection):
+    return replace(selection, slope=np.ones_like(selection.slope))
+
+
 def in_place(self, saved, mat):
     mat *= self.first(*saved)
     return mat
@@ -210,6 +220,8 @@ FAULTS = [
     Fault(window, "fold", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
     Fault(window, "fold", "stride forgotten", before(lambda c, n, s, d: (c, n, (1, 1), d)), strided, "mjp"),
     Fault(MaxPool2d, "_places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "jmp"),
+    Fault(MaxPool2d, "selection", "twice", after(doubled), max_pool, "selection"),
+    Fault(ZeroPad2d, "selection", "padding is not zero", after(nowhere_zero), zero_pad, "selection"),
     Fault(MaxPool2d, "mjp", "all equal maxima win", instead(all_maxima_win), max_pool, "mjp"),
     Fault(AvgPool2d, "mjp", "sum instead of mean", times(4), average_pool, "mjp"),
     Fault(AvgPool2d, "mjp", "off by one", after(lambda y: np.roll(y, 1, -1)), average_pool, "mjp"),

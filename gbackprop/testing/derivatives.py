@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from gbackprop.layers.base import Layer
+from gbackprop.layers.selection import Selection
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.points import Point, input_curve, units
@@ -20,7 +21,7 @@ CURVATURES = ("zero", "diagonal", "dense")
 
 
 def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
-    """Rows on jmp, mjp, vjp, curvature, residual and average."""
+    """Rows on jmp, mjp, vjp, selection, curvature, residual and average."""
     claims.equal("jmp", "is J[n, *out, *in]", _jmp, probe, point)
     claims.equal("mjp", "is Jᵀ, entries J[n, *out, *in]", _mjp, probe, point)
     for name in ("jmp", "mjp"):
@@ -30,6 +31,8 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
     claims.equal("mjp", "⟨J u, v⟩ = ⟨u, Jᵀ v⟩", _adjoint, probe, needs=["jmp", "mjp"])
     claims.equal("mjp", "adds up where all inputs are equal and move as one", _shift, probe, needs=["mjp"])
     claims.equal("vjp", "is Jᵀ", _vjp, probe, point, needs=["mjp"] * has_default_vjp(probe.layer))
+    if type(probe.layer).selection is not Layer.selection and probe.x.ndim == probe.output.ndim == 4:
+        claims.equal("selection", "takes what J takes", _selection, probe, needs=["jmp"])
     if probe.layer.constant_jacobian:
         claims.equal("constant_jacobian", "J is the same for every sample", _constant, point)
     if not is_container(probe.layer):
@@ -73,6 +76,19 @@ def _vjp(probe: Probe, point: Point) -> Pair:
     _expect_shape(got, point.x.shape)
     want = np.einsum("nd,knd->nk", vec.reshape(len(vec), -1), jacobian.values.reshape(*jacobian.values.shape[:2], -1))
     return Pair(got.reshape(len(got), -1)[:, point.inputs], want, jacobian.oracle, jacobian.tolerance)
+
+
+def _selection(probe: Probe) -> Pair:
+    """J u for one u, number by number, where all outputs are selected."""
+    u = np.moveaxis(probe.tangents[0], 1, -1)
+    want = np.moveaxis(probe.layer.jmp(probe.saved, probe.tangents[:1])[0], 1, -1)
+    n, c = len(want), want.shape[-1]
+    every = Selection.of(np.arange(want[0].size).reshape(-1, c)[None] // c + np.zeros((n, 1, 1), int))
+    found = probe.layer.selection(probe.saved, every)
+    if found is None:
+        raise NotGivenError("says that it is none")
+    taken = np.take_along_axis(u.reshape(n, -1, u.shape[-1]), found.places, axis=1) * found.slope
+    return Pair(taken, want.reshape(n, -1, c), "jmp")
 
 
 def _expect_shape(got: np.ndarray, shape: tuple[int, ...]) -> None:
