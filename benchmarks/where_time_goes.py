@@ -17,8 +17,9 @@ from specs import SPECS
 
 import gbackprop as gb
 from gbackprop import layers, losses
+from gbackprop.array import Array
 from gbackprop.blocks import choose_blocks, one_blas_thread
-from gbackprop.layers.base import Layer
+from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities import Statistic
@@ -43,6 +44,10 @@ class Named(Pass):
     def visit(self, name: str, layer: Layer, saved: Any, signals: Signals) -> Signals:
         visit = super().visit
         return named(f"{name}: {type(layer).__name__}", lambda: visit(name, layer, saved, signals))
+
+    def _moved(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
+        moved = super()._moved  # within the visit to a layer below, if this one was held
+        return named(f"{leaf.name}: {type(leaf.layer).__name__}: columns", lambda: moved(leaf, saved, mat))
 
     def extract(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
         extract = super().extract

@@ -20,7 +20,7 @@ from gbackprop.quantities.base import Quantity
 from gbackprop.result import Result
 from gbackprop.rows import Rows
 from gbackprop.scratch import borrowed, free, withheld
-from gbackprop.sweep import OUTPUT, Block, Part, sweep
+from gbackprop.sweep import OUTPUT, Block, Part, Pass, Plain, sweep
 
 
 def backward(
@@ -62,7 +62,9 @@ def backward(
         and one for small batches, on a GPU and for KFRA.
     memory : str or int, optional
         Bytes that the call may take beside parameters and batch, as an integer or as in ``"2GiB"``: blocks are chosen
-        so that the estimate in `gbackprop.blocks` is within it.
+        so that the estimate in `gbackprop.blocks` is within it, and nothing is kept for the next call. Without a
+        budget up to 1 GiB of what a call took, and of large results that are gone, waits for the next one, or for
+        `gbackprop.scratch.free()`.
 
     Returns
     -------
@@ -111,10 +113,11 @@ def _backward(
 def _parts(plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse: bool) -> Iterator[Part]:
     """The parts, in the order of the blocks; few of them wait to be taken at any time."""
     lending = borrowed if reuse and len(blocks) > 1 else withheld  # a single block gives its arrays to the result
+    passes = Pass if reuse else Plain  # what is held takes memory that the estimate does not know
 
     def swept(block: Block) -> Part:
         with lending():
-            return sweep(plan, x, y, block, cut.columns)
+            return sweep(plan, x, y, block, cut.columns, passes)
 
     if cut.threads == 1:
         yield from map(swept, blocks)

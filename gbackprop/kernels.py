@@ -2,7 +2,7 @@
 
 All work channels-last, ``[L, *S, C]``: L rows of any kind, spatial axes S, channels C. Each is defined in plain NumPy
 (or CuPy, by the same lines). Four have compiled twins in `compiled`, taken where Numba is installed, and on a GPU each
-has one in `device_kernels`, or one reduction over a strided view.
+has one in `device_kernels`, or one reduction over a strided view. `outer`, of rows, has a compiled twin alone.
 """
 
 from __future__ import annotations

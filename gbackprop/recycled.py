@@ -1,8 +1,8 @@
 """Memory of large results: once nobody looks at one any longer, it waits for the next call's.
 
-A result with a row for each sample can be as large as all the rest, and the system hands out every page of it anew:
-`scratch` tells why that is slow. A piece comes back when the last array that looks at it is gone, and no number with
-it that anybody could see. At most `KEPT_BYTES` wait, until `gbackprop.scratch.free`.
+A result with a row for each sample, which blocks write in place, can be as large as all the rest, and the system hands
+out every page of it anew: `scratch` tells why that is slow. A piece comes back when the last array that looks at it is
+gone. About `KEPT_BYTES` wait at most, beside what `scratch` keeps, until `gbackprop.scratch.free`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
         return np.empty(shape, dtype)
     memory = _found(size)
     if memory is None:
-        memory = np.empty(size, np.uint8)
+        memory = _new(size)
     # Its base is no array, so views of views all hold on to this very array, and it is gone when they are.
     array = np.frombuffer(memory.data, np.uint8, size)
     weakref.finalize(array, _wait, memory).atexit = False
@@ -50,10 +50,19 @@ def waiting_bytes() -> int:
 
 def _found(size: int) -> np.ndarray | None:
     """A piece of at least `size` bytes, and not much more, that waits no longer."""
-    for key, memory in list(_waiting.items()):
-        if size <= memory.nbytes <= 2 * size and _waiting.pop(key, None) is not None:
+    fitting = [memory for memory in list(_waiting.values()) if size <= memory.nbytes <= 2 * size]
+    for memory in sorted(fitting, key=lambda memory: memory.nbytes):
+        if _waiting.pop(id(memory), None) is not None:
             return memory
     return None
+
+
+def _new(size: int) -> np.ndarray:
+    try:
+        return np.empty(size, np.uint8)
+    except MemoryError:  # what waits, and did not fit, may be what is missing
+        free()
+        return np.empty(size, np.uint8)
 
 
 def _wait(memory: np.ndarray) -> None:

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from gbackprop.array import Array, array_module, on_device_of
 from gbackprop.errors import naming
+from gbackprop.holding import hold, selects
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.layers.outer import writes_rows
-from gbackprop.layers.overrides import go_together
 from gbackprop.plan import Plan, rows_of, targets_of
 from gbackprop.quantities.base import Statistic
 from gbackprop.rows import Rows
@@ -24,7 +22,6 @@ from gbackprop.signals import (
     GRADIENT,
     RESIDUAL,
     Columns,
-    Held,
     MonteCarlo,
     Signal,
     Signals,
@@ -35,10 +32,9 @@ from gbackprop.signals import (
 OUTPUT = "output"
 """Where `Rows` keeps the network's outputs."""
 
-LEAST_COLUMNS = 4
-"""With fewer, to hold a layer back costs what it saves."""
-
 Jacobians = Mapping[str, ParameterJacobian]
+"""A layer's, by the parameter's name in it."""
+
 Todo = list[tuple[str, Statistic]]
 """Statistics to extract, each with the parameter's name in its layer."""
 
@@ -189,7 +185,7 @@ class Pass:
             return self._visit(leaf, saved, signals)
 
     def _visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
-        held = self._held(leaf, saved, signals)
+        held = hold(self.plan, leaf, saved, signals) if self.holds else None
         if held is not None:
             return replace(signals, held=held)
         layer = leaf.layer
@@ -230,43 +226,29 @@ class Pass:
         residual = leaf.layer.residual(saved, signals.gradient)
         return residual_columns(residual, leaf.input_shape, window)
 
-    def _held(self, leaf: Leaf, saved: Any, signals: Signals) -> Held | None:
-        """What is held if this layer is not to multiply the columns yet; None if it is to."""
-        above, stack = signals.held, signals.stack.values
-        few = len(stack) < LEAST_COLUMNS or not any(statistic.method == "square" for statistic in self.plan.statistics)
-        if few or not self.holds or not isinstance(stack, np.ndarray) or signals.average is not None:
-            return None
-        if leaf.layer.parameter_shapes() or self.plan.residual_columns(leaf) or leaf.name == self.end:
-            return None
-        if not go_together(leaf.layer, "selection", "mjp"):
-            return None
-        selection = leaf.layer.selection(saved, above.selection if above else None)
-        if selection is None:
-            return None
-        return Held((*(above.layers if above else ()), (leaf, saved)), selection)
-
     def _extract_selected(self, leaf: Leaf, jacobians: Jacobians, todo: Todo, signals: Signals) -> Todo:
         """Extract what is had quicker from the columns as they are held; gives what remains to be done."""
         assert signals.held is not None
-        arriving, quick, remaining = self._arguments(leaf, signals), {}, []
-        for key, statistic in todo:
-            signal = statistic.signal
-            if statistic.method == "square" and signal in arriving and signal not in quick:
-                columns = len(arriving[signal][0])
-                quick[signal] = leaf.layer.selected_jacobians(jacobians, signals.held.selection, columns)
-            if statistic.method == "square" and key in quick.get(signal, {}):
-                self._extract_all(leaf, quick[signal], [(key, statistic)], arriving)
-            else:
-                remaining.append((key, statistic))
-        return remaining
+        arriving = self._arguments(leaf, signals)
+
+        def pays(statistic: Statistic) -> bool:
+            columns = arriving[statistic.signal][0]
+            return selects(leaf, len(columns), columns.shape[2:])
+
+        squares = [(key, s) for key, s in todo if s.method == "square" and s.signal in arriving and pays(s)]
+        quick = leaf.layer.selected_jacobians(jacobians, signals.held.selection) if squares else {}
+        done = [(key, statistic) for key, statistic in squares if key in quick]
+        self._extract_all(leaf, quick, done, arriving)
+        return [each for each in todo if each not in done]
 
     def _caught_up(self, leaf: Leaf, todo: Todo, signals: Signals) -> Signals:
         """The columns at the layer's output: all, or at the end those of which something remains to be extracted."""
         assert signals.held is not None
-        stack = signals.stack
+        stack, layers = signals.stack, signals.held.layers
         if leaf.name == self.end:
-            stack = stack.only({GRADIENT, *(statistic.signal for _, statistic in todo)})
-        for held, saved in signals.held.layers:
+            wanted = {statistic.signal for _, statistic in todo} & self._arguments(leaf, signals).keys() - {None}
+            stack, layers = (stack.only(wanted), layers) if wanted else (stack, ())
+        for held, saved in layers:
             with naming(functools.partial(self._at, held, stack)):
                 stack = stack.moved(self._moved(held, saved, stack.values))
         return replace(signals, stack=stack, held=None)
@@ -303,12 +285,16 @@ class Pass:
 
     def _arguments(self, leaf: Leaf, signals: Signals) -> Arriving:
         """What each signal brings to a reduction; a later pass brings its own columns alone."""
-        arriving: Arriving = {
-            signal: (columns.values, columns.sign) for signal, columns in signals.stack
-        }
+        arriving: Arriving = {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
         if not self.first:
-            del arriving[GRADIENT]
+            arriving.pop(GRADIENT, None)
             return arriving
         if signals.average is not None:
             arriving[AVERAGE] = (signals.average, leaf.output_shape)
         return arriving | {None: ()}
+
+
+class Plain(Pass):
+    """A pass in which every layer multiplies all columns as they come to it."""
+
+    holds = False

@@ -49,9 +49,11 @@ def test_pieces_fit():
     assert recycled.waiting_bytes() == 3 * recycled.LEAST_BYTES
     larger = recycled.empty((4 * SIZE,), "float32")
     assert recycled.waiting_bytes() == 3 * recycled.LEAST_BYTES
-    fitting = recycled.empty((SIZE, 2), "float32")
-    assert (fitting.shape, fitting.dtype, recycled.waiting_bytes()) == ((SIZE, 2), np.float32, 0)
-    assert not any(np.may_share_memory(fitting, other) for other in (small, larger))
+    del larger
+    fitting = recycled.empty((SIZE, 2), "float32")  # the smaller of two that would do
+    assert (fitting.shape, fitting.dtype) == ((SIZE, 2), np.float32)
+    assert recycled.waiting_bytes() == 4 * recycled.LEAST_BYTES
+    assert not np.may_share_memory(fitting, small)
 
 
 def test_what_waits_is_bounded(monkeypatch):
@@ -107,3 +109,18 @@ def test_rows_of_a_convolution_lie_side_by_side(samples):
     assert each.nbytes >= recycled.LEAST_BYTES
     assert all(row.strides == each[0].strides and gb.array.compact(row) for row in each)
     np.testing.assert_allclose(each.sum(0), result.gradient["0.weight"], rtol=1e-4, atol=1e-6)
+
+
+def test_what_waits_is_given_back_before_memory_is_short(monkeypatch):
+    held = recycled.empty((3 * SIZE,), "float32")
+    del held
+    new = np.empty
+
+    def short(shape, dtype):
+        if recycled.waiting_bytes():
+            raise MemoryError
+        return new(shape, dtype)
+
+    monkeypatch.setattr(np, "empty", short)
+    assert recycled.empty((SIZE,), "float32").nbytes == recycled.LEAST_BYTES
+    assert recycled.waiting_bytes() == recycled.LEAST_BYTES  # that one

@@ -10,6 +10,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.layers import selection as selections
 from gbackprop.sweep import Pass
+from gbackprop.testing import check_network
 from gbackprop.testing.signals import arrivals
 
 CE = losses.CrossEntropyLoss()
@@ -85,19 +86,18 @@ def test_a_selection_takes_what_the_layers_jmp_takes(drawn, seed):
 def test_parameters_give_the_same_from_a_selection(dtype, drawn, columns, groups, signed, small_cache):
     x, passed, y = drawn
     rng, tolerance = np.random.default_rng(0), {"float32": 1e-4, "float64": 1e-11}[dtype]
-    conv = layers.Conv2d(2, 4, 3, padding=1, groups=groups)
+    conv = layers.Conv2d(2, 4, 3, padding=1, groups=groups, bias=signed)
     conv.dtype = dtype
     saved = conv.forward(rng.standard_normal((len(x), 2, *x.shape[2:])).astype(dtype))[1]
     mat = rng.standard_normal((columns, *y.shape)).astype(dtype)
     sign = rng.integers(-1, 2, (columns, len(x))).astype(dtype) if signed else None
     back, selection = pulled(passed, mat).astype(dtype), selected(passed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selections, "SAMPLE_COST", -np.inf)
         if small_cache:
             patch.setattr("gbackprop.array._CACHE_BYTES", 2**8)  # one output at a time
         jacobians = conv.parameter_jacobians(saved)
-        quick = conv.selected_jacobians(jacobians, selection, columns)
-        assert set(quick) == {"weight", "bias"}
+        quick = conv.selected_jacobians(jacobians, selection)
+        assert set(quick) == set(jacobians)
         for name, jacobian in quick.items():
             for few_windows in (True, False):
                 patch.setattr(selections, "_pairs_cost", lambda *sizes, few=few_windows: -few)
@@ -110,11 +110,11 @@ def test_parameters_give_the_same_from_a_selection(dtype, drawn, columns, groups
             np.testing.assert_allclose(each, direct, rtol=0, atol=tolerance * max(np.abs(direct).max(), 1e-3))
 
 
-def network(dtype="float64", activation=layers.ReLU, classes=7):
+def network(dtype="float64", activation=layers.ReLU, classes=7, grouped=2):
     """Convolutions below elementwise layers, padding, dropout and pools; one pool has a linear layer below it."""
     return gb.Sequential(
         layers.Conv2d(2, 6, 3), layers.ReLU(), layers.ZeroPad2d((0, 1, 0, 1)), layers.MaxPool2d(3, 2),
-        gb.Sequential(layers.Conv2d(6, 8, 3, padding=1, groups=2), activation(), layers.Dropout(0.3)),
+        gb.Sequential(layers.Conv2d(6, 8, 3, padding=1, groups=grouped), activation(), layers.Dropout(0.3)),
         layers.MaxPool2d(2, 1, 1), layers.Identity(), layers.MaxPool2d(2),
         layers.Linear(3, 4), layers.MaxPool2d(2, 1),
         layers.Flatten(), layers.Linear(48, 12), layers.Sigmoid(), layers.Linear(12, classes),
@@ -168,14 +168,25 @@ def test_below_the_lowest_pool_the_gradient_goes_alone(always, monkeypatch):
     assert counted.widths == [8, 8, 8, 8]  # the other quantity needs them
 
 
-def test_few_columns_and_small_layers_are_not_held(monkeypatch):
-    counted, (x, y) = Counted(monkeypatch, layers.MaxPool2d), images()
-    gb.backward(network(), CE, x, y, q.DiagGGN(), workers=1)
-    assert counted.widths == [8, 8, 8, 8]
+def test_nothing_is_held_where_that_does_not_pay(monkeypatch):
+    def selection(layer, saved, above):
+        raise AssertionError("was asked for one")
+
+    for kind in (layers.MaxPool2d, layers.Elementwise):
+        monkeypatch.setattr(kind, "selection", selection)
+    x, y = images()
+    gb.backward(network(), CE, x, y, q.DiagGGN())  # a small network
     monkeypatch.setattr(selections, "SAMPLE_COST", -np.inf)
-    counted.widths.clear()
-    gb.backward(network(classes=2), CE, x, y % 2, q.DiagGGN(), workers=1)
-    assert counted.widths == [3, 3, 3, 3]
+    for asked in ([q.KFLR()], [q.BatchDiagGGN()], []):  # no squares
+        gb.backward(network(grouped=1), CE, x, y, *asked)
+    gb.backward(network(), CE, x, y, q.DiagGGN(), memory="1GiB")  # the estimate is of columns that are not held
+
+
+def test_a_selection_pays_for_many_columns_and_outputs():
+    assert not selections.pays(1, 36, 144, 576, 96)
+    assert selections.pays(10, 36, 144, 576, 96)
+    assert not selections.pays(10, 36, 144, 576, 4)
+    assert not selections.pays(10, 144, 144, 576, 96)
 
 
 def test_a_layer_with_a_transpose_of_its_own_is_asked_for_it(always):
@@ -197,13 +208,87 @@ def test_a_layer_with_a_transpose_of_its_own_is_asked_for_it(always):
         np.testing.assert_allclose(sweep(pool), 1e4 * sweep(plain), rtol=1e-12)
 
 
+def test_a_convolution_with_jacobians_of_its_own_is_asked_for_them(always):
+    class Doubled(layers.Conv2d):
+        def forward(self, x):
+            y, saved = super().forward(x)
+            return 2 * y, saved
+
+        def mjp(self, saved, mat):
+            return 2 * super().mjp(saved, mat)
+
+        def parameter_jacobians(self, saved):
+            weight = super().parameter_jacobians(saved)["weight"]
+            bias = layers.Bias(lambda mat: 2 * self._rows(mat))
+            return {"weight": layers.Outer(weight.inputs, bias, self._to_parameter, self._from_parameter), "bias": bias}
+
+    net = gb.Sequential(
+        *(Doubled(2, 3, 3), layers.ReLU(), layers.MaxPool2d(4), layers.Flatten(), layers.Linear(27, 5)),
+        rng=0, dtype="float64",
+    )  # fmt: skip
+    result = gb.backward(net, CE, *images(classes=5), q.DiagGGN(), q.BatchDiagGGN())
+    for name, each in result["batch_diag_ggn"].items():
+        np.testing.assert_allclose(result["diag_ggn"][name], each.sum(0), rtol=1e-11)
+
+
+@pytest.mark.parametrize("slope", [2.0, np.array([[1.0]]), np.arange(1.0, 4)[:, None, None]])
+def test_a_slope_may_be_one_for_several(slope, always, monkeypatch):
+    class Linear(layers.Elementwise):
+        curvature = "zero"
+
+        def value(self, x):
+            return slope * x
+
+        def first(self, x, y):
+            return slope
+
+    def sweep():
+        net = gb.Sequential(
+            *(layers.Conv2d(2, 3, 3), Linear(), layers.MaxPool2d(4), layers.Flatten(), layers.Linear(27, 5)),
+            rng=0, dtype="float64",
+        )  # fmt: skip
+        return gb.backward(net, CE, *images(classes=5), q.DiagGGN())["diag_ggn"]["0.weight"]
+
+    held = sweep()
+    monkeypatch.setattr(Pass, "holds", False)
+    np.testing.assert_allclose(held, sweep(), rtol=1e-12)
+
+
+def test_a_layer_that_saves_something_of_its_own_is_not_held(always):
+    class Mine(layers.ZeroPad2d):
+        def forward(self, x):
+            return super().forward(x)[0], None
+
+    nets = [
+        gb.Sequential(
+            *(layers.Conv2d(2, 3, 3), kind(1), layers.MaxPool2d(7), layers.Flatten(), layers.Linear(12, 5)),
+            rng=0, dtype="float64",
+        )
+        for kind in (Mine, layers.ZeroPad2d)
+    ]  # fmt: skip
+    mine, plain = (gb.backward(net, CE, *images(classes=5), q.DiagGGN())["diag_ggn"]["0.weight"] for net in nets)
+    np.testing.assert_allclose(mine, plain, rtol=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_sweep_that_holds_layers_against_dense_oracles(reduction, always):
+    net = gb.Sequential(
+        *(layers.Conv2d(1, 2, 2), layers.Sigmoid(), layers.ZeroPad2d(1), layers.MaxPool2d(2, 2)),
+        *(layers.Conv2d(2, 2, 2), layers.ReLU(), layers.MaxPool2d(2, 1), layers.Flatten(), layers.Linear(2, 3)),
+        rng=0, dtype="float64",
+    )  # fmt: skip
+    rng, loss = np.random.default_rng(3), losses.CrossEntropyLoss(reduction)
+    x, y = rng.standard_normal((3, 1, 5, 5)), rng.integers(0, 3, 3)
+    assert check_network(net, loss, x, y).ok
+
+
 def test_squares_from_a_selection_keep_digits_where_windows_cancel(always):
     rng, share = np.random.default_rng(0), np.array([1, 2, 3, 4], np.float32)
     conv = layers.Conv2d(20, 3, 1, bias=False)
     x = rng.standard_normal((2, 20, 1, 1), dtype=np.float32) * np.array([[1, 1], [1, -1.5]], np.float32)
     mat = rng.standard_normal((50, 2, 3, 1, 1), dtype=np.float32) * share.reshape(2, 2)  # 1 + 2 + 3 − 6 = 0
     selection = layers.MaxPool2d(1).selection(layers.MaxPool2d(1).forward(mat[0])[1], None)
-    (quick,) = conv.selected_jacobians(conv.parameter_jacobians(conv.forward(x)[1]), selection, len(mat)).values()
+    (quick,) = conv.selected_jacobians(conv.parameter_jacobians(conv.forward(x)[1]), selection).values()
     each = np.einsum("vnoab,niab->vnoi", mat.astype(float), x.astype(float))
     got, want = quick.square(mat)[..., 0, 0], (each**2).sum((0, 1))
     assert got.min() >= 0

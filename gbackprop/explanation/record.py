@@ -20,7 +20,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities.base import Quantity, Statistic
 from gbackprop.signals import Columns, MonteCarlo, Signal, Signals
-from gbackprop.sweep import Block, Found, Pass, sweep
+from gbackprop.sweep import Block, Found, Plain, sweep
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,9 @@ def explain(
     return Explanation(repr(network), repr(loss), scale, steps)
 
 
-class _Recorder(Pass):
+class _Recorder(Plain):
     """A pass that keeps a record of each stop."""
 
-    holds = False
     steps: list[Step]
     wanted: dict[Statistic, list[str]]
 

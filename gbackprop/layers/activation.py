@@ -63,7 +63,8 @@ class Elementwise(Layer):
         return first.astype(mat.dtype) if many else first
 
     def selection(self, saved: Any, above: Selection | None) -> Selection | None:
-        return None if above is None else above.scaled(self.first(*saved))
+        # φ' may be one number, or one for each channel
+        return None if above is None else above.scaled(np.broadcast_to(self.first(*saved), saved[0].shape))
 
     def residual(self, saved: Any, grad: Array) -> Array:
         return self.second(*saved) * grad

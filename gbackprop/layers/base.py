@@ -116,18 +116,38 @@ class Layer:
         return blocks[:, 0] if n == 1 else blocks.sum(1) / n
 
     def selection(self, saved: Any, above: Selection | None) -> Selection | None:
-        """What a selection of the outputs is of the inputs; None where a number of the one is several of the other.
+        """Which numbers of the input some numbers of the output are, each times what: see `layers.selection`.
 
-        `above` None stands for all outputs. A layer that selects nothing by itself then has nothing to say.
+        Called only where the class that defines it also defines `forward` and `mjp`.
+
+        Parameters
+        ----------
+        saved : object
+            From `forward`.
+        above : Selection or None
+            Which of the outputs, with arrays (N, W, C); None for all, where only a layer that leaves some of its inputs
+            out, as max pooling does, has something to say.
+
+        Returns
+        -------
+        Selection or None
+            With arrays (N, W, C); None where an output is not one number of its channel times another.
         """
         return None
 
-    def selected_jacobians(
-        self, jacobians: Mapping[str, ParameterJacobian], selection: Selection, columns: int
-    ) -> dict[str, ParameterJacobian]:
-        """Of the `parameter_jacobians`, those whose `square` is quicker for so many columns at a selection's outputs.
+    def selection_pays(self, columns: int, windows: int, shape: Shape) -> bool:
+        """Whether squares are quicker with `selected_jacobians`, for inputs of feature shape `shape`.
 
-        They are Jacobians of those outputs, and their columns are ``[V, N, *selected]``.
+        That is, for so many columns of `windows` numbers for each channel of the output.
+        """
+        return False
+
+    def selected_jacobians(
+        self, jacobians: Mapping[str, ParameterJacobian], selection: Selection
+    ) -> dict[str, ParameterJacobian]:
+        """Of the `parameter_jacobians`, those that have a form for columns ``[V, N, C, *W]`` at a selection's outputs.
+
+        Called only where the class that defines it also defines `selection_pays` and `parameter_jacobians`.
         """
         return {}
 

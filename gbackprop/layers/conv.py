@@ -18,7 +18,7 @@ from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import KRONECKER, Bias, ParameterJacobian
 from gbackprop.layers.linear import uniform
 from gbackprop.layers.outer import Outer
-from gbackprop.layers.selection import SelectedBias, SelectedOuter, Selection
+from gbackprop.layers.selection import SelectedBias, SelectedOuter, Selection, pays
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
 from gbackprop.layers.winograd import Tiles, tiled
 from gbackprop.scratch import contiguous, empty, matmul
@@ -188,16 +188,16 @@ class _Conv(Layer):
         jacobians: dict[str, ParameterJacobian] = {"weight": weight}
         return jacobians | {"bias": bias} if self.bias else jacobians
 
+    def selection_pays(self, columns: int, windows: int, shape: Shape) -> bool:
+        return pays(columns, windows, prod(self.window.out(shape[1:])), self._columns()[1], self.out_channels)
+
     def selected_jacobians(
-        self, jacobians: Mapping[str, ParameterJacobian], selection: Selection, columns: int
+        self, jacobians: Mapping[str, ParameterJacobian], selection: Selection
     ) -> dict[str, ParameterJacobian]:
-        found: dict[str, ParameterJacobian] = {}
-        weight, bias = jacobians.get("weight"), jacobians.get("bias")
-        if type(weight) is Outer and (quick := SelectedOuter(weight, selection)).pays(columns):
-            found["weight"] = quick
-        if type(bias) is Bias:
-            found["bias"] = SelectedBias(selection)
-        return found
+        weight = jacobians["weight"]
+        assert isinstance(weight, Outer)
+        found: dict[str, ParameterJacobian] = {"weight": SelectedOuter(weight, selection)}
+        return found | {"bias": SelectedBias(selection)} if self.bias else found
 
     def _to_parameter(self, weight: Array) -> Array:
         """``[*lead, O, (*kernel, C)] -> [*lead, O, C, *kernel]``."""

@@ -128,12 +128,6 @@ class Outer(ParameterJacobian):
             square += _total(product, None if sign is None else sign[v, rows])
         return self.joined(square.reshape(groups, o, -1))
 
-    @staticmethod
-    def square_cost(columns: int, positions: int, inputs: int, outputs: int) -> float:
-        """Multiply-adds of `square` for each sample and output, where positions are shared."""
-        pairs = _pairs_cost(columns, positions, inputs, outputs)
-        return min(pairs, _products_cost(columns, positions, inputs))
-
     def _square_by_positions(self, g: Array, sign: Array | None) -> Array:
         """Σᵥ s (Σₜ gₜₒ uₜᵢ)² = Σₜᵣ kₜᵣₒ uₜᵢ uᵣᵢ with k = Σᵥ s gₜₒ gᵣₒ, and t ≤ r enough, (G, O, I).
 
@@ -219,7 +213,13 @@ class Outer(ParameterJacobian):
         return entries.transpose(*axes[half:], *axes[:half]).reshape(square.shape)
 
 
-# Multiply-adds for each sample and output, what walks over memory in the same unit, on the safe side.
+def square_cost(columns: int, positions: int, inputs: int, outputs: int) -> float:
+    """Of `Outer.square`, for each sample and output."""
+    pairs = _pairs_cost(columns, positions, inputs, outputs)
+    return min(pairs, _products_cost(columns, positions, inputs))
+
+
+# Multiply-adds, with what walks over memory in the same unit, on the safe side.
 
 
 def _products_cost(v: int, t: int, i: int) -> float:

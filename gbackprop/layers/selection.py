@@ -6,6 +6,8 @@ can be had from the numbers that are sent, without the image:
 
     y[n, w, c] = s[n, w, c] x[n, t(n, w, c), c]
     Jᵀ g[v, n] = Σ_w s[n, w, o] g[v, n, w, o] u[n, t(n, w, o)]ᵀ   for each output o of a weight
+
+What is not selected is not looked at: 0 times infinity, where an input overflowed, is left out rather than NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 
 from gbackprop.array import Array, channels_last, row_blocks
 from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.layers.outer import Outer
+from gbackprop.layers.outer import Outer, square_cost
 from gbackprop.scratch import empty, matmul
 
 SAMPLE_COST = 3e6
@@ -47,12 +49,15 @@ class Selection:
         return Selection(table * inside, inside)
 
     def scaled(self, d: np.ndarray) -> Selection:
-        """After y = d x, with d of shape (N, C, *S)."""
+        """Of the input of y = d x, the layer below, with d of shape (N, C, *S)."""
         last = channels_last(d)
         return Selection(self.places, self.slope * self._taken_from(last.reshape(len(last), -1, last.shape[-1])))
 
     def through(self, table: np.ndarray) -> Selection:
-        """After what takes place ``table[n, t, c]``, or 0 where that is −1; one n or c may stand for all."""
+        """Of the input of the layer below, whose output t is the input's ``table[n, t, c]``, or 0 where that is −1.
+
+        One n or c may stand for all.
+        """
         below = Selection.of(self._taken_from(table))
         return Selection(below.places, self.slope * below.slope)
 
@@ -105,7 +110,10 @@ class SelectedOuter(ParameterJacobian):
         return self.outer.joined(np.moveaxis(grouped, 2, 0))
 
     def square(self, mat: Array, sign: Array | None = None) -> Array:
-        """Σᵥ σ p² with p = gᵀ u; or, for few windows, Σ_wr k_wr u_w u_r with k = Σᵥ σ g_w g_r, without any p."""
+        """Σᵥ σ p² with p = gᵀ u; or, for few windows, Σ_wr k_wr u_w u_r with k = Σᵥ σ g_w g_r, without any p.
+
+        σ is the columns' sign, for s is the slope here.
+        """
         windows, i, o = self._sizes()
         pairs = _pairs_cost(len(mat), windows, i) < _products_cost(len(mat), windows, i)
         square, room = np.zeros((o, i)), mat[:0]
@@ -122,13 +130,6 @@ class SelectedOuter(ParameterJacobian):
             np.maximum(square, 0, out=square)
         return self.outer.joined(square.reshape(len(self.outer.u), -1, i).astype(mat.dtype))
 
-    def pays(self, columns: int) -> bool:
-        """Whether `square` is quicker for so many columns than that of the whole output."""
-        windows, i, o = self._sizes()
-        here = min(_products_cost(columns, windows, i), _pairs_cost(columns, windows, i))
-        there = Outer.square_cost(columns, self.outer.u.shape[2], i, o // len(self.outer.u))
-        return o * (there - here) > SAMPLE_COST
-
     def _sizes(self) -> tuple[int, int, int]:
         """W, I, and O of all groups."""
         _, windows, outputs = self.selection.places.shape
@@ -140,7 +141,7 @@ class SelectedOuter(ParameterJacobian):
         columns, (windows, i, o) = len(mat), self._sizes()
         rows, share = _rows(mat), o // len(u)
         g = empty(mat, (columns, o, windows), dtype)
-        # four times what stays in the nearest cache: with fewer outputs at a time the steps get short
+        # four times what others take: with fewer outputs at a time the steps get short
         blocks = list(row_blocks(share, (windows + columns) * i * g.itemsize // 4, mat))
         room = empty(mat, (blocks[0].stop, windows, i), dtype)
         for n in range(mat.shape[1]):
@@ -151,6 +152,12 @@ class SelectedOuter(ParameterJacobian):
                     some = slice(block.start + group * share, block.stop + group * share)
                     seen = inputs.take(at[some], axis=0, out=room[: block.stop - block.start], mode="clip")
                     yield n, some, g[:, some].swapaxes(0, 1), seen
+
+
+def pays(columns: int, windows: int, positions: int, inputs: int, outputs: int) -> bool:
+    """Whether `SelectedOuter.square` is quicker for so many columns than `Outer.square` at all positions."""
+    here = min(_products_cost(columns, windows, inputs), _pairs_cost(columns, windows, inputs))
+    return outputs * (square_cost(columns, positions, inputs, outputs) - here) > SAMPLE_COST
 
 
 # Multiply-adds of a square for each sample and output, with what walks over memory in the same unit.

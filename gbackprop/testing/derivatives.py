@@ -79,16 +79,17 @@ def _vjp(probe: Probe, point: Point) -> Pair:
 
 
 def _selection(probe: Probe) -> Pair:
-    """J u for one u, number by number, where all outputs are selected."""
-    u = np.moveaxis(probe.tangents[0], 1, -1)
-    want = np.moveaxis(probe.layer.jmp(probe.saved, probe.tangents[:1])[0], 1, -1)
-    n, c = len(want), want.shape[-1]
-    every = Selection.of(np.arange(want[0].size).reshape(-1, c)[None] // c + np.zeros((n, 1, 1), int))
-    found = probe.layer.selection(probe.saved, every)
+    """Some numbers of J u for one u, as often, in the order and with the slopes of a selection above; some are 0."""
+    rng = np.random.default_rng(0)
+    u, y = (np.moveaxis(mat[0], 1, -1) for mat in (probe.tangents, probe.layer.jmp(probe.saved, probe.tangents[:1])))
+    u, y = (rows.reshape(len(rows), -1, rows.shape[-1]) for rows in (u, y))
+    above = Selection.of(rng.integers(-1, y.shape[1], (len(y), y.shape[1] + 2, y.shape[2])))
+    above = Selection(above.places, above.slope * rng.standard_normal(above.places.shape))
+    found = probe.layer.selection(probe.saved, above)
     if found is None:
         raise NotGivenError("says that it is none")
-    taken = np.take_along_axis(u.reshape(n, -1, u.shape[-1]), found.places, axis=1) * found.slope
-    return Pair(taken, want.reshape(n, -1, c), "jmp")
+    got, want = (np.take_along_axis(rows, each.places, 1) * each.slope for rows, each in ((u, found), (y, above)))
+    return Pair(got, want, "jmp")
 
 
 def _expect_shape(got: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -17,7 +17,7 @@ from gbackprop.network import Sequential
 from gbackprop.plan import make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
-from gbackprop.sweep import Block, Pass, sweep
+from gbackprop.sweep import Block, Plain, sweep
 from gbackprop.testing.points import units
 
 Arrivals = dict[str, dict[str, np.ndarray]]
@@ -27,14 +27,12 @@ Arrivals = dict[str, dict[str, np.ndarray]]
 def arrivals(
     network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, quantities: Sequence[Quantity]
 ) -> Arrivals:
-    """What a real sweep brings to each layer that it reaches."""
+    """What a sweep brings to each layer that it reaches, with all columns at each."""
     plan = make_plan(network, loss, x, y, quantities, 0)
     found: Arrivals = {signal.name: {} for signal in plan.signals}
     reached = [leaf.name for leaf in plan.leaves[plan.lowest :]]
 
-    class Watch(Pass):
-        holds = False
-
+    class Watch(Plain):
         def visit(self, name: str, layer: Layer, saved: Any, signals: Signals) -> Signals:
             if name in reached:
                 for signal, columns in signals.stack:
