@@ -66,5 +66,9 @@ def _new(size: int) -> np.ndarray:
 
 
 def _wait(memory: np.ndarray) -> None:
-    if waiting_bytes() + memory.nbytes <= KEPT_BYTES:
-        _waiting[id(memory)] = memory
+    """Keep what came last: what nobody took for longer is of a size that is no longer asked for."""
+    for key in list(_waiting):
+        if waiting_bytes() + memory.nbytes <= KEPT_BYTES:
+            break
+        _waiting.pop(key, None)
+    _waiting[id(memory)] = memory

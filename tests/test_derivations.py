@@ -210,5 +210,5 @@ def test_the_check_fails_when_a_quoted_function_is_spoiled(quote, monkeypatch):
     assert places
     for owner, name, held in places:
         monkeypatch.setattr(owner, name, property(wrong) if isinstance(held, property) else wrong)
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, IndexError)):  # an index can end up beyond its array
         assert run(quote.page) == check_of(quote.page)[1]

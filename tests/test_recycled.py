@@ -59,8 +59,14 @@ def test_pieces_fit():
 def test_what_waits_is_bounded(monkeypatch):
     monkeypatch.setattr(recycled, "KEPT_BYTES", 2 * recycled.LEAST_BYTES)
     held = [recycled.empty((SIZE,), "float32") for _ in range(3)]
-    del held
+    last = address(held[2])
+    while held:
+        held.pop(0)
     assert recycled.waiting_bytes() == 2 * recycled.LEAST_BYTES
+    large = recycled.empty((2 * SIZE,), "float32")
+    del large  # what came last is kept, whatever the sizes
+    assert [memory.nbytes for memory in recycled._waiting.values()] == [2 * recycled.LEAST_BYTES]
+    assert last not in [address(memory) for memory in recycled._waiting.values()]
     scratch.free()
     assert recycled.waiting_bytes() == 0
     for size in (3 * SIZE, SIZE - 1):  # never kept: too large, and too small to matter
