@@ -37,8 +37,7 @@ def selects(leaf: Leaf, columns: int, selected: Shape) -> bool:
 
 def _can_wait(plan: Plan, leaf: Leaf) -> bool:
     """Whether nothing but the columns goes through a layer, and it may have a selection."""
-    ends = leaf == plan.leaves[plan.lowest]
-    passive = not leaf.layer.parameter_shapes() and not plan.residual_columns(leaf) and not ends
+    passive = not leaf.layer.parameter_shapes() and not plan.residual_columns(leaf)
     return passive and go_together(leaf.layer, "selection", "mjp", "forward")
 
 

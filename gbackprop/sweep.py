@@ -246,7 +246,7 @@ class Pass:
         assert signals.held is not None
         stack, layers = signals.stack, signals.held.layers
         if leaf.name == self.end:
-            wanted = {statistic.signal for _, statistic in todo} & self._arguments(leaf, signals).keys() - {None}
+            wanted = {statistic.signal for _, statistic in todo} & self._arguments(leaf, signals).keys()
             stack, layers = (stack.only(wanted), layers) if wanted else (stack, ())
         for held, saved in layers:
             with naming(functools.partial(self._at, held, stack)):

@@ -8,6 +8,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses, recycled, scratch
 from gbackprop import quantities as q
+from gbackprop.rows import Rows
 
 SIZE = recycled.LEAST_BYTES // 4  # float32
 
@@ -50,6 +51,8 @@ def test_pieces_fit():
     larger = recycled.empty((4 * SIZE,), "float32")
     assert recycled.waiting_bytes() == 3 * recycled.LEAST_BYTES
     del larger
+    again = recycled.empty((3 * SIZE,), "float32")
+    del again  # waits after the larger one
     fitting = recycled.empty((SIZE, 2), "float32")  # the smaller of two that would do
     assert (fitting.shape, fitting.dtype) == ((SIZE, 2), np.float32)
     assert recycled.waiting_bytes() == 4 * recycled.LEAST_BYTES
@@ -130,3 +133,9 @@ def test_what_waits_is_given_back_before_memory_is_short(monkeypatch):
     monkeypatch.setattr(np, "empty", short)
     assert recycled.empty((SIZE,), "float32").nbytes == recycled.LEAST_BYTES
     assert recycled.waiting_bytes() == recycled.LEAST_BYTES  # that one
+
+
+def test_each_row_lies_side_by_side_whatever_the_strides_of_the_first():
+    like = np.lib.stride_tricks.as_strided(np.zeros(12, np.float32), (1, 3, 4), (0, 4, 12))
+    room = Rows(SIZE, reuse=True).room("key", slice(0, 2), like)
+    assert (room.shape, room.strides) == ((2, 3, 4), (48, 4, 12))
