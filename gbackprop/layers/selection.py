@@ -24,7 +24,7 @@ from gbackprop.layers.outer import Outer, square_cost
 from gbackprop.scratch import empty, matmul
 
 SAMPLE_COST = 3e6
-"""What the walk over a sample costs in Python, in multiply-adds."""
+"""What the walk over a sample costs in Python, in multiply-adds: some 40 µs, on the safe side (10 by itself)."""
 
 
 @dataclass(frozen=True)
