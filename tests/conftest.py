@@ -55,6 +55,16 @@ def gpu(request):
 
 
 @pytest.fixture
+def nothing_waits():
+    """No memory of calls before, and none left behind."""
+    from gbackprop import scratch
+
+    scratch.free()
+    yield
+    scratch.free()
+
+
+@pytest.fixture
 def double():
     """The strict double, installed as `cupy`."""
     with installed() as cupy:

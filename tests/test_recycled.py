@@ -13,11 +13,7 @@ from gbackprop.rows import Rows
 SIZE = recycled.LEAST_BYTES // 4  # float32
 
 
-@pytest.fixture(autouse=True)
-def nothing_waits():
-    scratch.free()
-    yield
-    scratch.free()
+pytestmark = pytest.mark.usefixtures("nothing_waits")
 
 
 def address(array):

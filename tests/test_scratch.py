@@ -18,11 +18,7 @@ LARGE = LEAST_BYTES // 8
 """Numbers of the smallest array that a scratch lends."""
 
 
-@pytest.fixture(autouse=True)
-def nothing_waits():
-    scratch.free()
-    yield
-    scratch.free()
+pytestmark = pytest.mark.usefixtures("nothing_waits")
 
 
 def check_pieces(lender):
