@@ -29,7 +29,7 @@ test-long: $(VENV)/.test $(VENV)/.experiments ## Run the tests with many more dr
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
 
 faults: $(VENV)/.test $(VENV)/.experiments ## Print the table of planted faults (docs/faults.md)
-	@PYTHONPATH=tests $(BIN)/python tests/fault_table.py
+	@PYTHONPATH=tests/helpers $(BIN)/python tests/kit/fault_table.py
 
 # A Python that has all that is needed is taken as it is: a machine with a GPU may not be able to install anything.
 gpu-test: ## Run the tests with golden cases, kit, quantities and kernels on a GPU (CUDA=cuda12x for an older driver)
@@ -41,7 +41,7 @@ gpu-test: ## Run the tests with golden cases, kit, quantities and kernels on a G
 	fi
 
 cupy-names: $(VENV)/.$(CUDA) ## Write down CuPy's names and keywords, which the tests without a GPU go by; needs no GPU
-	$(BIN)/python tests/cupy_names.py
+	$(BIN)/python tests/device/cupy_names.py
 
 lint: $(VENV)/.lint $(VENV)/.test $(VENV)/.experiments ## Check style and types
 	$(BIN)/ruff check .

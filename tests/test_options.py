@@ -20,7 +20,7 @@ def pytest_run(*options, **variables):
 def test_no_gpu_is_one_message(request):
     if request.config.getoption("--device") == "cuda":
         pytest.skip("there is a GPU here")
-    done = pytest_run("--device", "cuda", "tests/test_golden.py")
+    done = pytest_run("--device", "cuda", "tests/quantities/test_golden.py")
     assert done.returncode != 0
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line]
     assert len(lines) == 1
@@ -28,7 +28,7 @@ def test_no_gpu_is_one_message(request):
 
 
 def test_golden_cases_run_on_the_double():
-    done = pytest_run("--device", "double", "tests/test_golden.py", "-k", "every_cell and conv")
+    done = pytest_run("--device", "double", "tests/quantities/test_golden.py", "-k", "every_cell and conv")
     assert done.returncode == 0, done.stdout
 
 

@@ -14,8 +14,8 @@ from command_line import refused
 
 from gbackprop.__main__ import main
 
-ROOT = Path(__file__).parent.parent
-MINE = ROOT / "tests" / "audited.py"
+ROOT = Path(__file__).parents[2]
+MINE = Path(__file__).with_name("audited.py")
 NAMES = count()
 
 

@@ -23,7 +23,8 @@ from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store
 from gbackprop.experiments.worker import Task, compute
 
-TESTS = Path(__file__).parent
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 KILLS = 200 if LONG else 20
 PATIENCE = 60.0  # seconds: far beyond what anything here takes, so that a slow machine fails nothing
@@ -86,8 +87,8 @@ class Place:
 
     def start(self, run, toml, executor):
         (self.folder / "sweep.toml").write_text(toml)
-        command = [sys.executable, TESTS / "sweep_process.py", executor, run, "sweep.toml", self.database, "."]
-        paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+        command = [sys.executable, HERE / "sweep_process.py", executor, run, "sweep.toml", self.database, "."]
+        paths = os.pathsep.join([str(ROOT), str(HERE)])
         with open(self.folder / "err", "a") as err, open(self.folder / "out", "a") as out:
             process = subprocess.Popen(
                 command,

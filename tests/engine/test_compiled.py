@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn_windows import SEEDS, numbers, windows
 from hypothesis import given
-from test_kernels import SEEDS, numbers, windows
 
 from gbackprop import kernels
 from gbackprop.testing.golden import check_folder
@@ -81,7 +81,7 @@ def test_nan_is_passed_on_by_both(monkeypatch):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-8), ("float32", 1e-4)])
 def test_golden_on_the_plain_path(plain, dtype, tolerance):
-    report = check_folder(Path(__file__).parent / "golden", tolerance, dtype)
+    report = check_folder(Path(__file__).parents[1] / "golden", tolerance, dtype)
     assert report.passed == report.total == 300
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import definitions as plain
 import numpy as np
 
+from gbackprop import Sequential
 from gbackprop.layers import (
     AvgPool2d,
     Conv2d,
@@ -21,6 +23,7 @@ from gbackprop.layers import (
     Tanh,
     ZeroPad2d,
 )
+from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 
 
 @dataclass(frozen=True)
@@ -106,3 +109,20 @@ TABLE = [
     Row(lambda: Sigmoid(), (2, 2, 2), plain.elementwise(lambda x: 1 / (1 + np.exp(-x)))),
     Row(lambda: Tanh(), (2, 3), plain.elementwise(lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1))),
 ]
+
+LOSSES = [CrossEntropyLoss("mean"), MSELoss("sum"), BCEWithLogitsLoss("mean")]
+
+
+def around(row):
+    """A network with parameters and curvature below and above a layer."""
+    features = prod(row.make().output_shape(row.shape))
+    return Sequential(
+        Linear(row.shape[-1], row.shape[-1]),
+        Tanh(),
+        row.make(),
+        Sigmoid(),
+        Flatten(),
+        Linear(features, 2),
+        rng=1,
+        dtype="float64",
+    )

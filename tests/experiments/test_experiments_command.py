@@ -96,7 +96,7 @@ def test_train_stops_at_ctrl_c(data):
     arguments = ["train", "mnist_logreg", *TRAIN[:-1], "100000", "--data-dir", data, "--checkpoint", "run.npz"]
     process = subprocess.Popen(
         [sys.executable, "-m", "gbackprop", *arguments],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -5,7 +5,7 @@ import io
 import re
 from pathlib import Path
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 EXAMPLE, PRINTED = re.search(r"```python\n(import numpy.*?)```\n\nprints\n\n```\n(.*?)```", README, re.DOTALL).groups()

@@ -12,11 +12,11 @@ from gbackprop.__main__ import main
 from gbackprop.testing.errors import relative_error
 from gbackprop.testing.golden import KEYS, PASS_KEYS, Report, build, check_case, check_folder
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 GROUPED = "conv_groups"  # has no Kronecker factors
-FILES = sorted((HERE / "golden").glob("*.npz"))
-FILES += [HERE / "golden_breadth" / f"{name}.npz" for name in (GROUPED, "linear_sequence")]
-LOGREG = HERE / "golden" / "logreg.npz"
+FILES = sorted((TESTS / "golden").glob("*.npz"))
+FILES += [TESTS / "golden_breadth" / f"{name}.npz" for name in (GROUPED, "linear_sequence")]
+LOGREG = TESTS / "golden" / "logreg.npz"
 CASES = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 PRECISIONS = pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-8), ("float32", 1e-4)])
 

@@ -124,7 +124,8 @@ def test_only_one_file_imports_cupy():
 
 @pytest.fixture(scope="module")
 def cupy():
-    return pytest.importorskip("cupy", reason="CuPy is not installed: its names are taken from tests/cupy_names.json")
+    reason = "CuPy is not installed: its names are taken from tests/device/cupy_names.json"
+    return pytest.importorskip("cupy", reason=reason)
 
 
 def test_the_committed_names_are_those_of_the_cupy_that_is_here(cupy):

@@ -28,7 +28,8 @@ from gbackprop.experiments.sweep_file import read
 from gbackprop.experiments.view import Bars, Lines, State
 from gbackprop.experiments.worker import Note, Task, compute
 
-TESTS = Path(__file__).parent
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PATIENCE = 120  # seconds: far beyond what anything here takes
 
 SMALL = """
@@ -216,9 +217,9 @@ def elsewhere(folder, executor, launcher=()):
     """Real runs on made-up images in a process of its own; all that they came to but for times."""
     folder.mkdir()
     (folder / "sweep.toml").write_text(REAL)
-    command = [*(launcher or [sys.executable]), TESTS / "sweep_process.py"]
+    command = [*(launcher or [sys.executable]), HERE / "sweep_process.py"]
     command += [executor, "tiny", "sweep.toml", "r.sqlite", "."]
-    paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    paths = os.pathsep.join([str(ROOT), str(HERE)])
     done = subprocess.run(
         command,
         cwd=folder,
@@ -292,7 +293,7 @@ def test_mpi_without_ranks():
     pytest.importorskip("mpi4py", reason="needs mpi4py")
     code = "from gbackprop.experiments.executors import open_pool\nwith open_pool('mpi'): pass"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=TESTS.parent, timeout=PATIENCE, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE, check=False
     )
     assert "mpi wants two ranks or more" in done.stderr.splitlines()[-1]
     assert "mpiexec -n 3 python -m mpi4py.futures -m gbackprop sweep FILE --executor mpi" in done.stderr

@@ -1,4 +1,4 @@
-"""The table of planted faults, as Markdown: ``python tests/fault_table.py > docs/faults.md``, or ``make faults``."""
+"""The table of planted faults, as Markdown: ``make faults > docs/faults.md``."""
 
 from faults_in_layers import FAULTS as IN_LAYERS
 from faults_in_sweep import FAULTS as IN_SWEEP

@@ -1,11 +1,9 @@
 """Every quantity on every layer of the table, and on drawn networks, against dense Jacobians and the laws."""
 
-from math import prod
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from layer_table import TABLE
+from layer_table import LOSSES, TABLE, around
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -22,24 +20,6 @@ LAWS = {
     "sample_block=2, column_block=2 changes nothing",
 }
 """Those that KFRA, which averages over the whole batch, does not have."""
-
-
-def around(row):
-    """A network with parameters and curvature below and above a layer."""
-    features = prod(row.make().output_shape(row.shape))
-    return gb.Sequential(
-        layers.Linear(row.shape[-1], row.shape[-1]),
-        layers.Tanh(),
-        row.make(),
-        layers.Sigmoid(),
-        layers.Flatten(),
-        layers.Linear(features, 2),
-        rng=1,
-        dtype="float64",
-    )
-
-
-LOSSES = [losses.CrossEntropyLoss("mean"), losses.MSELoss("sum"), losses.BCEWithLogitsLoss("mean")]
 
 
 @pytest.mark.parametrize(("row", "loss"), list(zip(TABLE, LOSSES * len(TABLE))), ids=str)

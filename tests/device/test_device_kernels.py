@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from device_ledger import ledger
+from drawn_windows import SEEDS, numbers, windows
 from hypothesis import HealthCheck, given, settings
-from test_kernels import SEEDS, numbers, windows
 
 import gbackprop as gb
 from gbackprop import device_kernels, kernels

@@ -17,7 +17,7 @@ import pytest
 
 import gbackprop
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "derivations"
 INDEX = FOLDER / "README.md"
 PAGES = sorted(set(FOLDER.glob("*.md")) - {INDEX})

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device_ledger import ledger
-from layer_table import TABLE
-from test_quantities import LOSSES, around
+from layer_table import LOSSES, TABLE, around
 
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
@@ -21,7 +20,7 @@ from gbackprop.testing.strategies import targets
 
 TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
-PAGE = Path(__file__).parent.parent / "docs" / "gpu.md"
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 LISTED = {
     (way, where) for where, way in re.findall(r"^\| `([\w.]+)` \| (to \w+) \|", PAGE.read_text(), re.MULTILINE)
 }

@@ -18,7 +18,7 @@ from gbackprop.audit.summary import error_of
 from gbackprop.audit.table import Terminal
 from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "audit_a_layer.py"
 
 
@@ -140,7 +140,7 @@ def masked(text):
 
 def test_the_docs_show_the_example_and_what_it_prints():
     page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"<!-- tests/test_audit.py holds .*? -->\n```\w*\n(.*?)\n```", page, re.DOTALL)
+    blocks = re.findall(r"<!-- tests/audit/test_audit.py holds .*? -->\n```\w*\n(.*?)\n```", page, re.DOTALL)
     layer, *printed = blocks
     assert len(printed) == 2
     assert layer in EXAMPLE.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from device_cupy import installed
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture

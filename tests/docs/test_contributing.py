@@ -14,8 +14,8 @@ from gbackprop.quantities import Quantity, Scale, Statistic
 from gbackprop.signals import GRADIENT
 from gbackprop.testing import check_layer, golden
 
-HERE = Path(__file__).parent
-BLOCK = re.compile(r"<!-- tests/test_contributing.py runs this block -->\n```python\n(.*?)```", re.DOTALL)
+TESTS = Path(__file__).parents[1]
+BLOCK = re.compile(r"<!-- tests/docs/test_contributing.py runs this block -->\n```python\n(.*?)```", re.DOTALL)
 NAMES = {
     "Array": Array,
     "Elementwise": Elementwise,
@@ -30,7 +30,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def blocks():
-    return BLOCK.findall((HERE.parent / "CONTRIBUTING.md").read_text())
+    return BLOCK.findall((TESTS.parent / "CONTRIBUTING.md").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_softplus_is_right(recipes):
 def test_softplus_gets_every_quantity(recipes, monkeypatch):
     monkeypatch.setattr(layers, "Softplus", recipes["Softplus"], raising=False)
     monkeypatch.setattr(layers, "__all__", [*layers.__all__, "Softplus"])
-    with np.load(HERE / "golden_breadth" / "act_softplus.npz") as case:
+    with np.load(TESTS / "golden_breadth" / "act_softplus.npz") as case:
         cells = golden.check_case("act_softplus", dict(case))
     assert len(cells) == 15
     assert np.max([cell.error for cell in cells]) < 1e-8  # NaN, for a cell that failed, is not

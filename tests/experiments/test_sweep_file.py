@@ -10,7 +10,7 @@ from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.stored import StoredRun
 from gbackprop.experiments.sweep_file import SweepFileError, parse, read
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def sweep(text):
