@@ -19,7 +19,7 @@ audit: $(VENV)/.experiments ## Hold everything that ships against its oracles (A
 	$(BIN)/python -m gbackprop audit $(ARGS)
 
 experiments: $(VENV)/.experiments ## The paper's logistic regression, then its picture and table (DATA=DIR ARGS="--workers 2 …")
-	$(BIN)/python -m gbackprop sweep examples/mnist_logreg.toml --data-dir $(DATA) $(ARGS)
+	$(BIN)/python -m gbackprop study examples/mnist_logreg.toml --data-dir $(DATA) $(ARGS)
 	$(BIN)/python -m gbackprop plot mnist_logreg.sqlite
 
 test: $(VENV)/.test $(VENV)/.experiments ## Run the tests

@@ -1,11 +1,11 @@
-"""The command line: ``python -m gbackprop audit``, ``demo``, ``check``, ``train``, ``sweep`` and ``plot``."""
+"""The command line: ``python -m gbackprop audit``, ``demo``, ``check``, ``train``, ``study`` and ``plot``."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
 from gbackprop import __version__
-from gbackprop.cli import plot, sweep, train
+from gbackprop.cli import plot, study, train
 from gbackprop.cli.arguments import INTERRUPTED, USAGE, UserError, above_zero, at_least
 
 DATA = ("digits", "mnist", "fashion-mnist", "cifar-10")
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("folder", metavar="DIR", help="the folder")
     check.add_argument("--tolerance", type=above_zero, default=1e-8, help="relative (default: %(default)s)")
 
-    for command in (train, sweep, plot):
+    for command in (train, study, plot):
         command.add(commands)
     return parser
 

@@ -22,9 +22,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     commands : argparse subparsers
         Of the command line.
     """
-    parser = commands.add_parser("plot", help="draw the curves of a sweep, and print its table")
+    parser = commands.add_parser("plot", help="draw the curves of a study, and print its table")
     parser.set_defaults(run=run)
-    parser.add_argument("file", metavar="RESULTS.sqlite", help="from a sweep, which may be under way")
+    parser.add_argument("file", metavar="RESULTS.sqlite", help="from a study, which may be under way")
     parser.add_argument("--problem", help="(default: each)")
     parser.add_argument(
         "--output",

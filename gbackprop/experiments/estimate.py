@@ -1,4 +1,4 @@
-"""How long a sweep will take: what runs have cost so far, and a guess for those that nobody has seen yet."""
+"""How long a study will take: what runs have cost so far, and a guess for those that nobody has seen yet."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Where a sweep's runs are computed: any `concurrent.futures.Executor` will do, and these four are known by name."""
+"""Where a study's runs are computed: any `concurrent.futures.Executor` will do, and these four are known by name."""
 
 import contextlib
 import multiprocessing
@@ -129,7 +129,7 @@ def _mpi(stack: contextlib.ExitStack, address: str, workers: int) -> Pool:
         # Without, mpi4py would try to start ranks itself, which many machines answer by waiting for ever.
         raise RuntimeError(
             "executor: mpi wants two ranks or more, one to hand out the work, as in "
-            f"mpiexec -n 3 python -m mpi4py.futures -m gbackprop sweep FILE --executor mpi; got {ranks}"
+            f"mpiexec -n 3 python -m mpi4py.futures -m gbackprop study FILE --executor mpi; got {ranks}"
         )
     return Pool(stack.enter_context(futures.MPIPoolExecutor()), ranks - 1)
 

@@ -1,4 +1,4 @@
-"""The folder of a sweep's checkpoints, and the lock in it that makes a sweep the only one on its file of results."""
+"""The folder of a study's checkpoints, and the lock in it that makes a study the only one on its file of results."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from gbackprop.experiments.store import Store, StoreError
 
 
 def folder_of(path: str | Path) -> Path:
-    """Where the checkpoints of a sweep lie: ``results.checkpoints`` beside ``results.sqlite``."""
+    """Where the checkpoints of a study lie: ``results.checkpoints`` beside ``results.sqlite``."""
     return Path(path).with_suffix(".checkpoints")
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold the sweep's lock; afterwards leave no empty folder behind.
+    """Hold the study's lock; afterwards leave no empty folder behind.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ def alone(path: Path) -> Iterator[None]:
     Raises
     ------
     StoreError
-        If another sweep holds it, or there is no place for the folder.
+        If another study holds it, or there is no place for the folder.
     """
-    folder, lock = folder_of(path), folder_of(path) / "sweep.lock"
+    folder, lock = folder_of(path), folder_of(path) / "study.lock"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -44,7 +44,7 @@ def alone(path: Path) -> Iterator[None]:
     except HeldError as error:
         with Store(path, reading=True) as store:
             owner = store.read_note("owner") or "another process"
-        raise StoreError(f"{path}: another sweep works on it ({owner}): wait for it, or stop it") from error
+        raise StoreError(f"{path}: another study works on it ({owner}): wait for it, or stop it") from error
 
 
 def _tidy(folder: Path, lock: Path) -> None:

@@ -33,7 +33,7 @@ def hold(path: Path, timeout: float) -> Iterator[None]:
     LockError
         If the file cannot be made or locked.
     """
-    filelock = require("filelock", "sweeps")
+    filelock = require("filelock", "studies")
     lock = filelock.FileLock(path, timeout=timeout, poll_interval=0.02)
     try:
         lock.acquire()

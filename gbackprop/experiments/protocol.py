@@ -1,4 +1,4 @@
-"""What a sweep consists of: runs with given hyperparameters, and grids whose best point is repeated.
+"""What a study consists of: runs with given hyperparameters, and grids whose best point is repeated.
 
 The paper's protocol: every point of a grid of learning rates and dampings with one seed; the best by final validation
 accuracy; ten seeds of the best.
@@ -61,7 +61,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Everything that a sweep is to run.
+    """Everything that a study is to run.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Protocol:
         return tuple(dict.fromkeys(spec for spec, _ in self.members(results)))
 
     def total(self, results: Results) -> int:
-        """How many runs the sweep comes to, if no grid diverges as a whole.
+        """How many runs the study comes to, if no grid diverges as a whole.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The tables of a file of results, and what an error of SQLite means to whoever runs a sweep."""
+"""The tables of a file of results, and what an error of SQLite means to whoever runs a study."""
 
 import sqlite3
 from collections.abc import Iterator

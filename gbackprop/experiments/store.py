@@ -1,4 +1,4 @@
-"""Results of a sweep in one SQLite file, which any program that speaks SQL can read.
+"""Results of a study in one SQLite file, which any program that speaks SQL can read.
 
 A run's rows and its status "done" are written in one transaction, so whatever is killed when, a run is either there as
 a whole or still to do. Only one process writes: the one that hands out the work, see `locks.py`.
@@ -36,7 +36,7 @@ class Store:
     path : str or Path
         The file; made if it is not there, unless `reading`.
     reading : bool
-        Only to look at; a sweep may go on writing meanwhile.
+        Only to look at; a study may go on writing meanwhile.
     timeout : float
         Seconds to wait for another program that holds the file.
 
@@ -102,7 +102,7 @@ class Store:
         Parameters
         ----------
         specs : iterable of RunSpec
-            What the sweep that begins is to run.
+            What the study that begins is to run.
         """
         with self._transaction() as execute:
             execute("UPDATE runs SET status = 'pending' WHERE status = 'running'")
@@ -216,7 +216,7 @@ class Store:
         """
         with self._explained():
             execute = self._connection.execute
-            # One transaction: a sweep may be writing.
+            # One transaction: a study may be writing.
             execute("BEGIN")
             try:
                 listed = execute("SELECT id, key, status, coalesce(error, '') FROM runs ORDER BY id").fetchall()

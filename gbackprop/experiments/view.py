@@ -1,4 +1,4 @@
-"""How a sweep goes, for whoever waits for it: bars on a terminal, a line for each finished run elsewhere."""
+"""How a study goes, for whoever waits for it: bars on a terminal, a line for each finished run elsewhere."""
 
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,7 +16,7 @@ from gbackprop.experiments.worker import Note
 
 @dataclass(frozen=True)
 class State:
-    """Where a sweep is.
+    """Where a study is.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class State:
 
 
 class View(Protocol):
-    """What a sweep tells."""
+    """What a study tells."""
 
     def update(self, state: State) -> None:
         """Where it is; often."""
@@ -118,7 +118,7 @@ class Lines:
 
 
 class Bars(Lines):
-    """A bar for the sweep and one for each run under way, below the lines.
+    """A bar for the study and one for each run under way, below the lines.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What happens where a run of a sweep is computed: in another process, on another machine, or here."""
+"""What happens where a run of a study is computed: in another process, on another machine, or here."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ from gbackprop.experiments.store import process_name
 Runner = Callable[..., runs.Outcome]
 
 NOTE_EVERY = 0.5  # seconds between notes of where a run is, and between looks at whether it shall stop
-LOCK_PATIENCE = 120.0  # seconds: what a process that lost its sweep needs to find out and end
+LOCK_PATIENCE = 120.0  # seconds: what a process that lost its study needs to find out and end
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Task:
     device : str
         Where to compute.
     threads : int
-        For BLAS and for the sweep's blocks.
+        For BLAS and for the blocks of each backward sweep.
     run : callable, optional
         What computes it, with the arguments of `runs.run`.
     """
@@ -61,7 +61,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """For its files: readable, and its own, whichever sweep it belongs to."""
+        """For its files: readable, and its own, whichever study it belongs to."""
         digest = sha256(self.spec.key().encode()).hexdigest()[:12]
         return f"{self.spec.problem}-{self.spec.optimizer}-{self.spec.seed}-{digest}"
 
@@ -113,16 +113,16 @@ class Answer:
 
 
 class _Stopped(Exception):
-    """The sweep is to stop."""
+    """The study is to stop."""
 
 
 def stop_file(folder: Path) -> Path:
-    """While it is there, runs of the sweep stop at their next report."""
+    """While it is there, runs of the study stop at their next report."""
     return folder / "stop"
 
 
 def initialize() -> None:
-    """Prepare a process of the pool: it ends when the sweep does, however that ends, and leaves Ctrl-C to it."""
+    """Prepare a process of the pool: it ends when the study does, however that ends, and leaves Ctrl-C to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -149,7 +149,7 @@ def compute(task: Task) -> Answer:
     """
     answer = Answer(owner=process_name(), versions=_versions())
     try:
-        # The process that had this run before may live a moment longer than the sweep that it worked for.
+        # The process that had this run before may live a moment longer than the study that it worked for.
         with hold(task.lock, LOCK_PATIENCE), _limited(task.threads):
             return replace(answer, outcome=_call(task))
     except _Stopped:
@@ -183,7 +183,7 @@ def _images(name: str, data_dir: Path | None) -> Split:
 
 
 class _Notes:
-    """Leaves word of where a run is, and ends it if the sweep is to stop."""
+    """Leaves word of where a run is, and ends it if the study is to stop."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.began, self.written, self.first, self.moving = task, time.monotonic(), -NOTE_EVERY, 0.0, False

@@ -1,4 +1,4 @@
-"""A run that costs nothing but does everything a sweep can see: checkpoints, reports, divergence, errors, a log.
+"""A run that costs nothing but does everything a study can see: checkpoints, reports, divergence, errors, a log.
 
 Its state after an epoch depends on the state before, so an epoch that is lost or done twice changes the numbers.
 """

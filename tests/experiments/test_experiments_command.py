@@ -1,4 +1,4 @@
-"""``python -m gbackprop train`` and ``sweep``: what they print, what they write, what they refuse."""
+"""``python -m gbackprop train`` and ``study``: what they print, what they write, what they refuse."""
 
 import csv
 import os
@@ -21,7 +21,7 @@ from gbackprop.__main__ import main
 from gbackprop.experiments.store import Store
 
 TRAIN = ["--optimizer", "DiagGGN-MC", "--lr", "1e-2", "--damping", "1e-2", "--epochs", "2"]
-SWEEP = """
+STUDY = """
 problem = "mnist_logreg"
 epochs = 2
 seeds = [42, 43]
@@ -156,12 +156,12 @@ def test_train_arguments_that_make_no_sense(arguments, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-# --- sweep ----------------------------------------------------------------------------------------
+# --- study ----------------------------------------------------------------------------------------
 
 
-def test_sweep_to_picture(data, capsys):
-    Path("mine.toml").write_text(SWEEP)
-    command = ["sweep", "mine.toml", "--data-dir", data, "--executor", "serial", "--export", "csv"]
+def test_study_to_picture(data, capsys):
+    Path("mine.toml").write_text(STUDY)
+    command = ["study", "mine.toml", "--data-dir", data, "--executor", "serial", "--export", "csv"]
     assert main(command) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("mnist_logreg: trained on ")  # what a reader must know of the data
@@ -177,9 +177,9 @@ def test_sweep_to_picture(data, capsys):
     assert Path("mine-mnist_logreg.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_sweep_numbers_are_those_of_train(data, capsys):
-    Path("mine.toml").write_text(SWEEP)
-    assert main(["sweep", "mine.toml", "--data-dir", data, "--workers", "1", "--output", "r.sqlite"]) == 0
+def test_study_numbers_are_those_of_train(data, capsys):
+    Path("mine.toml").write_text(STUDY)
+    assert main(["study", "mine.toml", "--data-dir", data, "--workers", "1", "--output", "r.sqlite"]) == 0
     capsys.readouterr()
     run = ["--optimizer", "Momentum", "--lr", "1e-2", "--seed", "43", "--epochs", "2", "--data-dir", data]
     assert main(["train", "mnist_logreg", *run]) == 0
@@ -190,10 +190,10 @@ def test_sweep_numbers_are_those_of_train(data, capsys):
     assert figures == expected
 
 
-def test_sweep_that_fails_in_part(data, capsys, monkeypatch):
+def test_study_that_fails_in_part(data, capsys, monkeypatch):
     from gbackprop.experiments import runs
 
-    Path("mine.toml").write_text(SWEEP)
+    Path("mine.toml").write_text(STUDY)
     true_run = runs.run
 
     def run(spec, **settings):
@@ -202,7 +202,7 @@ def test_sweep_that_fails_in_part(data, capsys, monkeypatch):
         return true_run(spec, **settings)
 
     monkeypatch.setattr(runs, "run", run)
-    command = ["sweep", "mine.toml", "--data-dir", data, "--executor", "serial"]
+    command = ["study", "mine.toml", "--data-dir", data, "--executor", "serial"]
     assert main(command) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[-2] == "mnist_logreg Momentum lr 0.01 seed 42: failed: MemoryError: no room"
@@ -211,20 +211,20 @@ def test_sweep_that_fails_in_part(data, capsys, monkeypatch):
     assert main(command) == 0
 
 
-def test_sweep_without_a_best(data, capsys):
-    Path("mine.toml").write_text(SWEEP.replace("[1e-2, 1e-3]", "[1e37, 1e38]"))
-    assert main(["sweep", "mine.toml", "--data-dir", data, "--executor", "serial"]) == 1
+def test_study_without_a_best(data, capsys):
+    Path("mine.toml").write_text(STUDY.replace("[1e-2, 1e-3]", "[1e37, 1e38]"))
+    assert main(["study", "mine.toml", "--data-dir", data, "--executor", "serial"]) == 1
     out = capsys.readouterr().out.splitlines()
     assert "and all other points of the grid diverged: there is no best to repeat" in out[-2]
     assert out[-1] == "mine.sqlite: 0 runs done, 2 diverged"
 
 
-def test_sweep_refuses(data, capsys, monkeypatch):
-    Path("mine.toml").write_text(SWEEP)
-    good = ["sweep", "mine.toml", "--data-dir", data]
-    assert "none.toml: No such file" in refused(capsys, "sweep", "none.toml")
-    assert "mnist" in refused(capsys, "sweep", "mine.toml")
-    assert "nowhere" in refused(capsys, "sweep", "mine.toml", "--data-dir", "nowhere")
+def test_study_refuses(data, capsys, monkeypatch):
+    Path("mine.toml").write_text(STUDY)
+    good = ["study", "mine.toml", "--data-dir", data]
+    assert "none.toml: No such file" in refused(capsys, "study", "none.toml")
+    assert "mnist" in refused(capsys, "study", "mine.toml")
+    assert "nowhere" in refused(capsys, "study", "mine.toml", "--data-dir", "nowhere")
     assert "'quantum'" in refused(capsys, *good, "--device", "quantum")
     assert "did you mean 'serial'?" in refused(capsys, *good, "--executor", "seriel", prints=True)
     assert "--output: expected a file of results" in refused(capsys, *good, "--output", "mine.toml")
@@ -238,18 +238,18 @@ def test_sweep_refuses(data, capsys, monkeypatch):
     assert not list(Path().glob("*.checkpoints"))
 
 
-def test_sweep_export_without_the_package(data, capsys, monkeypatch):
-    Path("mine.toml").write_text(SWEEP)
+def test_study_export_without_the_package(data, capsys, monkeypatch):
+    Path("mine.toml").write_text(STUDY)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    line = refused(capsys, "sweep", "mine.toml", "--data-dir", data, "--export", "parquet")
+    line = refused(capsys, "study", "mine.toml", "--data-dir", data, "--export", "parquet")
     assert line == "parquet files: the package 'pyarrow' is not installed; pip install gbackprop[parquet]"
     assert not Path("mine.sqlite").exists()
 
 
 def test_a_file_of_results_is_of_one_set_of_data(data, capsys):
-    Path("mine.toml").write_text(SWEEP)
-    command = ["sweep", "mine.toml", "--data-dir", data, "--executor", "serial"]
+    Path("mine.toml").write_text(STUDY)
+    command = ["study", "mine.toml", "--data-dir", data, "--executor", "serial"]
     assert main(command) == 0
     note = "mnist_logreg: trained on "
     assert any(line.startswith(note) for line in capsys.readouterr().out.splitlines())

@@ -1,4 +1,4 @@
-"""A sweep in a process of its own: ``sweep_process.py EXECUTOR RUN FILE.toml FILE.sqlite FOLDER``.
+"""A study in a process of its own: ``study_process.py EXECUTOR RUN FILE.toml FILE.sqlite FOLDER``.
 
 RUN is "fake", see `fake_runs.py`, or "tiny": real runs on a few made-up images.
 """
@@ -11,8 +11,8 @@ import tiny_runs
 from rich.console import Console
 
 from gbackprop.experiments.executors import open_pool
-from gbackprop.experiments.sweep import Settings, sweep
-from gbackprop.experiments.sweep_file import read
+from gbackprop.experiments.study import Settings, run_study
+from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Lines
 
 
@@ -21,7 +21,7 @@ def main(executor, run, toml, database, folder):
     runner = {"fake": fake_runs.run, "tiny": tiny_runs.run}[run]
     name, _, workers = executor.partition(",")
     with open_pool(name, int(workers) if workers else None) as pool, Lines(Console()) as view:
-        summary = sweep(read(toml), database, pool, Settings(Path(folder), run=runner), view)
+        summary = run_study(read(toml), database, pool, Settings(Path(folder), run=runner), view)
     print(summary.done, summary.diverged, len(summary.failed))
 
 

@@ -1,4 +1,4 @@
-"""``python -m gbackprop sweep FILE.toml``: many runs, into one file of results."""
+"""``python -m gbackprop study FILE.toml``: many runs, into one file of results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gbackprop.experiments.protocol import Protocol
-    from gbackprop.experiments.sweep import Summary
+    from gbackprop.experiments.study import Summary
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,7 +24,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     commands : argparse subparsers
         Of the command line.
     """
-    parser = commands.add_parser("sweep", help="run grids and seeds of several optimizers and problems")
+    parser = commands.add_parser("study", help="run grids and seeds of several optimizers and problems")
     parser.set_defaults(run=run)
     parser.add_argument("file", metavar="FILE.toml", help="what to run; see docs/experiments.md")
     parser.add_argument("--data-dir", metavar="DIR", help="where the images are")
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
     with users_errors(MissingExtraError):
         for package in ("rich", "filelock"):
-            require(package, "sweeps")
+            require(package, "studies")
         if options.export == "parquet":
             require("pyarrow.parquet", "parquet files", "parquet")
     from rich.console import Console
@@ -78,17 +78,17 @@ def run(options: argparse.Namespace) -> int:
     for name, note in notes.items():
         if note:
             console.print(f"{name}: {note}", markup=False, highlight=False, soft_wrap=True)
-    return _conclude(_sweep(protocol, output, options, notes, console), output, options.export, console)
+    return _conclude(_run_study(protocol, output, options, notes, console), output, options.export, console)
 
 
-def _sweep(
+def _run_study(
     protocol: Protocol, output: Path, options: argparse.Namespace, notes: dict[str, str], console: Console
 ) -> Summary:
     from gbackprop.blocks import cpu_count
     from gbackprop.experiments.executors import open_pool
     from gbackprop.experiments.extras import MissingExtraError
     from gbackprop.experiments.schema import StoreError
-    from gbackprop.experiments.sweep import Settings, sweep
+    from gbackprop.experiments.study import Settings, run_study
     from gbackprop.experiments.view import Bars, Lines
 
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def _sweep(
         settings = Settings(data_dir, options.device, threads, notes=notes)
         view = stack.enter_context(Bars(console) if console.is_terminal else Lines(console))
         with users_errors(StoreError):
-            return sweep(protocol, output, pool, settings, view)
+            return run_study(protocol, output, pool, settings, view)
 
 
 def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protocol, Path, dict[str, str]]:
@@ -109,7 +109,7 @@ def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protoc
     """
     from gbackprop.array import check_device
     from gbackprop.experiments.problems import load_problem, problem
-    from gbackprop.experiments.sweep_file import read
+    from gbackprop.experiments.study_file import read
 
     protocol = read(options.file)
     output = Path(options.output or f"{Path(options.file).stem}.sqlite")

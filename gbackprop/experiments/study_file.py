@@ -1,4 +1,4 @@
-"""Reads a sweep from TOML, and says which line of thought went wrong where it cannot."""
+"""Reads a study from TOML, and says which line of thought went wrong where it cannot."""
 
 import itertools
 import tomllib
@@ -24,12 +24,12 @@ KEYS = {
 }
 
 
-class SweepFileError(ValueError):
-    """A sweep cannot be read; one line says why."""
+class StudyFileError(ValueError):
+    """A study cannot be read; one line says why."""
 
 
 def read(path: str | Path) -> Protocol:
-    """Read a sweep.
+    """Read a study.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def read(path: str | Path) -> Protocol:
 
     Raises
     ------
-    SweepFileError
+    StudyFileError
         If the file cannot be read, is no TOML, or asks for what does not exist; the message names the place, what was
         expected and what came.
     """
@@ -51,17 +51,17 @@ def read(path: str | Path) -> Protocol:
         text = Path(path).read_text(encoding="utf-8")
         document = tomllib.loads(text)
     except OSError as error:
-        raise SweepFileError(f"{path}: {error.strerror}") from error
+        raise StudyFileError(f"{path}: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SweepFileError(f"{path}: not TOML: {error}") from error
+        raise StudyFileError(f"{path}: not TOML: {error}") from error
     try:
         return parse(document)
-    except SweepFileError as error:
-        raise SweepFileError(f"{path}: {error}") from error
+    except StudyFileError as error:
+        raise StudyFileError(f"{path}: {error}") from error
 
 
 def parse(document: Mapping[str, Any]) -> Protocol:
-    """Turn what a TOML file holds into a sweep.
+    """Turn what a TOML file holds into a study.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def parse(document: Mapping[str, Any]) -> Protocol:
 
     Raises
     ------
-    SweepFileError
+    StudyFileError
         See `read`.
     """
     _check_keys("", document, (*SHARED, *KEYS))
@@ -86,14 +86,14 @@ def parse(document: Mapping[str, Any]) -> Protocol:
     for where, table in _tables(document, "grids"):
         grids += _grids(where, {"seeds": list(SEEDS)} | shared | table, table)
     if not fixed and not grids:
-        raise SweepFileError("nothing to run: expected at least one [[runs]] or [[grids]]")
+        raise StudyFileError("nothing to run: expected at least one [[runs]] or [[grids]]")
     return Protocol(tuple(dict.fromkeys(fixed)), tuple(dict.fromkeys(grids)))
 
 
 def _tables(document: Mapping[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
     tables = document.get(kind, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise SweepFileError(f"{kind}: expected tables that begin with [[{kind}]], got {tables!r}")
+        raise StudyFileError(f"{kind}: expected tables that begin with [[{kind}]], got {tables!r}")
     named = [(f"[[{kind}]] number {number}", table) for number, table in enumerate(tables, 1)]
     for where, table in named:
         _check_keys(where, table, KEYS[kind])
@@ -130,13 +130,13 @@ def _settings(where: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> I
     for name in optimizers:
         if name not in OPTIMIZERS:
             expected = ", ".join(OPTIMIZERS)
-            raise SweepFileError(
+            raise StudyFileError(
                 f"{where}: optimizer: expected one of {expected}, got {name!r}{near_miss(name, OPTIMIZERS)}"
             )
     for key, takers in TAKEN_BY.items():
         # What all tables share goes to those it concerns; in a table of its own it must concern somebody.
         if key in own and not set(optimizers) & set(takers):
-            raise SweepFileError(f"{where}: {key}: {', '.join(optimizers)} has none")
+            raise StudyFileError(f"{where}: {key}: {', '.join(optimizers)} has none")
     for name, optimizer in itertools.product(problems, optimizers):
         common = {"problem": name, "optimizer": optimizer}
         for key in ("epochs", "momentum", "average"):
@@ -149,19 +149,19 @@ def _spec(where: str, **settings: Any) -> RunSpec:
     try:
         return RunSpec(**settings)
     except (TypeError, ValueError) as error:
-        raise SweepFileError(f"{where}: {error}") from error
+        raise StudyFileError(f"{where}: {error}") from error
 
 
 def _check_keys(where: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in table:
         if key not in known:
             place = f"{where}: " if where else ""
-            raise SweepFileError(f"{place}unknown key {key!r}{near_miss(key, known)}; expected {', '.join(known)}")
+            raise StudyFileError(f"{place}unknown key {key!r}{near_miss(key, known)}; expected {', '.join(known)}")
 
 
 def _needed(where: str, table: Mapping[str, Any], key: str) -> Any:
     if key not in table:
-        raise SweepFileError(f"{where}: {key}: missing")
+        raise StudyFileError(f"{where}: {key}: missing")
     return table[key]
 
 
@@ -170,14 +170,14 @@ def _names(where: str, table: Mapping[str, Any], key: str) -> list[str]:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
-        raise SweepFileError(f"{where}: {key}: expected a name or a list of names, got {value!r}")
+        raise StudyFileError(f"{where}: {key}: expected a name or a list of names, got {value!r}")
     return value
 
 
 def _several(where: str, table: Mapping[str, Any], key: str) -> list[Any]:
     value = table[key]
     if not isinstance(value, list) or not value:
-        raise SweepFileError(f"{where}: {key}: expected a list with at least one entry, got {value!r}")
+        raise StudyFileError(f"{where}: {key}: expected a list with at least one entry, got {value!r}")
     if any(entry in value[:place] for place, entry in enumerate(value)):
-        raise SweepFileError(f"{where}: {key}: expected each entry once, got {value!r}")
+        raise StudyFileError(f"{where}: {key}: expected each entry once, got {value!r}")
     return value

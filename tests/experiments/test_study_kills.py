@@ -1,4 +1,4 @@
-"""A sweep that is killed at random moments ends with what one left alone ends with: nothing lost, nothing run twice."""
+"""A study that is killed at random moments ends with what one left alone ends with: nothing lost, nothing run twice."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ damping = 1e-2
 
 @pytest.fixture
 def place(tmp_path):
-    """Starts sweeps in a folder of their own; what is still alive at the end is killed, with its workers."""
+    """Starts studies in a folder of their own; what is still alive at the end is killed, with its workers."""
     place = Place(tmp_path)
     yield place
     for process in place.started:
@@ -79,15 +79,15 @@ def place(tmp_path):
 
 
 class Place:
-    """A sweep's files, and its processes."""
+    """A study's files, and its processes."""
 
     def __init__(self, folder):
         folder.mkdir(exist_ok=True)
         self.folder, self.database, self.started = folder, folder / "results.sqlite", []
 
     def start(self, run, toml, executor):
-        (self.folder / "sweep.toml").write_text(toml)
-        command = [sys.executable, HERE / "sweep_process.py", executor, run, "sweep.toml", self.database, "."]
+        (self.folder / "study.toml").write_text(toml)
+        command = [sys.executable, HERE / "study_process.py", executor, run, "study.toml", self.database, "."]
         paths = os.pathsep.join([str(ROOT), str(HERE)])
         with open(self.folder / "err", "a") as err, open(self.folder / "out", "a") as out:
             process = subprocess.Popen(
@@ -147,7 +147,7 @@ def test_killed_again_and_again(tmp_path):
     alone = Place(tmp_path / "alone")
     alone.finish(alone.start("fake", FAKE, "serial"))
     kills, rounds = 0, 0
-    # On a fast machine a sweep may come to its end between kills: then the next one begins.
+    # On a fast machine a study may come to its end between kills: then the next one begins.
     while kills < KILLS:
         place, rounds, before = Place(tmp_path / str(rounds)), rounds + 1, kills
         while kills < KILLS and (killed := start_and_kill(place, rng)):
@@ -160,7 +160,7 @@ def test_killed_again_and_again(tmp_path):
 
 
 def start_and_kill(place, rng):
-    """Go on with a sweep for a moment; whether it was killed before its end."""
+    """Go on with a study for a moment; whether it was killed before its end."""
     process = place.start("fake", FAKE, "processes,2" if rng.random() < 0.6 else "serial")
     try:
         if rng.random() < 0.5:
@@ -230,7 +230,7 @@ def test_real_runs_killed(place, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-def test_workers_end_with_the_sweep_that_they_work_for(place):
+def test_workers_end_with_the_study_that_they_work_for(place):
     long = FAKE.replace("epochs = 2", "epochs = 1000")
     first = place.start("fake", long, "processes,2")
     place.wait_for(first, lambda: len(place.owners()) == 2)
@@ -291,12 +291,12 @@ def test_interrupted_cleanly(place):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
-def test_a_second_sweep_is_refused_while_the_first_lives(place):
+def test_a_second_study_is_refused_while_the_first_lives(place):
     first = place.start("fake", FAKE.replace("epochs = 2", "epochs = 500"), "serial")
     place.wait_for(first, lambda: place.lines() > 2)
     assert place.start("fake", FAKE, "serial").wait(PATIENCE) == 1
     last = (place.folder / "err").read_text().splitlines()[-1]
-    assert "results.sqlite: another sweep works on it (process " in last
+    assert "results.sqlite: another study works on it (process " in last
     assert f"process {first.pid} on" in last
     kill(first, whole_group=False)
     place.finish(place.start("fake", FAKE, "serial"))

@@ -1,4 +1,4 @@
-"""Sweeps from beginning to end, without kills: what is run, what is said, where it is computed, what is exported."""
+"""Studies from beginning to end, without kills: what is run, what is said, where it is computed, what is exported."""
 
 import csv
 import io
@@ -23,8 +23,8 @@ from gbackprop.experiments.export import HEADER, export
 from gbackprop.experiments.folder import folder_of
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store
-from gbackprop.experiments.sweep import Settings, sweep
-from gbackprop.experiments.sweep_file import read
+from gbackprop.experiments.study import Settings, run_study
+from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, State
 from gbackprop.experiments.worker import Note, Task, compute
 
@@ -47,12 +47,13 @@ damping = [1e-2, 1e-1]
 
 
 def run(folder, toml=SMALL, pool=None, view=Lines, terminal=False):
-    """A sweep of fake runs in this process; what it came to and what it said."""
-    (folder / "sweep.toml").write_text(toml)
+    """A study of fake runs in this process; what it came to and what it said."""
+    (folder / "study.toml").write_text(toml)
     console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
     with ThreadPoolExecutor(2) as executor, view(console) as shown:
         settings = Settings(folder, run=fake_runs.run)
-        summary = sweep(read(folder / "sweep.toml"), folder / "r.sqlite", pool or Pool(executor, 2), settings, shown)
+        pool = pool or Pool(executor, 2)
+        summary = run_study(read(folder / "study.toml"), folder / "r.sqlite", pool, settings, shown)
     return summary, console.file.getvalue()
 
 
@@ -102,7 +103,7 @@ def test_done_means_done(tmp_path):
     assert said == ""
 
 
-def test_a_sweep_that_grows_runs_what_is_new(tmp_path):
+def test_a_study_that_grows_runs_what_is_new(tmp_path):
     run(tmp_path)
     before = len(fake_runs.read(tmp_path))
     run(tmp_path, SMALL.replace("[42, 43]", "[42, 43, 44]"))
@@ -216,9 +217,9 @@ damping = [1e-2]
 def elsewhere(folder, executor, launcher=()):
     """Real runs on made-up images in a process of its own; all that they came to but for times."""
     folder.mkdir()
-    (folder / "sweep.toml").write_text(REAL)
-    command = [*(launcher or [sys.executable]), HERE / "sweep_process.py"]
-    command += [executor, "tiny", "sweep.toml", "r.sqlite", "."]
+    (folder / "study.toml").write_text(REAL)
+    command = [*(launcher or [sys.executable]), HERE / "study_process.py"]
+    command += [executor, "tiny", "study.toml", "r.sqlite", "."]
     paths = os.pathsep.join([str(ROOT), str(HERE)])
     done = subprocess.run(
         command,
@@ -249,7 +250,7 @@ def owners(folder):
 
 @pytest.fixture(scope="module")
 def by_processes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes") / "sweep"
+    folder = tmp_path_factory.mktemp("processes") / "study"
     return elsewhere(folder, "processes,2")
 
 
@@ -296,7 +297,7 @@ def test_mpi_without_ranks():
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE, check=False
     )
     assert "mpi wants two ranks or more" in done.stderr.splitlines()[-1]
-    assert "mpiexec -n 3 python -m mpi4py.futures -m gbackprop sweep FILE --executor mpi" in done.stderr
+    assert "mpiexec -n 3 python -m mpi4py.futures -m gbackprop study FILE --executor mpi" in done.stderr
 
 
 @pytest.mark.parametrize(

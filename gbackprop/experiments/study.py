@@ -1,4 +1,4 @@
-"""Runs a sweep to its end: hands out the runs, stores what comes back, and can be killed at any moment.
+"""Runs a study to its end: hands out the runs, stores what comes back, and can be killed at any moment.
 
 One process hands out and stores; others compute, see `worker.compute`. Where they run is the executor's business.
 """
@@ -53,14 +53,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep came to.
+    """What a study came to.
 
     Attributes
     ----------
     done, diverged : int
-        Runs that ended so, in this sweep or before.
+        Runs that ended so, in this study or before.
     failed : tuple of StoredRun
-        Runs that raised; the next sweep tries them again.
+        Runs that raised; the next start tries them again.
     hopeless : tuple of Grid
         Grids of which every point diverged, so that there is no best.
     stopped : bool
@@ -74,7 +74,7 @@ class Summary:
     stopped: bool
 
 
-def sweep(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, view: View) -> Summary:
+def run_study(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, view: View) -> Summary:
     """Run everything that is not yet stored.
 
     Parameters
@@ -97,13 +97,13 @@ def sweep(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, 
     Raises
     ------
     StoreError
-        If the file cannot be used, or another sweep works on it.
+        If the file cannot be used, or another study works on it.
     """
     path = Path(path)
     with alone(path), Store(path) as store:
         store.write_note("owner", process_name())
         _hold_data(store, settings.notes)
-        return _Sweep(protocol, store, pool, settings, view).run()
+        return _Study(protocol, store, pool, settings, view).run()
 
 
 def _hold_data(store: Store, notes: Mapping[str, str]) -> None:
@@ -116,8 +116,8 @@ def _hold_data(store: Store, notes: Mapping[str, str]) -> None:
         store.write_note(key, now)
 
 
-class _Sweep:
-    """A sweep under way."""
+class _Study:
+    """A study under way."""
 
     def __init__(self, protocol: Protocol, store: Store, pool: Pool, settings: Settings, view: View) -> None:
         self.protocol, self.store, self.pool, self.settings, self.view = protocol, store, pool, settings, view
@@ -144,7 +144,7 @@ class _Sweep:
         return self._summary(interrupted.is_set())
 
     def _load(self) -> None:
-        """Take up what earlier sweeps left."""
+        """Take up what earlier starts left."""
         self.results = {run.spec: run for run in self.store.runs()}
         self.store.take_up(self.protocol.specs(self.results))
         self.results = {run.spec: run for run in self.store.runs()}

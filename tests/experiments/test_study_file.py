@@ -1,4 +1,4 @@
-"""Sweeps from TOML: what they come to, and one line for each thing that makes no sense."""
+"""Studies from TOML: what they come to, and one line for each thing that makes no sense."""
 
 import tomllib
 from pathlib import Path
@@ -8,17 +8,17 @@ import pytest
 from gbackprop.experiments.runs import EpochRow
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.stored import StoredRun
-from gbackprop.experiments.sweep_file import SweepFileError, parse, read
+from gbackprop.experiments.study_file import StudyFileError, parse, read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def sweep(text):
+def study(text):
     return parse(tomllib.loads(text))
 
 
 def test_runs_with_given_hyperparameters():
-    protocol = sweep(
+    protocol = study(
         """
         problem = "mnist_logreg"
         average = "none"
@@ -48,7 +48,7 @@ def test_runs_with_given_hyperparameters():
 
 
 def test_the_papers_grid_is_the_default():
-    protocol = sweep('problem = "cifar10_3c3d"\n[[grids]]\noptimizer = ["KFAC", "Adam"]')
+    protocol = study('problem = "cifar10_3c3d"\n[[grids]]\noptimizer = ["KFAC", "Adam"]')
     kfac, adam = protocol.grids
     expected = {(10.0**lr, 10.0**damping) for lr in range(-4, 1) for damping in range(-4, 2)}
     assert {(point.lr, point.damping) for point in kfac.points} == expected
@@ -104,7 +104,7 @@ damping = [0.1, 1]
     ],
 )
 def test_the_best_by_validation_accuracy(results, best):
-    protocol = sweep(GRID)
+    protocol = study(GRID)
     (grid,) = protocol.grids
     runs = dict(stored(point, *figures) for point, figures in zip(grid.points, results, strict=True))
     expected = grid.points[best]
@@ -115,7 +115,7 @@ def test_the_best_by_validation_accuracy(results, best):
 
 
 def test_no_best_before_every_point_has_ended():
-    (grid,) = sweep(GRID).grids
+    (grid,) = study(GRID).grids
     runs = dict(stored(point, 0.5) for point in grid.points)
     for status in ("running", "pending", "failed"):
         assert grid.best(runs | dict([stored(grid.points[3], 0.4, status=status)])) is None
@@ -125,7 +125,7 @@ def test_no_best_before_every_point_has_ended():
 
 
 def test_what_diverged_is_never_the_best():
-    (grid,) = sweep(GRID).grids
+    (grid,) = study(GRID).grids
     runs = dict(stored(point, 0.5 + i / 10, status="diverged") for i, point in enumerate(grid.points))
     assert grid.ended(runs)
     assert grid.best(runs) is None
@@ -183,9 +183,9 @@ RUN = '[[runs]]\nproblem = "mnist_logreg"\noptimizer = "KFAC"\nlr = 1\ndamping =
     ],
 )
 def test_one_line_says_what_is_wrong(tmp_path, text, expected):
-    path = tmp_path / "sweep.toml"
+    path = tmp_path / "study.toml"
     path.write_text(text)
-    with pytest.raises(SweepFileError) as caught:
+    with pytest.raises(StudyFileError) as caught:
         read(path)
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
@@ -194,12 +194,12 @@ def test_one_line_says_what_is_wrong(tmp_path, text, expected):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    path = tmp_path / "sweep.toml"
-    with pytest.raises(SweepFileError, match=r"sweep\.toml: No such file"):
+    path = tmp_path / "study.toml"
+    with pytest.raises(StudyFileError, match=r"study\.toml: No such file"):
         read(path)
     path.write_text("problem = \n")
-    with pytest.raises(SweepFileError, match=r"sweep\.toml: not TOML: Invalid value \(at line 1"):
+    with pytest.raises(StudyFileError, match=r"study\.toml: not TOML: Invalid value \(at line 1"):
         read(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(SweepFileError, match=r"sweep\.toml: not TOML: 'utf-8'"):
+    with pytest.raises(StudyFileError, match=r"study\.toml: not TOML: 'utf-8'"):
         read(path)
