@@ -43,9 +43,10 @@ gpu-test: ## Run the tests with golden cases, kit, quantities and kernels on a G
 cupy-names: $(VENV)/.$(CUDA) ## Write down CuPy's names and keywords, which the tests without a GPU go by; needs no GPU
 	$(BIN)/python tests/device/cupy_names.py
 
-lint: $(VENV)/.lint $(VENV)/.test $(VENV)/.experiments ## Check style and types
+lint: $(VENV)/.lint $(VENV)/.test $(VENV)/.experiments ## Check style, types and the order of imports
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/.torch ## Compare with BackPACK on torch (ARGS="table --turns 7"); installs torch into an environment of its own
 	$(VENV)-bench/bin/python benchmarks/compare.py $(ARGS)
@@ -63,7 +64,7 @@ profile: $(VENV)/.bench ## Where the time of a call goes, line by line of the sw
 	$(BIN)/python benchmarks/where_time_goes.py $(ARGS)
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) $(VENV)-bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -18,14 +18,17 @@ from specs import SPECS
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.array import Array
-from gbackprop.blocks import choose_blocks, one_blas_thread
-from gbackprop.layers.base import Layer, Leaf
+from gbackprop.engine.blocks import choose_blocks
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.memory import arena
+from gbackprop.engine.rows import Rows
+from gbackprop.engine.sweep import Block, FastSweep, sweep_block
+from gbackprop.engine.threads import one_blas_thread
+from gbackprop.layers.base import Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities import Statistic
-from gbackprop.rows import Rows
 from gbackprop.signals import Signals
-from gbackprop.sweep import Block, Pass, sweep
 
 
 def named(name: str, call: Callable[[], Any]) -> Any:
@@ -38,22 +41,22 @@ def named(name: str, call: Callable[[], Any]) -> Any:
     return FunctionType(code, frame.__globals__, closure=frame.__closure__)()
 
 
-class Named(Pass):
-    """A pass whose layers and reductions are frames of their own."""
+class Named(FastSweep):
+    """A sweep whose layers and reductions are frames of their own."""
 
-    def visit(self, name: str, layer: Layer, saved: Any, signals: Signals) -> Signals:
+    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
         visit = super().visit
-        return named(f"{name}: {type(layer).__name__}", lambda: visit(name, layer, saved, signals))
+        return named(f"{leaf.name}: {type(leaf.layer).__name__}", lambda: visit(leaf, saved, signals))
 
-    def _moved(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
-        moved = super()._moved  # within the visit to a layer below, if this one was held
-        return named(f"{leaf.name}: {type(leaf.layer).__name__}: columns", lambda: moved(leaf, saved, mat))
+    def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
+        multiplied = super()._multiplied  # within the visit to a layer below, if the columns waited
+        return named(f"{leaf.name}: {type(leaf.layer).__name__}: columns", lambda: multiplied(leaf, saved, mat))
 
-    def extract(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
-        extract = super().extract
+    def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
+        reduce = super().reduce
         signal = f" of {statistic.signal.name}" if statistic.signal else ""
-        label = f"{name}: {statistic.method}{signal}"
-        return named(label, lambda: extract(statistic, name, jacobian, arriving))
+        label = f"{name}: {statistic.reduction.name}{signal}"
+        return named(label, lambda: reduce(statistic, name, jacobian, arriving))
 
 
 def prepare(network: str, samples: int, names: list[str]) -> tuple[Plan, np.ndarray, np.ndarray]:
@@ -71,12 +74,12 @@ def main(network: str = "3c3d", samples: str = "64", *names: str) -> None:
     plan, x, y = prepare(network, int(samples), list(names) or ["DiagGGN"])
     profiler = Profiler(interval=0.0005)
     for counted in (False, True):
-        kept = Rows(len(x))
+        results = Rows(len(x), reuse=True)
         if counted:
             profiler.start()
-        with one_blas_thread():
+        with one_blas_thread(), arena() as memory:
             for rows in choose_blocks(plan, x).samples:
-                sweep(plan, x, y, Block(rows, kept), None, Named)
+                sweep_block(plan, x, y, Block(rows, results), None, FORMS, memory, sweep=Named)
     profiler.stop()
     print(profiler.output_text(unicode=True, color=False, show_all=False))
 

@@ -9,10 +9,12 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 from gbackprop import layers, losses, optim, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward
+from gbackprop.engine.memory import free_memory
 from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.explanation import explain
+from gbackprop.kernels.precision import tf32
 from gbackprop.network import Sequential
-from gbackprop.precision import tf32
+from gbackprop.reference import reference
 from gbackprop.result import Result
 
 __version__ = "0.1.0"
@@ -26,9 +28,11 @@ __all__ = [
     "asnumpy",
     "backward",
     "explain",
+    "free_memory",
     "layers",
     "losses",
     "optim",
     "quantities",
+    "reference",
     "tf32",
 ]

@@ -1,7 +1,7 @@
-"""The array module: NumPy on the host, CuPy on a GPU, one face for both.
+"""The array module: one interface to NumPy on the host and CuPy on a GPU.
 
-The only file that imports CuPy, and only once a CuPy array or the device ``"cuda"`` turns up. There is no global
-switch: every function takes its module, `xp`, from the arrays in hand.
+This is the only file that imports CuPy, and it does so only when a device ``"cuda"`` is asked for. There is no global
+switch: every function takes its module, `xp`, from its array arguments.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -24,40 +24,40 @@ FLOATS = ("float32", "float64")
 """The dtypes that networks, inputs and results may have."""
 
 _CACHE_BYTES = 2**20
-"""Size of the scratch array that `row_blocks` aims at on the host: about a core's second-level cache."""
+"""Target size of the scratch array of `row_blocks` on the host: about the second-level cache of a core."""
 
 _GPU_BYTES = 2**29
-"""The same on a GPU, where few large products win and memory alone is the limit."""
+"""Target size on a GPU, where few large products are fastest and memory is the only limit."""
 
 
 def is_array(x: object) -> bool:
-    """Whether `x` is a NumPy or CuPy array; masked arrays and matrices, whose operations differ, are not."""
+    """Return whether `x` is a NumPy or CuPy array, and no masked array or matrix, whose operations differ."""
     plain = isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray | np.matrix)
     return plain or _is_cupy(x)
 
 
 def _is_cupy(x: object) -> bool:
-    cupy = sys.modules.get("cupy")  # an array of CuPy's cannot exist before CuPy was imported
+    cupy = sys.modules.get("cupy")  # no CuPy array exists before CuPy is imported
     return cupy is not None and isinstance(x, cupy.ndarray)
 
 
 def array_module(x: Array) -> ModuleType:
-    """The module, NumPy or CuPy, that `x` belongs to."""
+    """Return the module, NumPy or CuPy, to which `x` belongs."""
     return sys.modules["cupy"] if _is_cupy(x) else np
 
 
 def device_of(x: Array) -> str:
-    """``"cpu"``, or ``"cuda:0"`` and so on."""
+    """Return the device of `x`: ``"cpu"``, or ``"cuda:0"`` and so on."""
     return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
 
 
 def on_device_of(x: Any) -> AbstractContextManager:
-    """A context in which new arrays lie where `x` does: CuPy makes them on the thread's current device, at first 0."""
+    """Return a context in which CuPy makes new arrays on the device of `x`, not on the thread's device (at first 0)."""
     return x.device if _is_cupy(x) else nullcontext()
 
 
 def beside(find: Callable[[Any], Any]) -> Callable[[Method], Method]:
-    """A decorator for methods whose new arrays shall lie where the array ``find(self)`` does."""
+    """Make a decorator for methods whose new arrays must be on the device of the array ``find(self)``."""
 
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
@@ -71,14 +71,14 @@ def beside(find: Callable[[Any], Any]) -> Callable[[Method], Method]:
 
 
 def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
-    """Bring `x` to a device.
+    """Convert `x` to an array on a device.
 
     Parameters
     ----------
     x : array_like or CuPy array, shape (...)
     device : {"cpu", "cuda", "cuda:0", ...}
     dtype : dtype, optional
-        Kept as it is by default.
+        Unchanged by default.
 
     Raises
     ------
@@ -95,17 +95,17 @@ def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
 
 
 def asnumpy(x: Any) -> np.ndarray:
-    """`x` as a NumPy array, copied from the GPU if it lies there."""
+    """Return `x` as a NumPy array, copied from the GPU if it is there."""
     return asarray(x, "cpu")
 
 
 def like(x: Any, other: Array, dtype: Any = None) -> Array:
-    """Host data `x` moved to where `other` lies: how random numbers reach a GPU."""
+    """Return host data `x`, such as random numbers, on the device of `other`."""
     return asarray(x, device_of(other), dtype)
 
 
 def check_device(device: str) -> None:
-    """Raise an error if there is no such device."""
+    """Check that the device exists; raise an error otherwise."""
     if device != "cpu":
         cupy_with_gpu(device)
 
@@ -118,7 +118,7 @@ def _device_index(device: str) -> int:
 
 
 def cupy_with_gpu(device: str) -> ModuleType:
-    """CuPy, once a GPU can really be used; the errors are those of `asarray`."""
+    """Return CuPy after checking that the GPU can be used; the errors are those of `asarray`."""
     index = _device_index(device)
     try:
         import cupy
@@ -140,8 +140,8 @@ def cupy_with_gpu(device: str) -> ModuleType:
     return cupy
 
 
-def free_memory(device: str) -> int:
-    """Bytes that can still be allocated on a device, as far as it tells."""
+def available_memory(device: str) -> int:
+    """Return the bytes that can still be allocated on a device, as far as the system reports them."""
     if device != "cpu":
         cupy = cupy_with_gpu(device)
         with cupy.cuda.Device(_device_index(device)):
@@ -150,34 +150,29 @@ def free_memory(device: str) -> int:
         with open("/proc/meminfo") as lines:
             fields = dict(line.split(":") for line in lines)
         return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):  # not Linux: no limit that we could know of
+    except (OSError, KeyError, ValueError):  # not Linux: the limit is unknown
         return sys.maxsize
 
 
 def all_finite(*arrays: Array) -> bool:
-    """Whether arrays of one device hold neither NaN nor infinity.
+    """Return whether arrays of one device contain neither NaN nor infinity.
 
-    One sum tells in nearly every case, several times faster than looking at each number: it cannot be finite if a
-    number is not. Only when it overflows does each number have to be looked at. A GPU is waited for once.
+    One sum decides nearly every case, several times faster than a test of each number: it is not finite if a number is
+    not. Each number is tested only if the sum is not finite, which can be an overflow. The host waits for a GPU once.
     """
     if not arrays:
         return True
     xp = array_module(arrays[0])
     with np.errstate(over="ignore", invalid="ignore"), on_device_of(arrays[0]):
-        return bool(xp.isfinite(_sum_of_all(arrays))) or all(bool(xp.isfinite(x).all()) for x in arrays)
-
-
-def _sum_of_all(arrays: tuple[Array, ...]) -> Any:
-    if len(arrays) > 1 and _is_cupy(arrays[0]):
-        try:  # a copy, in one kernel, costs less than a kernel for each
-            return array_module(arrays[0]).concatenate([x.ravel() for x in arrays]).sum()
-        except MemoryError:
-            pass
-    return sum(x.sum() for x in arrays)
+        together = arrays
+        if len(arrays) > 1 and xp is not np:
+            with suppress(MemoryError):  # one kernel that copies costs less than a kernel for each
+                together = (xp.concatenate([x.ravel() for x in arrays]),)
+        return bool(xp.isfinite(sum([x.sum() for x in together]))) or all(bool(xp.isfinite(x).all()) for x in arrays)
 
 
 def bounds(x: Array) -> tuple[Any, Any]:
-    """The least and the largest number as Python's; a GPU is waited for once."""
+    """Return the smallest and the largest number as Python numbers; the host waits for a GPU once."""
     if not _is_cupy(x):
         return x.min().item(), x.max().item()
     with on_device_of(x):
@@ -188,33 +183,23 @@ def bounds(x: Array) -> tuple[Any, Any]:
 # ------------------------------------------------------------------------------------------------ layouts and blocks
 
 
-def compact(x: Array) -> bool:
-    """Whether the numbers of `x` lie side by side in memory, in whatever order of the axes, each of them once."""
-    expected = x.itemsize
-    for step, n in sorted((abs(step), n) for n, step in zip(x.shape, x.strides, strict=True) if n > 1):
-        if step != expected:
-            return False
-        expected *= n
-    return True
-
-
 def channels_last(x: Array, lead: int = 1) -> Array:
-    """``[*lead, C, *S]`` seen as ``[*lead, *S, C]`` (a view)."""
+    """Return the view ``[*lead, *S, C]`` of ``[*lead, C, *S]``."""
     return x.transpose(*range(lead), *range(lead + 1, x.ndim), lead)
 
 
 def channels_first(x: Array, lead: int = 1) -> Array:
-    """``[*lead, *S, C]`` seen as ``[*lead, C, *S]`` (a view)."""
+    """Return the view ``[*lead, C, *S]`` of ``[*lead, *S, C]``."""
     return x.transpose(*range(lead), x.ndim - 1, *range(lead, x.ndim - 1))
 
 
 def scratch_bytes(x: Array, wanted: int) -> int:
-    """Bytes that `row_blocks` leaves of a scratch array of `wanted`, for three of them at a time."""
+    """Return the bytes of three scratch arrays of `wanted` bytes each, after `row_blocks` has limited their size."""
     return 3 * min(wanted, _GPU_BYTES if _is_cupy(x) else _CACHE_BYTES)
 
 
 def row_blocks(rows: int, row_bytes: int, x: Array) -> Iterator[slice]:
-    """Slices of `rows` such that a scratch array of `row_bytes` per row stays in cache (on the GPU: in bounds)."""
+    """Return slices of `rows` whose scratch array, `row_bytes` per row, fits into the cache (`_GPU_BYTES` on a GPU)."""
     budget = _GPU_BYTES if _is_cupy(x) else _CACHE_BYTES
     step = max(1, budget // max(1, row_bytes))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

@@ -1,4 +1,4 @@
-"""The driver: check, sweep over blocks of samples, merge, finish."""
+"""The driver: check, sweep over blocks of samples, merge, compute the results."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, on_device_of
-from gbackprop.blocks import Cut, advice, choose_blocks, one_blas_thread
+from gbackprop.array import Array, device_of, on_device_of
+from gbackprop.checks import positive
+from gbackprop.engine.blocks import Cut, advice, choose_blocks
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.memory import arena, free_memory, fresh
+from gbackprop.engine.rows import Rows
+from gbackprop.engine.sweep import OUTPUT, Block, Part, sweep_block
+from gbackprop.engine.threads import one_blas_thread
 from gbackprop.errors import TooLargeError, release
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
-from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
+from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities.base import Quantity
+from gbackprop.reference import finish
 from gbackprop.result import Result
-from gbackprop.rows import Rows
-from gbackprop.scratch import borrowed, free, withheld
-from gbackprop.sweep import OUTPUT, Block, Part, Pass, Plain, sweep
+from gbackprop.signals import AVERAGE
 
 
 def backward(
@@ -36,7 +40,7 @@ def backward(
     workers: int | None = None,
     memory: str | int | None = None,
 ) -> Result:
-    """The gradient and any quantities of L = R Σₙ ℓₙ, in one sweep.
+    """Compute the gradient and any quantities of L = R Σₙ ℓₙ in one sweep.
 
     Parameters
     ----------
@@ -44,27 +48,28 @@ def backward(
         Usually a `Sequential`.
     loss : Loss
     x : ndarray, shape (N, *in)
-        A batch, float32 or float64 as the network's parameters are, and on their device.
+        A batch, with the dtype (float32 or float64) and the device of the network's parameters.
     y : ndarray, shape (N, ...)
-        Targets as the loss takes them.
+        Targets as the loss expects them.
     *quantities : Quantity
-        What to compute beside the gradient. What a quantity returns does not depend on which others are asked for.
+        What to compute in addition to the gradient. The result of a quantity does not depend on the others.
     rng : None, int or numpy.random.Generator
         Source of the Monte-Carlo draws and, in training mode, of dropout's masks. None draws fresh entropy.
     training : bool
-        Whether layers such as Dropout act.
+        Whether layers such as Dropout are active.
     sample_block : int, optional
-        Samples to take at a time; chosen by default. Results do not change beyond rounding.
+        Number of samples in a block; chosen automatically by default. It changes results by rounding only.
     column_block : int, optional
-        Columns to propagate at a time beside the gradient, likewise; all by default.
+        Number of columns to propagate at a time in addition to the gradient; all by default. It changes results by
+        rounding only.
     workers : int, optional
-        Threads that take blocks of samples, each with BLAS held to one thread; by default one for each processor,
-        and one for small batches, on a GPU and for KFRA.
+        Number of threads that process blocks of samples, each with BLAS limited to one thread. By default one for
+        each processor; a single one for small batches, on a GPU and for KFRA.
     memory : str or int, optional
-        Bytes that the call may take beside parameters and batch, as an integer or as in ``"2GiB"``: blocks are chosen
-        so that the estimate in `gbackprop.blocks` is within it, and nothing is kept for the next call. Without a
-        budget up to 1 GiB of what a call took, and of large results that are gone, waits for the next one, or for
-        `gbackprop.scratch.free()`.
+        Bytes that the call may use in addition to parameters and batch, as an integer or as in ``"2GiB"``: blocks are
+        chosen so that the estimate in `gbackprop.engine.estimate` is within it, and no memory is cached for the next
+        call. Without a budget up to 1 GiB, from temporary arrays and from large results that no longer exist, is cached
+        for the next call, or until `gbackprop.free_memory()`.
 
     Returns
     -------
@@ -74,50 +79,57 @@ def backward(
     Raises
     ------
     TypeError, ValueError
-        If anything does not fit: raised before anything is computed, naming the layer or argument.
+        If an argument is wrong: raised before anything is computed; the message names the layer or argument.
     UnsupportedError
         If a layer cannot give what a quantity needs.
     TooLargeError
-        If KFRA's averaged curvature would not fit into memory, or memory runs out on the way: the message says in
-        what, and which blocks would fit.
+        If KFRA's averaged curvature would not fit into memory, or memory runs out during the call: the message says
+        at which step, and which blocks would fit.
 
     Notes
     -----
-    Source: the paper's generalized backward pass, here with all signals as columns of one stack.
+    Source: the paper's generalized backward pass, here with all signals as columns of one stack. `gbackprop.reference`
+    computes the same in the simplest way: read it first.
     """
+    blocks = {"sample_block": sample_block, "column_block": column_block, "workers": workers}
+    for name, value in blocks.items():
+        if value is not None:
+            positive(name, value)
     with on_device_of(x):
-        plan = make_plan(network, loss, x, y, quantities, rng, training, sample_block, column_block, workers)
-        cut = choose_blocks(plan, x, sample_block, column_block, workers, memory)
         try:
-            return _backward(plan, x, y, quantities, cut, memory is None)
+            plan = make_plan(network, loss, x, y, quantities, rng, training)
+        except TooLargeError:
+            free_memory()  # the memory cached from earlier calls may be enough
+            plan = make_plan(network, loss, x, y, quantities, rng, training)
+        if AVERAGE in plan.signals and ((sample_block or len(x)) < len(x) or (workers or 1) > 1):
+            raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
+        cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
+        try:
+            return _backward(plan, x, y, cut, memory is None)
         except MemoryError as error:
             release(error)
-            free()
-            raise TooLargeError(f"{error}; {advice(plan, x, cut)}") from error
+            free_memory()
+            raise TooLargeError(f"{error}; {advice(plan, x, cut, FORMS)}") from error
 
 
-def _backward(
-    plan: Plan, x: Array, y: Array, quantities: tuple[Quantity, ...], cut: Cut, reuse: bool
-) -> Result:
-    kept = Rows(x.shape[0], reuse)
-    found = None
-    for part in _parts(plan, x, y, [Block(rows, kept) for rows in cut.samples], cut, reuse):
-        if found is None:
-            found = part
-        else:
-            found.add(part)
-    assert found is not None
-    return _finish(plan, quantities, found, kept)
+def _backward(plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool) -> Result:
+    results = Rows(x.shape[0], reuse)
+    parts = _parts(plan, x, y, [Block(rows, results) for rows in cut.samples], cut, reuse)
+    total = next(parts)
+    for part in parts:
+        total.add(part)
+    found = {key: results.arrays[key] if key[0].per_sample else value for key, value in total.found.items()}
+    return finish(plan, total.loss, results.arrays[OUTPUT], found)
 
 
 def _parts(plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse: bool) -> Iterator[Part]:
-    """The parts, in the order of the blocks; few of them wait to be taken at any time."""
-    lending = borrowed if reuse and len(blocks) > 1 else withheld  # a single block gives its arrays to the result
-    passes = Pass if reuse else Plain  # what is held takes memory that the estimate does not know
+    """Yield the parts in the order of the blocks; only a few of them exist at any time."""
+    host = device_of(x) == "cpu"
+    memory = arena if reuse and host and len(blocks) > 1 else fresh  # the arrays of a single block become the results
 
     def swept(block: Block) -> Part:
-        with lending():
-            return sweep(plan, x, y, block, cut.columns, passes)
+        with memory() as allocator:  # the estimate for a budget excludes routed columns
+            return sweep_block(plan, x, y, block, cut.columns, FORMS, allocator, routing=reuse)
 
     if cut.threads == 1:
         yield from map(swept, blocks)
@@ -127,23 +139,7 @@ def _parts(plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse:
         for block in blocks:
             if len(waiting) > cut.threads:
                 yield waiting.popleft().result()
-            # A copy of the context, for a thread starts with one of its own: np.errstate holds there too.
+            # Each task runs in a copy of this thread's context, so that np.errstate applies there too.
             waiting.append(pool.submit(copy_context().run, swept, block))
         while waiting:
             yield waiting.popleft().result()
-
-
-def _finish(plan: Plan, quantities: tuple[Quantity, ...], part: Part, kept: Rows) -> Result:
-    """Turn statistics into results."""
-    merged = {key: kept.arrays[key] if key[0].per_sample else value for key, value in part.found.items()}
-
-    def finished(quantity: Quantity) -> dict[str, Any]:
-        statistics = quantity.statistics()
-        return {
-            name: quantity.finish(plan.scale, *(merged.get((statistic, name), 0) for statistic in statistics))
-            for name in plan.parameters
-        }
-
-    gradient = {name: merged[GRADIENT_SUM, name] for name in plan.parameters}
-    values = [finished(quantity) for quantity in quantities]
-    return Result(part.loss * plan.scale.factor, kept.arrays[OUTPUT], gradient, quantities, values)

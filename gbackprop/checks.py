@@ -1,52 +1,54 @@
-"""What is checked before anything is computed. Each message names the argument, what was expected and what came."""
+"""Checks before anything is computed. Each message names the argument, what was expected and what was given."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import FLOATS, Array, all_finite, device_of, is_array
-from gbackprop.layers.base import Layer
 
 
-def check_parameters(network: Layer) -> None:
-    """All parameters of one dtype, on one device, finite.
+def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
+    """Check that all parameters are finite, of one dtype and on one device, and that `x` has that dtype and device.
 
     Raises
     ------
     TypeError
         If dtypes or devices differ.
     ValueError
-        If a parameter holds NaN or infinity.
+        If a parameter contains NaN or infinity.
     """
     first: tuple[str, Array] | None = None
-    for name, value in network.parameters.items():
-        first = first or (name, value)
+    for name, value in parameters.items():
+        if first is None:
+            first = (name, value)
+            check_same("x", x, name, value)
         if (value.dtype, device_of(value)) != (first[1].dtype, device_of(first[1])):
             raise TypeError(
                 f"parameter {name}: expected {first[1].dtype} on {device_of(first[1])} as {first[0]} is, "
                 f"got {value.dtype} on {device_of(value)} (net.to moves all of them)"
             )
-    if all_finite(*network.parameters.values()):
+    if all_finite(*parameters.values()):
         return
-    for name, value in network.parameters.items():
+    for name, value in parameters.items():
         if not all_finite(value):
             raise ValueError(f"parameter {name}: expected finite numbers, got NaN or infinity")
 
 
-def check_batch(network: Layer, x: Any) -> None:
-    """A non-empty batch of finite floats, of the parameters' dtype and on their device.
+def check_batch(x: Any) -> None:
+    """Check that `x` is a non-empty batch of finite floats.
 
     Raises
     ------
     TypeError
-        If `x` is not an array of the right dtype on the right device.
+        If `x` is not an array of floats.
     ValueError
-        If the batch is empty, or holds NaN or infinity.
+        If the batch is empty, or contains NaN or infinity.
     """
     check_floats("x", x)
-    parameter = next(iter(network.parameters.items()), None)
-    if parameter is not None:
-        check_same("x", x, parameter[0], parameter[1])
     if x.ndim < 1 or x.shape[0] == 0:
         raise ValueError(f"x: expected a batch of at least one sample, got shape {x.shape}")
     if not all_finite(x):
@@ -54,7 +56,7 @@ def check_batch(network: Layer, x: Any) -> None:
 
 
 def check_floats(name: str, x: Any) -> None:
-    """`x` is an array of float32 or float64.
+    """Check that `x` is an array of float32 or float64.
 
     Raises
     ------
@@ -68,7 +70,7 @@ def check_floats(name: str, x: Any) -> None:
 
 
 def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool = True) -> None:
-    """`x` lies on the device of `other` and, if `dtype`, has its dtype.
+    """Check that `x` is on the device of `other` and, if `dtype` is true, has its dtype.
 
     Raises
     ------
@@ -82,3 +84,30 @@ def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool =
         )
     if dtype and x.dtype != other.dtype:
         raise TypeError(f"{name}: expected {other.dtype} as {other_name} is, got {x.dtype}")
+
+
+def positive(name: str, value: Any, least: int = 1) -> int:
+    """Return `value` as an int.
+
+    Raises
+    ------
+    ValueError
+        If it is not an integer of at least `least`.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
+    return int(value)
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """Return a Generator made from None, an int or a Generator.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these.
+    """
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"rng: expected None, an integer of at least 0 or a Generator, got {rng!r}") from None

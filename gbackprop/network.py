@@ -1,4 +1,4 @@
-"""Sequential: layers one after the other. A network is a layer, so networks nest."""
+"""`Sequential`, a chain of layers. A network is itself a layer, so networks can be nested."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.arguments import generator
 from gbackprop.array import FLOATS, Array, asarray, check_device, device_of, is_array, on_device_of
-from gbackprop.checks import check_batch, check_parameters
-from gbackprop.errors import naming
-from gbackprop.layers.base import Layer, Leaf, Shape, Visit
+from gbackprop.checks import check_batch, check_parameters, generator
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.sweep import output_of
+from gbackprop.errors import UnsupportedError, naming
+from gbackprop.layers.base import Layer, Leaf, Shape
+
+OWN = ("forward", "forward_training", "jmp", "mjp")
+"""Methods that a subclass of `Sequential` cannot override: a sweep visits the layers one by one."""
 
 
 class Sequential(Layer):
@@ -20,18 +24,18 @@ class Sequential(Layer):
     Parameters
     ----------
     *layers : Layer
-        Also other Sequentials. Parameters are named as in torch: "0.weight", "1.0.bias", …
+        Sequentials can be among them. Parameters are named as in torch: "0.weight", "1.0.bias", …
     rng : None, int or numpy.random.Generator
         Draws the parameters of all layers that have none yet, one after the other, as torch does by default. With
-        None they are drawn from fresh entropy, and only once somebody needs them: an outer Sequential's `rng`, or
-        `load_state_dict`, comes first.
+        None they are drawn from fresh entropy on first use, unless an outer Sequential's `rng` or `load_state_dict`
+        sets them before.
     dtype : {"float32", "float64"}, optional
-        Of the parameters; float32 if no container says otherwise.
+        dtype of the parameters; float32 if no container sets another.
 
     Raises
     ------
     TypeError
-        If something is not a layer.
+        If an argument is not a layer.
     ValueError
         If a layer with parameters appears twice, or `dtype` is not one of the two.
     """
@@ -87,17 +91,20 @@ class Sequential(Layer):
     def __repr__(self) -> str:
         return f"Sequential({', '.join(map(repr, self.layers))})"
 
-    def _children(self, name: str) -> list[tuple[str, Layer]]:
-        return [(f"{name}.{i}" if name else str(i), layer) for i, layer in enumerate(self.layers)]
-
     def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
-        for path, child in self._children(name):
-            yield from child.named_layers(path)
+        for i, child in enumerate(self.layers):
+            yield from child.named_layers(f"{name}.{i}" if name else str(i))
 
     def leaves(self, shape: Shape, name: str = "") -> list[Leaf]:
+        for method in OWN:
+            if getattr(getattr(self, method), "__func__", None) is not getattr(Sequential, method):
+                raise UnsupportedError(
+                    f"layer {name or '(the network)'}, {type(self).__name__}: expected a chain of layers, got a "
+                    f"subclass of Sequential with a {method} of its own (write a Layer instead)"
+                )
         found: list[Leaf] = []
-        for path, child in self._children(name):
-            found += child.leaves(shape, path)
+        for i, child in enumerate(self.layers):
+            found += child.leaves(shape, f"{name}.{i}" if name else str(i))
             shape = found[-1].output_shape if found else shape
         return found
 
@@ -108,7 +115,7 @@ class Sequential(Layer):
     # ------------------------------------------------------------------------------------------------------ function
 
     def __call__(self, x: Array) -> Array:
-        """Output for a batch, in evaluation mode.
+        """Compute the output for a batch in evaluation mode.
 
         Parameters
         ----------
@@ -124,11 +131,11 @@ class Sequential(Layer):
         TypeError, ValueError
             If `x` does not fit; the message names the layer or the argument.
         """
-        check_parameters(self)
-        check_batch(self, x)
+        check_batch(x)
+        leaves = self.leaves(x.shape[1:])
+        check_parameters(self.parameters, x)
         with on_device_of(x), naming(lambda: f"forward pass of {x.shape[0]} samples"):
-            self.leaves(x.shape[1:])
-            return self.forward(x)[0]
+            return output_of(leaves, x, FORMS)
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         saved = []
@@ -161,11 +168,6 @@ class Sequential(Layer):
             mat = layer.mjp(kept, mat)
         return mat
 
-    def sweep(self, saved: Any, signals: Any, visit: Visit, name: str = "") -> Any:
-        for (path, child), kept in zip(reversed(self._children(name)), reversed(saved), strict=True):
-            signals = child.sweep(kept, signals, visit, path)
-        return signals
-
     # ---------------------------------------------------------------------------------------------------- parameters
 
     @property
@@ -185,7 +187,7 @@ class Sequential(Layer):
             layer.initialize(rng)
 
     def state_dict(self) -> dict[str, Array]:
-        """Copies of the parameters by name, as torch names them, on the network's device."""
+        """Return copies of the parameters by name, named as in torch, on the network's device."""
         return {name: _copy(value) for name, value in self.parameters.items()}
 
     def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
@@ -194,7 +196,7 @@ class Sequential(Layer):
         Parameters
         ----------
         mapping : mapping of str to array
-            As `state_dict` gives it. Extra or missing names are errors.
+            As `state_dict` returns it. Extra or missing names are errors.
 
         Raises
         ------
@@ -217,7 +219,7 @@ class Sequential(Layer):
         return self
 
     def to(self, device: str) -> Self:
-        """Move all parameters to ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, in place; returns the network.
+        """Move all parameters to ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, in place; return the network.
 
         Raises
         ------
@@ -232,7 +234,7 @@ class Sequential(Layer):
 
 
 class Parameters(MutableMapping[str, Array]):
-    """The parameters of a network by name: a view, so that assignments reach the layers."""
+    """The parameters of a network by name, as a view: assignments change the layers."""
 
     def __init__(self, network: Sequential) -> None:
         self._owners = {
@@ -251,15 +253,15 @@ class Parameters(MutableMapping[str, Array]):
             return
         self.check(name, value)
         value = asarray(value, device_of(current), current.dtype)
-        self.put(name, _copy(value))  # the caller keeps what is his
+        self.put(name, _copy(value))  # later changes of the caller's array have no effect
 
     def put(self, name: str, value: Array) -> None:
-        """Set a parameter without looking at it."""
+        """Set a parameter without any check."""
         layer, key = self._owners[name]
         layer.parameters[key] = value
 
     def check(self, name: str, value: Any) -> None:
-        """Raise an error that names the parameter if `value` is not an array of floats of its shape."""
+        """Check that `value` is an array of floats of the parameter's shape; the error names the parameter."""
         current = self[name]
         if not is_array(value):
             raise TypeError(f"parameter {name}: expected a NumPy or CuPy array of floats, got {type(value).__name__}")
@@ -282,6 +284,6 @@ class Parameters(MutableMapping[str, Array]):
 
 
 def _copy(value: Array) -> Array:
-    """A copy where `value` lies."""
+    """Return a copy on the device of `value`."""
     with on_device_of(value):
         return value.copy()

@@ -1,4 +1,4 @@
-"""What a backward call returns."""
+"""`Result`, the return value of a backward call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Result:
     gradient : dict of str to ndarray, shape (*p)
         ∇L by parameter name.
     quantities : tuple of Quantity
-        Those asked for, in order.
+        The quantities asked for, in order.
     """
 
     loss: Array
@@ -35,12 +35,12 @@ class Result:
     values: Sequence[Mapping[str, Any]]
 
     def __getitem__(self, key: Quantity | str) -> Mapping[str, Any]:
-        """Values of a quantity by parameter name.
+        """Return the values of a quantity by parameter name.
 
         Raises
         ------
         KeyError
-            If it was not asked for, or a name fits several.
+            If the quantity was not asked for, or several have that name.
         """
         same = [i for i, quantity in enumerate(self.quantities) if quantity is key]
         found = same[:1] or [i for i, quantity in enumerate(self.quantities) if quantity.name == key]

@@ -1,8 +1,7 @@
-"""What the backward sweep carries: a stack of columns with named spans, and KFRA's averaged curvature.
+"""The signals of the backward sweep: a stack of columns with named spans, and KFRA's averaged curvature.
 
-Each column is one vector per sample, ``[N, *features]``, multiplied by the transposed Jacobian of each layer on its
-way down. The stack ``[V, N, *features]`` holds those of every signal, so that a layer multiplies once, whatever was
-asked for.
+Each column is one vector per sample, ``[N, *features]``, and each layer multiplies it by its transposed Jacobian. The
+stack ``[V, N, *features]`` contains the columns of all signals, so that a layer multiplies only once.
 """
 
 from __future__ import annotations
@@ -13,25 +12,29 @@ from math import prod
 from typing import Any
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
-from gbackprop.layers.base import Leaf
-from gbackprop.layers.selection import Selection
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A kind of column that the sweep can carry; equal signals are propagated once and shared."""
+    """A kind of columns, or KFRA's averaged curvature, that the sweep carries; equal signals are propagated once."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class MonteCarlo(Signal):
-    """Gradients at pseudo-targets, √(R/M) ∇ℓ(fₙ, ŷₙₘ): drawn by the sweep, or `targets` ``[M, N, …]`` given."""
+    """Gradients at pseudo-targets, √(R/(c M)) ∇ℓ(fₙ, ŷₙₘ): drawn by the sweep, or `targets` ``[M, N, …]`` given.
+
+    c is the weight of the loss's sum over outputs, `Loss.summed_weight`: 1, but for "mean" in MSELoss and
+    BCEWithLogitsLoss, where it is 1/C for C outputs.
+    """
 
     mc_samples: int = 1
     targets: Any = field(default=None, compare=False)
-    given: int | None = None  # the identity of `targets`: arrays do not compare
+    given: int | None = None  # the identity of `targets`, compared in place of the arrays
 
+
+ALL = slice(None)
 
 GRADIENT = Signal("gradient")
 EXACT = Signal("exact")
@@ -40,19 +43,19 @@ AVERAGE = Signal("average")
 
 
 def monte_carlo(mc_samples: int, targets: Any = None) -> MonteCarlo:
-    """The Monte-Carlo signal of `mc_samples` draws, or of the given `targets`."""
+    """Return the Monte-Carlo signal of `mc_samples` draws, or of the given `targets`."""
     return MonteCarlo("mc", mc_samples, targets, None if targets is None else id(targets))
 
 
 @dataclass(frozen=True)
 class Columns:
-    """A span of the stack.
+    """The columns of one signal: a span of the stack.
 
     Attributes
     ----------
     values : ndarray, shape (V, N, *features)
     sign : ndarray, shape (V, N), or None
-        ±1 (0 for a column that vanishes): columns v count as ``sign[v] * v vᵀ``. None means +1 throughout.
+        ±1, or 0 for a column of zeros: a column v contributes ``sign * v vᵀ``. None means +1 everywhere.
     """
 
     values: Array
@@ -60,12 +63,12 @@ class Columns:
 
     @property
     def positive(self) -> Array:
-        """The paper's P factors, shape (V, N, *features): the columns that count as +1, zero elsewhere."""
+        """The paper's P factors, shape (V, N, *features): the columns of sign +1, zero elsewhere."""
         return self.values if self.sign is None else self.values * self._where(self.sign > 0)
 
     @property
     def negative(self) -> Array:
-        """The paper's N factors, shape (V, N, *features): the columns that count as −1, zero elsewhere."""
+        """The paper's N factors, shape (V, N, *features): the columns of sign −1, zero elsewhere."""
         if self.sign is None:
             return array_module(self.values).zeros_like(self.values)
         return self.values * self._where(self.sign < 0)
@@ -90,7 +93,7 @@ class Stack:
 
     @staticmethod
     def of(parts: list[tuple[Signal, Columns]]) -> Stack:
-        """Put columns side by side; neighbours of one signal become one span."""
+        """Concatenate columns; adjacent columns of one signal become one span."""
         xp = array_module(parts[0][1].values)
         spans: list[tuple[Signal, int, Array | None]] = []
         for signal, columns in parts:
@@ -109,91 +112,75 @@ class Stack:
             start += width
 
     def append(self, signal: Signal, columns: Columns) -> Stack:
-        """The stack with more columns at its end."""
+        """Return the stack with more columns at its end."""
         return Stack.of([*self, (signal, columns)])
 
     def only(self, signals: Collection[Signal | None]) -> Stack:
-        """The columns of some of the signals, in their order."""
+        """Return the columns of some of the signals, in their order."""
         parts = [(signal, columns) for signal, columns in self if signal in signals]
         return self if len(parts) == len(self.spans) else Stack.of(parts)
 
     def moved(self, values: Array) -> Stack:
-        """The same spans after a layer's transposed Jacobian."""
+        """Return a stack of the same spans with new values: the product with a layer's transposed Jacobian."""
         return replace(self, values=values)
 
 
 @dataclass(frozen=True)
-class Held:
-    """Layers that a stack has passed without being multiplied: it still lies at the output of the first of them.
-
-    Attributes
-    ----------
-    layers : tuple of (Leaf, saved)
-        From the output to the input.
-    selection : Selection
-        What the stack's numbers are of the output that is reached now.
-    """
-
-    layers: tuple[tuple[Leaf, Any], ...]
-    selection: Selection
-
-
-@dataclass(frozen=True)
 class Signals:
-    """All that arrives at a layer's output: the stack, and Ḡ ``[D, D]`` if KFRA asked for it.
-
-    `held` is None where the stack lies at that output.
-    """
+    """All signals at a layer's output: the stack and, if KFRA is asked for, Ḡ ``[D, D]``."""
 
     stack: Stack
     average: Array | None = None
-    held: Held | None = None
 
     @property
     def gradient(self) -> Array:
         """The gradient R ∇ℓₙ, shape (N, *features): always the first column."""
         return self.stack.values[0]
 
+    def append(self, signal: Signal, columns: Columns) -> Signals:
+        """Return the signals with more columns at the end of the stack."""
+        return replace(self, stack=self.stack.append(signal, columns))
 
-def residual_columns(residual: Array, features: tuple[int, ...], window: slice) -> Columns:
+
+def residual_columns(residual: Array, features: tuple[int, ...], span: slice = ALL) -> Columns:
     """Factor the residual r of a curved layer: Σᵥ signᵥ v vᵀ = diag(r), or = r where it is dense.
 
     Parameters
     ----------
     residual : ndarray, shape (N, *features), or (N, D, D) with D = ∏ features
-        Dense ones are symmetric and split by an eigendecomposition per sample.
+        A dense residual is symmetric and is factored by an eigendecomposition per sample.
     features : tuple of int
         Shape of the layer's input.
-    window : slice
-        Which of the D columns to form.
+    span : slice
+        Which of the D columns to form; all by default.
 
     Returns
     -------
     Columns
-        Of shape (V, N, *features), V the width of the window.
+        Of shape (V, N, *features), V the width of the span.
     """
     if residual.shape[1:] == features:
-        return _diagonal_columns(residual, window)
-    return _dense_columns(residual, features, window)
+        return _diagonal_columns(residual, span)
+    return _dense_columns(residual, features, span)
 
 
-def _diagonal_columns(residual: Array, window: slice) -> Columns:
-    # The columns are numbered in the order in which r lies in memory: channels last, if there are channels.
+def _diagonal_columns(residual: Array, span: slice) -> Columns:
+    # The columns are numbered in the memory order of r: channels last, if there are channels.
     xp = array_module(residual)
     last = channels_last(residual)
     flat = last.reshape(last.shape[0], prod(last.shape[1:]))
-    some = flat[:, window]
-    width, n = some.shape[1], some.shape[0]
+    some = flat[:, span]
+    width, n, start = some.shape[1], some.shape[0], span.start or 0
     values = xp.zeros((width, n, flat.shape[1]), dtype=residual.dtype)
     each = xp.arange(width)
-    values[each, :, each + window.start] = xp.sqrt(xp.abs(some)).T
+    values[each, :, each + start] = xp.sqrt(xp.abs(some)).T
     values = channels_first(values.reshape(width, *last.shape), 2)
     return Columns(values, xp.sign(some).T)
 
 
-def _dense_columns(residual: Array, features: tuple[int, ...], window: slice) -> Columns:
+def _dense_columns(residual: Array, features: tuple[int, ...], span: slice) -> Columns:
     xp = array_module(residual)
     eigenvalues, vectors = xp.linalg.eigh(residual)  # [N, D], [N, D, D]
     factors = vectors * xp.sqrt(xp.abs(eigenvalues))[:, None, :]
-    values = xp.moveaxis(factors, 2, 0)[window]
-    return Columns(values.reshape(*values.shape[:2], *features), xp.sign(eigenvalues).T[window])
+    values = xp.moveaxis(factors, 2, 0)[span]
+    return Columns(values.reshape(*values.shape[:2], *features), xp.sign(eigenvalues).T[span])

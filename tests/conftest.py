@@ -55,13 +55,13 @@ def gpu(request):
 
 
 @pytest.fixture
-def nothing_waits():
+def nothing_idle():
     """No memory of calls before, and none left behind."""
-    from gbackprop import scratch
+    from gbackprop import free_memory
 
-    scratch.free()
+    free_memory()
     yield
-    scratch.free()
+    free_memory()
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def _run_study(
     protocol: Protocol, output: Path, options: argparse.Namespace, notes: dict[str, str], console: Console
 ) -> Summary:
-    from gbackprop.blocks import cpu_count
+    from gbackprop.engine.threads import cpu_count
     from gbackprop.experiments.executors import open_pool
     from gbackprop.experiments.extras import MissingExtraError
     from gbackprop.experiments.schema import StoreError

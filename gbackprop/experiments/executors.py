@@ -8,7 +8,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gbackprop.blocks import cpu_count
+from gbackprop.engine.threads import cpu_count
 from gbackprop.experiments.extras import require
 from gbackprop.experiments.interruptions import withheld
 from gbackprop.experiments.names import near_miss

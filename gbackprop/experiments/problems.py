@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import gbackprop as gb
-from gbackprop.arguments import generator
+from gbackprop.checks import generator
 from gbackprop.experiments import architectures, data
 from gbackprop.experiments.augmentation import augment
 from gbackprop.experiments.initialization import (

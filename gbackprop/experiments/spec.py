@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from gbackprop.arguments import positive
+from gbackprop.checks import positive
 from gbackprop.experiments.names import near_miss
 from gbackprop.experiments.optimizers import AVERAGES, CURVATURES, DEFAULT_MOMENTUM, OPTIMIZERS
 from gbackprop.experiments.problems import problem

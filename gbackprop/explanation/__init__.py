@@ -1,4 +1,4 @@
-"""The sweep explained: recorded while it runs, written out, drawn."""
+"""Explanations of the sweep: recorded while it runs, printed as text, drawn as a figure."""
 
 from gbackprop.explanation.record import Explanation, explain
 from gbackprop.explanation.steps import Carried, Extracted, Step

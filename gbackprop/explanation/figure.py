@@ -16,12 +16,12 @@ COLORS = {
 
 
 def draw(loss: str, scale: str, steps: list[Step]) -> Any:
-    """The first pass of a recorded sweep.
+    """Draw the first pass of a recorded sweep.
 
     Parameters
     ----------
     loss, scale : str
-        For the title.
+        Text of the title.
     steps : list of Step
 
     Returns
@@ -52,7 +52,7 @@ def draw(loss: str, scale: str, steps: list[Step]) -> Any:
 
 
 def lanes(steps: list[Step]) -> list[str]:
-    """The signals of a pass, in the order in which they start."""
+    """Return the signals of a pass in the order in which they start."""
     return list(dict.fromkeys(c.signal for step in reversed(steps) for c in (*step.arriving, *step.appended)))
 
 
@@ -61,7 +61,7 @@ def _color(signal: str) -> str:
 
 
 def _stop(axes: Any, at: int, step: Step, depth: int) -> None:
-    """A layer: a column with its name above and what is taken from it below."""
+    """Draw a layer: a column with its name above and the extracted quantities below."""
     title = "loss" if step.name == "loss" else f"{step.name}: {step.layer.split('(')[0]}"
     axes.text(at, 1.0, title, ha="center", va="top", fontsize=9, weight="bold")
     axes.text(at, 0.68, step.forward or step.layer, ha="center", va="top", fontsize=7, color="0.35")
@@ -71,14 +71,14 @@ def _stop(axes: Any, at: int, step: Step, depth: int) -> None:
 
 
 def _wanted(step: Step) -> list[str]:
-    """What the layer's parameters give."""
+    """Return lines of text with the layer's parameters and the quantities extracted from them."""
     names = dict.fromkeys(name for extracted in step.extracted for name in extracted.wanted_by)
     parameters = dict.fromkeys(extracted.parameter for extracted in step.extracted)
     return [", ".join(parameters), *names] if names else []
 
 
 def _lane(axes: Any, y: float, signal: str, steps: list[Step]) -> None:
-    """A signal's way from where it starts, on the right, to where it ends."""
+    """Draw a signal from its start, on the right, to its end."""
     color = _color(signal)
     axes.text(-0.72, y, signal, ha="left", va="center", fontsize=9, color=color)
     for at, step in enumerate(steps):

@@ -1,6 +1,6 @@
-"""The sweep, written out: what arrives at each layer, what is extracted there, what goes on.
+"""A record of the sweep: the signals that arrive at each layer, the statistics extracted there, the signals after it.
 
-All shapes and counts are recorded while a real sweep runs; there is no second model of it.
+All shapes and counts are recorded while a real sweep runs; no second model predicts them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, on_device_of
+from gbackprop.checks import positive
+from gbackprop.engine.spans import SpanSweep, spans
 from gbackprop.explanation.figure import draw
 from gbackprop.explanation.steps import Carried, Extracted, Step
 from gbackprop.explanation.text import write
@@ -19,13 +21,13 @@ from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.losses.base import Loss
 from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities.base import Quantity, Statistic
-from gbackprop.signals import Columns, MonteCarlo, Signal, Signals
-from gbackprop.sweep import Block, Found, Plain, sweep
+from gbackprop.reference import Found, Sweep
+from gbackprop.signals import RESIDUAL, MonteCarlo, Signal, Signals
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A recorded sweep: `str` writes it out, `figure` draws it."""
+    """A recorded sweep: `str` returns it as text, `figure` draws it."""
 
     network: str
     loss: str
@@ -36,7 +38,7 @@ class Explanation:
         return write(self.network, self.loss, self.scale, self.steps)
 
     def figure(self) -> Any:
-        """A matplotlib figure of the sweep, in the manner of the paper's schematics.
+        """Draw a matplotlib figure of the sweep, in the style of the paper's diagrams.
 
         Raises
         ------
@@ -56,7 +58,7 @@ def explain(
     training: bool = False,
     column_block: int | None = None,
 ) -> Explanation:
-    """Run the sweep that `backward` would run, and write down what happens in it.
+    """Run the sweep that `backward` would run, and record each step.
 
     Parameters
     ----------
@@ -73,66 +75,62 @@ def explain(
     TypeError, ValueError
         As `gbackprop.backward` does.
     """
-    with on_device_of(x):
-        plan = make_plan(network, loss, x, y, quantities, rng, training, column_block=column_block)
+    if column_block is not None:
+        positive("column_block", column_block)
     steps: list[Step] = []
-    wanted: dict[Statistic, list[str]] = {plan.statistics[0]: ["gradient"]}
-    for quantity in quantities:
-        for statistic in quantity.statistics():
-            wanted.setdefault(statistic, []).append(quantity.name)
-
-    class Recording(_Recorder):
-        def __init__(self, plan: Plan, block: Block, window: slice, found: Found) -> None:
-            super().__init__(plan, block, window, found)
-            self.steps, self.wanted = steps, wanted
-
-    sweep(plan, x, y, Block.whole(len(x)), column_block, Recording)
+    with on_device_of(x):
+        plan = make_plan(network, loss, x, y, quantities, rng, training)
+        wanted: dict[Statistic, list[str]] = {plan.statistics[0]: ["gradient"]}
+        for quantity in quantities:
+            for statistic in quantity.statistics():
+                wanted.setdefault(statistic, []).append(quantity.name)
+        output, saved = Sweep(plan).forward(x)
+        found: Found = {}
+        for span in spans(plan, column_block):
+            _Recorder(plan, span, found, steps, wanted).backward(output, y, saved)
     scale = f"N = {plan.scale.batch}, R = {plan.scale.factor:.6g}, {x.dtype.name}"
     return Explanation(repr(network), repr(loss), scale, steps)
 
 
-class _Recorder(Plain):
-    """A pass that keeps a record of each stop."""
+class _Recorder(SpanSweep):
+    """A sweep that records each step."""
 
-    steps: list[Step]
-    wanted: dict[Statistic, list[str]]
+    def __init__(
+        self, plan: Plan, span: slice, found: Found, steps: list[Step], wanted: dict[Statistic, list[str]]
+    ) -> None:
+        super().__init__(plan, span, found)
+        self.steps, self.wanted = steps, wanted
+        self.number = sum(step.name == "loss" for step in steps)
 
     def start(self, output: Array, target: Array) -> Signals:
         signals = super().start(output, target)
-        number = sum(step.name == "loss" for step in self.steps)
-        self.number = number
-        step = Step("loss", repr(self.plan.loss), number, appended=_carried(signals))
-        self.steps.append(step)
+        self.steps.append(Step("loss", repr(self.plan.loss), self.number, appended=_carried(signals)))
         return signals
 
-    def visit(self, name: str, layer: Layer, saved: Any, signals: Signals) -> Signals:
-        if name not in self.above:
-            return signals
-        step = Step(name, repr(layer), self.number, _carried(signals), forward=layer.formulas["forward"])
-        self.steps.append(step)
-        after = super().visit(name, layer, saved, signals)
-        if name == self.end:
-            return after
-        step.carries = layer.formulas["mjp"]
-        step.leaving_shape = after.stack.values.shape
-        return after
+    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        formula = leaf.layer.formulas["forward"]
+        self.steps.append(Step(leaf.name, repr(leaf.layer), self.number, _carried(signals), forward=formula))
+        return super().visit(leaf, saved, signals)
 
-    def extract(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
-        value = super().extract(statistic, name, jacobian, arriving)
+    def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
+        value = super().reduce(statistic, name, jacobian, arriving)
         if value is not None:  # a bias has no input factor
             signal = None if statistic.signal is None else label(statistic.signal)
-            wanted = tuple(self.wanted[statistic])
-            self.steps[-1].extracted.append(Extracted(name, statistic.method, signal, wanted, tuple(value.shape)))
+            named = (name, statistic.reduction.name, statistic.reduction.text, signal)
+            self.steps[-1].extracted.append(Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape)))
         return value
 
-    def residual(self, leaf: Leaf, saved: Any, signals: Signals, window: slice) -> Columns:
-        columns = super().residual(leaf, saved, signals, window)
-        self.steps[-1].appended.append(Carried("residual", columns.values.shape, columns.values.nbytes))
-        return columns
+    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Signals) -> Signals:
+        after, step = super().append(leaf, saved, signals, below), self.steps[-1]
+        step.carries, step.leaving_shape = leaf.layer.formulas["mjp"], after.stack.values.shape
+        if after is not below:
+            new = after.stack.values[len(below.stack.values) :]
+            step.appended.append(Carried(RESIDUAL.name, new.shape, new.nbytes))
+        return after
 
 
 def label(signal: Signal) -> str:
-    """A signal's name, told apart from others of its kind."""
+    """Return a signal's name, distinct from those of others of its kind."""
     return f"mc (M = {signal.mc_samples})" if isinstance(signal, MonteCarlo) else signal.name
 
 

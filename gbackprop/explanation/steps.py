@@ -1,4 +1,4 @@
-"""What a recorded sweep consists of."""
+"""The parts of a recorded sweep."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 STARTS = {
     "gradient": "R ∇ℓₙ",
     "exact": "√R Sₙ, S Sᵀ = ∇²ℓₙ",
-    "mc": "√(R/M) ∇ℓ(fₙ, ŷₙₘ)",
+    "mc": "√(R/(c M)) ∇ℓ(fₙ, ŷₙₘ)",
     "average": "R Σₙ ∇²ℓₙ",
     "residual": "√|r|, signs of r",
 }
-"""What each signal is where it starts."""
+"""The formula of each signal where it starts."""
 
 
 @dataclass(frozen=True)
 class Carried:
-    """A signal at one place of the sweep.
+    """A signal at one step of the sweep.
 
     Attributes
     ----------
@@ -33,13 +33,13 @@ class Carried:
 
 @dataclass(frozen=True)
 class Extracted:
-    """A reduction taken at a layer.
+    """A reduction computed at a layer.
 
     Attributes
     ----------
     parameter : str
-    reduction : str
-        The method of `ParameterJacobian`.
+    reduction, formula : str
+        Its name and its formula.
     signal : str or None
     wanted_by : tuple of str
         Names of the quantities that use it; "gradient" is one.
@@ -48,6 +48,7 @@ class Extracted:
 
     parameter: str
     reduction: str
+    formula: str
     signal: str | None
     wanted_by: tuple[str, ...]
     shape: tuple[int, ...]
@@ -55,25 +56,25 @@ class Extracted:
 
 @dataclass
 class Step:
-    """A stop of the sweep: the loss, or a layer.
+    """A step of the sweep: the loss, or a layer.
 
     Attributes
     ----------
     name : str
         Path of the layer, or "loss".
     layer : str
-        How it presents itself.
+        The layer, or the loss, as text.
     number : int
-        Which pass this is, from 0; with `column_block` there are several.
+        Number of the pass, from 0; with `column_block` there are several.
     arriving, appended : list of Carried
-        At the output, and what starts here and joins at the input.
+        Signals at the output, and those that start here and are appended at the input.
     extracted : list of Extracted
     carries : str
-        The formula that takes the columns to the input; "" where the sweep ends.
+        The formula that carries the columns to the input; "" where the sweep ends.
     forward : str
         The formula of the layer's output.
     leaving_shape : tuple of int, or None
-        Of the whole stack at the input.
+        Shape of the whole stack at the input.
     """
 
     name: str

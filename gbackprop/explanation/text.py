@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from gbackprop.explanation.steps import STARTS, Carried, Extracted, Step
 
-REDUCTIONS = {
-    "sum": "Σₙ Jᵀ g",
-    "batch": "Jᵀ g, sample by sample",
-    "square": "Σᵥₙ ± (Jᵀ g)²",
-    "batch_square": "Σᵥ ± (Jᵀ g)², sample by sample",
-    "moments": "Σₙ Jᵀ g and Σₙ (Jᵀ g)²",
-    "square_norm": "‖Jᵀ g‖², sample by sample",
-    "kronecker": "B = Σᵥₙ b bᵀ, b = Σₜ g[t]",
-    "average_kronecker": "B = Σₜₛ Ḡ[t, s]",
-    "input_square": "A = Σₙₜ u uᵀ",
-}
-"""What is taken from a signal g, by the name of the reduction."""
-
 
 def write(network: str, loss: str, scale: str, steps: list[Step]) -> str:
-    """The sweep step by step, from the loss to the lowest layer with parameters."""
+    """Write the sweep step by step, from the loss to the lowest layer with parameters."""
     lines = [f"Backward through {network}", f"from {loss}; {scale}", ""]
     passes = 1 + max(step.number for step in steps)
     for step in steps:
@@ -49,7 +36,7 @@ def _row(verb: str, carried: Carried, what: str = "") -> str:
 
 
 def _extracted(e: Extracted) -> str:
-    formula = REDUCTIONS.get(e.reduction, e.reduction)
+    formula = e.formula
     if e.signal:
         formula += f", g = {e.signal}"
     return f"  extracts  {e.parameter:<10} {formula:<44} {_shape(e.shape):<18} for {', '.join(e.wanted_by)}"
@@ -60,7 +47,7 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 
 def size(nbytes: float) -> str:
-    """Bytes for people."""
+    """Format a number of bytes with its unit."""
     for unit in ("B", "KiB", "MiB"):
         if nbytes < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from gbackprop.array import Array, array_module, compact
-from gbackprop.kernels import device_twins
+from gbackprop.array import Array, array_module
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.overrides import go_together
-from gbackprop.layers.selection import Selection
-from gbackprop.scratch import empty_like, multiply
 
 
 class Elementwise(Layer):
-    """Base of the activations: a subclass writes φ, φ' and φ''.
+    """Base class of the activations: a subclass defines φ, φ' and φ''.
 
     Source: paper, appendix A.3 (the Hessian's residual, diagonal for an elementwise function).
     """
@@ -24,7 +18,7 @@ class Elementwise(Layer):
     formulas = {"forward": "y = φ(x)", "mjp": "φ'(x) g", "residual": "φ''(x) g"}
 
     def value(self, x: Array) -> Array:
-        """φ(x), shape of x."""
+        """φ(x), with the shape of x."""
         raise NotImplementedError
 
     def first(self, x: Array, y: Array) -> Array:
@@ -43,28 +37,9 @@ class Elementwise(Layer):
         return shape
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        return multiply(mat, self._slope(saved, mat))
+        return mat * self.first(*saved)
 
     mjp = jmp  # a diagonal matrix is its own transpose
-
-    def mjp_in_place(self, saved: Any, mat: Array) -> Array:
-        # A new array costs more than the product; but what is not compact would be copied later, and some arrays
-        # repeat their numbers. A subclass, or an object, may have an mjp of its own.
-        writable = getattr(mat.flags, "writeable", True)
-        if not go_together(self, "mjp_in_place", "mjp") or not writable or not compact(mat):
-            return self.mjp(saved, mat)
-        mat *= self._slope(saved, mat)
-        return mat
-
-    def _slope(self, saved: Any, mat: Array) -> Array:
-        """φ'(x); on the host a mask as numbers, if many columns are to be multiplied by it."""
-        first = self.first(*saved)
-        many = len(mat) > 2 and isinstance(first, np.ndarray) and first.dtype == bool
-        return first.astype(mat.dtype) if many else first
-
-    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
-        # φ' may be one number, or one for each channel
-        return None if above is None else above.scaled(np.broadcast_to(self.first(*saved), saved[0].shape))
 
     def residual(self, saved: Any, grad: Array) -> Array:
         return self.second(*saved) * grad
@@ -82,7 +57,7 @@ class ReLU(Elementwise):
     formulas = {"forward": "y = max(x, 0)", "mjp": "[x > 0] g"}
 
     def value(self, x: Array) -> Array:
-        return array_module(x).maximum(x, 0, out=empty_like(x))
+        return array_module(x).maximum(x, 0)
 
     def first(self, x: Array, y: Array) -> Array:
         return x > 0
@@ -119,10 +94,8 @@ class Tanh(Elementwise):
 
 
 def sigmoid(x: Array) -> Array:
-    """σ(x) without overflow: e^−|x| is all that is ever formed; analytic where x is not 0, so complex steps work."""
-    xp, twins = array_module(x), device_twins(x)
-    if twins is not None:
-        return twins.sigmoid(x)
+    """σ(x) without overflow, from e^−|x| alone; analytic where x is not 0, so complex steps work."""
+    xp = array_module(x)
     negative = x.real < 0
     e = xp.exp(xp.where(negative, x, -x))
     return xp.where(negative, e, 1) / (1 + e)

@@ -1,27 +1,26 @@
 """The protocol that every layer follows.
 
-A layer is a function with derivatives. It knows nothing of quantities, keeps no state between calls, and writes no
-attribute in `forward`: `saved` is all that the backward needs.
+A layer is a function with derivatives. It knows nothing of quantities, stores no state between calls, and writes no
+attribute in `forward`: `saved` is all that the backward sweep needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.jacobian import KRONECKER, ParameterJacobian, congruence
-from gbackprop.layers.selection import Selection
+from gbackprop.layers.jacobian import ParameterJacobian, Shape, congruence
 
-Shape = tuple[int, ...]
+__all__ = ["Layer", "Leaf", "Shape"]
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A layer at its place in a network: torch-style path ("3", "1.0", …) and the feature shapes that it sees there."""
+    """A layer of a network, with its torch-style path ("3", "1.0", …) and its input and output feature shapes."""
 
     name: str
     layer: Layer
@@ -29,7 +28,7 @@ class Leaf:
     output_shape: Shape
 
     def parameter(self, name: str) -> str:
-        """torch-style name in the network of one of the layer's parameters."""
+        """Return the torch-style name in the network of one of the layer's parameters."""
         return f"{self.name}.{name}" if self.name else name
 
     def __str__(self) -> str:
@@ -37,52 +36,50 @@ class Leaf:
 
 
 class Layer:
-    """Base class. A subclass gives `forward` and `mjp`, and whatever of the rest its function has."""
+    """Base class of layers. A subclass defines `forward`, `mjp`, and the other methods that apply to its function."""
 
     curvature: ClassVar[str] = "zero"
-    """Second derivative of the outputs in the inputs: "zero", "diagonal" (elementwise layers) or "dense"."""
+    """Second derivative of outputs with respect to inputs: "zero", "diagonal" (elementwise layers) or "dense"."""
 
     constant_jacobian: ClassVar[bool] = False
-    """Whether the Jacobian in the input is the same for every sample, so that one sample stands for all."""
+    """Whether the Jacobian with respect to the input is the same for every sample, so that one sample is enough."""
 
     formulas: ClassVar[Mapping[str, str]] = {"forward": "y = f(x)", "mjp": "Jᵀ g"}
-    """What the layer computes, in letters: "forward", "mjp" and, if it is curved, "residual"."""
+    """The layer's formulas as text: "forward", "mjp" and, if it is curved, "residual"."""
+
+    kronecker_factors: bool | str | None = None
+    """Whether all parameters have Kronecker factors: True, or the reason why not. None: tested on a sample of zeros."""
 
     drawn: dict[str, Array] | None = None
     """Parameter values by name, None until drawn or loaded; read them through `parameters`."""
 
     dtype: str | None = None
-    """The dtype in which parameters are to be drawn; None leaves it to the container, or means float32."""
+    """The dtype of drawn parameters; None means that of the container, or float32."""
 
     # ------------------------------------------------------------------------------------------------------ function
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        """Output and what the backward needs: ``[N, *in] -> ([N, *out], saved)``."""
+        """Compute the output and what the backward sweep needs: ``[N, *in] -> ([N, *out], saved)``."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def forward_training(self, x: Array, noise: Any) -> tuple[Array, Any]:
-        """`forward` in training mode, with what `noise` drew; the same for all layers but a few."""
+        """Compute `forward` in training mode with what `noise` drew; for most layers there is no difference."""
         return self.forward(x)
 
     def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
-        """Draw the randomness of a training pass over ``[N, *in]``: None, or host arrays with N rows."""
+        """Draw the random numbers of a training pass over ``[N, *in]``: None, or host arrays with N rows."""
         return None
 
     def output_shape(self, shape: Shape) -> Shape:
-        """Feature shape of the output, without the batch axis.
+        """Return the feature shape of the output, without the batch axis.
 
         Raises
         ------
         ValueError
-            If the layer cannot take inputs of feature shape `shape`.
+            If the layer cannot accept inputs of feature shape `shape`.
         """
-        # A user's layer need not say: one sample of zeros tells.
-        return tuple(self.forward(self._zeros(shape))[0].shape[1:])
-
-    def _zeros(self, shape: Shape) -> Array:
-        """One sample of zeros, of the parameters' dtype and on their device."""
-        parameter = next(iter(self.parameters.values()), np.zeros(0, self.dtype or "float32"))
-        return array_module(parameter).zeros((1, *shape), dtype=parameter.dtype)
+        # The default, for a user's layer, is found from one sample of zeros.
+        return tuple(self.forward(zeros(self, shape))[0].shape[1:])
 
     # --------------------------------------------------------------------------------------------------- derivatives
 
@@ -94,10 +91,6 @@ class Layer:
         """Jᵀ mat: ``[V, N, *out] -> [V, N, *in]``."""
         raise NotImplementedError(f"{type(self).__name__} has no mjp")
 
-    def mjp_in_place(self, saved: Any, mat: Array) -> Array:
-        """As `mjp`, for a `mat` that nobody needs afterwards: the result may be written over it."""
-        return self.mjp(saved, mat)
-
     def vjp(self, saved: Any, vec: Array) -> Array:
         """Jᵀ vec: ``[N, *out] -> [N, *in]``."""
         return self.mjp(saved, vec[None])[0]
@@ -107,7 +100,7 @@ class Layer:
         raise NotImplementedError(f"{type(self).__name__} has no residual")
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
-        """KFRA's step, Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ: ``[D, D] -> [D', D']``, for outputs of feature shape `shape`.
+        """Compute KFRA's step, Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ: ``[D, D] -> [D', D']``, for outputs of feature shape `shape`.
 
         Source: Botev, Ritter, Barber 2017; paper, appendix A.2.
         """
@@ -115,97 +108,46 @@ class Layer:
         blocks = congruence(lambda mat: self.mjp(saved, mat), curvature, n, shape)
         return blocks[:, 0] if n == 1 else blocks.sum(1) / n
 
-    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
-        """Which numbers of the input some numbers of the output are, each times what: see `layers.selection`.
-
-        Called only where the class that defines it also defines `forward` and `mjp`.
-
-        Parameters
-        ----------
-        saved : object
-            From `forward`.
-        above : Selection or None
-            Which of the outputs, with arrays (N, W, C); None for all, where only a layer that leaves some of its inputs
-            out, as max pooling does, has something to say.
-
-        Returns
-        -------
-        Selection or None
-            With arrays (N, W, C); None where an output is not one number of its channel times another.
-        """
-        return None
-
-    def selection_pays(self, columns: int, windows: int, shape: Shape) -> bool:
-        """Whether squares are quicker with `selected_jacobians`, for inputs of feature shape `shape`.
-
-        That is, for so many columns of `windows` numbers for each channel of the output.
-        """
-        return False
-
-    def selected_jacobians(
-        self, jacobians: Mapping[str, ParameterJacobian], selection: Selection
-    ) -> dict[str, ParameterJacobian]:
-        """Of the `parameter_jacobians`, those that have a form for columns ``[V, N, C, *W]`` at a selection's outputs.
-
-        Called only where the class that defines it also defines `selection_pays` and `parameter_jacobians`.
-        """
-        return {}
-
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
-        """The Jacobian in each parameter, bound to this forward pass.
+        """Return the Jacobian with respect to each parameter, bound to this forward pass.
 
-        A layer must be affine in each parameter, as a weight or a bias makes it: the Hessian's diagonal takes the
-        outputs' second derivatives in the parameters to be zero.
+        A layer must be affine in each parameter, as in a weight or a bias: the Hessian's diagonal assumes that the
+        outputs' second derivatives with respect to the parameters are zero.
         """
         return {}
-
-    def unsupported(self, shape: Shape) -> Mapping[str, str]:
-        """Reductions of `ParameterJacobian` that this layer's parameters do not have, each with the reason.
-
-        A user's layer need not say: its Jacobians for one sample of zeros, of feature shape `shape`, tell.
-        """
-        if not self.parameter_shapes():
-            return {}
-        jacobians = self.parameter_jacobians(self.forward(self._zeros(shape))[1])
-        return {
-            name: f"the Jacobian of its {key} has no {name.replace('_', ' ')}"
-            for key, jacobian in jacobians.items()
-            for name in KRONECKER
-            if getattr(type(jacobian), name) is getattr(ParameterJacobian, name)
-        }
 
     # ---------------------------------------------------------------------------------------------------- parameters
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        """Shape of each parameter, by name; both as in torch."""
+        """Return the shape of each parameter by name; both as in torch."""
         return {}
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Initial parameter values in float64, drawn as torch draws them by default."""
+        """Draw initial parameter values in float64, as torch does by default."""
         return {}
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """Parameter values by name; drawn with fresh entropy at first need if nobody gave or drew them before."""
+        """Parameter values by name; drawn with fresh entropy on first use if they were not set or drawn before."""
         if self.drawn is None:
             self.initialize(np.random.default_rng())
         assert self.drawn is not None
         return self.drawn
 
     def initialize(self, rng: np.random.Generator) -> None:
-        """Draw all parameters anew."""
+        """Draw new values of all parameters."""
         dtype = np.dtype(self.dtype or "float32")
         self.drawn = {name: value.astype(dtype) for name, value in self.draw(rng).items()}
 
     # ----------------------------------------------------------------------------------------------------- structure
 
     def leaves(self, shape: Shape, name: str = "") -> list[Leaf]:
-        """This layer, or the layers inside a container, from input to output.
+        """Return this layer, or the layers inside a container, from input to output.
 
         Raises
         ------
         ValueError
-            If a layer cannot take what comes to it; the message names the layer.
+            If a layer cannot accept its input shape; the message names the layer.
         """
         try:
             return [Leaf(name, self, shape, self.output_shape(shape))]
@@ -213,21 +155,18 @@ class Layer:
             raise ValueError(f"layer {name or '(alone)'}, {self!r}: {error}") from None
 
     def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
-        """(path, layer) of this layer, or of the layers inside a container, from input to output."""
+        """Yield (path, layer) of this layer, or of the layers inside a container, from input to output."""
         yield name, self
-
-    def sweep(self, saved: Any, signals: Any, visit: Visit, name: str = "") -> Any:
-        """Take what arrives at the output back to the input: one visit here, a route through children in containers."""
-        return visit(name, self, saved, signals)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.describe()})"
 
     def describe(self) -> str:
-        """The constructor's arguments, as they appear in messages."""
+        """Return the constructor's arguments as they appear in messages."""
         return ""
 
 
-Visit = Callable[[str, Layer, Any, Any], Any]
-"""What a sweep does at a layer: ``(path, layer, saved, signals) -> signals`` at its input."""
-
+def zeros(layer: Layer, shape: Shape) -> Array:
+    """Return one sample of zeros of feature shape `shape`, of the layer's dtype and on its device."""
+    parameter = next(iter(layer.parameters.values()), np.zeros(0, layer.dtype or "float32"))
+    return array_module(parameter).zeros((1, *shape), dtype=parameter.dtype)

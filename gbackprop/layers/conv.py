@@ -1,34 +1,26 @@
-"""Convolution: a linear map of what each window sees, y[t] = W u[t] + b with u the unfolded input.
+"""Convolution: a linear map of the entries in each window, y[t] = W u[t] + b with u the unfolded input.
 
-Channels-last inside, so that the unfolding copies whole runs and all positions share one large product. The columns
-of u are numbered (*kernel, C); torch numbers those of a weight (C, *kernel), and `_to_parameter` reorders.
+The layout inside is channels-last. The columns of u are numbered (*kernel, C); torch numbers those of a weight
+(C, *kernel), and `_to_parameter` reorders. `forward` saves (x, u); a form that does not store u saves (x, None).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gbackprop.arguments import positive
-from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
+from gbackprop.array import Array, array_module, channels_first, channels_last
+from gbackprop.checks import positive
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import KRONECKER, Bias, ParameterJacobian
+from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import uniform
-from gbackprop.layers.outer import Outer
-from gbackprop.layers.selection import SelectedBias, SelectedOuter, Selection, pays
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
-from gbackprop.layers.winograd import Tiles, tiled
-from gbackprop.scratch import contiguous, empty, matmul
-
-KEEP_BYTES = 2**26
-"""Unfolded inputs up to this size are kept from the forward pass for the backward, but where tiles need none."""
 
 
 class _Conv(Layer):
-    """Convolution over `dims` spatial axes."""
+    """A convolution over `dims` spatial axes."""
 
     dims: ClassVar[int]
     constant_jacobian = True
@@ -56,6 +48,8 @@ class _Conv(Layer):
         self.window = Window(kernel, strides, steps, _padding(padding, kernel, strides, steps))
         self.padding = padding
         self.bias = bool(bias)
+        own = f"its {groups} groups have input factors of their own, and one Kronecker product cannot hold them"
+        self.kronecker_factors = own if self.groups > 1 else True
 
     def describe(self) -> str:
         window = self.window
@@ -79,125 +73,56 @@ class _Conv(Layer):
         channels_and_axes(shape, self.dims, self.in_channels)
         return (self.out_channels, *self.window.out(shape[1:]))
 
-    def unsupported(self, shape: Shape) -> dict[str, str]:
-        reason = f"its {self.groups} groups have input factors of their own, and one Kronecker product cannot hold them"
-        return {name: reason for name in KRONECKER if self.groups > 1}
-
     # ------------------------------------------------------------------------------------------------------ function
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        out = self.window.out(x.shape[2:])
-        unfolded_bytes = x.shape[0] * prod(out) * prod(self._columns()) * x.dtype.itemsize
-        kept = unfolded_bytes <= KEEP_BYTES and self._tiles(x.shape[2:], x) is None  # a backward will want it again
-        u = self._inputs(x) if kept else None
-        y = self._linear(x) if u is None else channels_first(self._product(u).reshape(x.shape[0], *out, -1))
-        if self.bias:
-            y += self.parameters["bias"].reshape(-1, *(1,) * self.dims)
-        return y, (x, u)
+        u = self._unfolded(x)
+        y = self._multiplied(u, self.window.out(x.shape[2:]))
+        return y + self.parameters["bias"].reshape(-1, *(1,) * self.dims) if self.bias else y, (x, u)
 
-    def _linear(self, x: Array) -> Array:
-        """W u for ``[L, C, *S]``, a block of L at a time: ``[L, O, *out]``."""
-        xp, tiles = array_module(x), self._tiles(x.shape[2:], x)
-        if tiles is not None:
-            return channels_first(tiles.forward(channels_last(x), self.parameters["weight"]))
-        out = self.window.out(x.shape[2:])
-        y = empty(x, (x.shape[0], prod(out), self.out_channels), xp.result_type(x, self.parameters["weight"]))
-        for block in row_blocks(x.shape[0], prod(out) * prod(self._columns()) * x.dtype.itemsize, x):
-            y[block] = self._product(self._inputs(x[block]))
-        return channels_first(y.reshape(x.shape[0], *out, self.out_channels))
+    def _unfolded(self, x: Array) -> Array:
+        """Compute u, the entries in each window: ``[L, C, *S] -> [G, L, T, I]``."""
+        seen = self.window.unfold(channels_last(x))
+        by_group = seen.reshape(len(x), -1, prod(self.window.kernel), self.groups, self.in_channels // self.groups)
+        return array_module(x).moveaxis(by_group, 3, 0).reshape(self.groups, len(x), by_group.shape[1], -1)
 
-    def _product(self, u: Array) -> Array:
-        """W u as one large product: ``[G, L, T, I] -> [L, T, O]``."""
-        groups, rows, positions, _ = u.shape
-        product = matmul(u.reshape(groups, rows * positions, -1), self._matrix().swapaxes(1, 2))
-        return array_module(u).moveaxis(product, 0, 1).reshape(rows, positions, self.out_channels)
+    def _multiplied(self, u: Array, out: Shape) -> Array:
+        """W u: ``[G, L, T, I] -> [L, O, *out]``."""
+        y = array_module(u).moveaxis(u @ self.matrix().swapaxes(1, 2)[:, None], 0, 2)  # [L, T, G, O / G]
+        return channels_first(y.reshape(u.shape[1], *out, self.out_channels))
 
-    def _tiles(self, spatial: Shape, like: Array) -> Tiles | None:
-        """The way with fewer products, if it pays."""
-        if self.parameters["weight"].dtype != like.dtype:
-            return None
-        return tiled(self.window, (self.in_channels, self.out_channels), self.groups, spatial, like)
-
-    def _columns(self) -> tuple[int, int]:
-        """(G, I): how many numbers a window sees in each group."""
-        return self.groups, prod(self.window.kernel) * self.in_channels // self.groups
-
-    def _matrix(self) -> Array:
-        """The weight as ``[G, O, I]``, with I numbered (*kernel, C)."""
+    def matrix(self) -> Array:
+        """Return the weight as ``[G, O / G, I]``, with I numbered (*kernel, C)."""
         weight = self.parameters["weight"]
         return channels_last(weight).reshape(self.groups, self.out_channels // self.groups, -1)
-
-    def _inputs(self, x: Array) -> Array:
-        """u: ``[N, C, *S] -> [G, N, T, I]``."""
-        xp = array_module(x)
-        last = channels_last(x)
-        if xp is np and last.strides[-1] != last.itemsize:  # a small copy, so that the large one copies whole runs
-            last = contiguous(last)
-        windows = self.window.unfold(last)
-        n, kernel = x.shape[0], self.window.kernel
-        positions = prod(windows.shape[1 : 1 + self.dims])
-        if self.groups == 1:
-            return contiguous(windows).reshape(1, n, positions, -1)
-        split = windows.reshape(n, positions, *kernel, self.groups, -1)
-        return xp.moveaxis(split, -2, 0).reshape(self.groups, n, positions, -1)
 
     # --------------------------------------------------------------------------------------------------- derivatives
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        y = self._linear(mat.reshape(-1, *mat.shape[2:]))
+        y = self._multiplied(self._unfolded(mat.reshape(-1, *mat.shape[2:])), self.window.out(mat.shape[3:]))
         return y.reshape(*mat.shape[:2], *y.shape[1:])
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        """Each window's share Wᵀ g[t], folded back to where the window stood; or the same by tiles."""
-        xp = array_module(mat)
-        spatial = saved[0].shape[2:]
-        rows = self._rows(mat)
-        columns, n, positions, _ = rows.shape
-        tiles = self._tiles(spatial, mat)
-        if tiles is not None:
-            image = tiles.backward(rows.reshape(columns * n, *mat.shape[3:], -1), self.parameters["weight"])
-            return channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
-        rows, matrix = rows.reshape(columns * n, positions, self.groups, -1), self._matrix()
-        result = empty(mat, (columns * n, *spatial, self.in_channels), xp.result_type(mat, matrix))
-        out = mat.shape[3:]
-        for block in row_blocks(columns * n, positions * prod(self._columns()) * mat.dtype.itemsize, mat):
-            g = rows[block].transpose(2, 0, 1, 3)
-            cols = matmul(g.reshape(self.groups, -1, g.shape[3]), matrix)  # [G, L*T, I]
-            split = cols.reshape(self.groups, g.shape[1], *out, *self.window.kernel, -1)
-            split = split.transpose(*range(1, split.ndim - 1), 0, split.ndim - 1)
-            result[block] = self.window.fold(split.reshape(*split.shape[:-2], -1), spatial)
-        return channels_first(result.reshape(columns, n, *spatial, self.in_channels), 2)
+        """Fold the product Wᵀ g[t] of each window back to the places that the window covers."""
+        (x, _), (columns, n, _, *out) = saved, mat.shape
+        g = self.rows(mat).reshape(columns * n, prod(out), self.groups, -1)
+        shares = array_module(mat).moveaxis(g, 2, 0) @ self.matrix()[:, None]  # [G, L, T, I]
+        by_place = shares.reshape(self.groups, columns * n, *out, *self.window.kernel, -1)
+        seen = array_module(mat).moveaxis(by_place, 0, -2).reshape(*by_place.shape[1:-1], self.in_channels)
+        image = self.window.fold(seen, x.shape[2:])
+        return channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
 
-    def _rows(self, mat: Array) -> Array:
-        """``[V, N, O, *out] -> [V, N, T, O]``."""
+    def rows(self, mat: Array) -> Array:
+        """Return the view by position: ``[V, N, O, *out] -> [V, N, T, O]``."""
         return channels_last(mat, 2).reshape(*mat.shape[:2], prod(mat.shape[3:]), self.out_channels)
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
-        (x, u), bias = saved, Bias(self._rows)
-        tiles = self._tiles(x.shape[2:], x)
-        last = channels_last(x)
-        quick = None if tiles is None else lambda g: tiles.weight_sum(last, g.reshape(len(g), *tiles.out, -1))
-        weight = Outer(
-            lambda: self._inputs(x) if u is None else u,
-            bias,
-            self._to_parameter,
-            self._from_parameter,
-            self.groups,
-            quick,
-        )
-        jacobians: dict[str, ParameterJacobian] = {"weight": weight}
+        (x, u), bias = saved, Bias(self.rows)
+        inputs = (lambda: self._unfolded(x)) if u is None else (lambda: u)
+        jacobians: dict[str, ParameterJacobian] = {
+            "weight": Outer(inputs, bias, self._to_parameter, self._from_parameter, self.groups)
+        }
         return jacobians | {"bias": bias} if self.bias else jacobians
-
-    def selection_pays(self, columns: int, windows: int, shape: Shape) -> bool:
-        return pays(columns, windows, prod(self.window.out(shape[1:])), self._columns()[1], self.out_channels)
-
-    def selected_jacobians(
-        self, jacobians: Mapping[str, ParameterJacobian], selection: Selection
-    ) -> dict[str, ParameterJacobian]:
-        weight = jacobians["weight"]
-        assert isinstance(weight, Outer)
-        found: dict[str, ParameterJacobian] = {"weight": SelectedOuter(weight, selection)}
-        return found | {"bias": SelectedBias(selection)} if self.bias else found
 
     def _to_parameter(self, weight: Array) -> Array:
         """``[*lead, O, (*kernel, C)] -> [*lead, O, C, *kernel]``."""
@@ -211,7 +136,7 @@ class _Conv(Layer):
 
 
 class Conv2d(_Conv):
-    """Convolution of images: ``[N, C, H, W] -> [N, O, H', W']``.
+    """A convolution of images: ``[N, C, H, W] -> [N, O, H', W']``.
 
     Parameters
     ----------
@@ -219,9 +144,9 @@ class Conv2d(_Conv):
         C and O.
     kernel_size, stride, dilation : int or (int, int)
     padding : int, (int, int), "valid" or "same"
-        Zeros on each side; "same" keeps the image's size (stride 1 only; an odd zero goes after, as in torch).
+        Zeros on each side; "same" preserves the image's size (stride 1 only; an odd zero is added after, as in torch).
     groups : int
-        Channels fall into this many groups that do not meet. Kronecker factors are given for 1 only.
+        Number of groups of channels, each with weights of its own. Kronecker factors exist for 1 only.
     bias : bool
 
     Attributes
@@ -234,7 +159,7 @@ class Conv2d(_Conv):
 
 
 def _padding(padding: Any, kernel: Shape, stride: Shape, dilation: Shape) -> tuple[tuple[int, int], ...]:
-    """torch's padding argument as (before, after) per axis."""
+    """Convert torch's padding argument to (before, after) per axis."""
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding == "same":
@@ -248,5 +173,5 @@ def _padding(padding: Any, kernel: Shape, stride: Shape, dilation: Shape) -> tup
 
 
 def _short(values: Shape) -> str:
-    """One number for equal entries."""
+    """Format values, with one number for equal entries."""
     return str(values[0]) if len(set(values)) == 1 else str(values)

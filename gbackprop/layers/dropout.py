@@ -9,11 +9,10 @@ import numpy as np
 
 from gbackprop.array import Array, like
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.selection import Selection
 
 
 class Dropout(Layer):
-    """Set each number to zero with probability p and divide the others by 1 − p; acts with ``training=True``.
+    """A layer that sets each number to zero with probability p and divides the others by 1 − p, if ``training=True``.
 
     Parameters
     ----------
@@ -50,9 +49,6 @@ class Dropout(Layer):
         return mat if saved is None else mat * saved
 
     mjp = jmp
-
-    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
-        return above if above is None or saved is None else above.scaled(saved)
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         if saved is None:

@@ -1,28 +1,246 @@
-"""Jacobians of a layer's output in its parameters, bound to one forward pass.
+"""Jacobians of a layer's output with respect to its parameters, bound to one forward pass, and their reductions.
 
-`per_sample` is the definition; every other method is a reduction of it. A layer whose Jacobian has a structure gives
-faster reductions (`Outer`, in outer.py); one that has only `per_sample` still gets every quantity, the same number,
-slower.
-
-In formulas, J is the Jacobian of one sample's output in the parameter, g[v, n] a column at the output with sign s[v, n]
-(1 where `sign` is None), and p the parameter's shape.
+J is the Jacobian of one sample's output with respect to the parameter, g[v, n] a column at the output with sign s[v, n]
+(1 where `sign` is None), and p the parameter's shape. A `ParameterJacobian` defines Jᵀ g[v, n]; a `Reduction` is a sum
+over that. `Bias` and `Outer` also compute what the Kronecker factors need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.errors import UnsupportedError
 
-KRONECKER = ("kronecker", "average_kronecker", "input_square")
-"""The reductions that not every parameter has."""
+Shape = tuple[int, ...]
 
 
-def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape: tuple[int, ...]) -> Array:
+@dataclass(frozen=True)
+class Reduction:
+    """A sum over the products of a parameter's Jacobian with columns.
+
+    Attributes
+    ----------
+    name : str
+        The method of `ParameterJacobian` that computes it.
+    text : str
+        The formula as text.
+    size : callable
+        Number of entries of the result for a parameter of a given shape (for one sample, if `per_sample`), counted in
+        the dtype of the input.
+    per_sample : bool
+        Whether the result has a row for each sample, so that blocks of samples are concatenated, not added.
+    formula : callable, optional
+        The definition: the result from Jᵀ g[v, n] (V, N, *p) and s (V, N) or None. Without it, the Jacobian's own
+        method is the definition, and not every Jacobian has it.
+    """
+
+    name: str
+    text: str
+    size: Callable[[Shape], int]
+    per_sample: bool = False
+    formula: Callable[[Array, Array | None], Array] | None = None
+
+    def define(self, jacobian: ParameterJacobian, *arriving: Any) -> Any:
+        """Compute the result by its definition.
+
+        Parameters
+        ----------
+        jacobian : ParameterJacobian
+        *arriving
+            Columns (V, N, *out) and their signs (V, N) or None; Ḡ (D, D) and the output's feature shape for
+            "average_kronecker"; nothing for "input_square".
+        """
+        if self.formula is None:
+            return getattr(jacobian, self.name)(*arriving)
+        mat, sign = arriving
+        return self.formula(jacobian.per_sample(mat), sign)
+
+
+def weigh(mat: Array, sign: Array | None) -> Array:
+    """``sign[v, n] * mat[v, n]``."""
+    return mat if sign is None else mat * sign.reshape(sign.shape + (1,) * (mat.ndim - 2))
+
+
+def _moments(each: Array, sign: Array | None) -> Array:
+    # A variance is a small difference of these two: after sums in float32 few of its digits are correct, or none.
+    each = each.astype(np.float64)
+    return array_module(each).stack([weigh(each, sign).sum((0, 1)), weigh(each**2, sign).sum((0, 1))])
+
+
+def _square_norm(each: Array, sign: Array | None) -> Array:
+    return weigh(each**2, sign).sum(axis=(0, *range(2, each.ndim)))
+
+
+REDUCTIONS = {
+    reduction.name: reduction
+    for reduction in (
+        Reduction("sum", "Σₙ Jᵀ g", prod, False, lambda each, sign: weigh(each, sign).sum((0, 1))),
+        Reduction("batch", "Jᵀ g, sample by sample", prod, True, lambda each, sign: weigh(each, sign).sum(0)),
+        Reduction("square", "Σᵥₙ ± (Jᵀ g)²", prod, False, lambda each, sign: weigh(each**2, sign).sum((0, 1))),
+        Reduction(
+            "batch_square", "Σᵥ ± (Jᵀ g)², sample by sample", prod, True, lambda each, sign: weigh(each**2, sign).sum(0)
+        ),
+        Reduction("moments", "Σₙ Jᵀ g and Σₙ (Jᵀ g)²", lambda p: 4 * prod(p), False, _moments),  # two, in float64
+        Reduction("square_norm", "‖Jᵀ g‖², sample by sample", lambda p: 1, True, _square_norm),
+        Reduction("kronecker", "B = Σᵥₙ b bᵀ, b = Σₜ g[t]", lambda p: p[0] ** 2),
+        Reduction("average_kronecker", "B = Σₜₛ Ḡ[t, s]", lambda p: p[0] ** 2),
+        Reduction("input_square", "A = Σₙₜ u uᵀ", lambda p: prod(p[1:]) ** 2 if len(p) > 1 else 0),
+    )
+}
+"""All reductions, by name."""
+
+
+class ParameterJacobian:
+    """Base class of parameter Jacobians: a subclass defines `per_sample`, and inherits reductions with a formula.
+
+    The methods take ``mat`` of shape (V, N, *out) and ``sign`` of shape (V, N) or None. A subclass may compute a
+    reduction in a shorter way; the result must be that of the formula.
+    """
+
+    def per_sample(self, mat: Array) -> Array:
+        """Jᵀ g[v, n], shape (V, N, *p)."""
+        raise NotImplementedError
+
+    def batch(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥ s Jᵀ g[v, n], shape (N, *p)."""
+        return REDUCTIONS["batch"].define(self, mat, sign)
+
+    def sum(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥₙ s Jᵀ g[v, n], shape (*p)."""
+        return REDUCTIONS["sum"].define(self, mat, sign)
+
+    def batch_square(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥ s (Jᵀ g[v, n])², elementwise, shape (N, *p)."""
+        return REDUCTIONS["batch_square"].define(self, mat, sign)
+
+    def square(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥₙ s (Jᵀ g[v, n])², elementwise, shape (*p)."""
+        return REDUCTIONS["square"].define(self, mat, sign)
+
+    def moments(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥₙ s Jᵀ g[v, n] and Σᵥₙ s (Jᵀ g[v, n])², shape (2, *p), added up in float64."""
+        return REDUCTIONS["moments"].define(self, mat, sign)
+
+    def square_norm(self, mat: Array, sign: Array | None = None) -> Array:
+        """Σᵥ s ‖Jᵀ g[v, n]‖², shape (N)."""
+        return REDUCTIONS["square_norm"].define(self, mat, sign)
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        """B = Σᵥₙ s b bᵀ with b = Jᵀ g[v, n] of the bias, shape (O, O)."""
+        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
+
+    def average_kronecker(self, average: Array, shape: Shape) -> Array:
+        """B of KFRA from the averaged curvature Ḡ (D, D) at an output of feature shape `shape`, shape (O, O)."""
+        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
+
+    def input_square(self) -> Array | None:
+        """Σₙₜ u uᵀ over samples and shared positions, shape (I, I), or None if there is no such factor."""
+        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
+
+
+class Bias(ParameterJacobian):
+    """A bias added at every shared position: Jᵀ g[v, n] = Σₜ g[v, n, t].
+
+    Parameters
+    ----------
+    rows : callable
+        Returns the view ``[V, N, T, O]`` of columns ``[V, N, *out]``.
+    """
+
+    def __init__(self, rows: Callable[[Array], Array]) -> None:
+        self.rows = rows
+
+    def per_sample(self, mat: Array) -> Array:
+        return self.rows(mat).sum(2)
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        b = self.per_sample(mat)
+        o = b.shape[-1]
+        return weigh(b, sign).reshape(-1, o).T @ b.reshape(-1, o)
+
+    def average_kronecker(self, average: Array, shape: Shape) -> Array:
+        # This Jacobian is the same for every sample, so one sample is enough.
+        return congruence(self.per_sample, average, 1, shape)[:, 0]
+
+    def input_square(self) -> Array | None:
+        return None
+
+
+class Outer(ParameterJacobian):
+    """A weight applied at every shared position, y[t] = W u[t]: Jᵀ g[v, n] = Σₜ g[v, n, t] u[n, t]ᵀ.
+
+    For linear layers and for convolutions, where u is the unfolded input. Separate groups of channels are a leading
+    axis G of all arrays: u is (G, N, T, I), g is (G, V, N, T, O).
+
+    Parameters
+    ----------
+    inputs : callable
+        Returns u; called once, on first use.
+    bias : Bias
+        The Jacobian of a bias at the same output: B is its curvature.
+    to_parameter, from_parameter : callable
+        Return the view ``[*lead, *p]`` of ``[*lead, G*O, I]``, and the reverse.
+    groups : int
+        G.
+    """
+
+    def __init__(
+        self,
+        inputs: Callable[[], Array],
+        bias: Bias,
+        to_parameter: Callable[[Array], Array],
+        from_parameter: Callable[[Array], Array],
+        groups: int = 1,
+    ) -> None:
+        self.inputs, self.bias, self.groups = inputs, bias, groups
+        self.to_parameter, self.from_parameter = to_parameter, from_parameter
+
+    @cached_property
+    def u(self) -> Array:
+        """The inputs, shape (G, N, T, I)."""
+        return self.inputs()
+
+    def split(self, mat: Array) -> Array:
+        """Return the view of the columns as g, by position and group: ``[V, N, *out] -> [G, V, N, T, O]``."""
+        rows = self.bias.rows(mat)
+        return array_module(mat).moveaxis(rows.reshape(*rows.shape[:3], self.groups, -1), 3, 0)
+
+    def joined(self, result: Array) -> Array:
+        """Return the view of a result by group as the parameter's: ``[G, *lead, O, I] -> [*lead, *p]``."""
+        groups, *lead, o, i = result.shape
+        merged = result[0] if groups == 1 else array_module(result).moveaxis(result, 0, -3)
+        return self.to_parameter(merged.reshape(*lead, groups * o, i))
+
+    def per_sample(self, mat: Array) -> Array:
+        return self.joined(self.split(mat).swapaxes(-1, -2) @ self.u[:, None])
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        return self.bias.kronecker(mat, sign)
+
+    def average_kronecker(self, average: Array, shape: Shape) -> Array:
+        return self.bias.average_kronecker(average, shape)
+
+    def input_square(self) -> Array | None:
+        if self.groups > 1:
+            raise UnsupportedError("the groups of a weight have input factors of their own")
+        u = self.u.reshape(-1, self.u.shape[3])
+        return self.by_entries(u.T @ u)
+
+    def by_entries(self, square: Array) -> Array:
+        """Return a matrix (I, I) with rows and columns in the order of the parameter's entries."""
+        entries = self.to_parameter(array_module(square).moveaxis(self.to_parameter(square), 0, -1))
+        half = entries.ndim // 2
+        return entries.transpose(*range(half, entries.ndim), *range(half)).reshape(square.shape)
+
+
+def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape: Shape) -> Array:
     """Jₙᵀ Ḡ Jₙ for each sample, from the map v ↦ Jₙᵀ v alone: once for the columns of Ḡ, once for its rows.
 
     Parameters
@@ -48,96 +266,3 @@ def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape:
     inner = prod(half.shape[2:])
     rows = half.reshape(d, batch, inner).transpose(2, 1, 0).reshape(inner, batch, *shape)
     return pull(rows).reshape(inner, batch, inner)
-
-
-def weigh(mat: Array, sign: Array | None) -> Array:
-    """``sign[v, n] * mat[v, n]``."""
-    return mat if sign is None else mat * sign.reshape(sign.shape + (1,) * (mat.ndim - 2))
-
-
-class ParameterJacobian:
-    """The definition, and each reduction by means of it.
-
-    The methods take ``mat`` of shape (V, N, *out) and ``sign`` of shape (V, N) or None.
-    """
-
-    def per_sample(self, mat: Array) -> Array:
-        """Jᵀ g[v, n], shape (V, N, *p)."""
-        raise NotImplementedError
-
-    def batch(self, mat: Array, sign: Array | None = None) -> Array:
-        """Σᵥ s Jᵀ g[v, n], shape (N, *p)."""
-        return weigh(self.per_sample(mat), sign).sum(0)
-
-    def sum(self, mat: Array, sign: Array | None = None) -> Array:
-        """Σᵥₙ s Jᵀ g[v, n], shape (*p)."""
-        return self.batch(mat, sign).sum(0)
-
-    def batch_square(self, mat: Array, sign: Array | None = None) -> Array:
-        """Σᵥ s (Jᵀ g[v, n])², elementwise, shape (N, *p)."""
-        return weigh(self.per_sample(mat) ** 2, sign).sum(0)
-
-    def square(self, mat: Array, sign: Array | None = None) -> Array:
-        """Σᵥₙ s (Jᵀ g[v, n])², elementwise, shape (*p)."""
-        return self.batch_square(mat, sign).sum(0)
-
-    def moments(self, mat: Array, sign: Array | None = None) -> Array:
-        """Σᵥₙ s Jᵀ g[v, n] and Σᵥₙ s (Jᵀ g[v, n])², shape (2, *p), added up in float64.
-
-        A variance is a small difference of these two; sums in float32 would leave few digits of it, or none.
-        """
-        each = self.per_sample(mat).astype(np.float64)
-        return array_module(mat).stack([weigh(each, sign).sum((0, 1)), weigh(each**2, sign).sum((0, 1))])
-
-    def square_norm(self, mat: Array, sign: Array | None = None) -> Array:
-        """Σᵥ s ‖Jᵀ g[v, n]‖², shape (N)."""
-        square = self.batch_square(mat, sign)
-        return square.reshape(square.shape[0], -1).sum(1)
-
-    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        """B = Σᵥₙ s b bᵀ with b = Jᵀ g[v, n] of the bias, shape (O, O)."""
-        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
-
-    def average_kronecker(self, average: Array, shape: tuple[int, ...]) -> Array:
-        """B of KFRA from the averaged curvature Ḡ (D, D) at an output of feature shape `shape`, shape (O, O)."""
-        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
-
-    def input_square(self) -> Array | None:
-        """Σₙₜ u uᵀ over samples and shared positions, shape (I, I), or None if there is no such factor."""
-        raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
-
-
-class Bias(ParameterJacobian):
-    """A bias added at every shared position: Jᵀ g[v, n] = Σₜ g[v, n, t].
-
-    Parameters
-    ----------
-    rows : callable
-        Sees a column ``[V, N, *out]`` as ``[V, N, T, O]``.
-    """
-
-    def __init__(self, rows: Callable[[Array], Array]) -> None:
-        self.rows = rows
-        self._known: list[tuple[Array, Array]] = []  # every reduction needs the same few sums: columns, and theirs
-
-    def per_sample(self, mat: Array) -> Array:
-        for known, total in self._known:
-            if known is mat:
-                return total
-        rows = self.rows(mat)
-        ones = array_module(mat).ones(rows.shape[2], dtype=mat.dtype)
-        total = rows[:, :, 0] if rows.shape[2] == 1 else ones @ rows  # faster than a sum over a middle axis
-        self._known.append((mat, total))
-        return total
-
-    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        b = self.per_sample(mat)
-        o = b.shape[-1]
-        return weigh(b, sign).reshape(-1, o).T @ b.reshape(-1, o)
-
-    def average_kronecker(self, average: Array, shape: tuple[int, ...]) -> Array:
-        # This Jacobian is the same for every sample, so one stands for all.
-        return congruence(self.per_sample, average, 1, shape)[:, 0]
-
-    def input_square(self) -> Array | None:
-        return None

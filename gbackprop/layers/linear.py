@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.arguments import positive
 from gbackprop.array import Array
+from gbackprop.checks import positive
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import Bias, ParameterJacobian
-from gbackprop.layers.outer import Outer
-from gbackprop.scratch import matmul
+from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 
 
 class Linear(Layer):
-    """Linear map of the last axis: ``[N, I] -> [N, O]``, ``[N, T, I] -> [N, T, O]``, and so on.
+    """A linear map of the last axis: ``[N, I] -> [N, O]``, ``[N, T, I] -> [N, T, O]``, and so on.
 
     Parameters
     ----------
@@ -32,6 +30,7 @@ class Linear(Layer):
     """
 
     constant_jacobian = True
+    kronecker_factors = True
     formulas = {"forward": "y = W x + b", "mjp": "Wᵀ g"}
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
@@ -55,43 +54,28 @@ class Linear(Layer):
         return (*shape[:-1], self.out_features)
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        y = _apply(x, self.parameters["weight"].T)
-        if self.bias:
-            y += self.parameters["bias"]
-        return y, x
+        y = x @ self.parameters["weight"].T
+        return y + self.parameters["bias"] if self.bias else y, x
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        return _apply(mat, self.parameters["weight"].T)
+        return mat @ self.parameters["weight"].T
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        return _apply(mat, self.parameters["weight"])
-
-    def unsupported(self, shape: Shape) -> dict[str, str]:
-        return {}
+        return mat @ self.parameters["weight"]
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
-        def inputs() -> Array:
-            return saved.reshape(1, saved.shape[0], prod(saved.shape[1:-1]), self.in_features)
-
-        def rows(mat: Array) -> Array:
-            return mat.reshape(*mat.shape[:2], prod(mat.shape[2:-1]), self.out_features)
-
-        bias = Bias(rows)
-        jacobians: dict[str, ParameterJacobian] = {"weight": Outer(inputs, bias, _same, _same)}
+        u = saved.reshape(1, saved.shape[0], prod(saved.shape[1:-1]), self.in_features)
+        bias = Bias(lambda mat: mat.reshape(*mat.shape[:2], prod(mat.shape[2:-1]), self.out_features))
+        jacobians: dict[str, ParameterJacobian] = {"weight": Outer(lambda: u, bias, _same, _same)}
         return jacobians | {"bias": bias} if self.bias else jacobians
 
 
 def _same(weight: Array) -> Array:
-    """Sees a weight ``[*lead, O, I]`` as itself."""
+    """Return a weight ``[*lead, O, I]`` unchanged."""
     return weight
 
 
-def _apply(x: Array, matrix: Array) -> Array:
-    """``[…, I] @ [I, O]`` as one large product instead of one per leading index."""
-    return matmul(x.reshape(-1, matrix.shape[0]), matrix).reshape(*x.shape[:-1], matrix.shape[1])
-
-
 def uniform(rng: np.random.Generator, shapes: dict[str, Shape], fan_in: int) -> dict[str, np.ndarray]:
-    """torch's default: every parameter from U(−1/√fan_in, 1/√fan_in)."""
+    """Draw every parameter from U(−1/√fan_in, 1/√fan_in), torch's default."""
     bound = fan_in**-0.5
     return {name: rng.uniform(-bound, bound, shape) for name, shape in shapes.items()}

@@ -1,24 +1,22 @@
-"""Pooling: the maximum or the mean of what each window sees, channel by channel. Channels-last inside."""
+"""Pooling: the maximum or the mean over each window, for each channel. The layout inside is channels-last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gbackprop.arguments import positive
-from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
-from gbackprop.kernels import first_places, largest, pad, scatter, spread, total, window_offsets
+from gbackprop.array import Array, array_module, channels_first, channels_last
+from gbackprop.checks import positive
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import congruence
-from gbackprop.layers.selection import Selection, numbered
-from gbackprop.layers.window import Window, channels_and_axes, per_axis
+from gbackprop.layers.window import Window, channels_and_axes, pad, per_axis
 
 
 class _Pool(Layer):
-    """What maximum and mean share."""
+    """Base class of maximum and mean pooling."""
 
     dims: ClassVar[int]
     window: Window
@@ -45,23 +43,27 @@ class _Pool(Layer):
         channels_and_axes(shape, self.dims)
         return (shape[0], *self.window.out(shape[1:]))
 
-    def _views(self, image: Array, out: Shape) -> Iterator[Array]:
-        """For each place in the window, what the windows see of ``[..., *S, C]`` there: ``[..., *out, C]``."""
-        for where in window_offsets(self.window.kernel, self.window.stride, self.window.dilation, out):
-            yield image[(..., *where, slice(None))]
-
-    def _gathered(self, mat: Array, out: Shape, shares: Iterator[Array]) -> Array:
+    def _gathered(self, mat: Array, shares: Iterable[Array]) -> Array:
         """J mat: the sum over places in the window of ``mat * share``, ``[V, N, C, *S] -> [V, N, C, *out]``."""
-        image = pad(channels_last(mat.reshape(-1, *mat.shape[2:])), self.window.fitted(mat.shape[3:]))
+        window, spatial = self.window, mat.shape[3:]
+        image = pad(channels_last(mat.reshape(-1, *mat.shape[2:])), window.fitted(spatial))
         image = image.reshape(*mat.shape[:2], *image.shape[1:])
-        total = sum(seen * share for seen, share in zip(self._views(image, out), shares, strict=True))
-        return channels_first(total, 2)
+        views = (image[(..., *where, slice(None))] for where in window.offsets(window.out(spatial)))
+        return channels_first(sum(seen * share for seen, share in zip(views, shares, strict=True)), 2)
+
+    def _spread(self, mat: Array, shares: Iterable[Array], spatial: Shape) -> Array:
+        """Jᵀ mat: ``mat * share`` added to each place in the window, ``[V, N, C, *out] -> [V, N, C, *S]``."""
+        window, rows = self.window, channels_last(mat, 2)
+        image = array_module(mat).zeros((*mat.shape[:2], *window.padded(spatial), mat.shape[2]), dtype=mat.dtype)
+        for where, share in zip(window.offsets(mat.shape[3:]), shares, strict=True):
+            image[(..., *where, slice(None))] += rows * share
+        return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
 
 
 class MaxPool2d(_Pool):
     """Maximum over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
 
-    Of equal maxima the first in the window, row by row, takes the derivative, as in torch.
+    Of equal maxima the first in the window, row by row, receives the derivative, as in torch.
 
     Parameters
     ----------
@@ -90,60 +92,43 @@ class MaxPool2d(_Pool):
 
     def output_shape(self, shape: Shape) -> Shape:
         out = super().output_shape(shape)
-        if not self.window.all_see(shape[1:]):  # their maximum would be −∞, which later layers make plausible
+        if not self.window.all_see(shape[1:]):  # their maximum would be −∞, and later layers could hide it
             raise ValueError(f"expected an image of which every window sees something, got {shape}")
         return out
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        image, out = self._image(x)
-        y = largest(image, self.window.kernel, self.window.stride, self.window.dilation, out)
+        views = self._views(x)
+        y = next(views).copy()
+        for seen in views:
+            y = array_module(x).maximum(y, seen)
         return channels_first(y), (x, y)
 
-    def _image(self, x: Array) -> tuple[Array, Shape]:
-        """Channels last, with −∞ in the padding; and the number of windows."""
+    def _views(self, x: Array) -> Iterator[Array]:
+        """Yield for each place in the window the entries of all windows there, −∞ in the padding: ``[N, *out, C]``."""
         spatial = x.shape[2:]
-        return pad(channels_last(x), self.window.fitted(spatial), -np.inf), self.window.out(spatial)
+        image = pad(channels_last(x), self.window.fitted(spatial), -np.inf)
+        return (image[(slice(None), *where)] for where in self.window.offsets(self.window.out(spatial)))
 
     def _places(self, saved: Any) -> Array:
-        """Where in its window each maximum is, ``[N, *out, C]``."""
+        """Find the first place of each maximum in its window, places numbered row by row: ``[N, *out, C]``.
+
+        The comparison is "not less" instead of "equal", so that a maximum of NaN also has a place.
+        """
         x, y = saved
-        window = self.window
-        return first_places(self._image(x)[0], y, window.kernel, window.stride, window.dilation)
+        less = array_module(x).ones(y.shape, dtype=bool)
+        places = array_module(x).zeros(y.shape, dtype=np.int32)
+        for seen in self._views(x):
+            less &= seen < y
+            places += less
+        return places
 
     def jmp(self, saved: Any, mat: Array) -> Array:
         places = self._places(saved)
-        shares = (places == k for k in range(prod(self.window.kernel)))
-        return self._gathered(mat, saved[1].shape[1:-1], shares)
+        return self._gathered(mat, (places == k for k in range(prod(self.window.kernel))))
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        window, spatial = self.window, saved[0].shape[2:]
-        size = window.padded(spatial)
-        image = scatter(channels_last(mat, 2), self._places(saved), size, window.kernel, window.stride, window.dilation)
-        return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
-
-    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
-        spatial, out = saved[0].shape[2:], saved[1].shape[1:-1]
-        image = pad(numbered(spatial), self.window.fitted(spatial), -1)
-        seen = np.stack([view.reshape(-1) for view in self._views(image, out)])  # [K, W]
-        places = self._places(saved).reshape(len(saved[0]), prod(out), -1)
-        table = seen.take(places * prod(out) + np.arange(prod(out))[:, None])
-        return Selection.of(table) if above is None else above.through(table)
-
-    def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
-        # A few samples at a time: the [D, D] blocks of a whole batch would be N times KFRA's largest matrix.
-        d = max(curvature.shape[0], prod(saved[0].shape[1:]))
-        blocks = row_blocks(batch, 4 * d * d * curvature.dtype.itemsize, curvature)
-        average = self._congruent(saved, curvature, next(blocks), shape)
-        for rows in blocks:
-            average += self._congruent(saved, curvature, rows, shape)
-        average /= batch
-        return average
-
-    def _congruent(self, saved: Any, curvature: Array, rows: slice, shape: Shape) -> Array:
-        """Σₙ Jₙᵀ Ḡ Jₙ over some samples."""
-        some = tuple(array[rows] for array in saved)
-        each = congruence(lambda mat: self.mjp(some, mat), curvature, len(some[0]), shape)
-        return each[:, 0] if len(some[0]) == 1 else each.sum(1)
+        places = self._places(saved)
+        return self._spread(mat, (places == k for k in range(prod(self.window.kernel))), saved[0].shape[2:])
 
 
 class AvgPool2d(_Pool):
@@ -157,7 +142,7 @@ class AvgPool2d(_Pool):
     padding : int or (int, int)
         Zeros on each side; at most half the window.
     ceil_mode : bool
-        Whether a last window may reach beyond the padding. What is beyond is not counted.
+        Whether a last window may reach beyond the padding. Places beyond it are not counted.
     count_include_pad : bool
         Whether the zeros of the padding count in the mean.
     divisor_override : int, optional
@@ -191,15 +176,19 @@ class AvgPool2d(_Pool):
     def forward(self, x: Array) -> tuple[Array, Any]:
         return self.jmp(x.shape, x[None])[0], x.shape
 
-    def _share(self, spatial: Shape, mat: Array) -> Array:
-        """1 / (what the window counts), ``[*out, 1]``, or one number for all windows."""
+    def _shares(self, spatial: Shape, mat: Array) -> Iterator[Array]:
+        """Return 1/K for each place in the window."""
+        return itertools.repeat(self.share(spatial, mat), prod(self.window.kernel))
+
+    def share(self, spatial: Shape, mat: Array) -> Array:
+        """Return 1/K, K the places that a window counts, ``[*out, 1]``, or one number for all windows."""
         counts = self._counts(spatial)
-        if counts.min() == counts.max():  # as a rule: a number, which has no way to go to a GPU
+        if counts.min() == counts.max():  # usually: a number, which needs no transfer to a GPU
             return mat.real.dtype.type(1 / counts.flat[0])
         return array_module(mat).asarray(1 / counts[..., None], dtype=mat.real.dtype)
 
     def _counts(self, spatial: Shape) -> np.ndarray:
-        """How many places each window counts, ``[*out]``."""
+        """Return how many places each window counts, ``[*out]``."""
         window, out = self.window, self.window.out(spatial)
         if self.divisor_override is not None:
             return np.full(out, float(self.divisor_override))
@@ -214,16 +203,7 @@ class AvgPool2d(_Pool):
         return counts
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        spatial, window = saved[2:], self.window
-        image = pad(channels_last(mat.reshape(-1, *mat.shape[2:])), window.fitted(spatial))
-        y = total(image, window.kernel, window.stride, window.dilation, window.out(spatial))
-        y *= self._share(spatial, mat)
-        return channels_first(y.reshape(*mat.shape[:2], *y.shape[1:]), 2)
+        return self._gathered(mat, self._shares(saved[2:], mat))
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        spatial, window = saved[2:], self.window
-        rows = channels_last(mat, 2) * self._share(spatial, mat)
-        rows = rows.reshape(-1, *rows.shape[2:])
-        image = spread(rows, window.padded(spatial), window.kernel, window.stride, window.dilation)
-        image = image.reshape(*mat.shape[:2], *image.shape[1:])
-        return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
+        return self._spread(mat, self._shares(saved[2:], mat), saved[2:])

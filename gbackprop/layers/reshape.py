@@ -8,10 +8,8 @@ from numbers import Integral
 from typing import Any
 
 from gbackprop.array import Array, channels_first, channels_last
-from gbackprop.kernels import pad
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.selection import Selection, numbered
-from gbackprop.layers.window import channels_and_axes
+from gbackprop.layers.window import channels_and_axes, pad
 
 
 class Identity(Layer):
@@ -31,15 +29,12 @@ class Identity(Layer):
 
     mjp = jmp
 
-    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
-        return above
-
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         return curvature
 
 
 class Flatten(Layer):
-    """Merge the axes from `start_dim` to `end_dim`, both counted as in torch, with the batch as axis 0.
+    """A layer that merges the axes from `start_dim` to `end_dim`, both counted as in torch, with the batch as axis 0.
 
     Parameters
     ----------
@@ -80,7 +75,7 @@ class Flatten(Layer):
 
 
 class ZeroPad2d(Layer):
-    """Zeros around an image: ``[N, C, H, W] -> [N, C, H', W']``; negative numbers crop.
+    """A layer that adds zeros around an image: ``[N, C, H, W] -> [N, C, H', W']``; negative numbers crop.
 
     Parameters
     ----------
@@ -117,9 +112,6 @@ class ZeroPad2d(Layer):
 
     def mjp(self, saved: Any, mat: Array) -> Array:
         return self._padded(mat, tuple((-before, -after) for before, after in self.padding))
-
-    def selection(self, saved: Any, above: Selection | None) -> Selection | None:
-        return None if above is None else above.through(pad(numbered(saved), self.padding, -1).reshape(1, -1, 1))
 
     def _padded(self, mat: Array, padding: tuple[tuple[int, int], ...]) -> Array:
         rows = channels_last(mat.reshape(-1, *mat.shape[2:]))

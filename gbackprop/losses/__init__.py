@@ -1,4 +1,4 @@
-"""Losses, under torch.nn's names."""
+"""Losses, named as in torch.nn."""
 
 from gbackprop.losses.base import Loss
 from gbackprop.losses.bce import BCEWithLogitsLoss

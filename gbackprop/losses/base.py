@@ -1,6 +1,6 @@
 """The protocol of losses: L = R Σₙ ℓₙ with R = 1/N ("mean") or 1 ("sum").
 
-All methods but `value` are per sample and free of R: the driver puts R in, once, so that blocks of a batch add up.
+All methods but `value` are per sample and free of R: the sweep multiplies by R, once, so that blocks of a batch add up.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.arguments import generator, positive
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.checks import check_floats, check_same
+from gbackprop.checks import check_floats, check_same, generator, positive
 from gbackprop.layers.base import Shape
 
 ALL = slice(None)
 
 
 class Loss:
-    """Base class.
+    """Base class of losses.
 
     Parameters
     ----------
@@ -36,7 +35,7 @@ class Loss:
         return f"{type(self).__name__}({self.reduction!r})"
 
     def factor(self, batch: int) -> float:
-        """R for a batch of N samples."""
+        """Return R for a batch of N samples."""
         return 1 / batch if self.reduction == "mean" else 1.0
 
     def value(self, output: Array, target: Array) -> Array:
@@ -50,7 +49,7 @@ class Loss:
         Raises
         ------
         TypeError, ValueError
-            If the two do not fit.
+            If output and target do not fit together.
         """
         check_floats("output", output)
         self.check_target("target", target, output)
@@ -74,29 +73,29 @@ class Loss:
         raise NotImplementedError
 
     def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:
-        """What `pseudo_targets` needs of randomness for outputs (N, *out): a host array, shape (M, N, ...)."""
+        """Draw the random numbers of `pseudo_targets` for outputs (N, *out): a host array, shape (M, N, ...)."""
         raise NotImplementedError
 
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
-        """Targets ŷₙₘ from the likelihood whose negative logarithm ℓ is, shape (M, N, ...)."""
+        """Compute targets ŷₙₘ from the likelihood with negative logarithm ℓ/c (`summed_weight`), shape (M, N, ...)."""
         raise NotImplementedError
 
     def target_shape(self, batch_shape: Shape) -> Shape:
-        """Shape of the targets of outputs (N, *out); raises a ValueError if the loss cannot take such outputs."""
+        """Return the shape of targets for outputs (N, *out); raise a ValueError if the loss cannot accept these."""
         raise NotImplementedError
 
     def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
-        """Raise an error if dtype or numbers of `target`, whose shape is right already, are not."""
+        """Check the dtype and the numbers of `target`, whose shape is already checked; raise an error otherwise."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------------- derived
 
     def columns(self, shape: Shape) -> int:
-        """How many columns `hessian_sqrt` has for outputs of feature shape `shape`."""
+        """Return the number of columns of `hessian_sqrt` for outputs of feature shape `shape`."""
         return prod(shape)
 
     def summed_weight(self, shape: Shape) -> float:
-        """c where ℓₙ = c ℓ'ₙ and ℓ'ₙ is the negative log-likelihood, for outputs of feature shape `shape`."""
+        """Return c, where ℓₙ = c ℓ'ₙ and ℓ'ₙ is the negative log-likelihood, for outputs of feature shape `shape`."""
         return 1.0
 
     def hessian_sqrt_mc(self, output: Array, targets: Array) -> Array:
@@ -149,7 +148,7 @@ class Loss:
             return self.pseudo_targets(output, like(noise, output))
 
     def checked_target_shape(self, batch_shape: Shape) -> Shape:
-        """`target_shape`, with the loss named in its error, and a sample without outputs refused."""
+        """Return `target_shape`, with the loss named in its error; samples without outputs are an error, too."""
         try:
             if 0 in batch_shape[1:]:
                 raise ValueError(f"expected outputs with at least one number a sample, got {batch_shape}")
@@ -163,9 +162,9 @@ class Loss:
         Raises
         ------
         TypeError, ValueError
-            Naming the argument, what was expected and what came.
+            The message names the argument, what was expected and what was given.
         """
-        where = f"{name} of {self!r}"
+        where = f"{name} of {type(self).__name__}({self.reduction!r})"
         shape = output.shape if batch_shape is None else batch_shape
         expected = self.checked_target_shape(shape)
         if not is_array(target):

@@ -31,12 +31,12 @@ class BCEWithLogitsLoss(ElementwiseLoss):
         return self.summed(xp.where(negative, 0, output) - target * output + tail)
 
     def gradients(self, output: Array, target: Array) -> Array:
-        # not σ(f) − y: the difference would lose all digits where the output is confident, and right
+        # not σ(f) − y: the difference would lose all digits where the prediction is confident and correct
         each = (1 - target) * sigmoid(output) - target * sigmoid(-output)
         return each * self.summed_weight(output.shape[1:])
 
     def second(self, output: Array, target: Array) -> Array:
-        # not σ(f) (1 − σ(f)): the difference would lose all digits of a confident output
+        # not σ(f) (1 − σ(f)): the difference would lose all digits of a confident prediction
         return sigmoid(output) * sigmoid(-output)
 
     def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:

@@ -51,8 +51,8 @@ class CrossEntropyLoss(Loss):
         return rng.random((mc_samples, batch_shape[0]))
 
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
-        # Inversion of the distribution function, in float64 so that a float32 run draws what a float64 run would.
-        # "<=" passes over classes of probability zero; the last bound can exceed the total by rounding alone.
+        # Inversion of the distribution function, in float64 so that a run in float32 draws the same as one in float64.
+        # "<=" skips classes of probability zero; only by rounding can the last bound exceed the total.
         xp = array_module(output)
         steps = xp.cumsum(softmax(output.astype(np.float64)), axis=1)
         reached = (steps <= (noise * steps[:, -1])[:, :, None]).sum(2)
@@ -60,11 +60,11 @@ class CrossEntropyLoss(Loss):
 
 
 def _shifted(logits: Array) -> Array:
-    """Logits less their maximum, which e^x can take."""
+    """Subtract the maximum from the logits, so that e^x does not overflow."""
     return logits - logits.real.max(1, keepdims=True)
 
 
 def softmax(logits: Array) -> Array:
-    """softmax over the last axis of ``[N, C]``."""
+    """Compute softmax over the last axis of ``[N, C]``."""
     e = array_module(logits).exp(_shifted(logits))
     return e / e.sum(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What losses that are a sum over outputs share: a diagonal Hessian, and "mean" as a mean over the outputs too."""
+"""Base of losses that are a sum over outputs: a diagonal Hessian, and "mean" as a mean over the outputs, too."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ElementwiseLoss(Loss):
 
 
 def one_hot_columns(roots: Array, columns: slice) -> Array:
-    """Columns of diag(roots) per sample: ``[N, *out] -> [V, N, *out]``."""
+    """Return the columns of diag(roots) per sample: ``[N, *out] -> [V, N, *out]``."""
     xp = array_module(roots)
     flat = roots.reshape(roots.shape[0], -1)
     which = xp.arange(flat.shape[1])[columns]

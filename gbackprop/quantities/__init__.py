@@ -1,5 +1,6 @@
-"""Quantities: what `gbackprop.backward` can extract beside the gradient."""
+"""Quantities: what `gbackprop.backward` can compute in addition to the gradient."""
 
+from gbackprop.layers.jacobian import Reduction
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
 from gbackprop.quantities.factors import Kronecker
@@ -19,6 +20,7 @@ __all__ = [
     "DiagHessian",
     "Kronecker",
     "Quantity",
+    "Reduction",
     "Scale",
     "SecondMoment",
     "Statistic",

@@ -1,8 +1,8 @@
 """A quantity is a formula over statistics; a statistic is a reduction of parameter Jacobians over a signal.
 
 Statistics that compare equal are computed once and shared: DiagHessian's GGN part is DiagGGN's, Variance's second
-moment is SecondMoment's, and all three Kronecker quantities have the same A. Each statistic adds up over columns, and
-adds up or lines up over samples, so that blocks of either merge.
+moment is SecondMoment's, and all three Kronecker quantities have the same A. Each statistic is added over columns, and
+added or concatenated over samples, so that blocks of either can be merged.
 """
 
 from __future__ import annotations
@@ -10,55 +10,54 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gbackprop.array import Array
-from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.signals import AVERAGE, Signal
+from gbackprop.layers.jacobian import REDUCTIONS, Reduction
+from gbackprop.signals import Signal
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A reduction of `ParameterJacobian` over a signal.
+    """A reduction of a parameter's Jacobian over a signal.
 
-    Attributes
+    Parameters
     ----------
-    reduction : str
-        Name of the method: "sum", "batch", "square", "batch_square", "moments", "square_norm", "kronecker",
-        "input_square".
+    reduction : str or Reduction
+        One of `gbackprop.layers.jacobian.REDUCTIONS` by its name ("sum", "batch", "square", "batch_square", "moments",
+        "square_norm", "kronecker", "average_kronecker", "input_square"), or a new one.
     signal : Signal or None
         The columns that it reduces; None if it needs none.
-    per_sample : bool
-        Whether the result has a row for each sample, so that blocks of samples line up rather than add up.
+    per_sample : bool, optional
+        Whether the result has a row for each sample; it must agree with the reduction.
+
+    Raises
+    ------
+    ValueError
+        If there is no reduction of that name, or `per_sample` contradicts it.
     """
 
-    reduction: str
-    signal: Signal | None = None
-    per_sample: bool = False
+    reduction: Reduction
+    signal: Signal | None
+    per_sample: bool
 
-    @property
-    def method(self) -> str:
-        """The method of `ParameterJacobian` that is really called."""
-        return f"average_{self.reduction}" if self.signal == AVERAGE else self.reduction
-
-    def extract(self, jacobian: ParameterJacobian, *arriving: Any) -> Array | None:
-        """This statistic's share in a block of samples and columns.
-
-        Parameters
-        ----------
-        jacobian : ParameterJacobian
-        *arriving
-            What the signal brings: columns (V, N, *out) and their signs (V, N) or None; for `AVERAGE`, Ḡ (D, D) and
-            the output's feature shape; nothing for no signal.
-        """
-        return getattr(jacobian, self.method)(*arriving)
+    def __init__(
+        self, reduction: str | Reduction, signal: Signal | None = None, per_sample: bool | None = None
+    ) -> None:
+        known = reduction if isinstance(reduction, Reduction) else REDUCTIONS.get(reduction)
+        if known is None:
+            raise ValueError(f"statistic: expected a reduction, one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        if per_sample not in (None, known.per_sample):
+            has = "has a row for each sample" if known.per_sample else "adds up over samples"
+            raise ValueError(f"statistic {known.name!r}: {has}, got per_sample={per_sample!r}")
+        for field, value in (("reduction", known), ("signal", signal), ("per_sample", known.per_sample)):
+            object.__setattr__(self, field, value)
 
     def merge(self, parts: list[Any]) -> Any:
-        """One result from those of blocks of samples, in order, where they add up."""
+        """Add the results of blocks of samples, in order."""
         return parts[0] if parts[0] is None else sum(parts[1:], start=parts[0])
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What turns statistics into results.
+    """The factors that turn statistics into results.
 
     Attributes
     ----------
@@ -67,7 +66,7 @@ class Scale:
     factor : float
         R: 1/N for reduction "mean", 1 for "sum".
     dtype : str
-        Of the results.
+        dtype of the results.
     """
 
     batch: int
@@ -76,7 +75,7 @@ class Scale:
 
 
 class Quantity:
-    """Base class. A subclass names its statistics and turns their values into its result."""
+    """Base class of quantities. A subclass names its statistics and turns their values into its result."""
 
     name: ClassVar[str]
     """Its name in a `Result`."""
@@ -85,13 +84,13 @@ class Quantity:
     """The exact formula of what it returns, R and 1/N included, in one line."""
 
     def statistics(self) -> tuple[Statistic, ...]:
-        """What it needs; the same at each call."""
+        """Return the statistics that it needs, the same at each call."""
         raise NotImplementedError
 
     def finish(self, scale: Scale, *values: Any) -> Any:
-        """The result for one parameter from the values of its statistics, in their order.
+        """Compute the result for one parameter from the values of its statistics, in their order.
 
-        A statistic of a signal that no layer sent (the residual in a network without curved layers) comes as 0.
+        The value is 0 for the statistic of a signal that no layer starts (the residual without curved layers).
         """
         raise NotImplementedError
 

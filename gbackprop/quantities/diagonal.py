@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.arguments import positive
 from gbackprop.array import Array, is_array
+from gbackprop.checks import positive
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import EXACT, RESIDUAL, monte_carlo
 
@@ -32,7 +32,7 @@ class DiagGGN(Quantity):
 
 
 class BatchDiagGGN(Quantity):
-    """Each sample's share in `DiagGGN`, shape (N, *p) for each parameter.
+    """Contribution of each sample to `DiagGGN`, shape (N, *p) for each parameter.
 
     Scale: diag(R Jₙᵀ Hₙ Jₙ), so that the sum over n is `DiagGGN`. As BackPACK's `diag_ggn_exact_batch`.
     """
@@ -41,22 +41,22 @@ class BatchDiagGGN(Quantity):
     scale = "diag(R Jₙᵀ Hₙ Jₙ)"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("batch_square", EXACT, per_sample=True),)
+        return (Statistic("batch_square", EXACT),)
 
     def finish(self, scale: Scale, square: Array) -> Array:
         return square
 
 
 class Sampled(Quantity):
-    """Base of the Monte-Carlo quantities.
+    """Base class of the Monte-Carlo quantities.
 
     Parameters
     ----------
     mc_samples : int
-        M: pseudo-targets drawn for each sample. Quantities of equal M share the draw, and what else is asked for
-        does not change it.
+        M, the number of pseudo-targets drawn for each sample. Quantities of equal M share the draw, and other
+        quantities do not change it.
     targets : ndarray, shape (M, N, ...), optional
-        Pseudo-targets that replace the draw, as `loss.draw` gives them; M is then theirs.
+        Pseudo-targets that replace the draw, as `loss.draw` returns them; M is then their number.
 
     Raises
     ------
@@ -110,7 +110,7 @@ class DiagHessian(Quantity):
 
     Scale: diag(∇²L) = diag(R Σₙ ∇²ℓₙ). As BackPACK's `diag_h`.
 
-    The Hessian is the GGN and, from each curved layer, its residual carried down: exact columns
+    The Hessian is the GGN plus, from each curved layer, its residual carried to the layers below: exact columns
     squared, plus residual columns squared with their signs.
 
     Source: paper, appendix A.3 (the Hessian's diagonal).
@@ -127,7 +127,7 @@ class DiagHessian(Quantity):
 
 
 class BatchDiagHessian(Quantity):
-    """Each sample's share in `DiagHessian`, shape (N, *p) for each parameter.
+    """Contribution of each sample to `DiagHessian`, shape (N, *p) for each parameter.
 
     Scale: diag(R ∇²ℓₙ), so that the sum over n is `DiagHessian`.
     """
@@ -136,10 +136,7 @@ class BatchDiagHessian(Quantity):
     scale = "diag(R ∇²ℓₙ)"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return (
-            Statistic("batch_square", EXACT, per_sample=True),
-            Statistic("batch_square", RESIDUAL, per_sample=True),
-        )
+        return (Statistic("batch_square", EXACT), Statistic("batch_square", RESIDUAL))
 
     def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:
         return ggn + residual

@@ -45,20 +45,20 @@ class Kronecker:
 
     @beside(_factor)
     def to_dense(self) -> Array:
-        """The block, shape (D, D)."""
+        """Return the block as a matrix, shape (D, D)."""
         if self.A is None:
             return self.B.copy()
         return array_module(self.B).kron(self.B, self.A)
 
     @beside(_factor)
     def trace(self) -> Array:
-        """Trace of the block, a scalar: tr B tr A."""
+        """Compute the trace of the block, a scalar: tr B tr A."""
         trace = self.B.trace()
         return trace if self.A is None else trace * self.A.trace()
 
     @beside(_factor)
     def matvec(self, v: Array) -> Array:
-        """The block times a vector: (B ⊗ A) vec V = vec(B V Aᵀ).
+        """Multiply the block by a vector: (B ⊗ A) vec V = vec(B V Aᵀ).
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class Kronecker:
 
     @beside(_factor)
     def solve(self, v: Array, damping: float = 0.0, cap: float | None = None) -> Array:
-        """The inverse of the damped block times a vector, as the paper's update rule has it.
+        """Multiply the inverse of the damped block by a vector, as in the paper's update rule.
 
         For a weight (B + √λ/π I)⁻¹ ⊗ (A + π √λ I)⁻¹ with π² = (tr A / dim A) / (tr B / dim B); for a bias
         (B + λ I)⁻¹. Where a factor has trace 0, π is 1.
@@ -126,7 +126,7 @@ class Kronecker:
         return (a / b) ** 0.5 if a > 0 and b > 0 else 1.0
 
     def _matrix(self, v: Array) -> Array:
-        """V: ``[D]`` or the parameter's shape as ``[O, I]``."""
+        """Return V: ``[D]`` or the parameter's shape as ``[O, I]``."""
         if not is_array(v):
             raise TypeError(f"v: expected a NumPy or CuPy array, got {type(v).__name__}")
         check_same("v", v, "B", self.B)
@@ -137,17 +137,17 @@ class Kronecker:
 
 
 def _solve(name: str, factor: Array, shift: float, rhs: Array, cap: float | None) -> Array:
-    """(factor + shift I)⁻¹ rhs for a symmetric positive semi-definite factor, its eigenvalues at most `cap`."""
+    """(factor + shift I)⁻¹ rhs for a symmetric positive semi-definite factor; the inverse's eigenvalues are ≤ `cap`."""
     if cap is None:
         return _by_eigenvalues(name, factor, shift, rhs, cap)
-    # No eigenvalue of the inverse exceeds 1/shift. Where that is below the cap the cap does nothing, and a
-    # factorization, which costs a small part of the eigenvalues, gives the same.
+    # No eigenvalue of the inverse exceeds 1/shift. If that is at most the cap, the cap has no effect, and a
+    # factorization, much cheaper than the eigenvalues, gives the same solution.
     solution = _by_factorization(factor, shift, rhs) if shift * cap >= 1 else None
     return _by_eigenvalues(name, factor, shift, rhs, cap) if solution is None else solution
 
 
 def _by_factorization(factor: Array, shift: float, rhs: Array) -> Array | None:
-    """The solution, or None if rounding has made the matrix indefinite: Cholesky on the host, LU on a GPU."""
+    """Return the solution, or None if rounding has made the matrix indefinite: Cholesky on the host, LU on a GPU."""
     xp = array_module(factor)
     shifted = factor.copy()
     shifted[xp.arange(len(factor)), xp.arange(len(factor))] += shift

@@ -24,7 +24,7 @@ class BatchGrad(Quantity):
     scale = "R ∇ℓₙ"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("batch", GRADIENT, per_sample=True),)
+        return (Statistic("batch", GRADIENT),)
 
     def finish(self, scale: Scale, batch: Array) -> Array:
         return batch
@@ -42,7 +42,7 @@ class BatchL2Grad(Quantity):
     scale = "‖R ∇ℓₙ‖²"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("square_norm", GRADIENT, per_sample=True),)
+        return (Statistic("square_norm", GRADIENT),)
 
     def finish(self, scale: Scale, norms: Array) -> Array:
         return norms

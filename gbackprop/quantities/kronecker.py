@@ -1,7 +1,7 @@
 """Kronecker-factored blocks of the GGN: KFAC, KFLR, KFRA.
 
-For a weight the block is approximated by B ⊗ A, A from the inputs u of the layer, B from what arrives at its output;
-for a bias by B alone. The three differ in B only.
+For a weight the block is approximated by B ⊗ A, with A from the inputs u of the layer and B from the signals at its
+output; for a bias by B alone. The three quantities differ in B only.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ INPUT_SQUARE = Statistic("input_square")
 
 
 def _statistics(signal: Signal) -> tuple[Statistic, ...]:
-    return INPUT_SQUARE, Statistic("kronecker", signal)
+    return INPUT_SQUARE, Statistic("average_kronecker" if signal == AVERAGE else "kronecker", signal)
 
 
-def _factors(scale: Scale, input_square: Array | None, b: Array) -> Kronecker:
-    """A = 1/N Σₙₜ uₙₜ uₙₜᵀ; B carries R."""
-    return Kronecker(None if input_square is None else input_square / scale.batch, b)
+class Factors(Quantity):
+    """Base class of the three: A = 1/N Σₙₜ uₙₜ uₙₜᵀ; B contains R."""
+
+    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
+        return Kronecker(None if a is None else a / scale.batch, b)
 
 
-class KFAC(Sampled):
+class KFAC(Factors, Sampled):
     """Kronecker factors with Monte-Carlo B, a `Kronecker` for each parameter.
 
     Scale: A = 1/N Σₙₜ u uᵀ over shared positions t; B = R/M Σₙₘ b bᵀ, b = Σₜ of the columns that arrive, so that B is
@@ -40,11 +42,8 @@ class KFAC(Sampled):
     def statistics(self) -> tuple[Statistic, ...]:
         return _statistics(self.signal)
 
-    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
-        return _factors(scale, a, b)
 
-
-class KFLR(Quantity):
+class KFLR(Factors):
     """Kronecker factors with exact B, a `Kronecker` for each parameter.
 
     Scale: as `KFAC`, with B = R Σₙ Σᵥ b bᵀ over the columns of the exact root of the loss's Hessian: B is the exact
@@ -59,17 +58,14 @@ class KFLR(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return _statistics(EXACT)
 
-    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
-        return _factors(scale, a, b)
 
-
-class KFRA(Quantity):
+class KFRA(Factors):
     """Kronecker factors with B from an averaged curvature, a `Kronecker` for each parameter.
 
     Scale: as `KFAC`, with B = Ḡ summed over shared positions in rows and columns, Ḡ starting from R Σₙ Hₙ and averaged
     after each layer, Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ.
 
-    The recursion averages over the whole batch at each layer, so it cannot be cut into blocks of samples, and keeps
+    The recursion averages over the whole batch at each layer, so it cannot be cut into blocks of samples. It stores
     one [D, D] matrix, D the number of features.
 
     Source: Botev, Ritter, Barber 2017; paper, appendix A.2 (quantities of the GGN).
@@ -80,6 +76,3 @@ class KFRA(Quantity):
 
     def statistics(self) -> tuple[Statistic, ...]:
         return _statistics(AVERAGE)
-
-    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
-        return _factors(scale, a, b)

@@ -8,7 +8,6 @@ from math import prod
 import numpy as np
 
 from gbackprop.layers.base import Layer
-from gbackprop.layers.selection import Selection
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.points import Point, input_curve, units
@@ -21,7 +20,7 @@ CURVATURES = ("zero", "diagonal", "dense")
 
 
 def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
-    """Rows on jmp, mjp, vjp, selection, curvature, residual and average."""
+    """Rows on jmp, mjp, vjp, curvature, residual and average."""
     claims.equal("jmp", "is J[n, *out, *in]", _jmp, probe, point)
     claims.equal("mjp", "is Jᵀ, entries J[n, *out, *in]", _mjp, probe, point)
     for name in ("jmp", "mjp"):
@@ -31,8 +30,6 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
     claims.equal("mjp", "⟨J u, v⟩ = ⟨u, Jᵀ v⟩", _adjoint, probe, needs=["jmp", "mjp"])
     claims.equal("mjp", "adds up where all inputs are equal and move as one", _shift, probe, needs=["mjp"])
     claims.equal("vjp", "is Jᵀ", _vjp, probe, point, needs=["mjp"] * has_default_vjp(probe.layer))
-    if type(probe.layer).selection is not Layer.selection and probe.x.ndim == probe.output.ndim == 4:
-        claims.equal("selection", "takes what J takes", _selection, probe, needs=["jmp"])
     if probe.layer.constant_jacobian:
         claims.equal("constant_jacobian", "J is the same for every sample", _constant, point)
     if not is_container(probe.layer):
@@ -76,20 +73,6 @@ def _vjp(probe: Probe, point: Point) -> Pair:
     _expect_shape(got, point.x.shape)
     want = np.einsum("nd,knd->nk", vec.reshape(len(vec), -1), jacobian.values.reshape(*jacobian.values.shape[:2], -1))
     return Pair(got.reshape(len(got), -1)[:, point.inputs], want, jacobian.oracle, jacobian.tolerance)
-
-
-def _selection(probe: Probe) -> Pair:
-    """Some numbers of J u for one u, as often, in the order and with the slopes of a selection above; some are 0."""
-    rng = np.random.default_rng(0)
-    u, y = (np.moveaxis(mat[0], 1, -1) for mat in (probe.tangents, probe.layer.jmp(probe.saved, probe.tangents[:1])))
-    u, y = (rows.reshape(len(rows), -1, rows.shape[-1]) for rows in (u, y))
-    above = Selection.of(rng.integers(-1, y.shape[1], (len(y), y.shape[1] + 2, y.shape[2])))
-    above = Selection(above.places, above.slope * rng.standard_normal(above.places.shape))
-    found = probe.layer.selection(probe.saved, above)
-    if found is None:
-        raise NotGivenError("says that it is none")
-    got, want = (np.take_along_axis(rows, each.places, 1) * each.slope for rows, each in ((u, found), (y, above)))
-    return Pair(got, want, "jmp")
 
 
 def _expect_shape(got: np.ndarray, shape: tuple[int, ...]) -> None:

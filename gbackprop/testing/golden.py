@@ -15,9 +15,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-import gbackprop as gb
 from gbackprop import layers, losses, quantities
 from gbackprop.array import Array, asarray, device_of
+from gbackprop.backward import backward
+from gbackprop.network import Sequential
 from gbackprop.testing.errors import relative_error
 
 KEYS = {
@@ -141,7 +142,7 @@ def check_case(
     return [_cell(name, key, case, network, loss, dtype) for key in wanted]
 
 
-def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -> tuple[gb.Sequential, losses.Loss]:
+def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -> tuple[Sequential, losses.Loss]:
     """The network of a case with its parameters loaded, and its loss.
 
     Raises
@@ -157,14 +158,14 @@ def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -
     for kind, keywords in spec["layers"]:
         keywords = {k: tuple(v) if isinstance(v, list) else v for k, v in keywords.items()}
         parts.append(getattr(layers, kind)(**keywords))
-    network = gb.Sequential(*parts, rng=0, dtype=dtype)
+    network = Sequential(*parts, rng=0, dtype=dtype)
     network.load_state_dict({key[6:]: value for key, value in case.items() if key.startswith("param/")})
     kind, reduction = spec["loss"]
     return network, getattr(losses, kind)(reduction=reduction)
 
 
 def _cell(
-    name: str, key: str, case: Mapping[str, np.ndarray], network: gb.Sequential, loss: losses.Loss, dtype: str
+    name: str, key: str, case: Mapping[str, np.ndarray], network: Sequential, loss: losses.Loss, dtype: str
 ) -> Cell:
     there = device_of(next(iter(network.parameters.values()), case["x"]))
     x, y, targets = (_cast(case.get(part), dtype, there) for part in ("x", "y", "mc_targets"))
@@ -172,7 +173,7 @@ def _cell(
         return Cell(name, key, problem="there are no mc_targets in the file")
     try:
         asked = [] if key in PASS_KEYS else [_quantity(key, targets)]
-        result = gb.backward(network, loss, x, y, *asked)
+        result = backward(network, loss, x, y, *asked)
     except (TypeError, ValueError) as error:
         return Cell(name, key, problem=str(error))
     values: Any = result[asked[0]] if asked else getattr(result, key)

@@ -11,6 +11,7 @@ from gbackprop.array import asnumpy
 from gbackprop.layers.base import Layer
 from gbackprop.testing.claims import Claims, FoundError, Pair
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
+from gbackprop.testing.forms import check_forms
 from gbackprop.testing.parameters import check_names, check_parameters
 from gbackprop.testing.points import size_of, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
@@ -93,6 +94,7 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
         basic = [name for name in probe.calls() if name in BASIC or name.endswith(".per_sample")]
         _check_purity(claims, probe.cast(np.float64), basic)  # of a copy, so that nothing impure spoils what follows
         check_derivatives(claims, probe, point)
+        check_forms(claims, probe)
         check_parameters(claims, probe, rng)
         _check_purity(claims, probe.cast(np.float64), [name for name in probe.calls() if name not in basic])
         _check_conduct(claims, probe)

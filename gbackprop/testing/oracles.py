@@ -82,16 +82,16 @@ def loss_derivatives(loss: Loss, output: np.ndarray, target: np.ndarray) -> tupl
 
 def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     """∇ℓₙ of each parameter by plain reverse mode, shape (N, *p): a vector per sample, `vjp` and `per_sample` alone."""
-    output, saved = twin.forward(x)
+    passed, at = [], x
+    for leaf in twin.leaves(x.shape[1:]):
+        at, saved = leaf.layer.forward(at)
+        passed.append((leaf, saved))
     found: dict[str, np.ndarray] = {}
-
-    def visit(name: str, layer: Layer, kept: Any, vec: np.ndarray) -> np.ndarray:
-        leaf = Leaf(name, layer, (), ())
-        for key, jacobian in layer.parameter_jacobians(kept).items():
+    vec = loss.gradients(at, y)
+    for leaf, saved in reversed(passed):
+        for key, jacobian in leaf.layer.parameter_jacobians(saved).items():
             found[leaf.parameter(key)] = jacobian.per_sample(vec[None])[0]
-        return layer.vjp(kept, vec)
-
-    twin.sweep(saved, loss.gradients(output, y), visit)
+        vec = leaf.layer.vjp(saved, vec)
     return found
 
 

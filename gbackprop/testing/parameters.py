@@ -141,13 +141,14 @@ def _cases(probe: Probe, name: str) -> dict[str, tuple[np.ndarray, np.ndarray | 
 
 def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair:
     jacobian, cases = probe.jacobian(name), _cases(probe, name)
-    reduce = getattr(jacobian, method)
-    got = {case: reduce(columns, signs) for case, (columns, signs) in cases.items()}
+    got = {case: probe.reduce(name, method, columns, signs) for case, (columns, signs) in cases.items()}
     want = {}
     for case, (columns, signs) in cases.items():
         each = jacobian.per_sample(columns)
         weights = np.ones(each.shape[:2]) if signs is None else signs
         want[case] = define(each, weights.reshape(weights.shape + (1,) * (each.ndim - 2)))
+    plain = getattr(jacobian, method)(*cases["signed columns"])
+    got, want = got | {"in plain terms": plain}, want | {"in plain terms": want["signed columns"]}
     if method == "moments":
         got = {case: {"first": value[0], "second": value[1]} for case, value in got.items()}
     return Pair(got, want, "its definition by per_sample")
@@ -184,13 +185,17 @@ def _bias_jacobian(probe: Probe, columns: np.ndarray) -> np.ndarray:
 
 
 def _kronecker(probe: Probe, name: str, method: str) -> Pair:
-    reduce = getattr(probe.jacobian(name), method)
-    got = {"columns": reduce(probe.columns, None), "signed columns": reduce(probe.columns, probe.signs)}
+    got = {
+        "columns": probe.reduce(name, method, probe.columns, None),
+        "signed columns": probe.reduce(name, method, probe.columns, probe.signs),
+        "in plain terms": getattr(probe.jacobian(name), method)(probe.columns, probe.signs),
+    }
     b = _bias_jacobian(probe, probe.columns)
     want = {
         "columns": np.einsum("vno,vnp->op", b, b),
         "signed columns": np.einsum("vn,vno,vnp->op", probe.signs, b, b),
     }
+    want["in plain terms"] = want["signed columns"]
     return Pair(got, want, "its definition by per_sample")
 
 
@@ -198,13 +203,13 @@ def _average_kronecker(probe: Probe, name: str, method: str) -> Pair:
     out = probe.output.shape[1:]
     if probe.curvature is None:
         raise NotGivenError(f"not held against dense Jacobians: {out} outputs are too many")
-    got = getattr(probe.jacobian(name), method)(probe.curvature, out)
+    got = probe.reduce(name, method, probe.curvature, out)
     b = _bias_jacobian(probe, units(out, len(probe.x), np.arange(prod(out))))[:, 0]
     return Pair(got, b.T @ probe.curvature @ b, "its definition by per_sample")
 
 
 def _input_square(probe: Probe, name: str, method: str) -> Pair:
-    got, out = getattr(probe.jacobian(name), method)(), probe.output.shape[1:]
+    got, out = probe.reduce(name, method), probe.output.shape[1:]
     if got is None and name == "bias":
         return Pair(None, None, "")
     if max(prod(out), got.size // LARGEST_AVERAGE) > LARGEST_AVERAGE:
@@ -213,4 +218,5 @@ def _input_square(probe: Probe, name: str, method: str) -> Pair:
     first = np.flatnonzero(_bias_jacobian(probe, columns)[:, 0, 0])  # the places of output feature 0
     u = probe.jacobian(name).per_sample(columns[first])[:, :, 0]
     u = u.reshape(-1, prod(u.shape[2:]))
-    return Pair(got, u.T @ u, "its definition by per_sample")
+    both = {"": got, "in plain terms": getattr(probe.jacobian(name), method)()}
+    return Pair(both, dict.fromkeys(both, u.T @ u), "its definition by per_sample")

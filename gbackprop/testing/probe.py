@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
@@ -12,26 +12,15 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.registry import Context
 from gbackprop.layers.base import Layer
-from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.testing.claims import FoundError
 
-REDUCTIONS = (
-    "per_sample",
-    "batch",
-    "sum",
-    "batch_square",
-    "square",
-    "moments",
-    "square_norm",
-    "kronecker",
-    "average_kronecker",
-    "input_square",
-)
-"""The methods of `ParameterJacobian`."""
-
-PER_SAMPLE_AXIS = {"per_sample": 1, "batch": 0, "batch_square": 0, "square_norm": 0}
-"""Those with a row for each sample, and the axis of the samples."""
+PER_SAMPLE_AXIS = {"per_sample": 1} | {r.name: 0 for r in REDUCTIONS.values() if r.per_sample}
+"""Methods of `ParameterJacobian` with a row for each sample, and the axis of the samples."""
 
 COLUMNS = 3
 """V of the random columns."""
@@ -158,13 +147,32 @@ class Probe:
         return [] if is_container(self.layer) else list(self.layer.parameter_shapes())
 
     @cached_property
-    def unsupported(self) -> Mapping[str, str]:
-        """Reductions that the layer says it lacks, each with the reason."""
-        return self.layer.unsupported(self.x.shape[1:])
+    def context(self) -> Context:
+        """The forms that `gbackprop.backward` would use."""
+        return Context(FORMS, Allocator())
+
+    @cached_property
+    def unsupported(self) -> dict[str, str]:
+        """Reductions that the layer's parameters lack, each with the reason."""
+        own = [reduction.name for reduction in REDUCTIONS.values() if reduction.formula is None]
+        if self.layer.kronecker_factors is not None:
+            return {} if self.layer.kronecker_factors is True else dict.fromkeys(own, str(self.layer.kronecker_factors))
+        return {
+            method: f"the Jacobian of its {name} has no {method.replace('_', ' ')}"
+            for name in self.parameters
+            for method in own
+            if getattr(type(self.jacobian(name)), method) is getattr(ParameterJacobian, method)
+        }
 
     def jacobian(self, name: str) -> ParameterJacobian:
         """Jacobian in a parameter."""
         return self.layer.parameter_jacobians(self.saved)[name]
+
+    def reduce(self, name: str, method: str, *arriving: Any) -> Any:
+        """A reduction as `gbackprop.backward` would compute it."""
+        jacobian = self.context.jacobians(self.layer, self.saved)[name]
+        self.context.sums.clear()
+        return self.context.reduce(jacobian, REDUCTIONS[method], *arriving)
 
     def calls(self) -> dict[str, Callable[[], Any]]:
         """Every method that can be asked here, by the name that rows give it."""
@@ -180,7 +188,7 @@ class Probe:
         if self.curvature is not None:
             calls["average"] = self._average
         for name in self.parameters:
-            for method in REDUCTIONS:
+            for method in ("per_sample", *REDUCTIONS):
                 if method not in self.unsupported and (method != "average_kronecker" or self.curvature is not None):
                     calls[f"{name}.{method}"] = partial(self._reduce, name, method)
         return calls
@@ -189,14 +197,13 @@ class Probe:
         return self.layer.average(self.saved, self.curvature, len(self.x), self.output.shape[1:])
 
     def _reduce(self, name: str, method: str) -> Any:
-        reduction = getattr(self.jacobian(name), method)
         if method == "per_sample":
-            return reduction(self.columns)
+            return self.jacobian(name).per_sample(self.columns)
         if method == "input_square":
-            return reduction()
+            return self.reduce(name, method)
         if method == "average_kronecker":
-            return reduction(self.curvature, self.output.shape[1:])
-        return reduction(self.columns, self.signs)
+            return self.reduce(name, method, self.curvature, self.output.shape[1:])
+        return self.reduce(name, method, self.columns, self.signs)
 
 
 _COLUMNS = ("tangents", "columns", "signs", "curvature")

@@ -13,6 +13,7 @@ from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
+from gbackprop.reference import reference
 from gbackprop.result import Result
 from gbackprop.signals import EXACT, MonteCarlo
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
@@ -105,6 +106,7 @@ def check_quantities(
     claims.equal("backward", "loss, output and gradient are their definitions", _pass, setting, needs=needs)
     for claim, options in BLOCKS.items():
         claims.equal("backward", f"{claim} changes nothing", _pass_in_blocks, setting, options, needs=needs)
+    claims.equal("reference", "gives what backward gives", _plain_pass, setting, needs=[*needs, "backward"])
     needs, runs = [*needs, "backward"], Runs(setting, rng)
     for quantity in asked:
         claim = f"is {getattr(quantity, 'scale', 'its definition')}"
@@ -120,6 +122,7 @@ def _check_laws(claims: Claims, runs: Runs, quantity: Quantity, needs: list[str]
     name = type(quantity).__name__
     for claim, options in BLOCKS.items():
         claims.equal(name, f"{claim} changes nothing", _in_blocks, runs, quantity, options, needs=needs)
+    claims.equal(name, "the plain sweep gives the same", _plain, runs, quantity, needs=needs)
     claims.equal(name, "what else is asked for changes nothing", _packed, runs, quantity, needs=needs)
     claims.equal(name, "permuting the samples changes their order alone", _permuted, runs, quantity, needs=needs)
     claims.equal(name, "scales with R and c as it should", _reduced, runs, quantity, needs=needs)
@@ -155,7 +158,12 @@ def _pass(setting: Setting) -> Pair:
     return Pair(_passed(setting.run()), want, "dense Jacobians", ORACLE_TOLERANCE, floor_of(gradient))
 
 
-def _pass_in_blocks(setting: Setting, options: dict[str, int]) -> Pair:
+def _plain_pass(setting: Setting) -> Pair:
+    want = _passed(setting.run())
+    return Pair(_passed(setting.run(call=reference)), want, "backward", floor=floor_of(want))
+
+
+def _pass_in_blocks(setting: Setting, options: dict[str, Any]) -> Pair:
     want = _passed(setting.run())
     return Pair(_passed(setting.run(_Square(), **options)), want, "the whole batch", floor=floor_of(want))
 
@@ -175,7 +183,7 @@ def _definition(runs: Runs, quantity: Quantity) -> Pair:
         name: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
         for name, value in setting.oracle[quantity.name].items()
     }
-    if any(statistic.reduction == "kronecker" for statistic in quantity.statistics()) and setting.kinked:
+    if any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()) and setting.kinked:
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
     return Pair(got, want, "dense Jacobians", ORACLE_TOLERANCE, runs.floor(quantity, want))
 
@@ -185,6 +193,12 @@ def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Pair:
         raise NotGivenError("averages over the whole batch at each layer")
     want = runs.alone(quantity)
     return Pair(runs.together(quantity, options=options), want, "the whole batch", floor=runs.floor(quantity, want))
+
+
+def _plain(runs: Runs, quantity: Quantity) -> Pair:
+    (got,) = runs.setting.values(quantity, call=reference)
+    want = runs.alone(quantity)
+    return Pair(got, want, "gb.backward", floor=runs.floor(quantity, want))
 
 
 def _packed(runs: Runs, quantity: Quantity) -> Pair:

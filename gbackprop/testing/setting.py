@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -65,12 +66,12 @@ class Setting:
         y = y.astype(float) if y.dtype.kind == "f" else y
         return Setting(twin, loss, x, y, loss.draw(twin.forward(x)[0], MC_SAMPLES, rng), device)
 
-    def run(self, *asked: Quantity, **options: Any) -> Result:
+    def run(self, *asked: Quantity, call: Callable[..., Result] = backward, **options: Any) -> Result:
         """A backward call."""
         if self.device == "cpu":
-            return backward(self.network, self.loss, self.x, self.y, *asked, **{"rng": SEED} | options)
+            return call(self.network, self.loss, self.x, self.y, *asked, **{"rng": SEED} | options)
         network, x, y = self._there
-        return on_host(backward(network, self.loss, x, y, *asked, **{"rng": SEED} | options))
+        return on_host(call(network, self.loss, x, y, *asked, **{"rng": SEED} | options))
 
     @cached_property
     def _there(self) -> tuple[Sequential, Any, Any]:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.layers.base import Layer
+from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.plan import make_plan
 from gbackprop.quantities.base import Quantity
+from gbackprop.reference import Sweep
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
-from gbackprop.sweep import Block, Plain, sweep
 from gbackprop.testing.points import units
 
 Arrivals = dict[str, dict[str, np.ndarray]]
@@ -30,23 +30,23 @@ def arrivals(
     """What a sweep brings to each layer that it reaches, with all columns at each."""
     plan = make_plan(network, loss, x, y, quantities, 0)
     found: Arrivals = {signal.name: {} for signal in plan.signals}
-    reached = [leaf.name for leaf in plan.leaves[plan.lowest :]]
 
-    class Watch(Plain):
-        def visit(self, name: str, layer: Layer, saved: Any, signals: Signals) -> Signals:
-            if name in reached:
-                for signal, columns in signals.stack:
-                    found[signal.name][name] = _gradient(columns) if signal == GRADIENT else _squared(columns)
-                if signals.average is not None:
-                    found[AVERAGE.name][name] = signals.average
-            return super().visit(name, layer, saved, signals)
+    class Watch(Sweep):
+        def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+            for signal, columns in signals.stack:
+                found[signal.name][leaf.name] = _gradient(columns) if signal == GRADIENT else _squared(columns)
+            if signals.average is not None:
+                found[AVERAGE.name][leaf.name] = signals.average
+            return super().visit(leaf, saved, signals)
 
-    sweep(plan, x, y, Block.whole(len(x)), None, Watch)
+    sweep = Watch(plan)
+    output, saved = sweep.forward(x)
+    sweep.backward(output, y, saved)
     return found
 
 
 def _gradient(columns: Columns) -> np.ndarray:
-    return columns.values[0].reshape(columns.values.shape[1], -1).copy()  # a layer may write over what arrives
+    return columns.values[0].reshape(columns.values.shape[1], -1).copy()
 
 
 def _squared(columns: Columns) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gbackprop
-from gbackprop import device_kernels
+from gbackprop.kernels import device
 
 NAMES = cupy_names.committed()
 PACKAGE = Path(gbackprop.__file__).parent
@@ -145,16 +145,16 @@ def test_every_use_is_there_in_the_cupy_that_is_here(cupy):
 
 def test_cupy_takes_the_kernels_parameters(cupy):
     """It reads them when a kernel is made, before it compiles anything."""
-    for name, (inputs, outputs, body) in device_kernels.SOURCES.items():
+    for name, (inputs, outputs, body) in device.SOURCES.items():
         kernel = cupy.ElementwiseKernel(inputs, outputs, body, name)
         assert kernel.nin + kernel.nout == len(f"{inputs}, {outputs}".split(", "))
 
 
-@pytest.mark.parametrize("name", device_kernels.SOURCES)
+@pytest.mark.parametrize("name", device.SOURCES)
 @pytest.mark.parametrize("real", ["float", "double"])
 def test_nvidias_compiler_takes_the_kernels(cupy, name, real):
     """Without a GPU too, where the compiler's library can be loaded."""
-    inputs, outputs, body = device_kernels.SOURCES[name]
+    inputs, outputs, body = device.SOURCES[name]
     arguments, before = ["ptrdiff_t _size"], []
     for *raw, kind, parameter in [part.split() for part in f"{inputs}, {outputs}".split(", ")]:
         kind = {"T": real, "int32": "int"}[kind]

@@ -14,6 +14,9 @@ from layer_table import LOSSES, TABLE, around
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
 from gbackprop import quantities as q
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.registry import PLAIN, Context
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.runs import every_quantity
 from gbackprop.testing.strategies import targets
@@ -37,8 +40,8 @@ def on_host(values):
 
 
 def arrays_of(values):
-    kept = [part for v in values.values() for part in ((v.A, v.B) if isinstance(v, q.Kronecker) else (v,))]
-    return [part for part in kept if part is not None]
+    parts = [part for v in values.values() for part in ((v.A, v.B) if isinstance(v, q.Kronecker) else (v,))]
+    return [part for part in parts if part is not None]
 
 
 def compare(network, loss, x, y, *quantities, dtype="float64", **options):
@@ -143,9 +146,10 @@ def test_given_pseudo_targets_take_one_look(double):
     assert counts == [4, 4]  # the parameters, x, y, and all pseudo-targets
 
 
+@pytest.mark.parametrize("forms", [PLAIN, FORMS], ids=["plain", "fast"])
 @pytest.mark.parametrize("row", TABLE, ids=str)
-def test_the_methods_of_every_layer(row, gpu):
-    layer, x = row.layer(), row.x()
+def test_the_methods_of_every_layer_and_their_fast_forms(row, forms, gpu):
+    layer, x, context = row.layer(), row.x(), Context(forms, Allocator())
     rng = np.random.default_rng(2)
     y, saved = layer.forward(x)
     columns, rows = rng.standard_normal((2, *x.shape)), rng.standard_normal((2, *y.shape))
@@ -156,9 +160,9 @@ def test_the_methods_of_every_layer(row, gpu):
     if layer.curvature != "zero":
         want.append(layer.residual(saved, rows[0]))
     layer.drawn = {name: there(value) for name, value in layer.parameters.items()}
-    y, saved = layer.forward(there(x))
-    got = [y, layer.jmp(saved, there(columns)), layer.mjp(saved, there(rows))]
-    got.append(layer.average(saved, there(ggn), len(x), y.shape[1:]))
+    y, saved = context.forward(layer, there(x))
+    got = [y, layer.jmp(saved, there(columns)), context.mjp(layer, saved, there(rows))]
+    got.append(context.average(layer, saved, there(ggn), len(x), y.shape[1:]))
     if layer.curvature != "zero":
         got.append(layer.residual(saved, there(rows[0])))
     assert max(relative_error(a, b) for a, b in zip(got, want, strict=True)) < 1e-12
@@ -259,19 +263,21 @@ def operations(network, x, y, quantity):
     return ledger.operations
 
 
-def pixels(size):
-    chain = [layers.Conv2d(1, 2, 3), layers.ReLU(), layers.MaxPool2d(2)]
-    chain += [layers.AvgPool2d(2, padding=1), layers.Flatten()]
+def pixels(size, window=2):
+    chain = [layers.Conv2d(1, 2, window + 1), layers.ReLU(), layers.MaxPool2d(window)]
+    chain += [layers.AvgPool2d(window, 2, padding=1), layers.Flatten()]
     features = gb.Sequential(*chain).output_shape((1, size, size))[0]
     return gb.Sequential(*chain, layers.Linear(features, 3), rng=0, dtype="float64").to("cuda")
 
 
 @pytest.mark.parametrize("quantity", [None, *every_quantity()], ids=repr)
-def test_the_number_of_kernels_does_not_depend_on_samples_or_pixels(double, quantity):
+def test_the_number_of_kernels_does_not_depend_on_samples_pixels_or_windows(double, quantity):
     rng = np.random.default_rng(0)
     network = pixels(6)
     counts = {n: operations(network, rng.standard_normal((n, 1, 6, 6)), np.arange(n) % 3, quantity) for n in (2, 8)}
     assert counts[2] == counts[8]
-    wide = operations(pixels(10), rng.standard_normal((2, 1, 10, 10)), np.arange(2) % 3, quantity)
-    assert wide <= counts[2] + 3  # a reduction may choose another formula
+    for size, window in ((10, 2), (10, 3)):
+        x = rng.standard_normal((2, 1, size, size))
+        wide = operations(pixels(size, window), x, np.arange(2) % 3, quantity)
+        assert wide <= counts[2] + 3  # a reduction may choose another formula
     assert counts[2] < 150

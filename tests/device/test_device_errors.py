@@ -12,8 +12,10 @@ from refusals import refuse
 from test_device import CE, X, Y, simple, there
 
 import gbackprop as gb
-from gbackprop import array, blocks, layers, losses, optim
+from gbackprop import array, layers, losses, optim
 from gbackprop import quantities as q
+from gbackprop.engine import estimate
+from gbackprop.engine.forms import FORMS
 from gbackprop.plan import make_plan
 
 # ---------------------------------------------------------------------------------------------------------- no device
@@ -135,12 +137,12 @@ def test_a_call_on_a_device_takes_no_more_than_is_estimated(double, quantity, op
     network, x, y = wide().to("cuda"), there(x), there(y)
     plan = make_plan(network, CE, x, y, asked, 0)
     samples, columns = options.get("sample_block", 16), options.get("column_block")
-    estimate = blocks.estimate(plan, x, samples, columns, 1, blocks.saved_bytes(plan, x))
+    most = estimate.estimate(plan, x, samples, columns, 1, estimate.saved_bytes(plan, x, FORMS))
     before = ledger.used
     ledger.clear()
     gb.backward(network, CE, x, y, *asked, rng=0, **options)
-    assert ledger.peak - before <= estimate
-    assert ledger.peak - before > estimate / 30
+    assert ledger.peak - before <= most
+    assert ledger.peak - before > most / 30
 
 
 @pytest.mark.parametrize("quantity", [q.BatchGrad(), q.BatchL2Grad(), q.DiagGGN(), q.DiagHessian()], ids=repr)
@@ -151,7 +153,7 @@ def test_out_of_memory_names_the_layer_and_blocks_that_fit(double, quantity):
     ledger.clear()
     gb.backward(network, CE, x, y, quantity, rng=0)
     plan = make_plan(network, CE, x, y, [quantity], 0)
-    least = blocks.estimate(plan, x, 1, 1, 1, blocks.saved_bytes(plan, x))
+    least = estimate.estimate(plan, x, 1, 1, 1, estimate.saved_bytes(plan, x, FORMS))
     ledger.limit = before + int(0.6 * (ledger.peak - before))
     assert ledger.limit - before > least  # so something would fit
     with pytest.raises(gb.TooLargeError) as caught:
@@ -194,10 +196,10 @@ def test_the_host_says_the_same(monkeypatch):
     refuse(gb.TooLargeError, words, lambda: gb.backward(wide(), CE, x, y, q.DiagGGN(), workers=1), in_time=False)
 
 
-def test_free_memory_counts_what_the_pool_keeps(double, monkeypatch):
+def test_available_memory_counts_what_the_pool_keeps(double, monkeypatch):
     monkeypatch.setattr(double, "get_default_memory_pool", lambda: types.SimpleNamespace(free_bytes=lambda: 500))
     ledger.limit = ledger.used + 1000
-    assert array.free_memory("cuda") == 1500
+    assert array.available_memory("cuda") == 1500
 
 
 # --------------------------------------------------------------------------------------------------------------- TF32

@@ -1,5 +1,6 @@
 """The device's kernels against their definitions: the same source, run on the host by the double, or on a GPU."""
 
+import kernel_definitions as plain
 import numpy as np
 import pytest
 from device_ledger import ledger
@@ -7,25 +8,28 @@ from drawn_windows import SEEDS, numbers, windows
 from hypothesis import HealthCheck, given, settings
 
 import gbackprop as gb
-from gbackprop import device_kernels, kernels
+from gbackprop.kernels import device, on_gpu, tiles_of, windows_of
 from gbackprop.layers.activation import sigmoid
+from gbackprop.layers.window import Window
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
 ONE_DEVICE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def check(function, *arguments, dtype):
-    """A kernel on the device gives what NumPy's definition gives."""
-    arguments = [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arguments]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "_compiled", lambda *given: None)  # the definition, not Numba's twin of it
-        want = function(*arguments)
-    moved = [gb.asarray(a, "cuda") if isinstance(a, np.ndarray) else a for a in arguments]
+def moved(arguments):
+    return [gb.asarray(a, "cuda") if isinstance(a, np.ndarray) else a for a in arguments]
+
+
+def check(name, *arguments, out, dtype):
+    """A kernel on the device writes what NumPy's definition gives, whatever was there before."""
+    *arguments, out = plain.cast(dtype, *arguments, out)
+    want = getattr(plain, name)(*arguments, out)
+    assert (want.shape, want.dtype) == (out.shape, out.dtype)
+    *arguments, out = moved((*arguments, out))
     ledger.clear()
-    got = function(*moved)
+    got = plain.written(getattr(device, name), *arguments, like=out)
     assert ledger.transfers == []
-    assert got.dtype == want.dtype
     got = gb.asnumpy(got)
     np.testing.assert_allclose(got, want, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
     return got
@@ -37,7 +41,7 @@ def check(function, *arguments, dtype):
 def test_fold(gpu, dtype, drawn, seed):
     window, spatial = drawn
     cols = numbers(seed, (2, *window.out(spatial), *window.kernel, 3))
-    check(kernels.fold, cols, window.padded(spatial), window.stride, window.dilation, dtype=dtype)
+    check("fold", cols, window, out=np.zeros((2, *window.padded(spatial), 3)), dtype=dtype)
 
 
 @PRECISIONS
@@ -45,15 +49,14 @@ def test_fold(gpu, dtype, drawn, seed):
 @given(drawn=windows(), seed=SEEDS)
 def test_total_spread_and_largest(gpu, dtype, drawn, seed):
     window, spatial = drawn
-    out, size = window.out(spatial), window.padded(spatial)
-    image, rows = numbers(seed, (2, *size, 3)), numbers(seed + 1, (2, *out, 3))
-    arguments = window.kernel, window.stride, window.dilation
-    total = check(kernels.total, image, *arguments, out, dtype=dtype)
-    spread = check(kernels.spread, rows, size, *arguments, dtype=dtype)
+    image = numbers(seed, (2, *window.padded(spatial), 3))
+    rows = numbers(seed + 1, (2, *window.out(spatial), 3))
+    total = check("total", image, window, out=rows, dtype=dtype)
+    spread = check("spread", rows, window, out=image, dtype=dtype)
     np.testing.assert_allclose((total * rows).sum(), (image * spread).sum(), rtol=1e-4, atol=1e-4)
-    largest = check(kernels.largest, image, *arguments, out, dtype=dtype)
-    seen = kernels.unfold(image.astype(dtype), *arguments, out)
-    np.testing.assert_array_equal(largest, seen.max(tuple(range(1 + len(out), 1 + 2 * len(out)))))
+    largest = check("largest", image, window, out=rows, dtype=dtype)
+    seen = plain.bare(window).unfold(image.astype(dtype)).reshape(*rows.shape[:-1], -1, 3)
+    np.testing.assert_array_equal(largest, seen.max(-2))
 
 
 @PRECISIONS
@@ -63,55 +66,101 @@ def test_first_places_and_scatter(gpu, dtype, drawn, seed):
     window, spatial = drawn
     out, rng = window.out(spatial), np.random.default_rng(seed)
     image = rng.integers(0, 3, (2, *window.padded(spatial), 2)).astype(float)  # many are equal
-    arguments = window.kernel, window.stride, window.dilation
-    largest = kernels.largest(image, *arguments, out)
-    places = check(kernels.first_places, image, largest, *arguments, dtype=dtype)
+    y = plain.largest(image, window, None)
+    places = check("first_places", image, y, window, out=np.zeros(y.shape, np.int32), dtype=dtype)
     rows = np.moveaxis(rng.standard_normal((3, 2, 2, *out)), 2, -1)  # channels do not lie last in memory
-    check(kernels.scatter, rows, places, window.padded(spatial), *arguments, dtype=dtype)
+    check("scatter", rows, places, window, out=np.zeros((3, *image.shape)), dtype=dtype)
+
+
+VOLUMES = Window((2, 3, 2), (2, 1, 3), (2, 2, 1), ((0, 0),) * 3)
+SIZE, OUT = (6, 8, 5), (2, 4, 2)
+"""A place more than is seen, along the first axis."""
 
 
 @PRECISIONS
 def test_a_third_axis(gpu, dtype):
     """The kernels have three axes, and the layers two: a layer of volumes would need the third."""
-    kernel, stride, dilation, out = (2, 3, 2), (2, 1, 3), (1, 2, 1), (2, 3, 2)
-    size = (5, 8, 5)  # a place more than is seen, along the first axis
-    check(kernels.fold, numbers(0, (2, *out, *kernel, 3)), size, stride, dilation, dtype=dtype)
-    image = numbers(1, (2, *size, 3)).astype(dtype)
-    largest = kernels.largest(image, kernel, stride, dilation, out)
-    places = check(kernels.first_places, image, largest, kernel, stride, dilation, dtype=dtype)
+    assert VOLUMES.out(SIZE) == OUT
+    cols, image = numbers(0, (2, *OUT, *VOLUMES.kernel, 3)), numbers(1, (2, *SIZE, 3)).astype(dtype)
+    check("fold", cols, VOLUMES, out=image, dtype=dtype)
+    y = plain.largest(image, VOLUMES, None)
+    places = check("first_places", image, y, VOLUMES, out=np.zeros(y.shape, np.int32), dtype=dtype)
     assert places.max() > 6
-    check(kernels.scatter, numbers(2, (2, 2, *out, 3)), places, size, kernel, stride, dilation, dtype=dtype)
+    check("scatter", numbers(2, (2, 2, *OUT, 3)), places, VOLUMES, out=np.zeros((2, 2, *SIZE, 3)), dtype=dtype)
 
 
 @PRECISIONS
 def test_four_axes_take_the_definition(gpu, dtype):
-    cols = numbers(0, (1, 2, 1, 1, 2, 2, 1, 1, 1, 2))
-    check(kernels.fold, cols, (3, 1, 1, 2), (1, 1, 1, 1), (1, 1, 1, 1), dtype=dtype)
+    window = Window((2, 1, 1, 1), (1,) * 4, (1,) * 4, ((0, 0),) * 4)
+    cols = numbers(0, (1, 2, 1, 1, 2, *window.kernel, 2)).astype(dtype)
+    [there] = moved([cols])
+    assert windows_of(there, 3) is device
+    assert windows_of(there, 4) is None
+    got = gb.asnumpy(window.fold(there, (3, 1, 1, 2)))
+    np.testing.assert_allclose(got, window.fold(cols, (3, 1, 1, 2)), rtol=TOLERANCES[dtype])
 
 
 @PRECISIONS
 def test_sigmoid_where_it_could_overflow_and_in_any_layout(gpu, dtype):
-    x = np.linspace(-800, 800, 24).reshape(2, 3, 4)
+    x = np.linspace(-800, 800, 24).reshape(2, 3, 4).astype(dtype)
     for array in (x, np.moveaxis(x, 1, -1), x[:, ::2]):
-        got = check(sigmoid, array, dtype=dtype)
+        [there] = moved([array])
+        ledger.clear()
+        got = device.sigmoid(there)
+        assert ledger.transfers == []
+        assert got.dtype == dtype
+        got = gb.asnumpy(got)
+        np.testing.assert_allclose(got, sigmoid(array), rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
         assert (got >= 0).all()
         assert (got <= 1).all()
 
 
+TWO = Window((2,), (2,), (1,), ((0, 0),))
+
+
 def test_nan_is_passed_on(gpu):
     image = np.full((1, 4, 1), np.nan)
-    assert check(kernels.first_places, image, image[:, :2], (2,), (2,), (1,), dtype="float64").tolist() == [[[0], [0]]]
+    out = np.zeros((1, 2, 1))
+    places = check("first_places", image, image[:, :2], TWO, out=out.astype(np.int32), dtype="float64")
+    assert places.tolist() == [[[0], [0]]]
     image[0, 1] = image[0, 2] = 1.0
-    assert np.isnan(check(kernels.largest, image, (2,), (2,), (1,), (2,), dtype="float64")).all()
+    assert np.isnan(check("largest", image, TWO, out=out, dtype="float64")).all()
 
 
 def test_an_index_out_of_range_is_caught(double, monkeypatch):
     """What the double's bounds are for: a kernel that reads beside its array."""
-    source = device_kernels.SOURCES["fold"]
-    monkeypatch.setitem(device_kernels.SOURCES, "fold", (*source[:2], source[2].replace("+ c]", "+ c + 1]")))
-    device_kernels._kernel.cache_clear()
+    source = device.SOURCES["fold"]
+    monkeypatch.setitem(device.SOURCES, "fold", (*source[:2], source[2].replace("+ c]", "+ c + 1]")))
+    device._kernel.cache_clear()
     with pytest.raises(IndexError, match="gbackprop_fold"):
-        kernels.fold(gb.asarray(np.ones((1, 2, 2, 1)), "cuda"), (3,), (1,), (1,))
+        device.fold(double.ones((1, 2, 2, 1)), Window((2,), (1,), (1,), ((0, 0),)), double.ones((1, 3, 1)))
+    device._kernel.cache_clear()
+
+
+def checked_fold(rng):
+    image = np.zeros((2, *SIZE, 2))
+    check("fold", rng.standard_normal((2, *OUT, *VOLUMES.kernel, 2)), VOLUMES, out=image, dtype="float64")
+
+
+def checked_scatter(rng):
+    rows, places = rng.standard_normal((3, 2, *OUT, 2)), rng.integers(0, 12, (2, *OUT, 2)).astype(np.int32)
+    check("scatter", rows, places, VOLUMES, out=np.zeros((3, 2, *SIZE, 2)), dtype="float64")
+
+
+def checked_first_places(rng):
+    image = rng.integers(0, 3, (2, *SIZE, 2)).astype(float)
+    y = plain.largest(image, VOLUMES, None)
+    check("first_places", image, y, VOLUMES, out=np.zeros(y.shape, np.int32), dtype="float64")
+
+
+def checked_sigmoid(rng):
+    x = rng.integers(0, 3, (2, 5)).astype(float)
+    np.testing.assert_allclose(gb.asnumpy(device.sigmoid(gb.asarray(x, "cuda"))), sigmoid(x))
+
+
+CHECKED = {
+    "fold": checked_fold, "scatter": checked_scatter, "first_places": checked_first_places, "sigmoid": checked_sigmoid
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -127,33 +176,20 @@ def test_an_index_out_of_range_is_caught(double, monkeypatch):
 )
 def test_a_fault_in_a_kernel_shows(double, monkeypatch, name, sound, wrong):
     """The source that the tests run is the source that a GPU would get."""
-    source = device_kernels.SOURCES[name]
+    device._kernel.cache_clear()
+    CHECKED[name](np.random.default_rng(0))
+    source = device.SOURCES[name]
     assert sound in source[2]
-    monkeypatch.setitem(device_kernels.SOURCES, name, (*source[:2], source[2].replace(sound, wrong)))
-    device_kernels._kernel.cache_clear()
-    rng = np.random.default_rng(0)
-    geometry = (2, 2, 2), (2, 2, 1), (2, 1, 1)
-    kernel, stride, dilation = geometry
-    out, size = (2, 3, 3), (5, 6, 4)
-    image = rng.integers(0, 3, (2, *size, 2)).astype(float)
-    places = rng.integers(0, 8, (2, *out, 2)).astype(np.int32)
-    calls = {
-        "fold": lambda: check(
-            kernels.fold, rng.standard_normal((2, *out, *kernel, 2)), size, stride, dilation, dtype="float64"
-        ),
-        "scatter": lambda: check(
-            kernels.scatter, rng.standard_normal((3, 2, *out, 2)), places, size, *geometry, dtype="float64"
-        ),
-        "first_places": lambda: check(
-            kernels.first_places, image, kernels.largest(image, *geometry, out), *geometry, dtype="float64"
-        ),
-        "sigmoid": lambda: check(sigmoid, image, dtype="float64"),
-    }
+    monkeypatch.setitem(device.SOURCES, name, (*source[:2], source[2].replace(sound, wrong)))
+    device._kernel.cache_clear()
     with pytest.raises((AssertionError, IndexError)):
-        calls[name]()
-    device_kernels._kernel.cache_clear()
+        CHECKED[name](np.random.default_rng(0))
+    device._kernel.cache_clear()
 
 
-def test_twins_are_taken_for_floats_on_a_device_alone(double):
+def test_the_kernels_are_taken_for_floats_on_a_device_alone(double):
     for dtype, taken in ((np.float32, True), (np.complex128, False), (np.int64, False)):
-        assert (kernels.device_twins(double.zeros(3, dtype)) is not None) == taken
+        assert (on_gpu(double.zeros(3, dtype)) is device) == taken
+        assert (windows_of(double.zeros(3, dtype), 2) is device) == taken
+        assert tiles_of(double.zeros(3, dtype)) is None
+    assert on_gpu(np.zeros(3)) is None

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import inspect
 import io
 import re
 import sys
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 
 import gbackprop
+from gbackprop.engine.forms import FORMS
+from gbackprop.layers.jacobian import REDUCTIONS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "derivations"
@@ -48,12 +51,6 @@ QUOTES = [quote for page in PAGES for quote in quotes_of(page)]
 FUNCTIONS = list({(quote.page, quote.file, quote.function): quote for quote in QUOTES}.values())
 
 
-@pytest.fixture(autouse=True)
-def plain_kernels(monkeypatch):
-    """The pages quote the kernels' definitions, not their compiled twins."""
-    monkeypatch.setattr(gbackprop.kernels, "_compiled", lambda *given: None)
-
-
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
@@ -82,6 +79,12 @@ def test_the_check_holds_and_prints_what_the_page_says(page):
     assert run(page) == check_of(page)[1]
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if "gb.reference(" in page.read_text()], ids=lambda p: p.stem)
+def test_the_check_holds_for_the_fast_engine(page, monkeypatch):
+    monkeypatch.setattr(gbackprop, "reference", gbackprop.backward)
+    assert run(page) == check_of(page)[1]
+
+
 @each_page
 def test_the_check_stands_alone(page):
     code = CHECK.search(page.read_text())[1]
@@ -104,6 +107,16 @@ def test_the_page_is_in_order(page):
     assert fences.count("py") == len(quotes_of(page)) > 0  # every quote names its place
     for target in LINK.findall(text):
         assert (FOLDER / target).exists(), target
+
+
+@each_page
+def test_fast_forms_come_after_what_they_are_held_against(page):
+    """In sections of their own, which say so."""
+    fast = [quote.file.startswith(("gbackprop/engine/", "gbackprop/kernels/")) for quote in quotes_of(page)]
+    assert not fast[0]
+    for section in re.split(r"^## ", page.read_text(), flags=re.MULTILINE):
+        if re.search("^`gbackprop/(engine|kernels)/", section, re.MULTILINE):
+            assert "fast" in section.splitlines()[0].lower()
 
 
 def test_the_index_names_every_page():
@@ -184,14 +197,26 @@ def spoiled(value):
     return value
 
 
-def places_of(function):
-    """(object, name) wherever the package holds a function: classes that share it, modules that import it."""
+def replace_everywhere(function, wrong, monkeypatch):
+    """Put another function wherever the package holds one; returns in how many places.
+
+    Classes share functions and modules import them; reductions hold their formulas, the registry its fast forms.
+    """
     modules = [module for name, module in sys.modules.items() if name.split(".")[0] == "gbackprop"]
     owners = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    places = 0
     for owner in [*modules, *owners.values()]:
         for name, value in list(vars(owner).items()):
-            if value is function or (isinstance(value, property) and value.fget is function):
-                yield owner, name, value
+            getter = isinstance(value, property) and value.fget is function
+            if value is function or getter:
+                monkeypatch.setattr(owner, name, property(wrong) if getter else wrong)
+                places += 1
+    tables = [table for table in vars(FORMS).values() if isinstance(table, dict)]
+    for table in [*tables, *map(vars, REDUCTIONS.values())]:
+        for key in [key for key, value in table.items() if value is function]:
+            monkeypatch.setitem(table, key, wrong)
+            places += 1
+    return places
 
 
 @pytest.mark.parametrize("quote", FUNCTIONS, ids=str)
@@ -203,12 +228,13 @@ def test_the_check_fails_when_a_quoted_function_is_spoiled(quote, monkeypatch):
 
     @functools.wraps(function)
     def wrong(*args, **kwargs):
+        if inspect.signature(function).return_annotation == "None":  # what it writes comes from what it gets
+            return function(*map(spoiled, args), **kwargs)
         result = function(*args, **kwargs)
+        if isinstance(result, tuple) and {type(part) for part in result} == {int}:  # a shape
+            return tuple(part + 1 for part in result)
         return result + 1 if type(result) is int else spoiled(result)
 
-    places = list(places_of(function))
-    assert places
-    for owner, name, held in places:
-        monkeypatch.setattr(owner, name, property(wrong) if isinstance(held, property) else wrong)
+    assert replace_everywhere(function, wrong, monkeypatch)
     with pytest.raises((AssertionError, IndexError)):  # an index can end up beyond its array
         assert run(quote.page) == check_of(quote.page)[1]

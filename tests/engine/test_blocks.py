@@ -1,4 +1,4 @@
-"""Blocks: what they bound, what they leave alone, and what is kept of them."""
+"""Blocks: what they bound, what they leave alone, and the threads that take them."""
 
 import threading
 
@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop import blocks, layers, losses
+from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.engine import blocks
+from gbackprop.engine.blocks import choose_blocks
+from gbackprop.engine.threads import one_blas_thread
 from gbackprop.layers.base import Layer
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import make_plan
@@ -55,23 +58,23 @@ def test_whoever_set_blas_threads_restores_them_though_another_call_goes_on():
         return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
 
     def longer():
-        with blocks.one_blas_thread():
+        with one_blas_thread():
             entered.set()
             left.wait(10)
 
     before, other = counts(), threading.Thread(target=longer)
-    with blocks.one_blas_thread():
+    with one_blas_thread():
         assert set(counts()) == {1}
         other.start()
         assert entered.wait(10)
-        with blocks.one_blas_thread():
+        with one_blas_thread():
             pass
         assert set(counts()) == {1}
     assert counts() == before
     left.set()
     other.join()
     assert counts() == before
-    with blocks.one_blas_thread():  # and is held again by who comes next
+    with one_blas_thread():  # and is set again by who comes next
         assert set(counts()) == {1}
     assert counts() == before
 
@@ -79,11 +82,11 @@ def test_whoever_set_blas_threads_restores_them_though_another_call_goes_on():
 def test_a_small_batch_is_not_cut_and_a_large_one_is():
     net = network(layers.Linear(1000, 1000), layers.ReLU(), layers.Linear(1000, 10))
     small, large = batch(8, 1000), batch(6000, 1000)
-    cuts = [blocks.choose_blocks(make_plan(net, CE, x, y, [q.KFLR()], 0), x, workers=2) for x, y in (small, large)]
+    cuts = [choose_blocks(make_plan(net, CE, x, y, [q.KFLR()], 0), x, workers=2) for x, y in (small, large)]
     assert len(cuts[0].samples) == 2  # one for each worker that was asked for
     assert len(cuts[1].samples) == 4  # three would leave a worker idle for a third of the time
     x, y = small
-    assert len(blocks.choose_blocks(make_plan(net, CE, x, y, [], 0), x).samples) == 1
+    assert len(choose_blocks(make_plan(net, CE, x, y, [], 0), x).samples) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------ exactness
@@ -213,5 +216,5 @@ def test_kfra_takes_a_large_batch_whole(monkeypatch):
     monkeypatch.setattr(blocks, "SMALL_BYTES", 1)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
     net, (x, y) = network(layers.Linear(5, 4), layers.Tanh(), layers.Linear(4, 3)), batch(8, 5, classes=3)
-    cuts = [blocks.choose_blocks(make_plan(net, CE, x, y, [asked], 0), x) for asked in (q.KFRA(), q.KFLR())]
+    cuts = [choose_blocks(make_plan(net, CE, x, y, [asked], 0), x) for asked in (q.KFRA(), q.KFLR())]
     assert [len(cut.samples) for cut in cuts] == [1, 8]

@@ -1,110 +1,154 @@
-"""The compiled kernels give what their definitions give; every golden cell holds on the plain path too."""
+"""The compiled kernels give what the layers' plain functions give; every golden cell holds without them too."""
 
-import importlib
-from math import prod
+import builtins
 from pathlib import Path
 
+import kernel_definitions as plain
 import numpy as np
 import pytest
-from drawn_windows import SEEDS, numbers, windows
+from drawn_windows import SEEDS, numbers, paddings, windows
 from hypothesis import given
+from hypothesis import strategies as st
 
+import gbackprop.engine.forms.outer
 from gbackprop import kernels
+from gbackprop.engine.forms.images import padded
+from gbackprop.engine.memory import Allocator, Arena
+from gbackprop.layers.window import Window, pad
 from gbackprop.testing.golden import check_folder
 
 pytest.importorskip("numba")
 
+from gbackprop.kernels import host
+
+TOLERANCES = {"float64": 1e-13, "float32": 1e-5}
+PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
+
 
 @pytest.fixture
-def plain(monkeypatch):
-    monkeypatch.setattr(kernels, "_compiled", lambda *given: None)
+def without_numba(monkeypatch):
+    for module in (kernels, gbackprop.engine.forms.outer):
+        monkeypatch.setattr(module, "numba_kernels", lambda: None)
 
 
-def both(call, monkeypatch):
-    """What a call gives with the compiled kernels, and without."""
-    compiled = call()
-    with monkeypatch.context() as patch:
-        patch.setattr(kernels, "_compiled", lambda *given: None)
-        return compiled, call()
+def check(name, *arguments, out, dtype):
+    """A kernel writes what its definition gives, whatever was there before."""
+    *arguments, out = plain.cast(dtype, *arguments, out)
+    want = getattr(plain, name)(*arguments, out)
+    assert (want.shape, want.dtype) == (out.shape, out.dtype)
+    got = plain.written(getattr(host, name), *arguments, like=out)
+    np.testing.assert_allclose(got, want, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+    return got
 
 
-def test_the_compiled_kernels_are_taken_for_host_floats():
-    assert kernels._compiled(np.zeros(1, np.float32)) is not None
-    assert kernels._compiled(np.zeros(1, np.complex128)) is None
+# ---------------------------------------------------------------------------------------------------------- which, when
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@given(drawn=windows(), seed=SEEDS)
-def test_fold(dtype, drawn, seed):
-    window, spatial = drawn
-    out = window.out(spatial)
-    cols = numbers(seed, (2, *out, *window.kernel, 3)).astype(dtype)
-    with pytest.MonkeyPatch.context() as patch:
-        compiled, plain = both(lambda: window.fold(cols, spatial), patch)
-    assert compiled.dtype == dtype
-    np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=1e-5 if dtype == "float32" else 1e-13)
+def test_the_compiled_kernels_are_taken_for_floats_on_the_host():
+    for dtype in (np.float32, np.float64):
+        assert kernels.windows_of(np.zeros(1, dtype), 2) is host
+        assert kernels.tiles_of(np.zeros(1, dtype)) is not None
+    for dtype in (np.complex128, np.int64, bool):
+        assert kernels.windows_of(np.zeros(1, dtype), 2) is None
+        assert kernels.tiles_of(np.zeros(1, dtype)) is None
 
 
-@given(drawn=windows(), seed=SEEDS)
-def test_first_places_and_scatter(drawn, seed):
-    window, spatial = drawn
-    out, rng = window.out(spatial), np.random.default_rng(seed)
-    image = rng.integers(0, 3, (2, *window.padded(spatial), 2)).astype(float)  # many are equal
-    seen = kernels.unfold(image, window.kernel, window.stride, window.dilation, out)
-    flat = seen.reshape(2, *out, prod(window.kernel), 2)
-    arguments = window.kernel, window.stride, window.dilation
-    with pytest.MonkeyPatch.context() as patch:
-        for y in both(lambda: kernels.largest(image, *arguments, out), patch):
-            np.testing.assert_array_equal(y, flat.max(-2))
-        compiled, plain = both(lambda: kernels.first_places(image, flat.max(-2), *arguments), patch)
-        np.testing.assert_array_equal(compiled, flat.argmax(-2))
-        np.testing.assert_array_equal(plain, flat.argmax(-2))
-        rows = np.moveaxis(rng.standard_normal((3, 2, 2, *out)), 2, -1)  # channels do not lie last in memory
-        size = window.padded(spatial)
-        compiled, plain = both(lambda: kernels.scatter(rows, plain, size, *arguments), patch)
-    np.testing.assert_allclose(compiled, plain, atol=1e-13)
-    np.testing.assert_allclose(compiled.sum((2, 3)[: len(out)]), rows.sum((2, 3)[: len(out)]), atol=1e-12)
+@pytest.mark.parametrize("error", [ImportError, RuntimeError])
+def test_without_numba_or_a_place_for_its_code_there_are_no_compiled_kernels(error, monkeypatch):
+    load = builtins.__import__
+
+    def fails(name, *given):
+        if "host" in (given[2] or ()):
+            raise error("cannot cache function: no locator available")
+        return load(name, *given)
+
+    monkeypatch.setattr(builtins, "__import__", fails)
+    assert kernels.numba_kernels.__wrapped__() is None
 
 
-@pytest.mark.parametrize("order", [(np.nan, 1.0, 2.0), (1.0, np.nan, 2.0), (1.0, 2.0, np.nan)])
-def test_the_largest_of_nan_and_numbers_is_nan_for_both(order, monkeypatch):
-    image = np.array(order).reshape(1, 3, 1)
-    for y in both(lambda: kernels.largest(image, (3,), (1,), (1,), (1,)), monkeypatch):
-        assert np.isnan(y.item())
-
-
-def test_nan_is_passed_on_by_both(monkeypatch):
-    image = np.full((1, 2, 1), np.nan)
-    for places in both(lambda: kernels.first_places(image, image[:, :1], (2,), (2,), (1,)), monkeypatch):
-        assert places.item() == 0
+def test_without_numba_there_are_neither_windows_nor_tiles(without_numba):
+    assert kernels.windows_of(np.zeros(1), 2) is None
+    assert kernels.tiles_of(np.zeros(1)) is None
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-8), ("float32", 1e-4)])
-def test_golden_on_the_plain_path(plain, dtype, tolerance):
+def test_golden_without_numba(without_numba, dtype, tolerance):
     report = check_folder(Path(__file__).parents[1] / "golden", tolerance, dtype)
     assert report.passed == report.total == 300
 
 
-@pytest.mark.parametrize("error", [ImportError, RuntimeError])
-def test_without_compiled_kernels_the_plain_ones_are_taken(error, monkeypatch):
-    def fails(name):
-        raise error("cannot cache function: no locator available")
-
-    monkeypatch.setattr(importlib, "import_module", fails)
-    assert kernels._imported.__wrapped__("gbackprop.compiled") is None
+# ------------------------------------------------------------------------------------------------------------- windows
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 0, 2, 3), (0, 1, 3, 2)])
-def test_outer_products(dtype, groups, order, monkeypatch):
-    rng = np.random.default_rng(0)
-    g, u = (rng.standard_normal((groups, 4, size)).astype(dtype)[:, ::2] for size in (3, 5))
+@PRECISIONS
+@given(drawn=windows(), seed=SEEDS)
+def test_fold(dtype, drawn, seed):
+    window, spatial = drawn
+    cols = numbers(seed, (2, *window.out(spatial), *window.kernel, 3))
+    image = check("fold", cols, window, out=np.zeros((2, *window.padded(spatial), 3)), dtype=dtype)
+    inside = image[:, *window.inside(spatial)]
+    np.testing.assert_allclose(inside, window.fold(cols, spatial), rtol=1e-5, atol=TOLERANCES[dtype])
 
-    def written():
-        out = np.zeros([(groups, 2, 3, 5)[axis] for axis in order], dtype).transpose(order)  # each undoes itself
-        kernels.outer(g, u, out)
-        return out
 
-    for out in both(written, monkeypatch):
-        np.testing.assert_array_equal(out, g[..., None] * u[..., None, :])
+@PRECISIONS
+@given(drawn=windows(), seed=SEEDS)
+def test_largest_first_places_and_scatter(dtype, drawn, seed):
+    window, spatial = drawn
+    out, axes, rng = window.out(spatial), len(spatial), np.random.default_rng(seed)
+    image = rng.integers(0, 3, (2, *window.padded(spatial), 2)).astype(float)  # many are equal
+    seen = plain.bare(window).unfold(image).reshape(2, *out, -1, 2)
+    y = check("largest", image, window, out=np.zeros((2, *out, 2)), dtype=dtype)
+    np.testing.assert_array_equal(y, seen.max(-2))
+    places = check("first_places", image, y, window, out=np.zeros(y.shape, np.int32), dtype=dtype)
+    np.testing.assert_array_equal(places, seen.argmax(-2))
+    rows = np.moveaxis(rng.standard_normal((3, 2, 2, *out)), 2, -1)  # channels do not lie last in memory
+    scattered = check("scatter", rows, places, window, out=np.zeros((3, *image.shape)), dtype=dtype)
+    sums = [x.sum(tuple(range(2, 2 + axes))) for x in (scattered, rows)]
+    np.testing.assert_allclose(*sums, atol=10 * TOLERANCES[dtype])
+
+
+@PRECISIONS
+@given(drawn=windows(), seed=SEEDS)
+def test_images_whose_channels_do_not_lie_last_in_memory(dtype, drawn, seed):
+    window, spatial = drawn
+    image = np.moveaxis(numbers(seed, (2, 3, *window.padded(spatial))), 1, -1)
+    y = check("largest", image, window, out=np.zeros((2, *window.out(spatial), 3)), dtype=dtype)
+    check("first_places", image, y, window, out=np.zeros(y.shape, np.int32), dtype=dtype)
+
+
+THREE = Window((3,), (1,), (1,), ((0, 0),))
+
+
+@pytest.mark.parametrize("order", [(np.nan, 1.0, 2.0), (1.0, np.nan, 2.0), (1.0, 2.0, np.nan)])
+def test_the_largest_of_nan_and_numbers_is_nan(order):
+    image, out = np.array(order).reshape(1, 3, 1), np.zeros((1, 1, 1))
+    for y in (plain.largest(image, THREE, out), plain.written(host.largest, image, THREE, like=out)):
+        assert np.isnan(y.item())
+
+
+def test_nan_is_passed_on():
+    """Wherever the maximum is NaN, the first place takes the derivative, by the definition as well."""
+    image, out = np.full((1, 3, 1), np.nan), np.zeros((1, 1, 1), np.int32)
+    arguments = image, image[:, :1], THREE
+    for places in (plain.first_places(*arguments, out), plain.written(host.first_places, *arguments, like=out)):
+        assert places.item() == 0
+
+
+# ---------------------------------------------------------------------------------------------- outer products, padding
+
+
+@PRECISIONS
+def test_outer_products(dtype):
+    g, u = (numbers(size, (4, size))[::2] for size in (3, 5))
+    check("outer", g, u, out=np.zeros((2, 3, 5)), dtype=dtype)
+
+
+@PRECISIONS
+@given(drawn=paddings(), wide=st.booleans(), seed=SEEDS)
+def test_padding_in_memory_that_is_reused(dtype, drawn, wide, seed):
+    spatial, padding = drawn
+    x, memory = numbers(seed, (2, *spatial, 2**14 if wide else 3)).astype(dtype), Arena() if wide else Allocator()
+    memory.empty(x, (2**20,))[...] = np.nan  # what was there before
+    got = padded(x, padding, memory, value=-np.inf)
+    np.testing.assert_array_equal(got, pad(x, padding, -np.inf))
+    assert got.dtype == dtype

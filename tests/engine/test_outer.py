@@ -1,4 +1,4 @@
-"""A weight's Jacobian: signs, digits, and the size of what it makes on the way."""
+"""The fast forms of a weight's Jacobian: signs, digits, where they write, and the size of what they make on the way."""
 
 import numpy as np
 import pytest
@@ -6,24 +6,45 @@ from test_budget import batch, peak
 
 import gbackprop as gb
 from gbackprop import array, layers
+from gbackprop.engine.forms import FORMS, outer
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.registry import PLAIN, Context
+from gbackprop.layers.jacobian import REDUCTIONS
+
+CONTEXT = Context(FORMS, Allocator())
 
 
 def jacobian(layer, x, columns):
-    y, saved = layer.forward(x)
+    y, saved = CONTEXT.forward(layer, x)
     mat = np.random.default_rng(1).standard_normal((columns, *y.shape)).astype(x.dtype)
-    return layer.parameter_jacobians(saved)["weight"], mat
+    return CONTEXT.jacobians(layer, saved)["weight"], mat
+
+
+def reduced(name, jacobian, *arriving, context=CONTEXT):
+    return context.reduce(jacobian, REDUCTIONS[name], *arriving)
+
+
+def test_every_reduction_has_a_fast_form():
+    weight, mat = jacobian(layers.Conv2d(2, 3, 3), batch(4, 2, 5, 6)[0], 2)
+    taken = []
+    forms = {key: lambda *given: taken.append(given) for key in FORMS.reduce}
+    for name, reduction in REDUCTIONS.items():
+        arriving = () if name == "input_square" else (mat, None)
+        if name != "average_kronecker":  # that of one sum over positions
+            Context(type(FORMS)(reduce=forms), Allocator()).reduce(weight, reduction, *arriving)
+    assert len(taken) == len(REDUCTIONS) - 1
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_signs_of_columns(columns):
-    rng, layer = np.random.default_rng(0), layers.Conv2d(2, 3, 3)
+@pytest.mark.parametrize("name", ["sum", "batch", "square", "batch_square", "moments", "square_norm", "kronecker"])
+@pytest.mark.parametrize(("groups", "size"), [(1, (5, 6)), (2, (5, 6)), (2, (3, 3))])
+def test_signs_of_columns(name, columns, groups, size):
+    rng, layer = np.random.default_rng(0), layers.Conv2d(2, 4, 3, groups=groups)
     layer.dtype = "float64"
-    y, saved = layer.forward(rng.standard_normal((4, 2, 5, 6)))
-    mat, sign = rng.standard_normal((columns, *y.shape)), rng.integers(-1, 2, (columns, 4)).astype(float)
-    weight = layer.parameter_jacobians(saved)["weight"]
-    want = (weight.per_sample(mat) * sign[..., None, None, None, None]).sum(0)
-    np.testing.assert_allclose(weight.batch(mat, sign), want, atol=1e-13)
-    np.testing.assert_allclose(weight.sum(mat, sign), want.sum(0), atol=1e-13)
+    weight, mat = jacobian(layer, rng.standard_normal((4, 2, *size)), columns)
+    sign = rng.integers(-1, 2, (columns, 4)).astype(float)
+    want = REDUCTIONS[name].define(weight, mat, sign)
+    np.testing.assert_allclose(reduced(name, weight, mat, sign), want, atol=1e-12)
 
 
 def test_squares_by_pairs_of_positions_keep_digits_where_positions_cancel():
@@ -31,17 +52,16 @@ def test_squares_by_pairs_of_positions_keep_digits_where_positions_cancel():
     layer, x = layers.Conv2d(6, 3, 3), rng.standard_normal((3, 6, 4, 5), dtype=np.float32)
     weight, mat = jacobian(layer, x + 1000, 60)
     mat = mat - mat.mean((3, 4), keepdims=True)  # what is the same at all positions cancels
-    weight.u  # noqa: B018
     g, u = weight.split(mat).astype(float), weight.u.astype(float)
     want = ((g.swapaxes(-1, -2) @ u[:, None]) ** 2).sum((1, 2))
-    got = weight._square_by_positions(weight.split(mat), None)
+    got = outer.square_by_positions(weight, weight.split(mat), None)
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 def test_products_are_made_in_blocks_of_columns_and_samples(monkeypatch):
     weight, mat = jacobian(layers.Conv2d(4, 4, 3), batch(6, 4, 6, 6)[0], 8)
     monkeypatch.setattr(array, "_CACHE_BYTES", 2**12)
-    sizes = [product.nbytes for *_, product in weight._products(weight.split(mat))]
+    sizes = [product.nbytes for *_, product in outer._products(weight, weight.split(mat))]
     assert max(sizes) <= 2**12
     assert sum(sizes) == 6 * 8 * 4 * 4 * 9 * 4
 
@@ -50,18 +70,33 @@ def test_norms_take_few_samples_at_a_time():
     weight, mat = jacobian(layers.Conv2d(40, 40, 3), batch(64, 40, 12, 12)[0], 4)
     weight.u  # noqa: B018
     whole = 64 * 4 * 100 * 100 * 8  # all samples' (gₜᵀ gₛ)
-    assert peak(lambda: weight.square_norm(mat)) < whole / 2
+    assert peak(lambda: reduced("square_norm", weight, mat, None)) < whole / 2
 
 
-def test_groups_have_no_common_input_factor():
+@pytest.mark.parametrize("forms", [PLAIN, FORMS])
+def test_groups_have_no_common_input_factor(forms):
     weight, _ = jacobian(layers.Conv2d(4, 4, 3, groups=2), batch(2, 4, 5, 5)[0], 1)
     with pytest.raises(gb.UnsupportedError, match="groups"):
-        weight.input_square()
+        reduced("input_square", weight, context=Context(forms, Allocator()))
 
 
 def test_moments_are_summed_in_float64():
     weight, mat = jacobian(layers.Linear(5, 3), batch(50, 5)[0], 1)
     g, u = mat[0].astype(float), weight.u.reshape(50, 5).astype(float)
     want = g.T @ u, (g * g).T @ (u * u)
-    for got, exact in zip(weight.moments(mat), want, strict=True):
+    for got, exact in zip(reduced("moments", weight, mat, None), want, strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("numba", [True, False])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 0, 2, 3), (0, 1, 3, 2)])
+def test_outer_products_of_rows_are_written_in_any_layout(dtype, groups, numba, order, monkeypatch):
+    if not numba:
+        monkeypatch.setattr(outer, "numba_kernels", lambda: None)
+    rng = np.random.default_rng(0)
+    g, u = (rng.standard_normal((groups, 4, size)).astype(dtype)[:, ::2] for size in (3, 5))
+    out = np.zeros([(groups, 2, 3, 5)[axis] for axis in order], dtype).transpose(order)  # each undoes itself
+    outer._outer_of_rows(g, u, out)
+    np.testing.assert_array_equal(out, g[..., None] * u[..., None, :])

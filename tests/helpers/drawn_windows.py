@@ -23,3 +23,14 @@ def windows(draw, ceil=None):
     ceil_mode = draw(st.booleans()) if ceil is None else ceil
     spatial = tuple(draw(st.integers(max(1, r - sum(p)), r + 4)) for r, p in zip(reach, padding, strict=True))
     return Window(kernel, stride, dilation, padding, ceil_mode), spatial
+
+
+@st.composite
+def paddings(draw):
+    """Sizes of axes and padding, also negative, that leaves something of what was there."""
+    spatial = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    padding = []
+    for size in spatial:
+        before = draw(st.integers(1 - size, 3))
+        padding.append((before, draw(st.integers(1 - size - min(before, 0), 3))))
+    return tuple(spatial), tuple(padding)

@@ -9,6 +9,7 @@ import numpy as np
 
 import gbackprop as gb
 from gbackprop import layers, losses
+from gbackprop.engine.forms import FORMS
 from gbackprop.testing import Report, check_layer, check_loss, check_network
 from gbackprop.testing.strategies import targets
 
@@ -44,6 +45,16 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.owner.__name__.rpartition('.')[2]}.{self.attribute}: {self.name}"
+
+
+def plant(patch: Any, fault: Fault) -> None:
+    """Put a fault in place, in the registry of fast forms too if it is one."""
+    sound = getattr(fault.owner, fault.attribute)
+    wrong = fault.wrong(sound)
+    patch.setattr(fault.owner, fault.attribute, wrong)
+    for table in vars(FORMS).values():
+        for function in [key for key in table if isinstance(table, dict) and table[key] is sound]:
+            patch.setitem(table, function, wrong)
 
 
 # --------------------------------------------------------------------------------------------------------- wrong lines

@@ -6,7 +6,12 @@ from dataclasses import replace
 import numpy as np
 from faults import Fault, after, before, instead, on_loss, on_network, times
 
-from gbackprop import plan, sweep
+from gbackprop import plan
+from gbackprop.engine import spans, sweep
+from gbackprop.engine.registry import Context
+from gbackprop.engine.rows import Rows
+from gbackprop.engine.spans import SpanSweep
+from gbackprop.engine.sweep import FastSweep
 from gbackprop.layers.activation import sigmoid
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, cross_entropy
 from gbackprop.losses.base import Loss
@@ -29,11 +34,11 @@ from gbackprop.quantities import (
     Variance,
     kronecker,
 )
-from gbackprop.rows import Rows
-from gbackprop.signals import EXACT, GRADIENT, RESIDUAL, Columns, Stack
-from gbackprop.sweep import Pass
+from gbackprop.reference import Sweep
+from gbackprop.signals import EXACT, GRADIENT, Columns, Stack
 
-driver = importlib.import_module("gbackprop.backward")  # the function of the same name hides the module
+driver = importlib.import_module("gbackprop.backward")  # the functions of the same names hide the modules
+plain = importlib.import_module("gbackprop.reference")
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
@@ -87,13 +92,13 @@ def with_x_in_place(plan, x, *others):
 
 
 def in_every_pass(sound):
-    def arguments(self, leaf, arriving):
+    def arriving(self, leaf, signals):
         first, self.first = self.first, True
-        found = sound(self, leaf, arriving)
+        found = sound(self, leaf, signals)
         self.first = first
         return found if first else {signal: given for signal, given in found.items() if signal is not None}
 
-    return arguments
+    return arriving
 
 
 def without_noise(drawn):
@@ -128,15 +133,26 @@ def average_times_n(arriving):
     return arriving if arriving.average is None else replace(arriving, average=5 * arriving.average)
 
 
-def without_share(self, signal, output, target, some):
+def without_share(self, signal, output, target):
+    some = self.take(spans.loss_column_count(self.plan, signal))
+    if some.start == some.stop:
+        return None
     if signal == EXACT:
         return self.plan.loss.hessian_sqrt(output, target, some)
-    return self.plan.loss.hessian_sqrt_mc(output, sweep.targets_of(self.plan, signal, output, self.block.rows)[some])
+    return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, self.rows)[some])
 
 
-def unsigned(self, jacobian, *arriving):
-    signed = self.signal == RESIDUAL
-    return self, jacobian, *(arriving[:1] if signed else arriving)
+def unsigned(self, jacobian, reduction, *arriving):
+    return self, jacobian, reduction, *((*arriving[:1], None) if len(arriving) == 2 else arriving)
+
+
+def without_any_signs(self, leaf, saved, signals):
+    spans = tuple((signal, width, None) for signal, width, _ in signals.stack.spans)
+    return self, leaf, saved, replace(signals, stack=replace(signals.stack, spans=spans))
+
+
+def in_root_n(columns):
+    return None if columns is None else columns * 5**-0.5
 
 
 def gradient_times_n(result):
@@ -147,9 +163,9 @@ def without_signs(columns):
     return Columns(columns.values)
 
 
-def from_another_column(self, leaf, saved, arriving, window):
-    stack = arriving.stack.moved(arriving.stack.values[::-1])
-    return self, leaf, saved, replace(arriving, stack=stack), window
+def from_another_column(self, leaf, saved, signals, below):
+    stack = signals.stack.moved(signals.stack.values[::-1])
+    return self, leaf, saved, replace(signals, stack=stack), below
 
 
 def first_block_alone(self, parts):
@@ -166,7 +182,7 @@ def latest_alone(self, statistic, name, value):
 
 
 def first_rows(plan, signal, output, rows):
-    return plan, signal, output, slice(0, rows.stop - rows.start)
+    return plan, signal, output, slice(0, len(output))
 
 
 def overlapping(windows):
@@ -197,7 +213,7 @@ def sum_of_all_samples(self):
     return (Statistic("sum", GRADIENT),)
 
 
-def without_one_over_n(scale, a, b):
+def without_one_over_n(self, scale, a, b):
     return Kronecker(a, b)
 
 
@@ -236,27 +252,34 @@ FAULTS = [
     Fault(CrossEntropyLoss, "target_shape", "one axis too many", after(lambda n: (*n, 1)), cross, "target_shape"),
     Fault(Loss, "summed_weight", "2 for 1", times(2), cross, "summed_weight"),
     Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
-    # the driver
-    Fault(driver, "_parts", "writes to x", before(with_x_in_place), network, "backward"),
-    Fault(Pass, "_arguments", "gradient in every pass", in_every_pass, network, "backward"),
+    # the plain sweep
     Fault(plan, "_draw", "no noise", after(without_noise), network, "DiagGGNMC"),
-    Fault(Pass, "start", "missing R", without_r, network, "sweep"),
-    Fault(Pass, "start", "average without R", after(average_times_n), network, "sweep"),
-    Fault(Pass, "_loss_columns", "R instead of √R", times(5**-0.5), network, "sweep"),
-    Fault(Pass, "_loss_columns", "M of the block", instead(without_share), network, "DiagGGNMC"),
-    Fault(Statistic, "extract", "signs lost", before(unsigned), network, "BatchDiagHessian"),
-    Fault(sweep, "residual_columns", "signs lost", after(without_signs), network, "sweep"),
-    Fault(sweep, "residual_columns", "no root", after(lambda c: Columns(c.values**2, c.sign)), network, "sweep"),
-    Fault(Pass, "residual", "wrong gradient", before(from_another_column), network, "sweep"),
-    Fault(Pass, "_with_residual", "left out", instead(lambda s, leaf, saved, at, stack: stack), network, "sweep"),
+    Fault(Sweep, "start", "missing R", without_r, network, "sweep"),
+    Fault(Sweep, "start", "average without R", after(average_times_n), network, "sweep"),
+    Fault(Sweep, "loss_columns", "R instead of √R", after(in_root_n), network, "sweep"),
+    Fault(plain, "residual_columns", "signs lost", after(without_signs), network, "sweep"),
+    Fault(plain, "residual_columns", "no root", after(lambda c: Columns(c.values**2, c.sign)), network, "sweep"),
+    Fault(Sweep, "append", "wrong gradient", before(from_another_column), network, "sweep"),
+    Fault(Sweep, "append", "left out", instead(lambda s, leaf, saved, signals, below: below), network, "sweep"),
     Fault(Stack, "moved", "not moved", lambda sound: lambda self, v: sound(self, v * 2), network, "sweep"),
+    Fault(Sweep, "extract", "signs lost", before(without_any_signs), network, "BatchDiagHessian"),
+    Fault(plain, "finish", "loss without R", after(lambda r: replace(r, loss=r.loss * 5)), network, "reference"),
+    Fault(plain, "finish", "gradient times N", after(gradient_times_n), network, "reference"),
+    # the fast sweep
+    Fault(driver, "_parts", "writes to x", before(with_x_in_place), network, "backward"),
+    Fault(SpanSweep, "arriving", "gradient in every pass", in_every_pass, network, "backward"),
+    Fault(SpanSweep, "loss_columns", "M of the block", instead(without_share), network, "DiagGGNMC"),
+    Fault(SpanSweep, "start", "average without R", after(average_times_n), network, "KFRA"),
+    Fault(SpanSweep, "append", "wrong gradient", before(from_another_column), network, "BatchDiagHessian"),
+    Fault(spans, "residual_columns", "signs lost", after(without_signs), network, "BatchDiagHessian"),
+    Fault(Context, "reduce", "signs lost", before(unsigned), network, "0.weight.batch"),
     Fault(Statistic, "merge", "first block alone", instead(first_block_alone), network, "backward"),
     Fault(Rows, "put", "always the first rows", before(to_the_first_rows), network, "backward"),
-    Fault(Pass, "_add", "latest columns alone", before(latest_alone), network, "BatchDiagGGN"),
-    Fault(sweep, "targets_of", "first rows for all blocks", before(first_rows), network, "DiagGGNMC"),
-    Fault(Plan, "windows", "overlap by a column", after(overlapping), network, "backward"),
-    Fault(driver, "_finish", "loss without R", after(lambda r: replace(r, loss=r.loss * 5)), network, "backward"),
-    Fault(driver, "_finish", "gradient times N", after(gradient_times_n), network, "backward"),
+    Fault(FastSweep, "add", "latest columns alone", before(latest_alone), network, "BatchDiagGGN"),
+    Fault(Plan, "targets_of", "first rows for all blocks", before(first_rows), network, "DiagGGNMC"),
+    Fault(sweep, "spans", "overlap by a column", after(overlapping), network, "backward"),
+    Fault(driver, "finish", "loss without R", after(lambda r: replace(r, loss=r.loss * 5)), network, "backward"),
+    Fault(driver, "finish", "gradient times N", after(gradient_times_n), network, "backward"),
     # quantities
     Fault(BatchGrad, "finish", "divided by R", instead(lambda self, s, b: b / s.factor), network, "BatchGrad"),
     Fault(BatchGrad, "statistics", "sum over samples", instead(sum_of_all_samples), network, "BatchGrad"),
@@ -273,7 +296,7 @@ FAULTS = [
     Fault(DiagGGNMC, "statistics", "exact columns", instead(in_exact), network, "DiagGGNMC"),
     Fault(DiagHessian, "finish", "residual subtracted", instead(squares_for_the_residual), network, "DiagHessian"),
     Fault(BatchDiagHessian, "finish", "no residual", instead(lambda self, s, g, r: g), network, "BatchDiagHessian"),
-    Fault(kronecker, "_factors", "A without 1/N", instead(without_one_over_n), network, "KFAC"),
+    Fault(kronecker.Factors, "finish", "A without 1/N", instead(without_one_over_n), network, "KFAC"),
     Fault(KFLR, "finish", "A not A", after(swapped), network, "KFLR"),
     Fault(KFAC, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFAC"),
     Fault(KFRA, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFRA"),

@@ -6,20 +6,22 @@ from functools import cache
 
 import numpy as np
 import pytest
+from faults import plant
+from faults_in_forms import FAULTS as IN_FORMS
 from faults_in_layers import FAULTS as IN_LAYERS
 from faults_in_sweep import FAULTS as IN_SWEEP
 
 from gbackprop.layers import Layer, ParameterJacobian
 from gbackprop.testing import check_layer, check_loss, check_network
 
-FAULTS = IN_LAYERS + IN_SWEEP
+FAULTS = IN_LAYERS + IN_FORMS + IN_SWEEP
 
 
 @cache
 def planted(fault):
     """The report of a fault's check while the fault is there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fault.owner, fault.attribute, fault.wrong(getattr(fault.owner, fault.attribute)))
+        plant(patch, fault)
         return fault.check()
 
 

@@ -209,12 +209,3 @@ def test_the_message_names_method_and_entry():
         report.assert_ok()
     assert "FAILED" in str(report)
     assert "rests on mjp, which failed" in str(report)
-
-
-@pytest.mark.parametrize("row", TABLE, ids=str)
-def test_the_step_in_place_is_the_step(row):
-    layer, x = row.layer(), row.x()
-    y, saved = layer.forward(x)
-    mat = np.random.default_rng(0).standard_normal((3, *y.shape)).astype(y.dtype)
-    want = layer.mjp(saved, mat.copy())
-    np.testing.assert_array_equal(layer.mjp_in_place(saved, mat), want)

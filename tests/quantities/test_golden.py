@@ -192,3 +192,25 @@ def test_check_command_on_entries_that_the_network_does_not_have(planted, capsys
 def test_check_command_with_a_bad_tolerance(tmp_path, tolerance):
     with pytest.raises(SystemExit):
         main(["check", str(tmp_path), "--tolerance", tolerance])
+
+
+@CASES
+def test_both_engines_agree_on_every_cell(file, monkeypatch):
+    """Within 1e-12 relative, on every golden case, in float64; the plain engine passes by itself, too."""
+    found = {}
+
+    def both(*given, **options):
+        fast, plain = gb.backward(*given, **options), gb.reference(*given, rng=options.get("rng"))
+        for quantity, got, want in zip(plain.quantities, fast.values, plain.values, strict=True):
+            for name, value in want.items():
+                pairs = [(got[name].A, value.A), (got[name].B, value.B)] if isinstance(value, q.Kronecker) else None
+                for one, other in pairs or [(got[name], value)]:
+                    if other is not None:
+                        found[quantity.name, name] = relative_error(one, other)
+        return plain
+
+    monkeypatch.setattr("gbackprop.testing.golden.backward", both)
+    report = Report(1e-8, check_case(file.stem, load(file), "float64"))
+    assert report.passed == report.total
+    assert found
+    assert max(found.values()) <= 1e-12, max(found, key=found.get)

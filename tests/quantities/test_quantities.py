@@ -1,5 +1,8 @@
 """Every quantity on every layer of the table, and on drawn networks, against dense Jacobians and the laws."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +11,7 @@ from layer_table import LOSSES, TABLE, around
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.signals import EXACT, GRADIENT
 from gbackprop.testing import check_network, check_quantity
 from gbackprop.testing.runs import every_quantity
@@ -67,13 +71,16 @@ class GradientTimesCurvature(q.Quantity):
         return gradient * square
 
 
+FORGETFUL = replace(REDUCTIONS["batch"], per_sample=False)
+
+
 class Forgetful(q.BatchGrad):
-    """Does not say that its result has a row for each sample, so blocks of samples are added up."""
+    """Has a reduction that does not say that its result has a row for each sample: blocks of samples are added up."""
 
     name = "forgetful"
 
     def statistics(self):
-        return (q.Statistic("batch", GRADIENT),)
+        return (q.Statistic(FORGETFUL, GRADIENT),)
 
 
 class FirstSample(q.Quantity):
@@ -131,3 +138,49 @@ def test_a_loss_that_cannot_be_drawn_from_fails_the_check_of_a_network():
     net = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
     report = check_network(net, Undrawn(), np.ones((3, 3)), np.zeros((3, 2)))
     assert [row.problem for row in report.failures] == ["not given, but required: no likelihood"]
+
+
+class Cubes(q.Quantity):
+    """Σₙ (R ∇ℓₙ)³, and its rows, by reductions that the engine does not know."""
+
+    name = "cubes"
+    scale = "Σₙ (R ∇ℓₙ)³ and (R ∇ℓₙ)³"
+    total = q.Reduction("cube", "Σₙ (Jᵀ g)³", math.prod, False, lambda each, sign: (each**3).sum((0, 1)))
+    rows = q.Reduction("cubes", "(Jᵀ g)³", math.prod, True, lambda each, sign: (each**3).sum(0))
+
+    def statistics(self):
+        return q.Statistic(self.total, GRADIENT), q.Statistic(self.rows, GRADIENT)
+
+    def finish(self, scale, total, rows):
+        return np.concatenate([total[None], rows])
+
+
+@pytest.mark.parametrize("options", [{}, {"sample_block": 1}, {"sample_block": 3, "workers": 2}, {"memory": "1GiB"}])
+def test_a_new_reduction_needs_no_second_edit(options):
+    asked = Cubes(), q.BatchGrad()
+    for call, keywords in ((gb.backward, options), (gb.reference, {})):
+        result = call(*PROBLEM, *asked, **keywords)
+        for name, each in result["batch_grad"].items():
+            np.testing.assert_allclose(result["cubes"][name][1:], each**3, rtol=1e-12)
+            np.testing.assert_allclose(result["cubes"][name][0], (each**3).sum(0), rtol=1e-12)
+    assert "Σₙ (Jᵀ g)³" in str(gb.explain(*PROBLEM, *asked))
+
+
+def test_the_estimate_of_memory_knows_the_size_of_a_reduction():
+    class Large(Cubes):
+        name = "large"
+        rows = replace(Cubes.rows, size=lambda p: 10**9)
+
+    gb.backward(*PROBLEM, Cubes(), memory="64MiB")
+    with pytest.raises(ValueError, match="memory: at least"):
+        gb.backward(*PROBLEM, Large(), memory="64MiB")
+
+
+def test_a_statistic_that_contradicts_its_reduction_cannot_be_made():
+    assert q.Statistic("batch", GRADIENT) == q.Statistic("batch", GRADIENT, per_sample=True)
+    with pytest.raises(ValueError, match=r"'batch': has a row for each sample, got per_sample=False"):
+        q.Statistic("batch", GRADIENT, per_sample=False)
+    with pytest.raises(ValueError, match=r"'square': adds up over samples, got per_sample=True"):
+        q.Statistic("square", GRADIENT, per_sample=True)
+    with pytest.raises(ValueError, match=r"expected a reduction, one of sum, .*, got 'cube'"):
+        q.Statistic("cube", GRADIENT)

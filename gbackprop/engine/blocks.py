@@ -1,0 +1,109 @@
+"""How a batch is cut into blocks of samples and columns, and how many threads process them.
+
+The stack of a block should stay in a cache from one layer to the next, but a block must be large enough for fast matrix
+products. Small batches are not cut: starting threads would cost more than they save.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gbackprop.array import Array, available_memory, device_of
+from gbackprop.engine.costs import BLOCK_BYTES, SMALL_BYTES
+from gbackprop.engine.estimate import fit, parse_bytes, row_bytes, stack_bytes
+from gbackprop.engine.registry import PLAIN, Forms
+from gbackprop.engine.spans import column_count
+from gbackprop.engine.threads import blas_controller, cpu_count
+from gbackprop.plan import Plan
+from gbackprop.signals import AVERAGE
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A division of a batch into blocks.
+
+    Attributes
+    ----------
+    samples : list of slice
+        The blocks of samples, in order.
+    columns : int or None
+        Number of columns in a pass in addition to the gradient's; None for all.
+    threads : int
+    """
+
+    samples: list[slice]
+    columns: int | None
+    threads: int
+
+
+def choose_blocks(
+    plan: Plan,
+    x: Array,
+    sample_block: int | None = None,
+    column_block: int | None = None,
+    workers: int | None = None,
+    memory: str | int | None = None,
+    forms: Forms = PLAIN,
+) -> Cut:
+    """Cut a batch into blocks; arguments that are None are chosen automatically.
+
+    Parameters
+    ----------
+    plan : Plan
+    x : ndarray, shape (N, *in)
+    sample_block, column_block, workers, memory
+        As for `gbackprop.backward`.
+    forms : Forms
+        Forms of the forward pass, whose memory is counted.
+
+    Raises
+    ------
+    ValueError
+        If `memory` cannot be parsed, or is too small for one sample and one column.
+    """
+    n, each = x.shape[0], max(stack_bytes(plan, x, column_block), row_bytes(plan, x) // 4)
+    whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
+    threads = workers or (1 if whole or blas_controller() is None else cpu_count())
+    samples = sample_block or (-(-n // threads) if whole else _even(n, max(1, BLOCK_BYTES // each), threads))
+    if memory is not None:
+        fixed, budget = sample_block is not None, parse_bytes(memory)
+        samples, column_block, threads = fit(plan, x, samples, column_block, threads, budget, fixed, forms)
+    blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
+    return Cut(blocks, column_block, min(threads, len(blocks)))
+
+
+def _even(n: int, most: int, threads: int) -> int:
+    """Return the number of samples in a block, at most `most`, so that threads get equally many blocks if possible."""
+    rounds = -(-n // (threads * most))
+    return -(-n // (threads * rounds))
+
+
+def advice(plan: Plan, x: Array, cut: Cut, forms: Forms = PLAIN) -> str:
+    """Say which blocks would fit into the free memory, by the estimate, after a call ran out of memory.
+
+    Parameters
+    ----------
+    plan : Plan
+    x : ndarray, shape (N, *in)
+    cut : Cut
+        The blocks that did not fit: at most half of their size is proposed.
+    forms : Forms
+        As for `choose_blocks`.
+    """
+    free, samples = available_memory(device_of(x)), max(block.stop - block.start for block in cut.samples)
+    room, total = f"the {free / 2**20:.0f} MiB that are free", max(1, column_count(plan))
+    columns, whole = min(cut.columns or total, total), AVERAGE in plan.signals
+    if samples > 1 and not whole:
+        samples = -(-samples // 2)
+    elif columns > 1:
+        columns = -(-columns // 2)
+    elif cut.threads == 1:
+        return f"there is no smaller block, for {room}"
+    try:
+        samples, fitting, _ = fit(plan, x, samples, columns, 1, free, whole, forms)
+    except (ValueError, MemoryError):
+        return f"no block would fit into {room}"
+    words = [] if whole else [f"sample_block={samples}"]
+    words += [f"column_block={fitting}"] if (fitting or total) < total else []
+    words += ["workers=1"] if cut.threads > 1 else []
+    return f"{', '.join(words)} would fit into {room}, by an estimate"

@@ -1,0 +1,95 @@
+"""Cost models that choose the fastest of several forms from shapes alone; each constant with its measurements.
+
+Costs are in multiply-adds; memory traffic is counted in the same unit, on the safe side (the simpler form is chosen
+when the models are close). Letters: V columns, T shared positions, I and O inputs and outputs of a weight, W windows of
+a pooling layer. Times are for one thread in float32 unless stated otherwise.
+"""
+
+from __future__ import annotations
+
+from gbackprop.layers.base import Shape
+from gbackprop.layers.window import Window
+
+BLOCK_BYTES = 2**26
+"""Target size of the largest stack of a block of samples, or of a fourth of its rows of results.
+
+3c3d, N = 128, two threads: KFLR took 383, 349, 341, 325 and 373 ms in blocks of 27, 34, 46, 67 and 135 MiB. Rows of
+results are written once and not read again: BatchGrad took 207 ms in blocks of 9 samples, 158 in blocks of 32."""
+
+SMALL_BYTES = 2**22
+"""The same size for a whole batch, up to which it is not cut: starting threads would cost more than they save."""
+
+UNFOLDED_BYTES = 2**26
+"""Unfolded inputs up to this size are saved by the forward pass; larger ones are computed again where needed."""
+
+MIRRORED_ROWS = 64
+"""Number of rows of u from which NumPy's uᵀu, half computed and half mirrored, is faster than the full product.
+
+13 rows of 1152 numbers: 1.5 ms against 0.5 for all of it; 16 of 6400: 174 against 36; 64 of 784: 0.44 against 0.49."""
+
+TILED_CHANNELS = 32
+"""Least number of input and output channels for tiles: with fewer, the transforms cost what the products save."""
+
+SAMPLE_COST = 3e6
+"""Cost of the Python loop over one sample where columns are routed through max pooling: about 40 µs (10 alone)."""
+
+
+def tiles_pay(window: Window, channels: tuple[int, int], groups: int, spatial: Shape) -> bool:
+    """Return whether a convolution is faster by tiles of 2 x 2 outputs, with 16 products each instead of 36.
+
+    32 samples, 64 -> 96 channels on 14 x 14: forward 3.8 -> 2.7 ms; 40 samples, 192 -> 192 on 16 x 16: 54 -> 28 ms.
+    """
+    plain = window.kernel == (3, 3) and window.stride == window.dilation == (1, 1) and groups == 1
+    if not plain or min(channels) < TILED_CHANNELS:
+        return False
+    height, width = window.out(spatial)
+    return 16 * -(-height // 2) * -(-width // 2) <= 6 * height * width  # 6, not 9: the last tiles may be half empty
+
+
+def norm_by_grams(v: int, t: int, i: int, o: int) -> bool:
+    """Return whether ‖Σₜ gₜ uₜᵀ‖² is cheaper as Σₜₛ (gₜᵀ gₛ)(uₜᵀ uₛ), in multiply-adds."""
+    return t * (i + v * o) < v * o * i
+
+
+# ------------------------------------------------------------------ Σᵥₙ (Jᵀ g)² of a weight, for each sample and output
+
+
+def square_by_products(v: int, t: int, i: int) -> float:
+    """Return the cost of computing and squaring each product gᵀu."""
+    return v * i * (t + 30)
+
+
+def square_by_positions(v: int, t: int, i: int, o: int) -> float:
+    """Return the cost of sums over pairs of positions, Σₜᵣ kₜᵣ uₜ uᵣ, in float64.
+
+    256 columns, 36 positions, 128 x 864, 8 samples, two threads: 109 ms of processor time; 256 columns, 144
+    positions, 96 x 576, 2 samples: the products took 62 ms, pairs 100.
+    """
+    return t * t * (2.6 * v + 1.3 * i + 60 * i / o) + 180 * t * v
+
+
+def square(v: int, t: int, i: int, o: int) -> float:
+    """Return the cost of the cheaper of the two."""
+    return min(square_by_positions(v, t, i, o), square_by_products(v, t, i))
+
+
+def routed_by_products(v: int, w: int, i: int) -> float:
+    """Return the cost of computing and squaring each product from the numbers of W windows of max pooling."""
+    return v * i * (w + 30) + 15 * w * i + 20 * v * w
+
+
+def routed_by_windows(v: int, w: int, i: int) -> float:
+    """Return the cost of sums over pairs of windows instead of pairs of positions."""
+    return 2 * w * w * (v + i) + 150 * w * i + 40 * v * w
+
+
+def routing_pays(v: int, w: int, t: int, i: int, o: int) -> bool:
+    """Return whether a weight's square is faster from columns routed through max pooling than at all T positions.
+
+    266 columns, one sample: 64 x 75 weights on 784 positions: 24 -> 9 ms; 96 x 576 on 144: 33 -> 8; 128 x 864 on 36:
+    7 -> 2.
+    """
+    here = min(routed_by_products(v, w, i), routed_by_windows(v, w, i))
+    return o * (square(v, t, i, o) - here) > SAMPLE_COST
+
+

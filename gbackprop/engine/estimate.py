@@ -1,0 +1,137 @@
+"""An estimate of a call's memory from the plan, and the blocks that a memory budget allows.
+
+In addition to the parameters and the batch, a call takes about
+
+    2 · sums + rows + 2 · threads · (sums + 2 · parameters + n · (saved + unfolded + 3 · stack))
+
+bytes, with n the number of samples in a block, `saved` what the forward pass saves for one sample, `unfolded` the
+largest unfolded input of a layer, which a statistic may need even if the forward pass does not, `stack` the largest
+stack of columns for one sample (there are at most three at a time: at a layer's output, at its input, and a temporary
+one), `sums` the statistics that are added over samples, and `rows` the results that have a row for each sample. The
+sizes of both are those that the reductions state. The 2 before `threads` is for temporary arrays, and for parts that
+are yet to be added. On a GPU temporary arrays are larger, see `scratch_bytes`.
+"""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from numbers import Integral
+from typing import Any
+
+from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.registry import Context, Forms
+from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
+from gbackprop.plan import KFRA_COPIES, Plan
+from gbackprop.signals import AVERAGE
+
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def fit(
+    plan: Plan, x: Array, samples: int, columns: int | None, threads: int, budget: int, fixed: bool, forms: Forms
+) -> tuple[int, int | None, int]:
+    """Reduce the threads, then the samples, then the columns, until the estimate is within the budget."""
+    saved = saved_bytes(plan, x, forms)
+    columns = columns or max(1, column_count(plan))
+    whole = fixed or AVERAGE in plan.signals
+    while (needed := estimate(plan, x, samples, columns, threads, saved)) > budget:
+        if threads > 1:
+            threads -= 1
+        elif samples > 1 and not whole:
+            samples = -(-samples // 2)
+        elif columns > 1:
+            columns = -(-columns // 2)
+        else:
+            raise ValueError(f"memory: at least {needed / 2**20:.0f} MiB are needed, got {budget / 2**20:.0f} MiB")
+    return samples, columns, threads
+
+
+def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: int, saved: int) -> int:
+    """Return the bytes that a call takes at its peak, in addition to parameters and batch; see the module's formula."""
+    shapes = [shape for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values()]
+    parameters = sum(map(prod, shapes)) * x.dtype.itemsize
+    sums = _reduced_numbers(plan, per_sample=False)
+    results = 2 * sums * x.dtype.itemsize + x.shape[0] * row_bytes(plan, x)
+    if AVERAGE in plan.signals:
+        widest = max(prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :])
+        results += KFRA_COPIES * widest**2 * x.dtype.itemsize
+    block = samples * (saved + _unfolded_bytes(plan, x) + 3 * stack_bytes(plan, x, columns))
+    each = sums * x.dtype.itemsize + 2 * parameters + block
+    if device_of(x) != "cpu":
+        each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * _widest_bytes(plan, x))
+    return results + 2 * threads * each
+
+
+def _unfolded_bytes(plan: Plan, x: Array) -> int:
+    """Return the bytes of one sample in the largest unfolded input; 0 if only the gradient is asked for."""
+    wanted = len(plan.statistics) > 1
+    return wanted * max((unfolded for unfolded, _ in _weights(plan)), default=0) * x.dtype.itemsize
+
+
+def _widest_bytes(plan: Plan, x: Array) -> int:
+    """Return the most bytes of one column of one sample, unfolded or as a product of a weight's size."""
+    return max(map(max, _weights(plan)), default=0) * x.dtype.itemsize
+
+
+def _weights(plan: Plan) -> list[tuple[int, int]]:
+    """Return for each weight the number of entries in one sample's unfolded input, and in the weight."""
+    weights = [(leaf, s) for leaf in plan.leaves for s in leaf.layer.parameter_shapes().values() if len(s) > 1]
+    return [(prod(leaf.output_shape) // s[0] * prod(s[1:]), prod(s)) for leaf, s in weights]
+
+
+def _reduced_numbers(plan: Plan, per_sample: bool) -> int:
+    """Count the entries of the statistics with a row for each sample (for one sample), or of those that are added."""
+    shapes = [shape for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values() if shape]
+    reductions = [s.reduction for s in plan.statistics if s.per_sample == per_sample]
+    return sum(reduction.size(shape) for reduction in reductions for shape in shapes)
+
+
+def row_bytes(plan: Plan, x: Array) -> int:
+    """Return the bytes of one sample in the results with a row for each sample."""
+    return _reduced_numbers(plan, per_sample=True) * x.dtype.itemsize
+
+
+def stack_bytes(plan: Plan, x: Array, column_block: int | None = None) -> int:
+    """Return the bytes of one sample in the largest stack of the sweep."""
+    columns = sum(loss_column_count(plan, signal) for signal in plan.signals)
+    largest = 1
+    for leaf in reversed(plan.leaves[plan.lowest :]):
+        carried = 1 + min(columns, column_block or columns)  # 1 for the gradient
+        largest = max(largest, carried * prod(leaf.output_shape))
+        columns += residual_column_count(plan, leaf)
+    return largest * x.dtype.itemsize
+
+
+def saved_bytes(plan: Plan, x: Array, forms: Forms) -> int:
+    """Return the bytes that the forward pass saves for one sample, measured on one sample of zeros."""
+    at, saved, context = array_module(x).zeros((1, *x.shape[1:]), dtype=x.dtype), [], Context(forms, Allocator())
+    for leaf in plan.leaves:
+        saved.append(context.forward(leaf.layer, at))
+        at = saved[-1][0]
+    return sum({id(array): array.nbytes for array in _arrays(saved)}.values())
+
+
+def _arrays(tree: Any) -> list[Array]:
+    """Return all arrays in nested tuples and lists, with views replaced by their bases."""
+    if isinstance(tree, tuple | list):
+        return [array for part in tree for array in _arrays(part)]
+    while getattr(tree, "base", None) is not None and is_array(tree.base):
+        tree = tree.base
+    return [tree] if is_array(tree) else []
+
+
+def parse_bytes(memory: str | int) -> int:
+    """Parse a number of bytes from "2GiB", "500 MB" or an int.
+
+    Raises
+    ------
+    ValueError
+        If it is neither, or not positive.
+    """
+    match = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", memory) if isinstance(memory, str) else None
+    number = int(float(match[1]) * UNITS[match[2]]) if match else memory
+    if isinstance(number, bool) or not isinstance(number, Integral) or number <= 0:
+        raise ValueError(f"memory: expected bytes as an integer, or a number with {', '.join(UNITS)}, got {memory!r}")
+    return int(number)

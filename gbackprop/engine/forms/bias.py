@@ -1,0 +1,54 @@
+"""Forms of `Bias`: all reductions of one stack of columns share one sum over positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gbackprop.array import Array, array_module
+from gbackprop.engine.registry import Context, Function, Table
+from gbackprop.layers.jacobian import Bias, ParameterJacobian
+
+
+def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
+    """b[v, n] = Σₜ g[v, n, t], shape (V, N, O), computed once for each stack."""
+    for known, columns, sums in context.sums:
+        if known is bias and columns is mat:
+            return sums
+    rows = bias.rows(mat)
+    ones = array_module(mat).ones(rows.shape[2], dtype=mat.dtype)
+    sums = rows[:, :, 0] if rows.shape[2] == 1 else ones @ rows  # faster than a sum over a middle axis
+    context.sums.append((bias, mat, sums))
+    return sums
+
+
+class _Known(Bias):
+    """The bias's Jacobian at columns whose sums over positions are known."""
+
+    def __init__(self, sums: Array) -> None:
+        self.sums = sums
+
+    def per_sample(self, mat: Array) -> Array:
+        return self.sums
+
+
+def shared(reduction: Function) -> Function:
+    """Make a form for a reduction of `Bias`: the same function of the cached sums."""
+
+    def reduce(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
+        return reduction(_Known(position_sums(bias, mat, context)), mat, sign)
+
+    return reduce
+
+
+REDUCE: Table = {
+    (Bias.per_sample, reduction): shared(reduction)
+    for reduction in (
+        ParameterJacobian.sum,
+        ParameterJacobian.batch,
+        ParameterJacobian.square,
+        ParameterJacobian.batch_square,
+        ParameterJacobian.moments,
+        ParameterJacobian.square_norm,
+        Bias.kronecker,
+    )
+}

@@ -1,0 +1,143 @@
+"""Forms of convolutions: by tiles where these are faster, else in blocks of samples with u in the cache."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
+from gbackprop.engine import costs
+from gbackprop.engine.forms.images import padded
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.registry import Context
+from gbackprop.kernels import tiles_of, windows_of
+from gbackprop.kernels.view import unfold
+from gbackprop.layers.base import Shape
+from gbackprop.layers.conv import _Conv as Conv
+from gbackprop.layers.jacobian import Outer, ParameterJacobian, weigh
+
+
+def forward(layer: Conv, x: Array, context: Context) -> tuple[Array, Any]:
+    """y[t] = W u[t] + b."""
+    memory, out = context.memory, layer.window.out(x.shape[2:])
+    unfolded_bytes = len(x) * _bytes(layer, out, x)
+    u = None
+    if unfolded_bytes > costs.UNFOLDED_BYTES or tiles(layer, x.shape[2:], x, memory) is not None:
+        y = linear(layer, x, memory)
+    else:  # the backward sweep needs u again
+        u = unfolded(layer, x, memory)
+        y = channels_first(_product(layer, u, memory).reshape(len(x), *out, -1))
+    if layer.bias:
+        y += layer.parameters["bias"].reshape(-1, *(1,) * layer.dims)
+    return y, (x, u)
+
+
+def linear(layer: Conv, x: Array, memory: Allocator) -> Array:
+    """Compute W u: ``[L, C, *S] -> [L, O, *out]``."""
+    tiled = tiles(layer, x.shape[2:], x, memory)
+    if tiled is not None:
+        return channels_first(tiled.forward(channels_last(x), layer.parameters["weight"]))
+    out = layer.window.out(x.shape[2:])
+    y = memory.empty(x, (len(x), prod(out), layer.out_channels))
+    for block in row_blocks(len(x), _bytes(layer, out, x), x):
+        y[block] = _product(layer, unfolded(layer, x[block], memory), memory)
+    return channels_first(y.reshape(len(x), *out, layer.out_channels))
+
+
+def carry(layer: Conv, saved: Any, mat: Array, context: Context) -> Array:
+    """fold(Wᵀ g[t])."""
+    memory, spatial, out = context.memory, saved[0].shape[2:], mat.shape[3:]
+    rows = layer.rows(mat)
+    columns, n, positions, _ = rows.shape
+    tiled = tiles(layer, spatial, mat, memory)
+    if tiled is not None:
+        image = tiled.backward(rows.reshape(columns * n, *out, -1), layer.parameters["weight"])
+        return channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
+    rows, matrix = rows.reshape(columns * n, positions, layer.groups, -1), layer.matrix()
+    result = memory.empty(mat, (columns * n, *spatial, layer.in_channels))
+    for block in row_blocks(columns * n, _bytes(layer, out, mat), mat):
+        g = rows[block].transpose(2, 0, 1, 3)
+        shares = memory.matmul(g.reshape(layer.groups, -1, g.shape[3]), matrix)  # [G, L*T, I]
+        by_place = shares.reshape(layer.groups, g.shape[1], *out, *layer.window.kernel, -1)
+        by_place = by_place.transpose(*range(1, by_place.ndim - 1), 0, by_place.ndim - 1)
+        result[block] = _folded(layer, by_place.reshape(*by_place.shape[:-2], -1), spatial, memory)
+    return channels_first(result.reshape(columns, n, *spatial, layer.in_channels), 2)
+
+
+def jacobians(layer: Conv, saved: Any, context: Context) -> dict[str, ParameterJacobian]:
+    """Return the layer's Jacobians, with u unfolded by this form and the gradient by tiles if there are any."""
+    (x, u), memory = saved, context.memory
+    plain = Conv.parameter_jacobians(layer, saved)
+    weight = plain["weight"]
+    assert isinstance(weight, Outer)
+    tiled = tiles(layer, x.shape[2:], x, memory)
+    if u is None:
+        weight.inputs = lambda: unfolded(layer, x, memory)
+    if tiled is not None:
+        plain["weight"] = TiledOuter(weight, channels_last(x), tiled)
+    return plain
+
+
+class TiledOuter(Outer):
+    """The Jacobian of the weight of a convolution by tiles, whose gradient needs no u.
+
+    Parameters
+    ----------
+    outer : Outer
+    x : ndarray, shape (N, *S, C)
+    tiles : Tiles
+    """
+
+    def __init__(self, outer: Outer, x: Array, tiles: Any) -> None:
+        super().__init__(outer.inputs, outer.bias, outer.to_parameter, outer.from_parameter)
+        self.x, self.tiles = x, tiles
+
+    def sum(self, mat: Array, sign: Array | None = None) -> Array:
+        one = mat[0] if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0)
+        return self.joined(self.tiles.weight_sum(self.x, channels_last(one))[None])
+
+
+def tiles(layer: Conv, spatial: Shape, like: Array, memory: Allocator) -> Any:
+    """Return the layer's tiles, or None if there are none or they are slower."""
+    module = tiles_of(like)
+    channels = (layer.in_channels, layer.out_channels)
+    if module is None or not costs.tiles_pay(layer.window, channels, layer.groups, spatial):
+        return None
+    return module.Tiles.of(layer.window, spatial, memory)
+
+
+def unfolded(layer: Conv, x: Array, memory: Allocator) -> Array:
+    """Compute the layer's `_unfolded`: ``[L, C, *S] -> [G, L, T, I]``."""
+    last, window = channels_last(x), layer.window
+    if isinstance(last, np.ndarray) and last.strides[-1] != last.itemsize:
+        last = memory.contiguous(last)  # a small copy, so that the large one reads contiguous memory
+    spatial = x.shape[2:]
+    seen = unfold(padded(last, window.fitted(spatial), memory), window, window.out(spatial))
+    positions = prod(seen.shape[1 : 1 + layer.dims])
+    if layer.groups == 1:
+        return memory.contiguous(seen).reshape(1, len(x), positions, -1)
+    split = seen.reshape(len(x), positions, *window.kernel, layer.groups, -1)
+    return array_module(x).moveaxis(split, -2, 0).reshape(layer.groups, len(x), positions, -1)
+
+
+def _product(layer: Conv, u: Array, memory: Allocator) -> Array:
+    """Compute W u as one large product for each group: ``[G, L, T, I] -> [L, T, O]``."""
+    groups, rows, positions, _ = u.shape
+    product = memory.matmul(u.reshape(groups, rows * positions, -1), layer.matrix().swapaxes(1, 2))
+    return array_module(u).moveaxis(product, 0, 1).reshape(rows, positions, layer.out_channels)
+
+
+def _folded(layer: Conv, seen: Array, spatial: Shape, memory: Allocator) -> Array:
+    window, kernels = layer.window, windows_of(seen, layer.dims)
+    if kernels is None:
+        return window.fold(seen, spatial)
+    image = memory.empty(seen, (len(seen), *window.padded(spatial), seen.shape[-1]))
+    kernels.fold(seen, window, image)
+    return image[(slice(None), *window.inside(spatial))]
+
+
+def _bytes(layer: Conv, out: Shape, x: Array) -> int:
+    """Return the bytes of one sample's unfolded input."""
+    return prod(out) * prod(layer.window.kernel) * layer.in_channels * x.dtype.itemsize

@@ -1,0 +1,230 @@
+"""Forms of `Outer`, the Jacobian of a weight y[t] = W u[t]: reductions without the products of all columns at once.
+
+Letters as in `layers.jacobian`: u is (G, N, T, I), g is (G, V, N, T, O).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, array_module, row_blocks
+from gbackprop.engine import costs
+from gbackprop.engine.registry import Context, Table
+from gbackprop.errors import UnsupportedError
+from gbackprop.kernels import numba_kernels
+from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, weigh
+
+
+def batch(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥ s Jᵀ g[v, n]."""
+    xp, n = array_module(mat), mat.shape[1]
+    return write_batch(outer, mat, sign, lambda like: xp.empty_like(like, shape=(n, *like.shape[1:])), context)
+
+
+def write_batch(
+    outer: Outer, mat: Array, sign: Array | None, rows: Callable[[Array], Array], context: Context
+) -> Array:
+    """Compute `batch` into its final array ``rows(like)``, (N, *p); `like` gives the memory order of a row's axes.
+
+    These are the largest results of all, and copying them takes as long as computing them.
+    """
+    g = outer.split(_over_columns(mat, sign))[:, 0]
+    row = array_module(g).empty((outer.groups, 1, g.shape[3], outer.u.shape[3]), dtype=g.dtype)
+    place = rows(outer.joined(row))
+    split = outer.from_parameter(place).reshape(len(place), outer.groups, -1, outer.u.shape[3])
+    by_group = array_module(g).moveaxis(split, 1, 0)  # a view, because `joined` gave the memory order of the rows
+    if g.shape[2] == 1:
+        _outer_of_rows(g[:, :, 0], outer.u[:, :, 0], by_group)
+    else:
+        _outer(g, outer.u, by_group)
+    return place
+
+
+def sum_(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥₙ s Jᵀ g[v, n]."""
+    g = outer.split(_over_columns(mat, sign))
+    groups, _, n, t, o = g.shape
+    return outer.joined(g.reshape(groups, n * t, o).swapaxes(1, 2) @ outer.u.reshape(groups, n * t, -1))
+
+
+def batch_square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥ s (Jᵀ g[v, n])²."""
+    g, u = outer.split(mat), outer.u
+    if u.shape[2] == 1:  # one position: (g uᵀ)² = g² (u²)ᵀ
+        return outer.joined(_outer(_signed_square(g, sign).sum(1), u * u))
+    groups, _, n, _, o = g.shape
+    total = array_module(mat).zeros((groups, n, o, u.shape[3]), dtype=mat.dtype)
+    for v, rows, product in _products(outer, g):
+        weights = None if sign is None else sign[v, rows]
+        total[:, rows] += _signed_square(product, weights).sum(1)
+    return outer.joined(total)
+
+
+def square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥₙ s (Jᵀ g[v, n])²."""
+    g, u = outer.split(mat), outer.u
+    groups, columns, n, t, o = g.shape
+    i = u.shape[3]
+    if t == 1:
+        weights = _signed_square(g, sign).sum(1).reshape(groups, n, o)
+        return outer.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
+    if costs.square_by_positions(columns, t, i, o) < costs.square_by_products(columns, t, i):
+        return outer.joined(square_by_positions(outer, g, sign))
+    total = array_module(mat).zeros((groups, o * i), dtype=mat.dtype)
+    for v, rows, product in _products(outer, g):
+        product *= product
+        total += _total(product, None if sign is None else sign[v, rows])
+    return outer.joined(total.reshape(groups, o, -1))
+
+
+def square_by_positions(outer: Outer, g: Array, sign: Array | None) -> Array:
+    """Σᵥ s (Σₜ gₜₒ uₜᵢ)² = Σₜᵣ kₜᵣₒ uₜᵢ uᵣᵢ with k = Σᵥ s gₜₒ gᵣₒ; pairs t ≤ r suffice, (G, O, I).
+
+    It is cheaper for many columns and few positions.
+    """
+    xp, u = array_module(g), outer.u.astype(np.float64)  # pairs can cancel, where a square of sums does not
+    groups, columns, n, t, o = g.shape
+    total = xp.zeros((groups, o, u.shape[3]), dtype=np.float64)
+    t_, r, times = _pairs(xp, t)
+    for rows in row_blocks(n, groups * o * t * max(t, columns) * 8, g):  # usually one sample each on the host
+        each = xp.moveaxis(g[:, :, rows], 1, 4).astype(np.float64, order="C").swapaxes(2, 3)  # [G, n, O, T, V]
+        weighted = each if sign is None else each * sign[:, rows].T[:, None, None]
+        k = weighted @ each.swapaxes(3, 4)  # [G, n, O, T, T]
+        for pairs in row_blocks(len(times), u[:, rows, 0].nbytes, g):
+            some = k[..., t_[pairs], r[pairs]] * times[pairs]
+            products = u[:, rows, t_[pairs]] * u[:, rows, r[pairs]]
+            some = some.transpose(0, 2, 1, 3).reshape(groups, o, -1)
+            total += some @ products.reshape(groups, some.shape[2], -1)
+    return (xp.maximum(total, 0) if sign is None else total).astype(g.dtype)
+
+
+def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥₙ s Jᵀ g[v, n] and Σᵥₙ s (Jᵀ g[v, n])², in float64."""
+    g, u, xp = outer.split(mat), outer.u, array_module(mat)
+    groups, columns, n, t, o = g.shape
+    if t == 1:
+        g, u = g.reshape(groups, columns * n, o).astype(np.float64), u.reshape(groups, n, -1).astype(np.float64)
+        u = xp.concatenate([u] * columns, axis=1) if columns > 1 else u
+        weighted = g if sign is None else g * sign.reshape(-1, 1)
+        first, second = weighted.swapaxes(1, 2) @ u, (weighted * g).swapaxes(1, 2) @ (u * u)
+    else:
+        first, second = xp.zeros((2, groups, o * u.shape[3]), dtype=np.float64)
+        for v, rows, product in _products(outer, g):
+            wide, weights = product.astype(np.float64), None if sign is None else sign[v, rows]
+            first += _total(wide, weights)
+            wide *= wide
+            second += _total(wide, weights)
+    both = xp.stack([first.reshape(groups, o, -1), second.reshape(groups, o, -1)], axis=1)
+    return outer.joined(both)
+
+
+def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥ s ‖Jᵀ g[v, n]‖²."""
+    g, u = outer.split(mat), outer.u
+    groups, columns, n, t, o = g.shape
+    if t == 1:  # ‖g uᵀ‖² = ‖g‖² ‖u‖²
+        return (_signed_square(g, sign).sum((1, 3, 4)) * (u * u).sum((2, 3))).sum(0)
+    xp = array_module(mat)
+    norm = xp.zeros(mat.shape[1], dtype=mat.dtype)
+    if costs.norm_by_grams(columns, t, u.shape[3], o):  # ‖Σₜ gₜ uₜᵀ‖² = Σₜₛ (gₜᵀ gₛ)(uₜᵀ uₛ): no matrix of p's size
+        for rows in row_blocks(n, groups * columns * t * t * g.dtype.itemsize, g):
+            some, inputs = g[:, :, rows].astype(np.float64), u[:, None, rows].astype(np.float64)
+            gram = (some @ some.swapaxes(-1, -2)) * (inputs @ inputs.swapaxes(-1, -2))
+            squares = xp.maximum(gram.sum((0, 3, 4)), 0)  # the sum can cancel: float64, and not below 0
+            norm[rows] = _weighted(squares, None if sign is None else sign[:, rows]).sum(0)
+        return norm
+    for v, rows, product in _products(outer, g):
+        product *= product
+        norm[rows] += _weighted(product.sum((0, 3, 4)), None if sign is None else sign[v, rows]).sum(0)
+    return norm
+
+
+def kronecker(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Compute B, that of the bias."""
+    return context.reduce(outer.bias, REDUCTIONS["kronecker"], mat, sign)
+
+
+def input_square(outer: Outer, context: Context) -> Array | None:
+    """Σₙₜ u uᵀ."""
+    if outer.groups > 1:
+        raise UnsupportedError("the groups of a weight have input factors of their own")
+    u, xp = outer.u.reshape(-1, outer.u.shape[3]), array_module(outer.u)
+    # NumPy detects the symmetry and mirrors one half: for few rows that takes longer than computing the other half.
+    return outer.by_entries(u.T @ (u.copy() if xp is np and len(u) < costs.MIRRORED_ROWS else u))
+
+
+REDUCE: Table = {
+    (Outer.per_sample, reduction): form
+    for reduction, form in {
+        ParameterJacobian.sum: sum_,
+        ParameterJacobian.batch: batch,
+        ParameterJacobian.square: square,
+        ParameterJacobian.batch_square: batch_square,
+        ParameterJacobian.moments: moments,
+        ParameterJacobian.square_norm: square_norm,
+        Outer.kronecker: kronecker,
+        Outer.input_square: input_square,
+    }.items()
+}
+
+WRITE_ROWS = {(Outer.per_sample, ParameterJacobian.batch): write_batch}
+
+
+def _products(outer: Outer, g: Array) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield gᵀ u for blocks of columns and samples: (columns, samples, product (G, v, n, O, I))."""
+    groups, columns, n, _, o = g.shape
+    size = groups * o * outer.u.shape[3] * g.dtype.itemsize
+    for rows in row_blocks(n, size, g):
+        for v in row_blocks(columns, size * (rows.stop - rows.start), g):
+            yield v, rows, _outer(g[:, v, rows], outer.u[:, None, rows])
+
+
+def _over_columns(mat: Array, sign: Array | None) -> Array:
+    """Σᵥ s g[v, n], shape (1, N, *out); a single column is not copied."""
+    return mat if mat.shape[0] == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
+
+
+def _outer(g: Array, u: Array, out: Array | None = None) -> Array:
+    """Σₜ gₜ uₜᵀ: ``[..., T, O], [..., T, I] -> [..., O, I]``, into `out` if it is given."""
+    xp = array_module(g)
+    product = xp.multiply if g.shape[-2] == 1 else xp.matmul  # a product of many 1-column matrices is slow
+    return product(g.swapaxes(-1, -2), u, out=out)
+
+
+def _outer_of_rows(g: Array, u: Array, out: Array) -> None:
+    """g uᵀ of rows: ``[..., O], [..., I] -> [..., O, I]``, written to `out`."""
+    kernels = numba_kernels() if isinstance(out, np.ndarray) else None
+    o, i = out.shape[-2:]
+    if kernels is not None and out.flags.c_contiguous and g.dtype == u.dtype == out.dtype:
+        kernels.outer(g.reshape(-1, o), u.reshape(-1, i), out.reshape(-1, o, i))
+    else:
+        array_module(out).multiply(g[..., :, None], u[..., None, :], out=out)
+
+
+def _pairs(xp: Any, t: int) -> tuple[Array, Array, Array]:
+    """Return pairs of positions that suffice for a sum over all pairs, and the weight of each."""
+    if xp is not np:  # all pairs: selecting half of them would make the host wait
+        return xp.repeat(xp.arange(t), t), xp.tile(xp.arange(t), t), xp.ones(t * t)
+    first, second = np.triu_indices(t)
+    return first, second, np.where(first == second, 1.0, 2.0)
+
+
+def _total(products: Array, weights: Array | None) -> Array:
+    """Σᵥₙ of ``weights * products``: ``[V, N], [G, V, N, O, I] -> [G, O*I]``, as one product, in one pass."""
+    groups, columns, n = products.shape[:3]
+    if weights is None:
+        weights = array_module(products).ones(columns * n, dtype=products.dtype)
+    return weights.reshape(-1).astype(products.dtype) @ products.reshape(groups, columns * n, -1)
+
+
+def _weighted(values: Array, sign: Array | None) -> Array:
+    """``sign * values``, both (V, N)."""
+    return values if sign is None else values * sign
+
+
+def _signed_square(g: Array, sign: Array | None) -> Array:
+    """``sign * g²`` for g of shape (G, V, N, ., .)."""
+    return g * g if sign is None else g * g * sign[..., None, None]

@@ -1,0 +1,101 @@
+"""Forms for columns routed through max pooling: the routes of layers, and a convolution's Jacobians below a route."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.engine import costs
+from gbackprop.engine.forms.pooling import places
+from gbackprop.engine.registry import Context, Function
+from gbackprop.engine.routes import Route, RoutedBias, RoutedOuter, numbered
+from gbackprop.layers.activation import Elementwise
+from gbackprop.layers.base import Shape
+from gbackprop.layers.conv import _Conv as Conv
+from gbackprop.layers.dropout import Dropout
+from gbackprop.layers.jacobian import Outer, ParameterJacobian
+from gbackprop.layers.pooling import MaxPool2d
+from gbackprop.layers.reshape import Identity, ZeroPad2d
+from gbackprop.layers.window import pad
+
+
+def through_max_pool(layer: MaxPool2d, saved: Any, above: Route | None, context: Context) -> Route:
+    """Return the route to the maxima."""
+    spatial, out = saved[0].shape[2:], saved[1].shape[1:-1]
+    image = pad(numbered(spatial), layer.window.fitted(spatial), -1)
+    views = (image[(slice(None), *where, slice(None))] for where in layer.window.offsets(out))
+    seen = np.stack([view.reshape(-1) for view in views])  # [K, W]
+    winners = places(layer, saved, context.memory).reshape(len(saved[0]), prod(out), -1)
+    table = seen.take(winners * prod(out) + np.arange(prod(out))[:, None])
+    return Route.of(table) if above is None else above.through(table)
+
+
+def through_elementwise(layer: Elementwise, saved: Any, above: Route | None, context: Context) -> Route | None:
+    """Return the same route times φ'(x), which may be one number, or one for each channel."""
+    return None if above is None else above.scaled(np.broadcast_to(layer.first(*saved), saved[0].shape))
+
+
+def through_dropout(layer: Dropout, saved: Any, above: Route | None, context: Context) -> Route | None:
+    """Return the same route times the mask."""
+    return above if above is None or saved is None else above.scaled(saved)
+
+
+def through_padding(layer: ZeroPad2d, saved: Any, above: Route | None, context: Context) -> Route | None:
+    """Return the route to the moved places."""
+    return None if above is None else above.through(pad(numbered(saved), layer.padding, -1).reshape(1, -1, 1))
+
+
+def through_identity(layer: Identity, saved: Any, above: Route | None, context: Context) -> Route | None:
+    """Return the same route."""
+    return above
+
+
+ROUTES = {
+    (MaxPool2d.forward, MaxPool2d.mjp): through_max_pool,
+    (Elementwise.forward, Elementwise.mjp): through_elementwise,
+    (Dropout.forward, Dropout.mjp): through_dropout,
+    (ZeroPad2d.forward, ZeroPad2d.mjp): through_padding,
+    (Identity.forward, Identity.mjp): through_identity,
+}
+"""``form(layer, saved, above, context)`` returns the route to the layer's input, given the route `above` to its output.
+Where `above` is None no route has begun, and None is returned: only max pooling begins one."""
+
+
+@dataclass(frozen=True)
+class Routed:
+    """The form of a layer with parameters for routed columns.
+
+    Attributes
+    ----------
+    pays : callable
+        ``pays(layer, columns, windows, shape)``: whether routed columns with `windows` numbers per channel make squares
+        faster, for inputs of feature shape `shape`.
+    jacobians : callable
+        ``jacobians(layer, plain, route, context)``: the Jacobians for routed columns ``[V, N, C, *W]``.
+    """
+
+    pays: Function
+    jacobians: Function
+
+
+def conv_pays(layer: Conv, columns: int, windows: int, shape: Shape) -> bool:
+    """Return whether routing is faster for a convolution, by the cost models."""
+    inputs = prod(layer.window.kernel) * layer.in_channels // layer.groups
+    return costs.routing_pays(columns, windows, prod(layer.window.out(shape[1:])), inputs, layer.out_channels)
+
+
+def conv_jacobians(
+    layer: Conv, plain: dict[str, ParameterJacobian], route: Route, context: Context
+) -> dict[str, ParameterJacobian]:
+    """Return the Jacobians of a convolution's weight and bias below a route."""
+    weight = plain["weight"]
+    assert isinstance(weight, Outer)
+    found: dict[str, ParameterJacobian] = {"weight": RoutedOuter(weight, route, context.memory)}
+    return found | {"bias": RoutedBias(route)} if layer.bias else found
+
+
+ROUTED = {(Conv.forward, Conv.mjp, Conv.parameter_jacobians): Routed(conv_pays, conv_jacobians)}
+

@@ -1,0 +1,272 @@
+"""Reused memory: for the temporary arrays of a sweep, and for large results that are no longer referenced.
+
+The C library returns large arrays to the operating system as soon as they are freed, and the system clears every page
+before it provides it again: on a virtual machine that took a third of a call's time. Therefore
+
+- a block of samples takes its arrays from an `Arena`, a few large slabs of memory in which new arrays take the place of
+  freed ones (CuPy's pools do the same on a GPU);
+- results with a row for each sample, from `LEAST_RESULT` on, are made by `result_array`, and their memory is reused for
+  a later result when no view of them is left.
+
+Memory is freed automatically: a piece is free again when the last array that refers to it is deleted. Between calls at
+most `IDLE_BYTES` of each kind stay in the process, none of it part of a result in use, until `free_memory`. A call with
+a memory budget uses neither.
+
+The two caches of idle memory at the end of this file are the only state that outlives a call, apart from BLAS's number
+of threads (`engine.threads`) and CuPy's TF32 setting (`kernels.precision`), which belong to the process.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, array_module
+
+IDLE_BYTES = 2**29
+"""Largest number of bytes cached for the next call, for arenas and for results each."""
+
+SLAB_BYTES = 2**22
+"""Least size of a slab of an arena; from this size on NumPy requests pages of 2 MiB."""
+
+LEAST_ARRAY = 2**16
+"""NumPy allocates smaller arrays: the C library reuses their pages."""
+
+LEAST_RESULT = 2**22
+"""NumPy allocates smaller results."""
+
+_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+
+
+def compact(x: Array) -> bool:
+    """Return whether the numbers of `x` are adjacent in memory, in any order of the axes, each of them once."""
+    expected = x.itemsize
+    for step, n in sorted((abs(step), n) for n, step in zip(x.shape, x.strides, strict=True) if n > 1):
+        if step != expected:
+            return False
+        expected *= n
+    return True
+
+
+class Allocator:
+    """An allocator that makes arrays by the module, NumPy or CuPy, of the array `like`."""
+
+    def empty(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
+        """Return an uninitialized C-contiguous array of shape `shape`, by default of the dtype of `like`."""
+        return array_module(like).empty(shape, like.dtype if dtype is None else dtype)
+
+    def zeros(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
+        """Return an array as from `empty`, filled with zeros."""
+        array = self.empty(like, shape, dtype)
+        array[...] = 0
+        return array
+
+    def empty_like(self, x: Array, dtype: Any = None) -> Array:
+        """Return an uninitialized array with the shape of `x` and the memory order of its axes."""
+        return array_module(x).empty_like(x, dtype=dtype)
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        """Compute ``a @ b`` for matrices, or for stacks of equally many."""
+        return a @ b
+
+    def multiply(self, a: Array, b: Array) -> Array:
+        """Compute ``a * b``, where `b` has at most the shape of `a`."""
+        return a * b
+
+    def contiguous(self, x: Array) -> Array:
+        """Return `x`, or a copy, in C order."""
+        if x.flags.c_contiguous:
+            return x
+        array = self.empty(x, x.shape)
+        array[...] = x
+        return array
+
+
+class Arena(Allocator):
+    """An allocator on the host that makes arrays out of a few slabs of memory, for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._free: list[tuple[int, int, int]] = []  # (slab, start, stop), sorted
+        self._slabs: list[memoryview] = []
+        self._used: dict[int, tuple[Any, tuple[int, int, int]]] = {}
+        self._dropped: deque[Any] = deque()  # filled at any time, by any thread that deletes an array
+        self._now = self._most = self._needed = 0  # bytes in use, their maximum, and those of the next slab
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slabs."""
+        return sum(slab.nbytes for slab in self._slabs)
+
+    @property
+    def wanted(self) -> int:
+        """Bytes of all slabs, or of the single slab that will replace them."""
+        return self.nbytes or self._needed
+
+    def empty(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
+        if not isinstance(like, np.ndarray):
+            return super().empty(like, shape, dtype)
+        dtype = np.dtype(like.dtype if dtype is None else dtype)
+        size = prod(shape) * dtype.itemsize
+        if size < LEAST_ARRAY:
+            return np.empty(shape, dtype)
+        self._take_back()
+        slab, start, stop = place = self._find(-(-size // _ALIGNMENT) * _ALIGNMENT)
+        self._now += stop - start
+        self._most = max(self._most, self._now)
+        # Its base is not an array, so all views refer to this very array, which is deleted with the last of them.
+        array = np.frombuffer(self._slabs[slab], np.uint8, size, start)
+        reference = weakref.ref(array, self._dropped.append)
+        self._used[id(reference)] = (reference, place)
+        return array.view(dtype).reshape(shape)
+
+    def empty_like(self, x: Array, dtype: Any = None) -> Array:
+        axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+        array = self.empty(x, [x.shape[axis] for axis in axes], dtype)
+        return array.transpose([axes.index(axis) for axis in range(x.ndim)])
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        xp = array_module(a)
+        return xp.matmul(a, b, out=self.empty(a, (*a.shape[:-1], b.shape[-1]), xp.result_type(a, b)))
+
+    def multiply(self, a: Array, b: Array) -> Array:
+        xp = array_module(a)
+        return xp.multiply(a, b, out=self.empty_like(a, xp.result_type(a, b)))
+
+    def _find(self, size: int) -> tuple[int, int, int]:
+        """Take `size` bytes from the smallest free piece that is large enough; the rest of it stays free."""
+        fitting = [piece for piece in self._free if piece[2] - piece[1] >= size]
+        if not fitting:
+            slab = len(self._slabs)
+            fitting.append((slab, *self._grow(size)))
+            self._free.append(fitting[0])  # sorted: the last slab has the largest number
+        slab, start, stop = piece = min(fitting, key=lambda piece: piece[2] - piece[1])
+        self._free.remove(piece)
+        if start + size < stop:
+            insort(self._free, (slab, start + size, stop))
+        return slab, start, start + size
+
+    def _grow(self, size: int) -> tuple[int, int]:
+        """Add a slab; return where its free bytes start, aligned to a cache line, and stop."""
+        more = max(size, SLAB_BYTES, self._needed or self.nbytes)  # large, so that there are few slabs
+        try:
+            memory = np.empty(more + _ALIGNMENT, np.uint8)
+        except MemoryError:
+            more = size
+            memory = np.empty(more + _ALIGNMENT, np.uint8)
+        start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+        self._slabs.append(memory.data)
+        return start, start + more
+
+    def settle(self) -> None:
+        """Replace several slabs by a single one of the size that was needed; called after a block."""
+        self._take_back()
+        if len(self._slabs) > 1 and not self._used:
+            self._needed = self.nbytes if self._needed else self._most + self._most // 4
+            self._slabs, self._free = [], []
+
+    def _take_back(self) -> None:
+        """Free the pieces whose arrays are deleted, and merge each with its free neighbours."""
+        while self._dropped:
+            known = self._used.pop(id(self._dropped.popleft()), None)
+            if known is None:  # an interrupt came before it was stored
+                continue
+            slab, start, stop = known[1]
+            self._now -= stop - start
+            for piece in [p for p in self._free if p[0] == slab and (p[2] == start or p[1] == stop)]:
+                self._free.remove(piece)
+                start, stop = min(start, piece[1]), max(stop, piece[2])
+            insort(self._free, (slab, start, stop))
+
+
+@contextmanager
+def arena() -> Iterator[Arena]:
+    """Enter a context with an arena that no other thread uses."""
+    try:
+        one = _idle_arenas.pop()  # without a test before, after which another thread could take it
+    except IndexError:
+        one = Arena()
+    try:
+        yield one
+    finally:
+        one.settle()
+        if sum(each.wanted for each in [one, *_idle_arenas]) <= IDLE_BYTES:
+            _idle_arenas.append(one)
+
+
+@contextmanager
+def fresh() -> Iterator[Allocator]:
+    """Enter a context with an allocator that reuses no memory."""
+    yield Allocator()
+
+
+def result_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """Return an uninitialized C-contiguous array for a result, in the memory of a deleted result if there is one."""
+    dtype = np.dtype(dtype)
+    size = prod(shape) * dtype.itemsize
+    if not LEAST_RESULT <= size <= IDLE_BYTES:
+        return np.empty(shape, dtype)
+    memory = _found(size)
+    if memory is None:
+        memory = _new(size)
+    # Its base is not an array, so all views refer to this very array, which is deleted with the last of them.
+    array = np.frombuffer(memory.data, np.uint8, size)
+    weakref.finalize(array, _keep, memory).atexit = False
+    return array.view(dtype).reshape(shape)
+
+
+def free_memory() -> None:
+    """Return the memory cached for the next call to the operating system: at most 1 GiB, on the host.
+
+    Notes
+    -----
+    After a call that was cut into blocks of samples up to 512 MiB are cached, and as much from large results that are
+    no longer referenced. Results that are still in use are not touched.
+    """
+    _idle_arenas.clear()
+    _idle_results.clear()
+
+
+def idle_bytes() -> int:
+    """Return the number of bytes that `free_memory` would free."""
+    return sum(each.nbytes for each in _idle_arenas) + _idle_result_bytes()
+
+
+def _idle_result_bytes() -> int:
+    return sum(memory.nbytes for memory in list(_idle_results.values()))
+
+
+def _found(size: int) -> np.ndarray | None:
+    """Take an idle piece of at least `size` and at most twice as many bytes, if there is one."""
+    fitting = [memory for memory in list(_idle_results.values()) if size <= memory.nbytes <= 2 * size]
+    for memory in sorted(fitting, key=lambda memory: memory.nbytes):
+        if _idle_results.pop(id(memory), None) is not None:
+            return memory
+    return None
+
+
+def _new(size: int) -> np.ndarray:
+    try:
+        return np.empty(size, np.uint8)
+    except MemoryError:  # the idle memory, no piece of which fitted, may be enough
+        free_memory()
+        return np.empty(size, np.uint8)
+
+
+def _keep(memory: np.ndarray) -> None:
+    """Cache the memory of a deleted result, in place of the oldest ones, whose sizes are no longer asked for."""
+    for key in list(_idle_results):
+        if _idle_result_bytes() + memory.nbytes <= IDLE_BYTES:
+            break
+        _idle_results.pop(key, None)
+    _idle_results[id(memory)] = memory
+
+
+_idle_arenas: list[Arena] = []
+_idle_results: dict[int, np.ndarray] = {}  # by identity: removing one is a single, atomic step

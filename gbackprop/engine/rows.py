@@ -1,0 +1,56 @@
+"""Results with a row for each sample, filled block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, array_module
+from gbackprop.engine.memory import result_array
+
+
+class Rows:
+    """Storage for results of a whole batch, allocated when the first block of samples is stored.
+
+    Several threads may store blocks. Each block is written into its rows: neither the blocks nor a copy that
+    concatenates them need memory of their own.
+
+    Parameters
+    ----------
+    batch : int
+        N.
+    reuse : bool
+        Whether the memory of deleted results may be reused.
+    """
+
+    def __init__(self, batch: int, reuse: bool = False) -> None:
+        self.batch, self.reuse = batch, reuse
+        self.arrays: dict[Hashable, Any] = {}
+        self._lock = Lock()
+
+    def put(self, key: Hashable, rows: slice, value: Array) -> Array:
+        """Store the rows of some samples; return the stored rows."""
+        if value.shape[0] == self.batch:
+            self.arrays[key] = value
+            return value
+        place = self.place(key, rows, value)
+        place[...] = value
+        return place
+
+    def place(self, key: Hashable, rows: slice, like: Array) -> Array:
+        """Return the stored rows of some samples, to be written; `like` gives the memory order of a row's axes."""
+        with self._lock:
+            if key not in self.arrays:
+                self.arrays[key] = self._empty(like)
+        return self.arrays[key][rows]
+
+    def _empty(self, like: Array) -> Array:
+        xp, shape = array_module(like), (self.batch, *like.shape[1:])
+        if xp is not np or not self.reuse:
+            return xp.empty_like(like, shape=shape)
+        axes = [0, *sorted(range(1, like.ndim), key=lambda axis: -abs(like.strides[axis]))]
+        array = result_array([shape[axis] for axis in axes], like.dtype)
+        return array.transpose([axes.index(axis) for axis in range(like.ndim)])

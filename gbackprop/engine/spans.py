@@ -1,0 +1,133 @@
+"""The plain sweep for a span of columns, so that the columns of a call can be processed in several passes.
+
+All columns but the gradient's are numbered in the order of the sweep: first those that start at the loss, then those
+of each layer's residual. A pass carries the gradient and the columns of one span.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from gbackprop.array import Array
+from gbackprop.layers.base import Leaf
+from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.plan import Plan
+from gbackprop.quantities.base import Statistic
+from gbackprop.reference import Arriving, Found, Sweep
+from gbackprop.signals import ALL, AVERAGE, EXACT, GRADIENT, RESIDUAL, MonteCarlo, Signal, Signals, residual_columns
+
+
+def loss_column_count(plan: Plan, signal: Signal) -> int:
+    """Return the number of columns of a signal that start at the loss."""
+    if signal == EXACT:
+        return plan.loss.columns(plan.output_shape)
+    return signal.mc_samples if isinstance(signal, MonteCarlo) else 0
+
+
+def residual_column_count(plan: Plan, leaf: Leaf) -> int:
+    """Return the number of residual columns that start at a layer."""
+    return prod(leaf.input_shape) if RESIDUAL in plan.signals and leaf.layer.curvature != "zero" else 0
+
+
+def column_count(plan: Plan) -> int:
+    """Return the number of columns in addition to the gradient's."""
+    at_loss = sum(loss_column_count(plan, signal) for signal in plan.signals)
+    return at_loss + sum(residual_column_count(plan, leaf) for leaf in plan.leaves[plan.lowest + 1 :])
+
+
+def spans(plan: Plan, column_block: int | None) -> list[slice]:
+    """Return the span of columns of each pass; by default a single pass."""
+    total = column_count(plan)
+    step = column_block or max(total, 1)
+    return [slice(start, min(start + step, total)) for start in range(0, max(total, 1), step)]
+
+
+class SpanSweep(Sweep):
+    """The backward sweep with the gradient and a span of the other columns.
+
+    Parameters
+    ----------
+    plan : Plan
+    span : slice
+        Numbers of the columns.
+    found : dict
+        Statistics of earlier passes, to which this one adds its own.
+    """
+
+    rows = ALL
+    """The samples of the batch that the sweep processes."""
+
+    def __init__(self, plan: Plan, span: slice, found: Found) -> None:
+        super().__init__(plan)
+        self.span, self.found = span, found
+        self.first = span.start == 0  # extracts also what depends on no column but the gradient's
+        self.seen = 0
+
+    def take(self, width: int) -> slice:
+        """Return which of the next `width` columns are in the span."""
+        start, self.seen = self.seen, self.seen + width
+        low = min(max(self.span.start - start, 0), width)
+        return slice(low, max(low, min(self.span.stop - start, width)))
+
+    def start(self, output: Array, target: Array) -> Signals:
+        signals = super().start(output, target)
+        return signals if self.first else Signals(signals.stack)
+
+    def loss_columns(self, signal: Signal, output: Array, target: Array) -> Array | None:
+        some = self.take(loss_column_count(self.plan, signal))
+        if some.start == some.stop:
+            return None
+        if signal == EXACT:
+            return self.plan.loss.hessian_sqrt(output, target, some)
+        assert isinstance(signal, MonteCarlo)
+        targets = self.plan.targets_of(signal, output, self.rows)
+        share = ((some.stop - some.start) / targets.shape[0]) ** 0.5  # M counts all targets, not only those in the span
+        return self.plan.loss.hessian_sqrt_mc(output, targets[some]) * share
+
+    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Signals) -> Signals:
+        some = self.take(residual_column_count(self.plan, leaf))
+        if some.start == some.stop:
+            return below
+        residual = leaf.layer.residual(saved, signals.gradient)
+        return below.append(RESIDUAL, residual_columns(residual, leaf.input_shape, some))
+
+    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
+        jacobians = leaf.layer.parameter_jacobians(saved)
+        self.extract_all(leaf, jacobians, self.todo(jacobians), self.arriving(leaf, signals))
+
+    def todo(self, jacobians: dict[str, ParameterJacobian]) -> list[tuple[str, Statistic]]:
+        """Return all statistics of all parameters, each with the parameter's name in its layer."""
+        return [(key, statistic) for key in jacobians for statistic in self.plan.statistics]
+
+    def arriving(self, leaf: Leaf, signals: Signals) -> Arriving:
+        """Return the arguments of reductions for each signal; later passes have only their own columns."""
+        arriving: Arriving = {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
+        if not self.first:
+            arriving.pop(GRADIENT, None)
+            return arriving
+        if signals.average is not None:
+            arriving[AVERAGE] = (signals.average, leaf.output_shape)
+        return arriving | {None: ()}
+
+    def extract_all(
+        self,
+        leaf: Leaf,
+        jacobians: dict[str, ParameterJacobian],
+        todo: list[tuple[str, Statistic]],
+        arriving: Arriving,
+    ) -> None:
+        """Compute each statistic of this pass and add it to that of earlier passes."""
+        for key, statistic in todo:
+            if statistic.signal in arriving:
+                name = leaf.parameter(key)
+                self.add(statistic, name, self.reduce(statistic, name, jacobians[key], arriving[statistic.signal]))
+
+    def add(self, statistic: Statistic, name: str, value: Any) -> None:
+        """Add a value to that of earlier passes."""
+        before = self.found.get((statistic, name))
+        self.found[statistic, name] = value if before is None else before + value
+
+    def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
+        """Compute a statistic of a parameter in this pass."""
+        return statistic.reduction.define(jacobian, *arriving)

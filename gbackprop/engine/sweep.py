@@ -1,0 +1,269 @@
+"""The fast sweep over one block of samples: the plain sweep with faster steps.
+
+It overrides the steps at a layer: *extract* uses registered forms, and writes rows directly into the results; *carry*
+uses registered forms, in place where nothing else refers to the columns. Below max pooling it can extract from routed
+columns and defer the multiplication by the layers between, see `routing`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gbackprop.array import Array, array_module, on_device_of
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.registry import Context, Forms, function_of
+from gbackprop.engine.routes import Route
+from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
+from gbackprop.engine.rows import Rows
+from gbackprop.engine.spans import SpanSweep, residual_column_count, spans
+from gbackprop.errors import naming
+from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.plan import Plan
+from gbackprop.quantities.base import Statistic
+from gbackprop.reference import Found
+from gbackprop.signals import Signals, Stack
+
+OUTPUT = "output"
+"""Key of the network's outputs in `Rows`."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of samples of a batch.
+
+    Attributes
+    ----------
+    rows : slice
+        The samples.
+    results : Rows
+        Storage of results with a row for each sample.
+    """
+
+    rows: slice
+    results: Rows
+
+    def __len__(self) -> int:
+        return self.rows.stop - self.rows.start
+
+
+@dataclass
+class Part:
+    """The results of a block of samples: Σ ℓₙ, and its part of each statistic."""
+
+    loss: Array
+    found: Found
+
+    def add(self, other: Part) -> None:
+        """Add the next block's part."""
+        self.loss = self.loss + other.loss
+        for key, value in other.found.items():
+            if not key[0].per_sample:  # the others are in `Rows`
+                self.found[key] = key[0].merge([self.found[key], value])
+
+
+def sweep_block(
+    plan: Plan,
+    x: Array,
+    y: Array,
+    block: Block,
+    column_block: int | None,
+    forms: Forms,
+    memory: Allocator,
+    routing: bool = True,
+    sweep: type[FastSweep] | None = None,
+) -> Part:
+    """Run the forward pass of a block once, and the backward sweep once for each span of columns.
+
+    Parameters
+    ----------
+    plan : Plan
+    x : ndarray, shape (N, *in)
+    y : ndarray, shape (N, ...)
+        The whole batch.
+    block : Block
+        The samples, and the storage of results with a row for each sample.
+    column_block : int or None
+        Number of columns in a pass in addition to the gradient's; None for all.
+    forms : Forms
+        The fast forms to use.
+    memory : Allocator
+        Makes the arrays of the forms.
+    routing : bool
+        Whether columns may be routed through max pooling.
+    sweep : subclass of FastSweep, optional
+        Class of the backward sweep; for instance one that also observes it.
+    """
+    with on_device_of(x):  # a new thread starts on device 0
+        target, context = y[block.rows], Context(forms, memory)
+        found: Found = {}
+        with naming(lambda: f"forward pass of {len(block)} samples"):
+            output, saved = forward(plan, x[block.rows], block.rows, context)
+        for span in spans(plan, column_block):
+            (sweep or FastSweep)(plan, block, span, found, context, routing).backward(output, target, saved)
+        block.results.put(OUTPUT, block.rows, output)
+        return Part(plan.loss.values(output, target).sum(), found)
+
+
+def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array, list[Any]]:
+    """Compute `Sweep.forward` for some samples by registered forms."""
+    saved = []
+    for leaf, noise in zip(plan.leaves, plan.noise, strict=True):
+        layer = leaf.layer
+        if plan.training and function_of(layer.forward_training) is not Layer.forward_training:
+            x, kept = layer.forward_training(x, rows_of(noise, rows))
+        else:
+            x, kept = context.forward(layer, x)
+        saved.append(kept)
+    return x, saved
+
+
+def output_of(leaves: list[Leaf], x: Array, forms: Forms) -> Array:
+    """Compute the output for a batch in evaluation mode by registered forms."""
+    context = Context(forms, Allocator())
+    for leaf in leaves:
+        x = context.forward(leaf.layer, x)[0]
+    return x
+
+
+def rows_of(noise: Any, rows: slice) -> Any:
+    """Return some samples' rows of what a layer drew: an array with N rows, None, or tuples of these."""
+    if isinstance(noise, tuple):
+        return tuple(rows_of(part, rows) for part in noise)
+    return None if noise is None else noise[rows]
+
+
+class FastSweep(SpanSweep):
+    """The backward sweep for a block of samples and a span of columns, by registered forms.
+
+    Parameters
+    ----------
+    plan : Plan
+    block : Block
+    span : slice
+    found : dict
+    context : Context
+    routing : bool
+        Whether columns may be routed through max pooling.
+    """
+
+    def __init__(
+        self, plan: Plan, block: Block, span: slice, found: Found, context: Context, routing: bool = True
+    ) -> None:
+        super().__init__(plan, span, found)
+        self.block, self.rows, self.context, self.routing = block, block.rows, context, routing
+        self.shared = False  # whether anything else may refer to the stack
+        self.extracted: Leaf | None = None  # the last layer extracted from routed columns
+        self.waiting: list[tuple[Leaf, Any]] = []  # deferred layers: the stack is not yet multiplied by them
+        self.route: Route | None = None  # from the output of the first of them to the input of the last
+
+    def start(self, output: Array, target: Array) -> Signals:
+        with naming(lambda: f"columns of {self.plan.loss!r} for {len(self.block)} samples"):
+            return super().start(output, target)
+
+    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        with naming(functools.partial(self._at, leaf, signals.stack)):
+            self.context.sums.clear()
+            route = self._next_route(leaf, saved, signals)
+            if route is not None:
+                self.waiting.append((leaf, saved))
+                self.route = route
+                return signals
+            if not self.waiting:
+                return super().visit(leaf, saved, signals)
+            signals = self._extract_routed(leaf, saved, signals)
+            self.extracted = leaf
+            return super().visit(leaf, saved, signals)
+
+    def _at(self, leaf: Leaf, stack: Stack) -> str:
+        """Describe the current step for an error message."""
+        return f"{leaf}, with {len(stack.values)} columns of {len(self.block)} samples"
+
+    # ------------------------------------------------------------------------------------------------------- extract
+
+    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
+        if leaf is not self.extracted and leaf.layer.parameter_shapes():
+            jacobians = self.context.jacobians(leaf.layer, saved)
+            self.extract_all(leaf, jacobians, self.todo(jacobians), self.arriving(leaf, signals))
+
+    def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
+        """Compute a statistic in this pass; rows for each sample are written into the batch's rows."""
+        reduction, context = statistic.reduction, self.context
+        if not statistic.per_sample or (statistic, name) in self.found:
+            return context.reduce(jacobian, reduction, *arriving)
+        key, results = (statistic, name), self.block.results
+        method = getattr(jacobian, reduction.name, None)
+        write = context.forms.write_rows.get((function_of(jacobian.per_sample), function_of(method)))
+        if write is not None:
+            return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
+        return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))
+
+    def add(self, statistic: Statistic, name: str, value: Any) -> None:
+        before = self.found.get((statistic, name))
+        if before is not None and statistic.per_sample:
+            before += value  # in place, in the batch's rows
+        else:
+            super().add(statistic, name, value)
+
+    # --------------------------------------------------------------------------------------------------------- carry
+
+    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        stack = signals.stack.moved(self._multiplied(leaf, saved, signals.stack.values))
+        average = signals.average
+        if average is not None:
+            average = self.context.average(leaf.layer, saved, average, len(self.block), leaf.output_shape)
+        return Signals(stack, average)
+
+    def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
+        """Compute Jᵀ mat, in place if the layer supports that and nothing else refers to `mat`."""
+        layer, forms = leaf.layer, self.context.forms
+        function = function_of(layer.mjp)
+        shared = self.shared or bool(layer.parameter_shapes())  # what was extracted may be a view of the columns
+        in_place, back = forms.in_place.get(function), None
+        if in_place is not None and not shared and not residual_column_count(self.plan, leaf):  # r needs the gradient
+            back = in_place(layer, saved, mat)
+        if back is None:
+            back = self.context.mjp(layer, saved, mat)
+        # An unknown function may have stored a reference to its argument or its result.
+        self.shared = function not in forms.pure or (shared and array_module(mat).may_share_memory(back, mat))
+        return back
+
+    # -------------------------------------------------------------------------------------------------------- routed
+
+    def _next_route(self, leaf: Leaf, saved: Any, signals: Signals) -> Route | None:
+        if not self.routing or not self.context.forms.routes:
+            return None
+        return next_route(self.plan, leaf, saved, signals, self.route if self.waiting else None, self.context)
+
+    def _extract_routed(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        """Extract squares from routed columns where that is faster, all else at the output; return its signals."""
+        layer, context = leaf.layer, self.context
+        jacobians = context.jacobians(layer, saved) if layer.parameter_shapes() else {}
+        arriving, todo = self.arriving(leaf, signals), self.todo(jacobians)
+
+        def quicker(statistic: Statistic) -> bool:
+            columns = arriving[statistic.signal][0]
+            return pays(leaf, len(columns), columns.shape[2:], context)
+
+        squares = [(key, s) for key, s in todo if s.reduction is SQUARE and s.signal in arriving and quicker(s)]
+        if squares:
+            routed = routed_form(layer, context).jacobians(layer, jacobians, self.route, context)
+            squares = [(key, statistic) for key, statistic in squares if key in routed]
+            self.extract_all(leaf, routed, squares, arriving)
+            todo = [each for each in todo if each not in squares]
+        signals = self._caught_up(leaf, todo, signals)
+        self.extract_all(leaf, jacobians, todo, self.arriving(leaf, signals))
+        return signals
+
+    def _caught_up(self, leaf: Leaf, todo: list[tuple[str, Statistic]], signals: Signals) -> Signals:
+        """Multiply the columns by the deferred layers: all, or at the lowest layer only those that are still needed."""
+        stack, layers, self.waiting = signals.stack, self.waiting, []
+        if leaf is self.plan.leaves[self.plan.lowest]:
+            wanted = {statistic.signal for _, statistic in todo} & self.arriving(leaf, signals).keys()
+            stack, layers = (stack.only(wanted), layers) if wanted - {None} else (stack, [])
+        for passed, saved in layers:
+            with naming(functools.partial(self._at, passed, stack)):
+                stack = stack.moved(self._multiplied(passed, saved, stack.values))
+        return replace(signals, stack=stack)

@@ -1,0 +1,63 @@
+"""Threads: the number of processors, and a limit of one BLAS thread while blocks run in threads of their own."""
+
+from __future__ import annotations
+
+import functools
+import os
+from contextlib import AbstractContextManager
+from threading import Lock, get_ident
+from typing import Any
+
+
+def cpu_count() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _OneBlasThread:
+    """A context that limits BLAS to one thread in the whole process; of concurrent calls the first one sets it.
+
+    The same thread restores the number, because threadpoolctl lets no other do so. A call that continues after the end
+    of the first one has BLAS's threads in addition to its own: slower, but correct.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.depth = Lock(), 0
+        self.owner: int | None = None
+        self.limit: Any = None
+
+    def __enter__(self) -> None:
+        controller = blas_controller()
+        with self.lock:
+            if self.owner is None:
+                self.owner = get_ident()
+                self.limit = controller.limit(limits=1, user_api="blas").__enter__() if controller else None
+            self.depth += self.owner == get_ident()
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            if self.owner != get_ident():
+                return
+            self.depth -= 1
+            if self.depth == 0:
+                self.owner = None
+                if self.limit is not None:
+                    self.limit.__exit__(*error)
+
+
+_SHARED = _OneBlasThread()
+
+
+def one_blas_thread() -> AbstractContextManager:
+    """Return a context in which BLAS uses one thread, because the threads of the blocks are enough."""
+    return _SHARED
+
+
+@functools.cache  # finding the libraries takes longer than a small sweep
+def blas_controller() -> Any:
+    """Return the controller of BLAS's threads; None without threadpoolctl, and then one thread takes all blocks."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()

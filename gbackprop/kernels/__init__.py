@@ -1,0 +1,53 @@
+"""Kernels: compiled loops for the host and for a GPU, each of which does in one pass what plain NumPy does in several.
+
+`windows_of` and `tiles_of` return the kernels for an array. The results are defined by functions in `gbackprop.layers`.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+
+import numpy as np
+
+from gbackprop.array import FLOATS, Array
+from gbackprop.kernels import device
+
+
+def windows_of(x: Array, axes: int) -> ModuleType | None:
+    """Return the kernels for moving windows over `axes` spatial axes of arrays such as `x`, or None.
+
+    Either module has ``fold``, ``scatter``, ``first_places`` and ``largest``, with the same arguments.
+    """
+    if on_host(x):
+        return numba_kernels()
+    return on_gpu(x) if axes <= device.AXES else None
+
+
+def tiles_of(x: Array) -> ModuleType | None:
+    """Return the module `tiles`, or None if there are no compiled transforms for arrays such as `x`."""
+    if not on_host(x) or numba_kernels() is None:
+        return None
+    from gbackprop.kernels import tiles
+
+    return tiles
+
+
+def on_host(x: Array) -> bool:
+    """Return whether `x` is an array of floats on the host."""
+    return isinstance(x, np.ndarray) and x.dtype.name in FLOATS
+
+
+def on_gpu(x: Array) -> ModuleType | None:
+    """Return the module `device` if `x` is an array of floats on a GPU, else None."""
+    return None if isinstance(x, np.ndarray) or x.dtype.name not in FLOATS else device
+
+
+@functools.cache
+def numba_kernels() -> ModuleType | None:
+    """Return the module `host`; None if Numba is missing, or finds no place to store its compiled code."""
+    try:
+        from gbackprop.kernels import host
+    except (ImportError, RuntimeError):
+        return None
+    return host

@@ -1,0 +1,153 @@
+"""The plain sweep: how one batch becomes the gradient and every quantity, without optimizations.
+
+The forward pass comes first. The signals start at the loss; the factor R enters there and nowhere else. Then, for each
+layer from output to input: *extract* the statistics of its parameters, *carry* the signals to its input, *append* the
+columns of its residual. At the end each quantity is a formula over the statistics. `gbackprop.backward` does the same
+in blocks, with threads and fast forms of many steps, and is checked against this sweep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, on_device_of
+from gbackprop.layers.base import Layer, Leaf
+from gbackprop.losses.base import Loss
+from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
+from gbackprop.quantities.base import Quantity, Statistic
+from gbackprop.result import Result
+from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack, residual_columns
+
+Found = dict[tuple[Statistic, str], Any]
+"""Values of statistics, by statistic and parameter name."""
+
+Arriving = dict[Any, tuple[Any, ...]]
+"""The arguments that each signal gives to a reduction: see `Reduction.define`."""
+
+
+def reference(
+    network: Layer,
+    loss: Loss,
+    x: Array,
+    y: Array,
+    *quantities: Quantity,
+    rng: int | np.random.Generator | None = None,
+    training: bool = False,
+) -> Result:
+    """Compute what `gbackprop.backward` computes by the plain sweep, to read and to check against.
+
+    Parameters
+    ----------
+    network, loss, x, y, *quantities, rng, training
+        As for `gbackprop.backward`.
+
+    Returns
+    -------
+    Result
+        That of `gbackprop.backward`, up to rounding.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, TooLargeError
+        As `gbackprop.backward` does.
+    """
+    with on_device_of(x):
+        plan = make_plan(network, loss, x, y, quantities, rng, training)
+        sweep = Sweep(plan)
+        output, saved = sweep.forward(x)
+        sweep.backward(output, y, saved)
+        return finish(plan, loss.values(output, y).sum(), output, sweep.found)
+
+
+class Sweep:
+    """One forward pass and one backward sweep through a network, for the whole batch and all columns.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Attributes
+    ----------
+    found : dict
+        Values of the statistics, by statistic and parameter name.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.found: Found = {}
+
+    def forward(self, x: Array) -> tuple[Array, list[Any]]:
+        """Compute xᵢ₊₁ = fᵢ(xᵢ); return the output (N, *out) and what each layer saved for the backward sweep."""
+        saved = []
+        for leaf, noise in zip(self.plan.leaves, self.plan.noise, strict=True):
+            layer = leaf.layer
+            x, kept = layer.forward_training(x, noise) if self.plan.training else layer.forward(x)
+            saved.append(kept)
+        return x, saved
+
+    def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
+        """Sweep from the loss to the lowest layer with parameters."""
+        signals = self.start(output, target)
+        for i in reversed(range(self.plan.lowest, len(self.plan.leaves))):
+            signals = self.visit(self.plan.leaves[i], saved[i], signals)
+
+    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        """Extract the statistics at a layer's output, then carry the signals to its input."""
+        self.extract(leaf, saved, signals)
+        if leaf is self.plan.leaves[self.plan.lowest]:  # nothing below has parameters
+            return signals
+        return self.append(leaf, saved, signals, self.carry(leaf, saved, signals))
+
+    def start(self, output: Array, target: Array) -> Signals:
+        """Compute the signals at the loss: R ∇ℓₙ, √R Sₙ, √(R/(c M)) ∇ℓ(fₙ, ŷₙₘ) and R Σₙ ∇²ℓₙ."""
+        loss, factor = self.plan.loss, self.plan.scale.factor
+        parts = [(GRADIENT, Columns(loss.gradients(output, target)[None] * factor))]
+        for signal in self.plan.signals:
+            columns = self.loss_columns(signal, output, target)
+            if columns is not None:
+                parts.append((signal, Columns(columns * factor**0.5)))
+        average = loss.hessian_sum(output, target) * factor if AVERAGE in self.plan.signals else None
+        return Signals(Stack.of(parts), average)
+
+    def loss_columns(self, signal: Any, output: Array, target: Array) -> Array | None:
+        """Compute the columns that start at the loss, without R, shape (V, N, *out), or None if there are none."""
+        if signal == EXACT:
+            return self.plan.loss.hessian_sqrt(output, target)
+        if isinstance(signal, MonteCarlo):
+            return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, slice(None)))
+        return None
+
+    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
+        """Compute each statistic of each parameter by its definition."""
+        arriving: Arriving = {None: (), AVERAGE: (signals.average, leaf.output_shape)}
+        arriving |= {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
+        for key, jacobian in leaf.layer.parameter_jacobians(saved).items():
+            for statistic in self.plan.statistics:
+                if statistic.signal in arriving:
+                    value = statistic.reduction.define(jacobian, *arriving[statistic.signal])
+                    self.found[statistic, leaf.parameter(key)] = value
+
+    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        """Multiply every column by Jᵀ, and compute Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ."""
+        stack, average = signals.stack.moved(leaf.layer.mjp(saved, signals.stack.values)), signals.average
+        if average is not None:
+            average = leaf.layer.average(saved, average, len(signals.gradient), leaf.output_shape)
+        return Signals(stack, average)
+
+    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Signals) -> Signals:
+        """Append the columns of the layer's residual r = Σⱼ (∇² yⱼ) gⱼ, with g the gradient at the output."""
+        if RESIDUAL not in self.plan.signals or leaf.layer.curvature == "zero":
+            return below
+        residual = leaf.layer.residual(saved, signals.gradient)
+        return below.append(RESIDUAL, residual_columns(residual, leaf.input_shape))
+
+
+def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
+    """Compute the results from the statistics; `loss` is Σₙ ℓₙ."""
+    gradient, values = {name: found[GRADIENT_SUM, name] for name in plan.parameters}, []
+    for quantity, statistics in plan.needs:
+        shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
+        values.append({name: quantity.finish(plan.scale, *share) for name, share in shares.items()})
+    return Result(loss * plan.scale.factor, output, gradient, plan.quantities, values)

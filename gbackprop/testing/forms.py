@@ -1,0 +1,79 @@
+"""Rows on the fast forms that `gbackprop.backward` uses instead of a layer's methods: they give the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gbackprop.engine.registry import function_of
+from gbackprop.engine.routes import Route
+from gbackprop.testing.claims import Claims, NotGivenError, Pair
+from gbackprop.testing.probe import Probe
+
+SAME = "the fast form gives the same"
+
+METHOD = "the layer's method"
+
+
+def check_forms(claims: Claims, probe: Probe) -> None:
+    """A row for each method that has a fast form; what has none is computed by the method itself."""
+    forms, layer = probe.context.forms, probe.layer
+    forward, mjp = function_of(layer.forward), function_of(layer.mjp)
+    if forward in forms.forward and not probe.training:
+        claims.equal("forward", SAME, _forward, probe, needs=["forward", "mjp"])
+    if mjp in forms.carry:
+        claims.equal("mjp", SAME, _mjp, probe, needs=["mjp"])
+    if mjp in forms.in_place:
+        claims.equal("mjp", "the form in place gives the same", _in_place, probe, needs=["mjp"])
+    if (mjp, function_of(layer.average)) in forms.average and probe.curvature is not None:
+        claims.equal("average", SAME, _average, probe, needs=["average"])
+    if (forward, mjp) in forms.routes and probe.x.ndim == probe.output.ndim == 4:
+        claims.equal("mjp", "the route takes what J takes", _route, probe, needs=["jmp", "mjp"])
+
+
+def _forward(probe: Probe) -> Pair:
+    """The output, and what the plain methods make of what the form saved."""
+    y, saved = probe.context.forward(probe.layer, probe.x)
+    return Pair({"output": y} | _used(probe, saved), {"output": probe.output} | _used(probe, probe.saved), METHOD)
+
+
+def _used(probe: Probe, saved: Any) -> dict[str, np.ndarray]:
+    """Columns multiplied by the transposed Jacobians in the input and in each parameter."""
+    jacobians = probe.layer.parameter_jacobians(saved) if probe.parameters else {}
+    found = {name: jacobian.per_sample(probe.columns) for name, jacobian in jacobians.items()}
+    return found | {"input": probe.layer.mjp(saved, probe.columns)}
+
+
+def _mjp(probe: Probe) -> Pair:
+    return Pair(
+        probe.context.mjp(probe.layer, probe.saved, probe.columns), probe.layer.mjp(probe.saved, probe.columns), METHOD
+    )
+
+
+def _in_place(probe: Probe) -> Pair:
+    form = probe.context.forms.in_place[function_of(probe.layer.mjp)]
+    got = form(probe.layer, probe.saved, probe.columns.copy())
+    if got is None:
+        raise NotGivenError("not in place here")
+    return Pair(got, probe.layer.mjp(probe.saved, probe.columns), METHOD)
+
+
+def _average(probe: Probe) -> Pair:
+    given = (probe.layer, probe.saved, probe.curvature, len(probe.x), probe.output.shape[1:])
+    return Pair(probe.context.average(*given), probe.layer.average(*given[1:]), METHOD)
+
+
+def _route(probe: Probe) -> Pair:
+    """Some numbers of J u for one u, as often, in the order and with the slopes of a route above; some are 0."""
+    rng, layer, context = np.random.default_rng(0), probe.layer, probe.context
+    u, y = (np.moveaxis(mat[0], 1, -1) for mat in (probe.tangents, layer.jmp(probe.saved, probe.tangents[:1])))
+    u, y = (rows.reshape(len(rows), -1, rows.shape[-1]) for rows in (u, y))
+    above = Route.of(rng.integers(-1, y.shape[1], (len(y), y.shape[1] + 2, y.shape[2])))
+    above = Route(above.places, above.slope * rng.standard_normal(above.places.shape))
+    form = context.forms.routes[function_of(layer.forward), function_of(layer.mjp)]
+    found = form(layer, probe.saved, above, context)
+    if found is None:
+        raise NotGivenError("has no route")
+    got, want = (np.take_along_axis(rows, each.places, 1) * each.slope for rows, each in ((u, found), (y, above)))
+    return Pair(got, want, "jmp")

@@ -1,0 +1,120 @@
+"""Planted faults in the fast forms of layers and Jacobians: the method that a form replaces must be named."""
+
+from dataclasses import replace
+
+import definitions as plain
+import numpy as np
+from faults import Fault, after, before, instead, on_layer, on_network, times
+from faults_in_layers import (
+    average_pool,
+    convolution,
+    grouped,
+    linear,
+    max_pool,
+    sequence,
+    sigmoid,
+    strided,
+    tanh,
+    zero_pad,
+)
+
+from gbackprop.array import channels_last
+from gbackprop.engine.forms import bias, conv, elementwise, images, outer, pooling, routed
+from gbackprop.engine.forms import linear as linear_forms
+from gbackprop.engine.registry import Context
+from gbackprop.layers import Linear
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+pairs = on_layer(lambda: Linear(24, 3), (2, 24), plain.linear())  # many columns go by pairs of positions
+
+# ----------------------------------------------------------------------------------------------- longer wrong functions
+
+
+def without_bias(layer, x, context):
+    return x @ layer.parameters["weight"].T, x
+
+
+def with_another_u(layer, x, context):
+    y, (seen, u) = conv_forward(layer, x, context)
+    return y, (seen, u * 1.01)
+
+
+conv_forward = conv.forward
+
+
+def nowhere_zero(route):
+    return None if route is None else replace(route, slope=np.ones_like(route.slope))
+
+
+def of_the_first(layer, saved, curvature, *rest):
+    return layer, [np.repeat(array[:1], len(array), 0) for array in saved], curvature, *rest
+
+
+def without_sign(jacobian, mat, sign, context):
+    return jacobian, mat, None, context
+
+
+def sign_twice(jacobian, mat, sign, context):
+    return jacobian, mat, None if sign is None else sign * sign, context
+
+
+def squares_of_each_position(jacobian, mat, sign, context):
+    g, u = jacobian.split(mat) ** 2, jacobian.u**2
+    weighted = g if sign is None else g * sign[..., None, None]
+    return jacobian.joined(weighted.sum(1).swapaxes(-1, -2) @ u)
+
+
+def norms_of_each_position(jacobian, mat, sign, context):
+    norms = (jacobian.split(mat) ** 2).sum(-1) * (jacobian.u[:, None] ** 2).sum(-1)
+    return (norms if sign is None else norms * sign[..., None]).sum((0, 1, 3))
+
+
+def of_earlier_columns(sound):
+    def sums(jacobian, mat, context):
+        same = [known for bias, _, known in context.sums if bias is jacobian and len(known) == len(mat)]
+        return same[0] if same else sound(jacobian, mat, context)
+
+    return sums
+
+
+def first_position(jacobian, mat, context):
+    return jacobian.rows(mat)[:, :, 0]
+
+
+def padded_by_zeros(layer, x, memory):
+    return images.padded(channels_last(x), layer.window.fitted(x.shape[2:]), memory)
+
+
+# --------------------------------------------------------------------------------------------------------------- faults
+
+FAULTS = [
+    Fault(linear_forms, "forward", "no bias", instead(without_bias), linear, "forward"),
+    Fault(linear_forms, "carry", "wrong sign", times(-1), linear, "mjp"),
+    Fault(conv, "forward", "saves another u", instead(with_another_u), convolution, "forward"),
+    Fault(conv, "unfolded", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
+    Fault(conv, "_folded", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
+    Fault(conv, "carry", "one part in ten million", times(1 + 1e-7), strided, "mjp"),
+    Fault(pooling, "_image", "zeros in the padding", instead(padded_by_zeros), max_pool, "forward"),
+    Fault(pooling, "places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "mjp"),
+    Fault(pooling, "max_average", "always the first sample", before(of_the_first), max_pool, "average"),
+    Fault(pooling, "mean_carry", "sum instead of mean", times(4), average_pool, "mjp"),
+    Fault(images, "carry", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
+    Fault(elementwise, "_slope", "wrong sign", times(-1), tanh, "mjp"),
+    Fault(elementwise, "in_place", "twice", after(lambda y: None if y is None else 2 * y), sigmoid, "mjp"),
+    Fault(routed, "through_max_pool", "twice", after(lambda r: replace(r, slope=2 * r.slope)), max_pool, "mjp"),
+    Fault(routed, "through_padding", "padding is not zero", after(nowhere_zero), zero_pad, "mjp"),
+    Fault(outer, "sum_", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
+    Fault(outer, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
+    Fault(outer, "square", "sign squared", before(sign_twice), linear, "weight.square"),
+    Fault(outer, "square_by_positions", "of many columns", times(1.1), pairs, "weight.square"),
+    Fault(outer, "batch_square", "positions apart", instead(squares_of_each_position), sequence, "weight.batch_square"),
+    Fault(outer, "square_norm", "positions apart", instead(norms_of_each_position), convolution, "weight.square_norm"),
+    Fault(outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), sequence, "weight.square_norm"),
+    Fault(outer, "square_norm", "right for N = 3", after(lambda y: y * len(y) / 3), linear, "weight.square_norm"),
+    Fault(outer, "moments", "in the wrong order", after(lambda y: y[::-1]), linear, "weight.moments"),
+    Fault(outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
+    Fault(bias, "position_sums", "first position alone", instead(first_position), sequence, "weight.kronecker"),
+    Fault(bias, "position_sums", "of earlier columns", of_earlier_columns, on_network(), "BatchDiagHessian"),
+    Fault(Context, "average", "twice", after(lambda average: 2 * average), max_pool, "average"),
+]

@@ -1,0 +1,211 @@
+"""Windows: their geometry, what they see, and pooling over them, against loops."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from drawn_windows import SEEDS, numbers, paddings, windows
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gbackprop as gb
+from gbackprop import layers
+from gbackprop.layers.window import Window, pad
+
+# ------------------------------------------------------------------------------------------------------------------ pad
+
+
+@given(paddings(), SEEDS)
+def test_pad_against_a_loop(shape, seed):
+    spatial, padding = shape
+    x = numbers(seed, (2, *spatial, 3))
+    got = pad(x, padding, value=9.0)
+    assert got.shape == (2, *[s + b + a for s, (b, a) in zip(spatial, padding, strict=True)], 3)
+    for place in np.ndindex(got.shape[1:-1]):
+        source = [p - before for p, (before, _) in zip(place, padding, strict=True)]
+        inside = all(0 <= s < size for s, size in zip(source, spatial, strict=True))
+        np.testing.assert_array_equal(got[:, *place], x[:, *source] if inside else np.full((2, 3), 9.0))
+
+
+@given(paddings(), SEEDS)
+def test_the_adjoint_of_pad_is_the_negative_pad(shape, seed):
+    spatial, padding = shape
+    x = numbers(seed, (2, *spatial, 3))
+    y = numbers(seed + 1, pad(x, padding).shape)
+    back = pad(y, tuple((-before, -after) for before, after in padding))
+    assert back.shape == x.shape
+    np.testing.assert_allclose((pad(x, padding) * y).sum(), (x * back).sum(), atol=1e-10)
+
+
+# --------------------------------------------------------------------------------------------------------- unfold, fold
+
+
+def naive_unfold(x, window, out):
+    """What each window sees, number by number; zero beyond the edge."""
+    spatial = x.shape[1:-1]
+    seen = np.zeros((x.shape[0], *out, *window.kernel, x.shape[-1]))
+    for at, k in product(np.ndindex(*out), np.ndindex(*window.kernel)):
+        moves = zip(at, window.stride, k, window.dilation, window.padding, strict=True)
+        source = [o * s + j * d - before for o, s, j, d, (before, _) in moves]
+        if all(0 <= s < size for s, size in zip(source, spatial, strict=True)):
+            seen[:, *at, *k] = x[:, *source]
+    return seen
+
+
+def naive_fold(cols, window, spatial):
+    """Each window's numbers added where it saw them."""
+    axes = len(spatial)
+    out, image = cols.shape[1 : 1 + axes], np.zeros((cols.shape[0], *spatial, cols.shape[-1]))
+    for at, k in product(np.ndindex(*out), np.ndindex(*window.kernel)):
+        moves = zip(at, window.stride, k, window.dilation, window.padding, strict=True)
+        target = [o * s + j * d - before for o, s, j, d, (before, _) in moves]
+        if all(0 <= s < size for s, size in zip(target, spatial, strict=True)):
+            image[:, *target] += cols[:, *at, *k]
+    return image
+
+
+@given(windows(), SEEDS)
+def test_unfold_against_a_loop(drawn, seed):
+    window, spatial = drawn
+    x = numbers(seed, (2, *spatial, 3))
+    np.testing.assert_array_equal(window.unfold(x), naive_unfold(x, window, window.out(spatial)))
+
+
+@given(windows(), SEEDS)
+def test_unfold_of_an_image_whose_channels_do_not_lie_last_in_memory(drawn, seed):
+    window, spatial = drawn
+    x = np.moveaxis(numbers(seed, (2, 3, *spatial)), 1, -1)
+    np.testing.assert_array_equal(window.unfold(x), naive_unfold(x, window, window.out(spatial)))
+
+
+@given(windows(), SEEDS)
+def test_fold_against_a_loop_and_as_the_adjoint_of_unfold(drawn, seed):
+    window, spatial = drawn
+    x = numbers(seed, (2, *spatial, 3))
+    cols = numbers(seed + 1, window.unfold(x).shape)
+    folded = window.fold(cols, spatial)
+    np.testing.assert_allclose(folded, naive_fold(cols, window, spatial), atol=1e-12)
+    np.testing.assert_allclose((window.unfold(x) * cols).sum(), (x * folded).sum(), atol=1e-10)
+
+
+@given(windows(), SEEDS)
+def test_offsets_list_the_places_in_the_window_row_by_row(drawn, seed):
+    window, spatial = drawn
+    out = window.out(spatial)
+    x = numbers(seed, (2, *spatial, 1))
+    image, places = pad(x, window.fitted(spatial)), window.unfold(x)
+    views = [image[:, *where] for where in window.offsets(out)]
+    assert len(views) == prod(window.kernel)
+    for view, k in zip(views, np.ndindex(*window.kernel), strict=True):
+        assert np.shares_memory(view, image)
+        np.testing.assert_array_equal(view, places[(slice(None), *[slice(None)] * len(out), *k)])
+
+
+@given(windows(), SEEDS)
+def test_the_padded_image_has_the_image_inside(drawn, seed):
+    window, spatial = drawn
+    x = numbers(seed, (2, *spatial, 3))
+    image = pad(x, window.fitted(spatial))
+    assert image.shape[1:-1] == window.padded(spatial)
+    np.testing.assert_array_equal(image[:, *window.inside(spatial)], x)
+
+
+# ----------------------------------------------------------------------------------------------------- how many windows
+
+
+def naive_count(size, window, axis):
+    """Walk along the axis: a window counts if it fits or, in ceil mode, if something of the padded input is left for
+    it and it begins on the input or the padding before it."""
+    before, after = window.padding[axis]
+    start = count = 0
+    while True:
+        end = start + window.reach(axis)
+        left_over = end - window.stride[axis] < size + before + after  # the window before did not reach the end
+        begins_inside = start < size + before
+        fits = end <= size + before + after
+        if not (fits or (window.ceil_mode and left_over and begins_inside)):
+            return count
+        count, start = count + 1, start + window.stride[axis]
+
+
+@given(windows())
+def test_number_of_windows_against_a_walk(drawn):
+    window, spatial = drawn
+    assert window.out(spatial) == tuple(naive_count(size, window, axis) for axis, size in enumerate(spatial))
+
+
+def test_ceil_mode_counts_a_partial_window_only_if_it_begins_inside():
+    whole, more = (Window((2,), (2,), (1,), ((1, 1),), ceil_mode=ceil) for ceil in (False, True))
+    assert [(whole.out((size,)), more.out((size,))) for size in (3, 4, 5)] == [((2,), (2,)), ((3,), (3,)), ((3,), (3,))]
+    assert Window((2,), (3,), (1,), ((0, 0),), ceil_mode=True).out((7,)) == (3,)  # the third begins on the last pixel
+    assert Window((2,), (3,), (1,), ((0, 0),), ceil_mode=True).out((6,)) == (2,)  # the third would begin beyond
+
+
+def test_ceil_mode_takes_an_input_smaller_than_the_window_only_within_a_stride():
+    for stride, size, count in ((3, 2, 1), (2, 3, 1), (3, 1, None), (2, 2, None), (1, 3, None)):
+        window = Window((4,), (stride,), (1,), ((0, 0),), ceil_mode=True)
+        if count is None:
+            with pytest.raises(ValueError, match="at least 4"):
+                window.out((size,))
+        else:
+            assert window.out((size,)) == (count,)
+
+
+@given(windows(ceil=False), st.integers(1, 5))
+def test_a_window_that_does_not_fit_is_refused(drawn, less):
+    window, _ = drawn
+    size = window.reach(0) - sum(window.padding[0]) - less
+    with pytest.raises(ValueError, match=f"at least {window.reach(0)} along axis -{len(window.kernel)}, got {size}"):
+        window.out((size,) * len(window.kernel))
+
+
+def naive_pool(layer, x, counted):
+    """For each window of ``[N, C, H, W]``: the numbers that it sees on the image, and how many places it counts."""
+    window, spatial = layer.window, x.shape[2:]
+    for at in np.ndindex(*window.out(spatial)):
+        seen, count = [], 0
+        for k in np.ndindex(*window.kernel):
+            moves = zip(at, window.stride, k, window.dilation, window.padding, strict=True)
+            place = [o * s + j * d - before for o, s, j, d, (before, _) in moves]
+            inside = all(0 <= p < size for p, size in zip(place, spatial, strict=True))
+            seen += [x[:, :, *place]] if inside else []
+            ends = [size + after for size, (_, after) in zip(spatial, window.padding, strict=True)]
+            count += inside or (counted and all(p < end for p, end in zip(place, ends, strict=True)))
+        yield at, np.array(seen), count
+
+
+PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@given(PAIRS, PAIRS, st.integers(0, 1), st.booleans(), st.booleans(), st.sampled_from([None, 5]), SEEDS)
+def test_average_pooling_against_a_loop(kernel, stride, padding, ceil_mode, counted, divisor, seed):
+    margin = tuple(min(padding, k // 2) for k in kernel)
+    pool = layers.AvgPool2d(kernel, stride, margin, ceil_mode, count_include_pad=counted, divisor_override=divisor)
+    x = numbers(seed, (2, 3, 5, 4))
+    y = pool.forward(x)[0]
+    for at, seen, count in naive_pool(pool, x, counted):
+        np.testing.assert_allclose(y[:, :, *at], seen.sum(0) / (divisor or count), atol=1e-12)
+
+
+@given(PAIRS, PAIRS, PAIRS, st.integers(0, 1), st.booleans(), SEEDS)
+def test_max_pooling_against_a_loop(kernel, stride, dilation, padding, ceil_mode, seed):
+    pool = layers.MaxPool2d(kernel, stride, tuple(min(padding, k // 2) for k in kernel), dilation, ceil_mode)
+    x = numbers(seed, (2, 3, 8, 7))
+    y = pool.forward(x)[0]
+    for at, seen, _ in naive_pool(pool, x, counted=False):
+        np.testing.assert_array_equal(y[:, :, *at], seen.max(0))
+
+
+def test_of_equal_maxima_the_first_takes_the_derivative():
+    pool = layers.MaxPool2d(2, stride=1)
+    saved = pool.forward(np.ones((1, 1, 3, 3)))[1]
+    back = pool.mjp(saved, np.array([[[[[1.0, 2.0], [3.0, 4.0]]]]]))
+    np.testing.assert_array_equal(back[0, 0, 0], [[1, 2, 0], [3, 4, 0], [0, 0, 0]])
+
+
+def test_same_padding_puts_the_odd_zero_after():
+    conv = gb.Sequential(layers.Conv2d(1, 1, (2, 4), padding="same", bias=False), dtype="float64")
+    conv.load_state_dict({"0.weight": np.array([[[[1.0, 1, 1, 1], [0, 0, 0, 10]]]])})
+    x = np.array([[[[1.0, 2, 4], [100, 200, 300]]]])
+    np.testing.assert_array_equal(conv(x)[0, 0], [[3007, 7, 6], [600, 600, 500]])
