@@ -14,7 +14,7 @@ from typing import Any
 from gbackprop.array import Array
 from gbackprop.engine.memory import Allocator
 from gbackprop.layers.base import Layer
-from gbackprop.layers.jacobian import ParameterJacobian, congruence
+from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian, congruence
 
 Function = Callable[..., Any]
 
@@ -68,6 +68,8 @@ class Forms:
     routed: Table = field(default_factory=dict)
 
 
+SUM = REDUCTIONS["sum"]
+
 PLAIN = Forms()
 """An empty registry: everything is computed the plain way."""
 
@@ -81,11 +83,14 @@ class Context:
     memory : Allocator
     sums : list of (Bias, columns, sums)
         Sums over positions of the columns at the current layer, cached because every reduction needs them.
+    total : (ParameterJacobian, columns, sum)
+        The latest reduction "sum", cached because the moments start from the mean.
     """
 
     def __init__(self, forms: Forms, memory: Allocator) -> None:
         self.forms, self.memory = forms, memory
         self.sums: list[tuple[Any, Array, Array]] = []
+        self.total: tuple[Any, Any, Any] = (None, None, None)
 
     def forward(self, layer: Layer, x: Array) -> tuple[Array, Any]:
         """Compute `Layer.forward`, by its fast form if there is one."""
@@ -123,4 +128,7 @@ class Context:
         if method is None:
             return reduction.define(jacobian, *arriving)
         form = self.forms.reduce.get((function_of(jacobian.per_sample), function_of(method)))
-        return method(*arriving) if form is None else form(jacobian, *arriving, self)
+        value = method(*arriving) if form is None else form(jacobian, *arriving, self)
+        if reduction is SUM:
+            self.total = (jacobian, arriving[0], value)
+        return value

@@ -13,10 +13,9 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from gbackprop.array import Array, array_module
 from gbackprop.errors import UnsupportedError
+from gbackprop.layers.moments import Moments
 
 Shape = tuple[int, ...]
 
@@ -68,10 +67,10 @@ def weigh(mat: Array, sign: Array | None) -> Array:
     return mat if sign is None else mat * sign.reshape(sign.shape + (1,) * (mat.ndim - 2))
 
 
-def _moments(each: Array, sign: Array | None) -> Array:
-    # A variance is a small difference of these two: after sums in float32 few of its digits are correct, or none.
-    each = each.astype(np.float64)
-    return array_module(each).stack([weigh(each, sign).sum((0, 1)), weigh(each**2, sign).sum((0, 1))])
+def _moments(each: Array, sign: Array | None) -> Moments:
+    if sign is not None:
+        raise UnsupportedError("moments are of columns without signs")
+    return Moments.of(each.reshape(-1, *each.shape[2:]))
 
 
 def _square_norm(each: Array, sign: Array | None) -> Array:
@@ -87,7 +86,7 @@ REDUCTIONS = {
         Reduction(
             "batch_square", "Σᵥ ± (Jᵀ g)², sample by sample", prod, True, lambda each, sign: weigh(each**2, sign).sum(0)
         ),
-        Reduction("moments", "Σₙ Jᵀ g and Σₙ (Jᵀ g)²", lambda p: 4 * prod(p), False, _moments),  # two, in float64
+        Reduction("moments", "m = 1/N Σₙ Jᵀ g and Σₙ (Jᵀ g − m)²", lambda p: 4 * prod(p), False, _moments),
         Reduction("square_norm", "‖Jᵀ g‖², sample by sample", lambda p: 1, True, _square_norm),
         Reduction("kronecker", "B = Σᵥₙ b bᵀ, b = Σₜ g[t]", lambda p: p[0] ** 2),
         Reduction("average_kronecker", "B = Σₜₛ Ḡ[t, s]", lambda p: p[0] ** 2),
@@ -124,8 +123,8 @@ class ParameterJacobian:
         """Σᵥₙ s (Jᵀ g[v, n])², elementwise, shape (*p)."""
         return REDUCTIONS["square"].define(self, mat, sign)
 
-    def moments(self, mat: Array, sign: Array | None = None) -> Array:
-        """Σᵥₙ s Jᵀ g[v, n] and Σᵥₙ s (Jᵀ g[v, n])², shape (2, *p), added up in float64."""
+    def moments(self, mat: Array, sign: Array | None = None) -> Moments:
+        """The mean of Jᵀ g[v, n] over v and n, and Σᵥₙ of the squared deviations, in float64; `sign` must be None."""
         return REDUCTIONS["moments"].define(self, mat, sign)
 
     def square_norm(self, mat: Array, sign: Array | None = None) -> Array:

@@ -6,6 +6,7 @@ The sweep's gradient column is R ∇ℓₙ; the formulas below undo R where a qu
 from __future__ import annotations
 
 from gbackprop.array import Array, array_module
+from gbackprop.layers.moments import Moments
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import GRADIENT
 
@@ -62,8 +63,9 @@ class SecondMoment(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return (MOMENTS,)
 
-    def finish(self, scale: Scale, moments: Array) -> Array:
-        return (moments[1] / (scale.batch * scale.factor**2)).astype(scale.dtype)
+    def finish(self, scale: Scale, moments: Moments) -> Array:
+        second = moments.centered / scale.batch + moments.mean**2
+        return (second / scale.factor**2).astype(scale.dtype)
 
 
 class Variance(Quantity):
@@ -71,7 +73,7 @@ class Variance(Quantity):
 
     Scale: 1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)², free of R: the second moment about the mean, divided by N and not N − 1.
     BackPACK's `variance` takes the same difference with R ∇ℓₙ, so with "mean" it is 1/N² of this.
-    Differences that rounding makes negative come out as 0.
+    Computed from deviations from the mean, so that an offset of the data costs no digits.
 
     Source: paper, appendix A.1 (first-order quantities).
     """
@@ -82,7 +84,6 @@ class Variance(Quantity):
     def statistics(self) -> tuple[Statistic, ...]:
         return (MOMENTS,)
 
-    def finish(self, scale: Scale, moments: Array) -> Array:
-        mean, second = moments / scale.batch
-        variance = array_module(moments).maximum(second - mean**2, 0)
+    def finish(self, scale: Scale, moments: Moments) -> Array:
+        variance = array_module(moments.centered).maximum(moments.centered, 0) / scale.batch
         return (variance / scale.factor**2).astype(scale.dtype)

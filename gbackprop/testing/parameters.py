@@ -23,16 +23,18 @@ def _norms(each: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return (weights * each**2).reshape(*each.shape[:2], -1).sum((0, 2))
 
 
+def _moments(each: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    count = each.shape[0] * each.shape[1]
+    return {"mean": each.mean((0, 1)), "centered": each.var((0, 1)) * count}
+
+
 DEFINITIONS: dict[str, tuple[str, Definition]] = {
     "batch": ("is Σᵥ s Jᵀg", lambda each, s: (s * each).sum(0)),
     "sum": ("is Σᵥₙ s Jᵀg", lambda each, s: (s * each).sum((0, 1))),
     "batch_square": ("is Σᵥ s (Jᵀg)²", lambda each, s: (s * each**2).sum(0)),
     "square": ("is Σᵥₙ s (Jᵀg)²", lambda each, s: (s * each**2).sum((0, 1))),
     "square_norm": ("is Σᵥ s ‖Jᵀg‖²", _norms),
-    "moments": (
-        "is Σᵥₙ s Jᵀg and Σᵥₙ s (Jᵀg)²",
-        lambda each, s: {"first": (s * each).sum((0, 1)), "second": (s * each**2).sum((0, 1))},
-    ),
+    "moments": ("is the mean of Jᵀg and Σᵥₙ (Jᵀg − mean)²", _moments),
 }
 """Each reduction from Jᵀg of every column and sample, ``[V, N, *p]``, and its sign s, ``[V, N, 1, …]``."""
 
@@ -141,16 +143,18 @@ def _cases(probe: Probe, name: str) -> dict[str, tuple[np.ndarray, np.ndarray | 
 
 def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair:
     jacobian, cases = probe.jacobian(name), _cases(probe, name)
+    if method == "moments":  # of columns without signs
+        cases = {case: given for case, given in cases.items() if given[1] is None}
     got = {case: probe.reduce(name, method, columns, signs) for case, (columns, signs) in cases.items()}
     want = {}
     for case, (columns, signs) in cases.items():
         each = jacobian.per_sample(columns)
         weights = np.ones(each.shape[:2]) if signs is None else signs
         want[case] = define(each, weights.reshape(weights.shape + (1,) * (each.ndim - 2)))
-    plain = getattr(jacobian, method)(*cases["signed columns"])
-    got, want = got | {"in plain terms": plain}, want | {"in plain terms": want["signed columns"]}
+    several = "columns" if method == "moments" else "signed columns"
+    got["in plain terms"], want["in plain terms"] = getattr(jacobian, method)(*cases[several]), want[several]
     if method == "moments":
-        got = {case: {"first": value[0], "second": value[1]} for case, value in got.items()}
+        got = {case: {"mean": value.mean, "centered": value.centered} for case, value in got.items()}
     return Pair(got, want, "its definition by per_sample")
 
 

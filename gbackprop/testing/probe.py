@@ -203,6 +203,9 @@ class Probe:
             return self.reduce(name, method)
         if method == "average_kronecker":
             return self.reduce(name, method, self.curvature, self.output.shape[1:])
+        if method == "moments":
+            found = self.reduce(name, method, self.columns, None)
+            return np.stack([found.mean, found.centered])
         return self.reduce(name, method, self.columns, self.signs)
 
 

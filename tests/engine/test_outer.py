@@ -36,7 +36,7 @@ def test_every_reduction_has_a_fast_form():
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-@pytest.mark.parametrize("name", ["sum", "batch", "square", "batch_square", "moments", "square_norm", "kronecker"])
+@pytest.mark.parametrize("name", ["sum", "batch", "square", "batch_square", "square_norm", "kronecker"])
 @pytest.mark.parametrize(("groups", "size"), [(1, (5, 6)), (2, (5, 6)), (2, (3, 3))])
 def test_signs_of_columns(name, columns, groups, size):
     rng, layer = np.random.default_rng(0), layers.Conv2d(2, 4, 3, groups=groups)
@@ -82,10 +82,11 @@ def test_groups_have_no_common_input_factor(forms):
 
 def test_moments_are_summed_in_float64():
     weight, mat = jacobian(layers.Linear(5, 3), batch(50, 5)[0], 1)
-    g, u = mat[0].astype(float), weight.u.reshape(50, 5).astype(float)
-    want = g.T @ u, (g * g).T @ (u * u)
-    for got, exact in zip(reduced("moments", weight, mat, None), want, strict=True):
-        np.testing.assert_allclose(got, exact, rtol=1e-12, atol=1e-12)
+    x = (mat[0].astype(float)[:, :, None] * weight.u.reshape(50, 1, 5).astype(float))
+    found = reduced("moments", weight, mat, None)
+    np.testing.assert_allclose(found.mean, x.mean(0), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(found.centered, x.var(0) * 50, rtol=1e-12)
+
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -11,6 +11,7 @@ from faults_in_layers import (
     grouped,
     linear,
     max_pool,
+    not_centered,
     sequence,
     sigmoid,
     strided,
@@ -23,6 +24,7 @@ from gbackprop.engine.forms import bias, conv, elementwise, images, outer, pooli
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.engine.registry import Context
 from gbackprop.layers import Linear
+from gbackprop.layers.moments import Moments
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
@@ -82,6 +84,10 @@ def first_position(jacobian, mat, context):
     return jacobian.rows(mat)[:, :, 0]
 
 
+def about_zero(moments):
+    return replace(moments, mean=0 * moments.mean)
+
+
 def padded_by_zeros(layer, x, memory):
     return images.padded(channels_last(x), layer.window.fitted(x.shape[2:]), memory)
 
@@ -112,7 +118,9 @@ FAULTS = [
     Fault(outer, "square_norm", "positions apart", instead(norms_of_each_position), convolution, "weight.square_norm"),
     Fault(outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), sequence, "weight.square_norm"),
     Fault(outer, "square_norm", "right for N = 3", after(lambda y: y * len(y) / 3), linear, "weight.square_norm"),
-    Fault(outer, "moments", "in the wrong order", after(lambda y: y[::-1]), linear, "weight.moments"),
+    Fault(outer, "moments", "not centered", after(not_centered), linear, "weight.moments"),
+    Fault(outer, "_moments_of_rows", "twice", after(lambda m: replace(m, mean=2 * m.mean)), linear, "weight.moments"),
+    Fault(Moments, "about", "K forgotten", after(about_zero), sequence, "weight.moments"),
     Fault(outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
     Fault(bias, "position_sums", "first position alone", instead(first_position), sequence, "weight.kronecker"),
     Fault(bias, "position_sums", "of earlier columns", of_earlier_columns, on_network(), "BatchDiagHessian"),

@@ -25,6 +25,7 @@ from gbackprop.layers import (
     ZeroPad2d,
     conv,
 )
+from gbackprop.layers.moments import Moments
 from gbackprop.layers.window import Window, pad
 
 # -------------------------------------------------------------------------------------------------------------- checks
@@ -171,6 +172,15 @@ def sign_twice(self, mat, sign=None):
     return self, mat, None if sign is None else sign * sign
 
 
+def not_centered(moments):
+    return replace(moments, centered=moments.centered + moments.count * moments.mean**2)
+
+
+def divided_by_n_minus_one(x):
+    x = x.astype(np.float64)
+    return Moments(len(x), x.mean(0), ((x - x.mean(0)) ** 2).sum(0) * len(x) / (len(x) - 1))
+
+
 def diagonal_blocks(self, average, shape):
     t, o = shape
     return np.einsum("tatb->ab", average.reshape(t, o, t, o))
@@ -230,7 +240,8 @@ FAULTS = [
     Fault(ParameterJacobian, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
     Fault(ParameterJacobian, "square", "sign squared", before(sign_twice), linear, "weight.square"),
     Fault(ParameterJacobian, "square_norm", "not squared", after(np.sqrt), sequence, "weight.square_norm"),
-    Fault(ParameterJacobian, "moments", "in the wrong order", after(lambda y: y[::-1]), linear, "weight.moments"),
+    Fault(ParameterJacobian, "moments", "not centered", after(not_centered), linear, "weight.moments"),
+    Fault(Moments, "of", "divided by n − 1", instead(staticmethod(divided_by_n_minus_one)), linear, "weight.moments"),
     Fault(Outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
     Fault(Bias, "kronecker", "sign squared", before(sign_twice), sequence, "weight.kronecker"),
     Fault(Bias, "average_kronecker", "one position", instead(diagonal_blocks), sequence, "weight.average_kronecker"),

@@ -13,6 +13,7 @@ from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep
 from gbackprop.engine.sweep import FastSweep
 from gbackprop.layers.activation import sigmoid
+from gbackprop.layers.moments import Moments
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, cross_entropy
 from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
@@ -105,17 +106,26 @@ def without_noise(drawn):
     return drawn[0], {signal: np.full_like(noise, 0.3) for signal, noise in drawn[1].items()}
 
 
+def second_of(moments):
+    return moments.centered + moments.count * moments.mean**2
+
+
+def with_r(self, scale, moments):
+    return second_of(moments) / scale.batch
+
+
 def right_for_a_mean(self, scale, moments):
-    return (moments[1] * scale.batch).astype(scale.dtype)
+    return (second_of(moments) * scale.batch).astype(scale.dtype)
 
 
 def second_moment_in_place(self, scale, moments):
-    moments /= scale.batch * scale.factor**2
-    return moments[1].astype(scale.dtype)
+    found = second_of(moments) / (scale.batch * scale.factor**2)
+    moments.centered[...] = found
+    return found.astype(scale.dtype)
 
 
 def in_float64(self, scale, moments):
-    return moments[1] / (scale.batch * scale.factor**2)
+    return second_of(moments) / (scale.batch * scale.factor**2)
 
 
 def without_r(sound):
@@ -168,6 +178,10 @@ def from_another_column(self, leaf, saved, signals, below):
     return self, leaf, saved, replace(signals, stack=stack), below
 
 
+def added_apart(self, other):
+    return Moments(self.count + other.count, (self.mean + other.mean) / 2, self.centered + other.centered)
+
+
 def first_block_alone(self, parts):
     return parts[0]
 
@@ -194,7 +208,7 @@ def squares_for_the_residual(self, scale, ggn, residual):
 
 
 def not_from_the_mean(self, scale, moments):
-    return (moments[1] / scale.batch / scale.factor**2).astype(scale.dtype)
+    return (second_of(moments) / scale.batch / scale.factor**2).astype(scale.dtype)
 
 
 def divided_by_n_minus_one(sound):
@@ -273,6 +287,7 @@ FAULTS = [
     Fault(SpanSweep, "append", "wrong gradient", before(from_another_column), network, "BatchDiagHessian"),
     Fault(spans, "residual_columns", "signs lost", after(without_signs), network, "BatchDiagHessian"),
     Fault(Context, "reduce", "signs lost", before(unsigned), network, "0.weight.batch"),
+    Fault(Moments, "__add__", "means not merged", instead(added_apart), network, "SecondMoment"),
     Fault(Statistic, "merge", "first block alone", instead(first_block_alone), network, "backward"),
     Fault(Rows, "put", "always the first rows", before(to_the_first_rows), network, "backward"),
     Fault(FastSweep, "add", "latest columns alone", before(latest_alone), network, "BatchDiagGGN"),
@@ -284,7 +299,7 @@ FAULTS = [
     Fault(BatchGrad, "finish", "divided by R", instead(lambda self, s, b: b / s.factor), network, "BatchGrad"),
     Fault(BatchGrad, "statistics", "sum over samples", instead(sum_of_all_samples), network, "BatchGrad"),
     Fault(BatchL2Grad, "finish", "norm, not its square", after(np.sqrt), network, "BatchL2Grad"),
-    Fault(SecondMoment, "finish", "R left in", instead(lambda self, s, m: m[1] / s.batch), network, "SecondMoment"),
+    Fault(SecondMoment, "finish", "R left in", instead(with_r), network, "SecondMoment"),
     Fault(SecondMoment, "finish", "missing 1/N", times(5), network, "SecondMoment"),
     Fault(SecondMoment, "finish", "right for a mean", instead(right_for_a_mean), network, "SecondMoment"),
     Fault(SecondMoment, "finish", "in place", instead(second_moment_in_place), network, "Variance"),

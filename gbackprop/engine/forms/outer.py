@@ -16,6 +16,7 @@ from gbackprop.engine.registry import Context, Table
 from gbackprop.errors import UnsupportedError
 from gbackprop.kernels import numba_kernels
 from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, weigh
+from gbackprop.layers.moments import TIGHT, Moments
 
 
 def batch(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
@@ -101,24 +102,69 @@ def square_by_positions(outer: Outer, g: Array, sign: Array | None) -> Array:
     return (xp.maximum(total, 0) if sign is None else total).astype(g.dtype)
 
 
-def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
-    """Σᵥₙ s Jᵀ g[v, n] and Σᵥₙ s (Jᵀ g[v, n])², in float64."""
+def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Moments:
+    """Σᵥₙ Jᵀ g[v, n], and the squares of what differs from the mean, in float64."""
+    if sign is not None:
+        return REDUCTIONS["moments"].define(outer, mat, sign)
     g, u, xp = outer.split(mat), outer.u, array_module(mat)
     groups, columns, n, t, o = g.shape
     if t == 1:
-        g, u = g.reshape(groups, columns * n, o).astype(np.float64), u.reshape(groups, n, -1).astype(np.float64)
         u = xp.concatenate([u] * columns, axis=1) if columns > 1 else u
-        weighted = g if sign is None else g * sign.reshape(-1, 1)
-        first, second = weighted.swapaxes(1, 2) @ u, (weighted * g).swapaxes(1, 2) @ (u * u)
-    else:
-        first, second = xp.zeros((2, groups, o * u.shape[3]), dtype=np.float64)
-        for v, rows, product in _products(outer, g):
-            wide, weights = product.astype(np.float64), None if sign is None else sign[v, rows]
-            first += _total(wide, weights)
-            wide *= wide
-            second += _total(wide, weights)
-    both = xp.stack([first.reshape(groups, o, -1), second.reshape(groups, o, -1)], axis=1)
-    return outer.joined(both)
+        return _moments_of_rows(outer, g.reshape(groups, columns * n, o), u.reshape(groups, columns * n, -1))
+    jacobian, of, total = context.total
+    if jacobian is not outer or of is not mat:
+        total = sum_(outer, mat, None, context)
+    mean = total.astype(np.float64) / (columns * n)
+    shift = outer.from_parameter(mean).reshape(groups, o, -1)
+    first, second = xp.zeros((2, groups, o * u.shape[3]), dtype=np.float64)
+    for _, _, product in _products(outer, g):
+        wide = xp.subtract(product, shift[:, None, None], dtype=np.float64)
+        first += _total(wide, None)
+        wide *= wide
+        second += _total(wide, None)
+    sums = (outer.joined(part.reshape(shift.shape)) for part in (first, second))
+    return Moments.about(mean, *sums, columns * n)
+
+
+def _moments_of_rows(outer: Outer, g: Array, u: Array) -> Moments:
+    """Compute the moments of x = g uᵀ for rows g (G, n, O) and u (G, n, I), about K = ḡ ūᵀ.
+
+    With dg = g − ḡ and du = u − ū, x − K = ḡ du + dg u, so
+
+        Σ (x − K)² = Σ dg² u² + 2 ḡ Σ dg (du u) + ḡ² Σ du²   and   Σ (x − K) = Σ dg du
+
+    where no term is large but for a reason: the squares are one product of matrices with 2n + 1 rows.
+    """
+    xp, count = array_module(g), g.shape[1]
+    g, u = g.astype(np.float64), u.astype(np.float64)
+    mean_g, mean_u = g.mean(1, keepdims=True), u.mean(1, keepdims=True)
+    dg, du = g - mean_g, u - mean_u
+    first = dg.swapaxes(1, 2) @ du
+    last = (du * du).sum(1, keepdims=True)
+    spread_g = (dg * dg).sum(1, keepdims=True)
+    tight = all(bool((d < TIGHT * count * m * m).any()) for d, m in ((last, mean_u), (spread_g, mean_g)))
+    if tight:  # both factors vary so little that the rounding of their means counts
+        first += mean_g.swapaxes(1, 2) * du.sum(1, keepdims=True) + dg.sum(1)[..., None] * mean_u
+    du *= u
+    u *= u
+    left = xp.concatenate([dg * dg, 2 * mean_g * dg, mean_g * mean_g], axis=1)
+    second = left.swapaxes(1, 2) @ xp.concatenate([u, du, last], axis=1)
+    mean_g, shift = mean_g.swapaxes(1, 2), mean_g.swapaxes(1, 2) * mean_u
+    error = outer.joined(_product_error(mean_g, mean_u, shift)) if tight else None
+    return Moments.about(outer.joined(shift), outer.joined(first), outer.joined(second), count, error)
+
+
+def _product_error(a: Array, b: Array, product: Array) -> Array:
+    """Compute a b − fl(a b) exactly, from halves of the factors (Dekker 1971)."""
+    (high_a, low_a), (high_b, low_b) = _halves(a), _halves(b)
+    return ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    """Split float64 numbers into a sum of two with half of the digits each."""
+    big = a * (2.0**27 + 1)
+    high = big - (big - a)
+    return high, a - high
 
 
 def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:

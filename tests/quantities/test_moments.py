@@ -1,0 +1,91 @@
+"""Variances of gradients that differ little from each other: no digit is lost to an offset, however a batch is cut."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.layers.moments import Moments
+
+CUTS = [{}, {"sample_block": 1}, {"sample_block": 7}, {"sample_block": 9, "workers": 3}, {"column_block": 1}]
+OFFSETS = [0.0, 1e6, 1e7, 1e8, 1e9, 1.7e9]
+
+
+def exact_variance(x):
+    """In rational numbers."""
+    values = [Fraction(float(v)) for v in x]
+    mean = sum(values) / len(values)
+    return float(sum((v - mean) ** 2 for v in values) / len(values))
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("options", CUTS, ids=str)
+def test_an_offset_of_the_input_costs_no_digits(offset, options):
+    net = gb.Sequential(layers.Linear(1, 1), dtype="float64", rng=0)
+    net.load_state_dict({"0.weight": np.zeros((1, 1)), "0.bias": np.zeros(1)})
+    x = offset + np.random.default_rng(0).random((64, 1))
+    asked = q.Variance(), q.SecondMoment(), q.DiagGGN()
+    for call, keywords in ((gb.backward, options), (gb.reference, {})):
+        result = call(net, losses.MSELoss(), x, -np.ones((64, 1)), *asked, **keywords)  # gradients are 2 x
+        np.testing.assert_allclose(result["variance"]["0.weight"], 4 * exact_variance(x[:, 0]), rtol=1e-13)
+        np.testing.assert_allclose(result["second_moment"]["0.weight"], 4 * np.mean(x**2), rtol=1e-14)
+
+
+KINDS = {
+    "vectors": (lambda: [layers.Linear(3, 2)], (3,)),
+    "a sequence": (lambda: [layers.Linear(3, 2), layers.Flatten()], (4, 3)),
+    "images": (lambda: [layers.Conv2d(2, 3, 2), layers.Flatten()], (2, 4, 4)),
+    "groups": (lambda: [layers.Conv2d(2, 4, 2, groups=2), layers.Flatten()], (2, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", CUTS, ids=str)
+def test_an_offset_in_any_layer_and_any_cut(kind, options):
+    """Gradients g uᵀ with u = 1e8 + noise and g nearly constant: 1e-8 of the variance of exact products."""
+    make, shape = KINDS[kind]
+    net = gb.Sequential(*make(), dtype="float64", rng=0)
+    rng = np.random.default_rng(1)
+    x = 1e8 + rng.random((20, *shape))
+    for value in net.parameters.values():
+        value[...] = 0
+    y = -np.ones((20, *net.output_shape(shape))) + 1e-9 * rng.random((20, *net.output_shape(shape)))
+    result = gb.backward(net, losses.MSELoss("sum"), x, y, q.Variance(), q.BatchGrad(), q.DiagGGN(), **options)
+    for name, each in result["batch_grad"].items():
+        flat = each.reshape(20, -1)
+        want = np.array([exact_variance(column) for column in flat.T]).reshape(each.shape[1:])
+        largest = np.abs(want).max()
+        tolerance = 1e-8 * largest + 1e-14 * np.abs(each).max() ** 2 * 1e-8  # what rounding each product leaves
+        np.testing.assert_allclose(result["variance"][name], want, rtol=1e-6, atol=tolerance)
+
+
+def test_a_batch_of_one_and_gradients_that_are_all_the_same_have_no_variance():
+    net = gb.Sequential(layers.Linear(3, 2), dtype="float64", rng=0)
+    x, y = np.full((6, 3), 1e9 + 1 / 3), np.ones((6, 2))
+    for n in (1, 6):
+        for options in ({}, {"sample_block": 2}):
+            result = gb.backward(net, losses.MSELoss(), x[:n], y[:n], q.Variance(), q.SecondMoment(), **options)
+            for name, value in result["variance"].items():
+                assert (value <= 1e-30 * result["second_moment"][name]).all()
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_parts_add_up_in_any_order(offset):
+    rng = np.random.default_rng(2)
+    x = offset * rng.standard_normal((1, 3, 2)) + rng.standard_normal((30, 3, 2))
+    whole = Moments.of(x)
+    for cuts in ([1], [29], [10, 20], [1, 2, 3, 15]):
+        parts = [Moments.of(part) for part in np.split(x, cuts)]
+        for order in (parts, parts[::-1]):
+            found = sum(order[1:], start=order[0])
+            assert found.count == 30
+            np.testing.assert_allclose(found.mean, whole.mean, rtol=1e-15, atol=1e-15)
+            np.testing.assert_allclose(found.centered, whole.centered, rtol=1e-12)
+
+
+def test_a_parameter_without_axes():
+    found = Moments.of(np.array([1e9 + 1, 1e9 + 2, 1e9 + 6])) + Moments.of(np.array([1e9 + 3]))
+    assert (found.mean.shape, float(found.mean), float(found.centered)) == ((), 1e9 + 3, 14.0)
