@@ -12,8 +12,8 @@ from gbackprop.audit.findings import Finding
 from gbackprop.audit.markup import Markup, join, tag
 from gbackprop.audit.picture import Picture
 from gbackprop.audit.style import CSS
-from gbackprop.audit.summary import COLUMNS, Count, cells, error_of, finding_of
-from gbackprop.testing.report import FAILED, OK, Row
+from gbackprop.audit.summary import COLUMNS, Count, cells, error_of, finding_of, verdict_of
+from gbackprop.testing.report import FAILED, OK, Report, Row
 
 POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
 """What the page may load: nothing but the style sheet that is written in it."""
@@ -82,15 +82,17 @@ def _contents(findings: Sequence[Finding]) -> Markup | None:
             _cell(tag("a", finding.title, href=f"#s{i}"), "first"),
             _cell(len(finding.report.rows), "number", "claims"),
             _cell(error, "number", "error" if error else None),
-            _cell(_verdict(finding.report.ok), "verdict"),
+            _cell(_verdict(finding.report), "verdict"),
         )
         rows.append(tag("tr", cells, role="row"))
     note = tag("p", "error: the largest against complex steps and dense Jacobians", class_="soft")
     return tag("nav", tag("h2", "Subjects"), _table(head, rows), note, aria_label="Subjects")
 
 
-def _verdict(ok: bool) -> Markup:
-    return tag("span", "ok" if ok else "FAILED", class_="good" if ok else "bad")
+def _verdict(report: Report) -> Markup:
+    verdict, note = verdict_of(report)
+    state = {OK: "good", FAILED: "bad"}.get(verdict, "soft")
+    return join(tag("span", verdict, class_=state), f" ({note})" if note else "")
 
 
 # ------------------------------------------------------------------------------------------------------------ subjects
@@ -99,7 +101,7 @@ def _verdict(ok: bool) -> Markup:
 def _section(i: int, finding: Finding) -> Markup:
     """Everything about one subject."""
     report = finding.report
-    head = (tag("h2", finding.title, id=f"h{i}"), tag("span", finding.kind, " · ", _verdict(report.ok)))
+    head = (tag("h2", finding.title, id=f"h{i}"), tag("span", finding.kind, " · ", _verdict(report)))
     return tag(
         "section",
         tag("div", head, class_="head"),

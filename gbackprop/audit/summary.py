@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gbackprop.audit.findings import Finding
-from gbackprop.testing.report import FAILED, OK, Report, Row, entry
+from gbackprop.testing.report import FAILED, NOT_JUDGED, OK, Report, Row, entry
 
 COLUMNS = ("method", "claim", "oracle", "points", "error", "allowed", "verdict")
 
@@ -40,6 +40,19 @@ class Count:
         """Over all rows of all findings."""
         rows = [row for finding in findings for row in finding.report.rows]
         return Count(len(rows), sum(row.verdict == OK for row in rows), sum(row.failed for row in rows))
+
+
+def verdict_of(report: Report) -> tuple[str, str]:
+    """The verdict on a subject, and what to say with it.
+
+    A subject none of whose claims failed is not "ok" if some were not judged because a part of it failed.
+    """
+    if not report.ok:
+        return FAILED, ""
+    unjudged = sum(row.verdict == NOT_JUDGED for row in report.rows)
+    if not unjudged:
+        return OK, ""
+    return NOT_JUDGED, f"{unjudged} of {len(report.rows)} claims not judged: they rest on parts that failed"
 
 
 def error_of(report: Report) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from gbackprop.audit.findings import Finding
-from gbackprop.audit.summary import COLUMNS, Count, cells, error_of, finding_of
+from gbackprop.audit.summary import COLUMNS, Count, cells, error_of, finding_of, verdict_of
 from gbackprop.testing import Report
-from gbackprop.testing.report import FAILED, OK
+from gbackprop.testing.report import FAILED, NOT_JUDGED, OK
 
-STYLES = {OK: "green", FAILED: "bold red"}
+STYLES = {OK: "green", FAILED: "bold red", NOT_JUDGED: "yellow"}
 NUMBERS = ("points", "error", "allowed")
 
 
@@ -38,14 +38,14 @@ class Terminal:
 
     def head(self) -> None:
         """What the columns of `line` are."""
-        self._print(f"{'':<6}  {'claims':>6}  {'error':>7}  subject")
+        self._print(f"{'':<10}  {'claims':>6}  {'error':>7}  subject")
 
     def line(self, finding: Finding) -> None:
         """A subject in a line, and what fails."""
         report = finding.report
-        verdict = OK if report.ok else FAILED
+        verdict, note = verdict_of(report)
         words = f"  {len(report.rows):>6}  {error_of(report):>7}  {finding.kind:<7}  {finding.title}"
-        self._print(f"{verdict:<6}", words, STYLES[verdict])
+        self._print(f"{verdict:<10}", words + (f" ({note})" if note else ""), STYLES[verdict])
         self._failures(finding)
 
     def total(self, findings: Sequence[Finding]) -> None:

@@ -54,8 +54,8 @@ class Moments:
         x -= shift
         first = x.sum(0)  # what rounding has left
         x *= x
-        second = x.sum(0)
-        return Moments.about(*(part.reshape(shape) for part in (shift, first, second)), count=count)
+        shift, first, second = (part.reshape(shape) for part in (shift, first, x.sum(0)))
+        return Moments.about(shift, first, second, count)
 
     @staticmethod
     def about(shift: Array, first: Array, second: Array, count: int, error: Array | None = None) -> Moments:

@@ -30,8 +30,9 @@ class KFAC(Factors, Sampled):
     """Kronecker factors with Monte-Carlo B, a `Kronecker` for each parameter.
 
     Scale: A = 1/N Σₙₜ u uᵀ over shared positions t; B = R/M Σₙₘ b bᵀ, b = Σₜ of ∇ℓ(fₙ, ŷₙₘ)/√c carried to the layer's
-    output, so that B is the estimated curvature of the bias. (The sweep's columns contain the factor √(R/M): in terms of
-    them B is Σₙₘ b bᵀ.) As BackPACK's `kfac`; how other libraries scale shared weights is on the page ``docs/derivations/weight_sharing.md``.
+    output, so that B is the estimated curvature of the bias. (The sweep's columns contain the factor √(R/M), and B is
+    Σₙₘ b bᵀ of them.) As BackPACK's `kfac`; how other libraries scale shared weights is on the page
+    ``docs/derivations/weight_sharing.md``.
 
     Source: Martens & Grosse 2015; paper, appendix A.2 (quantities of the GGN).
     """

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gbackprop as gb
 from gbackprop import layers, losses, quantities
 from gbackprop.__main__ import main
 from gbackprop.audit import subjects
 from gbackprop.audit.findings import Auditor
-from gbackprop.audit.summary import error_of
+from gbackprop.audit.page import page
+from gbackprop.audit.summary import error_of, verdict_of
 from gbackprop.audit.table import Terminal
 from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
 
@@ -153,3 +155,34 @@ def test_the_docs_show_the_example_and_what_it_prints():
     assert masked(printed[0]) == first
     for excerpt in masked(printed[1]).split("\n…\n"):
         assert excerpt in second
+
+
+class WrongCube(layers.Elementwise):
+    """y = x³, with 2x² for its derivative."""
+
+    def value(self, x):
+        return x**3
+
+    def first(self, x, y):
+        return 2 * x**2
+
+    def second(self, x, y):
+        return 4 * x
+
+
+def test_a_network_with_a_part_that_failed_is_not_judged(capsys):
+    net = gb.Sequential(layers.Linear(3, 3), WrongCube(), layers.Linear(3, 2), rng=0, dtype="float64")
+    x, y = np.random.default_rng(0).standard_normal((4, 3)), np.array([0, 1, 1, 0])
+    findings = Auditor(0, pictures=False).network(net, losses.CrossEntropyLoss(), x, y)
+    verdicts = [verdict_of(finding.report) for finding in findings]
+    assert [verdict for verdict, _ in verdicts] == ["ok", "FAILED", "ok", "not judged"]
+    claims = len(findings[-1].report.rows)
+    unjudged = sum(row.verdict == "not judged" for row in findings[-1].report.rows)
+    assert 0 < unjudged < claims
+    said = f"{unjudged} of {claims} claims not judged: they rest on parts that failed"
+    assert verdicts[-1][1] == said
+    Terminal(sys.stdout).line(findings[-1])
+    printed = capsys.readouterr().out
+    assert printed.startswith("not judged")
+    assert said in printed
+    assert f"({said})" in page(findings, "audit")

@@ -122,8 +122,8 @@ def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> M
         first += _total(wide, None)
         wide *= wide
         second += _total(wide, None)
-    sums = (outer.joined(part.reshape(shift.shape)) for part in (first, second))
-    return Moments.about(mean, *sums, columns * n)
+    first, second = (outer.joined(part.reshape(shift.shape)) for part in (first, second))
+    return Moments.about(mean, first, second, columns * n)
 
 
 def _moments_of_rows(outer: Outer, g: Array, u: Array) -> Moments:
