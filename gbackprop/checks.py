@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, all_finite, device_of, is_array
+from gbackprop.array import FLOATS, Array, all_finite, array_module, device_of, is_array
 
 
 def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
@@ -111,3 +112,53 @@ def generator(rng: Any) -> np.random.Generator:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
         raise type(error)(f"rng: expected None, an integer of at least 0 or a Generator, got {rng!r}") from None
+
+
+def check_contract(leaf: Any, x: Array) -> Array:
+    """Check that a layer does on a few samples what every layer must do, and give its output.
+
+    Parameters
+    ----------
+    leaf : Leaf
+    x : ndarray, shape (n, *in)
+        Finite.
+
+    Raises
+    ------
+    TypeError
+        If a method gives something other than arrays of the input's dtype.
+    ValueError
+        If a shape is wrong, finite input gives NaN or infinity, the layer writes into its input, or a parameter has no
+        Jacobian.
+    """
+    layer, before = leaf.layer, x.copy()
+    y, saved = layer.forward(x)
+    _check_array(f"{leaf}, forward", y, (len(x), *leaf.output_shape), x.dtype)
+    if not all_finite(y):
+        raise ValueError(f"{leaf}, forward: expected finite numbers for finite input, got NaN or infinity")
+    if not bool((x == before).all()):
+        raise ValueError(f"{leaf}, forward: expected an input that is left as it is, got one that is written over")
+    if layer.curvature not in ("zero", "diagonal", "dense"):
+        raise ValueError(f"{leaf}: curvature: expected 'zero', 'diagonal' or 'dense', got {layer.curvature!r}")
+    columns = array_module(y).ones((1, *y.shape), dtype=y.dtype)
+    _check_array(f"{leaf}, mjp", layer.mjp(saved, columns), (1, *x.shape), x.dtype)
+    if layer.curvature != "zero":
+        d = prod(x.shape[1:])
+        shape = x.shape if layer.curvature == "diagonal" else (len(x), d, d)
+        _check_array(f"{leaf}, residual", layer.residual(saved, columns[0]), shape, x.dtype)
+    shapes, jacobians = layer.parameter_shapes(), layer.parameter_jacobians(saved)
+    if set(jacobians) != set(shapes):
+        raise ValueError(f"{leaf}, parameter_jacobians: expected {list(shapes)}, got {list(jacobians)}")
+    for key, shape in shapes.items():
+        each = jacobians[key].per_sample(columns)
+        _check_array(f"{leaf}, per_sample of its {key}", each, (1, len(x), *shape), x.dtype)
+    return y
+
+
+def _check_array(where: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    if not is_array(value):
+        raise TypeError(f"{where}: expected an array, got {type(value).__name__}")
+    if value.shape != tuple(shape):
+        raise ValueError(f"{where}: expected shape {tuple(shape)}, got {value.shape}")
+    if value.dtype != dtype:
+        raise TypeError(f"{where}: expected {dtype} as the input is, got {value.dtype}")

@@ -6,17 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
+from gbackprop import layers as shipped
 from gbackprop.array import Array, asarray, available_memory, device_of
-from gbackprop.checks import check_batch, check_parameters, generator
+from gbackprop.checks import check_batch, check_contract, check_parameters, generator
 from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.layers.base import Layer, Leaf, zeros
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
+
+SHIPPED = frozenset(getattr(shipped, name) for name in shipped.__all__)
+"""Layers that the tests check."""
+
+_CHECKED: WeakSet[Layer] = WeakSet()
 
 GRADIENT_SUM = Statistic("sum", GRADIENT)
 """The statistic of the gradient, which every call computes."""
@@ -108,6 +115,7 @@ def make_plan(
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     lowest = next((i for i, leaf in enumerate(leaves) if leaf.layer.parameter_shapes()), len(leaves))
     _check_supported(leaves[lowest:], needs)
+    _check_contracts(leaves, x)
     for quantity, some in needs:
         for signal in [statistic.signal for statistic in some]:
             if isinstance(signal, MonteCarlo) and signal.targets is not None:
@@ -130,8 +138,19 @@ def _check_kinds(network: Any, loss: Any, quantities: Sequence[Any], training: A
         if not isinstance(quantity, Quantity):
             hint = " (call the class)" if isinstance(quantity, type) else ""
             raise TypeError(f"quantity {i}: expected a Quantity, got {quantity!r}{hint}")
+        if not isinstance(getattr(quantity, "name", None), str):
+            raise TypeError(f"quantity {i}, {type(quantity).__name__}: expected a name, by which results are found")
     if not isinstance(training, bool):
         raise TypeError(f"training: expected True or False, got {training!r}")
+
+
+def _check_contracts(leaves: list[Leaf], x: Array) -> None:
+    """Check the layers that do not ship, each at its first call, on up to eight samples."""
+    if any(type(leaf.layer) not in SHIPPED and leaf.layer not in _CHECKED for leaf in leaves):
+        at = x[:8].copy()
+        for leaf in leaves:
+            at = leaf.layer.forward(at)[0] if type(leaf.layer) in SHIPPED else check_contract(leaf, at)
+        _CHECKED.update(leaf.layer for leaf in leaves if type(leaf.layer) not in SHIPPED)
 
 
 def _check_supported(leaves: list[Leaf], needs: list[tuple[Quantity, tuple[Statistic, ...]]]) -> None:

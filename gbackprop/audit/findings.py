@@ -84,7 +84,7 @@ class Auditor:
         layer, title = self._twin(layer), title or named(layer)
         x, pictures, problem = self._layer_pictures(layer, x)
         report = _checked(title, check_layer, layer, x, self.rng(3), reference)
-        return _finding("layer", layer, report, pictures, problem)
+        return _finding("layer", layer, report, pictures, problem, _jacobians(layer, x))
 
     def loss(self, loss: Loss, output: np.ndarray, target: np.ndarray, title: str = "") -> Finding:
         """Audit a loss at outputs, shape (N, *out), and targets."""
@@ -133,7 +133,7 @@ class Auditor:
             return self.layer(leaf.layer, x, title=title)
         report = Report(title, [replace(row, method=row.method.removeprefix(f"{leaf.name}.")) for row in own])
         _, pictures, problem = self._layer_pictures(leaf.layer, x)
-        return _finding("layer", leaf.layer, report, pictures, problem)
+        return _finding("layer", leaf.layer, report, pictures, problem, _jacobians(leaf.layer, x))
 
     def _twin(self, layer: Layer) -> Any:
         """A copy with its parameters drawn, so that check and pictures look at the same; or itself."""
@@ -176,17 +176,33 @@ def _checked(title: str, check: Callable[..., Report], *arguments: Any) -> Repor
 
 
 def _finding(
-    kind: str, subject: Any, report: Report, pictures: Iterable[Picture] = (), problem: str = ""
+    kind: str,
+    subject: Any,
+    report: Report,
+    pictures: Iterable[Picture] = (),
+    problem: str = "",
+    jacobians: Mapping[str, Any] | None = None,
 ) -> Finding:
     formulas = getattr(subject, "formulas", {})
     formulas = formulas if isinstance(formulas, Mapping) else {}
-    return Finding(kind, report, _about(subject), formulas, tuple(pictures), problem, _places(subject, report))
+    places = _places(subject, report, jacobians)
+    return Finding(kind, report, _about(subject), formulas, tuple(pictures), problem, places)
 
 
-def _places(subject: Any, report: Report) -> dict[str, str]:
+def _places(subject: Any, report: Report, jacobians: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Where each method that fails is written, as far as it is the subject's."""
-    found = {method: place(subject, method) for method in dict.fromkeys(row.method for row in report.failures)}
+    methods = dict.fromkeys(row.method for row in report.failures)
+    found = {method: place(subject, method, jacobians) for method in methods}
     return {method: where for method, where in found.items() if where}
+
+
+def _jacobians(layer: Layer, x: np.ndarray) -> Mapping[str, Any]:
+    """The Jacobians in a layer's parameters, if it gives any."""
+    try:
+        layer = copy.deepcopy(layer)
+        return dict(layer.parameter_jacobians(layer.forward(np.array(x[:1], dtype=np.float64))[1]))
+    except Exception:  # a row says what it raises
+        return {}
 
 
 def _about(subject: Any) -> str:

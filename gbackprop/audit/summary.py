@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gbackprop.audit.findings import Finding
+from gbackprop.testing.quantities import NO_DEFINITION
 from gbackprop.testing.report import FAILED, NOT_JUDGED, OK, Report, Row, entry
 
 COLUMNS = ("method", "claim", "oracle", "points", "error", "allowed", "verdict")
@@ -53,6 +54,12 @@ def verdict_of(report: Report) -> tuple[str, str]:
     if not unjudged:
         return OK, ""
     return NOT_JUDGED, f"{unjudged} of {len(report.rows)} claims not judged: they rest on parts that failed"
+
+
+def unchecked(findings: Iterable[Finding]) -> list[str]:
+    """Quantities whose formula was not checked against anything."""
+    rows = [row for finding in findings for row in finding.report.rows]
+    return list(dict.fromkeys(row.method for row in rows if row.problem == NO_DEFINITION))
 
 
 def error_of(report: Report) -> str:

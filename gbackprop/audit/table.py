@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from gbackprop.audit.findings import Finding
-from gbackprop.audit.summary import COLUMNS, Count, cells, error_of, finding_of, verdict_of
+from gbackprop.audit.summary import COLUMNS, Count, cells, error_of, finding_of, unchecked, verdict_of
 from gbackprop.testing import Report
 from gbackprop.testing.report import FAILED, NOT_JUDGED, OK
 
@@ -53,6 +53,9 @@ class Terminal:
         count = Count.of(findings)
         rest = f", {count.rest} not judged or not given" if count.rest else ""
         words = f"{count.claims} claims: {count.ok} hold, {count.failed} fail{rest}"
+        names = unchecked(findings)
+        if names:
+            words += f"; not checked against anything: the formula of {', '.join(names)} (give it a definition)"
         self._print(words, style=STYLES[FAILED if count.failed else OK])
 
     def _failures(self, finding: Finding) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 OURS = __name__.partition(".")[0]
 
 
-def place(subject: Any, method: str) -> str:
+def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None) -> str:
     """Where to look if `method`, as a row names it, fails.
 
     Parameters
@@ -19,6 +19,8 @@ def place(subject: Any, method: str) -> str:
     subject : Layer, Loss or Quantity
     method : str
         For instance "mjp", or "weight.per_sample".
+    jacobians : mapping of str to ParameterJacobian, optional
+        The subject's, by parameter: a method of theirs is named by its own line.
 
     Returns
     -------
@@ -26,9 +28,10 @@ def place(subject: Any, method: str) -> str:
         File, line and method; if it is inherited from gbackprop, those of the subject's methods that it calls; an
         empty string if nothing can be said.
     """
-    kind = type(subject)
-    if kind.__module__.partition(".")[0] == OURS:
-        return ""
+    kind, (parameter, _, reduction) = type(subject), method.partition(".")
+    own = _in_jacobian((jacobians or {}).get(parameter), reduction) if reduction else ""
+    if own or _is_ours(kind):
+        return own
     name = "parameter_jacobians" if "." in method else method
     owner = _owner(kind, name)
     if owner is None:
@@ -38,6 +41,20 @@ def place(subject: Any, method: str) -> str:
     calls = [_in(vars(cls)[call], f"{kind.__name__}.{call}") for cls, call in _calls(kind, name, set())]
     told = " or ".join(filter(None, calls))
     return f"{told} ({name} is {owner.__name__}'s, and calls {'it' if len(calls) == 1 else 'them'})" if told else ""
+
+
+def _in_jacobian(jacobian: Any, name: str) -> str:
+    """Where a user's `ParameterJacobian` has a reduction, or the definition that an inherited one sums over."""
+    kind = type(jacobian)
+    for called in dict.fromkeys((name, "per_sample")):
+        owner = _owner(kind, called)
+        function = vars(jacobian).get(called) if hasattr(jacobian, "__dict__") else None
+        if function is None and owner is not None and not _is_ours(owner):
+            function = vars(owner)[called]
+        where = "" if function is None else _in(function, f"{kind.__name__}.{called}")
+        if where:
+            return where if called == name else f"{where} ({name} is inherited, and sums over it)"
+    return ""
 
 
 def _owner(kind: type, name: str) -> type | None:

@@ -122,7 +122,7 @@ class _Recorder(SpanSweep):
 
     def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Signals) -> Signals:
         after, step = super().append(leaf, saved, signals, below), self.steps[-1]
-        step.carries, step.leaving_shape = leaf.layer.formulas["mjp"], after.stack.values.shape
+        step.carries, step.leaving_shape = leaf.layer.formulas["mjp"], below.stack.values.shape
         if after is not below:
             new = after.stack.values[len(below.stack.values) :]
             step.appended.append(Carried(RESIDUAL.name, new.shape, new.nbytes))

@@ -74,7 +74,7 @@ class Step:
     forward : str
         The formula of the layer's output.
     leaving_shape : tuple of int, or None
-        Shape of the whole stack at the input.
+        Shape of the carried stack at the input, without what is appended.
     """
 
     name: str

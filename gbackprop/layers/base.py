@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,8 @@ from gbackprop.array import Array, array_module
 from gbackprop.layers.jacobian import ParameterJacobian, Shape, congruence
 
 __all__ = ["Layer", "Leaf", "Shape"]
+
+_DRAWING = RLock()
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,10 @@ class Layer:
             If the layer cannot accept inputs of feature shape `shape`.
         """
         # The default, for a user's layer, is found from one sample of zeros.
-        return tuple(self.forward(zeros(self, shape))[0].shape[1:])
+        made = self.forward(zeros(self, shape))
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise TypeError(f"{self!r}, forward: expected a tuple (output, saved), got {type(made).__name__}")
+        return tuple(made[0].shape[1:])
 
     # --------------------------------------------------------------------------------------------------- derivatives
 
@@ -130,14 +136,19 @@ class Layer:
     def parameters(self) -> dict[str, Array]:
         """Parameter values by name; drawn with fresh entropy on first use if they were not set or drawn before."""
         if self.drawn is None:
-            self.initialize(np.random.default_rng())
+            with _DRAWING:  # two threads that need them at once must find the same values
+                if self.drawn is None:
+                    self.initialize(np.random.default_rng())
         assert self.drawn is not None
         return self.drawn
 
     def initialize(self, rng: np.random.Generator) -> None:
         """Draw new values of all parameters."""
         dtype = np.dtype(self.dtype or "float32")
-        self.drawn = {name: value.astype(dtype) for name, value in self.draw(rng).items()}
+        values = self.draw(rng)
+        if set(values) != set(self.parameter_shapes()):
+            raise ValueError(f"{self!r}, draw: expected {list(self.parameter_shapes())}, got {list(values)}")
+        self.drawn = {name: value.astype(dtype) for name, value in values.items()}
 
     # ----------------------------------------------------------------------------------------------------- structure
 

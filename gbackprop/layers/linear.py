@@ -66,13 +66,9 @@ class Linear(Layer):
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         u = saved.reshape(1, saved.shape[0], prod(saved.shape[1:-1]), self.in_features)
         bias = Bias(lambda mat: mat.reshape(*mat.shape[:2], prod(mat.shape[2:-1]), self.out_features))
-        jacobians: dict[str, ParameterJacobian] = {"weight": Outer(lambda: u, bias, _same, _same)}
+        weight = Outer(lambda: u, bias, lambda weight: weight, lambda weight: weight)  # (O, I) already
+        jacobians: dict[str, ParameterJacobian] = {"weight": weight}
         return jacobians | {"bias": bias} if self.bias else jacobians
-
-
-def _same(weight: Array) -> Array:
-    """Return a weight ``[*lead, O, I]`` unchanged."""
-    return weight
 
 
 def uniform(rng: np.random.Generator, shapes: dict[str, Shape], fan_in: int) -> dict[str, np.ndarray]:

@@ -83,6 +83,11 @@ class Quantity:
     scale: ClassVar[str]
     """The exact formula of what it returns, R and 1/N included, in one line."""
 
+    definition: ClassVar[Any] = None
+    """Optional, for checks: a method ``definition(parts)`` that computes the result for one parameter by brute force.
+
+    `gbackprop.testing.Parts` has what it may use. Without it nothing says that a user's formula is the right one."""
+
     def statistics(self) -> tuple[Statistic, ...]:
         """Return the statistics that it needs, the same at each call."""
         raise NotImplementedError

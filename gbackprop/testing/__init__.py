@@ -10,7 +10,8 @@ entry. `gbackprop.testing.strategies`, which needs Hypothesis, draws what to che
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.networks import check_network
+from gbackprop.testing.oracles import Parts
 from gbackprop.testing.quantities import check_quantity
 from gbackprop.testing.report import Report, Row
 
-__all__ = ["Report", "Row", "check_layer", "check_loss", "check_network", "check_quantity"]
+__all__ = ["Parts", "Report", "Row", "check_layer", "check_loss", "check_network", "check_quantity"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -93,6 +94,41 @@ def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> di
             found[leaf.parameter(key)] = jacobian.per_sample(vec[None])[0]
         vec = leaf.layer.vjp(saved, vec)
     return found
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a quantity's definition may use, for one parameter: dense derivatives by complex steps, free of R.
+
+    Attributes
+    ----------
+    batch : int
+        N.
+    factor : float
+        R.
+    gradients : ndarray, shape (N, *p)
+        ∇ℓₙ.
+    jacobians : ndarray, shape (N, C, *p)
+        Jₙ, of the network's outputs.
+    hessians : ndarray, shape (N, C, C)
+        Hₙ = ∇²ℓₙ in the network's outputs.
+    """
+
+    batch: int
+    factor: float
+    gradients: np.ndarray
+    jacobians: np.ndarray
+    hessians: np.ndarray
+
+
+def dense_parts(network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray) -> dict[str, Parts]:
+    """Compute what definitions may use, by parameter name; the arguments are those of `dense_quantities`."""
+    twin, x = complex_copy(network), x.astype(np.complex128)
+    jacobians = output_jacobians(twin, twin.leaves(x.shape[1:]), x)
+    gradient, hessian = loss_derivatives(loss, twin.forward(x)[0].real, y)
+    each = {name: np.einsum("nc,nc...->n...", gradient, jacobians[name]) for name in network.parameters}
+    factor = loss.factor(len(x))
+    return {name: Parts(len(x), factor, each[name], jacobians[name], hessian) for name in each}
 
 
 def dense_quantities(

@@ -26,6 +26,8 @@ from gbackprop.testing.setting import Setting, Values, values
 ORACLE_TOLERANCE = 1e-9
 FLOAT32_TOLERANCE = 1e-3
 
+NO_DEFINITION = "its formula is not checked against anything: give the quantity a `definition`"
+
 BLOCKS: dict[str, dict[str, int]] = {
     "sample_block=1": {"sample_block": 1},
     "sample_block=2": {"sample_block": 2},
@@ -177,8 +179,11 @@ def _is_shipped(quantity: Quantity) -> bool:
 
 def _definition(runs: Runs, quantity: Quantity) -> Pair:
     setting, got = runs.setting, runs.alone(quantity)  # first: what it raises matters more than what the oracle lacks
+    if not _is_shipped(quantity) and quantity.definition is None:
+        raise NotGivenError(NO_DEFINITION)
     if not _is_shipped(quantity):
-        raise NotGivenError("a user's quantity has no oracle")
+        want = {name: quantity.definition(parts) for name, parts in setting.parts.items()}
+        return Pair(got, want, "its definition", ORACLE_TOLERANCE, runs.floor(quantity, want))
     want = {
         name: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
         for name, value in setting.oracle[quantity.name].items()
@@ -221,6 +226,8 @@ def _reduced(runs: Runs, quantity: Quantity) -> Pair:
     mean, total = (runs.variants[reduction] for reduction in ("mean", "sum"))
     n, shape = len(mean.x), mean.network.output_shape(mean.x.shape[1:])
     r, c = 1 / n, mean.loss.summed_weight(shape) / total.loss.summed_weight(shape)
+    if quantity.name not in POWERS:
+        raise NotGivenError("its powers of R and c are not stated in gbackprop.testing.quantities.POWERS")
     in_r, in_c = POWERS[quantity.name]
     scale = r**in_r * c**in_c
     want = {name: _scaled(value, scale) for name, value in runs.together(quantity, "sum").items()}

@@ -23,7 +23,7 @@ from gbackprop.result import Result
 from gbackprop.signals import monte_carlo
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.differences import derivative
-from gbackprop.testing.oracles import Oracle, complex_copy, dense_quantities
+from gbackprop.testing.oracles import Oracle, Parts, complex_copy, dense_parts, dense_quantities
 from gbackprop.testing.points import input_curve, size_of
 from gbackprop.testing.probe import twin_of
 
@@ -118,6 +118,12 @@ class Setting:
         if not self.analytic:
             raise NotGivenError("the network does not take complex numbers, and dense Jacobians are complex steps")
         return dense_quantities(self.network, self.loss, self.x, self.y, self.targets)
+
+    @cached_property
+    def parts(self) -> dict[str, Parts]:
+        """What a user's definition may use."""
+        assert self.oracle  # refuses what is too large, or not analytic
+        return dense_parts(self.network, self.loss, self.x, self.y)
 
     @cached_property
     def analytic(self) -> bool:

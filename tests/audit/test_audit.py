@@ -18,6 +18,7 @@ from gbackprop.audit.findings import Auditor
 from gbackprop.audit.page import page
 from gbackprop.audit.summary import error_of, verdict_of
 from gbackprop.audit.table import Terminal
+from gbackprop.audit.where import place
 from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
 
 ROOT = Path(__file__).parents[2]
@@ -186,3 +187,76 @@ def test_a_network_with_a_part_that_failed_is_not_judged(capsys):
     assert printed.startswith("not judged")
     assert said in printed
     assert f"({said})" in page(findings, "audit")
+
+
+class OwnJacobian(layers.ParameterJacobian):
+    """Of y = x + b, with a wrong square."""
+
+    def per_sample(self, mat):
+        return mat
+
+    def square(self, mat, sign=None):
+        return 2 * super().square(mat, sign)
+
+
+class OwnOuter(layers.Outer):
+    """A weight's Jacobian with a wrong sum."""
+
+    def sum(self, mat, sign=None):
+        return 1.01 * super().sum(mat, sign)
+
+
+class WrongDefinition(layers.ParameterJacobian):
+    """Its reductions are inherited; what they sum over is wrong."""
+
+    def per_sample(self, mat):
+        return 3 * mat
+
+
+class Shifts(layers.Identity):
+    """y = x + b."""
+
+    jacobian = OwnJacobian
+
+    def parameter_shapes(self):
+        return {"b": (3,)}
+
+    def draw(self, rng):
+        return {"b": rng.standard_normal(3)}
+
+    def forward(self, x):
+        return x + self.parameters["b"], None
+
+    def parameter_jacobians(self, saved):
+        return {"b": self.jacobian()}
+
+
+class ShiftsWrongly(Shifts):
+    jacobian = WrongDefinition
+
+
+class OwnLinear(layers.Linear):
+    def parameter_jacobians(self, saved):
+        jacobians = super().parameter_jacobians(saved)
+        jacobians["weight"].__class__ = OwnOuter
+        return jacobians
+
+
+NAMED = [
+    (Shifts(), "b.square", OwnJacobian.square, "OwnJacobian.square"),
+    (ShiftsWrongly(), "b.per_sample", WrongDefinition.per_sample, "WrongDefinition.per_sample"),
+    (OwnLinear(3, 2), "weight.sum", OwnOuter.sum, "OwnOuter.sum"),
+]
+
+
+@pytest.mark.parametrize(("layer", "method", "function", "name"), NAMED, ids=lambda value: str(value))
+def test_the_line_of_a_users_jacobian_is_named(layer, method, function, name):
+    finding = Auditor(0, pictures=False).layer(layer, np.random.default_rng(0).standard_normal((3, 3)))
+    line = function.__code__.co_firstlineno
+    assert finding.places[method].endswith(f"test_audit.py, line {line}, in {name}")
+
+
+def test_an_inherited_reduction_names_what_it_sums_over():
+    where = place(ShiftsWrongly(), "b.square", {"b": WrongDefinition()})
+    line = WrongDefinition.per_sample.__code__.co_firstlineno
+    assert f"line {line}, in WrongDefinition.per_sample (square is inherited, and sums over it)" in where

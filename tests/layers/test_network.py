@@ -1,5 +1,8 @@
 """Networks: names, shapes, initial values, state dicts, updates in place, and the shapes that a network can have."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -271,3 +274,16 @@ def test_empty_sequentials_inside_change_nothing():
     got = gb.backward(network, MSE, x, x, q.DiagHessian())["diag_hessian"]["1.bias"]
     np.testing.assert_array_equal(got, gb.backward(linear, MSE, x, x, q.DiagHessian())["diag_hessian"]["bias"])
     assert network.output_shape((2,)) == (2,)
+
+
+def test_threads_that_need_undrawn_parameters_at_once_find_the_same():
+    class Slow(layers.Linear):
+        def draw(self, rng):
+            time.sleep(0.02)
+            return super().draw(rng)
+
+    net = gb.Sequential(Slow(3, 2), layers.Tanh(), Slow(2, 2))
+    x, y = np.random.default_rng(0).standard_normal((4, 3)).astype("float32"), np.array([0, 1, 1, 0])
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: gb.backward(net, losses.CrossEntropyLoss(), x, y).loss, range(4)))
+    assert found == [gb.backward(net, losses.CrossEntropyLoss(), x, y).loss] * 4

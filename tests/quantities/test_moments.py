@@ -1,6 +1,8 @@
 """Variances of gradients that differ little from each other: no digit is lost to an offset, however a batch is cut."""
 
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +34,18 @@ def test_an_offset_of_the_input_costs_no_digits(offset, options):
         result = call(net, losses.MSELoss(), x, -np.ones((64, 1)), *asked, **keywords)  # gradients are 2 x
         np.testing.assert_allclose(result["variance"]["0.weight"], 4 * exact_variance(x[:, 0]), rtol=1e-13)
         np.testing.assert_allclose(result["second_moment"]["0.weight"], 4 * np.mean(x**2), rtol=1e-14)
+
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("offset", "exact", "ours"), re.findall(r"\| (1e\d) \| (\S+) \| (\S+) \| .*\|", README))
+def test_the_table_in_the_readme(offset, exact, ours):
+    net = gb.Sequential(layers.Linear(1, 1), dtype="float64", rng=0)
+    net.load_state_dict({"0.weight": np.zeros((1, 1)), "0.bias": np.zeros(1)})
+    x = float(offset) + np.random.default_rng(0).random((64, 1))
+    found = gb.backward(net, losses.MSELoss(), x, -np.ones((64, 1)), q.Variance())["variance"]["0.weight"].item()
+    assert (f"{found:.10g}", f"{4 * exact_variance(x[:, 0]):.10g}") == (ours, exact)
 
 
 KINDS = {

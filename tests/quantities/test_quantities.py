@@ -1,6 +1,7 @@
 """Every quantity on every layer of the table, and on drawn networks, against dense Jacobians and the laws."""
 
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,8 @@ from layer_table import LOSSES, TABLE, around
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.audit.findings import Auditor
+from gbackprop.audit.table import Terminal
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.signals import EXACT, GRADIENT
 from gbackprop.testing import check_network, check_quantity
@@ -184,3 +187,61 @@ def test_a_statistic_that_contradicts_its_reduction_cannot_be_made():
         q.Statistic("square", GRADIENT, per_sample=True)
     with pytest.raises(ValueError, match=r"expected a reduction, one of sum, .*, got 'cube'"):
         q.Statistic("cube", GRADIENT)
+
+
+class SumOfSquares(q.Quantity):
+    """Σₙ (R ∇ℓₙ)², with its definition."""
+
+    name = "sum_of_squares"
+    scale = "Σₙ (R ∇ℓₙ)²"
+    wrong = 1.0
+
+    def statistics(self):
+        return (q.Statistic("square", GRADIENT),)
+
+    def finish(self, scale, square):
+        return square * self.wrong
+
+    def definition(self, parts):
+        return ((parts.factor * parts.gradients) ** 2).sum(0)
+
+
+class WithoutOneOverN(SumOfSquares):
+    name = "without"
+    wrong = 4.0
+
+
+class Undefined(SumOfSquares):
+    name = "undefined"
+    definition = None
+
+
+class Curvature(q.DiagGGN):
+    """diag(R Σₙ Jₙᵀ Hₙ Jₙ), by another name."""
+
+    name = "curvature"
+
+    def definition(self, parts):
+        return parts.factor * np.einsum("nc...,ncd,nd...->...", parts.jacobians, parts.hessians, parts.jacobians)
+
+
+@pytest.mark.parametrize("quantity", [SumOfSquares(), Curvature()])
+def test_a_users_definition_is_held(quantity):
+    report = check_quantity(quantity, *PROBLEM)
+    report.assert_ok()
+    (row,) = [row for row in report.rows if row.oracle == "its definition"]
+    assert (row.claim, row.verdict) == (f"is {quantity.scale}", "ok")
+
+
+def test_a_formula_that_is_wrong_by_n_is_caught_by_its_definition():
+    report = check_quantity(WithoutOneOverN(), *PROBLEM)
+    assert [row.oracle for row in report.failures][:1] == ["its definition"]
+
+
+def test_the_last_line_of_an_audit_says_what_was_not_checked(capsys):
+    findings = [Auditor(0, pictures=False).quantity(kind(), *PROBLEM) for kind in (SumOfSquares, Undefined)]
+    Terminal(sys.stdout).total(findings)
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.endswith("not checked against anything: the formula of Undefined (give it a definition)")
+    Terminal(sys.stdout).total(findings[:1])
+    assert "not checked" not in capsys.readouterr().out

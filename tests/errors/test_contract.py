@@ -1,0 +1,151 @@
+"""A user's layer that breaks the contract is named before anything is computed; a sound one is checked once."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+
+X, Y = np.random.default_rng(0).standard_normal((6, 4)), np.zeros(6, int)
+
+
+class Double(layers.Layer):
+    """y = 2 x, and all right."""
+
+    def forward(self, x):
+        return 2 * x, None
+
+    def mjp(self, saved, mat):
+        return 2 * mat
+
+
+class WithoutTuple(Double):
+    def forward(self, x):
+        return 2 * x
+
+
+class OneSample(Double):
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return 2 * x[:1], None
+
+
+class NaN(Double):
+    def forward(self, x):
+        return x * np.nan, None
+
+
+class Single(Double):
+    def forward(self, x):
+        return (2 * x).astype("float32"), None
+
+
+class InPlace(Double):
+    def forward(self, x):
+        x *= 2
+        return x, None
+
+
+class NothingBack(Double):
+    def mjp(self, saved, mat):
+        return None
+
+
+class OddCurvature(Double):
+    curvature = "diag"
+
+
+class WithoutDraw(Double):
+    def parameter_shapes(self):
+        return {"w": (4,)}
+
+    def forward(self, x):
+        return x * self.parameters["w"], x
+
+
+class WithoutJacobian(WithoutDraw):
+    def draw(self, rng):
+        return {"w": rng.standard_normal(4)}
+
+
+class Jacobian(layers.ParameterJacobian):
+    def per_sample(self, mat):
+        return mat[..., :3]
+
+
+class WrongJacobian(WithoutJacobian):
+    def parameter_jacobians(self, saved):
+        return {"w": Jacobian()}
+
+
+class WrongResidual(Double):
+    curvature = "diagonal"
+
+    def residual(self, saved, grad):
+        return grad[:, :2]
+
+
+BROKEN = [
+    (WithoutTuple, TypeError, r"WithoutTuple\(\), forward: expected a tuple \(output, saved\), got ndarray"),
+    (OneSample, ValueError, r"layer 1, OneSample\(\), forward: expected shape \(6, 4\), got \(1, 4\)"),
+    (NaN, ValueError, r"layer 1, NaN\(\), forward: expected finite numbers for finite input, got NaN or infinity"),
+    (Single, TypeError, r"layer 1, Single\(\), forward: expected float64 as the input is, got float32"),
+    (InPlace, ValueError, r"layer 1, InPlace\(\), forward: expected an input that is left as it is"),
+    (NothingBack, TypeError, r"layer 1, NothingBack\(\), mjp: expected an array, got NoneType"),
+    (OddCurvature, ValueError, r"layer 1, OddCurvature\(\): curvature: expected 'zero', .*, got 'diag'"),
+    (WithoutDraw, ValueError, r"WithoutDraw\(\), draw: expected \['w'\], got \[\]"),
+    (WithoutJacobian, ValueError, r"layer 1, WithoutJacobian\(\), parameter_jacobians: expected \['w'\], got \[\]"),
+    (WrongJacobian, ValueError, r"per_sample of its w: expected shape \(1, 6, 4\), got \(1, 6, 3\)"),
+    (WrongResidual, ValueError, r"layer 1, WrongResidual\(\), residual: expected shape \(6, 4\), got \(6, 2\)"),
+]
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference, gb.explain])
+@pytest.mark.parametrize(("kind", "error", "message"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_layer_that_breaks_the_contract_is_named(kind, error, message, call):
+    x = X.copy()
+    with pytest.raises(error, match=message):
+        net = gb.Sequential(layers.Linear(4, 4), kind(), layers.Linear(4, 2), rng=0, dtype="float64")
+        call(net, losses.CrossEntropyLoss(), x, Y, q.BatchGrad())
+    np.testing.assert_array_equal(x, X)
+
+
+def test_a_layer_that_writes_into_its_input_leaves_the_users_alone():
+    x = X.copy()
+    net = gb.Sequential(InPlace(), layers.Linear(4, 2), rng=0, dtype="float64")
+    with pytest.raises(ValueError, match="left as it is"):
+        gb.backward(net, losses.CrossEntropyLoss(), x, Y)
+    np.testing.assert_array_equal(x, X)
+
+
+def test_a_sound_layer_is_checked_once():
+    class Counts(Double):
+        calls = []
+
+        def forward(self, x):
+            self.calls.append(len(x))
+            return super().forward(x)
+
+        def output_shape(self, shape):
+            return shape
+
+    net = gb.Sequential(layers.Linear(4, 4), Counts(), layers.Linear(4, 2), rng=0, dtype="float64")
+    for _ in range(3):
+        gb.backward(net, losses.CrossEntropyLoss(), X, Y)
+    assert len(Counts.calls) == 4
+
+
+def test_a_quantity_without_a_name_is_refused():
+    class Nameless(q.Quantity):
+        def statistics(self):
+            return ()
+
+        def finish(self, scale):
+            return 0
+
+    net = gb.Sequential(layers.Linear(4, 2), rng=0, dtype="float64")
+    with pytest.raises(TypeError, match="quantity 0, Nameless: expected a name"):
+        gb.backward(net, losses.CrossEntropyLoss(), X, Y, Nameless())
