@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, device_of, on_device_of
+from gbackprop.array import Array, device_of, is_array, on_device_of
 from gbackprop.checks import positive
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
 from gbackprop.engine.forms import FORMS
@@ -95,14 +96,14 @@ def backward(
     for name, value in blocks.items():
         if value is not None:
             positive(name, value)
+    if sample_block is not None or workers is not None:
+        _check_whole(quantities, x, sample_block, workers)
     with on_device_of(x):
         try:
             plan = make_plan(network, loss, x, y, quantities, rng, training)
         except TooLargeError:
             free_memory()  # the memory cached from earlier calls may be enough
             plan = make_plan(network, loss, x, y, quantities, rng, training)
-        if AVERAGE in plan.signals and ((sample_block or len(x)) < len(x) or (workers or 1) > 1):
-            raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
         cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
         try:
             return _backward(plan, x, y, cut, memory is None)
@@ -110,6 +111,14 @@ def backward(
             release(error)
             free_memory()
             raise TooLargeError(f"{error}; {advice(plan, x, cut, FORMS)}") from error
+
+
+def _check_whole(quantities: Sequence[Any], x: Any, sample_block: int | None, workers: int | None) -> None:
+    """KFRA's recursion takes the whole batch, in one thread."""
+    statistics = [s for quantity in quantities if isinstance(quantity, Quantity) for s in quantity.statistics()]
+    averages = any(statistic.signal == AVERAGE for statistic in statistics)
+    if averages and is_array(x) and ((sample_block or len(x)) < len(x) or (workers or 1) > 1):
+        raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
 
 
 def _backward(plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool) -> Result:

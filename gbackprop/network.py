@@ -14,7 +14,7 @@ from gbackprop.engine.sweep import output_of
 from gbackprop.errors import UnsupportedError, naming
 from gbackprop.layers.base import Layer, Leaf, Shape
 
-OWN = ("forward", "forward_training", "jmp", "mjp")
+OWN = ("forward", "forward_training", "noise", "jmp", "mjp")
 """Methods that a subclass of `Sequential` cannot override: a sweep visits the layers one by one."""
 
 

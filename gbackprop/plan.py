@@ -15,7 +15,7 @@ from gbackprop.array import Array, asarray, available_memory, device_of
 from gbackprop.checks import check_batch, check_contract, check_parameters, generator
 from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.layers.base import Layer, Leaf, zeros
-from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
@@ -106,7 +106,8 @@ def make_plan(
     _check_kinds(network, loss, quantities, training)
     check_batch(x)
     leaves = network.leaves(x.shape[1:]) or [Leaf("", network, x.shape[1:], x.shape[1:])]
-    parameters = {leaf.parameter(key): value for leaf in leaves for key, value in leaf.layer.parameters.items()}
+    keys = [(leaf, key) for leaf in leaves for key in leaf.layer.parameter_shapes()]
+    parameters = {leaf.parameter(key): leaf.layer.parameters[key] for leaf, key in keys}
     check_parameters(parameters, x)
     batch_shape = (x.shape[0], *leaves[-1].output_shape)
     loss.check_target("y", y, x, batch_shape)
@@ -171,13 +172,13 @@ def _lacks(leaf: Leaf, statistic: Statistic) -> str | None:
     layer, reduction = leaf.layer, statistic.reduction
     if statistic.signal == RESIDUAL and layer.curvature != "zero" and type(layer).residual is Layer.residual:
         return f"its curvature is {layer.curvature!r}, and it has no residual"
-    if reduction.formula is not None or not layer.parameter_shapes() or layer.kronecker_factors is True:
+    if reduction.formula is not None or not layer.parameter_shapes():
         return None
-    if layer.kronecker_factors is not None:
-        return str(layer.kronecker_factors)
+    if reduction.name in REDUCTIONS and layer.kronecker_factors is not None:
+        return None if layer.kronecker_factors is True else str(layer.kronecker_factors)
     jacobians = layer.parameter_jacobians(layer.forward(zeros(layer, leaf.input_shape))[1])
     base = getattr(ParameterJacobian, reduction.name, None)
-    without = [key for key, jacobian in jacobians.items() if getattr(type(jacobian), reduction.name, None) is base]
+    without = [key for key, jacobian in jacobians.items() if getattr(type(jacobian), reduction.name, base) is base]
     return f"the Jacobian of its {without[0]} has no {reduction.name.replace('_', ' ')}" if without else None
 
 

@@ -55,7 +55,7 @@ def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: i
     sums = _reduced_numbers(plan, per_sample=False)
     results = 2 * sums * x.dtype.itemsize + x.shape[0] * row_bytes(plan, x)
     if AVERAGE in plan.signals:
-        widest = max(prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :])
+        widest = max((prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :]), default=0)
         results += KFRA_COPIES * widest**2 * x.dtype.itemsize
     block = samples * (saved + _unfolded_bytes(plan, x) + 3 * stack_bytes(plan, x, columns))
     each = sums * x.dtype.itemsize + 2 * parameters + block

@@ -14,7 +14,7 @@ from typing import Any
 from gbackprop.array import Array
 from gbackprop.engine.memory import Allocator
 from gbackprop.layers.base import Layer
-from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian, congruence
+from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
 
 Function = Callable[..., Any]
 
@@ -22,9 +22,10 @@ Table = Mapping[Any, Any]
 """Forms by a function, or by a tuple of functions."""
 
 
-def function_of(method: Any) -> Function | None:
-    """Return the function behind a bound method; None for any other callable."""
-    return getattr(method, "__func__", None)
+def function_of(owner: Any, name: str) -> Function | None:
+    """Return the function behind a method that is bound to its owner; None for any other callable."""
+    method = getattr(owner, name, None)
+    return getattr(method, "__func__", None) if getattr(method, "__self__", None) is owner else None
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,13 @@ class Forms:
         For the same pair, for "batch": ``form(jacobian, mat, sign, rows, context)``, which writes the result into its
         final array.
     routes : mapping
-        For the pair `Layer.forward`, `Layer.mjp`: ``form(layer, saved, above)``, see `engine.routes`.
+        For the triple `Layer.forward`, `Layer.forward_training`, `Layer.mjp`: ``form(layer, saved, above, context)``,
+        see `forms.routed`.
     routed : mapping
-        For the triple `Layer.forward`, `Layer.mjp`, `Layer.parameter_jacobians`: see `engine.routes`.
+        For the triple `Layer.forward`, `Layer.mjp`, `Layer.parameter_jacobians`: a `forms.routed.Routed`.
+    helpers : mapping
+        For each replaced function, (name, function) of the methods that it calls: a form is taken only if these are
+        the owner's, too.
     """
 
     forward: Table = field(default_factory=dict)
@@ -66,6 +71,18 @@ class Forms:
     write_rows: Table = field(default_factory=dict)
     routes: Table = field(default_factory=dict)
     routed: Table = field(default_factory=dict)
+    helpers: Table = field(default_factory=dict)
+
+    def find(self, table: Table, owner: Any, *names: str) -> Any:
+        """Return the form in a table for an owner's methods, or None."""
+        functions = tuple([function_of(owner, name) for name in names])
+        form = table.get(functions if len(names) > 1 else functions[0])
+        if form is not None:
+            for function in functions:
+                for name, helper in self.helpers.get(function, ()):
+                    if function_of(owner, name) is not helper:
+                        return None
+        return form
 
 
 SUM = REDUCTIONS["sum"]
@@ -94,41 +111,41 @@ class Context:
 
     def forward(self, layer: Layer, x: Array) -> tuple[Array, Any]:
         """Compute `Layer.forward`, by its fast form if there is one."""
-        method = layer.forward
-        form = self.forms.forward.get(function_of(method))
-        return method(x) if form is None else form(method.__self__, x, self)  # type: ignore[attr-defined]
+        form = self.forms.find(self.forms.forward, layer, "forward")
+        return layer.forward(x) if form is None else form(layer, x, self)
 
     def mjp(self, layer: Layer, saved: Any, mat: Array) -> Array:
-        """Compute `Layer.mjp`, by its fast form if there is one."""
-        method = layer.mjp
-        form = self.forms.carry.get(function_of(method))
-        return method(saved, mat) if form is None else form(method.__self__, saved, mat, self)  # type: ignore[attr-defined]
+        """Compute `Layer.mjp` likewise."""
+        form = self.forms.find(self.forms.carry, layer, "mjp")
+        return layer.mjp(saved, mat) if form is None else form(layer, saved, mat, self)
 
     def average(self, layer: Layer, saved: Any, curvature: Array, batch: int, shape: tuple[int, ...]) -> Array:
-        """Compute `Layer.average`, by its fast form if there is one; its default by the form of `Layer.mjp`."""
-        average = function_of(layer.average)
-        form = self.forms.average.get((function_of(layer.mjp), average))
+        """Compute `Layer.average` likewise; the default of it by the form of `Layer.mjp`."""
+        form = self.forms.find(self.forms.average, layer, "mjp", "average")
         if form is not None:
             return form(layer, saved, curvature, batch, shape, self)
-        if average is not Layer.average:
+        if function_of(layer, "average") is not Layer.average:
             return layer.average(saved, curvature, batch, shape)
         n = 1 if layer.constant_jacobian else batch
         blocks = congruence(lambda mat: self.mjp(layer, saved, mat), curvature, n, shape)
         return blocks[:, 0] if n == 1 else blocks.sum(1) / n
 
     def jacobians(self, layer: Layer, saved: Any) -> dict[str, ParameterJacobian]:
-        """Compute `Layer.parameter_jacobians`, by its fast form if there is one."""
-        method = layer.parameter_jacobians
-        form = self.forms.jacobians.get(function_of(method))
-        return method(saved) if form is None else form(method.__self__, saved, self)  # type: ignore[attr-defined]
+        """Compute `Layer.parameter_jacobians` likewise."""
+        form = self.forms.find(self.forms.jacobians, layer, "parameter_jacobians")
+        return layer.parameter_jacobians(saved) if form is None else form(layer, saved, self)
 
-    def reduce(self, jacobian: ParameterJacobian, reduction: Any, *arriving: Any) -> Any:
+    def reduce(self, jacobian: ParameterJacobian, reduction: Reduction, *arriving: Any) -> Any:
         """Compute a reduction of a Jacobian: by its form, else by the Jacobian's method, else by the definition."""
-        method = getattr(jacobian, reduction.name, None)
-        if method is None:
+        if not has_method(reduction):
             return reduction.define(jacobian, *arriving)
-        form = self.forms.reduce.get((function_of(jacobian.per_sample), function_of(method)))
-        value = method(*arriving) if form is None else form(jacobian, *arriving, self)
-        if reduction is SUM:
+        form = self.forms.find(self.forms.reduce, jacobian, "per_sample", reduction.name)
+        value = getattr(jacobian, reduction.name)(*arriving) if form is None else form(jacobian, *arriving, self)
+        if reduction == SUM:
             self.total = (jacobian, arriving[0], value)
         return value
+
+
+def has_method(reduction: Reduction) -> bool:
+    """Whether `ParameterJacobian` has a method for a reduction: a user's own may bear any name."""
+    return reduction.formula is None or REDUCTIONS.get(reduction.name) == reduction

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.engine.registry import Context, function_of
+from gbackprop.engine.registry import Context
 from gbackprop.engine.routes import Route
 from gbackprop.engine.spans import residual_column_count
 from gbackprop.layers.base import Layer, Leaf, Shape
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.plan import Plan
 from gbackprop.signals import Signals
+
+ROUTED_METHODS = ("forward", "forward_training", "mjp")
+"""Methods whose functions a route depends on."""
 
 SQUARE = REDUCTIONS["square"]
 """The reduction for which routed columns can be faster."""
@@ -23,7 +26,7 @@ def next_route(
     plan: Plan, leaf: Leaf, saved: Any, signals: Signals, above: Route | None, context: Context
 ) -> Route | None:
     """Return the route to a layer's input, if routing is possible and faster; `above` is the route to its output."""
-    form = context.forms.routes.get((function_of(leaf.layer.forward), function_of(leaf.layer.mjp)))
+    form = context.forms.find(context.forms.routes, leaf.layer, *ROUTED_METHODS)
     if form is None or not _passive(plan, leaf) or (above is None and not _pays(plan, leaf, signals, context)):
         return None
     return form(leaf.layer, saved, above, context)
@@ -31,8 +34,7 @@ def next_route(
 
 def routed_form(layer: Layer, context: Context) -> Any:
     """Return the form of a layer with parameters for routed columns, or None."""
-    functions = (layer.forward, layer.mjp, layer.parameter_jacobians)
-    return context.forms.routed.get(tuple(map(function_of, functions)))
+    return context.forms.find(context.forms.routed, layer, "forward", "mjp", "parameter_jacobians")
 
 
 def pays(leaf: Leaf, columns: int, end: Shape, context: Context) -> bool:
@@ -47,15 +49,15 @@ def _passive(plan: Plan, leaf: Leaf) -> bool:
 
 
 def _may_wait(plan: Plan, leaf: Leaf, context: Context) -> bool:
-    functions = (function_of(leaf.layer.forward), function_of(leaf.layer.mjp))
-    return functions in context.forms.routes and _passive(plan, leaf)
+    form = context.forms.find(context.forms.routes, leaf.layer, *ROUTED_METHODS)
+    return form is not None and _passive(plan, leaf)
 
 
 def _pays(plan: Plan, leaf: Leaf, signals: Signals, context: Context) -> bool:
     """Return whether the next layer that is not passed by a route takes squares, faster from the columns here."""
     if signals.average is not None or not isinstance(signals.stack.values, np.ndarray):
         return False
-    squared = {statistic.signal for statistic in plan.statistics if statistic.reduction is SQUARE}
+    squared = {statistic.signal for statistic in plan.statistics if statistic.reduction == SQUARE}
     columns = max((width for signal, width, _ in signals.stack.spans if signal in squared), default=0)
     lower = plan.leaves[: plan.leaves.index(leaf)]
     while lower and _may_wait(plan, lower[-1], context):

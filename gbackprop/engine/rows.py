@@ -33,7 +33,7 @@ class Rows:
 
     def put(self, key: Hashable, rows: slice, value: Array) -> Array:
         """Store the rows of some samples; return the stored rows."""
-        if value.shape[0] == self.batch:
+        if value.shape[0] == self.batch and getattr(value.flags, "writeable", True):
             self.arrays[key] = value
             return value
         place = self.place(key, rows, value)

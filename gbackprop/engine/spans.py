@@ -79,7 +79,11 @@ class SpanSweep(Sweep):
         if some.start == some.stop:
             return None
         if signal == EXACT:
-            return self.plan.loss.hessian_sqrt(output, target, some)
+            values = self.plan.loss.hessian_sqrt(output, target, some)
+            if values.shape != (some.stop - some.start, *output.shape):
+                expected = (some.stop - some.start, *output.shape)
+                raise ValueError(f"{self.plan.loss!r}, hessian_sqrt: expected shape {expected}, got {values.shape}")
+            return values
         assert isinstance(signal, MonteCarlo)
         targets = self.plan.targets_of(signal, output, self.rows)
         share = ((some.stop - some.start) / targets.shape[0]) ** 0.5  # M counts all targets, not only those in the span

@@ -13,7 +13,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module, on_device_of
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context, Forms, function_of
+from gbackprop.engine.registry import Context, Forms, function_of, has_method
 from gbackprop.engine.routes import Route
 from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
 from gbackprop.engine.rows import Rows
@@ -112,7 +112,7 @@ def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array,
     saved = []
     for leaf, noise in zip(plan.leaves, plan.noise, strict=True):
         layer = leaf.layer
-        if plan.training and function_of(layer.forward_training) is not Layer.forward_training:
+        if plan.training and function_of(layer, "forward_training") is not Layer.forward_training:
             x, kept = layer.forward_training(x, rows_of(noise, rows))
         else:
             x, kept = context.forward(layer, x)
@@ -194,9 +194,8 @@ class FastSweep(SpanSweep):
         if not statistic.per_sample or (statistic, name) in self.found:
             return context.reduce(jacobian, reduction, *arriving)
         key, results = (statistic, name), self.block.results
-        method = getattr(jacobian, reduction.name, None)
-        write = context.forms.write_rows.get((function_of(jacobian.per_sample), function_of(method)))
-        if write is not None:
+        write = context.forms.find(context.forms.write_rows, jacobian, "per_sample", reduction.name)
+        if write is not None and has_method(reduction):
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
         return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))
 
@@ -219,9 +218,9 @@ class FastSweep(SpanSweep):
     def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
         """Compute Jᵀ mat, in place if the layer supports that and nothing else refers to `mat`."""
         layer, forms = leaf.layer, self.context.forms
-        function = function_of(layer.mjp)
+        function = function_of(layer, "mjp")
         shared = self.shared or bool(layer.parameter_shapes())  # what was extracted may be a view of the columns
-        in_place, back = forms.in_place.get(function), None
+        in_place, back = forms.find(forms.in_place, layer, "mjp"), None
         if in_place is not None and not shared and not residual_column_count(self.plan, leaf):  # r needs the gradient
             back = in_place(layer, saved, mat)
         if back is None:
@@ -247,7 +246,7 @@ class FastSweep(SpanSweep):
             columns = arriving[statistic.signal][0]
             return pays(leaf, len(columns), columns.shape[2:], context)
 
-        squares = [(key, s) for key, s in todo if s.reduction is SQUARE and s.signal in arriving and quicker(s)]
+        squares = [(key, s) for key, s in todo if s.reduction == SQUARE and s.signal in arriving and quicker(s)]
         if squares:
             routed = routed_form(layer, context).jacobians(layer, jacobians, self.route, context)
             squares = [(key, statistic) for key, statistic in squares if key in routed]

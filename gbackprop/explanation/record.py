@@ -81,8 +81,8 @@ def explain(
     with on_device_of(x):
         plan = make_plan(network, loss, x, y, quantities, rng, training)
         wanted: dict[Statistic, list[str]] = {plan.statistics[0]: ["gradient"]}
-        for quantity in quantities:
-            for statistic in quantity.statistics():
+        for quantity, statistics in plan.needs:
+            for statistic in statistics:
                 wanted.setdefault(statistic, []).append(quantity.name)
         output, saved = Sweep(plan).forward(x)
         found: Found = {}

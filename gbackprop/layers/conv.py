@@ -88,10 +88,10 @@ class _Conv(Layer):
 
     def _multiplied(self, u: Array, out: Shape) -> Array:
         """W u: ``[G, L, T, I] -> [L, O, *out]``."""
-        y = array_module(u).moveaxis(u @ self.matrix().swapaxes(1, 2)[:, None], 0, 2)  # [L, T, G, O / G]
+        y = array_module(u).moveaxis(u @ self._matrix().swapaxes(1, 2)[:, None], 0, 2)  # [L, T, G, O / G]
         return channels_first(y.reshape(u.shape[1], *out, self.out_channels))
 
-    def matrix(self) -> Array:
+    def _matrix(self) -> Array:
         """Return the weight as ``[G, O / G, I]``, with I numbered (*kernel, C)."""
         weight = self.parameters["weight"]
         return channels_last(weight).reshape(self.groups, self.out_channels // self.groups, -1)
@@ -106,7 +106,7 @@ class _Conv(Layer):
         """Fold the product Wᵀ g[t] of each window back to the places that the window covers."""
         (x, _), (columns, n, _, *out) = saved, mat.shape
         g = self.rows(mat).reshape(columns * n, prod(out), self.groups, -1)
-        shares = array_module(mat).moveaxis(g, 2, 0) @ self.matrix()[:, None]  # [G, L, T, I]
+        shares = array_module(mat).moveaxis(g, 2, 0) @ self._matrix()[:, None]  # [G, L, T, I]
         by_place = shares.reshape(self.groups, columns * n, *out, *self.window.kernel, -1)
         seen = array_module(mat).moveaxis(by_place, 0, -2).reshape(*by_place.shape[1:-1], self.in_channels)
         image = self.window.fold(seen, x.shape[2:])

@@ -46,6 +46,11 @@ class Reduction:
     per_sample: bool = False
     formula: Callable[[Array, Array | None], Array] | None = None
 
+    def __reduce__(self) -> Any:
+        own = REDUCTIONS.get(self.name) is not self
+        values = (self.name, self.text, self.size, self.per_sample, self.formula)
+        return (Reduction, values) if own else (_known, (self.name,))
+
     def define(self, jacobian: ParameterJacobian, *arriving: Any) -> Any:
         """Compute the result by its definition.
 
@@ -94,6 +99,10 @@ REDUCTIONS = {
     )
 }
 """All reductions, by name."""
+
+
+def _known(name: str) -> Reduction:
+    return REDUCTIONS[name]
 
 
 class ParameterJacobian:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, row_blocks
+from gbackprop.array import Array, array_module
 
 TIGHT = 1e-6
 """Deviations whose mean square is below this share of the squared mean: the rounding of the means then counts."""
@@ -58,7 +58,23 @@ class Moments:
         return Moments.about(shift, first, second, count)
 
     @staticmethod
-    def about(shift: Array, first: Array, second: Array, count: int, error: Array | None = None) -> Moments:
+    def of_sums(first: Array, second: Array, count: int) -> Moments | None:
+        """Compute the moments from Σ x and Σ x², which are overwritten; None if digits would be lost. On the host."""
+        for rows in _pieces(first):
+            mean, q = first[rows], second[rows]
+            mean *= 1 / count
+            square = mean * mean
+            square *= count
+            q -= square
+            square *= TIGHT
+            if (q < square).any():
+                return None
+        return Moments(count, first, second)
+
+    @staticmethod
+    def about(
+        shift: Array, first: Array, second: Array, count: int, error: Array | None = None, tight: bool | None = None
+    ) -> Moments:
         """Compute the moments from Σ (x − K) and Σ (x − K)², which are overwritten, about a shift K.
 
         Parameters
@@ -67,37 +83,46 @@ class Moments:
         count : int
         error : ndarray, shape (*p), optional
             What K is beyond `shift`.
+        tight : bool, optional
+            Whether the rounding of the means counts; found out by default.
         """
-        tight = error is not None
+        low = None
         for rows in _pieces(first):
-            second[rows] -= first[rows] ** 2 / count
-            tight = tight or bool((second[rows] < TIGHT * count * shift[rows] ** 2).any())
-        first /= count
-        if tight:
-            mean, low = _two_sum(shift, first if error is None else first + error)
-            return Moments(count, mean, second, low)
-        first += shift
-        return Moments(count, first, second)
+            mean, q, k = first[rows], second[rows], shift[rows]
+            mean *= 1 / count
+            square = mean * mean
+            square *= count
+            q -= square
+            if _tight(q, k, count) if tight is None else tight:
+                low = array_module(first).zeros_like(first) if low is None else low
+                mean[...], low[rows] = _two_sum(k, mean if error is None else mean + error[rows])
+            else:
+                mean += k
+        return Moments(count, first, second, low)
+
+    def merge(self, other: Moments) -> Moments:
+        """Add the moments of other samples, in the memory of these."""
+        xp, n = array_module(self.mean), self.count + other.count
+        share, low = other.count / n, self.low
+        if low is None and other.low is not None:
+            low = xp.zeros_like(self.mean)
+        for rows in _pieces(self.mean):
+            mean, centered = self.mean[rows], self.centered[rows]
+            difference = other.mean[rows] - mean
+            if low is None:
+                mean += difference * share
+            else:
+                difference += (0.0 if other.low is None else other.low[rows]) - low[rows]
+                mean[...], low[rows] = _two_sum(mean, difference * share + low[rows])
+            difference *= difference
+            difference *= self.count * share
+            centered += difference
+            centered += other.centered[rows]
+        return Moments(n, self.mean, self.centered, low)
 
     def __add__(self, other: Moments) -> Moments:
-        xp, n = array_module(self.mean), self.count + other.count
-        mean, centered, low = xp.empty_like(self.mean), xp.empty_like(self.centered), None
-        if self.low is not None or other.low is not None:
-            low = xp.empty_like(self.mean)
-        for rows in _pieces(centered):
-            difference = other.mean[rows] - self.mean[rows]
-            if low is not None:
-                difference += _low(other, rows) - _low(self, rows)
-                beyond = difference * (other.count / n) + _low(self, rows)
-                mean[rows], low[rows] = _two_sum(self.mean[rows], beyond)
-            else:
-                xp.multiply(difference, other.count / n, out=mean[rows])
-                mean[rows] += self.mean[rows]
-            difference *= difference
-            difference *= self.count * other.count / n
-            xp.add(self.centered[rows], other.centered[rows], out=centered[rows])
-            centered[rows] += difference
-        return Moments(n, mean, centered, low)
+        low = None if self.low is None else self.low.copy()
+        return Moments(self.count, self.mean.copy(), self.centered.copy(), low).merge(other)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -112,10 +137,18 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - part)) + (b - part)
 
 
-def _low(moments: Moments, rows: Any) -> Any:
-    return 0.0 if moments.low is None else moments.low[rows]
+def _tight(q: Array, k: Array, count: int) -> bool:
+    """Whether the rounding of a mean counts; not asked on a GPU, which the host would have to wait for."""
+    return isinstance(q, np.ndarray) and bool((q < TIGHT * count * k * k).any())
+
+
+PIECE_BYTES = 2**16
+"""Size of the pieces in which large arrays are combined: some of them fit into a core's second-level cache."""
 
 
 def _pieces(x: Array) -> Iterator[Any]:
-    """Slices of the first axis such that temporary arrays stay in cache."""
-    return row_blocks(len(x), x[0].nbytes, x) if x.ndim and len(x) else iter([...])
+    """Slices of the first axis; on a GPU all of it."""
+    if x.ndim == 0 or len(x) == 0 or not isinstance(x, np.ndarray):
+        return iter([...])
+    step = max(1, PIECE_BYTES // max(1, x[0].nbytes))
+    return (slice(start, start + step) for start in range(0, len(x), step))

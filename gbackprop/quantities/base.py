@@ -7,11 +7,13 @@ added or concatenated over samples, so that blocks of either can be merged.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gbackprop.layers.jacobian import REDUCTIONS, Reduction
-from gbackprop.signals import Signal
+from gbackprop.layers.moments import Moments
+from gbackprop.signals import AVERAGE, Signal
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,13 @@ class Statistic:
     def __init__(
         self, reduction: str | Reduction, signal: Signal | None = None, per_sample: bool | None = None
     ) -> None:
+        if (reduction, signal) == ("kronecker", AVERAGE):
+            reduction = "average_kronecker"
         known = reduction if isinstance(reduction, Reduction) else REDUCTIONS.get(reduction)
         if known is None:
             raise ValueError(f"statistic: expected a reduction, one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        if (known.formula is not None and signal in (None, AVERAGE)) or (known.name == "input_square" and signal):
+            raise ValueError(f"statistic {known.name!r}: expected a signal that it can reduce, got {signal}")
         if per_sample not in (None, known.per_sample):
             has = "has a row for each sample" if known.per_sample else "adds up over samples"
             raise ValueError(f"statistic {known.name!r}: {has}, got per_sample={per_sample!r}")
@@ -52,6 +58,8 @@ class Statistic:
 
     def merge(self, parts: list[Any]) -> Any:
         """Add the results of blocks of samples, in order."""
+        if isinstance(parts[0], Moments):  # in place: they are large, and nobody else refers to them
+            return functools.reduce(Moments.merge, parts)
         return parts[0] if parts[0] is None else sum(parts[1:], start=parts[0])
 
 

@@ -65,7 +65,7 @@ class SecondMoment(Quantity):
 
     def finish(self, scale: Scale, moments: Moments) -> Array:
         second = moments.centered / scale.batch + moments.mean**2
-        return (second / scale.factor**2).astype(scale.dtype)
+        return (second / scale.factor**2).astype(scale.dtype, copy=False)
 
 
 class Variance(Quantity):
@@ -86,4 +86,4 @@ class Variance(Quantity):
 
     def finish(self, scale: Scale, moments: Moments) -> Array:
         variance = array_module(moments.centered).maximum(moments.centered, 0) / scale.batch
-        return (variance / scale.factor**2).astype(scale.dtype)
+        return (variance / scale.factor**2).astype(scale.dtype, copy=False)

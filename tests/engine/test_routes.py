@@ -9,8 +9,8 @@ from gbackprop import layers
 from gbackprop.engine import costs
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context, function_of
-from gbackprop.engine.routing import routed_form
+from gbackprop.engine.registry import Context
+from gbackprop.engine.routing import ROUTED_METHODS, routed_form
 
 CONTEXT = Context(FORMS, Allocator())
 KINDS = ["pool", "pool", "pad", "relu", "tanh", "dropout", "identity"]
@@ -49,7 +49,7 @@ def routed(passed):
     """The route from the output of the last layer to the input of the first."""
     route = None
     for layer, saved in reversed(passed):
-        form = FORMS.routes[function_of(layer.forward), function_of(layer.mjp)]
+        form = FORMS.find(FORMS.routes, layer, *ROUTED_METHODS)
         route = form(layer, saved, route, CONTEXT)
     return route
 

@@ -119,7 +119,7 @@ FAULTS = [
     Fault(outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), sequence, "weight.square_norm"),
     Fault(outer, "square_norm", "right for N = 3", after(lambda y: y * len(y) / 3), linear, "weight.square_norm"),
     Fault(outer, "moments", "not centered", after(not_centered), linear, "weight.moments"),
-    Fault(outer, "_moments_of_rows", "twice", after(lambda m: replace(m, mean=2 * m.mean)), linear, "weight.moments"),
+    Fault(outer, "_moments_of_sums", "twice", after(lambda m: replace(m, mean=2 * m.mean)), linear, "weight.moments"),
     Fault(Moments, "about", "K forgotten", after(about_zero), sequence, "weight.moments"),
     Fault(outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
     Fault(bias, "position_sums", "first position alone", instead(first_position), sequence, "weight.kronecker"),

@@ -287,7 +287,7 @@ FAULTS = [
     Fault(SpanSweep, "append", "wrong gradient", before(from_another_column), network, "BatchDiagHessian"),
     Fault(spans, "residual_columns", "signs lost", after(without_signs), network, "BatchDiagHessian"),
     Fault(Context, "reduce", "signs lost", before(unsigned), network, "0.weight.batch"),
-    Fault(Moments, "__add__", "means not merged", instead(added_apart), network, "SecondMoment"),
+    Fault(Moments, "merge", "means not merged", instead(added_apart), network, "SecondMoment"),
     Fault(Statistic, "merge", "first block alone", instead(first_block_alone), network, "backward"),
     Fault(Rows, "put", "always the first rows", before(to_the_first_rows), network, "backward"),
     Fault(FastSweep, "add", "latest columns alone", before(latest_alone), network, "BatchDiagGGN"),

@@ -1,14 +1,22 @@
 """The fast forms of the package's layers: this table is all that the engine knows of particular layers."""
 
+from typing import Any
+
 from gbackprop.engine.forms import bias, conv, elementwise, images, linear, outer, pooling, routed
 from gbackprop.engine.registry import Forms
 from gbackprop.layers.activation import Elementwise
 from gbackprop.layers.base import Layer
 from gbackprop.layers.conv import _Conv as Conv
 from gbackprop.layers.dropout import Dropout
+from gbackprop.layers.jacobian import Outer
 from gbackprop.layers.linear import Linear
 from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
 from gbackprop.layers.reshape import Flatten, Identity, ZeroPad2d
+
+
+def _own(kind: type, *names: str) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, getattr(kind, name)) for name in names)
+
 
 FORMS = Forms(
     forward={
@@ -37,4 +45,17 @@ FORMS = Forms(
     write_rows=outer.WRITE_ROWS,
     routes=routed.ROUTES,
     routed=routed.ROUTED,
+    helpers={
+        Conv.forward: _own(Conv, "_unfolded", "_multiplied", "_matrix"),
+        Conv.mjp: _own(Conv, "_matrix", "rows"),
+        Conv.parameter_jacobians: _own(Conv, "_unfolded", "_matrix", "rows", "_to_parameter", "_from_parameter"),
+        MaxPool2d.forward: _own(MaxPool2d, "_views"),
+        MaxPool2d.mjp: _own(MaxPool2d, "_views", "_places", "_spread"),
+        AvgPool2d.forward: _own(AvgPool2d, "jmp", "_gathered", "_shares", "share", "_counts"),
+        AvgPool2d.mjp: _own(AvgPool2d, "_spread", "_shares", "share", "_counts"),
+        ZeroPad2d.forward: _own(ZeroPad2d, "_padded"),
+        ZeroPad2d.mjp: _own(ZeroPad2d, "_padded"),
+        Dropout.forward: _own(Dropout, "noise", "forward_training"),
+        Outer.per_sample: _own(Outer, "split", "joined"),
+    },
 )

@@ -55,7 +55,7 @@ def carry(layer: Conv, saved: Any, mat: Array, context: Context) -> Array:
     if tiled is not None:
         image = tiled.backward(rows.reshape(columns * n, *out, -1), layer.parameters["weight"])
         return channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
-    rows, matrix = rows.reshape(columns * n, positions, layer.groups, -1), layer.matrix()
+    rows, matrix = rows.reshape(columns * n, positions, layer.groups, -1), layer._matrix()
     result = memory.empty(mat, (columns * n, *spatial, layer.in_channels))
     for block in row_blocks(columns * n, _bytes(layer, out, mat), mat):
         g = rows[block].transpose(2, 0, 1, 3)
@@ -125,7 +125,7 @@ def unfolded(layer: Conv, x: Array, memory: Allocator) -> Array:
 def _product(layer: Conv, u: Array, memory: Allocator) -> Array:
     """Compute W u as one large product for each group: ``[G, L, T, I] -> [L, T, O]``."""
     groups, rows, positions, _ = u.shape
-    product = memory.matmul(u.reshape(groups, rows * positions, -1), layer.matrix().swapaxes(1, 2))
+    product = memory.matmul(u.reshape(groups, rows * positions, -1), layer._matrix().swapaxes(1, 2))
     return array_module(u).moveaxis(product, 0, 1).reshape(rows, positions, layer.out_channels)
 
 

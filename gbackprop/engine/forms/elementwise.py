@@ -15,7 +15,7 @@ from gbackprop.layers.activation import Elementwise, ReLU, Sigmoid
 
 def forward(layer: Elementwise, x: Array, context: Context) -> tuple[Array, Any]:
     """y = φ(x)."""
-    value = VALUES.get(function_of(layer.value))
+    value = VALUES.get(function_of(layer, "value"))
     y = layer.value(x) if value is None else value(layer, x, context)
     return y, (x, y)
 

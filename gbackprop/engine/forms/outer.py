@@ -110,20 +110,33 @@ def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> M
     groups, columns, n, t, o = g.shape
     if t == 1:
         u = xp.concatenate([u] * columns, axis=1) if columns > 1 else u
-        return _moments_of_rows(outer, g.reshape(groups, columns * n, o), u.reshape(groups, columns * n, -1))
+        g, u = g.reshape(groups, columns * n, o), u.reshape(groups, columns * n, -1)
+        return _moments_of_sums(outer, g, u) or _moments_of_rows(outer, g, u)
     jacobian, of, total = context.total
     if jacobian is not outer or of is not mat:
         total = sum_(outer, mat, None, context)
-    mean = total.astype(np.float64) / (columns * n)
-    shift = outer.from_parameter(mean).reshape(groups, o, -1)
+    mean = total / (columns * n)
+    shift = xp.ascontiguousarray(outer.from_parameter(mean)).reshape(groups, 1, 1, o, -1)
     first, second = xp.zeros((2, groups, o * u.shape[3]), dtype=np.float64)
     for _, _, product in _products(outer, g):
-        wide = xp.subtract(product, shift[:, None, None], dtype=np.float64)
+        product -= shift
+        wide = product.astype(np.float64, copy=False)
         first += _total(wide, None)
         wide *= wide
         second += _total(wide, None)
-    first, second = (outer.joined(part.reshape(shift.shape)) for part in (first, second))
-    return Moments.about(mean, first, second, columns * n)
+    first, second = (outer.joined(part.reshape(groups, o, -1)) for part in (first, second))
+    return Moments.about(mean.astype(np.float64), first, second, columns * n)
+
+
+def _moments_of_sums(outer: Outer, g: Array, u: Array) -> Moments | None:
+    """Compute the moments of x = g uᵀ from Σ x and Σ x²; None where that would lose digits, or cannot be known."""
+    if not isinstance(g, np.ndarray):
+        return None  # a GPU would have to be waited for
+    g, u = g.astype(np.float64), u.astype(np.float64)
+    first = outer.joined(g.swapaxes(1, 2) @ u)
+    g *= g
+    u *= u
+    return Moments.of_sums(first, outer.joined(g.swapaxes(1, 2) @ u), g.shape[1])
 
 
 def _moments_of_rows(outer: Outer, g: Array, u: Array) -> Moments:
@@ -135,23 +148,31 @@ def _moments_of_rows(outer: Outer, g: Array, u: Array) -> Moments:
 
     where no term is large but for a reason: the squares are one product of matrices with 2n + 1 rows.
     """
-    xp, count = array_module(g), g.shape[1]
-    g, u = g.astype(np.float64), u.astype(np.float64)
-    mean_g, mean_u = g.mean(1, keepdims=True), u.mean(1, keepdims=True)
-    dg, du = g - mean_g, u - mean_u
+    xp, (groups, count, i) = array_module(g), u.shape
+    rows = xp.empty((groups, 2 * count + 1, i), dtype=np.float64)  # of u², of du u, and Σ du²
+    wide, du, last = rows[:, :count], rows[:, count:-1], rows[:, -1:]
+    wide[...] = u
+    mean_u = wide.mean(1, keepdims=True)
+    xp.subtract(wide, mean_u, out=du)
+    g = g.astype(np.float64)
+    mean_g = g.mean(1, keepdims=True)
+    dg = g - mean_g
+    square_g = dg * dg
     first = dg.swapaxes(1, 2) @ du
-    last = (du * du).sum(1, keepdims=True)
-    spread_g = (dg * dg).sum(1, keepdims=True)
-    tight = all(bool((d < TIGHT * count * m * m).any()) for d, m in ((last, mean_u), (spread_g, mean_g)))
+    last[...] = xp.einsum("gni,gni->gi", du, du)[:, None]
+    both = ((last, mean_u), (square_g, mean_g))
+    tight = xp is np and all((d.sum(1) < TIGHT * count * m[:, 0] ** 2).any() for d, m in both)  # a GPU would wait
     if tight:  # both factors vary so little that the rounding of their means counts
         first += mean_g.swapaxes(1, 2) * du.sum(1, keepdims=True) + dg.sum(1)[..., None] * mean_u
-    du *= u
-    u *= u
-    left = xp.concatenate([dg * dg, 2 * mean_g * dg, mean_g * mean_g], axis=1)
-    second = left.swapaxes(1, 2) @ xp.concatenate([u, du, last], axis=1)
-    mean_g, shift = mean_g.swapaxes(1, 2), mean_g.swapaxes(1, 2) * mean_u
+    du *= wide
+    wide *= wide
+    dg *= 2 * mean_g
+    second = xp.concatenate([square_g, dg, mean_g * mean_g], axis=1).swapaxes(1, 2) @ rows
+    mean_g = mean_g.swapaxes(1, 2)
+    shift = mean_g * mean_u
     error = outer.joined(_product_error(mean_g, mean_u, shift)) if tight else None
-    return Moments.about(outer.joined(shift), outer.joined(first), outer.joined(second), count, error)
+    shift, first, second = (outer.joined(part) for part in (shift, first, second))
+    return Moments.about(shift, first, second, count, error, tight)
 
 
 def _product_error(a: Array, b: Array, product: Array) -> Array:

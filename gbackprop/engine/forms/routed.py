@@ -13,7 +13,7 @@ from gbackprop.engine.forms.pooling import places
 from gbackprop.engine.registry import Context, Function
 from gbackprop.engine.routes import Route, RoutedBias, RoutedOuter, numbered
 from gbackprop.layers.activation import Elementwise
-from gbackprop.layers.base import Shape
+from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.conv import _Conv as Conv
 from gbackprop.layers.dropout import Dropout
 from gbackprop.layers.jacobian import Outer, ParameterJacobian
@@ -54,11 +54,11 @@ def through_identity(layer: Identity, saved: Any, above: Route | None, context: 
 
 
 ROUTES = {
-    (MaxPool2d.forward, MaxPool2d.mjp): through_max_pool,
-    (Elementwise.forward, Elementwise.mjp): through_elementwise,
-    (Dropout.forward, Dropout.mjp): through_dropout,
-    (ZeroPad2d.forward, ZeroPad2d.mjp): through_padding,
-    (Identity.forward, Identity.mjp): through_identity,
+    (MaxPool2d.forward, Layer.forward_training, MaxPool2d.mjp): through_max_pool,
+    (Elementwise.forward, Layer.forward_training, Elementwise.mjp): through_elementwise,
+    (Dropout.forward, Dropout.forward_training, Dropout.mjp): through_dropout,
+    (ZeroPad2d.forward, Layer.forward_training, ZeroPad2d.mjp): through_padding,
+    (Identity.forward, Layer.forward_training, Identity.mjp): through_identity,
 }
 """``form(layer, saved, above, context)`` returns the route to the layer's input, given the route `above` to its output.
 Where `above` is None no route has begun, and None is returned: only max pooling begins one."""

@@ -1,0 +1,193 @@
+"""Whatever a subclass or an object has of its own, both engines use it: methods, their helpers, reductions, losses."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.engine import costs
+from gbackprop.signals import AVERAGE, EXACT, GRADIENT
+
+CE = losses.CrossEntropyLoss()
+RNG = np.random.default_rng(3)
+IMAGES = RNG.standard_normal((4, 2, 6, 6)), RNG.integers(0, 3, 4)
+
+
+def images(*between):
+    """A convolution, some layers, a pool, and a linear layer."""
+    chain = [layers.Conv2d(2, 32, 3, padding=1), *between, layers.MaxPool2d(2), layers.Conv2d(32, 33, 3, padding=1)]
+    size = gb.Sequential(*chain, layers.Flatten(), rng=0).output_shape((2, 6, 6))[0]
+    chain = gb.Sequential(*chain).layers
+    for layer in chain:
+        layer.drawn = None
+    return gb.Sequential(*chain, layers.Flatten(), layers.Linear(size, 3), rng=0, dtype="float64")
+
+
+@pytest.fixture(params=[0.0, -np.inf], ids=["", "routed"])
+def routing(request, monkeypatch):
+    """With columns routed wherever they can be, and as they are by default."""
+    if request.param:
+        monkeypatch.setattr(costs, "SAMPLE_COST", request.param)
+
+
+def agree(net, x, y, *asked, **options):
+    asked = asked or (q.DiagGGN(), q.BatchGrad(), q.DiagHessian())
+    fast, plain = gb.backward(net, CE, x, y, *asked, rng=0, **options), gb.reference(net, CE, x, y, *asked, rng=0)
+    np.testing.assert_allclose(fast.loss, plain.loss, rtol=1e-12)
+    pairs = [(fast.gradient, plain.gradient), *((fast[one], plain[one]) for one in asked)]
+    for got, want in pairs:
+        for name, value in want.items():
+            np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-11 * np.abs(value).max(), err_msg=name)
+    return plain
+
+
+def last_places(self, saved):
+    found = sum((seen >= saved[1]) * (k + 1) for k, seen in enumerate(self._views(saved[0])))
+    return np.minimum(found, 3).astype(np.int32) // 2
+
+
+OWN = {
+    "unfolded": (layers.Conv2d, (32, 32, 1), {"_unfolded": lambda self, x: 2 * layers.Conv2d._unfolded(self, x)}),
+    "matrix": (layers.Conv2d, (32, 32, 3), {"_matrix": lambda self: 2 * layers.Conv2d._matrix(self)}),
+    "places": (layers.MaxPool2d, (2, 1), {"_places": last_places}),
+    "padded": (layers.ZeroPad2d, (1,), {"_padded": lambda self, mat, p: 2 * layers.ZeroPad2d._padded(self, mat, p)}),
+    "jmp": (layers.AvgPool2d, (2, 1), {"jmp": lambda self, saved, mat: 2 * layers.AvgPool2d.jmp(self, saved, mat)}),
+    "first": (layers.Sigmoid, (), {"first": lambda self, x, y: 2 * layers.Sigmoid.first(self, x, y)}),
+    "value": (layers.ReLU, (), {"value": lambda self, x: np.maximum(x, 0.1)}),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_helper_of_a_subclass_is_used_by_both_engines(name, routing):
+    kind, arguments, body = OWN[name]
+    agree(images(type("Own", (kind,), body)(*arguments)), *IMAGES)
+
+
+BOUND = [
+    (layers.Sigmoid(), layers.Tanh()),
+    (layers.ZeroPad2d(1), layers.ZeroPad2d((0, 2, 0, 2))),
+    (layers.Dropout(0.3), layers.Identity()),
+]
+
+
+@pytest.mark.parametrize(("layer", "other"), BOUND, ids=str)
+def test_a_method_of_another_object_is_that_objects(layer, other, routing):
+    layer = copy.deepcopy(layer)
+    layer.mjp = other.mjp
+    net = images(layer)
+    agree(net, *IMAGES)
+
+
+def test_a_mask_for_each_channel(routing):
+    class Dropout2d(layers.Dropout):
+        def noise(self, batch_shape, rng):
+            return rng.random((*batch_shape[:2], 1, 1)) >= self.p
+
+    net = images(Dropout2d(0.4))
+    fast, plain = (call(net, CE, *IMAGES, q.DiagGGN(), rng=5, training=True) for call in (gb.backward, gb.reference))
+    for name, value in plain["diag_ggn"].items():
+        np.testing.assert_allclose(fast["diag_ggn"][name], value, rtol=0, atol=1e-11 * np.abs(value).max())
+
+
+class Masked(layers.Outer):
+    """Half of the weight does not count."""
+
+    def joined(self, result):
+        found = super().joined(result)
+        return found * (np.arange(found.shape[-1]) % 2)
+
+
+def test_a_jacobian_with_an_order_of_its_own():
+    class Own(layers.Linear):
+        def parameter_jacobians(self, saved):
+            jacobians = super().parameter_jacobians(saved)
+            jacobians["weight"].__class__ = Masked
+            return jacobians
+
+    net = gb.Sequential(Own(4, 3), layers.Tanh(), layers.Linear(3, 2), rng=0, dtype="float64")
+    x, y = RNG.standard_normal((6, 4)), RNG.integers(0, 2, 6)
+    for options in ({}, {"sample_block": 4}):
+        agree(net, x, y, q.BatchGrad(), q.BatchL2Grad(), q.Variance(), **options)
+
+
+# ---------------------------------------------------------------------------------------------------------- reductions
+
+
+@pytest.mark.parametrize("name", ["sum", "batch", "split", "rows", "u", "cube"])
+@pytest.mark.parametrize("options", [{}, {"sample_block": 2}, {"column_block": 1}])
+def test_a_users_reduction_may_bear_any_name(name, options):
+    class Cube(q.Quantity):
+        name = "cubes"
+
+        def statistics(self):
+            reduction = q.Reduction(name_of, "Σₙ (Jᵀ g)³", np.prod, False, lambda each, sign: (each**3).sum((0, 1)))
+            return (q.Statistic(reduction, GRADIENT),)
+
+        def finish(self, scale, value):
+            return value
+
+    name_of = name
+    net = gb.Sequential(layers.Linear(4, 3), layers.Tanh(), layers.Linear(3, 2), rng=0, dtype="float64")
+    x, y = RNG.standard_normal((6, 4)), RNG.integers(0, 2, 6)
+    result = gb.backward(net, CE, x, y, Cube(), q.BatchGrad(), q.DiagGGN(), **options)
+    for key, each in result["batch_grad"].items():
+        np.testing.assert_allclose(result["cubes"][key], (each**3).sum(0), rtol=1e-11)
+        np.testing.assert_allclose(result.gradient[key], each.sum(0), rtol=1e-11, atol=1e-15)
+    assert "Σₙ (Jᵀ g)³" in str(gb.explain(net, CE, x, y, Cube()))
+
+
+def test_statistics_are_pickled_and_copied():
+    for statistic in (q.Statistic("square", EXACT), q.Statistic("batch", GRADIENT)):
+        for twin in (pickle.loads(pickle.dumps(statistic)), copy.deepcopy(statistic)):
+            assert twin == statistic
+            assert twin.reduction is statistic.reduction
+    assert copy.deepcopy(q.Reduction("own", "", np.prod)) == q.Reduction("own", "", np.prod)
+
+
+def test_statistics_that_cannot_be():
+    assert q.Statistic("kronecker", AVERAGE) == q.Statistic("average_kronecker", AVERAGE)
+    for name, signal in (("square", None), ("sum", AVERAGE), ("input_square", EXACT)):
+        with pytest.raises(ValueError, match=f"'{name}': expected a signal that it can reduce"):
+            q.Statistic(name, signal)
+
+
+# --------------------------------------------------------------------------------------------------- losses, containers
+
+
+def test_a_loss_that_ignores_which_columns_are_wanted_is_named():
+    class Forgetful(losses.CrossEntropyLoss):
+        def hessian_sqrt(self, output, target, columns=slice(None)):
+            return super().hessian_sqrt(output, target)
+
+    net = gb.Sequential(layers.Linear(4, 3), rng=0, dtype="float64")
+    x, y = RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5)
+    gb.backward(net, Forgetful(), x, y, q.DiagGGN())
+    with pytest.raises(ValueError, match=r"Forgetful\('mean'\), hessian_sqrt: expected shape \(2, 5, 3\), got \(3"):
+        gb.backward(net, Forgetful(), x, y, q.DiagGGN(), column_block=2)
+
+
+@pytest.mark.parametrize("method", ["forward", "forward_training", "noise", "jmp", "mjp"])
+def test_a_chain_with_a_function_of_its_own_is_refused(method):
+    own = type("Own", (gb.Sequential,), {method: lambda self, *given: getattr(gb.Sequential, method)(self, *given)})
+    net = own(layers.Linear(4, 3), rng=0, dtype="float64")
+    with pytest.raises(gb.UnsupportedError, match=f"Own: expected a chain of layers, .* with a {method} of its own"):
+        gb.backward(net, CE, RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5))
+
+
+def test_results_are_in_the_order_of_the_parameters():
+    net = gb.Sequential(layers.Linear(4, 3), rng=0, dtype="float64")
+    net[0].drawn = dict(reversed(net[0].drawn.items())) | {"buffer": np.zeros(2)}
+    result = gb.backward(net, CE, RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5), q.Variance())
+    assert list(result.gradient) == list(net.parameters) == list(result["variance"]) == ["0.weight", "0.bias"]
+
+
+def test_kfra_in_blocks_is_refused_before_anything_is_drawn():
+    net, rng = gb.Sequential(layers.Linear(4, 3), rng=0, dtype="float64"), np.random.default_rng(7)
+    before = rng.bit_generator.state
+    with pytest.raises(ValueError, match="KFRA averages over the whole batch"):
+        gb.backward(net, CE, RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5), q.KFRA(), rng=rng, sample_block=2)
+    assert rng.bit_generator.state == before
