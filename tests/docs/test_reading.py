@@ -17,9 +17,9 @@ from gbackprop import quantities as q
 
 PACKAGE = Path(gb.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "reading.md").read_text()
-ROOMS = [PACKAGE / room for room in ("layers", "losses", "quantities")]
+FOLDERS = [PACKAGE / folder for folder in ("layers", "losses", "quantities")]
 READ = ["array.py", "signals.py", "plan.py", "reference.py"]
-READ += [str(path.relative_to(PACKAGE)) for room in ROOMS for path in room.glob("*.py")]
+READ += [str(path.relative_to(PACKAGE)) for folder in FOLDERS for path in folder.glob("*.py")]
 """What a student reads."""
 
 
@@ -31,9 +31,9 @@ def test_the_example_prints_what_the_page_says():
     assert out.getvalue() == printed
 
 
-@pytest.mark.parametrize("room", [".", "layers", "losses", "quantities", "engine", "kernels"])
-def test_every_file_of_the_engine_is_on_the_page(room):
-    for path in (PACKAGE / room).glob("*.py"):
+@pytest.mark.parametrize("folder", [".", "layers", "losses", "quantities", "engine", "kernels"])
+def test_every_file_of_the_engine_is_on_the_page(folder):
+    for path in (PACKAGE / folder).glob("*.py"):
         if not path.stem.startswith("__"):
             assert re.search(rf"[`/]{path.name}`", PAGE), path
 
