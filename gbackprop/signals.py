@@ -29,7 +29,7 @@ class MonteCarlo(Signal):
     BCEWithLogitsLoss, where it is 1/C for C outputs.
     """
 
-    mc_samples: int = 1
+    mc_samples: int
     targets: Any = field(default=None, compare=False)
     given: int | None = None  # the identity of `targets`, compared in place of the arrays
 

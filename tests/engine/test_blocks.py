@@ -79,6 +79,22 @@ def test_whoever_set_blas_threads_restores_them_though_another_call_goes_on():
     assert counts() == before
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_blocks_run_in_threads_of_their_own_only_if_there_are_several(workers):
+    seen = set()
+
+    class Tells(layers.Identity):
+        def forward(self, x):
+            seen.add(threading.get_ident())
+            return super().forward(x)
+
+    net, (x, y) = network(layers.Linear(5, 10), Tells()), batch(8, 5)
+    gb.backward(net, CE, x, y)  # checks the layer
+    seen.clear()
+    gb.backward(net, CE, x, y, sample_block=2, workers=workers)
+    assert (threading.get_ident() in seen) == (workers == 1)
+
+
 def test_a_small_batch_is_not_cut_and_a_large_one_is():
     net = network(layers.Linear(1000, 1000), layers.ReLU(), layers.Linear(1000, 10))
     small, large = batch(8, 1000), batch(6000, 1000)

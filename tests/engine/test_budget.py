@@ -9,7 +9,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
-from gbackprop.engine.estimate import UNITS, estimate, parse_bytes, saved_bytes
+from gbackprop.engine.estimate import UNITS, estimate, parse_bytes, saved_bytes, stack_bytes
 from gbackprop.engine.forms import FORMS, conv
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
@@ -123,6 +123,23 @@ def test_no_more_samples_are_taken_off_a_block_than_the_budget_asks_for():
     assert (cut.samples[0].stop, cut.columns) == (64, 10)
 
 
+def test_columns_of_every_residual_above_are_part_of_the_estimate():
+    net, (x, y) = network(layers.Linear(5, 4), layers.Tanh(), layers.Linear(4, 3)), batch(8, 5, classes=3)
+    plan = make_plan(net, CE, x, y, [q.DiagHessian()], 0)
+    # at the first layer: the gradient, three columns of the loss and four of the tanh, with four numbers each
+    assert stack_bytes(plan, x) == 4 * (1 + 3 + 4) * 4
+    assert stack_bytes(plan, x, column_block=2) == 4 * (1 + 2) * 4
+
+
+@pytest.mark.parametrize("columns", [10, 1])
+def test_a_budget_may_be_that_of_the_smallest_block(columns):
+    net, (x, y) = network(layers.Linear(100, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(4, 100)
+    plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)
+    budget = estimate(plan, x, 1, columns, 1, saved_bytes(plan, x, FORMS))
+    cut = choose_blocks(plan, x, workers=1, memory=budget, forms=FORMS)
+    assert (len(cut.samples), cut.columns) == (4, columns)
+
+
 AVERAGED = [
     (layers.Linear(800, 800), (800,)),
     (layers.Linear(40, 40), (20, 40)),
@@ -171,6 +188,14 @@ def test_advice_is_smaller_than_what_failed(quantities, samples, columns, thread
     x, y = batch(8, 4)
     cut = Cut([slice(start, start + samples) for start in range(0, 8, samples)], columns, threads)
     assert advice(make_plan(net, CE, x, y, quantities, 0), x, cut).startswith(said)
+
+
+def test_advice_says_how_much_memory_is_free(monkeypatch):
+    monkeypatch.setattr("gbackprop.engine.blocks.available_memory", lambda device: 5 * MIB)
+    plan = make_plan(network(layers.Linear(4, 10)), CE, *batch(8, 4), [q.DiagGGN()], 0)
+    assert advice(plan, np.zeros((8, 4), np.float32), Cut([slice(0, 8)], None, 1)) == (
+        "sample_block=4 would fit into the 5 MiB that are free, by an estimate"
+    )
 
 
 ESTIMATED = [  # sums and rows in numbers, unfolded ones and columns for one sample; the network has 39 parameters

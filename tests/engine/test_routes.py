@@ -122,6 +122,19 @@ def test_routing_pays_for_many_columns_and_outputs():
     assert not costs.routing_pays(10, 144, 144, 576, 96)
 
 
+def test_outputs_in_blocks_of_unequal_size(monkeypatch):
+    rng, pool = np.random.default_rng(0), layers.MaxPool2d(2)
+    conv = layers.Conv2d(2, 4, 3, padding=1)
+    conv.dtype = "float64"
+    saved = conv.forward(rng.standard_normal((3, 2, 4, 4)))[1]
+    y, kept = pool.forward(rng.standard_normal((3, 4, 4, 4)))
+    mat, passed = rng.standard_normal((5, *y.shape)), [(pool, kept)]
+    monkeypatch.setattr("gbackprop.engine.routes.row_blocks", lambda *sizes: [slice(0, 3), slice(3, 4)])
+    jacobians = conv.parameter_jacobians(saved)
+    quick = routed_jacobians(conv, jacobians, routed(passed))["weight"]
+    np.testing.assert_allclose(quick.square(mat), jacobians["weight"].square(pulled(passed, mat)), rtol=1e-12)
+
+
 def test_squares_from_routed_columns_keep_digits_where_windows_cancel():
     rng, share = np.random.default_rng(0), np.array([1, 2, 3, 4], np.float32)
     conv = layers.Conv2d(20, 3, 1, bias=False)

@@ -88,7 +88,13 @@ class WrongResidual(Double):
         return grad[:, :2]
 
 
+class WithoutMjp(layers.Layer):
+    def forward(self, x):
+        return 2 * x, None
+
+
 BROKEN = [
+    (WithoutMjp, gb.UnsupportedError, r"layer 1, WithoutMjp\(\) cannot give a gradient: it has no mjp"),
     (WithoutTuple, TypeError, r"WithoutTuple\(\), forward: expected a tuple \(output, saved\), got ndarray"),
     (OneSample, ValueError, r"layer 1, OneSample\(\), forward: expected shape \(6, 4\), got \(1, 4\)"),
     (NaN, ValueError, r"layer 1, NaN\(\), forward: expected finite numbers for finite input, got NaN or infinity"),

@@ -10,6 +10,9 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.engine.forms import FORMS, outer
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.registry import Context
 from gbackprop.layers.moments import Moments
 
 CUTS = [{}, {"sample_block": 1}, {"sample_block": 7}, {"sample_block": 9, "workers": 3}, {"column_block": 1}]
@@ -74,6 +77,23 @@ def test_an_offset_in_any_layer_and_any_cut(kind, options):
         largest = np.abs(want).max()
         tolerance = 1e-8 * largest + 1e-14 * np.abs(each).max() ** 2 * 1e-8  # what rounding each product leaves
         np.testing.assert_allclose(result["variance"][name], want, rtol=1e-6, atol=tolerance)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_mean_of_products_of_nearly_constant_factors_has_twice_the_digits(seed):
+    """Blocks are merged by differences of their means, which are as small as the factors' spread."""
+    rng, layer = np.random.default_rng(seed), layers.Linear(1, 1, bias=False)
+    layer.drawn = {"weight": np.ones((1, 1))}
+    x, g = 1e8 * (1 + 1e-9 * rng.random((20, 1))), 3 + 1e-9 * rng.random((1, 20, 1))
+    weight = layer.parameter_jacobians(layer.forward(x)[1])["weight"]
+    found = outer.moments(weight, g, None, Context(FORMS, Allocator()))
+    exact = sum(Fraction(a) * Fraction(b) for a, b in zip(g.ravel().tolist(), x.ravel().tolist(), strict=True)) / 20
+    got = Fraction(found.mean.item()) + Fraction(found.low.item())
+    assert abs(got / exact - 1) < 1e-30
+
+
+def test_the_shape_of_moments_is_that_of_both_arrays():
+    assert Moments.of(np.ones((5, 2, 3))).shape == (2, 2, 3)
 
 
 def test_a_batch_of_one_and_gradients_that_are_all_the_same_have_no_variance():
