@@ -62,31 +62,31 @@ class Loss:
 
     def values(self, output: Array, target: Array) -> Array:
         """ℓₙ, shape (N)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no values")
 
     def gradients(self, output: Array, target: Array) -> Array:
         """∇_f ℓₙ, shape (N, *out)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no gradients")
 
     def hessian_sqrt(self, output: Array, target: Array, columns: slice = ALL) -> Array:
         """Columns of Sₙ with Sₙ Sₙᵀ = ∇²_f ℓₙ, shape (V, N, *out)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no hessian_sqrt")
 
     def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draw the random numbers of `pseudo_targets` for outputs (N, *out): a host array, shape (M, N, ...)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no noise")
 
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
         """Compute targets ŷₙₘ from the likelihood with negative logarithm ℓ/c (`summed_weight`), shape (M, N, ...)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no pseudo_targets")
 
     def target_shape(self, batch_shape: Shape) -> Shape:
         """Return the shape of targets for outputs (N, *out); raise a ValueError if the loss cannot accept these."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no target_shape")
 
     def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
         """Check the dtype and the numbers of `target`, whose shape is already checked; raise an error otherwise."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no check_values")
 
     # ------------------------------------------------------------------------------------------------------- derived
 

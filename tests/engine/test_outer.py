@@ -104,3 +104,21 @@ def test_outer_products_of_rows_are_written_in_any_layout(dtype, groups, numba, 
     out = np.zeros([(groups, 2, 3, 5)[axis] for axis in order], dtype).transpose(order)  # each undoes itself
     outer._outer_of_rows(g, u, out)
     np.testing.assert_array_equal(out, g[..., None] * u[..., None, :])
+
+
+def test_a_large_convolution_is_unfolded_for_a_few_samples_at_a_time(monkeypatch):
+    monkeypatch.setattr("gbackprop.engine.costs.UNFOLDED_BYTES", 0)
+    monkeypatch.setattr("gbackprop.array._CACHE_BYTES", 2**11)  # two samples
+    layer = layers.Conv2d(2, 3, 3, stride=2, padding=1)
+    layer.dtype = "float64"
+    x = np.random.default_rng(0).standard_normal((5, 2, 6, 5))
+    y, (same, u) = CONTEXT.forward(layer, x)
+    assert same is x and u is None
+    np.testing.assert_allclose(y, layer.forward(x)[0], rtol=0, atol=1e-14)
+
+
+def test_pairs_of_positions_give_the_square_of_a_sum(double):
+    f = np.random.default_rng(0).standard_normal(5)
+    for xp in (np, double):
+        first, second, times = (gb.asnumpy(part) for part in outer._pairs(xp, 5))
+        np.testing.assert_allclose((times * f[first] * f[second]).sum(), f.sum() ** 2, rtol=1e-12)

@@ -55,6 +55,18 @@ def without_routes(monkeypatch):
         monkeypatch.delitem(FORMS.routes, functions)
 
 
+def test_the_cost_model_is_asked_with_the_sizes_of_the_layer_and_the_windows(monkeypatch):
+    asked = []
+    monkeypatch.setattr(costs, "routing_pays", lambda *sizes: asked.append(sizes))
+    net = gb.Sequential(
+        layers.Conv2d(4, 6, (3, 2), groups=2), layers.MaxPool2d((3, 2)), layers.Flatten(), layers.Linear(72, 3), rng=0
+    )
+    x, y = np.random.default_rng(0).standard_normal((2, 4, 8, 13), dtype=np.float32), np.zeros(2, int)
+    gb.backward(net, CE, x, y, q.DiagGGN())
+    # three columns; 2 x 6 windows of 6 x 12 positions; weights of 3 * 2 * 4 / 2 inputs and 6 outputs
+    assert set(asked) == {(3, 12, 72, 12, 6)}
+
+
 class Counted:
     """How many columns a class of layers multiplies at a time."""
 

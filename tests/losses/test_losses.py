@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
+from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.testing import check_loss
 from gbackprop.testing.strategies import loss_cases, targets
@@ -45,6 +46,21 @@ def test_output_and_target_are_left_as_they_are():
     check_loss(MSELoss(), output, target).assert_ok()
     np.testing.assert_array_equal(output, 1)
     np.testing.assert_array_equal(target, 0)
+
+
+ABSTRACT = [
+    ("values", 2), ("gradients", 2), ("hessian_sqrt", 2), ("noise", 3), ("pseudo_targets", 2), ("target_shape", 1),
+    ("check_values", 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "arguments"), ABSTRACT)
+def test_what_a_loss_of_a_users_lacks_is_named(method, arguments):
+    class Half(Loss):
+        pass
+
+    with pytest.raises(NotImplementedError, match=f"Half has no {method}"):
+        getattr(Half(), method)(*[None] * arguments)
 
 
 # ------------------------------------------------------------------------------------------------- a loss of a user's

@@ -1,0 +1,154 @@
+"""Small changes of a source file: one operator, constant, condition or statement each."""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+"""What stands in the place of an operator. `@` and `|` have no neighbour of the same type."""
+
+DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.AugAssign, ast.Delete)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of one file.
+
+    `line` counts from 1; `source` is that line without its indentation; `what` says what is changed; `inside` whether
+    it is in the body of a function, and so runs when that is called; `index` is the place of the changed node in the
+    file, and `make` changes it.
+    """
+
+    file: str
+    line: int
+    source: str
+    what: str
+    inside: bool
+    index: int
+    make: Callable = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}  {self.what}  in  {self.source}"
+
+    def applied(self, source: str) -> ast.Module:
+        """Return the file's tree with this change."""
+        tree = ast.parse(source)
+        self.make(list(_nodes(tree))[self.index])
+        return ast.fix_missing_locations(tree)
+
+
+def changes(file: str, source: str) -> Iterator[Change]:
+    """Yield every change of a file."""
+    lines, tree = source.splitlines(), ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    inside = {id(node) for function in functions for part in function.body for node in ast.walk(part)}
+    for index, node in enumerate(_nodes(tree)):
+        for what, make in _of_node(node):
+            place = (file, node.lineno, lines[node.lineno - 1].strip(), what, id(node) in inside)
+            yield Change(*place, index, make)
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the expressions and statements that run when the program does: no annotations, no decorators."""
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+                continue
+            if isinstance(child, ast.expr | ast.stmt):
+                yield child
+            negative = isinstance(child, ast.UnaryOp) and isinstance(child.op, ast.USub)
+            if isinstance(child, ast.AST) and not (negative and isinstance(child.operand, ast.Constant)):
+                yield from _nodes(child)
+
+
+def _of_node(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
+    """Yield the changes of one node: what each is, and the function that makes it."""
+    match node:
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPPED:
+            yield f"{_name(op)} → {_name(SWAPPED[type(op)]())}", _swap
+        case ast.Compare(ops=[op, *_]) if type(op) in SWAPPED:
+            yield f"{_name(op)} → {_name(SWAPPED[type(op)]())}", _swap_comparison
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
+            yield f"-{value} → {value}", _drop_sign
+            yield f"-{value} → {_other(-value)}", _another_negative
+        case ast.UnaryOp(op=ast.USub() | ast.Not() as op):
+            yield f"{_name(op)} dropped", _drop_sign
+        case ast.Constant(value=bool() | int() | float() as value):
+            yield f"{value} → {_other(value)}", _another_constant
+        case ast.If() | ast.While() | ast.IfExp():
+            yield f"condition of {type(node).__name__.lower()} inverted", _invert
+        case ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            yield "statement dropped", _drop
+        case ast.stmt() if isinstance(node, DROPPED):
+            yield "statement dropped", _drop
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) and node.generators[0].ifs:
+        yield "condition of comprehension inverted", _invert_filter
+
+
+def _name(op: ast.AST) -> str:
+    return type(op).__name__
+
+
+def _other(value: bool | int | float) -> bool | int | float:
+    return not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else 2 * value + 1
+
+
+def _swap(node) -> None:
+    node.op = SWAPPED[type(node.op)]()
+
+
+def _swap_comparison(node) -> None:
+    node.ops[0] = SWAPPED[type(node.ops[0])]()
+
+
+def _another_constant(node) -> None:
+    node.value = _other(node.value)
+
+
+def _another_negative(node) -> None:
+    """Make -n one more; -1 becomes 0."""
+    node.op, node.operand = ast.UAdd(), ast.Constant(_other(-node.operand.value))
+
+
+def _invert(node) -> None:
+    node.test = ast.UnaryOp(ast.Not(), node.test)
+
+
+def _invert_filter(node) -> None:
+    node.generators[0].ifs[0] = ast.UnaryOp(ast.Not(), node.generators[0].ifs[0])
+
+
+def _drop_sign(node) -> None:
+    node.op = ast.UAdd() if isinstance(node.op, ast.USub) else None
+    if node.op is None:  # `not x` becomes `bool(x)`: not (not x)
+        node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), node.operand)
+
+
+def _drop(node) -> None:
+    """Make a statement one that does nothing, where it stands."""
+    place = {name: getattr(node, name) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")}
+    node.__class__ = ast.Pass
+    node.__dict__.clear()
+    node.__dict__.update(place)
