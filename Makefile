@@ -7,7 +7,7 @@ DATA ?= data
 CUDA ?= cuda13x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo audit experiments faults test test-long gpu-test cupy-names lint bench bench-gpu profile clean
+.PHONY: help demo audit experiments faults mutants test test-long gpu-test cupy-names lint bench bench-gpu profile clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ test: $(VENV)/.test $(VENV)/.experiments ## Run the tests
 
 test-long: $(VENV)/.test $(VENV)/.experiments ## Run the tests with many more drawn examples
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
+
+mutants: $(VENV)/.test $(VENV)/.experiments $(VENV)/.mutants ## Draw small changes of the engine and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
+	$(BIN)/python tests/mutants/mutants.py $(ARGS)
 
 faults: $(VENV)/.test $(VENV)/.experiments ## Print the table of planted faults (docs/faults.md)
 	@PYTHONPATH=tests/helpers $(BIN)/python tests/kit/fault_table.py

@@ -113,7 +113,8 @@ def test_a_large_convolution_is_unfolded_for_a_few_samples_at_a_time(monkeypatch
     layer.dtype = "float64"
     x = np.random.default_rng(0).standard_normal((5, 2, 6, 5))
     y, (same, u) = CONTEXT.forward(layer, x)
-    assert same is x and u is None
+    assert same is x
+    assert u is None
     np.testing.assert_allclose(y, layer.forward(x)[0], rtol=0, atol=1e-14)
 
 
