@@ -35,7 +35,7 @@ class Member:
         return f"{self.archive}: {self.name}"
 
 
-def read_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
+def read_members(archive: Path, names: Collection[str], most: int) -> dict[str, Member]:
     """Read files of a compressed tar archive, in one pass over it.
 
     Parameters
@@ -44,6 +44,8 @@ def read_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
         The archive.
     names : collection of str
         Names of files, in whichever folder of the archive.
+    most : int
+        Bytes that one of them may have: a small archive can hold files that are larger than memory.
 
     Returns
     -------
@@ -53,13 +55,15 @@ def read_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
     Raises
     ------
     ValueError
-        If it is no tar archive, is truncated, or is corrupt.
+        If it is no tar archive, is truncated, or is corrupt, or a file is larger than `most`.
     """
     found = {}
     try:
         with tarfile.open(archive) as files:
             for entry in files:
                 name = PurePosixPath(entry.name).name
+                if name in names and entry.size > most:
+                    raise ValueError(f"{archive}: {name}: expected at most {most} bytes, got {entry.size}")
                 content = files.extractfile(entry) if entry.isfile() and name in names else None
                 if content is not None:
                     found[name] = Member(archive, name, content.read())

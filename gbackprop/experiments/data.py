@@ -13,7 +13,14 @@ import numpy as np
 from gbackprop.experiments import class_names
 from gbackprop.experiments.archives import Member, read_members
 from gbackprop.experiments.extras import require
-from gbackprop.experiments.formats import check_labels, read_cifar10, read_cifar100, read_idx
+from gbackprop.experiments.formats import (
+    CIFAR100_RECORD,
+    CIFAR_RECORD,
+    check_labels,
+    read_cifar10,
+    read_cifar100,
+    read_idx,
+)
 from gbackprop.experiments.names import near_miss
 
 __all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
@@ -29,6 +36,9 @@ CIFAR_TEST = "test_batch.bin"
 CIFAR100_FILES = ("train.bin", "test.bin")
 ARCHIVES = {"cifar-10": "cifar-10-binary.tar.gz", "cifar-100": "cifar-100-binary.tar.gz"}
 UNPACKED = {"cifar-10": "cifar-10-batches-bin", "cifar-100": "cifar-100-binary"}
+LARGEST = {"cifar-10": 10_000 * CIFAR_RECORD, "cifar-100": 50_000 * CIFAR100_RECORD}
+"""Bytes of the largest file in the published archives."""
+
 HELD_OUT_EVERY = 5
 
 
@@ -233,7 +243,7 @@ def _cifar_files(
     paths = {file: folder / file for file in names if (folder / file).is_file()}
     archive = folder / ARCHIVES[name]
     if not paths and archive.is_file():
-        return archive, read_members(archive, names)
+        return archive, read_members(archive, names, LARGEST[name])
     return folder, paths
 
 

@@ -5,6 +5,7 @@ with numbers in it, and not a data set that is a little smaller.
 """
 
 import math
+import sys
 import zlib
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from gbackprop.experiments.archives import Member
 
 GZIP_START = b"\x1f\x8b"
 GZIP_WINDOW = 31  # zlib's code for "a gzip member, window as large as it gets"
+IDX_HEADER = 4 + 4 * 255
+"""Bytes of the longest header."""
+
+BEYOND = 1024
+"""Bytes that are unpacked beyond what a header announces, to say how many are left over: a small file can hold many."""
+
 IDX_UINT8 = 0x0800  # third byte 8: unsigned bytes; the fourth is the number of dimensions
 CIFAR_SHAPE = (3, 32, 32)
 CIFAR_PIXELS = math.prod(CIFAR_SHAPE)
@@ -51,18 +58,22 @@ def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
     """
     path = Path(path)
     raw = _read_bytes(path)
-    data, complete = _gunzip(path, raw) if raw.startswith(GZIP_START) else (raw, True)
+    packed = raw.startswith(GZIP_START)
+    data, complete = _gunzip(path, raw, IDX_HEADER) if packed else (raw, True)
     header = 4 + 4 * _idx_dimensions(path, data, dimensions, complete)
     if len(data) < header:
         raise _truncated(path, f"{header} bytes of header", len(data), complete)
     shape = [int(size) for size in np.frombuffer(data, ">u4", offset=4, count=header // 4 - 1)]
     expected = header + math.prod(shape)  # Python's integers: a corrupt header must not overflow
+    if packed:
+        data, complete = _gunzip(path, raw, expected + BEYOND)
     if len(data) < expected or not complete:
         raise _truncated(path, f"{expected} bytes for an array of shape {tuple(shape)}", len(data), complete)
     if len(data) > expected:
+        least = "at least " if packed and len(data) == expected + BEYOND else ""
         raise ValueError(
-            f"{path}: {len(data) - expected} bytes are left over: expected {expected} bytes for an array of "
-            f"shape {tuple(shape)}, got {len(data)}"
+            f"{path}: {least}{len(data) - expected} bytes are left over: expected {expected} bytes for an array of "
+            f"shape {tuple(shape)}, got {least}{len(data)}"
         )
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()
 
@@ -174,16 +185,20 @@ def _read_bytes(path: Path | Member) -> bytes:
     return raw
 
 
-def _gunzip(path: Path, raw: bytes) -> tuple[bytes, bool]:
-    """What can be decompressed, and whether the stream reached its end (zlib itself holds the checksum)."""
+def _gunzip(path: Path, raw: bytes, most: int) -> tuple[bytes, bool]:
+    """What can be unpacked, at most so many bytes, and whether the stream went on as far as that, or to its end.
+
+    zlib itself holds the checksum at the end.
+    """
     parts = []
-    while raw:
+    while raw and most:
         member = zlib.decompressobj(GZIP_WINDOW)
         try:
-            parts.append(member.decompress(raw))
+            parts.append(member.decompress(raw, min(most, sys.maxsize)))
         except zlib.error as error:
             raise ValueError(f"{path}: the gzip stream is corrupt: {error}") from error
-        if not member.eof:
+        most -= len(parts[-1])
+        if most and not member.eof:
             return b"".join(parts), False
         raw = member.unused_data.lstrip(b"\0")  # gzip allows padding by zeros after a member
     return b"".join(parts), True

@@ -123,6 +123,14 @@ def test_file_of_an_archive_that_is_wrong_is_named(tmp_path, rng):
         data.load("cifar-100", tmp_path)
 
 
+def test_file_of_an_archive_that_is_too_large_is_not_unpacked(tmp_path, rng, monkeypatch):
+    monkeypatch.setitem(data.LARGEST, "cifar-100", 5 * CIFAR100_RECORD)
+    write_cifar100(tmp_path / "train.bin", rng)
+    pack(tmp_path / "cifar-100-binary.tar.gz", [tmp_path / "train.bin"])
+    with pytest.raises(ValueError, match=r"tar\.gz: train\.bin: expected at most 15370 bytes, got 18444$"):
+        data.load("cifar-100", tmp_path)
+
+
 def test_archive_without_the_files(tmp_path):
     with tarfile.open(tmp_path / "cifar-100-binary.tar.gz", "w:gz") as packed:
         packed.addfile(tarfile.TarInfo("readme"), io.BytesIO())

@@ -3,6 +3,7 @@
 import gzip
 import re
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -131,6 +132,35 @@ def test_truncated_gzip_stream_tells_what_got_through(tmp_path, rng):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"expected 1216 bytes .*, got \d+ before the gzip stream broke off"):
         data.read_idx(path)
+
+
+def unpacked(monkeypatch):
+    """A list that gets how many bytes each call of the decompressor gave."""
+    sizes, plain = [], zlib.decompressobj
+
+    class Counting:
+        def __init__(self, *arguments):
+            self.inner = plain(*arguments)
+
+        def decompress(self, *arguments):
+            got = self.inner.decompress(*arguments)
+            sizes.append(len(got))
+            return got
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    return sizes
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_no_more_is_unpacked_than_the_header_announces(tmp_path, monkeypatch, members):
+    sizes, path = unpacked(monkeypatch), tmp_path / "images.gz"
+    path.write_bytes(gzip.compress(IMAGES) * (members > 1) + gzip.compress(IMAGES + bytes(10**7)) * members)
+    with pytest.raises(ValueError, match="at least 1024 bytes are left over: expected 40 bytes"):
+        data.read_idx(path, dimensions=3)
+    assert sum(sizes) < 3000
 
 
 def test_corrupt_gzip_stream_is_an_error(tmp_path, rng):
