@@ -1,14 +1,20 @@
-"""The command line: ``python -m gbackprop audit``, ``demo``, ``check``, ``train``, ``study`` and ``plot``."""
+"""The command line, ``gbackprop`` or ``python -m gbackprop``: audit, demo, check, train, study and plot."""
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from gbackprop import __version__
 from gbackprop.cli import plot, study, train
-from gbackprop.cli.arguments import INTERRUPTED, USAGE, UserError, above_zero, at_least
+from gbackprop.cli.arguments import CLOSED, INTERRUPTED, USAGE, UserError, above_zero, at_least, users_errors
+from gbackprop.system.files import OutputError
 
 DATA = ("digits", "mnist", "fashion-mnist", "cifar-10")
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a device that takes no more."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,14 +29,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         Exit status: 0 if all is well, 1 if a number is wrong or a run failed, 2 if the command cannot be carried out,
-        130 if it was interrupted.
+        130 if it was interrupted, 141 if nobody reads its output any longer.
 
     Raises
     ------
     SystemExit
         From argparse, if the arguments make no sense (2) or ask for help or version (0).
     """
-    options = _parser().parse_args(arguments)
+    try:
+        try:
+            return _carry_out(_parser().parse_args(arguments))
+        finally:
+            sys.stdout.flush()  # here, and not when Python ends, where nobody could answer an error
+    except BrokenPipeError:
+        _give_up_output()
+        return CLOSED
+    except OSError as error:
+        if error.filename is not None or error.errno not in FULL:
+            raise
+        _give_up_output()
+        print(f"gbackprop: standard output: {error.strerror}", file=sys.stderr)
+        return USAGE
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     try:
         return int(options.run(options))
     except UserError as error:
@@ -38,11 +60,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # how rich ends where nobody reads on
+            raise BrokenPipeError from ended
+        raise
+
+
+def _give_up_output() -> None:
+    """Send what is still to be written nowhere, so that Python does not try it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _demo(options: argparse.Namespace) -> int:
     # Imported here, so that `check` needs nothing but the core's dependencies.
-    from gbackprop.experiments.extras import MissingExtraError, require
+    from gbackprop.system.extras import MissingExtraError, require
 
     try:
         for package in ("rich", "matplotlib"):
@@ -52,7 +83,8 @@ def _demo(options: argparse.Namespace) -> int:
         setup = demo.prepare(options.data, options.data_dir, options.device, options.epochs, options.output)
     except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
         raise UserError(str(error).replace("\n", " ")) from error
-    return 0 if demo.run(setup, options.seed, options.output) else 1
+    with users_errors(OutputError):
+        return 0 if demo.run(setup, options.seed, options.output) else 1
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -78,9 +110,14 @@ def _audit(options: argparse.Namespace) -> int:
         raise UserError(str(error)) from error
 
 
+def _program() -> str:
+    """How the command was called, for its usage."""
+    return "python -m gbackprop" if Path(sys.argv[0]).name == "__main__.py" else "gbackprop"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="gbackprop", description="More than the gradient in one backward sweep."
+        prog=_program(), description="More than the gradient in one backward sweep."
     )
     parser.add_argument("--version", action="version", version=f"gbackprop {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

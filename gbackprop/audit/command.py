@@ -14,6 +14,7 @@ from gbackprop.audit.subjects import shipped
 from gbackprop.audit.table import Terminal
 from gbackprop.audit.target import TargetError, importable, resolve
 from gbackprop.audit.users import Asked, audited
+from gbackprop.system.files import OutputError, check_output, written
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,9 +54,10 @@ def _check_options(options: argparse.Namespace) -> None:
     if options.target is None and (options.input or options.loss):
         raise TargetError("--input and --loss go with a target, as in: audit my_layers:Swish --input 4")
     if options.html is not None:
-        path = Path(options.html)
-        if path.is_dir() or not path.resolve().parent.is_dir():
-            raise TargetError(f"--html: expected a file in a folder that exists, got {options.html}")
+        try:
+            check_output(options.html)
+        except OutputError as error:
+            raise TargetError(f"--html: {error}") from error
 
 
 def _shown(found: Iterable[Finding], detailed: bool) -> list[Finding]:
@@ -77,6 +79,7 @@ def _write(findings: list[Finding], options: argparse.Namespace) -> None:
         value = getattr(options, name)
         words += [] if value == default else [f"--{name}", str(value)]
     try:
-        Path(options.html).write_text(page(findings, shlex.join(words)), encoding="utf-8")
-    except OSError as error:
+        with written(options.html) as part:
+            part.write_text(page(findings, shlex.join(words)), encoding="utf-8")
+    except OutputError as error:
         raise TargetError(f"--html: {error}") from error

@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
-"""Exit statuses, besides 0."""
+FAILED, USAGE, INTERRUPTED, CLOSED = 1, 2, 130, 141
+"""Exit statuses, besides 0; the last two as shells report SIGINT and SIGPIPE: 128 and the signal's number."""
 
 
 class UserError(Exception):
@@ -14,13 +14,15 @@ class UserError(Exception):
 
 
 @contextmanager
-def users_errors(*kinds: type[Exception]) -> Iterator[None]:
+def users_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
     """Turn errors into a `UserError` of one line.
 
     Parameters
     ----------
     *kinds : type
         Which errors; their messages say what is wrong.
+    prefix : str
+        Put before the message: the argument that it is about.
 
     Raises
     ------
@@ -30,7 +32,7 @@ def users_errors(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(prefix + " ".join(str(error).split())) from error
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -48,9 +50,12 @@ def at_least(least: int) -> Callable[[str], int]:
     """
 
     def whole_number(text: str) -> int:
-        number = int(text)
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
         if number < least:
-            raise argparse.ArgumentTypeError(f"expected {least} or more, got {number}")
+            raise argparse.ArgumentTypeError(f"expected a whole number ≥ {least}, got {text}")
         return number
 
     return whole_number
@@ -68,7 +73,33 @@ def above_zero(text: str) -> float:
     -------
     float
     """
-    number = float(text)
+    number = _float(text)
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+        raise argparse.ArgumentTypeError(f"expected a number > 0, got {text}")
     return number
+
+
+def zero_or_more(text: str) -> float:
+    """A finite number that is not negative, for argparse.
+
+    Parameters
+    ----------
+    text : str
+        From the command line.
+
+    Returns
+    -------
+    float
+    """
+    number = _float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number ≥ 0, got {text}")
+    return number
+
+
+def _float(text: str) -> float:
+    """A number, or NaN, which no bounds contain."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

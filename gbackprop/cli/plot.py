@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gbackprop.cli.arguments import UserError, users_errors
+from gbackprop.system.files import OutputError, check_output
 
 if TYPE_CHECKING:
     from gbackprop.experiments.stored import StoredRun
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         If there is nothing to show, or no way to show it.
     """
     # Imported here, so that other commands need nothing but the core's dependencies.
-    from gbackprop.experiments.extras import MissingExtraError, require
+    from gbackprop.system.extras import MissingExtraError, require
 
     with users_errors(MissingExtraError):
         for package in ("rich", "matplotlib"):
@@ -81,7 +82,7 @@ def _show(runs: list[StoredRun], notes: dict[str, str], options: argparse.Namesp
     console = Console()
     for name, note in notes.items():
         shown = curves.curves(runs, name)
-        path = Path(options.output) if options.output else _beside(options.file, name)
+        path = _path(options, name)
         if options.markdown:
             print(f"\n{name}\n\n{tables.markdown(shown)}\n")
         else:
@@ -89,7 +90,7 @@ def _show(runs: list[StoredRun], notes: dict[str, str], options: argparse.Namesp
             wide.print(tables.table(shown, name))
         if note and note != COMPLETE:
             console.print(f"data: {note}", markup=False, highlight=False, soft_wrap=True)
-        with users_errors(OSError):
+        with users_errors(OutputError):
             plots.draw(shown, name, path)
         console.print(f"picture: {path}", markup=False, highlight=False, soft_wrap=True)
 
@@ -104,12 +105,15 @@ def _choose(there: list[str], options: argparse.Namespace) -> list[str]:
         path = Path(options.output)
         if path.suffix not in FORMATS:
             raise UserError(f"--output: expected a name that ends in {', '.join(FORMATS)}, got {str(path)!r}")
-        if not path.absolute().parent.is_dir():
-            raise UserError(f"--output: {path.parent}: no such folder to write the picture to")
-        if len(chosen) > 1:
-            raise UserError(f"--output: a picture shows one problem: name it by --problem {'|'.join(chosen)}")
+    with users_errors(OutputError, prefix="--output: " if options.output else ""):
+        for name in chosen:
+            check_output(_path(options, name))
+    if options.output and len(chosen) > 1:
+        raise UserError(f"--output: a picture shows one problem: name it by --problem {'|'.join(chosen)}")
     return chosen
 
 
-def _beside(file: str, problem: str) -> Path:
-    return Path(file).with_name(f"{Path(file).stem}-{problem}.png")
+def _path(options: argparse.Namespace, problem: str) -> Path:
+    """Where the picture of a problem goes."""
+    file = Path(options.file)
+    return Path(options.output) if options.output else file.with_name(f"{file.stem}-{problem}.png")

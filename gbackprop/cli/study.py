@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gbackprop.cli.arguments import FAILED, INTERRUPTED, UserError, at_least, users_errors
+from gbackprop.system.files import OutputError, check_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         If it cannot begin, or the file of results cannot be used.
     """
     # Imported here, so that other commands need nothing but the core's dependencies.
-    from gbackprop.experiments.extras import MissingExtraError, require
+    from gbackprop.system.extras import MissingExtraError, require
 
     with users_errors(MissingExtraError):
         for package in ("rich", "filelock"):
@@ -86,10 +87,10 @@ def _run_study(
 ) -> Summary:
     from gbackprop.engine.threads import cpu_count
     from gbackprop.experiments.executors import open_pool
-    from gbackprop.experiments.extras import MissingExtraError
     from gbackprop.experiments.schema import StoreError
     from gbackprop.experiments.study import Settings, run_study
     from gbackprop.experiments.view import Bars, Lines
+    from gbackprop.system.extras import MissingExtraError
 
     with ExitStack() as stack:
         with users_errors(ValueError, RuntimeError, MissingExtraError):
@@ -115,6 +116,9 @@ def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protoc
     output = Path(options.output or f"{Path(options.file).stem}.sqlite")
     if output.suffix in (".toml", ".checkpoints", ".csv", ".parquet"):
         raise UserError(f"--output: expected a file of results, as in results.sqlite, got {output}")
+    if options.export:
+        with users_errors(OutputError, prefix="--export: "):
+            check_output(_table(output, options.export))
     check_device(options.device)
     notes = {name: load_problem(problem(name), data_dir).note for name in protocol.problems()}
     return protocol, output, notes
@@ -139,8 +143,13 @@ def _conclude(summary: Summary, output: Path, table: str | None, console: Consol
     failed = f", {len(summary.failed)} failed (the same command tries them again)" if summary.failed else ""
     say(f"{output}: {summary.done} runs done{diverged}{failed}")
     if table:
-        path = output.with_suffix(f".{table}")
+        path = _table(output, table)
         with users_errors(OSError, ValueError), Store(output, reading=True) as store:
             export(store.runs(), path)
         say(f"table: {path}")
     return FAILED if summary.failed or summary.hopeless else 0
+
+
+def _table(output: Path, kind: str) -> Path:
+    """Where the table of all epochs goes: beside the file of results."""
+    return output.with_suffix(f".{kind}")

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gbackprop.cli.arguments import INTERRUPTED, UserError, above_zero, at_least, users_errors
+from gbackprop.cli.arguments import INTERRUPTED, above_zero, at_least, users_errors, zero_or_more
+from gbackprop.system.files import OutputError, check_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,8 +39,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="SGD, Momentum, Adam, DiagGGN, DiagGGN-MC, DiagHessian, KFAC, KFLR or KFRA",
     )
     parser.add_argument("--lr", type=above_zero, required=True, help="learning rate")
-    parser.add_argument("--damping", type=float, help="for those with a curvature")
-    parser.add_argument("--momentum", type=float, help="for Momentum (default: 0.9)")
+    parser.add_argument("--damping", type=zero_or_more, help="for those with a curvature")
+    parser.add_argument("--momentum", type=zero_or_more, help="for Momentum (default: 0.9)")
     parser.add_argument("--average", help="of the curvature over steps: mean, ema or none (default: mean)")
     parser.add_argument("--seed", type=at_least(0), default=42, help="same seed, same run (default: %(default)s)")
     parser.add_argument("--epochs", type=at_least(1), help="passes over the training images (default: the paper's)")
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         If it cannot begin.
     """
     # Imported here, so that other commands need nothing but the core's dependencies.
-    from gbackprop.experiments.extras import MissingExtraError, require
+    from gbackprop.system.extras import MissingExtraError, require
 
     with users_errors(MissingExtraError):
         require("rich", "training")
@@ -101,11 +102,12 @@ def _prepare(options: argparse.Namespace) -> tuple[RunSpec, Split]:
     names = ("problem", "optimizer", "lr", "damping", "seed", "epochs", "momentum", "average")
     spec = RunSpec(**{name: getattr(options, name) for name in names})
     if options.output:
-        check_format(Path(options.output))
+        with users_errors(ValueError, OutputError, prefix="--output: "):
+            check_format(Path(options.output))
     if options.checkpoint:
         path = Path(options.checkpoint)
-        if not path.absolute().parent.is_dir():
-            raise UserError(f"--checkpoint: {path.parent}: no such folder")
+        with users_errors(OutputError, prefix="--checkpoint: "):
+            check_output(path)
         if path.exists():
             checkpoint.load(path, spec.key())
     check_device(options.device)

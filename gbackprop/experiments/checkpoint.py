@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from gbackprop.system.files import written
+from gbackprop.system.npz import read_arrays
 
 FORMAT = 1
 PARTS = ("parameters", "optimizer")
@@ -39,6 +40,11 @@ def save(
         What `EpochRow` holds, for each epoch.
     parameters, optimizer : mapping of str to ndarray
         State dicts.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written; the old one is still there.
     """
     header = json.dumps({"format": FORMAT, "run": json.loads(key), "rows": rows})
     arrays = {
@@ -47,12 +53,10 @@ def save(
         for name, value in mapping.items()
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    with open(part, "wb") as file:
+    with written(path) as part, open(part, "wb") as file:
         np.savez(file, header=np.array(header), **arrays)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def load(path: Path, key: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -78,12 +82,16 @@ def load(path: Path, key: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarr
         If the file is no checkpoint, is damaged, comes from a newer version, or is of another run.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: not a checkpoint, or a damaged one: {error}") from error
+    if "header" not in arrays:
+        raise ValueError(f"{path}: not a checkpoint: expected an entry 'header', got {', '.join(arrays) or 'none'}")
+    try:
         header = json.loads(str(arrays.pop("header")))
         version, run, rows = header["format"], header["run"], header["rows"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: not a checkpoint, or a damaged one ({error})") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a checkpoint, or a damaged one (its header)") from error
     if not isinstance(run, dict) or not isinstance(rows, list):
         raise ValueError(f"{path}: not a checkpoint, or a damaged one (its header)")
     if version != FORMAT:

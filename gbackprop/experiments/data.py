@@ -12,7 +12,6 @@ import numpy as np
 
 from gbackprop.experiments import class_names
 from gbackprop.experiments.archives import Member, read_members
-from gbackprop.experiments.extras import require
 from gbackprop.experiments.formats import (
     CIFAR100_RECORD,
     CIFAR_RECORD,
@@ -22,6 +21,7 @@ from gbackprop.experiments.formats import (
     read_idx,
 )
 from gbackprop.experiments.names import near_miss
+from gbackprop.system.extras import require
 
 __all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gbackprop.engine.threads import cpu_count
-from gbackprop.experiments.extras import require
 from gbackprop.experiments.interruptions import withheld
 from gbackprop.experiments.names import near_miss
 from gbackprop.experiments.worker import initialize
+from gbackprop.system.extras import require
 
 DASK = "dask://"
 NAMES = ("processes", "serial", "mpi", DASK)

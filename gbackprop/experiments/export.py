@@ -1,15 +1,15 @@
 """Results as one flat table, a line for each epoch of each run, for pandas and its like."""
 
 import csv
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gbackprop.experiments.extras import require
 from gbackprop.experiments.store import COLUMNS, SPEC_COLUMNS
 from gbackprop.experiments.stored import FINISHED, StoredRun
+from gbackprop.system.extras import require
+from gbackprop.system.files import check_output, written
 
 HEADER = (*SPEC_COLUMNS, "status", "phases", *COLUMNS)
 
@@ -26,17 +26,16 @@ def check_format(path: Path) -> None:
     ------
     ValueError
         If the suffix is neither ``.csv`` nor ``.parquet``.
-    FileNotFoundError
-        If there is no such folder.
+    OutputError
+        If there is no such folder, or it cannot be written.
     MissingExtraError
         If a package is missing.
     """
     if path.suffix not in _WRITERS:
         raise ValueError(f"expected a name that ends in {' or '.join(_WRITERS)}, got {str(path)!r}")
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{path.parent}: no such folder")
     if path.suffix == ".parquet":
         require("pyarrow.parquet", "parquet files", "parquet")
+    check_output(path)
 
 
 def export(runs: Sequence[StoredRun], path: Path) -> None:
@@ -51,15 +50,12 @@ def export(runs: Sequence[StoredRun], path: Path) -> None:
 
     Raises
     ------
-    ValueError, FileNotFoundError, MissingExtraError
-        See `check_format`.
-    OSError
-        If it cannot be written.
+    ValueError, OutputError, MissingExtraError
+        See `check_format`; also if the disk is full.
     """
     check_format(path)
-    part = path.with_name(f"{path.name}.part")
-    _WRITERS[path.suffix](list(lines(runs)), part)
-    os.replace(part, path)
+    with written(path) as part:
+        _WRITERS[path.suffix](list(lines(runs)), part)
 
 
 def lines(runs: Sequence[StoredRun]) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gbackprop.experiments.extras import require
+from gbackprop.system.extras import require
 
 
 class HeldError(RuntimeError):

@@ -4,16 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from gbackprop.experiments import published
 from gbackprop.experiments.curves import METRICS, Curve, labels
+from gbackprop.system.extras import needed
+from gbackprop.system.files import written
+
+with needed("matplotlib", "pictures"):
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
 
 Style = Literal["-", "--", ":", "-."]
 
@@ -55,6 +59,11 @@ def draw(shown: Sequence[Curve], problem: str, path: str | Path) -> None:
         For the title.
     path : str or Path
         The file; its suffix decides the format, as matplotlib knows it.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
     """
     # The canvas is chosen here and pyplot stays out: no window system, no global figure.
     figure = Figure(figsize=(11, 8), dpi=150, layout="constrained")
@@ -76,8 +85,8 @@ def draw(shown: Sequence[Curve], problem: str, path: str | Path) -> None:
     # Below the panels, where it covers nothing.
     columns = len(handles) if len(handles) < 6 else -(-len(handles) // 2)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
-    with mpl.rc_context({"svg.hashsalt": "gbackprop"}):
-        figure.savefig(path)
+    with mpl.rc_context({"svg.hashsalt": "gbackprop"}), written(path) as file:
+        figure.savefig(file, format=Path(path).suffix[1:])
 
 
 def _draw(axes: Axes, curve: Curve, metric: str, style: Style) -> None:

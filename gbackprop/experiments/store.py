@@ -50,6 +50,7 @@ class Store:
         self.path, self.timeout = Path(path), timeout
         if reading and not self.path.is_file():
             raise StoreError(f"{path}: no such file of results")
+        new = not self.path.exists()
         with self._explained():
             self._connection = sqlite3.connect(self.path, timeout=timeout, isolation_level=None)
         try:
@@ -61,6 +62,8 @@ class Store:
                 prepare(self._connection, self.path, create=not reading)
         except StoreError:
             self._connection.close()
+            if new and self.path.exists() and not self.path.stat().st_size:  # a full disk
+                self.path.unlink()
             raise
 
     def close(self) -> None:

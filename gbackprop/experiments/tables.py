@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from rich import box
-from rich.table import Table
-
 from gbackprop.experiments.curves import Curve, labels
 from gbackprop.experiments.published import published
+from gbackprop.system.extras import needed
+
+with needed("rich", "tables"):
+    from rich import box
+    from rich.table import Table
 
 HEADER = ("optimizer", "lr", "damping", "in the grid", "seeds", "test accuracy", "published", "test loss", "published")
 

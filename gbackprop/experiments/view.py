@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-
 from gbackprop.experiments.estimate import duration
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.stored import StoredRun
 from gbackprop.experiments.worker import Note
+from gbackprop.system.extras import needed
+
+with needed("rich", "progress bars"):
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from gbackprop.experiments.locks import hold
 from gbackprop.experiments.problems import Split, load_problem, problem
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import process_name
+from gbackprop.system.files import written
 
 Runner = Callable[..., runs.Outcome]
 
@@ -200,10 +201,8 @@ class _Notes:
         if stop_file(self.task.folder).exists():
             raise _Stopped
         note = Note(done, event.epochs, done - self.first, now - self.began)
-        part = self.task.note.with_suffix(".part")
-        with contextlib.suppress(OSError):  # a disk that is full is for the checkpoint to say
+        with contextlib.suppress(OSError), written(self.task.note) as part:  # a full disk is for the checkpoint to say
             part.write_text(json.dumps(asdict(note)))
-            os.replace(part, self.task.note)
 
 
 @dataclass(frozen=True)

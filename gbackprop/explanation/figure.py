@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.explanation.steps import Step
+from gbackprop.system.extras import require
 
 COLORS = {
     "gradient": "#1f77b4",
@@ -30,10 +31,10 @@ def draw(loss: str, scale: str, steps: list[Step]) -> Any:
 
     Raises
     ------
-    ImportError
+    MissingExtraError
         If matplotlib is not installed.
     """
-    from matplotlib.figure import Figure
+    Figure = require("matplotlib.figure", "figures").Figure
 
     steps = [step for step in steps if step.number == 0][::-1]  # input on the left, loss on the right
     signals = lanes(steps)

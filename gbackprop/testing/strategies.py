@@ -11,12 +11,15 @@ from functools import partial
 from math import prod
 
 import numpy as np
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
 
 from gbackprop import layers, losses
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.network import Sequential
+from gbackprop.system.extras import needed
+
+with needed("hypothesis", "gbackprop.testing.strategies", "test"):
+    from hypothesis import strategies as st
+    from hypothesis.strategies import DrawFn, SearchStrategy
 
 LARGEST = 24
 """Numbers that a layer within a drawn network may put out, so that dense oracles stay small."""

@@ -174,8 +174,8 @@ def test_same_seed_same_audit(mine):
         (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCEWithLogitsLoss, "),
         (["{}:network", "--input", "4", "--loss", "{}:Cube"], "expected a loss, as in --loss my_losses:Huber, got "),
         (["{}:Cube", "--input", "3,4", "--loss", "CrossEntropyLoss"], "--loss CrossEntropyLoss does not take the "),
-        (["{}:Cube", "--html", "no/where.html"], "--html: expected a file in a folder that exists, got no/where.html"),
-        (["{}:Cube", "--html", "."], "--html: expected a file in a folder that exists, got ."),
+        (["{}:Cube", "--html", "no/where.html"], "--html: no: no such folder to write where.html to"),
+        (["{}:Cube", "--html", "."], "--html: .: expected a file to write to, got a folder"),
     ],
 )
 def test_one_line_says_what_is_wrong(mine, capsys, arguments, expected):

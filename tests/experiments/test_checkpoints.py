@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import gbackprop as gb
 from gbackprop.experiments import checkpoint as checkpoints
 from gbackprop.experiments.optimizers import OPTIMIZERS
 from gbackprop.experiments.runs import run
+from gbackprop.system.files import OutputError
 
 ROOT = str(Path(gb.__file__).parents[1])
 
@@ -101,9 +103,10 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OutputError, match=r"run\.npz: cannot be written: No space left on device"):
         run(spec(epochs=2), checkpoint=path, split=SPLIT)
     assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.npz"]
 
 
 @pytest.mark.parametrize(
@@ -128,18 +131,27 @@ def damage(path, how):
     elif how == "empty":
         path.write_bytes(b"")
     elif how == "an array":
-        np.save(open(path, "wb"), np.zeros(3))  # noqa: SIM115
+        with open(path, "wb") as file:
+            np.save(file, np.zeros(3))
     elif how == "no header":
         np.savez(path, weight=np.zeros(3))
 
 
-@pytest.mark.parametrize("how", ["truncated", "text", "empty", "an array", "no header"])
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+DAMAGE = {
+    "truncated": ", or a damaged one: the archive is damaged, or was not written to its end",
+    "text": ", or a damaged one: expected an archive of arrays (.npz), got a text file, which begins with 'weights'",
+    "empty": ", or a damaged one: expected an archive of arrays (.npz), got an empty file",
+    "an array": ", or a damaged one: expected an archive of arrays (.npz), got a single array (.npy)",
+    "no header": ": expected an entry 'header', got weight",
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_checkpoint_is_refused(how, tmp_path):
     path = tmp_path / "run.npz"
     run(spec(epochs=1), checkpoint=path, split=SPLIT)
     damage(path, how)
-    with pytest.raises(ValueError, match=r"run.npz: not a checkpoint, or a damaged one"):
+    with pytest.raises(ValueError, match=re.escape(f"run.npz: not a checkpoint{DAMAGE[how]}")):
         run(spec(epochs=1), checkpoint=path, split=SPLIT)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gbackprop.experiments import data
-from gbackprop.experiments.extras import MissingExtraError
 from gbackprop.experiments.formats import CIFAR_RECORD
+from gbackprop.system.extras import MissingExtraError
 
 TRAIN, TEST = "train", "t10k"
 
@@ -361,7 +361,7 @@ def test_digits_without_scikit_learn_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(
-        MissingExtraError, match=r"'sklearn' is not installed; pip install gbackprop\[experiments\]"
+        MissingExtraError, match=r"'sklearn' is not installed; pip install \"gbackprop\[experiments\]\""
     ):
         data.load("digits")
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -232,6 +233,14 @@ def test_picture_that_cannot_be_written(capsys, tmp_path):
     assert "no such folder" in refused(capsys, "demo", "--output", str(tmp_path / "nowhere" / "picture.png"))
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_picture_on_a_full_disk(tiny, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("full.png").symlink_to("/dev/full")
+    line = refused(capsys, "demo", "--epochs", "1", "--output", "full.png", prints=True)
+    assert line == "full.png: cannot be written: No space left on device"
+
+
 def test_device_that_is_not_there(capsys, monkeypatch):
     assert "'quantum'" in refused(capsys, "demo", "--device", "quantum")
     monkeypatch.setitem(sys.modules, "cupy", None)
@@ -242,7 +251,7 @@ def test_device_that_is_not_there(capsys, monkeypatch):
 def test_missing_package_is_named(capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     line = refused(capsys, "demo")
-    assert f"{package!r} is not installed; pip install gbackprop[experiments]" in line
+    assert f"{package!r} is not installed; pip install \"gbackprop[experiments]\"" in line
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_train_stops_at_ctrl_c(data):
         (["mnist_logreg", *TRAIN, "--device", "quantum"], "'quantum'"),
         (["mnist_logreg", *TRAIN, "--output", "out.txt"], "a name that ends in .csv or .parquet, got 'out.txt'"),
         (["mnist_logreg", *TRAIN, "--output", "no/out.csv"], "no: no such folder"),
-        (["mnist_logreg", *TRAIN, "--checkpoint", "no/run.npz"], "--checkpoint: no: no such folder"),
+        (["mnist_logreg", *TRAIN, "--checkpoint", "no/run.npz"], "--checkpoint: no: no such folder to write"),
         (["mnist_logreg", *TRAIN, "--checkpoint", "bad.npz"], "bad.npz: not a checkpoint, or a damaged one"),
     ],
 )
@@ -234,7 +234,7 @@ def test_study_refuses(data, capsys, monkeypatch):
     for output, expected in (("text.sqlite", "is not a file of results"), ("no/r.sqlite", "cannot be made")):
         assert expected in refused(capsys, *good, "--output", output, "--executor", "serial", prints=True)
     monkeypatch.setitem(sys.modules, "filelock", None)
-    assert "'filelock' is not installed; pip install gbackprop[experiments]" in refused(capsys, *good)
+    assert "'filelock' is not installed; pip install \"gbackprop[experiments]\"" in refused(capsys, *good)
     assert not list(Path().glob("*.checkpoints"))
 
 
@@ -243,7 +243,7 @@ def test_study_export_without_the_package(data, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     line = refused(capsys, "study", "mine.toml", "--data-dir", data, "--export", "parquet")
-    assert line == "parquet files: the package 'pyarrow' is not installed; pip install gbackprop[parquet]"
+    assert line == "parquet files: the package 'pyarrow' is not installed; pip install \"gbackprop[parquet]\""
     assert not Path("mine.sqlite").exists()
 
 

@@ -134,5 +134,5 @@ def test_plot_refuses(results, capsys):
 @pytest.mark.parametrize("package", ["rich", "matplotlib"])
 def test_a_missing_package_is_named(results, capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    expected = f"pictures: the package {package!r} is not installed; pip install gbackprop[experiments]"
+    expected = f"pictures: the package {package!r} is not installed; pip install \"gbackprop[experiments]\""
     assert refused(capsys, "plot", "r.sqlite") == expected

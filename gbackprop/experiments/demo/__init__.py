@@ -3,6 +3,9 @@
 Needs rich and matplotlib, of the extra ``experiments``.
 """
 
-from gbackprop.experiments.demo.command import Setup, prepare, run
+from gbackprop.system.extras import needed
+
+with needed("rich", "the demo"), needed("matplotlib", "the demo"):
+    from gbackprop.experiments.demo.command import Setup, prepare, run
 
 __all__ = ["Setup", "prepare", "run"]

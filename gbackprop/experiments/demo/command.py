@@ -19,6 +19,7 @@ from gbackprop.experiments.demo import picture, report, verification
 from gbackprop.experiments.demo.measurement import sweep_times, timed
 from gbackprop.experiments.demo.plans import PLANS, Plan, make_network
 from gbackprop.experiments.demo.training import predict, train
+from gbackprop.system.files import check_output
 
 NARROWEST = 132  # columns that the table needs; a file or pipe has no width of its own
 FORMATS = (".png", ".pdf", ".svg")
@@ -60,14 +61,13 @@ def prepare(
 
     Raises
     ------
-    ValueError, FileNotFoundError, RuntimeError, MissingExtraError
+    ValueError, OSError, RuntimeError, MissingExtraError
         With a message of one line that says what is wrong.
     """
     output = Path(output)
     if output.suffix not in FORMATS:
         raise ValueError(f"output: expected a name that ends in {', '.join(FORMATS)}, got {str(output)!r}")
-    if not output.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{output.parent}: no such folder to write the picture to")
+    check_output(output)
     gb.asarray(np.zeros(1), device=device)
     images = data.load(name, data_dir)
     plan = PLANS[name]
@@ -92,6 +92,11 @@ def run(setup: Setup, seed: int, output: str | Path, console: Console | None = N
     -------
     bool
         Whether every verdict is "ok".
+
+    Raises
+    ------
+    OutputError
+        If the picture cannot be written.
     """
     console = console or _console()
     start, order, draws = np.random.default_rng(seed).spawn(3)

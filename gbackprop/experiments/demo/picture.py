@@ -13,6 +13,8 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from gbackprop.system.files import written
+
 RIGHT, WRONG, LINE = "#4878a8", "#d1603d", "#555555"
 SHOWN = 7  # images in a row
 DECADES = 4  # of the symmetric logarithmic scales, below the largest magnitude
@@ -60,6 +62,11 @@ def draw(findings: Findings, path: str | Path) -> None:
         What to show.
     path : str or Path
         The file; its suffix decides the format, as matplotlib knows it.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
     """
     # The canvas is chosen here and pyplot stays out: no window system, no global figure.
     figure = Figure(figsize=(14, 8.6), dpi=120, layout="constrained")
@@ -69,7 +76,8 @@ def draw(findings: Findings, path: str | Path) -> None:
     for row in _split(figure, 2, 1, height_ratios=[1, 1.08]):
         for part in _split(row, 1, 2, width_ratios=[1, 1.5]):
             next(panels)(part, findings)
-    figure.savefig(path)
+    with written(path) as file:
+        figure.savefig(file, format=Path(path).suffix[1:])
 
 
 def _split(figure: Figure | SubFigure, rows: int, columns: int, **ratios: Sequence[float]) -> list[SubFigure]:

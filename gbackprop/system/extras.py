@@ -1,6 +1,8 @@
-"""Packages that only the experiments need, and what to say where one is missing."""
+"""Optional packages, and what to say where one is missing."""
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 
@@ -30,12 +32,31 @@ def require(module: str, purpose: str, extra: str = "experiments") -> ModuleType
     MissingExtraError
         If the package is not installed; the message names the command that installs it.
     """
-    package = module.partition(".")[0]
-    try:
+    with needed(module.partition(".")[0], purpose, extra):
         return importlib.import_module(module)
+
+
+@contextmanager
+def needed(package: str, purpose: str, extra: str = "experiments") -> Iterator[None]:
+    """Name the extra where an import of an optional package fails in this context.
+
+    Parameters
+    ----------
+    package : str
+        Top-level name, for instance ``"sklearn"``.
+    purpose, extra : str
+        See `require`.
+
+    Raises
+    ------
+    MissingExtraError
+        If the package is not installed.
+    """
+    try:
+        yield
     except ModuleNotFoundError as error:
         # A package that is there but broken inside is another fault, and its own message says more.
         if error.name is None or error.name.partition(".")[0] != package:
             raise
-        install = f"pip install gbackprop[{extra}]"
+        install = f'pip install "gbackprop[{extra}]"'
         raise MissingExtraError(f"{purpose}: the package {package!r} is not installed; {install}") from error

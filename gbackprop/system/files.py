@@ -1,0 +1,83 @@
+"""Files that are written: first a check that they can be, and then all of a file or nothing."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class OutputError(OSError):
+    """A file cannot be written; one line names it and says why."""
+
+
+def check_output(path: str | Path) -> None:
+    """Check that a file can be written, before anything is computed for it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, which may be there already.
+
+    Raises
+    ------
+    OutputError
+        If `path` is a folder, its folder is missing, or one of the two cannot be written.
+    """
+    path, target = Path(path), _target(path)
+    if target.is_dir():
+        raise OutputError(f"{path}: expected a file to write to, got a folder")
+    if not target.parent.is_dir():
+        raise OutputError(f"{path.parent}: no such folder to write {path.name} to")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise OutputError(f"{path}: the file is there and cannot be written over: permission denied")
+    if not _is_stream(target):
+        try:
+            with tempfile.TemporaryFile(dir=target.parent):  # asks the system itself, and leaves nothing
+                pass
+        except OSError as error:
+            raise OutputError(f"{path}: the folder cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def written(path: str | Path) -> Iterator[Path]:
+    """Write a file whole or not at all: into ``FILE.part`` beside its place, which is then moved there in one step.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. A device or pipe is written as it is.
+
+    Yields
+    ------
+    Path
+        Where to write.
+
+    Raises
+    ------
+    OutputError
+        In place of an OSError, a full disk for instance. What was written is removed, and a file that was there before
+        is as it was.
+    """
+    target = _target(path)
+    part = target if _is_stream(target) else target.with_name(f"{target.name}.part")
+    try:
+        try:
+            yield part
+            if part != target:
+                os.replace(part, target)
+        finally:
+            if part != target:
+                part.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _target(path: str | Path) -> Path:
+    """Where a link leads, so that the file there is replaced and not the link."""
+    return Path(os.path.realpath(path))
+
+
+def _is_stream(target: Path) -> bool:
+    """Whether it is something other than a file, such as /dev/null, which must not be replaced by one."""
+    return target.exists() and not target.is_file()
