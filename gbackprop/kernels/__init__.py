@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from types import ModuleType
 
 import numpy as np
@@ -45,9 +46,14 @@ def on_gpu(x: Array) -> ModuleType | None:
 
 @functools.cache
 def numba_kernels() -> ModuleType | None:
-    """Return the module `host`; None if Numba is missing, or finds no place to store its compiled code."""
+    """Return the module `host`; None if Numba is not installed, or, with a warning, if it cannot be used."""
     try:
         from gbackprop.kernels import host
-    except (ImportError, RuntimeError):
+    except ModuleNotFoundError:
+        return None
+    except (ImportError, RuntimeError) as error:
+        place = "; set NUMBA_CACHE_DIR to a folder that can be written" if "cannot cache" in str(error) else ""
+        message = f"Numba is installed but cannot be used, which makes gbackprop slower: {error}{place}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
     return host

@@ -6,10 +6,11 @@ Place k of the window at position p is entry ``base[p] + delta[k]`` of the flatt
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from gbackprop.kernels.compiler import compiled
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def fold(cols: np.ndarray, base: np.ndarray, delta: np.ndarray, image: np.ndarray) -> None:
     """``image[l, base[p] + delta[k]] += cols[l, p, k]`` for ``[L, P, K, C]``, from zero; `image` is (L, S, C)."""
     for row in range(cols.shape[0]):
@@ -21,7 +22,7 @@ def fold(cols: np.ndarray, base: np.ndarray, delta: np.ndarray, image: np.ndarra
                     image[row, at, c] += cols[row, p, k, c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def scatter(rows: np.ndarray, places: np.ndarray, base: np.ndarray, delta: np.ndarray, image: np.ndarray) -> None:
     """``image[v, l, base[p] + delta[places[l, p, c]], c] += rows[v, l, p, c]``, from zero; `image` is (V, L, S, C)."""
     for v in range(rows.shape[0]):
@@ -32,7 +33,7 @@ def scatter(rows: np.ndarray, places: np.ndarray, base: np.ndarray, delta: np.nd
                     image[v, row, base[p] + delta[places[row, p, c]], c] += rows[v, row, p, c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def largest(image: np.ndarray, base: np.ndarray, delta: np.ndarray, y: np.ndarray) -> None:
     """``y[l, p, c]``: the maximum of ``image[l, base[p] + delta[k], c]`` over k; NaN if one of them is NaN."""
     for row in range(y.shape[0]):
@@ -46,7 +47,7 @@ def largest(image: np.ndarray, base: np.ndarray, delta: np.ndarray, y: np.ndarra
                     y[row, p, c] = most if (most >= seen) | (most != most) else seen
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def first_places(image: np.ndarray, y: np.ndarray, base: np.ndarray, delta: np.ndarray, places: np.ndarray) -> None:
     """``places[l, p, c]``: the first k with ``image[l, base[p] + delta[k], c]`` not less than ``y[l, p, c]``.
 
@@ -60,7 +61,7 @@ def first_places(image: np.ndarray, y: np.ndarray, base: np.ndarray, delta: np.n
                     places[row, p, c] += (places[row, p, c] == k) & (image[row, at, c] < y[row, p, c])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def outer(g: np.ndarray, u: np.ndarray, out: np.ndarray) -> None:
     """``out[l, o, i] = g[l, o] u[l, i]``."""
     for row in range(out.shape[0]):

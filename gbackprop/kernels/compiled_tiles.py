@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from gbackprop.kernels.compiler import compiled
+
 
 @njit(nogil=True, cache=True, inline="always")
 def _read(image: np.ndarray, row: int, top: int, left: int, patch: np.ndarray) -> None:
@@ -25,7 +27,7 @@ def _read(image: np.ndarray, row: int, top: int, left: int, patch: np.ndarray) -
                     patch[a, b, c] = 0
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def inputs(x: np.ndarray, top: int, left: int, across: int, tiles: np.ndarray) -> None:
     """``Bᵀ d B`` for the 4 x 4 inputs d of each tile."""
     rows, channels = x.shape[0], x.shape[3]
@@ -50,7 +52,7 @@ def inputs(x: np.ndarray, top: int, left: int, across: int, tiles: np.ndarray) -
                         tiles[4 * a + 3, tile, c] = half[a, 1, c] - half[a, 3, c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def inputs_adjoint(tiles: np.ndarray, top: int, left: int, across: int, x: np.ndarray) -> None:
     """Compute the adjoint of `inputs`, written to `x`: the sum of ``B m Bᵀ`` over the tiles that cover a pixel."""
     rows, height, width, channels = x.shape
@@ -84,7 +86,7 @@ def inputs_adjoint(tiles: np.ndarray, top: int, left: int, across: int, x: np.nd
                                 x[row, y, z, c] += d[a, b, c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def outputs(tiles: np.ndarray, across: int, y: np.ndarray) -> None:
     """``Aᵀ m A``, the 2 x 2 outputs of each tile, written to `y`."""
     rows, height, width, channels = y.shape
@@ -107,7 +109,7 @@ def outputs(tiles: np.ndarray, across: int, y: np.ndarray) -> None:
                             y[row, 2 * i + a, 2 * j + 1, c] = half[a, 1, c] - half[a, 2, c] - half[a, 3, c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def outputs_adjoint(y: np.ndarray, across: int, tiles: np.ndarray) -> None:
     """Compute the adjoint of `outputs`: ``A g Aᵀ`` for the 2 x 2 numbers g of each tile."""
     rows, channels = y.shape[0], y.shape[3]

@@ -20,6 +20,7 @@ from gbackprop.testing.golden import check_folder
 pytest.importorskip("numba")
 
 from gbackprop.kernels import host
+from gbackprop.kernels.compiler import compiled
 
 TOLERANCES = {"float64": 1e-13, "float32": 1e-5}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
@@ -53,17 +54,49 @@ def test_the_compiled_kernels_are_taken_for_floats_on_the_host():
         assert kernels.tiles_of(np.zeros(1, dtype)) is None
 
 
-@pytest.mark.parametrize("error", [ImportError, RuntimeError])
-def test_without_numba_or_a_place_for_its_code_there_are_no_compiled_kernels(error, monkeypatch):
+def twice(x):
+    for i in range(len(x)):
+        x[i] *= 2
+
+
+def kernels_where_importing_raises(error, monkeypatch):
     load = builtins.__import__
 
     def fails(name, *given):
         if "host" in (given[2] or ()):
-            raise error("cannot cache function: no locator available")
+            raise error
         return load(name, *given)
 
     monkeypatch.setattr(builtins, "__import__", fails)
-    assert kernels.numba_kernels.__wrapped__() is None
+    return kernels.numba_kernels.__wrapped__()
+
+
+def test_without_numba_there_are_no_compiled_kernels(monkeypatch):
+    assert kernels_where_importing_raises(ModuleNotFoundError("No module named 'numba'"), monkeypatch) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ImportError("Numba needs NumPy 2.0 or less"), "slower: Numba needs NumPy 2.0 or less$"),
+        (RuntimeError("cannot cache function: no locator"), "no locator; set NUMBA_CACHE_DIR to a folder that can be"),
+    ],
+)
+def test_a_numba_that_cannot_be_used_says_why(error, words, monkeypatch):
+    with pytest.warns(RuntimeWarning, match=words):
+        assert kernels_where_importing_raises(error, monkeypatch) is None
+
+
+def test_code_that_cannot_be_stored_runs(monkeypatch):
+    def full(self, signature, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("numba.core.caching.Cache.save_overload", full)
+    monkeypatch.setattr("numba.core.caching.Cache.load_overload", lambda *_: None)
+    double = compiled(twice)
+    x = np.array([1.0, 2.0])
+    double(x)
+    np.testing.assert_array_equal(x, [2.0, 4.0])
 
 
 def test_without_numba_there_are_neither_windows_nor_tiles(without_numba):
