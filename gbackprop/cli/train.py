@@ -125,18 +125,38 @@ def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Co
         console.print(split.note, markup=False)
     header = " ".join(["epoch", *(f"{name:>14}" for name in COLUMNS), "  seconds"])
     console.print(header, highlight=False, soft_wrap=True)
-    columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
-    bar = Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console)
-    task = bar.add_task("", total=spec.epochs, epoch="")
+    columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(bar_width=20), TextColumn("{task.percentage:.0f} %"))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    bar = Progress(*columns, *times, TextColumn("{task.fields[doing]}"), console=console)
+    task = bar.add_task("", total=spec.epochs, epoch=f"0 of {spec.epochs}", doing="evaluating")
 
     def report(event: Event) -> None:
         done = max(event.epoch, 0) + event.step / event.steps
-        bar.update(task, completed=done, epoch=f"{min(event.epoch + 1, event.epochs)} of {event.epochs}")
+        epoch = f"{min(event.epoch + 1, event.epochs)} of {event.epochs}"
+        bar.update(task, completed=done, epoch=epoch, doing=doing(event))
         if event.row is not None:
             console.print(line(event.row), highlight=False, soft_wrap=True)
 
     with bar, users_errors(ValueError, OSError):
         return run(spec, device=options.device, checkpoint=options.checkpoint, report=report, split=split)
+
+
+def doing(event: Event) -> str:
+    """What a run is at, for the bar.
+
+    Parameters
+    ----------
+    event : Progress
+        Where it is.
+
+    Returns
+    -------
+    str
+        For instance ``"loss 0.3412"``, the mean of the epoch's batches so far, or ``"evaluating 40 %"``.
+    """
+    if event.evaluated is not None:
+        return f"evaluating {event.evaluated:.0%}".replace("%", " %")
+    return "" if event.loss is None else f"loss {event.loss:.4f}"
 
 
 def line(row: EpochRow) -> str:

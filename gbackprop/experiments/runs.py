@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -81,6 +82,10 @@ class Progress:
         Steps done in the epoch under way, of how many.
     row : EpochRow or None
         At the end of an epoch (and before the first), what it came to.
+    loss : float or None
+        Mean loss of the batches of the epoch under way, each before its step, without the L2 term.
+    evaluated : float or None
+        During the evaluation after an epoch (and before the first), the part of the images that is done, 0 to 1.
     """
 
     epoch: int
@@ -88,6 +93,8 @@ class Progress:
     step: int
     steps: int
     row: EpochRow | None = None
+    loss: float | None = None
+    evaluated: float | None = None
 
 
 Report = Callable[[Progress], None]
@@ -120,8 +127,8 @@ def run(
         Written after every epoch, whole or not at all. If it is there already, the run goes on from it and ends with
         the numbers of a run that was never interrupted.
     report : callable, optional
-        Gets a `Progress` for each epoch that the checkpoint holds, before the first step, and after each step and each
-        epoch.
+        Gets a `Progress` for each epoch that the checkpoint holds, before the first step, after each step and each
+        epoch, and after each batch of an evaluation.
     split : Split, optional
         The images, instead of `data_dir`.
     workers : int, optional
@@ -171,6 +178,7 @@ class _State:
         self.workers = None if spec.optimizer == "KFRA" else workers
         self.steps = len(split.train_x) // self.problem.batch
         self.rows: list[EpochRow] = []
+        self.loss: float | None = None  # of the epoch under way
 
     def _rng(self, *purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.spec.seed, *purpose])
@@ -183,18 +191,21 @@ class _State:
         seconds = time.perf_counter() - start if self.rows else 0.0
         row = EpochRow(epoch=len(self.rows), seconds=seconds, **self._evaluate())
         self.rows.append(row)
+        self.loss = None
         self._report(0, row)
 
     def _train(self, epoch: int) -> None:
         """An epoch's random numbers depend on the seed and its number alone, so that it can be done again."""
-        noise = self._rng(NOISE, epoch)
+        noise, total = self._rng(NOISE, epoch), 0.0
         for step, (x, y) in enumerate(batches(self.split, self.problem, self._rng(ORDER, epoch)), 1):
             x, y = gb.asarray(x, self.device), gb.asarray(y, self.device)
             asked = self.optimizer.quantities
             result = gb.backward(self.network, LOSS, x, y, *asked, rng=noise, training=True, workers=self.workers)
             self.optimizer.step(result)
-            if not all(map(all_finite, self.network.parameters.values())) or not math.isfinite(float(result.loss)):
+            total += float(result.loss)
+            if not all(map(all_finite, self.network.parameters.values())) or not math.isfinite(total):
                 raise _Diverged
+            self.loss = total / step
             self._report(step)
 
     def replay(self) -> None:
@@ -202,8 +213,8 @@ class _State:
         for row in self.rows:
             self.report(Progress(row.epoch, self.epochs, 0, self.steps, row))
 
-    def _report(self, step: int, row: EpochRow | None = None) -> None:
-        self.report(Progress(len(self.rows) - 1, self.epochs, step, self.steps, row))
+    def _report(self, step: int, row: EpochRow | None = None, evaluated: float | None = None) -> None:
+        self.report(Progress(len(self.rows) - 1, self.epochs, step, self.steps, row, self.loss, evaluated))
 
     def _evaluate(self) -> dict[str, float]:
         s = self.split
@@ -211,9 +222,16 @@ class _State:
         train = s.train_x[:rows], s.train_y[:rows]
         parts = {"train": train, "valid": (s.valid_x, s.valid_y), "test": (s.test_x, s.test_y)}
         penalty = regularization(self.network, self.problem.l2)
+        batch = self.problem.batch
+        done, batches = itertools.count(1), sum(len(x) // batch for x, _ in parts.values())
+        step = self.steps if self.rows else 0
+
+        def report() -> None:
+            self._report(step, evaluated=next(done) / batches)
+
         figures = {}
         for part, (x, y) in parts.items():
-            loss, figures[f"{part}_accuracy"] = evaluate(self.network, x, y, self.problem.batch)
+            loss, figures[f"{part}_accuracy"] = evaluate(self.network, x, y, batch, report)
             figures[f"{part}_loss"] = loss + penalty
             if not math.isfinite(loss + penalty):
                 raise _Diverged
@@ -239,7 +257,10 @@ class _State:
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: a checkpoint of another network or optimizer: {error}") from error
 
-def evaluate(network: gb.Sequential, x: np.ndarray, y: np.ndarray, batch: int) -> tuple[float, float]:
+
+def evaluate(
+    network: gb.Sequential, x: np.ndarray, y: np.ndarray, batch: int, report: Callable[[], None] = lambda: None
+) -> tuple[float, float]:
     """Mean loss without the L2 term, and accuracy, over whole batches: what is left over at the end is dropped.
 
     Parameters
@@ -251,6 +272,8 @@ def evaluate(network: gb.Sequential, x: np.ndarray, y: np.ndarray, batch: int) -
         Labels.
     batch : int
         Images at a time.
+    report : callable, optional
+        Called after each batch.
 
     Returns
     -------
@@ -264,4 +287,5 @@ def evaluate(network: gb.Sequential, x: np.ndarray, y: np.ndarray, batch: int) -
         labels = gb.asarray(y[start : start + batch], device)
         loss += float(LOSS(output, labels)) * batch
         right += int((output.argmax(1) == labels).sum())
+        report()
     return loss / used, right / used

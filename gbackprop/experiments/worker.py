@@ -190,7 +190,7 @@ class _Notes:
         self.task, self.began, self.written, self.first, self.moving = task, time.monotonic(), -NOTE_EVERY, 0.0, False
 
     def __call__(self, event: Any) -> None:
-        done = event.epoch + event.step / max(event.steps, 1)
+        done = max(event.epoch, 0) + event.step / max(event.steps, 1)
         self.moving = self.moving or event.step > 0
         if not self.moving:  # what a checkpoint holds was not computed now
             self.first = done

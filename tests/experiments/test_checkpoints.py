@@ -67,7 +67,8 @@ SCRIPT = """
     from gbackprop.experiments.runs import run
     from logreg_runs import SPLIT, numbers, spec
     def report(event):
-        print("step", flush=True)
+        if event.evaluated is None:
+            print("step", flush=True)
     print(numbers(run(spec("Adam", epochs=40), checkpoint={path!r}, split=SPLIT, report=report)))
 """
 

@@ -18,6 +18,8 @@ pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 
 from gbackprop.__main__ import main
+from gbackprop.cli.train import doing
+from gbackprop.experiments.runs import Progress
 from gbackprop.experiments.store import Store
 
 TRAIN = ["--optimizer", "DiagGGN-MC", "--lr", "1e-2", "--damping", "1e-2", "--epochs", "2"]
@@ -71,6 +73,13 @@ def test_train_prints_a_line_an_epoch(data, capsys):
         lines = list(csv.DictReader(file))
     assert [round(float(line["test_loss"]), 6) for line in lines] == [row[5] for row in rows]
     assert {line["optimizer"] for line in lines} == {"DiagGGN-MC"}
+
+
+def test_the_bar_says_what_a_run_is_at():
+    assert doing(Progress(-1, 3, 0, 5, evaluated=0.4)) == "evaluating 40 %"
+    assert doing(Progress(1, 3, 2, 5, loss=0.34123)) == "loss 0.3412"
+    assert doing(Progress(1, 3, 5, 5, loss=0.34123, evaluated=1.0)) == "evaluating 100 %"
+    assert doing(Progress(0, 3, 0, 5)) == ""
 
 
 def test_train_goes_on_from_a_checkpoint(data, capsys):

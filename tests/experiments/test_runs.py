@@ -137,9 +137,31 @@ def test_progress_is_reported_step_by_step():
     events = []
     outcome = run(spec(epochs=2), split=SPLIT, report=events.append)
     expected = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
-    assert [(event.epoch, event.step) for event in events] == expected
+    steps = [event for event in events if event.evaluated is None]
+    assert [(event.epoch, event.step) for event in steps] == expected
     assert [event.row for event in events if event.row] == list(outcome.rows)
     assert {(event.epochs, event.steps) for event in events} == {(2, 3)}
+
+
+def test_evaluations_are_reported_batch_by_batch():
+    events = []
+    run(spec(epochs=1), split=SPLIT, report=events.append)
+    found = [(event.epoch, event.step, event.evaluated) for event in events if event.evaluated is not None]
+    parts = [1 / 3, 2 / 3, 1.0]  # one batch each of the images to train, validate and test on
+    assert found == [(-1, 0, part) for part in parts] + [(0, 3, part) for part in parts]
+
+
+def test_the_loss_that_is_reported_is_the_mean_of_the_batches_so_far():
+    """The first batch's is that of a network of zeros; a network that is hardly trained stays near it."""
+    events = []
+    run(spec(epochs=2, lr=1e-9), split=SPLIT, report=events.append)
+    assert [event.loss for event in events if event.step > 0] == pytest.approx([np.log(10)] * 12, rel=1e-6)
+    assert {event.loss for event in events if event.step == 0} == {None}
+    learning = []
+    run(spec(epochs=1), split=SPLIT, report=learning.append)
+    one, two, three = (event.loss for event in learning if event.step > 0 and event.evaluated is None)
+    assert one == pytest.approx(np.log(10), rel=1e-6)
+    assert 3 * three < 2 * two + one < 3 * one  # each batch's own loss is below that of the one before
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
