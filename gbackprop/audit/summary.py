@@ -9,7 +9,7 @@ import numpy as np
 
 from gbackprop.audit.findings import Finding
 from gbackprop.testing.quantities import NO_DEFINITION
-from gbackprop.testing.report import FAILED, NOT_JUDGED, OK, Report, Row, entry
+from gbackprop.testing.report import FAILED, NOT_JUDGED, OK, Report, Row
 
 COLUMNS = ("method", "claim", "oracle", "points", "error", "allowed", "verdict")
 
@@ -81,5 +81,5 @@ def finding_of(row: Row) -> str:
     if row.points:
         words.append(f"error {row.error:.1e}, allowed {row.tolerance:.0e}, against {row.oracle}")
     if row.worst or row.got is not None:
-        words.append(f"worst entry {entry(row.worst)}: got {row.got:.8g}, expected {row.want:.8g}")
+        words.append(row.worst_entry())
     return "; ".join(words)

@@ -116,9 +116,10 @@ def _against(loss: Loss, output: np.ndarray, target: np.ndarray, reference: Refe
 
 
 def _factor(loss: Loss, batch: int) -> Pair:
-    want = {n: 1 / n if loss.reduction == "mean" else 1.0 for n in (1, batch, 7)}
-    got = {n: np.asarray(loss.factor(n)) for n in want}
-    return Pair({str(n): got[n] for n in got}, {str(n): want[n] for n in want}, f"reduction {loss.reduction!r}")
+    counts = (1, batch, 7)
+    want = {f"{n} samples": 1 / n if loss.reduction == "mean" else 1.0 for n in counts}
+    got = {f"{n} samples": np.asarray(loss.factor(n)) for n in counts}
+    return Pair(got, want, f"reduction {loss.reduction!r}")
 
 
 def _value(loss: Loss, output: np.ndarray, target: np.ndarray) -> Pair:
@@ -183,8 +184,10 @@ def _wrong_columns(loss: Loss, output: np.ndarray, target: np.ndarray) -> str:
 def _blocks(loss: Loss, output: np.ndarray, target: np.ndarray) -> Pair:
     whole = loss.hessian_sqrt(output, target)
     windows = [slice(0, 1), slice(1, len(whole)), slice(len(whole) // 2, None), slice(0, 0), slice(None)]
-    got = {str(window): loss.hessian_sqrt(output, target, window) for window in windows}
-    return Pair(got, {str(window): whole[window] for window in windows}, "all columns")
+    ends = [["" if end is None else end for end in (window.start, window.stop)] for window in windows]
+    names = [f"columns {start}:{stop}" for start, stop in ends]
+    got = [loss.hessian_sqrt(output, target, window) for window in windows]
+    return Pair(dict(zip(names, got)), dict(zip(names, (whole[window] for window in windows))), "all columns")
 
 
 def _hessian_sum(

@@ -16,6 +16,9 @@ from gbackprop.testing.probe import COLUMNS, LARGEST_AVERAGE, Probe, is_containe
 
 MANY_COLUMNS = 64
 
+PLAIN = "without a fast form"
+"""The case of a reduction that is called itself, and not the form that may replace it."""
+
 Definition = Callable[[np.ndarray, np.ndarray], Any]
 
 
@@ -134,10 +137,10 @@ def _cases(probe: Probe, name: str) -> dict[str, tuple[np.ndarray, np.ndarray | 
     mixed = np.tensordot(rng.standard_normal((max(many, COLUMNS), COLUMNS)), probe.columns, 1)
     return {
         "one column": (probe.columns[:1], None),
-        "columns": (probe.columns, None),
-        "signed columns": (probe.columns, probe.signs),
+        "several columns": (probe.columns, None),
+        "several columns with signs": (probe.columns, probe.signs),
         "many columns": (mixed, None),
-        "many signed columns": (mixed, rng.integers(-1, 2, mixed.shape[:2]).astype(np.float64)),
+        "many columns with signs": (mixed, rng.integers(-1, 2, mixed.shape[:2]).astype(np.float64)),
     }
 
 
@@ -151,8 +154,8 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair
         each = jacobian.per_sample(columns)
         weights = np.ones(each.shape[:2]) if signs is None else signs
         want[case] = define(each, weights.reshape(weights.shape + (1,) * (each.ndim - 2)))
-    several = "columns" if method == "moments" else "signed columns"
-    got["in plain terms"], want["in plain terms"] = getattr(jacobian, method)(*cases[several]), want[several]
+    several = "several columns" if method == "moments" else "several columns with signs"
+    got[PLAIN], want[PLAIN] = getattr(jacobian, method)(*cases[several]), want[several]
     if method == "moments":
         got = {case: {"mean": value.mean, "centered": value.centered} for case, value in got.items()}
     return Pair(got, want, "its definition by per_sample")
@@ -190,16 +193,16 @@ def _bias_jacobian(probe: Probe, columns: np.ndarray) -> np.ndarray:
 
 def _kronecker(probe: Probe, name: str, method: str) -> Pair:
     got = {
-        "columns": probe.reduce(name, method, probe.columns, None),
-        "signed columns": probe.reduce(name, method, probe.columns, probe.signs),
-        "in plain terms": getattr(probe.jacobian(name), method)(probe.columns, probe.signs),
+        "several columns": probe.reduce(name, method, probe.columns, None),
+        "several columns with signs": probe.reduce(name, method, probe.columns, probe.signs),
+        PLAIN: getattr(probe.jacobian(name), method)(probe.columns, probe.signs),
     }
     b = _bias_jacobian(probe, probe.columns)
     want = {
-        "columns": np.einsum("vno,vnp->op", b, b),
-        "signed columns": np.einsum("vn,vno,vnp->op", probe.signs, b, b),
+        "several columns": np.einsum("vno,vnp->op", b, b),
+        "several columns with signs": np.einsum("vn,vno,vnp->op", probe.signs, b, b),
     }
-    want["in plain terms"] = want["signed columns"]
+    want[PLAIN] = want["several columns with signs"]
     return Pair(got, want, "its definition by per_sample")
 
 
@@ -222,5 +225,5 @@ def _input_square(probe: Probe, name: str, method: str) -> Pair:
     first = np.flatnonzero(_bias_jacobian(probe, columns)[:, 0, 0])  # the places of output feature 0
     u = probe.jacobian(name).per_sample(columns[first])[:, :, 0]
     u = u.reshape(-1, prod(u.shape[2:]))
-    both = {"": got, "in plain terms": getattr(probe.jacobian(name), method)()}
+    both = {"with a fast form": got, PLAIN: getattr(probe.jacobian(name), method)()}
     return Pair(both, dict.fromkeys(both, u.T @ u), "its definition by per_sample")

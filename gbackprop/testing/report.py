@@ -29,7 +29,7 @@ class Row:
         Largest error allowed.
     verdict : {"ok", "FAILED", "not given", "not judged"}
     worst : tuple
-        Where the largest error is: an index, after the name of an array if there were several.
+        Where the largest error is: an index, after the name of an array, or of a case, if there were several.
     got, want : scalar, optional
         Both values there.
     problem : str
@@ -60,16 +60,24 @@ class Row:
             text += f": {self.problem}"
         if self.points:
             text += f": error {self.error:.1e}, allowed {self.tolerance:.0e}, against {self.oracle}"
-        if self.worst or self.got is not None:
-            text += f"; worst entry {entry(self.worst)}: got {self.got:.8g}, expected {self.want:.8g}"
-        return text
+        return f"{text}; {self.worst_entry()}" if self.worst or self.got is not None else text
+
+    def worst_entry(self) -> str:
+        """Where the largest error is, and both values there."""
+        where = f"worst entry {entry(self.worst)}: " if self.worst else ""
+        return f"{where}got {self.got:.8g}, expected {self.want:.8g}"
 
 
 def entry(worst: tuple[Any, ...]) -> str:
-    """An index as ``[1, 0, 2]``, after the name of its array if there is one."""
-    names = [str(part) for part in worst if isinstance(part, str)]
+    """An index as ``weight[1, 0, 2] (many columns)``: after the name of its array, before the case, if there are any.
+
+    Cases are phrases of several words, names of arrays are not.
+    """
+    words = [part for part in worst if isinstance(part, str)]
+    names, cases = ([word for word in words if (" " in word) == several] for several in (False, True))
     index = [str(int(part)) for part in worst if not isinstance(part, str)]
-    return " ".join([*names, f"[{', '.join(index)}]"])
+    place = "/".join(names) + (f"[{', '.join(index)}]" if index else "")
+    return " ".join([*([place] if place else []), *([f"({', '.join(cases)})"] if cases else [])])
 
 
 @dataclass
