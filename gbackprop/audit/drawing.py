@@ -26,6 +26,11 @@ one way than the other, but not by more than the last of these.
 SWATCH, LEGEND = 30, 66
 """Width of a color in the legend, and the legend's height."""
 
+PARTS = (0.01, 0.1, 0.5, 1.0)
+"""Of the largest expected value: bounds between the colors of values, for each sign; the last is for what is larger."""
+
+STRENGTHS = len(PARTS) + 1
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -84,15 +89,50 @@ def svg(picture: Picture, name: str) -> Markup:
         Unique in the page, for references to title and description.
     """
     frame = Frame.of(picture)
+    legend = _legend(frame.left, TOP + frame.height + 22, picture.tolerance)
+    return _drawing(picture, f"|difference| of {picture.title}", name, frame, _cells(picture, frame), legend)
+
+
+def values_svg(picture: Picture, side: str, name: str) -> Markup:
+    """The matrix that was got, or that was expected, with its legend.
+
+    Parameters
+    ----------
+    picture : Picture
+    side : {"got", "expected"}
+        Both have the same colors for the same values.
+    name : str
+        Unique in the page, for references to title and description.
+    """
+    frame, values = Frame.of(picture), picture.got if side == "got" else picture.want
+    shades = strengths(values / picture.scale)
+    paths = [tag("path", d=_path(np.isnan(values), frame), class_="nan")] if np.isnan(values).any() else []
+    for sign, letter in ((-1, "n"), (1, "p")):
+        for k in range(1, STRENGTHS + 1):
+            where = shades == sign * k
+            paths += [tag("path", d=_path(where, frame), class_=f"{letter}{k}")] if where.any() else []
+    legend = _values_legend(frame.left, TOP + frame.height + 22, picture.scale)
+    return _drawing(picture, f"{picture.title}, {side}", name, frame, join(paths), legend)
+
+
+def strengths(parts: np.ndarray) -> np.ndarray:
+    """Color of each part of the largest expected value: 0 for zero and NaN, else 1 to `STRENGTHS`, with its sign."""
+    bounds = np.array(PARTS) * (1 + 1e-9)  # what is as large as the largest is not larger for rounding
+    shades = np.sign(parts) * (1 + np.searchsorted(bounds, np.abs(parts)))
+    return np.nan_to_num(shades, nan=0).astype(int)
+
+
+def _drawing(picture: Picture, title: str, name: str, frame: Frame, cells: Markup, legend: Markup) -> Markup:
+    """Cells in a frame, with the worst entry and a legend."""
     height = TOP + frame.height + LEGEND
     return tag(
         "svg",
-        tag("title", f"|difference| of {picture.title}", id=f"{name}-title"),
+        tag("title", title, id=f"{name}-title"),
         tag("desc", describe(picture), id=f"{name}-desc"),
-        _cells(picture, frame),
+        cells,
         tag("rect", x=frame.left, y=TOP, width=frame.width, height=frame.height, class_="frame"),
         _worst(picture, frame),
-        _legend(frame.left, TOP + frame.height + 22, picture.tolerance),
+        legend,
         viewBox=f"0 0 {frame.whole:.6g} {height:.6g}",
         width=frame.whole,
         height=height,
@@ -174,3 +214,18 @@ def _legend(left: float, top: float, tolerance: float) -> Markup:
     mark = tag("path", d=f"M{x:.6g} {top}l-4 -6h8z", class_="allowed")
     allowed = tag("text", "allowed", x=x, y=top - 9, text_anchor="middle")
     return tag("g", swatches, labels, mark, allowed, class_="legend")
+
+
+def _values_legend(left: float, top: float, scale: float) -> Markup:
+    """The colors of negative values, then of positive ones, and the values between them."""
+    names = [f"n{k}" for k in range(STRENGTHS, 0, -1)] + [f"p{k}" for k in range(1, STRENGTHS + 1)]
+    width = SWATCH * LEVELS / len(names)  # as wide as the other legend
+    swatches = [
+        tag("rect", x=left + k * width, y=top, width=width, height=10, class_=name) for k, name in enumerate(names)
+    ]
+    marks = {1: -1.0, 3: -PARTS[1], STRENGTHS: 0.0, len(names) - 3: PARTS[1], len(names) - 1: 1.0}
+    labels = [
+        tag("text", f"{part * scale:.2g}", x=left + at * width, y=top + 22, text_anchor="middle")
+        for at, part in marks.items()
+    ]
+    return tag("g", swatches, labels, class_="legend")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.audit.picture import Picture, layer_pictures, loss_pictures
-from gbackprop.audit.where import place
+from gbackprop.audit.where import Place, place
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
@@ -42,7 +42,7 @@ class Finding:
     pictures : tuple of Picture
     unpictured : str
         Why there is no picture, or not every one.
-    places : mapping of str to str
+    places : mapping of str to Place
         Where the methods that fail are written: file and line.
     """
 
@@ -52,7 +52,7 @@ class Finding:
     formulas: Mapping[str, str] = field(default_factory=dict)
     pictures: tuple[Picture, ...] = ()
     unpictured: str = ""
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -189,11 +189,11 @@ def _finding(
     return Finding(kind, report, _about(subject), formulas, tuple(pictures), problem, places)
 
 
-def _places(subject: Any, report: Report, jacobians: Mapping[str, Any] | None = None) -> dict[str, str]:
+def _places(subject: Any, report: Report, jacobians: Mapping[str, Any] | None = None) -> dict[str, Place]:
     """Where each method that fails is written, as far as it is the subject's."""
     methods = dict.fromkeys(row.method for row in report.failures)
     found = {method: place(subject, method, jacobians) for method in methods}
-    return {method: where for method, where in found.items() if where}
+    return {method: where for method, where in found.items() if where.sources}
 
 
 def _jacobians(layer: Layer, x: np.ndarray) -> Mapping[str, Any]:

@@ -7,16 +7,20 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 import gbackprop
-from gbackprop.audit.drawing import describe, svg
+from gbackprop.audit.drawing import describe, svg, values_svg
 from gbackprop.audit.findings import Finding
 from gbackprop.audit.markup import Markup, join, tag
 from gbackprop.audit.picture import Picture
 from gbackprop.audit.style import CSS
 from gbackprop.audit.summary import COLUMNS, Count, cells, error_of, finding_of, verdict_of
+from gbackprop.audit.where import Place, Source
 from gbackprop.testing.report import FAILED, OK, Report, Row
 
 POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
 """What the page may load: nothing but the style sheet that is written in it."""
+
+LONGEST = 40
+"""Lines of a source that are shown."""
 
 
 def page(findings: Sequence[Finding], command: str) -> str:
@@ -123,15 +127,26 @@ def _formulas(finding: Finding) -> Markup | None:
 
 
 def _failures(i: int, finding: Finding) -> Iterator[Markup]:
-    """What fails, in words, and where to look."""
-    items = []
+    """What fails, in words, and where to look, with the lines; these once, if several claims lead there."""
+    items: list[Markup] = []
+    seen: set[Source] = set()
     for j, row in enumerate(finding.report.rows):
         if row.failed:
-            where = finding.places.get(row.method)
-            look = (tag("br"), "Look at ", tag("code", where)) if where else None
+            where = finding.places.get(row.method, Place())
+            lines = [_source(source) for source in where.sources if source not in seen]
+            seen.update(where.sources)
+            look = (tag("br"), "Look at ", tag("code", where), lines) if where.sources else None
             items.append(tag("li", tag("a", _claim(row), href=f"#s{i}r{j}"), ": ", finding_of(row), look))
     if items:
         yield tag("ul", items, class_="failures")
+
+
+def _source(source: Source) -> Markup:
+    """Lines with their numbers."""
+    lines = source.text.split("\n")
+    numbered = [f"{number:4}  {line}".rstrip() for number, line in enumerate(lines[:LONGEST], source.line)]
+    more = len(lines) - len(numbered)
+    return tag("pre", "\n".join(numbered + ([f"      … {_several(more, 'further line')}"] if more else [])))
 
 
 def _pictures(i: int, finding: Finding) -> Markup | None:
@@ -143,9 +158,16 @@ def _pictures(i: int, finding: Finding) -> Markup | None:
 
 def _figure(picture: Picture, name: str) -> Markup:
     title = (tag("strong", f"|difference| of {picture.title}"), f", {picture.method} against {picture.oracle}")
+    values = None if picture.tight else [_values(picture, side, f"{name}{side}") for side in ("got", "expected")]
     pattern = (" ", tag("strong", picture.pattern)) if picture.pattern else None
     axes = tag("span", f"Rows: {picture.rows}; columns: {picture.columns}.", class_="soft")
-    return tag("figure", title, svg(picture, name), tag("figcaption", describe(picture), pattern, " ", axes))
+    caption = tag("figcaption", describe(picture), pattern, " ", axes)
+    return join(values, tag("figure", title, svg(picture, name), caption))
+
+
+def _values(picture: Picture, side: str, name: str) -> Markup:
+    """One of the two matrices whose difference is too large."""
+    return tag("figure", tag("strong", f"{picture.title}, {side}"), values_svg(picture, side, name))
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -196,7 +218,9 @@ def _several(count: int, thing: str) -> str:
 
 def _footer() -> Markup:
     text = (
-        f"gbackprop {gbackprop.__version__}. Errors are relative to the largest expected entry. The pictures' colors "
-        "go up a hundredfold from one to the next; grey cells do not differ and are not zero, empty ones are zero."
+        f"gbackprop {gbackprop.__version__}. Errors are relative to the largest expected entry. The colors of "
+        "differences go up a hundredfold from one to the next; grey cells do not differ and are not zero, empty ones "
+        "are zero. What was got and expected is orange above zero and blue below; the strongest colors are for what is "
+        "beyond all that is expected."
     )
     return tag("footer", tag("p", text))

@@ -8,6 +8,8 @@ CSS = """
   --same: #e0e6ec; --ring: #000; --halo: #fff;
   --e0: #dcebf8; --e1: #c2daf0; --e2: #9cc6e6; --e3: #6fabd4; --e4: #8480c0; --e5: #a2509f; --e6: #c22f72;
   --e7: #c4211c; --e8: #6d0008;
+  --n1: #e0ecf8; --n2: #b3d1ee; --n3: #74a9da; --n4: #2f74b5; --n5: #0b3a6b;
+  --p1: #fdebd8; --p2: #f9c99a; --p3: #ee9a4d; --p4: #c9661a; --p5: #7a3300;
 }
 @media (prefers-color-scheme: dark) {
   :root {
@@ -16,6 +18,8 @@ CSS = """
     --same: #28323d; --ring: #fff; --halo: #000;
     --e0: #1d3449; --e1: #214a6b; --e2: #2a628f; --e3: #3f80b3; --e4: #7b74c9; --e5: #b066b5; --e6: #e2649c;
     --e7: #ff8157; --e8: #ffdc5c;
+    --n1: #1b2c3d; --n2: #214767; --n3: #2d6da3; --n4: #4f9de0; --n5: #a9d4ff;
+    --p1: #3a2a1a; --p2: #5e3d1c; --p3: #97591c; --p4: #d9822b; --p5: #ffc98a;
   }
 }
 * { box-sizing: border-box; }
@@ -31,6 +35,8 @@ a { color: var(--link); }
 a:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 code, .math, td.method { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: .88em; }
 code { overflow-wrap: anywhere; }
+pre { margin: .4rem 0; padding: .5rem .7rem; overflow-x: auto; background: var(--card); border-radius: .3rem;
+  font: .82rem/1.4 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
 .soft { color: var(--soft); }
 .chips { display: flex; flex-wrap: wrap; gap: .5rem; padding: 0; margin: 1rem 0; list-style: none; }
 .chips li { padding: .15rem .7rem; border-radius: 1rem; background: var(--mute-back); }
@@ -56,6 +62,9 @@ svg .worst text { fill: var(--ink); font-weight: 600; }
 .e0 { fill: var(--e0); } .e1 { fill: var(--e1); } .e2 { fill: var(--e2); } .e3 { fill: var(--e3); }
 .e4 { fill: var(--e4); } .e5 { fill: var(--e5); } .e6 { fill: var(--e6); } .e7 { fill: var(--e7); }
 .e8 { fill: var(--e8); }
+.n1 { fill: var(--n1); } .n2 { fill: var(--n2); } .n3 { fill: var(--n3); } .n4 { fill: var(--n4); }
+.n5 { fill: var(--n5); } .p1 { fill: var(--p1); } .p2 { fill: var(--p2); } .p3 { fill: var(--p3); }
+.p4 { fill: var(--p4); } .p5 { fill: var(--p5); } .nan { fill: var(--bad); }
 .frame { fill: none; stroke: var(--line); }
 .hair { stroke: var(--soft); stroke-dasharray: 2 3; fill: none; }
 .halo { fill: none; stroke: var(--halo); stroke-width: 4.5; }

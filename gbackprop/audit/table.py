@@ -63,7 +63,7 @@ class Terminal:
         for row in finding.report.failures:
             self._print(f"  {row.method}: ", f"{row.claim}: {finding_of(row)}", STYLES[FAILED])
             if row.method in finding.places:
-                self._print("    look at ", finding.places[row.method], "")
+                self._print("    look at ", str(finding.places[row.method]), "")
 
     def _print(self, styled: str, plain: str = "", style: str = "bold") -> None:
         if self.console is None:

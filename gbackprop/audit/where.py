@@ -4,14 +4,54 @@ from __future__ import annotations
 
 import inspect
 import os
+import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 OURS = __name__.partition(".")[0]
 
 
-def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None) -> str:
+@dataclass(frozen=True)
+class Source:
+    """A function or class as it is written.
+
+    Attributes
+    ----------
+    file, name : str
+    line : int
+        Number of its first line.
+    text : str
+        All its lines, without what they are indented by together.
+    """
+
+    file: str
+    name: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}, in {self.name}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to look: in words, and the lines that they name; both empty if nothing can be said."""
+
+    words: str = ""
+    sources: tuple[Source, ...] = ()
+
+    @staticmethod
+    def of(source: Source | None, note: str = "") -> Place:
+        """In one source, with a note after its name."""
+        return Place(f"{source}{note}", (source,)) if source is not None else Place()
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None) -> Place:
     """Where to look if `method`, as a row names it, fails.
 
     Parameters
@@ -24,26 +64,26 @@ def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None)
 
     Returns
     -------
-    str
-        File, line and method; if it is inherited from gbackprop, those of the subject's methods that it calls; an
-        empty string if nothing can be said.
+    Place
+        File, line and method; if it is inherited from gbackprop, those of the subject's methods that it calls.
     """
     kind, (parameter, _, reduction) = type(subject), method.partition(".")
-    own = _in_jacobian((jacobians or {}).get(parameter), reduction) if reduction else ""
-    if own or _is_ours(kind):
+    own = _in_jacobian((jacobians or {}).get(parameter), reduction) if reduction else Place()
+    if own.sources or _is_ours(kind):
         return own
     name = "parameter_jacobians" if "." in method else method
     owner = _owner(kind, name)
     if owner is None:
-        return _in(kind, kind.__name__)
+        return Place.of(_in(kind, kind.__name__))
     if not _is_ours(owner):
-        return _in(vars(owner)[name], f"{kind.__name__}.{name}") or _in(owner, kind.__name__)
+        return Place.of(_in(vars(owner)[name], f"{kind.__name__}.{name}") or _in(owner, kind.__name__))
     calls = [_in(vars(cls)[call], f"{kind.__name__}.{call}") for cls, call in _calls(kind, name, set())]
-    told = " or ".join(filter(None, calls))
-    return f"{told} ({name} is {owner.__name__}'s, and calls {'it' if len(calls) == 1 else 'them'})" if told else ""
+    sources = tuple(source for source in calls if source is not None)
+    note = f" ({name} is {owner.__name__}'s, and calls {'it' if len(calls) == 1 else 'them'})"
+    return Place(" or ".join(map(str, sources)) + note, sources) if sources else Place()
 
 
-def _in_jacobian(jacobian: Any, name: str) -> str:
+def _in_jacobian(jacobian: Any, name: str) -> Place:
     """Where a user's `ParameterJacobian` has a reduction, or the definition that an inherited one sums over."""
     kind = type(jacobian)
     for called in dict.fromkeys((name, "per_sample")):
@@ -51,10 +91,10 @@ def _in_jacobian(jacobian: Any, name: str) -> str:
         function = vars(jacobian).get(called) if hasattr(jacobian, "__dict__") else None
         if function is None and owner is not None and not _is_ours(owner):
             function = vars(owner)[called]
-        where = "" if function is None else _in(function, f"{kind.__name__}.{called}")
-        if where:
-            return where if called == name else f"{where} ({name} is inherited, and sums over it)"
-    return ""
+        source = None if function is None else _in(function, f"{kind.__name__}.{called}")
+        if source is not None:
+            return Place.of(source, "" if called == name else f" ({name} is inherited, and sums over it)")
+    return Place()
 
 
 def _owner(kind: type, name: str) -> type | None:
@@ -82,13 +122,13 @@ def _calls(kind: type, name: str, seen: set[str]) -> Iterator[tuple[type, str]]:
             yield found, called
 
 
-def _in(thing: Any, name: str) -> str:
-    """"file, line 12, in name" for a function or class."""
+def _in(thing: Any, name: str) -> Source | None:
+    """A function or class as it is written."""
     try:
-        file, (_, line) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
+        file, (lines, line) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
     except (OSError, TypeError):  # written nowhere that Python knows
-        return ""
-    return f"{_short(file)}, line {line}, in {name}" if file else ""
+        return None
+    return Source(_short(file), name, line, textwrap.dedent("".join(lines)).rstrip()) if file else None
 
 
 def _short(file: str) -> str:

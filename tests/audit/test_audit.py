@@ -253,10 +253,10 @@ NAMED = [
 def test_the_line_of_a_users_jacobian_is_named(layer, method, function, name):
     finding = Auditor(0, pictures=False).layer(layer, np.random.default_rng(0).standard_normal((3, 3)))
     line = function.__code__.co_firstlineno
-    assert finding.places[method].endswith(f"test_audit.py, line {line}, in {name}")
+    assert str(finding.places[method]).endswith(f"test_audit.py, line {line}, in {name}")
 
 
 def test_an_inherited_reduction_names_what_it_sums_over():
     where = place(ShiftsWrongly(), "b.square", {"b": WrongDefinition()})
     line = WrongDefinition.per_sample.__code__.co_firstlineno
-    assert f"line {line}, in WrongDefinition.per_sample (square is inherited, and sums over it)" in where
+    assert f"line {line}, in WrongDefinition.per_sample (square is inherited, and sums over it)" in str(where)

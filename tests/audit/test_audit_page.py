@@ -1,5 +1,6 @@
 """The audit's page: it loads nothing, escapes what users wrote, marks the worst entry, and renders in a browser."""
 
+import inspect
 import json
 import re
 import shutil
@@ -15,13 +16,15 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.audit.drawing import LEVELS
+from gbackprop.audit.drawing import LEVELS, STRENGTHS
 from gbackprop.audit.findings import Auditor
-from gbackprop.audit.page import page
+from gbackprop.audit.page import LONGEST, _source, page
+from gbackprop.audit.where import Source
 from gbackprop.layers import Elementwise, Layer, Linear
 
 NASTY = "</style><script>alert('\"')</script><img src=https://evil.example/x onerror=alert(1)>&amp;"
 VOID = ("br", "meta")
+VALUES = [f"{sign}{k}" for sign in "np" for k in range(1, STRENGTHS + 1)]
 
 
 class Nasty(Elementwise):
@@ -159,7 +162,7 @@ def test_formulas_are_shown(parsed):
 
 def test_light_and_dark(text):
     light, dark = text.split("@media (prefers-color-scheme: dark)")
-    for name in ("page", "ink", "bad", "ring", *(f"e{k}" for k in range(LEVELS))):
+    for name in ("page", "ink", "bad", "ring", *(f"e{k}" for k in range(LEVELS)), *VALUES):
         assert f"--{name}:" in light
         assert f"--{name}:" in dark.split("* {")[0]
     assert 'name="color-scheme" content="light dark"' in text
@@ -177,6 +180,8 @@ def test_colors_go_one_way_and_text_is_legible(text):
         colors = {name: c if len(c) == 7 else "#" + "".join(2 * x for x in c[1:]) for name, c in colors.items()}
         levels_ = [luminance(colors[f"e{k}"]) for k in range(LEVELS)]
         assert all(sign * (b - a) > 0 for a, b in pairwise(levels_))
+        for side in (VALUES[:STRENGTHS], VALUES[STRENGTHS:]):
+            assert all(sign * (b - a) > 0 for a, b in pairwise(luminance(colors[name]) for name in side))
         pairs = [("ink", "card"), ("soft", "card"), ("soft", "page"), ("link", "card"), ("link", "bad-back")]
         pairs += [("good", "good-back"), ("bad", "bad-back"), ("ink", "bad-back"), ("good", "card"), ("bad", "card")]
         for one, other in pairs:
@@ -206,6 +211,27 @@ def test_a_picture_shows_what_its_row_found(findings):
         assert shown.error.max() == pytest.approx(row.error, rel=1e-6)
         if row.failed:
             assert (shown.got[shown.worst], shown.want[shown.worst]) == pytest.approx((row.got, row.want))
+
+
+def test_what_was_got_and_expected_is_drawn_where_it_differs(findings, parsed):
+    wrong = [picture.title for finding in findings for picture in finding.pictures if not picture.tight]
+    assert len(wrong) >= 2
+    for side in (", got", ", expected"):
+        headings = [text.removesuffix(side) for text in parsed.text if text.endswith(side)]
+        assert sorted(headings) == sorted(2 * wrong)  # above each drawing, and as its title
+
+
+def test_the_lines_that_are_named_are_shown_with_their_numbers(parsed):
+    first = inspect.getsourcelines(Transposed.mjp)[1]
+    shown = [text for text in parsed.text if text.startswith(f"{first:4}  def mjp(self, saved, mat):")]
+    assert shown == [f"{first:4}  def mjp(self, saved, mat):\n{first + 1:4}      return super().jmp(saved, mat)"]
+
+
+def test_a_long_source_is_cut():
+    text = "\n".join(f"line{i}" for i in range(LONGEST + 3))
+    cut = _source(Source("file.py", "f", 7, text))
+    assert cut.startswith("<pre>   7  line0\n   8  line1\n")
+    assert cut.endswith(f"line{LONGEST - 1}\n      … 3 further lines</pre>")
 
 
 # --- a browser ------------------------------------------------------------------------------------
@@ -241,7 +267,8 @@ class TestInABrowser:
         assert asked == []
         found = Page(dom)
         assert found.tags.count("section") == len(findings)
-        assert found.tags.count("svg") == sum(len(finding.pictures) for finding in findings)
+        pictures = [picture for finding in findings for picture in finding.pictures]
+        assert found.tags.count("svg") == sum(1 if picture.tight else 3 for picture in pictures)
         assert "script" not in found.tags
 
     def test_a_page_that_asks_is_caught(self, tmp_path):

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from gbackprop.audit.drawing import DECADES, LEVELS, describe, levels, svg
+from gbackprop.audit.drawing import DECADES, LEVELS, describe, levels, strengths, svg
 from gbackprop.audit.markup import Markup, join, tag
 from gbackprop.audit.picture import Axis, Picture
 
@@ -69,3 +69,8 @@ def test_markup_escapes():
     )
     assert tag("meta", name="x") == '<meta name="x">'
     assert join("a\x00\x1b[1mb") == "a[1mb"
+
+
+def test_colors_of_values_go_by_their_part_of_the_largest():
+    parts = np.array([0, 0.005, 0.05, 0.3, 1, 1 + 1e-12, 1.1, -1, -0.05, np.nan, np.inf])
+    assert strengths(parts).tolist() == [0, 1, 2, 3, 4, 4, 5, -4, -2, 0, 5]
