@@ -27,6 +27,7 @@ from gbackprop.experiments.study import Settings, run_study
 from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, State
 from gbackprop.experiments.worker import Note, Task, compute
+from gbackprop.system.files import OutputError
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -346,9 +347,9 @@ def test_export_as_parquet(tmp_path):
 def test_export_to_nowhere(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"expected a name that ends in \.csv or \.parquet, got '.*r\.txt'"):
         export([], tmp_path / "r.txt")
-    with pytest.raises(FileNotFoundError, match="no such folder"):
+    with pytest.raises(OutputError, match="no such folder"):
         export([], tmp_path / "no" / "r.csv")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ImportError, match=r"'pyarrow' is not installed; pip install gbackprop\[parquet\]"):
+    with pytest.raises(ImportError, match=r'is not installed; pip install "gbackprop\[parquet\]"'):
         export([], tmp_path / "r.parquet")
