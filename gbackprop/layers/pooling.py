@@ -26,9 +26,8 @@ class _Pool(Layer):
         strides = kernel if stride is None else per_axis("stride", stride, self.dims)
         steps = per_axis("dilation", dilation, self.dims)
         pads = per_axis("padding", padding, self.dims, least=0)
-        for p, k, d in zip(pads, kernel, steps, strict=True):
-            if p > (d * (k - 1) + 1) // 2:
-                raise ValueError(f"padding: expected at most half the window {kernel}, got {pads}")
+        if any(p > k // 2 for p, k in zip(pads, kernel, strict=True)):  # torch's rule, whatever the dilation
+            raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {pads}")
         self.window = Window(kernel, strides, steps, tuple((p, p) for p in pads), bool(ceil_mode))
 
     def describe(self) -> str:
@@ -71,7 +70,7 @@ class MaxPool2d(_Pool):
     stride : int or (int, int), optional
         The kernel's size by default.
     padding : int or (int, int)
-        Places outside the image, which never are the maximum; at most half the window.
+        Places outside the image, which never are the maximum; at most half of `kernel_size`, as in torch.
     dilation : int or (int, int)
     ceil_mode : bool
         Whether a last window may reach beyond the padding.
@@ -140,7 +139,7 @@ class AvgPool2d(_Pool):
     stride : int or (int, int), optional
         The kernel's size by default.
     padding : int or (int, int)
-        Zeros on each side; at most half the window.
+        Zeros on each side; at most half of `kernel_size`, as in torch.
     ceil_mode : bool
         Whether a last window may reach beyond the padding. Places beyond it are not counted.
     count_include_pad : bool

@@ -149,11 +149,11 @@ def _pooled(draw: DrawFn, spatial: Shape, widest: int) -> tuple[Shape, Shape, Sh
     for size in spatial:
         k, d = draw(st.integers(1, 3)), draw(st.integers(1, widest))
         reach = d * (k - 1) + 1
-        if reach // 2 * 2 + size < reach:
+        if k // 2 * 2 + size < reach:
             d, reach = 1, k
         kernel.append(k)
         dilation.append(d)
-        padding.append(draw(st.integers(max(0, -((size - reach) // 2)), max(reach // 2, -((size - reach) // 2)))))
+        padding.append(draw(st.integers(max(0, -((size - reach) // 2)), k // 2)))
     stride = tuple(draw(st.integers(1, 3)) for _ in spatial)
     return tuple(kernel), stride, tuple(padding), tuple(dilation)
 
