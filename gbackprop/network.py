@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, asarray, check_device, device_of, is_array, on_device_of
+from gbackprop.array import FLOATS, Array, asarray, check_device, on_device_of
 from gbackprop.checks import check_batch, check_parameters, generator
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.sweep import output_of
 from gbackprop.errors import UnsupportedError, naming
 from gbackprop.layers.base import Layer, Leaf, Shape
+from gbackprop.parameters import Parameters, copy_of
 
 OWN = ("forward", "forward_training", "noise", "jmp", "mjp")
 """Methods that a subclass of `Sequential` cannot override: a sweep visits the layers one by one."""
+
+STRUCTURE = ("named_layers", "leaves", "output_shape", "initialize")
+"""Methods by which a container says what is inside; those of a subclass are called."""
 
 
 class Sequential(Layer):
@@ -40,6 +44,9 @@ class Sequential(Layer):
         If a layer with parameters appears twice, or `dtype` is not one of the two.
     """
 
+    _reused = True
+    """Whether a layer inside may also be in another container."""
+
     def __init__(self, *layers: Layer, rng: int | np.random.Generator | None = None, dtype: Any = None) -> None:
         for i, layer in enumerate(layers):
             if not isinstance(layer, Layer):
@@ -55,6 +62,19 @@ class Sequential(Layer):
                     layer.initialize(source)
 
     def _forbid_sharing(self) -> None:
+        """Check that no layer with parameters appears twice.
+
+        It can only do so if some container inside has a layer that was in a container before. The search is left out
+        where there is none: a deep network is built in linear time.
+        """
+        self._reused = False
+        for layer in self.layers:
+            ours = type(layer).named_layers in (Layer.named_layers, Sequential.named_layers)
+            self._reused |= layer.placed or not ours or (isinstance(layer, Sequential) and layer._reused)
+            if isinstance(layer, Sequential) or layer.parameter_shapes():
+                layer.placed = True
+        if not self._reused:
+            return
         seen: dict[int, str] = {}
         for name, layer in self.named_layers():
             if id(layer) in seen and layer.parameter_shapes():
@@ -89,22 +109,45 @@ class Sequential(Layer):
         return iter(self.layers)
 
     def __repr__(self) -> str:
-        return f"Sequential({', '.join(map(repr, self.layers))})"
+        words: list[str] = []
+        waiting: list[Any] = [self]
+        while waiting:
+            at = waiting.pop()
+            if isinstance(at, Sequential) and not _own(at, ("__repr__",)):
+                parts = [part for child in at.layers for part in (", ", child)][1:]
+                waiting += reversed(["Sequential(", *parts, ")"])
+            else:
+                words.append(at if isinstance(at, str) else repr(at))
+        return "".join(words)
+
+    def chain(self, name: str = "") -> Iterator[tuple[str, Layer]]:
+        """Yield (path, layer) of the layers inside, from input to output, with a loop: nesting may be of any depth.
+
+        A subclass of Sequential with methods of its own is given whole.
+        """
+        waiting: list[tuple[str, Layer]] = [(name, self)]
+        while waiting:
+            path, layer = waiting.pop()
+            if isinstance(layer, Sequential) and (layer is self or not _own(layer, OWN + STRUCTURE)):
+                inside = [(f"{path}.{i}" if path else str(i), child) for i, child in enumerate(layer.layers)]
+                waiting += reversed(inside)
+            else:
+                yield path, layer
 
     def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
-        for i, child in enumerate(self.layers):
-            yield from child.named_layers(f"{name}.{i}" if name else str(i))
+        for path, layer in self.chain(name):
+            yield from layer.named_layers(path)
 
     def leaves(self, shape: Shape, name: str = "") -> list[Leaf]:
-        for method in OWN:
-            if getattr(getattr(self, method), "__func__", None) is not getattr(Sequential, method):
-                raise UnsupportedError(
-                    f"layer {name or '(the network)'}, {type(self).__name__}: expected a chain of layers, got a "
-                    f"subclass of Sequential with a {method} of its own (write a Layer instead)"
-                )
+        plain = type(self) is Sequential and vars(self).keys().isdisjoint(OWN)
+        for method in () if plain else _own(self, OWN):
+            raise UnsupportedError(
+                f"layer {name or '(the network)'}, {type(self).__name__}: expected a chain of layers, got a "
+                f"subclass of Sequential with a {method} of its own (write a Layer instead)"
+            )
         found: list[Leaf] = []
-        for i, child in enumerate(self.layers):
-            found += child.leaves(shape, f"{name}.{i}" if name else str(i))
+        for path, layer in self.chain(name):
+            found += layer.leaves(shape, path)
             shape = found[-1].output_shape if found else shape
         return found
 
@@ -139,32 +182,32 @@ class Sequential(Layer):
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         saved = []
-        for layer in self.layers:
+        for _, layer in self.chain():
             x, kept = layer.forward(x)
             saved.append(kept)
         return x, saved
 
     def forward_training(self, x: Array, noise: Any) -> tuple[Array, Any]:
         saved = []
-        for layer, drawn in zip(self.layers, noise, strict=True):
+        for (_, layer), drawn in zip(self.chain(), noise, strict=True):
             x, kept = layer.forward_training(x, drawn)
             saved.append(kept)
         return x, saved
 
     def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
         drawn = []
-        for layer in self.layers:
+        for _, layer in self.chain():
             drawn.append(layer.noise(batch_shape, rng))
             batch_shape = (batch_shape[0], *layer.output_shape(batch_shape[1:]))
         return tuple(drawn)
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        for layer, kept in zip(self.layers, saved, strict=True):
+        for (_, layer), kept in zip(self.chain(), saved, strict=True):
             mat = layer.jmp(kept, mat)
         return mat
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        for layer, kept in zip(reversed(self.layers), reversed(saved), strict=True):
+        for (_, layer), kept in reversed(list(zip(self.chain(), saved, strict=True))):
             mat = layer.mjp(kept, mat)
         return mat
 
@@ -173,7 +216,8 @@ class Sequential(Layer):
     @property
     def parameters(self) -> Parameters:  # type: ignore[override]
         """Parameters by name, in order; assigning to a name or changing an array in place changes the network."""
-        return Parameters(self)
+        named = [(path, layer, name) for path, layer in self.named_layers() for name in layer.parameter_shapes()]
+        return Parameters({f"{path}.{name}": (layer, name) for path, layer, name in named})
 
     def parameter_shapes(self) -> dict[str, Shape]:
         return {
@@ -183,12 +227,12 @@ class Sequential(Layer):
         }
 
     def initialize(self, rng: np.random.Generator) -> None:
-        for layer in self.layers:
+        for _, layer in self.chain():
             layer.initialize(rng)
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of the parameters by name, named as in torch, on the network's device."""
-        return {name: _copy(value) for name, value in self.parameters.items()}
+        return {name: copy_of(value) for name, value in self.parameters.items()}
 
     def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
         """Set all parameters, converted to the network's dtype and moved to its device.
@@ -233,57 +277,7 @@ class Sequential(Layer):
         return self
 
 
-class Parameters(MutableMapping[str, Array]):
-    """The parameters of a network by name, as a view: assignments change the layers."""
-
-    def __init__(self, network: Sequential) -> None:
-        self._owners = {
-            f"{path}.{name}": (layer, name)
-            for path, layer in network.named_layers()
-            for name in layer.parameter_shapes()
-        }
-
-    def __getitem__(self, name: str) -> Array:
-        layer, key = self._owners[name]
-        return layer.parameters[key]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        current = self[name]
-        if value is current:  # `parameters[name] -= step` ends here
-            return
-        self.check(name, value)
-        value = asarray(value, device_of(current), current.dtype)
-        self.put(name, _copy(value))  # later changes of the caller's array have no effect
-
-    def put(self, name: str, value: Array) -> None:
-        """Set a parameter without any check."""
-        layer, key = self._owners[name]
-        layer.parameters[key] = value
-
-    def check(self, name: str, value: Any) -> None:
-        """Check that `value` is an array of floats of the parameter's shape; the error names the parameter."""
-        current = self[name]
-        if not is_array(value):
-            raise TypeError(f"parameter {name}: expected a NumPy or CuPy array of floats, got {type(value).__name__}")
-        if value.dtype.kind != "f":
-            raise TypeError(f"parameter {name}: expected an array of floats, got {value.dtype}")
-        if value.shape != current.shape:
-            raise ValueError(f"parameter {name}: expected shape {current.shape}, got {value.shape}")
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError(f"parameter {name} cannot be deleted")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._owners)
-
-    def __len__(self) -> int:
-        return len(self._owners)
-
-    def __repr__(self) -> str:
-        return f"Parameters({ {name: (value.shape, value.dtype.name) for name, value in self.items()} })"
-
-
-def _copy(value: Array) -> Array:
-    """Return a copy on the device of `value`."""
-    with on_device_of(value):
-        return value.copy()
+def _own(layer: Layer, methods: tuple[str, ...]) -> list[str]:
+    """Return which of the methods are not those of `Sequential`."""
+    ours = Sequential
+    return [name for name in methods if getattr(getattr(layer, name), "__func__", None) is not getattr(ours, name)]

@@ -77,11 +77,6 @@ class Plan:
     mc_noise: dict[Signal, np.ndarray]
 
     @property
-    def quantities(self) -> tuple[Quantity, ...]:
-        """The quantities in the order in which they were asked for."""
-        return tuple([quantity for quantity, _ in self.needs])
-
-    @property
     def output_shape(self) -> tuple[int, ...]:
         """Feature shape of the network's output."""
         return self.leaves[-1].output_shape

@@ -13,7 +13,7 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.engine.memory import Allocator
-from gbackprop.layers.base import Layer
+from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
 
 Function = Callable[..., Any]
@@ -102,12 +102,15 @@ class Context:
         Sums over positions of the columns at the current layer, cached because every reduction needs them.
     total : (ParameterJacobian, columns, sum)
         The latest reduction "sum", cached because the moments start from the mean.
+    lower : dict of str to Leaf or None
+        The next layer below that no route passes, by a layer's name, cached because many layers have the same.
     """
 
     def __init__(self, forms: Forms, memory: Allocator) -> None:
         self.forms, self.memory = forms, memory
         self.sums: list[tuple[Any, Array, Array]] = []
         self.total: tuple[Any, Any, Any] = (None, None, None)
+        self.lower: dict[str, Leaf | None] = {}
 
     def forward(self, layer: Layer, x: Array) -> tuple[Array, Any]:
         """Compute `Layer.forward`, by its fast form if there is one."""

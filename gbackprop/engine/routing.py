@@ -59,7 +59,16 @@ def _pays(plan: Plan, leaf: Leaf, signals: Signals, context: Context) -> bool:
         return False
     squared = {statistic.signal for statistic in plan.statistics if statistic.reduction == SQUARE}
     columns = max((width for signal, width, _ in signals.stack.spans if signal in squared), default=0)
-    lower = plan.leaves[: plan.leaves.index(leaf)]
-    while lower and _may_wait(plan, lower[-1], context):
-        lower = lower[:-1]
-    return bool(columns and lower) and pays(lower[-1], columns, leaf.output_shape, context)
+    lower = _lower(plan, leaf, context) if columns else None
+    return lower is not None and pays(lower, columns, leaf.output_shape, context)
+
+
+def _lower(plan: Plan, leaf: Leaf, context: Context) -> Leaf | None:
+    """Return the next layer below that no route passes; searched once for all layers that a route passes above it."""
+    if leaf.name not in context.lower:
+        i, passed = plan.leaves.index(leaf), [leaf.name]
+        while i and _may_wait(plan, plan.leaves[i - 1], context):
+            i -= 1
+            passed.append(plan.leaves[i].name)
+        context.lower |= dict.fromkeys(passed, plan.leaves[i - 1] if i else None)
+    return context.lower[leaf.name]

@@ -59,6 +59,9 @@ class Layer:
     dtype: str | None = None
     """The dtype of drawn parameters; None means that of the container, or float32."""
 
+    placed: bool = False
+    """Whether a container has it: a layer with parameters cannot be in one network twice."""
+
     # ------------------------------------------------------------------------------------------------------ function
 
     def forward(self, x: Array) -> tuple[Array, Any]:

@@ -10,13 +10,9 @@ from gbackprop.array import Array
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.factors import Kronecker
-from gbackprop.signals import AVERAGE, EXACT, Signal
+from gbackprop.signals import AVERAGE, EXACT
 
 INPUT_SQUARE = Statistic("input_square")
-
-
-def _statistics(signal: Signal) -> tuple[Statistic, ...]:
-    return INPUT_SQUARE, Statistic("average_kronecker" if signal == AVERAGE else "kronecker", signal)
 
 
 class Factors(Quantity):
@@ -41,7 +37,7 @@ class KFAC(Factors, Sampled):
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R/M Σₙₘ b bᵀ"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return _statistics(self.signal)
+        return INPUT_SQUARE, Statistic("kronecker", self.signal)
 
 
 class KFLR(Factors):
@@ -57,7 +53,7 @@ class KFLR(Factors):
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R Σₙᵥ b bᵀ"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return _statistics(EXACT)
+        return INPUT_SQUARE, Statistic("kronecker", EXACT)
 
 
 class KFRA(Factors):
@@ -76,4 +72,4 @@ class KFRA(Factors):
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = Σₜₛ Ḡₜₛ"
 
     def statistics(self) -> tuple[Statistic, ...]:
-        return _statistics(AVERAGE)
+        return INPUT_SQUARE, Statistic("kronecker", AVERAGE)

@@ -287,3 +287,73 @@ def test_threads_that_need_undrawn_parameters_at_once_find_the_same():
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: gb.backward(net, losses.CrossEntropyLoss(), x, y).loss, range(4)))
     assert found == [gb.backward(net, losses.CrossEntropyLoss(), x, y).loss] * 4
+
+
+# ------------------------------------------------------------------------------------------------------------- nesting
+
+DEPTH = 2000
+
+
+def nested(depth):
+    """A linear layer inside as many containers, each with layers before and after."""
+    network = gb.Sequential(layers.Flatten(), layers.Linear(2, 3))
+    for _ in range(depth):
+        network = gb.Sequential(layers.Identity(), network, layers.Identity())
+    return gb.Sequential(network, rng=0, dtype="float64")
+
+
+def test_networks_nest_deeper_than_calls_can():
+    network, flat = nested(DEPTH), gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64")
+    x, path = np.random.default_rng(0).standard_normal((4, 2)), "0." + "1." * DEPTH
+    y = np.array([0, 2, 1, 1])
+    want = gb.backward(flat, losses.CrossEntropyLoss(), x, y, q.KFAC(), rng=0)
+    for call in (gb.backward, gb.reference):
+        result = call(network, losses.CrossEntropyLoss(), x, y, q.KFAC(), rng=0, training=True)
+        np.testing.assert_allclose(result.gradient[f"{path}1.weight"], want.gradient["0.weight"], rtol=1e-12)
+        np.testing.assert_allclose(result["kfac"][f"{path}1.bias"].B, want["kfac"]["0.bias"].B, rtol=1e-12)
+    np.testing.assert_array_equal(network.load_state_dict(network.state_dict())(x), flat(x))
+    assert (repr(network).count("Sequential("), network.output_shape((2,))) == (DEPTH + 2, (3,))
+
+
+def test_the_methods_of_a_deep_network_are_those_of_its_layers():
+    network, flat = nested(DEPTH), gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((4, 2))
+    y, saved = network.forward_training(x, network.noise(x.shape, np.random.default_rng(0)))
+    np.testing.assert_array_equal(y, flat(x))
+    np.testing.assert_array_equal(network.jmp(saved, x[None]), flat.jmp([x], x[None]))
+    np.testing.assert_array_equal(network.mjp(saved, y[None]), flat.mjp([x], y[None]))
+    network.initialize(np.random.default_rng(0))
+    np.testing.assert_array_equal(network(x), flat(x))
+
+
+def test_building_a_deep_network_searches_it_once(monkeypatch):
+    searches, original = [], gb.Sequential.named_layers
+
+    def counted(self, name=""):
+        searches.append(self)
+        return original(self, name)
+
+    monkeypatch.setattr(gb.Sequential, "named_layers", counted)
+    network = gb.Sequential(layers.Linear(2, 2))
+    for _ in range(50):
+        network = gb.Sequential(layers.Linear(2, 2), layers.ReLU(), network)
+    assert searches == []  # each level would search all below
+
+
+def test_a_layer_in_two_networks_can_be_in_neither_twice():
+    shared = layers.Linear(2, 2)
+    one, other = gb.Sequential(shared), gb.Sequential(layers.ReLU(), gb.Sequential(shared))
+    for make in (lambda: gb.Sequential(one, other), lambda: gb.Sequential(gb.Sequential(layers.Tanh(), other), shared)):
+        with pytest.raises(ValueError, match=r"Linear\(2, 2\): expected a layer of its own, got the one at"):
+            make()
+    gb.Sequential(layers.Linear(2, 2), one)  # but each network can be in several
+    gb.Sequential(layers.Linear(2, 2), one)
+
+
+def test_a_nested_subclass_says_itself_what_is_inside():
+    class Reversed(gb.Sequential):
+        def named_layers(self, name=""):
+            yield from reversed(list(super().named_layers(name)))
+
+    inner = Reversed(layers.Linear(2, 3), layers.Linear(3, 2))
+    assert [layer.in_features for _, layer in gb.Sequential(layers.Linear(4, 2), inner).named_layers()] == [4, 3, 2]
