@@ -64,8 +64,9 @@ def backward(
         Number of columns to propagate at a time in addition to the gradient; all by default. It changes results by
         rounding only.
     workers : int, optional
-        Number of threads that process blocks of samples, each with BLAS limited to one thread. By default one for
-        each processor; a single one for small batches, on a GPU and for KFRA.
+        Number of threads that process blocks of samples, each with BLAS limited to one thread; at most one for each
+        processor that the process may use, however many are asked for. By default that many; a single one for small
+        batches, on a GPU and for KFRA.
     memory : str or int, optional
         Bytes that the call may use in addition to parameters and batch, as an integer or as in ``"2GiB"``: blocks are
         chosen so that the estimate in `gbackprop.engine.estimate` is within it, and no memory is cached for the next

@@ -63,7 +63,8 @@ def choose_blocks(
     """
     n, each = x.shape[0], max(stack_bytes(plan, x, column_block), row_bytes(plan, x) // 4)
     whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
-    threads = workers or (1 if whole or blas_controller() is None else cpu_count())
+    most = cpu_count()  # more threads would have smaller blocks, and wait for each other
+    threads = min(workers, most) if workers else (1 if whole or blas_controller() is None else most)
     samples = sample_block or (-(-n // threads) if whole else _even(n, max(1, BLOCK_BYTES // each), threads))
     if memory is not None:
         fixed, budget = sample_block is not None, parse_bytes(memory)

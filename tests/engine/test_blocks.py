@@ -95,7 +95,8 @@ def test_blocks_run_in_threads_of_their_own_only_if_there_are_several(workers):
     assert (threading.get_ident() in seen) == (workers == 1)
 
 
-def test_a_small_batch_is_not_cut_and_a_large_one_is():
+def test_a_small_batch_is_not_cut_and_a_large_one_is(monkeypatch):
+    monkeypatch.setattr(blocks, "cpu_count", lambda: 2)
     net = network(layers.Linear(1000, 1000), layers.ReLU(), layers.Linear(1000, 10))
     small, large = batch(8, 1000), batch(6000, 1000)
     cuts = [choose_blocks(make_plan(net, CE, x, y, [q.KFLR()], 0), x, workers=2) for x, y in (small, large)]
@@ -103,6 +104,14 @@ def test_a_small_batch_is_not_cut_and_a_large_one_is():
     assert len(cuts[1].samples) == 4  # three would leave a worker idle for a third of the time
     x, y = small
     assert len(choose_blocks(make_plan(net, CE, x, y, [], 0), x).samples) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"sample_block": 1}], ids=str)
+def test_there_are_no_more_threads_than_processors(options, monkeypatch):
+    monkeypatch.setattr(blocks, "cpu_count", lambda: 3)
+    net, (x, y) = network(layers.Linear(50, 10)), batch(60, 50)
+    plan = make_plan(net, CE, x, y, [q.KFLR()], 0)
+    assert choose_blocks(plan, x, workers=10**6, **options) == choose_blocks(plan, x, workers=3, **options)
 
 
 # ------------------------------------------------------------------------------------------------------------ exactness
