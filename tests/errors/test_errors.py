@@ -217,13 +217,42 @@ def test_names_in_a_result():
     asked = q.DiagGGN(), q.DiagGGNMC(1), q.DiagGGNMC(2)
     result = gb.backward(mlp(), CE, X, Y, *asked, rng=0)
     refuse(KeyError, ["'variance'", "DiagGGN()"], lambda: result["variance"])
-    refuse(KeyError, ["DiagGGN()"], lambda: result[q.DiagGGN()])
-    refuse(KeyError, ["2 quantities", "'diag_ggn_mc'", "instance"], lambda: result["diag_ggn_mc"])
+    refuse(KeyError, ["as DiagGGNMC(mc_samples=3)", "DiagGGN()"], lambda: result[q.DiagGGNMC(3)])
+    refuse(KeyError, ["2 quantities", "'diag_ggn_mc'", "index by quantity"], lambda: result["diag_ggn_mc"])
     assert not np.array_equal(result[asked[1]]["0.bias"], result[asked[2]]["0.bias"])
-    assert [key in result for key in ("diag_ggn", "variance", asked[2], q.DiagGGN())] == [True, False, True, False]
+    found = [key in result for key in ("diag_ggn", "variance", asked[2], q.DiagGGNMC(2), q.DiagGGNMC(3), 3)]
+    assert found == [True, False, True, True, False, False]
+
+
+def test_an_equal_quantity_finds_the_result():
+    targets = np.array([[0, 1, 1, 0]])
+    asked = [q.DiagGGN(), q.KFAC(), q.KFAC(3), q.DiagGGNMC(targets=targets)]
+    result = gb.backward(mlp(), CE, X, Y, *asked, rng=0)
+    for one, other in zip(asked, [q.DiagGGN(), q.KFAC(mc_samples=1), q.KFAC(3), q.DiagGGNMC(targets=targets)]):
+        assert result[other] is result[one]
+    words = ["no quantity", "DiagGGNMC(mc_samples=1, targets=…)", "other arrays", "the object that was passed"]
+    refuse(KeyError, words, lambda: result[q.DiagGGNMC(targets=targets.copy())])
+    assert q.KFLR() not in result
+
+
+def test_a_users_quantity_is_told_apart_by_its_arguments():
+    class Power(q.DiagGGN):
+        def __init__(self, power):
+            self.power = power
+
+        def finish(self, scale, square):
+            return square**self.power[0]
+
+    one, other, array = Power([1]), Power([2]), Power([X, X])
+    result = gb.backward(mlp(), CE, X, Y, one, other, q.DiagGGN())
+    assert result[Power([2])] is result[other]
+    np.testing.assert_array_equal(result[Power([1])]["0.bias"] ** 2, result[other]["0.bias"])
+    assert Power([3]) not in result
+    assert Power([X.copy(), X]) not in gb.Result(result.loss, result.output, {}, (array,), ({},))
 
 
 def test_an_instance_asked_for_twice_is_still_found():
     twice = q.DiagGGN()
     result = gb.backward(mlp(), CE, X, Y, twice, twice)
     assert set(result[twice]) == set(result.gradient)
+    assert result["diag_ggn"] is result[twice]  # equal ones have equal results
