@@ -1,4 +1,4 @@
-"""The two errors that Python does not provide; all others are a ValueError, TypeError or RuntimeError."""
+"""The errors that Python does not provide; all others are a ValueError, TypeError or RuntimeError."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ class UnsupportedError(NotImplementedError, ValueError):
 
 class TooLargeError(MemoryError, ValueError):
     """A matrix that was asked for would not fit into memory; the message says how large it would be."""
+
+
+class NotFiniteError(ArithmeticError, ValueError):
+    """A number would become NaN or infinite; the message says which, and nothing was changed."""
 
 
 class naming:

@@ -13,7 +13,7 @@ import numpy as np
 
 import gbackprop as gb
 from gbackprop import losses
-from gbackprop.array import all_finite, check_device, device_of
+from gbackprop.array import check_device, device_of
 from gbackprop.experiments import checkpoint as checkpoints
 from gbackprop.experiments.optimizers import make_optimizer
 from gbackprop.experiments.problems import Split, batches, load_problem, problem, regularization
@@ -160,7 +160,7 @@ def run(
                 state.advance()
                 if checkpoint is not None:
                     state.save(Path(checkpoint))
-        except (_Diverged, np.linalg.LinAlgError):
+        except (_Diverged, gb.NotFiniteError, np.linalg.LinAlgError):
             return Outcome(spec, "diverged", tuple(state.rows))
     return Outcome(spec, "done", tuple(state.rows))
 
@@ -201,10 +201,10 @@ class _State:
             x, y = gb.asarray(x, self.device), gb.asarray(y, self.device)
             asked = self.optimizer.quantities
             result = gb.backward(self.network, LOSS, x, y, *asked, rng=noise, training=True, workers=self.workers)
-            self.optimizer.step(result)
             total += float(result.loss)
-            if not all(map(all_finite, self.network.parameters.values())) or not math.isfinite(total):
+            if not math.isfinite(total):
                 raise _Diverged
+            self.optimizer.step(result)
             self.loss = total / step
             self._report(step)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.network import Sequential
-from gbackprop.optim.base import Optimizer, number
+from gbackprop.optim.base import Optimizer
 from gbackprop.optim.moments import Moments
+from gbackprop.optim.settings import Setting, number, numeric
 from gbackprop.result import Result
 
 
@@ -39,6 +40,9 @@ class Adam(Optimizer):
     Source: Kingma & Ba 2015, algorithm 1.
     """
 
+    betas = Setting(lambda _, name, value: _pair(name, value))
+    eps = numeric(above=0)
+
     def __init__(
         self,
         network: Sequential,
@@ -48,10 +52,8 @@ class Adam(Optimizer):
         l2: float | Mapping[str, float] = 0.0,
     ) -> None:
         super().__init__(network, lr, l2)
-        if not isinstance(betas, Sequence) or len(betas) != 2:
-            raise ValueError(f"betas: expected two numbers, got {betas!r}")
-        self.betas = number("betas[0]", betas[0], below=1), number("betas[1]", betas[1], below=1)
-        self.eps = number("eps", eps, above=0)
+        self.betas = betas
+        self.eps = eps
         self._first = Moments(network, "first_moment")
         self._second = Moments(network, "second_moment")
 
@@ -71,3 +73,9 @@ class Adam(Optimizer):
 
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         return self._first.shapes() | self._second.shapes()
+
+
+def _pair(name: str, value: Any) -> tuple[float, float]:
+    if not isinstance(value, Sequence) or len(value) != 2:
+        raise ValueError(f"{name}: expected two numbers, got {value!r}")
+    return number(f"{name}[0]", value[0], below=1), number(f"{name}[1]", value[1], below=1)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import Array, asarray, asnumpy, beside, device_of
-from gbackprop.checks import check_same
+from gbackprop.array import Array, all_finite, asarray, asnumpy, beside, device_of
+from gbackprop.checks import check_same, positive
+from gbackprop.errors import NotFiniteError
 from gbackprop.network import Sequential
+from gbackprop.optim.settings import Setting, number, numeric
 from gbackprop.quantities import Quantity
 from gbackprop.result import Result
 
@@ -29,10 +30,12 @@ class Optimizer(ABC):
     network : Sequential
         Its parameters are changed in place.
     lr : float
-        Step size α, above 0. It may be assigned to between steps.
+        Step size α, above 0.
     l2 : float or mapping of str to float
         Strength η ≥ 0 of ½ η ‖θ‖², which the step adds to the objective: for all parameters, or by name (0 for
         those not named).
+
+    The settings are attributes, checked whenever they are assigned; all but the network may change between steps.
 
     Attributes
     ----------
@@ -51,17 +54,32 @@ class Optimizer(ABC):
 
     quantities: tuple[Quantity, ...] = ()
 
+    network = Setting(lambda _, name, value: _sequential(name, value), fixed=True)
+    lr = numeric(above=0)
+    steps = Setting(lambda _, name, value: positive(name, value, least=0))
+
     def __init__(self, network: Sequential, lr: float, l2: float | Mapping[str, float] = 0.0) -> None:
-        if not isinstance(network, Sequential):
-            raise TypeError(f"network: expected a Sequential, got {type(network).__name__}")
         self.network = network
-        self.lr = number("lr", lr, above=0)
-        self._l2 = _strengths(l2, network)
+        self.lr = lr
+        self.l2 = l2
         self.steps = 0
+
+    @property
+    def l2(self) -> dict[str, float]:
+        """η of each parameter: a copy. A number or a mapping may be assigned, as in the constructor."""
+        return dict(self._l2)
+
+    @l2.setter
+    def l2(self, value: float | Mapping[str, float]) -> None:
+        self._l2 = _strengths(value, self.network)
 
     @abstractmethod
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
-        """The direction of one parameter, shape (*p): θ ← θ − α · this. Called once a step, `steps` counting it."""
+        """Compute the direction of one parameter, shape (*p): θ ← θ − α · this.
+
+        `step` calls it once for each parameter, after counting the step in `steps`. It replaces arrays of
+        the state and writes into none: if a step fails, the arrays from before it are restored.
+        """
 
     @abstractmethod
     def _state(self) -> dict[str, Array]:
@@ -69,11 +87,11 @@ class Optimizer(ABC):
 
     @abstractmethod
     def _restore(self, state: Mapping[str, Array]) -> None:
-        """Take over arrays that `_state` named; they have been copied."""
+        """Take over arrays that `_state` named."""
 
     @beside(lambda self: next(iter(self.network.parameters.values()), None))
     def step(self, result: Result) -> None:
-        """Change the parameters, in place, by one step.
+        """Change the parameters, in place, by one step. If that fails, parameters and state are as before.
 
         Parameters
         ----------
@@ -83,26 +101,50 @@ class Optimizer(ABC):
         Raises
         ------
         KeyError
-            If the result lacks one of `quantities`; nothing is changed then.
+            If the result lacks one of `quantities`.
         TypeError, ValueError
-            If its gradient is of another network, on another device or of another dtype; nothing is changed then.
+            If its gradient is of another network, on another device or of another dtype, the state is, or a parameter
+            cannot be written to.
+        NotFiniteError
+            If a parameter would no longer be finite.
         """
         parameters = self.network.parameters
-        self._check(result)
-        self.steps += 1
+        self._check(result, parameters)
+        before, steps = dict(self._state()), self.steps
+        try:
+            self.steps += 1
+            after = {name: self._moved_on(name, value, result) for name, value in parameters.items()}
+            if not all_finite(*after.values()):
+                name = next(name for name, value in after.items() if not all_finite(value))
+                raise NotFiniteError(
+                    f"step {self.steps}: parameter {name} would contain NaN or infinity: all parameters are left as "
+                    "they were (a smaller lr, or more damping, takes shorter steps)"
+                )
+        except BaseException:
+            self.steps = steps
+            self._restore(before)
+            raise
         for name, value in parameters.items():
-            gradient, l2 = result.gradient[name], self._l2[name]
-            direction = self._update(name, gradient + l2 * value if l2 else gradient, result)
-            value -= self.lr * direction
+            value[...] = after[name]
 
-    def _check(self, result: Result) -> None:
+    def _moved_on(self, name: str, value: Array, result: Result) -> Array:
+        """Compute a parameter after the step: θ − α · direction."""
+        gradient, l2 = result.gradient[name], self._l2[name]
+        direction = self._update(name, gradient + l2 * value if l2 else gradient, result)
+        if (direction.shape, direction.dtype) != (value.shape, value.dtype):
+            raise ValueError(
+                f"step: direction of {name}: expected shape {value.shape} in {value.dtype}, got {direction.shape} in "
+                f"{direction.dtype}"
+            )
+        return value - self.lr * direction
+
+    def _check(self, result: Result, parameters: Mapping[str, Array]) -> None:
         missing = [quantity for quantity in self.quantities if quantity not in result]
         if missing:
             raise KeyError(
                 f"step: the result holds {list(result.quantities)}, not {missing}: "
                 "pass *optimizer.quantities to gb.backward"
             )
-        parameters = self.network.parameters
         if set(result.gradient) != set(parameters):
             raise ValueError(f"step: expected gradients of {list(parameters)}, got {list(result.gradient)}")
         for name, value in parameters.items():
@@ -110,6 +152,16 @@ class Optimizer(ABC):
             if gradient.shape != value.shape:
                 raise ValueError(f"step: gradient {name}: expected shape {value.shape}, got {gradient.shape}")
             check_same(f"step: gradient {name}", gradient, f"parameter {name}", value)
+            if not getattr(value.flags, "writeable", True):
+                raise ValueError(f"step: parameter {name}: expected an array to write to, got a read-only one")
+        for key, array in self._state().items():
+            value = parameters[key.split("/")[1]]
+            if (array.dtype, device_of(array)) != (value.dtype, device_of(value)):
+                raise TypeError(
+                    f"step: state {key}: expected {value.dtype} on {device_of(value)} as its parameter is, got "
+                    f"{array.dtype} on {device_of(array)} (after net.to: optimizer.load_state_dict("
+                    "optimizer.state_dict()); after net.astype: another optimizer)"
+                )
 
     # ----------------------------------------------------------------------------------------------------------- state
 
@@ -166,24 +218,15 @@ class Optimizer(ABC):
             raise ValueError(f"state dict: {name}: expected shape {shape}, got {value.shape}")
         if value.dtype != parameter.dtype:
             raise TypeError(f"state dict: {name}: expected {parameter.dtype}, got {value.dtype}")
+        if not all_finite(value):
+            raise ValueError(f"state dict: {name}: expected finite numbers, got NaN or infinity")
         return asarray(value.copy(), device_of(parameter))
 
 
-def number(name: str, value: Any, least: float = 0.0, above: float | None = None, below: float | None = None) -> float:
-    """`value` as a finite float within bounds.
-
-    Raises
-    ------
-    ValueError
-        Otherwise; the message names the argument.
-    """
-    real = isinstance(value, Real) and not isinstance(value, bool | np.bool_) and np.isfinite(float(value))
-    if real and (value > above if above is not None else value >= least) and (below is None or value < below):
-        return float(value)
-    bounds = f"above {above:g}" if above is not None else f"of at least {least:g}"
-    raise ValueError(
-        f"{name}: expected a finite number {bounds}{'' if below is None else f' and below {below:g}'}, got {value!r}"
-    )
+def _sequential(name: str, value: Any) -> Sequential:
+    if not isinstance(value, Sequential):
+        raise TypeError(f"{name}: expected a Sequential, got {type(value).__name__}")
+    return value
 
 
 def _strengths(l2: Any, network: Sequential) -> dict[str, float]:

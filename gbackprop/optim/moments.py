@@ -24,14 +24,14 @@ class Moments:
         self.values: dict[str, Array] = {}
 
     def advance(self, name: str, keep: float, add: Array) -> Array:
-        """m ← keep · m + add, m = 0 before the first; returns m."""
+        """Compute m ← keep · m + add in a new array, m = 0 before the first; return m."""
         if name in self.values:
-            moment = self.values[name]
-            moment *= keep
+            moment = keep * self.values[name]
             moment += add
         else:
-            self.values[name] = array_module(add).array(add)
-        return self.values[name]
+            moment = array_module(add).array(add)
+        self.values[name] = moment
+        return moment
 
     def state(self) -> dict[str, Array]:
         """The arrays by the name in the state."""

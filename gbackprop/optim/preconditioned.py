@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from gbackprop.array import Array, array_module
 from gbackprop.network import Sequential
-from gbackprop.optim.base import Optimizer, number
+from gbackprop.optim.base import Optimizer
+from gbackprop.optim.settings import Setting, numeric
 from gbackprop.quantities import KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Kronecker, Quantity
 from gbackprop.result import Result
 
@@ -60,6 +61,11 @@ class Preconditioned(Optimizer):
     average with ρ = min(1 − 1/t, 0.95)).
     """
 
+    quantity = Setting(lambda _, name, value: _curvature(name, value), fixed=True)
+    average = Setting(lambda _, name, value: _average(name, value), fixed=True)
+    damping = numeric()
+    decay = numeric(below=1)
+
     def __init__(
         self,
         network: Sequential,
@@ -71,16 +77,11 @@ class Preconditioned(Optimizer):
         decay: float = 0.95,
     ) -> None:
         super().__init__(network, lr, l2)
-        if not isinstance(quantity, KRONECKER + DIAGONAL):
-            names = ", ".join(kind.__name__ for kind in DIAGONAL + KRONECKER)
-            raise TypeError(f"quantity: expected one of {names}, got {quantity!r}")
-        if average not in AVERAGES:
-            raise ValueError(f"average: expected None, 'mean' or 'ema', got {average!r}")
         self.quantity = quantity
         self.quantities = (quantity,)
-        self.damping = number("damping", damping)
+        self.damping = damping
         self.average = average
-        self.decay = number("decay", decay, below=1)
+        self.decay = decay
         self._curvature: dict[str, Array] = {}
 
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
@@ -102,15 +103,15 @@ class Preconditioned(Optimizer):
         return Kronecker(a, self._mixed(f"B/{name}", new.B))
 
     def _mixed(self, key: str, new: Array) -> Array:
-        """ρ G + (1 − ρ) Gₜ, in place but at the first step: results belong to whoever asked for them."""
-        if key not in self._curvature:
-            self._curvature[key] = array_module(new).array(new)
-            return self._curvature[key]
-        rho = 1 - 1 / self.steps if self.average == "mean" else min(1 - 1 / self.steps, self.decay)
-        old = self._curvature[key]
-        old *= rho
-        old += (1 - rho) * new
-        return old
+        """Compute ρ G + (1 − ρ) Gₜ in a new array."""
+        if key in self._curvature:
+            rho = 1 - 1 / self.steps if self.average == "mean" else min(1 - 1 / self.steps, self.decay)
+            mixed = rho * self._curvature[key]
+            mixed += (1 - rho) * new
+        else:
+            mixed = array_module(new).array(new)
+        self._curvature[key] = mixed
+        return mixed
 
     def _state(self) -> dict[str, Array]:
         return self._curvature
@@ -132,3 +133,16 @@ class Preconditioned(Optimizer):
                 shapes[f"A/{name}"] = (columns, columns)
             shapes[f"B/{name}"] = (value.size // columns,) * 2
         return shapes
+
+
+def _curvature(name: str, value: Any) -> Quantity:
+    if not isinstance(value, KRONECKER + DIAGONAL):
+        names = ", ".join(kind.__name__ for kind in DIAGONAL + KRONECKER)
+        raise TypeError(f"{name}: expected one of {names}, got {value!r}")
+    return value
+
+
+def _average(name: str, value: Any) -> str | None:
+    if value not in AVERAGES:
+        raise ValueError(f"{name}: expected None, 'mean' or 'ema', got {value!r}")
+    return value

@@ -7,8 +7,9 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.network import Sequential
-from gbackprop.optim.base import Optimizer, number
+from gbackprop.optim.base import Optimizer
 from gbackprop.optim.moments import Moments
+from gbackprop.optim.settings import Setting, number
 from gbackprop.result import Result
 
 
@@ -23,7 +24,7 @@ class SGD(Optimizer):
     lr : float
         α, above 0.
     momentum : float
-        μ, in [0, 1).
+        μ, in [0, 1). A step with 0 forgets v.
     nesterov : bool
         Needs momentum.
     l2 : float or mapping of str to float
@@ -39,6 +40,9 @@ class SGD(Optimizer):
     Source: Sutskever et al. 2013 (both forms of momentum).
     """
 
+    momentum = Setting(lambda sgd, name, value: _both(number(name, value, below=1), getattr(sgd, "nesterov", False))[0])
+    nesterov = Setting(lambda sgd, _, value: _both(sgd.momentum, bool(value))[1])
+
     def __init__(
         self,
         network: Sequential,
@@ -48,14 +52,13 @@ class SGD(Optimizer):
         l2: float | Mapping[str, float] = 0.0,
     ) -> None:
         super().__init__(network, lr, l2)
-        self.momentum = number("momentum", momentum, below=1)
-        if nesterov and not self.momentum:
-            raise ValueError("nesterov: expected a momentum above 0 with it, got momentum=0")
-        self.nesterov = bool(nesterov)
+        self.momentum = momentum
+        self.nesterov = nesterov
         self._velocity = Moments(network, "momentum")
 
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         if not self.momentum:
+            self._velocity.values.pop(name, None)
             return gradient
         v = self._velocity.advance(name, self.momentum, gradient)
         return gradient + self.momentum * v if self.nesterov else v
@@ -68,3 +71,9 @@ class SGD(Optimizer):
 
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         return self._velocity.shapes() if self.momentum else {}
+
+
+def _both(momentum: float, nesterov: bool) -> tuple[float, bool]:
+    if nesterov and not momentum:
+        raise ValueError("nesterov: expected a momentum above 0 with it, got momentum=0")
+    return momentum, nesterov

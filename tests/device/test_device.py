@@ -90,7 +90,7 @@ def test_every_transfer_that_is_listed_is_made(double):
     for row, loss in CASES:
         y = targets(loss, (3, 2), 0)
         seen |= compare(around(row), loss, row.x(3), y, *applicable(row.make()), rng=0, training=True)
-    seen |= _drawn() | _solved()
+    seen |= _drawn() | _solved() | _stepped()
     assert seen == LISTED
 
 
@@ -105,6 +105,15 @@ def _solved():
     block, v = q.Kronecker(there(np.eye(2)), there(np.eye(3))), there(np.ones(6))
     ledger.clear()
     block.solve(v, 0.1)
+    return set(ledger.transfers)
+
+
+def _stepped():
+    network = simple().to("cuda")
+    result = gb.backward(network, CE, there(X), there(Y))
+    ledger.clear()
+    optim.Adam(network).step(result)
+    assert len(ledger.transfers) == 1
     return set(ledger.transfers)
 
 

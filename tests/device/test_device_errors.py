@@ -66,6 +66,14 @@ def test_host_and_device_arrays_in_one_call(double):
     optimizer = optim.SGD(network.to("cuda"), 0.1)
     refuse(TypeError, ["gradient", *words], lambda: optimizer.step(result), in_time=False)
     refuse(TypeError, ["x:", *words], lambda: gb.backward(network, CE, X, Y))
+    moved = optim.Adam(simple())
+    moved.step(result)
+    moved.network.to("cuda")
+    found = gb.backward(moved.network, CE, x, y)
+    words = ["state first_moment/0.weight", "cuda:0", "cpu", "load_state_dict(optimizer.state_dict())"]
+    refuse(TypeError, words, lambda: moved.step(found), in_time=False)
+    moved.load_state_dict(moved.state_dict()).step(found)
+    words = ["cuda:0", "cpu", "gb.asarray", "net.to"]
     network.layers[5].parameters["bias"] = np.zeros(3)
     refuse(TypeError, ["parameter 5.bias", "cuda:0", "cpu", "net.to"], lambda: network(x))
 

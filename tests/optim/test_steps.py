@@ -1,0 +1,132 @@
+"""A step is taken whole or not at all: whatever fails, parameters and state are as before."""
+
+import numpy as np
+import pytest
+from test_optim import LOSS, RULES, X, Y, network, sweep, train
+
+import gbackprop as gb
+from gbackprop import layers, losses, optim
+from gbackprop import quantities as q
+
+
+def fails_and_changes_nothing(net, optimizer, result, error, message):
+    before, state = net.state_dict(), optimizer.state_dict()
+    with pytest.raises(error, match=message):
+        optimizer.step(result)
+    after = optimizer.state_dict()
+    assert after.keys() == state.keys()
+    assert all(np.array_equal(after[name], value) for name, value in state.items())
+    assert all(np.array_equal(net.parameters[name], value) for name, value in before.items())
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("rule", RULES)
+def test_an_error_at_the_last_parameter(rule, error, steps, monkeypatch):
+    net = network()
+    optimizer, update = RULES[rule](net), type(RULES[rule](net))._update
+    train(net, optimizer, steps)
+
+    def broken(self, name, gradient, result):
+        direction = update(self, name, gradient, result)
+        if name == "2.bias":
+            raise error("broken")
+        return direction
+
+    result = sweep(net, optimizer)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(optimizer), "_update", broken)
+        fails_and_changes_nothing(net, optimizer, result, error, "broken")
+    twin = network().load_state_dict(net.state_dict())
+    fresh = RULES[rule](twin).load_state_dict(optimizer.state_dict())
+    optimizer.step(result)  # goes on as if there had been no such step
+    fresh.step(result)
+    assert all(np.array_equal(net.parameters[name], value) for name, value in twin.parameters.items())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("rule", ["SGD", "momentum", "Adam", "DiagGGN-mean", "KFAC-ema"])
+def test_a_gradient_that_is_not_finite(rule, value):
+    net = network()
+    optimizer = RULES[rule](net)
+    train(net, optimizer, 1)
+    result = sweep(net, optimizer)
+    result.gradient["2.bias"][1] = value
+    message = "step 2: parameter 2.bias would contain NaN or infinity: all parameters are left as they were"
+    with np.errstate(invalid="ignore"):
+        fails_and_changes_nothing(net, optimizer, result, gb.NotFiniteError, message)
+
+
+def test_a_parameter_that_would_overflow():
+    net = network("float32")
+    optimizer = optim.SGD(net, 1e30)
+    result = sweep(net, optimizer)
+    result.gradient["0.weight"][0, 0] = 1e20
+    with np.errstate(over="ignore"):
+        fails_and_changes_nothing(net, optimizer, result, gb.NotFiniteError, "parameter 0.weight would contain")
+
+
+def test_a_curvature_that_cannot_be_solved():
+    net = network()
+    optimizer = optim.Preconditioned(net, q.KFLR(), 0.1, 0.0, average="mean")
+    train(net, optimizer, 1)
+    result = sweep(net, optimizer)
+    result["kflr"]["2.bias"].B[...] = np.nan
+    fails_and_changes_nothing(net, optimizer, result, (np.linalg.LinAlgError, gb.NotFiniteError), "converge|NaN")
+
+
+def test_a_curvature_of_another_shape():
+    net = network()
+    optimizer = optim.Preconditioned(net, q.DiagGGN(), 0.1, 0.1)
+    wider = {**sweep(net, optimizer)["diag_ggn"], "2.bias": np.ones((3, 3))}
+    result = gb.Result(np.array(0.0), None, sweep(net, optimizer).gradient, optimizer.quantities, (wider,))
+    message = r"direction of 2.bias: expected shape \(3,\) in float64, got \(3, 3\) in float64"
+    fails_and_changes_nothing(net, optimizer, result, ValueError, message)
+
+
+def test_a_parameter_that_cannot_be_written_to():
+    net = network()
+    optimizer = optim.SGD(net, 0.1)
+    net.parameters["2.weight"].flags.writeable = False
+    message = "step: parameter 2.weight: expected an array to write to, got a read-only one"
+    fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
+
+
+def test_parameters_without_axes_are_stepped():
+    class ScaleAll(layers.Layer):
+        """y = w x with one number w."""
+
+        def parameter_shapes(self):
+            return {"w": ()}
+
+        def draw(self, rng):
+            return {"w": np.array(2.0)}
+
+    net = gb.Sequential(ScaleAll(), rng=0, dtype="float64")
+    result = gb.Result(np.array(0.0), None, {"0.w": np.array(3.0)}, (), ())
+    optim.SGD(net, 0.5, 0.9).step(result)
+    assert net.parameters["0.w"] == 0.5
+    optim.Adam(net, 0.5, eps=1e-12).step(result)
+    assert net.parameters["0.w"] == pytest.approx(0)
+
+
+def test_a_state_of_another_dtype_is_named():
+    net, loss = network(), losses.CrossEntropyLoss()
+    optimizer = optim.Adam(net, 0.1)
+    train(net, optimizer, 1)
+    for _, layer in net.named_layers():
+        layer.drawn = {name: value.astype("float32") for name, value in layer.parameters.items()}
+    result = gb.backward(net, loss, X.astype("float32"), Y)
+    message = "step: state first_moment/0.weight: expected float32 on cpu as its parameter is, got float64 on cpu"
+    fails_and_changes_nothing(net, optimizer, result, TypeError, message)
+
+
+def test_a_state_that_is_not_finite_is_not_loaded():
+    net = network()
+    optimizer = optim.Adam(net, 0.1)
+    train(net, optimizer, 1)
+    state = optimizer.state_dict()
+    state["second_moment/0.bias"][0] = np.nan
+    with pytest.raises(ValueError, match=r"state dict: second_moment/0.bias: expected finite numbers, got NaN"):
+        optimizer.load_state_dict(state)
+    optimizer.step(gb.backward(net, LOSS, X, Y))
