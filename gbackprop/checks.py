@@ -28,9 +28,10 @@ def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
             first = (name, value)
             check_same("x", x, name, value)
         if (value.dtype, device_of(value)) != (first[1].dtype, device_of(first[1])):
+            cure = "net.to moves" if value.dtype == first[1].dtype else "net.astype converts"
             raise TypeError(
                 f"parameter {name}: expected {first[1].dtype} on {device_of(first[1])} as {first[0]} is, "
-                f"got {value.dtype} on {device_of(value)} (net.to moves all of them)"
+                f"got {value.dtype} on {device_of(value)} ({cure} all of them)"
             )
     if all_finite(*parameters.values()):
         return
@@ -65,9 +66,34 @@ def check_floats(name: str, x: Any) -> None:
         Otherwise.
     """
     if not is_array(x):
-        raise TypeError(f"{name}: expected a NumPy or CuPy array, got {type(x).__name__}")
+        raise TypeError(f"{name}: expected a NumPy or CuPy array, got {given(x)}")
     if x.dtype.name not in FLOATS:
         raise TypeError(f"{name}: expected {' or '.join(FLOATS)}, got {x.dtype}")
+
+
+def given(value: Any) -> str:
+    """Return the name of the type of what was given instead of an array, and for a tensor of torch what to give."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        return f"{kind.__name__} of torch (give its tensor.detach().cpu().numpy())"
+    return kind.__name__
+
+
+def float_name(dtype: Any) -> str:
+    """Return "float32" or "float64" for a dtype in any form.
+
+    Raises
+    ------
+    ValueError
+        If it is another.
+    """
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = repr(dtype)
+    if dtype is None or name not in FLOATS:
+        raise ValueError(f"dtype: expected {' or '.join(FLOATS)}, got {name if dtype is not None else None}")
+    return name
 
 
 def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool = True) -> None:
@@ -84,7 +110,10 @@ def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool =
             "(move it with gb.asarray, or the network with net.to)"
         )
     if dtype and x.dtype != other.dtype:
-        raise TypeError(f"{name}: expected {other.dtype} as {other_name} is, got {x.dtype}")
+        raise TypeError(
+            f"{name}: expected {other.dtype} as {other_name} is, got {x.dtype} "
+            "(convert it with its astype, or the network with net.astype)"
+        )
 
 
 def positive(name: str, value: Any, least: int = 1) -> int:

@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, asarray, check_device, on_device_of
-from gbackprop.checks import check_batch, check_parameters, generator
+from gbackprop.array import Array, asarray, check_device, on_device_of
+from gbackprop.checks import check_batch, check_parameters, float_name, generator
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.sweep import output_of
 from gbackprop.errors import UnsupportedError, naming
 from gbackprop.layers.base import Layer, Leaf, Shape
-from gbackprop.parameters import Parameters, copy_of
+from gbackprop.parameters import Parameters, check_numbers, converted, copy_of
 
 OWN = ("forward", "forward_training", "noise", "jmp", "mjp")
 """Methods that a subclass of `Sequential` cannot override: a sweep visits the layers one by one."""
@@ -85,16 +85,14 @@ class Sequential(Layer):
             seen[id(layer)] = name
 
     def _set_dtype(self, dtype: Any) -> None:
-        try:
-            wanted = np.dtype(dtype).name
-        except TypeError:
-            wanted = repr(dtype)
-        if wanted not in FLOATS:
-            raise ValueError(f"dtype: expected {' or '.join(FLOATS)}, got {wanted}")
+        wanted = float_name(dtype)
         for name, layer in self.named_layers():
             for key, value in (layer.drawn or {}).items():
                 if value.dtype != wanted:
-                    raise ValueError(f"dtype: layer {name}, {layer!r}, has its {key} in {value.dtype}, not {wanted}")
+                    raise ValueError(
+                        f"dtype: layer {name}, {layer!r}, has its {key} in {value.dtype}, not {wanted} "
+                        "(astype converts a network)"
+                    )
             layer.dtype = wanted
 
     # ----------------------------------------------------------------------------------------------------- structure
@@ -245,21 +243,18 @@ class Sequential(Layer):
         Raises
         ------
         ValueError
-            If names are unknown or missing, or a shape is wrong; nothing is loaded then.
+            If names are unknown or missing, a shape is wrong, or a number is NaN, infinite or beyond the range of the
+            network's dtype; nothing is loaded then.
         TypeError
             If a value is not an array of floats; nothing is loaded then.
         """
         if not isinstance(mapping, Mapping):
             raise TypeError(f"state dict: expected a mapping of names to arrays, got {type(mapping).__name__}")
-        parameters = self.parameters
         shapes = self.parameter_shapes()
         unknown, missing = [k for k in mapping if k not in shapes], [k for k in shapes if k not in mapping]
         if unknown or missing:
             raise ValueError(f"state dict: unknown keys {unknown}, missing keys {missing}; expected {list(shapes)}")
-        for name in shapes:
-            parameters.check(name, mapping[name])
-        for name in shapes:
-            parameters[name] = mapping[name]
+        self.parameters.load({name: mapping[name] for name in shapes})
         return self
 
     def to(self, device: str) -> Self:
@@ -271,9 +266,30 @@ class Sequential(Layer):
             If the device is a GPU and CuPy is missing or finds none.
         """
         check_device(device)
-        moved = {name: asarray(value, device) for name, value in self.parameters.items()}
-        for name, value in moved.items():
-            self.parameters.put(name, value)
+        held = [layer.parameters for _, layer in self.named_layers()]
+        moved = [{key: asarray(value, device) for key, value in values.items()} for values in held]
+        for values, there in zip(held, moved, strict=True):
+            values.update(there)
+        return self
+
+    def astype(self, dtype: Any) -> Self:
+        """Convert all parameters to ``"float32"`` or ``"float64"``, in place; return the network.
+
+        Parameters that are not drawn yet will be drawn in that dtype. An optimizer of the network has a state in the
+        old one: make another.
+
+        Raises
+        ------
+        ValueError
+            If `dtype` is another one, or a number is NaN, infinite or beyond its range; nothing is converted then.
+        """
+        wanted, named = float_name(dtype), list(self.named_layers())
+        before = {(path, key): value for path, layer in named for key, value in (layer.drawn or {}).items()}
+        after = {place: converted(value, wanted) for place, value in before.items()}
+        check_numbers(*({f"{path}.{key}": value for (path, key), value in some.items()} for some in (before, after)))
+        for path, layer in named:
+            layer.dtype = wanted
+            (layer.drawn or {}).update({key: after[path, key] for key in layer.drawn or ()})
         return self
 
 

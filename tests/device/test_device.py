@@ -90,7 +90,7 @@ def test_every_transfer_that_is_listed_is_made(double):
     for row, loss in CASES:
         y = targets(loss, (3, 2), 0)
         seen |= compare(around(row), loss, row.x(3), y, *applicable(row.make()), rng=0, training=True)
-    seen |= _drawn() | _solved() | _stepped()
+    seen |= _drawn() | _solved() | _stepped() | _converted()
     assert seen == LISTED
 
 
@@ -114,6 +114,16 @@ def _stepped():
     ledger.clear()
     optim.Adam(network).step(result)
     assert len(ledger.transfers) == 1
+    return set(ledger.transfers)
+
+
+def _converted():
+    network = simple().to("cuda")
+    state = network.state_dict()
+    ledger.clear()
+    network.load_state_dict(state)
+    network.astype("float32")
+    assert len(ledger.transfers) == 2
     return set(ledger.transfers)
 
 
@@ -260,6 +270,18 @@ def test_parameters_and_states_go_there_and_back(gpu):
     network.load_state_dict(state).to("cpu")
     for name, value in network.parameters.items():
         np.testing.assert_array_equal(value, before[name])
+
+
+def test_a_network_is_converted_where_it_is(gpu):
+    network = simple().to("cuda")
+    before = {name: gb.asnumpy(value) for name, value in network.parameters.items()}
+    for name, value in network.astype("float32").parameters.items():
+        assert (value.dtype, array.device_of(value)) == (np.float32, "cuda:0")
+        np.testing.assert_array_equal(gb.asnumpy(value), before[name].astype("float32"))
+    network.parameters["0.bias"] = np.zeros(3)
+    with pytest.raises(ValueError, match=r"0.bias: expected numbers within the range of float32, got 1e\+300"):
+        network.parameters["0.bias"] = there(np.full(3, 1e300))
+    assert not gb.asnumpy(network.parameters["0.bias"]).any()
 
 
 # -------------------------------------------------------------------------------------------------------- few kernels

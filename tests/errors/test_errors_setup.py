@@ -191,7 +191,10 @@ STATES = {
     "ints": ({"2.bias": np.ones(2, int)}, TypeError, ["parameter 2.bias", "floats", "int64"]),
     "complex": ({"2.bias": np.ones(2, complex)}, TypeError, ["parameter 2.bias", "floats", "complex128"]),
     "list": ({"2.bias": [1.0, 1.0]}, TypeError, ["parameter 2.bias", "array", "list"]),
+    "NaN": ({"2.bias": np.array([1, np.nan])}, ValueError, ["parameter 2.bias", "got NaN or infinity"]),
+    "infinity": ({"2.bias": np.array([-np.inf, 1])}, ValueError, ["parameter 2.bias", "got NaN or infinity"]),
 }
+TOO_LARGE = np.array([1.0, -1e300])
 
 
 @pytest.mark.parametrize(("change", "error", "words"), STATES.values(), ids=STATES)
@@ -205,7 +208,21 @@ def test_nothing_is_loaded_from_a_bad_state_dict(change, error, words):
         np.testing.assert_array_equal(value, before[name])
 
 
-@pytest.mark.parametrize("value", [1.0, [0.0, 0.0], np.ones(3), np.ones(2, int)])
+def test_numbers_beyond_the_range_of_the_dtype_are_refused_by_parameter():
+    network = mlp().astype("float32")
+    before, words = network.state_dict(), ["parameter 2.bias", "range of float32", "got -1e+300"]
+    refuse(ValueError, words, lambda: network.load_state_dict(before | {"0.bias": np.ones(4), "2.bias": TOO_LARGE}))
+    refuse(ValueError, words, lambda: network.parameters.update({"2.bias": TOO_LARGE}))
+    for name, value in network.parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+    wide = mlp()
+    wide.parameters["2.bias"] = TOO_LARGE
+    refuse(ValueError, words, lambda: wide.astype("float32"))
+    assert {value.dtype.name for value in wide.parameters.values()} == {"float64"}
+    assert wide[0].dtype == "float64"
+
+
+@pytest.mark.parametrize("value", [1.0, [0.0, 0.0], np.ones(3), np.ones(2, int), np.full(2, np.nan)])
 def test_assigning_a_bad_parameter(value):
     network = mlp()
     refuse((TypeError, ValueError), ["parameter 2.bias"], lambda: network.parameters.update({"2.bias": value}))

@@ -170,6 +170,43 @@ def test_loading_casts_to_the_networks_dtype(dtype):
         np.testing.assert_array_equal(value, state[name])
 
 
+# ------------------------------------------------------------------------------------------------------- another dtype
+
+
+def test_a_network_is_converted_in_place_and_back():
+    network, wide = convnet(rng=0), convnet(rng=0, dtype="float64")
+    x, y = IMAGES, np.ones((5, 3), np.float32)
+    before = network.state_dict()
+    assert network.astype(np.float64) is network
+    result = gb.backward(network, MSE, x.astype(float), y.astype(float), q.DiagGGN())
+    assert {value.dtype.name for value in (*result.gradient.values(), *result["diag_ggn"].values())} == {"float64"}
+    for name, value in network.astype("float32").parameters.items():
+        assert value.dtype == np.float32
+        np.testing.assert_array_equal(value, before[name])
+    for name, value in wide.astype("float32").parameters.items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_what_is_not_drawn_yet_is_drawn_in_the_new_dtype():
+    network = convnet().astype("float64")
+    assert network[3].drawn is None
+    assert {value.dtype.name for value in network.parameters.values()} == {"float64"}
+
+
+def test_other_arrays_of_a_layer_are_converted_if_they_are_floats():
+    network = gb.Sequential(layers.Linear(2, 2), rng=0)
+    network[0].parameters.update(mean=np.ones(2, np.float32), count=np.array(3))
+    network.astype("float64")
+    assert network[0].parameters["mean"].dtype == np.float64
+    assert network[0].parameters["count"].dtype.kind == "i"
+
+
+@pytest.mark.parametrize("dtype", ["float16", int, complex, None, "many"])
+def test_a_network_has_no_other_dtype(dtype):
+    with pytest.raises(ValueError, match="dtype: expected float32 or float64, got"):
+        convnet(rng=0).astype(dtype)
+
+
 # ----------------------------------------------------------------------------------------------------------- parameters
 
 
