@@ -96,6 +96,15 @@ def float_name(dtype: Any) -> str:
     return name
 
 
+def size(nbytes: float) -> str:
+    """Format a number of bytes with its unit."""
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} GiB"
+
+
 def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool = True) -> None:
     """Check that `x` is on the device of `other` and, if `dtype` is true, has its dtype.
 

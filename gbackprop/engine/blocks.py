@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gbackprop.array import Array, available_memory, device_of
+from gbackprop.checks import size
 from gbackprop.engine.costs import BLOCK_BYTES, SMALL_BYTES
 from gbackprop.engine.estimate import fit, parse_bytes, row_bytes, stack_bytes
 from gbackprop.engine.registry import PLAIN, Forms
@@ -92,7 +93,7 @@ def advice(plan: Plan, x: Array, cut: Cut, forms: Forms = PLAIN) -> str:
         As for `choose_blocks`.
     """
     free, samples = available_memory(device_of(x)), max(block.stop - block.start for block in cut.samples)
-    room, total = f"the {free / 2**20:.0f} MiB that are free", max(1, column_count(plan))
+    room, total = f"the {size(free)} that are free", max(1, column_count(plan))
     columns, whole = min(cut.columns or total, total), AVERAGE in plan.signals
     if samples > 1 and not whole:
         samples = -(-samples // 2)

@@ -20,6 +20,7 @@ from numbers import Integral
 from typing import Any
 
 from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
+from gbackprop.checks import size
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
@@ -44,7 +45,7 @@ def fit(
         elif columns > 1:
             columns = -(-columns // 2)
         else:
-            raise ValueError(f"memory: at least {needed / 2**20:.0f} MiB are needed, got {budget / 2**20:.0f} MiB")
+            raise ValueError(f"memory: at least {size(needed)} ({needed} bytes) are needed, got {size(budget)}")
     return samples, columns, threads
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gbackprop.checks import size
 from gbackprop.explanation.steps import STARTS, Carried, Extracted, Step
 
 
@@ -44,12 +45,3 @@ def _extracted(e: Extracted) -> str:
 
 def _shape(shape: tuple[int, ...] | None) -> str:
     return str(list(shape or ()))
-
-
-def size(nbytes: float) -> str:
-    """Format a number of bytes with its unit."""
-    for unit in ("B", "KiB", "MiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} GiB"

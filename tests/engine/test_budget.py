@@ -1,5 +1,6 @@
 """Memory: what a call takes, what its budget allows, and what is said when it runs out."""
 
+import re
 import tracemalloc
 
 import numpy as np
@@ -83,8 +84,12 @@ def test_the_budget_changes_no_result():
 
 def test_a_budget_too_small_says_what_is_needed():
     x, y = batch(4, 100)
-    with pytest.raises(ValueError, match=r"memory: at least [1-9]\d* MiB are needed, got 1 MiB"):
-        gb.backward(network(layers.Linear(100, 10000), layers.Linear(10000, 10)), CE, x, y, memory="1MiB")
+    net = network(layers.Linear(100, 100), layers.Linear(100, 10))
+    for given, got in (("1B", "1 B$"), ("90 KiB", "90.0 KiB$")):
+        message = rf"memory: at least [1-9]\d\d\.\d KiB \([1-9]\d{{5}} bytes\) are needed, got {got}"
+        with pytest.raises(ValueError, match=message) as caught:
+            gb.backward(net, CE, x, y, memory=given)
+    gb.backward(net, CE, x, y, memory=int(re.search(r"\((\d+) bytes\) are needed", str(caught.value))[1]))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def test_parts_of_blocks_are_added_up_as_they_come(workers):
 def test_the_factors_of_wide_inputs_are_part_of_the_estimate():
     net, (x, y) = network(layers.Linear(2000, 10)), batch(4, 2000)
     gb.backward(net, CE, x, y, q.DiagGGN(), memory="20MiB")
-    with pytest.raises(ValueError, match="MiB are needed, got 20 MiB"):  # A alone is 15 MiB, and its sum another
+    with pytest.raises(ValueError, match=r"are needed, got 20.0 MiB"):  # A alone is 15 MiB, and its sum another
         gb.backward(net, CE, x, y, q.KFLR(), memory="20MiB")
 
 
