@@ -85,8 +85,8 @@ def backward(
     UnsupportedError
         If a layer cannot give what a quantity needs.
     TooLargeError
-        If KFRA's averaged curvature would not fit into memory, or memory runs out during the call: the message says
-        at which step, and which blocks would fit.
+        If KFRA's averaged curvature or Monte-Carlo draws would not fit into memory, or memory runs out during the
+        call: the message says at which step, and which blocks would fit.
 
     Notes
     -----

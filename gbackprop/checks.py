@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, all_finite, array_module, device_of, is_array
+from gbackprop.array import FLOATS, Array, all_finite, array_module, available_memory, device_of, is_array
+from gbackprop.errors import TooLargeError
+
+MANY_DRAWS = 2**24
+"""Number of random numbers up to which the free memory is not looked up."""
 
 
 def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
@@ -150,6 +154,23 @@ def generator(rng: Any) -> np.random.Generator:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
         raise type(error)(f"rng: expected None, an integer of at least 0 or a Generator, got {rng!r}") from None
+
+
+def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[int, ...]) -> None:
+    """Check that the random numbers of a Monte-Carlo quantity fit into memory, from the size of one sample's.
+
+    Raises
+    ------
+    TooLargeError
+        If they do not; the message names the quantity.
+    """
+    one = loss.noise((1, *batch_shape[1:]), 1, np.random.default_rng(0)).nbytes
+    nbytes, free = mc_samples * batch_shape[0] * one, available_memory("cpu")
+    if nbytes > free:
+        raise TooLargeError(
+            f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of "
+            f"{size(nbytes)}, with {size(free)} free (fewer mc_samples, or the mean over several calls)"
+        )
 
 
 def check_contract(leaf: Any, x: Array) -> Array:

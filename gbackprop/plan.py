@@ -12,7 +12,7 @@ import numpy as np
 
 from gbackprop import layers as shipped
 from gbackprop.array import Array, asarray, available_memory, device_of
-from gbackprop.checks import check_batch, check_contract, check_parameters, generator
+from gbackprop.checks import MANY_DRAWS, check_batch, check_contract, check_draws, check_parameters, generator, size
 from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.layers.base import Layer, Leaf, zeros
 from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian
@@ -113,12 +113,17 @@ def make_plan(
     _check_supported(leaves[lowest:], needs)
     _check_contracts(leaves, x)
     for quantity, some in needs:
-        for signal in [statistic.signal for statistic in some]:
-            if isinstance(signal, MonteCarlo) and signal.targets is not None:
+        for signal in [statistic.signal for statistic in some if isinstance(statistic.signal, MonteCarlo)]:
+            if signal.targets is not None:
                 _check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, x, batch_shape)
+            elif signal.mc_samples * prod(batch_shape) > MANY_DRAWS:
+                check_draws(quantity, loss, signal.mc_samples, batch_shape)
     if AVERAGE in signals:
         _check_average(leaves[lowest:], x)
-    noise, mc_noise = _draw(leaves, loss, batch_shape, signals, rng, training)
+    try:
+        noise, mc_noise = _draw(leaves, loss, batch_shape, signals, rng, training)
+    except MemoryError as error:  # where the system does not say what is free
+        raise TooLargeError(f"random numbers for {list(quantities)}: out of memory ({error})") from error
     scale = Scale(x.shape[0], loss.factor(x.shape[0]), x.dtype.name)
     return Plan(
         network, loss, list(parameters), leaves, needs, statistics, signals, scale, lowest, training, noise,
@@ -197,11 +202,11 @@ def _check_average(leaves: list[Leaf], x: Array) -> None:
     if largest is None:
         return
     d = prod(largest.output_shape)
-    size, free = d * d * x.dtype.itemsize, available_memory(device_of(x))
-    if KFRA_COPIES * size > free:
+    nbytes, free = d * d * x.dtype.itemsize, available_memory(device_of(x))
+    if KFRA_COPIES * nbytes > free:
         raise TooLargeError(
-            f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of "
-            f"{size / 2**30:.1f} GiB, {KFRA_COPIES} times, with {free / 2**30:.1f} GiB free"
+            f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of {size(nbytes)}, "
+            f"{KFRA_COPIES} times, with {size(free)} free"
         )
 
 

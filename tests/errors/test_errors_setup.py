@@ -122,6 +122,23 @@ def test_kfra_is_refused_one_byte_short_and_not_before(monkeypatch):
     refuse(gb.TooLargeError, ["[4, 4]"], lambda: gb.backward(mlp(), CE, X, Y, q.KFRA()))
 
 
+@pytest.mark.parametrize("call", [gb.backward, gb.reference, gb.explain])
+@pytest.mark.parametrize(("loss", "y", "needed"), [(CE, Y, "29.8 GiB"), (MSE, Z, "59.6 GiB")])
+def test_draws_that_do_not_fit_say_how_large_they_are(loss, y, needed, call, monkeypatch):
+    monkeypatch.setattr("gbackprop.checks.available_memory", lambda device: 2**30)
+    words = ["KFAC(mc_samples=1000000000) draws", "4 samples", needed, "1.0 GiB free", "fewer mc_samples"]
+    refuse(gb.TooLargeError, words, lambda: call(mlp(), loss, X, y, q.DiagGGNMC(), q.KFAC(10**9)))
+
+
+def test_draws_that_run_out_of_memory_name_the_quantities(monkeypatch):
+    def full(self, *given):
+        raise MemoryError("Unable to allocate 3.0 GiB")
+
+    monkeypatch.setattr(losses.CrossEntropyLoss, "noise", full)
+    words = ["random numbers for [KFAC(mc_samples=5)]", "Unable to allocate 3.0 GiB"]
+    refuse(gb.TooLargeError, words, lambda: gb.backward(mlp(), CE, X, Y, q.KFAC(5)))
+
+
 # ------------------------------------------------------------------------------------------------------ hyperparameters
 
 L, NAN = layers, float("nan")
