@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from math import prod
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from gbackprop.array import FLOATS, Array, all_finite, array_module, available_memory, device_of, is_array
 from gbackprop.errors import TooLargeError
 
+NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
+
 MANY_DRAWS = 2**24
 """Number of random numbers up to which the free memory is not looked up."""
+
+
+class Constructed:
+    """Base class of layers, losses, quantities and optimizers: wrong arguments are told by the class that was called.
+
+    Python names the class that defines `__init__`, which can be a private one. Copies and unpickled objects, which are
+    made without arguments, are not checked.
+    """
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if given or named:
+            own = cls.__init__ is not object.__init__
+            signature = inspect.signature(cls.__init__) if own else NO_ARGUMENTS
+            try:
+                signature.bind(None, *given, **named)
+            except TypeError as error:
+                raise TypeError(_misfit(cls.__name__, signature, named, error)) from None
+        new = super().__new__
+        return new(cls) if new is object.__new__ else new(cls, *given, **named)
+
+    __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
+
+
+def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], error: TypeError) -> str:
+    takes = [str(p.replace(annotation=p.empty, default=p.empty)) for p in list(signature.parameters.values())[1:]]
+    unknown = [repr(key) for key in named if key not in signature.parameters]
+    problem = f" has no argument {', '.join(unknown)}" if "unexpected keyword" in str(error) else f": {error}"
+    return f"{name}{problem}; it takes {', '.join(takes) or 'none'}"
 
 
 def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:

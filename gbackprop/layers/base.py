@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.array import Array, array_module
+from gbackprop.checks import Constructed
 from gbackprop.layers.jacobian import ParameterJacobian, Shape, congruence
 
 __all__ = ["Layer", "Leaf", "Shape"]
@@ -38,7 +39,7 @@ class Leaf:
         return f"layer {self.name or '(alone)'}, {self.layer!r}"
 
 
-class Layer:
+class Layer(Constructed):
     """Base class of layers. A subclass defines `forward`, `mjp`, and the other methods that apply to its function."""
 
     curvature: ClassVar[str] = "zero"

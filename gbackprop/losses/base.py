@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.checks import check_floats, check_same, generator, positive
+from gbackprop.checks import Constructed, check_floats, check_same, generator, positive
 from gbackprop.layers.base import Shape
 
 ALL = slice(None)
 
 
-class Loss:
+class Loss(Constructed):
     """Base class of losses.
 
     Parameters

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.array import Array, all_finite, asarray, asnumpy, beside, device_of
-from gbackprop.checks import check_same, positive
+from gbackprop.checks import Constructed, check_same, positive
 from gbackprop.errors import NotFiniteError
 from gbackprop.network import Sequential
 from gbackprop.optim.settings import Setting, number, numeric
@@ -17,7 +17,7 @@ from gbackprop.quantities import Quantity
 from gbackprop.result import Result
 
 
-class Optimizer(ABC):
+class Optimizer(Constructed, ABC):
     """An update rule for the parameters of a network.
 
     A step has two halves, and the sweep between them is the user's, who may ask it for more::

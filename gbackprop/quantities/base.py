@@ -11,6 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gbackprop.checks import Constructed
 from gbackprop.layers.jacobian import REDUCTIONS, Reduction
 from gbackprop.layers.moments import Moments
 from gbackprop.signals import AVERAGE, Signal
@@ -82,7 +83,7 @@ class Scale:
     dtype: str
 
 
-class Quantity:
+class Quantity(Constructed):
     """Base class of quantities. A subclass names its statistics and turns their values into its result."""
 
     name: ClassVar[str]
