@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-Array = Any
-"""A NumPy or CuPy array; which of the two is known only at run time."""
+Array = NDArray[Any]
+"""A NumPy or CuPy array; which of the two is known only at run time. To type checkers it is NumPy's."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -46,7 +47,7 @@ def array_module(x: Array) -> ModuleType:
     return sys.modules["cupy"] if _is_cupy(x) else np
 
 
-def device_of(x: Array) -> str:
+def device_of(x: Any) -> str:
     """Return the device of `x`: ``"cpu"``, or ``"cuda:0"`` and so on."""
     return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
 

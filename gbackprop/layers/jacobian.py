@@ -44,7 +44,7 @@ class Reduction:
     text: str
     size: Callable[[Shape], int]
     per_sample: bool = False
-    formula: Callable[[Array, Array | None], Array] | None = None
+    formula: Callable[[Array, Array | None], Any] | None = None
 
     def __reduce__(self) -> Any:
         own = REDUCTIONS.get(self.name) is not self

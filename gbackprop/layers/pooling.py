@@ -47,8 +47,9 @@ class _Pool(Layer):
         window, spatial = self.window, mat.shape[3:]
         image = pad(channels_last(mat.reshape(-1, *mat.shape[2:])), window.fitted(spatial))
         image = image.reshape(*mat.shape[:2], *image.shape[1:])
-        views = (image[(..., *where, slice(None))] for where in window.offsets(window.out(spatial)))
-        return channels_first(sum(seen * share for seen, share in zip(views, shares, strict=True)), 2)
+        places = zip(window.offsets(window.out(spatial)), shares, strict=True)
+        total: Any = sum(image[(..., *where, slice(None))] * share for where, share in places)
+        return channels_first(total, 2)
 
     def _spread(self, mat: Array, shares: Iterable[Array], spatial: Shape) -> Array:
         """Jᵀ mat: ``mat * share`` added to each place in the window, ``[V, N, C, *out] -> [V, N, C, *S]``."""

@@ -107,11 +107,11 @@ class Window:
         """Return the size of the image with its padding."""
         return tuple(size + before + after for size, (before, after) in zip(spatial, self.fitted(spatial)))
 
-    def inside(self, spatial: Shape) -> tuple[slice, ...]:
+    def inside(self, spatial: Shape) -> tuple[Any, ...]:
         """Return the slices of the image in the padded image."""
         return tuple(slice(before, before + size) for size, (before, _) in zip(spatial, self.fitted(spatial)))
 
-    def offsets(self, out: Shape) -> Iterator[tuple[slice, ...]]:
+    def offsets(self, out: Shape) -> Iterator[tuple[Any, ...]]:
         """Yield for each place in the window, row by row, the spatial slices of an image that windows cover there."""
         for place in itertools.product(*map(range, self.kernel)):
             axes = zip(place, self.stride, self.dilation, out, strict=True)

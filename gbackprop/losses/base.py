@@ -6,7 +6,7 @@ All methods but `value` are per sample and free of R: the sweep multiplies by R,
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Loss(Constructed):
         Whether L is the mean or the sum of the samples' losses ℓₙ.
     """
 
-    def __init__(self, reduction: str = "mean") -> None:
+    def __init__(self, reduction: Literal["mean", "sum"] = "mean") -> None:
         if reduction not in ("mean", "sum"):
             raise ValueError(f"{type(self).__name__}, reduction: expected 'mean' or 'sum', got {reduction!r}")
         self.reduction = reduction

@@ -5,8 +5,6 @@ With the columns s[v, n] of √R Sₙ, or a Monte-Carlo estimate of it, the diag
 
 from __future__ import annotations
 
-from typing import Any
-
 from gbackprop.array import Array, is_array
 from gbackprop.checks import positive
 from gbackprop.quantities.base import Quantity, Scale, Statistic
@@ -66,7 +64,7 @@ class Sampled(Quantity):
         If `mc_samples` is not a positive integer, or contradicts `targets`.
     """
 
-    def __init__(self, mc_samples: int = 1, targets: Any = None) -> None:
+    def __init__(self, mc_samples: int = 1, targets: Array | None = None) -> None:
         positive(f"{type(self).__name__}, mc_samples", mc_samples)
         if targets is not None:
             if not is_array(targets):

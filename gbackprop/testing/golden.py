@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop import layers, losses, quantities
-from gbackprop.array import Array, asarray, device_of
+from gbackprop.array import asarray, device_of
 from gbackprop.backward import backward
 from gbackprop.network import Sequential
 from gbackprop.system.npz import read_arrays
@@ -185,7 +185,7 @@ def _cell(
     return Cell(name, key, float(np.max(errors)))  # unlike max(), does not lose a NaN
 
 
-def _cast(x: np.ndarray | None, dtype: str, device: str) -> Array | None:
+def _cast(x: np.ndarray | None, dtype: str, device: str) -> Any:
     return None if x is None else asarray(x, device, dtype if x.dtype.kind == "f" else None)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class Setting:
         """With the samples in another order."""
         return replace(self, x=self.x[order], y=self.y[order], targets=self.targets[:, order])
 
-    def reduced(self, reduction: str) -> Setting:
+    def reduced(self, reduction: Literal["mean", "sum"]) -> Setting:
         """With another reduction of the loss."""
         loss = copy.copy(self.loss)
         loss.reduction = reduction

@@ -39,7 +39,7 @@ def all_quantities(targets: Array | None = None) -> list[Any]:
     list of Quantity
         In the order of the demo's table.
     """
-    mc = {} if targets is None else {"mc_samples": len(targets), "targets": targets}
+    mc: dict[str, Any] = {} if targets is None else {"mc_samples": len(targets), "targets": targets}
     first = [q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance()]
     diagonals = [q.DiagGGN(), q.DiagGGNMC(**mc), q.DiagHessian()]
     return [*first, *diagonals, q.KFAC(**mc), q.KFLR(), q.KFRA()]
