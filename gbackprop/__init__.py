@@ -37,3 +37,8 @@ __all__ = [
     "reference",
     "tf32",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names, which are what completion offers."""
+    return [*__all__, "__version__"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -100,8 +100,15 @@ class Sequential(Layer):
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __getitem__(self, index: int) -> Layer:
-        return self.layers[index]
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+
+    def __getitem__(self, index: int | slice) -> Layer:
+        """Return a layer, or for a slice a network of these very layers: it shares their parameters with this one."""
+        return Sequential(*self.layers[index]) if isinstance(index, slice) else self.layers[index]
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)

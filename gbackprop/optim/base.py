@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -162,6 +164,18 @@ class Optimizer(Constructed, ABC):
                     f"{array.dtype} on {device_of(array)} (after net.to: optimizer.load_state_dict("
                     "optimizer.state_dict()); after net.astype: another optimizer)"
                 )
+
+    def __repr__(self) -> str:
+        """Return the class, its settings as they are now, and how much it trains."""
+        names = [name for name in inspect.signature(type(self)).parameters if name not in ("network", "l2")]
+        settings = [f"{name}={getattr(self, name)!r}" for name in names if hasattr(self, name)]
+        strengths = set(self._l2.values()) or {0.0}
+        l2 = strengths.pop() if len(strengths) == 1 else {name: value for name, value in self._l2.items() if value}
+        shapes = self.network.parameter_shapes().values()
+        return (
+            f"{type(self).__name__}({', '.join([*settings, f'l2={l2!r}'])}) "
+            f"for {len(shapes)} parameters of {sum(map(prod, shapes)):,} numbers"
+        )
 
     # ----------------------------------------------------------------------------------------------------------- state
 

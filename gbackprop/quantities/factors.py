@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from numbers import Real
@@ -58,11 +59,13 @@ class Kronecker:
 
     @beside(_factor)
     def matvec(self, v: Array) -> Array:
-        """Multiply the block by a vector: (B ⊗ A) vec V = vec(B V Aᵀ).
+        """Multiply the block by a vector, or by each column of a matrix: (B ⊗ A) vec V = vec(B V Aᵀ).
+
+        Also written ``block @ v``.
 
         Parameters
         ----------
-        v : ndarray, shape (D,) or the parameter's shape
+        v : ndarray, shape (D,), (D, K), or the parameter's shape
 
         Returns
         -------
@@ -75,20 +78,20 @@ class Kronecker:
         ValueError
             If `v` has another shape.
         """
-        matrix = self._matrix(v)
-        product = self.B @ matrix
-        return (product if self.A is None else product @ self.A.T).reshape(v.shape)
+        return self._inputs_side(self.B @ self._outputs_side(v), v, lambda rows: self.A @ rows)
+
+    __matmul__ = matvec
 
     @beside(_factor)
     def solve(self, v: Array, damping: float = 0.0, cap: float | None = None) -> Array:
-        """Multiply the inverse of the damped block by a vector, as in the paper's update rule.
+        """Multiply the inverse of the damped block by a vector or each column of a matrix: the paper's update rule.
 
         For a weight (B + √λ/π I)⁻¹ ⊗ (A + π √λ I)⁻¹ with π² = (tr A / dim A) / (tr B / dim B); for a bias
         (B + λ I)⁻¹. Where a factor has trace 0, π is 1.
 
         Parameters
         ----------
-        v : ndarray, shape (D,) or the parameter's shape
+        v : ndarray, shape (D,), (D, K), or the parameter's shape
         damping : float
             λ, not negative.
         cap : float, optional
@@ -101,7 +104,7 @@ class Kronecker:
         Raises
         ------
         ValueError
-            If `damping` is negative or not finite, `cap` is not above 0, or `v` has another number of entries.
+            If `damping` is negative or not finite, `cap` is not above 0, or `v` has another shape.
         numpy.linalg.LinAlgError
             If the block is singular even with the damping, and there is no `cap`.
 
@@ -113,27 +116,36 @@ class Kronecker:
             raise ValueError(f"damping: expected a finite number of at least 0, got {damping!r}")
         if cap is not None and not cap > 0:
             raise ValueError(f"cap: expected a number above 0, got {cap!r}")
-        matrix = self._matrix(v)
+        rows = self._outputs_side(v)
         if self.A is None:
-            return _solve("B", self.B, damping, matrix, cap).reshape(v.shape)
+            return _solve("B", self.B, damping, rows, cap).reshape(v.shape)
         pi, root = self._pi(), damping**0.5
-        half = _solve("B", self.B, root / pi, matrix, cap)
-        return _solve("A", self.A, root * pi, half.T, cap).T.reshape(v.shape)
+        half = _solve("B", self.B, root / pi, rows, cap)
+        return self._inputs_side(half, v, lambda rows: _solve("A", self.A, root * pi, rows, cap))
 
     def _pi(self) -> float:
         assert self.A is not None
         a, b = float(self.A.trace()) / self.A.shape[0], float(self.B.trace()) / self.B.shape[0]
         return (a / b) ** 0.5 if a > 0 and b > 0 else 1.0
 
-    def _matrix(self, v: Array) -> Array:
-        """Return V: ``[D]`` or the parameter's shape as ``[O, I]``."""
+    def _outputs_side(self, v: Array) -> Array:
+        """Return v as the matrix ``[O, I K]``, which B multiplies; K = 1 for a single vector."""
         if not is_array(v):
             raise TypeError(f"v: expected a NumPy or CuPy array, got {type(v).__name__}")
         check_same("v", v, "B", self.B)
-        rows = self.B.shape[0]
-        if prod(v.shape) != self.shape[0] or v.shape[:1] not in ((rows,), self.shape[:1]):
-            raise ValueError(f"v: expected shape ({self.shape[0]},) or ({rows}, …) with as many entries, got {v.shape}")
-        return v.reshape(self.B.shape[0], -1)
+        rows, d = self.B.shape[0], self.shape[0]
+        single = prod(v.shape) == d and v.shape[:1] in ((rows,), (d,))
+        if not single and (v.ndim != 2 or v.shape[0] != d):
+            raise ValueError(f"v: expected shape ({d},), ({d}, K) or ({rows}, …) with {d} entries, got {v.shape}")
+        return v.reshape(rows, -1)
+
+    def _inputs_side(self, half: Array, v: Array, multiply: Callable[[Array], Array]) -> Array:
+        """Multiply ``[O, I K]`` on the side of A, turned to ``[I, O K]``; return the product in the shape of v."""
+        if self.A is None:
+            return half.reshape(v.shape)
+        turned = half.reshape(self.B.shape[0], self.A.shape[0], -1).swapaxes(0, 1)
+        product = multiply(turned.reshape(self.A.shape[0], -1)).reshape(turned.shape)
+        return product.swapaxes(0, 1).reshape(v.shape)
 
 
 def _solve(name: str, factor: Array, shift: float, rhs: Array, cap: float | None) -> Array:

@@ -62,6 +62,32 @@ def test_a_bias_has_one_factor():
     assert bias.shape == (4, 4)
 
 
+KINDS_OF_V = pytest.mark.parametrize("shape", [(6,), (3, 2), (3, 2, 1), (6, 1), (6, 4), (6, 6)])
+
+
+@KINDS_OF_V
+def test_the_block_times_a_vector_a_parameter_or_a_matrix(shape):
+    kronecker, v = block(3, 2), RNG.standard_normal(shape)
+    product = kronecker @ v
+    assert product.shape == shape
+    np.testing.assert_allclose(product.reshape(6, -1), kronecker.to_dense() @ v.reshape(6, -1), rtol=1e-10, atol=1e-12)
+
+
+@KINDS_OF_V
+def test_solve_takes_what_the_product_takes(shape):
+    kronecker, v = block(3, 2), RNG.standard_normal(shape)
+    solution = kronecker.solve(v, 0.3)
+    assert solution.shape == shape
+    want = np.linalg.solve(damped(kronecker, 0.3), v.reshape(6, -1))
+    np.testing.assert_allclose(solution.reshape(6, -1), want, rtol=1e-8)
+
+
+def test_a_biass_block_times_a_matrix():
+    bias, v = q.Kronecker(None, factor(4)), RNG.standard_normal((4, 7))
+    np.testing.assert_allclose(bias @ v, bias.B @ v, rtol=1e-14)
+    np.testing.assert_allclose(bias.B @ bias.solve(v), v, rtol=1e-8, atol=1e-10)
+
+
 # -------------------------------------------------------------------------------------------------------------- solving
 
 
@@ -131,13 +157,14 @@ def test_damping_is_finite_and_not_negative(damping):
             kronecker.solve(np.ones(6), damping)
 
 
-@pytest.mark.parametrize("shape", [(5,), (7,), (), (1, 5), (0,)])
+@pytest.mark.parametrize("shape", [(5,), (7,), (), (1, 5), (0,), (5, 6), (6, 2, 2)])
 def test_vectors_of_another_size_are_refused(shape):
     for kronecker in (block(3, 2), q.Kronecker(None, factor(6)), q.Kronecker(None, factor(1)), block(1, 1)):
-        if int(np.prod(shape)) == kronecker.shape[0] and shape:
+        d = kronecker.shape[0]
+        if shape and (int(np.prod(shape)) == d or shape == (d, 5)):
             continue
-        words = re.escape(f"v: expected shape ({kronecker.shape[0]},) or (") + ".*" + re.escape(f"got {shape}")
-        for method in (kronecker.matvec, kronecker.solve):
+        words = re.escape(f"v: expected shape ({d},), ({d}, K) or (") + ".*" + re.escape(f"got {shape}")
+        for method in (kronecker.matvec, kronecker.solve, kronecker.__matmul__):
             with pytest.raises(ValueError, match=words):
                 method(np.ones(shape))
 
