@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gbackprop.array import Array, is_array
 from gbackprop.quantities.base import Quantity
+from gbackprop.quantities.factors import Kronecker
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +16,9 @@ class Result:
     """Loss, output, gradient, and the quantities that were asked for.
 
     ``result[quantity]`` maps parameter names to arrays, or to `Kronecker` objects for KFAC, KFLR and KFRA. A quantity
-    is found by the object that was passed, by an equal one (of the same class, with the same arguments), or by name.
+    is found by the object that was passed, by an equal one (of the same class, with the same arguments), or by name. A
+    result is read like a dictionary of its quantities: ``len(result)``, ``name in result``, ``for name in result``,
+    ``result.keys()``, ``result.items()``.
 
     Attributes
     ----------
@@ -26,6 +29,8 @@ class Result:
         ∇L by parameter name.
     quantities : tuple of Quantity
         The quantities asked for, in order.
+    values : sequence of mappings
+        The values of each, in the same order.
     """
 
     loss: Array
@@ -45,11 +50,23 @@ class Result:
         found = self._found(key)
         if found and all(alike(self.quantities[i], self.quantities[found[0]]) for i in found):
             return self.values[found[0]]
-        problem = f"{len(found)} quantities are called" if found else "no quantity was asked for as"
-        hint = "" if not found else ": index by quantity"
-        if not found and repr(key) in map(repr, self.quantities):
-            hint = " (that one has other arrays as arguments: index by the object that was passed)"
-        raise KeyError(f"{problem} {key!r}; there are {list(self.quantities)}{hint}")
+        raise KeyError(self._problem(key, len(found)))
+
+    def _problem(self, key: object, found: int) -> str:
+        """Say why a key finds nothing, or too much."""
+        there = f"there are {list(self.quantities)}"
+        if found:
+            return f"{found} quantities are called {key!r}; {there}: index by quantity"
+        if key == "gradient" or (isinstance(key, str) and key in self.gradient):
+            name = key if key in self.gradient else next(iter(self.gradient), "0.weight")
+            quantity = next(iter(self._ipython_key_completions_()), "variance")
+            return (
+                f"{key!r} is no quantity: write result.gradient[{name!r}], "
+                f"or for a quantity's values result[{quantity!r}][{name!r}]"
+            )
+        other = repr(key) in map(repr, self.quantities)
+        hint = " (that one has other arrays as arguments: index by the object that was passed)" if other else ""
+        return f"no quantity was asked for as {key!r}; {there}{hint}"
 
     def __contains__(self, key: object) -> bool:
         return bool(self._found(key))
@@ -61,8 +78,46 @@ class Result:
         same = [i for i, quantity in enumerate(self.quantities) if quantity is key]
         return same or [i for i, quantity in enumerate(self.quantities) if alike(quantity, key)]
 
+    def __len__(self) -> int:
+        return len(self.quantities)
+
+    def __bool__(self) -> bool:
+        return True  # also without quantities: there is a gradient
+
+    def __iter__(self) -> Iterator[Quantity | str]:
+        """Yield the key of each quantity, in order: its name, or the quantity itself where several have that name."""
+        names = [quantity.name for quantity in self.quantities]
+        return (q if names.count(q.name) > 1 else q.name for q in self.quantities)
+
+    def keys(self) -> list[Quantity | str]:
+        """Return the keys that iteration yields."""
+        return list(self)
+
+    def items(self) -> list[tuple[Quantity | str, Mapping[str, Any]]]:
+        """Return the key of each quantity with its values by parameter name."""
+        return list(zip(self, self.values, strict=True))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [key for key in self if isinstance(key, str)]
+
     def __repr__(self) -> str:
-        return f"Result(loss={float(self.loss):.6g}, quantities={list(self.quantities)})"
+        """Return a line on loss, output and gradient, and one for each quantity: its name, itself, a shape."""
+        first = next(iter(self.gradient), "")
+        lines = [
+            f"Result: loss {float(self.loss):.6g}, output {_shape(self.output)}, "
+            f"gradient of {len(self.gradient)} parameters"
+        ]
+        for quantity, values in zip(self.quantities, self.values, strict=True):
+            shown = f"{first} {_shape(values[first])}" if first in values else ""
+            lines.append(f"  {quantity.name!r:<20} {quantity!r:<28} {shown}".rstrip())
+        return "\n".join(lines)
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, Kronecker):
+        return f"B {value.B.shape}" + ("" if value.A is None else f" ⊗ A {value.A.shape}")
+    return str(getattr(value, "shape", type(value).__name__))
+
 
 
 def alike(one: object, other: object) -> bool:
