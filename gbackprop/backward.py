@@ -15,8 +15,9 @@ from gbackprop.checks import positive
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import arena, free_memory, fresh
+from gbackprop.engine.progress import Progress, check_progress, observed
 from gbackprop.engine.rows import Rows
-from gbackprop.engine.sweep import OUTPUT, Block, Part, sweep_block
+from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
 from gbackprop.engine.threads import one_blas_thread
 from gbackprop.errors import TooLargeError, release
 from gbackprop.layers.base import Layer
@@ -40,6 +41,7 @@ def backward(
     column_block: int | None = None,
     workers: int | None = None,
     memory: str | int | None = None,
+    progress: Progress = False,
 ) -> Result:
     """Compute the gradient and any quantities of L = R Σₙ ℓₙ in one sweep.
 
@@ -72,6 +74,10 @@ def backward(
         chosen so that the estimate in `gbackprop.engine.estimate` is within it, and no memory is cached for the next
         call. Without a budget up to 1 GiB, from temporary arrays and from large results that no longer exist, is cached
         for the next call, or until `gbackprop.free_memory()`.
+    progress : bool or callable
+        True writes a line to stderr that says how much of the call is done. A function is called as ``progress(done,
+        total)`` after each of `total` steps: a layer, or the loss, in one block of samples and columns. It may be
+        called from other threads, but by one at a time, with `done` counting up; an error that it raises ends the call.
 
     Returns
     -------
@@ -97,6 +103,7 @@ def backward(
     for name, value in blocks.items():
         if value is not None:
             positive(name, value)
+    check_progress(progress)
     if sample_block is not None or workers is not None:
         _check_whole(quantities, x, sample_block, workers)
     with on_device_of(x):
@@ -107,7 +114,8 @@ def backward(
             plan = make_plan(network, loss, x, y, quantities, rng, training)
         cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
         try:
-            return _backward(plan, x, y, cut, memory is None)
+            with observed(progress, plan, cut) as sweep:
+                return _backward(plan, x, y, cut, memory is None, sweep)
         except MemoryError as error:
             release(error)
             free_memory()
@@ -122,9 +130,9 @@ def _check_whole(quantities: Sequence[Any], x: Any, sample_block: int | None, wo
         raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
 
 
-def _backward(plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool) -> Result:
+def _backward(plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool, sweep: type[FastSweep]) -> Result:
     results = Rows(x.shape[0], reuse)
-    parts = _parts(plan, x, y, [Block(rows, results) for rows in cut.samples], cut, reuse)
+    parts = _parts(plan, x, y, [Block(rows, results) for rows in cut.samples], cut, reuse, sweep)
     total = next(parts)
     for part in parts:
         total.add(part)
@@ -132,14 +140,16 @@ def _backward(plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool) -> Result:
     return finish(plan, total.loss, results.arrays[OUTPUT], found)
 
 
-def _parts(plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse: bool) -> Iterator[Part]:
+def _parts(
+    plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse: bool, sweep: type[FastSweep]
+) -> Iterator[Part]:
     """Yield the parts in the order of the blocks; only a few of them exist at any time."""
     host = device_of(x) == "cpu"
     memory = arena if reuse and host and len(blocks) > 1 else fresh  # the arrays of a single block become the results
 
     def swept(block: Block) -> Part:
         with memory() as allocator:  # the estimate for a budget excludes routed columns
-            return sweep_block(plan, x, y, block, cut.columns, FORMS, allocator, routing=reuse)
+            return sweep_block(plan, x, y, block, cut.columns, FORMS, allocator, routing=reuse, sweep=sweep)
 
     if cut.threads == 1:
         yield from map(swept, blocks)

@@ -1,0 +1,85 @@
+"""Progress of a call: a function is told after each step how many of them are done.
+
+A step is a layer in the backward sweep of a block of samples and of columns, or the start of that sweep at the loss.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from gbackprop.array import Array
+from gbackprop.engine.blocks import Cut
+from gbackprop.engine.spans import spans
+from gbackprop.engine.sweep import FastSweep
+from gbackprop.layers.base import Leaf
+from gbackprop.plan import Plan
+from gbackprop.signals import Signals
+
+Progress = bool | Callable[[int, int], object]
+"""Whether to write a line to stderr; or a function of the steps done and of all steps."""
+
+
+def check_progress(progress: Any) -> None:
+    """Check that `progress` is a bool or can be called; raise a TypeError otherwise."""
+    if not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"progress: expected True, False or a function of (done, total), got {progress!r}")
+
+
+@contextmanager
+def observed(progress: Progress, plan: Plan, cut: Cut) -> Iterator[type[FastSweep]]:
+    """Yield the class of sweeps that report their steps; where nobody wants to know, the plain `FastSweep`."""
+    if progress is False:
+        yield FastSweep
+        return
+    total = len(cut.samples) * len(spans(plan, cut.columns)) * (1 + len(plan.leaves) - plan.lowest)
+    line = Line() if progress is True else None
+    try:
+        yield _reporting(line or progress, total)  # type: ignore[arg-type]
+    finally:
+        if line is not None:
+            line.end()
+
+
+def _reporting(report: Callable[[int, int], object], total: int) -> type[FastSweep]:
+    done, lock = 0, Lock()
+
+    def step() -> None:
+        nonlocal done
+        with lock:  # threads report one after the other, in order
+            done += 1
+            report(done, total)
+
+    class Reporting(FastSweep):
+        def start(self, output: Array, target: Array) -> Signals:
+            signals = super().start(output, target)
+            step()
+            return signals
+
+        def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+            signals = super().visit(leaf, saved, signals)
+            step()
+            return signals
+
+    return Reporting
+
+
+class Line:
+    """A line on stderr that is written over, at most once for each percent."""
+
+    def __init__(self) -> None:
+        self.percent = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        percent = 100 * done // total
+        if percent > self.percent:
+            self.percent = percent
+            print(f"\rgbackprop: {percent:3d} % of {total} steps", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """End the line, so that what follows, an error too, starts on one of its own."""
+        if self.percent >= 0:
+            print(file=sys.stderr, flush=True)

@@ -1,0 +1,121 @@
+"""Steps of a call, reported to a function or on stderr."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+
+CE = losses.CrossEntropyLoss()
+X = np.random.default_rng(0).standard_normal((12, 4))
+Y = np.arange(12) % 3
+
+
+def network(*below):
+    chain = [*below, layers.Linear(4, 5), layers.Tanh(), layers.Linear(5, 3)]
+    return gb.Sequential(*chain, rng=0, dtype="float64")
+
+
+@pytest.mark.parametrize(
+    ("options", "sweeps"),
+    [
+        ({}, 1),
+        ({"sample_block": 5}, 3),
+        ({"column_block": 3}, 3),  # 3 exact columns and the residual's 5
+        ({"sample_block": 4, "column_block": 4, "workers": 2}, 6),
+    ],
+)
+def test_each_layer_of_each_sweep_is_a_step_and_so_is_the_loss(options, sweeps):
+    seen = []
+    gb.backward(network(), CE, X, Y, q.DiagHessian(), progress=lambda *counts: seen.append(counts), **options)
+    assert seen == [(done, 4 * sweeps) for done in range(1, 4 * sweeps + 1)]
+
+
+def test_layers_below_the_lowest_with_parameters_do_not_count():
+    seen = []
+    gb.backward(network(layers.Identity()), CE, X, Y, progress=lambda *counts: seen.append(counts))
+    assert seen[-1] == (4, 4)
+
+
+def test_a_network_without_parameters_ends_after_the_loss():
+    seen = []
+    gb.backward(gb.Sequential(layers.Tanh()), CE, X, Y, progress=lambda *counts: seen.append(counts))
+    assert seen == [(1, 1)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_watching_changes_no_result(workers):
+    asked = [q.Variance(), q.KFLR()]
+    options = {"sample_block": 2, "workers": workers}
+    plain, watched = (
+        gb.backward(network(), CE, X, Y, *asked, progress=progress, **options) for progress in (False, lambda *_: None)
+    )
+    for name, value in plain.gradient.items():
+        np.testing.assert_array_equal(value, watched.gradient[name])
+        np.testing.assert_array_equal(plain["variance"][name], watched["variance"][name])
+        np.testing.assert_array_equal(plain["kflr"][name].B, watched["kflr"][name].B)
+
+
+def test_threads_report_one_at_a_time():
+    inside, overlapping = threading.Lock(), []
+
+    def slow(done, total):
+        if not inside.acquire(blocking=False):
+            overlapping.append(done)
+            return
+        threading.Event().wait(0.001)
+        inside.release()
+
+    gb.backward(network(), CE, X, Y, sample_block=1, workers=4, progress=slow)
+    assert overlapping == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_the_function_ends_the_call(workers):
+    def stop(done, total):
+        raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        gb.backward(network(), CE, X, Y, sample_block=3, workers=workers, progress=stop)
+
+
+def test_true_writes_a_line_to_stderr(capsys):
+    gb.backward(network(), CE, X, Y, progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "".join(f"\rgbackprop: {percent:3d} % of 4 steps" for percent in (25, 50, 75, 100)) + "\n"
+
+
+def test_the_line_ends_before_an_error(capsys):
+    class Broken(layers.Tanh):
+        calls = 0
+
+        def mjp(self, saved, mat):
+            self.calls += 1
+            if self.calls > 1:  # the first is the check of a new layer
+                raise RuntimeError("broken")
+            return super().mjp(saved, mat)
+
+    net = gb.Sequential(layers.Linear(4, 3), Broken(), rng=0, dtype="float64")
+    with pytest.raises(RuntimeError, match="broken"):
+        gb.backward(net, CE, X, Y, progress=True)
+    assert capsys.readouterr().err == "\rgbackprop:  33 % of 3 steps\n"
+
+
+def test_many_steps_are_a_hundred_writes(capsys):
+    gb.backward(network(), CE, X, Y, q.DiagHessian(), sample_block=1, column_block=1, progress=True)
+    assert capsys.readouterr().err.count("\r") <= 101
+
+
+def test_nothing_is_written_unless_asked(capsys):
+    gb.backward(network(), CE, X, Y)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("progress", [None, 1, "yes"])
+def test_what_cannot_be_told_is_refused_before_anything_is_computed(progress):
+    with pytest.raises(TypeError, match=r"progress: expected True, False or a function of \(done, total\), got"):
+        gb.backward(network(), CE, X, Y, progress=progress)
