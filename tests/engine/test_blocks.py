@@ -80,7 +80,8 @@ def test_whoever_set_blas_threads_restores_them_though_another_call_goes_on():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_blocks_run_in_threads_of_their_own_only_if_there_are_several(workers):
+def test_blocks_run_in_threads_of_their_own_only_if_there_are_several(workers, monkeypatch):
+    monkeypatch.setattr(blocks, "cpu_count", lambda: 2)
     seen = set()
 
     class Tells(layers.Identity):
