@@ -10,7 +10,7 @@ from gbackprop import layers, losses, optim, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward
 from gbackprop.engine.memory import free_memory
-from gbackprop.errors import NotFiniteError, TooLargeError, UnsupportedError
+from gbackprop.errors import NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
 from gbackprop.explanation import explain
 from gbackprop.kernels.precision import tf32
 from gbackprop.network import Sequential
@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NotFiniteError",
+    "NotFiniteWarning",
     "Result",
     "Sequential",
     "TooLargeError",

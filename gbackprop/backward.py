@@ -13,13 +13,14 @@ import numpy as np
 from gbackprop.array import Array, device_of, is_array, on_device_of
 from gbackprop.checks import positive
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
+from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import arena, free_memory, fresh
 from gbackprop.engine.progress import Progress, check_progress, observed
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
 from gbackprop.engine.threads import one_blas_thread
-from gbackprop.errors import TooLargeError, release
+from gbackprop.errors import TooLargeError, naming, release
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.plan import Plan, make_plan
@@ -94,6 +95,12 @@ def backward(
         If KFRA's averaged curvature or Monte-Carlo draws would not fit into memory, or memory runs out during the
         call: the message says at which step, and which blocks would fit.
 
+    Warns
+    -----
+    NotFiniteWarning
+        If a result contains NaN or infinity: numbers were beyond the dtype's range. Not on a GPU, and not where
+        `numpy.errstate` ignores them.
+
     Notes
     -----
     Source: the paper's generalized backward pass, here with all signals as columns of one stack. `gbackprop.reference`
@@ -109,17 +116,20 @@ def backward(
     with on_device_of(x):
         try:
             plan = make_plan(network, loss, x, y, quantities, rng, training)
-        except TooLargeError:
+        except MemoryError:
             free_memory()  # the memory cached from earlier calls may be enough
-            plan = make_plan(network, loss, x, y, quantities, rng, training)
+            with naming(lambda: f"random numbers and checks for {list(quantities)}"):
+                plan = make_plan(network, loss, x, y, quantities, rng, training)
         cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
         try:
             with observed(progress, plan, cut) as sweep:
-                return _backward(plan, x, y, cut, memory is None, sweep)
+                result = _backward(plan, x, y, cut, memory is None, sweep)
         except MemoryError as error:
             release(error)
             free_memory()
             raise TooLargeError(f"{error}; {advice(plan, x, cut, FORMS)}") from error
+        warn_not_finite(plan, result)
+        return result
 
 
 def _check_whole(quantities: Sequence[Any], x: Any, sample_block: int | None, workers: int | None) -> None:

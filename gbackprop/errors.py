@@ -1,4 +1,4 @@
-"""The errors that Python does not provide; all others are a ValueError, TypeError or RuntimeError."""
+"""The errors and the warning that Python does not provide; all others are a ValueError, TypeError or RuntimeError."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ class TooLargeError(MemoryError, ValueError):
 
 class NotFiniteError(ArithmeticError, ValueError):
     """A number would become NaN or infinite; the message says which, and nothing was changed."""
+
+
+class NotFiniteWarning(RuntimeWarning):
+    """A result contains NaN or infinity; the message says which."""
 
 
 class naming:

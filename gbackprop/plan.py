@@ -120,10 +120,7 @@ def make_plan(
                 check_draws(quantity, loss, signal.mc_samples, batch_shape)
     if AVERAGE in signals:
         _check_average(leaves[lowest:], x)
-    try:
-        noise, mc_noise = _draw(leaves, loss, batch_shape, signals, rng, training)
-    except MemoryError as error:  # where the system does not say what is free
-        raise TooLargeError(f"random numbers for {list(quantities)}: out of memory ({error})") from error
+    noise, mc_noise = _draw(leaves, loss, batch_shape, signals, rng, training)
     scale = Scale(x.shape[0], loss.factor(x.shape[0]), x.dtype.name)
     return Plan(
         network, loss, list(parameters), leaves, needs, statistics, signals, scale, lowest, training, noise,

@@ -135,7 +135,7 @@ def test_draws_that_run_out_of_memory_name_the_quantities(monkeypatch):
         raise MemoryError("Unable to allocate 3.0 GiB")
 
     monkeypatch.setattr(losses.CrossEntropyLoss, "noise", full)
-    words = ["random numbers for [KFAC(mc_samples=5)]", "Unable to allocate 3.0 GiB"]
+    words = ["random numbers and checks for [KFAC(mc_samples=5)]", "Unable to allocate 3.0 GiB"]
     refuse(gb.TooLargeError, words, lambda: gb.backward(mlp(), CE, X, Y, q.KFAC(5)))
 
 

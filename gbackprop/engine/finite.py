@@ -1,0 +1,56 @@
+"""The warning about results that are not finite."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, all_finite, device_of, is_array
+from gbackprop.errors import NotFiniteWarning
+from gbackprop.plan import Plan
+from gbackprop.quantities.first_order import BatchGrad
+from gbackprop.result import Result
+
+
+def warn_not_finite(plan: Plan, result: Result) -> None:
+    """Warn of NaN and infinity in a result, with each quantity, the first of its parameters, and that one's layer.
+
+    Nothing is looked at on a GPU, where the host would have to wait, and where `numpy.errstate` ignores what overflows
+    and what is invalid. The cost is a sum over each array. `BatchGrad`, the largest, is left out while the gradient,
+    its sum, is finite.
+    """
+    state = np.geterr()
+    if device_of(result.output) != "cpu" or state["over"] == state["invalid"] == "ignore":
+        return
+    if all_finite(result.loss, *[part for _, _, parts in _parts(result, rows=False) for part in parts]):
+        return
+    layers = {leaf.parameter(key): leaf for leaf in plan.leaves for key in leaf.layer.parameter_shapes()}
+    found: dict[str, list[str]] = {}
+    for what, name, parts in _parts(result, rows=True):
+        if not all_finite(*parts):
+            found.setdefault(what, []).append(name)
+    said = [] if all_finite(result.loss) else ["the loss"]
+    for what, names in found.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        said.append(f"{what} of {names[0]} ({layers[names[0]]}){more}" if names[0] else what)
+    warnings.warn(
+        f"NaN or infinity in {'; '.join(said)}: numbers beyond the range of {plan.scale.dtype} came up (smaller inputs "
+        "or parameters, or net.astype('float64'), can help)",
+        NotFiniteWarning,
+        stacklevel=3,
+    )
+
+
+def _parts(result: Result, rows: bool) -> Iterator[tuple[str, str, list[Array]]]:
+    """Yield what is in a result: a name, a parameter's name ("" for the output), and the arrays of floats."""
+    yield "the output", "", [result.output]
+    some: list[tuple[str, Any]] = [("gradient", result.gradient)]
+    asked = zip(result.quantities, result.values, strict=True)
+    some += [(repr(quantity), values) for quantity, values in asked if rows or type(quantity) is not BatchGrad]
+    for what, values in some:
+        for name, value in values.items():
+            parts = [value] if is_array(value) else getattr(value, "__dict__", {}).values()
+            yield what, name, [part for part in parts if is_array(part) and part.dtype.kind == "f"]
