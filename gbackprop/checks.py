@@ -101,16 +101,16 @@ def check_floats(name: str, x: Any) -> None:
         Otherwise.
     """
     if not is_array(x):
-        raise TypeError(f"{name}: expected a NumPy or CuPy array, got {given(x)}")
+        raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(x)}")
     if x.dtype.name not in FLOATS:
         raise TypeError(f"{name}: expected {' or '.join(FLOATS)}, got {x.dtype}")
 
 
-def given(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """Return the name of the type of what was given instead of an array, and for a tensor of torch what to give."""
     kind = type(value)
     if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
-        return f"{kind.__name__} of torch (give its tensor.detach().cpu().numpy())"
+        return f"{kind.__name__} of torch (give tensor.detach().cpu().numpy())"
     return kind.__name__
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, asarray, bounds, device_of, is_array, on_device_of
-from gbackprop.checks import given
+from gbackprop.checks import kind_of
 from gbackprop.layers.base import Layer
 
 
@@ -59,7 +59,7 @@ class Parameters(MutableMapping[str, Array]):
         """Check that `value` is an array of floats of the parameter's shape; the error names the parameter."""
         current = self[name]
         if not is_array(value):
-            raise TypeError(f"parameter {name}: expected a NumPy or CuPy array of floats, got {given(value)}")
+            raise TypeError(f"parameter {name}: expected a NumPy or CuPy array of floats, got {kind_of(value)}")
         if value.dtype.kind != "f":
             raise TypeError(f"parameter {name}: expected an array of floats, got {value.dtype}")
         if value.shape != current.shape:

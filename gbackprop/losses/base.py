@@ -6,12 +6,12 @@ All methods but `value` are per sample and free of R: the sweep multiplies by R,
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.checks import Constructed, check_floats, check_same, generator, positive
+from gbackprop.checks import Constructed, check_floats, check_same, generator, kind_of, positive
 from gbackprop.layers.base import Shape
 
 ALL = slice(None)
@@ -25,6 +25,9 @@ class Loss(Constructed):
     reduction : {"mean", "sum"}
         Whether L is the mean or the sum of the samples' losses ℓₙ.
     """
+
+    hint: ClassVar[str] = ""
+    """What a message adds where targets have the outputs' shape, and should not."""
 
     def __init__(self, reduction: Literal["mean", "sum"] = "mean") -> None:
         if reduction not in ("mean", "sum"):
@@ -168,11 +171,14 @@ class Loss(Constructed):
         shape = output.shape if batch_shape is None else batch_shape
         expected = self.checked_target_shape(shape)
         if not is_array(target):
-            raise TypeError(f"{where}: expected a NumPy or CuPy array, got {type(target).__name__}")
+            raise TypeError(f"{where}: expected a NumPy or CuPy array, got {kind_of(target)}")
         if target.shape[:1] != expected[:1]:
             raise ValueError(f"{where}: expected {expected[0]} samples as in the batch, got shape {target.shape}")
         if target.shape != expected:
-            raise ValueError(f"{where}: expected shape {expected} for outputs of shape {shape}, got {target.shape}")
+            hint = self.hint if target.shape == shape else ""
+            raise ValueError(
+                f"{where}: expected shape {expected} for outputs of shape {shape}, got {target.shape}{hint}"
+            )
         if device_of(target) != device_of(output):
             check_same(where, target, "x", output, dtype=False)
         self.check_values(where, target, shape, output)

@@ -15,6 +15,8 @@ class CrossEntropyLoss(Loss):
     With p = softmax(f): ∇ℓ = p − e_y, ∇²ℓ = diag(p) − p pᵀ, S = diag(√p) − p √pᵀ. Likelihood: categorical(p).
     """
 
+    hint = " (class probabilities are no targets here: give labels, of one-hot rows target.argmax(1))"
+
     def target_shape(self, batch_shape: Shape) -> Shape:
         if len(batch_shape) != 2:
             raise ValueError(f"expected outputs of shape (N, C), got {batch_shape}")
@@ -25,7 +27,8 @@ class CrossEntropyLoss(Loss):
             raise TypeError(f"{name}: expected class labels of an integer type, got {target.dtype}")
         low, high = bounds(target)
         if low < 0 or high >= batch_shape[1]:
-            raise ValueError(f"{name}: expected labels 0 to {batch_shape[1] - 1}, got {low if low < 0 else high}")
+            hint = " (torch's ignore_index: leave these samples out of the batch)" if low == -100 else ""
+            raise ValueError(f"{name}: expected labels 0 to {batch_shape[1] - 1}, got {low if low < 0 else high}{hint}")
 
     def values(self, output: Array, target: Array) -> Array:
         xp = array_module(output)

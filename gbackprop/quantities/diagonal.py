@@ -6,7 +6,7 @@ With the columns s[v, n] of √R Sₙ, or a Monte-Carlo estimate of it, the diag
 from __future__ import annotations
 
 from gbackprop.array import Array, is_array
-from gbackprop.checks import positive
+from gbackprop.checks import kind_of, positive
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import EXACT, RESIDUAL, monte_carlo
 
@@ -68,7 +68,7 @@ class Sampled(Quantity):
         positive(f"{type(self).__name__}, mc_samples", mc_samples)
         if targets is not None:
             if not is_array(targets):
-                raise TypeError(f"targets of {type(self).__name__}: expected an array, got {type(targets).__name__}")
+                raise TypeError(f"targets of {type(self).__name__}: expected an array, got {kind_of(targets)}")
             given = targets.shape[0] if targets.ndim else 0
             if mc_samples not in (1, given):
                 raise ValueError(

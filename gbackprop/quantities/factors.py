@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from gbackprop.array import Array, array_module, beside, bounds, is_array
-from gbackprop.checks import check_same
+from gbackprop.checks import check_same, kind_of
 
 
 def _factor(block: Kronecker) -> Array:
@@ -131,7 +131,7 @@ class Kronecker:
     def _outputs_side(self, v: Array) -> Array:
         """Return v as the matrix ``[O, I K]``, which B multiplies; K = 1 for a single vector."""
         if not is_array(v):
-            raise TypeError(f"v: expected a NumPy or CuPy array, got {type(v).__name__}")
+            raise TypeError(f"v: expected a NumPy or CuPy array, got {kind_of(v)}")
         check_same("v", v, "B", self.B)
         rows, d = self.B.shape[0], self.shape[0]
         single = prod(v.shape) == d and v.shape[:1] in ((rows,), (d,))
