@@ -65,7 +65,7 @@ class Result:
                 f"or for a quantity's values result[{quantity!r}][{name!r}]"
             )
         other = repr(key) in map(repr, self.quantities)
-        hint = " (that one has other arrays as arguments: index by the object that was passed)" if other else ""
+        hint = " (the one there has other arguments: index by the object that was passed)" if other else ""
         return f"no quantity was asked for as {key!r}; {there}{hint}"
 
     def __contains__(self, key: object) -> bool:

@@ -176,9 +176,7 @@ class Loss(Constructed):
             raise ValueError(f"{where}: expected {expected[0]} samples as in the batch, got shape {target.shape}")
         if target.shape != expected:
             hint = self.hint if target.shape == shape else ""
-            raise ValueError(
-                f"{where}: expected shape {expected} for outputs of shape {shape}, got {target.shape}{hint}"
-            )
+            raise ValueError(f"{where}: expected shape {expected} for outputs {shape}, got {target.shape}{hint}")
         if device_of(target) != device_of(output):
             check_same(where, target, "x", output, dtype=False)
         self.check_values(where, target, shape, output)

@@ -157,7 +157,7 @@ class Optimizer(Constructed, ABC):
             if not getattr(value.flags, "writeable", True):
                 raise ValueError(f"step: parameter {name}: expected an array to write to, got a read-only one")
         for key, array in self._state().items():
-            value = parameters[key.split("/")[1]]
+            value = parameters.get(key.partition("/")[2], array)
             if (array.dtype, device_of(array)) != (value.dtype, device_of(value)):
                 raise TypeError(
                     f"step: state {key}: expected {value.dtype} on {device_of(value)} as its parameter is, got "

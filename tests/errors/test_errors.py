@@ -231,7 +231,7 @@ def test_an_equal_quantity_finds_the_result():
     result = gb.backward(mlp(), CE, X, Y, *asked, rng=0)
     for one, other in zip(asked, [q.DiagGGN(), q.KFAC(mc_samples=1), q.KFAC(3), q.DiagGGNMC(targets=targets)]):
         assert result[other] is result[one]
-    words = ["no quantity", "DiagGGNMC(mc_samples=1, targets=…)", "other arrays", "the object that was passed"]
+    words = ["no quantity", "DiagGGNMC(mc_samples=1, targets=…)", "other arguments", "the object that was passed"]
     refuse(KeyError, words, lambda: result[q.DiagGGNMC(targets=targets.copy())])
     assert q.KFLR() not in result
 
