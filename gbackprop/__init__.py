@@ -6,7 +6,7 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
-from gbackprop import layers, losses, optim, quantities
+from gbackprop import data, layers, losses, optim, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward
 from gbackprop.engine.memory import free_memory
@@ -29,6 +29,7 @@ __all__ = [
     "asarray",
     "asnumpy",
     "backward",
+    "data",
     "explain",
     "free_memory",
     "layers",

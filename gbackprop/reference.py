@@ -150,4 +150,5 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     for quantity, statistics in plan.needs:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         values.append({name: quantity.finish(plan.scale, *share) for name, share in shares.items()})
-    return Result(loss * plan.scale.factor, output, gradient, tuple(quantity for quantity, _ in plan.needs), values)
+    asked = tuple(quantity for quantity, _ in plan.needs)
+    return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss)

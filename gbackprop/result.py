@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gbackprop.array import Array, is_array
+from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.factors import Kronecker
 
@@ -31,6 +32,8 @@ class Result:
         The quantities asked for, in order.
     values : sequence of mappings
         The values of each, in the same order.
+    objective : Loss, or None
+        The loss function; `gbackprop.data.merge` takes R from it.
     """
 
     loss: Array
@@ -38,6 +41,7 @@ class Result:
     gradient: dict[str, Array]
     quantities: Sequence[Quantity]
     values: Sequence[Mapping[str, Any]]
+    objective: Loss | None = None
 
     def __getitem__(self, key: Quantity | str) -> Mapping[str, Any]:
         """Return the values of a quantity by parameter name.

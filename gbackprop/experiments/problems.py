@@ -276,11 +276,8 @@ def batches(split: Split, problem: Problem, rng: np.random.Generator) -> Iterato
     y : ndarray, shape (batch,), int64
         Labels.
     """
-    order = rng.permutation(len(split.train_x))
-    for start in range(0, len(order) - problem.batch + 1, problem.batch):
-        chosen = order[start : start + problem.batch]
-        x = split.train_x[chosen]
+    for x, y in gb.data.batches(split.train_x, split.train_y, problem.batch, rng, drop_last=True):
         if problem.augmented:
             # Changes are defined on raw images. The way back there rounds, far below a grey level.
             x = (augment(x * split.deviation + split.mean, rng) - split.mean) / split.deviation
-        yield x, split.train_y[chosen]
+        yield x, y

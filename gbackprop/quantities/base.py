@@ -97,6 +97,9 @@ class Quantity(Constructed):
 
     `gbackprop.testing.Parts` has what it may use. Without it nothing says that a user's formula is the right one."""
 
+    merging: ClassVar[Any] = None
+    """Optional: how results of batches are merged by `gbackprop.data.merge`, a `gbackprop.data.Rule`."""
+
     def statistics(self) -> tuple[Statistic, ...]:
         """Return the statistics that it needs, the same at each call."""
         raise NotImplementedError

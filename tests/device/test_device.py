@@ -90,7 +90,7 @@ def test_every_transfer_that_is_listed_is_made(double):
     for row, loss in CASES:
         y = targets(loss, (3, 2), 0)
         seen |= compare(around(row), loss, row.x(3), y, *applicable(row.make()), rng=0, training=True)
-    seen |= _drawn() | _solved() | _stepped() | _converted()
+    seen |= _drawn() | _solved() | _stepped() | _converted() | _shuffled()
     assert seen == LISTED
 
 
@@ -124,6 +124,13 @@ def _converted():
     network.load_state_dict(state)
     network.astype("float32")
     assert len(ledger.transfers) == 2
+    return set(ledger.transfers)
+
+
+def _shuffled():
+    x, y = there(X), there(Y)
+    ledger.clear()
+    list(gb.data.batches(x, y, 2, rng=0))
     return set(ledger.transfers)
 
 

@@ -5,6 +5,8 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
+
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
@@ -26,3 +28,13 @@ def test_the_training_loop_goes_on_from_the_example_and_lowers_the_loss():
     before = names["result"].loss
     exec(loop, names)
     assert names["result"].loss < before
+
+
+def test_merged_batches_are_the_whole():
+    (merging,) = re.findall(r"## More samples than one batch\n.*?```python\n(.*?)```", README, re.DOTALL)
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(EXAMPLE, names)
+    exec(merging, names)
+    for name, value in names["whole"]["variance"].items():
+        np.testing.assert_allclose(names["merged"]["variance"][name], value, rtol=1e-3, atol=1e-6 * value.max())

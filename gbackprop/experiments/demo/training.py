@@ -38,10 +38,8 @@ def train(
     device = device_of(net)
     optimizer = SGD(net, plan.learning_rate, plan.momentum)
     for _ in range(plan.epochs):
-        order = rng.permutation(len(x))
-        for start in range(0, len(x), plan.batch):
-            chosen = order[start : start + plan.batch]
-            inputs, labels = gb.asarray(x[chosen], device=device), gb.asarray(y[chosen], device=device)
+        for batch in gb.data.batches(x, y, plan.batch, rng):
+            inputs, labels = (gb.asarray(part, device=device) for part in batch)
             result = gb.backward(net, loss, inputs, labels)
             optimizer.step(result)
             yield float(result.loss)

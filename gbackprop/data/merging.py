@@ -1,0 +1,245 @@
+"""Results of batches merged into that of one call with all their samples.
+
+A quantity is not in general the mean of the batches' values: the variance of all samples is also that between the
+batches' means, and Σ (R ∇ℓₙ)² contains R twice. A `Rule` says for one quantity what adds up, free of R and 1/N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gbackprop import quantities as q
+from gbackprop.array import Array, array_module, device_of, on_device_of
+from gbackprop.errors import UnsupportedError
+from gbackprop.layers.moments import Moments
+from gbackprop.quantities import Kronecker, Quantity, Scale
+from gbackprop.result import Result
+
+
+class Rule(Protocol):
+    """What adds up of a quantity: a user's quantity states its rule as its attribute `merging`."""
+
+    def take(self, value: Any, gradient: Array, scale: Scale) -> Any:
+        """Return what `+` adds up, from a batch's value and gradient of one parameter and its N and R."""
+
+    def give(self, total: Any, scale: Scale) -> Any:
+        """Return the value for all samples from the sum, and N and R of all."""
+
+
+@dataclass(frozen=True)
+class Summed:
+    """The rule of values that are R to some power, times a sum over samples: divide by it, add, multiply by it."""
+
+    power: int = 1
+
+    def take(self, value: Array, gradient: Array, scale: Scale) -> Array:
+        return value / scale.factor**self.power
+
+    def give(self, total: Array, scale: Scale) -> Array:
+        return total * scale.factor**self.power
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """The rule of values that are 1/N times a sum over samples, whatever R is."""
+
+    def take(self, value: Array, gradient: Array, scale: Scale) -> Array:
+        return value * scale.batch
+
+    def give(self, total: Array, scale: Scale) -> Array:
+        return total / scale.batch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rule of values with a row for each sample, R to some power times a function of that sample alone."""
+
+    power: int = 1
+
+    def take(self, value: Array, gradient: Array, scale: Scale) -> list[Array]:
+        return [value / scale.factor**self.power]
+
+    def give(self, total: list[Array], scale: Scale) -> Array:
+        rows = array_module(total[0]).concatenate(total)
+        rows *= scale.factor**self.power
+        return rows
+
+
+class _Variances:
+    """Chan's formula: the batches' variances and the squared differences between their mean gradients."""
+
+    def take(self, value: Array, gradient: Array, scale: Scale) -> Moments:
+        mean = gradient.astype("float64") / (scale.factor * scale.batch)
+        return Moments(scale.batch, mean, value.astype("float64") * scale.batch)
+
+    def give(self, total: Moments, scale: Scale) -> Array:
+        return (total.centered / scale.batch).astype(scale.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    a: Array | None
+    b: Array
+
+    def __add__(self, other: _Pair) -> _Pair:
+        return _Pair(None if self.a is None else self.a + other.a, self.b + other.b)
+
+
+class _Factors:
+    """A is a mean over samples and B is R times a sum, each for itself: the block is not the mean of the batches'."""
+
+    def take(self, value: Kronecker, gradient: Array, scale: Scale) -> _Pair:
+        return _Pair(None if value.A is None else value.A * scale.batch, value.B / scale.factor)
+
+    def give(self, total: _Pair, scale: Scale) -> Kronecker:
+        return Kronecker(None if total.a is None else total.a / scale.batch, total.b * scale.factor)
+
+
+RULES: dict[type[Quantity], Rule | str] = {
+    q.BatchGrad: Rows(),
+    q.BatchL2Grad: Rows(power=2),
+    q.BatchDiagGGN: Rows(),
+    q.BatchDiagHessian: Rows(),
+    q.SecondMoment: Averaged(),
+    q.Variance: _Variances(),
+    q.DiagGGN: Summed(),
+    q.DiagGGNMC: Summed(),
+    q.DiagHessian: Summed(),
+    q.KFAC: _Factors(),
+    q.KFLR: _Factors(),
+    q.KFRA: "its recursion averages over the whole batch at each layer, so results of batches do not determine it",
+}
+"""The rules of the shipped quantities, or why there is none."""
+
+
+def rule_of(quantity: Quantity) -> Rule:
+    """Return the rule of a quantity; a subclass of a shipped one needs a rule of its own.
+
+    Raises
+    ------
+    UnsupportedError
+        If it has none.
+    """
+    rule = quantity.merging or RULES.get(type(quantity), "it has no rule: give it one, `merging = gb.data.Summed()`, …")
+    if isinstance(rule, str):
+        raise UnsupportedError(f"{quantity!r} cannot be merged: {rule}")
+    return rule
+
+
+def merge(results: Iterable[Result]) -> Result:
+    """Merge results of batches into the result of one call with all their samples, in their order.
+
+    They are taken one by one, so a generator needs no more memory for many than for a few, besides rows of samples::
+
+        gb.data.merge(gb.backward(net, loss, *batch, q.Variance()) for batch in gb.data.batches(x, y, 128))
+
+    Parameters
+    ----------
+    results : iterable of Result
+        Of `gb.backward` for one network and one loss, each with the same quantities. Batches may differ in size.
+
+    Returns
+    -------
+    Result
+        That of one call, up to rounding. Monte-Carlo quantities have only the same distribution, if each call drew
+        for itself: pass a Generator as `rng`, for an integer draws the same numbers in each.
+
+    Raises
+    ------
+    TypeError
+        If something is not a `Result`, or dtypes or devices differ.
+    ValueError
+        If there are none, or they are of different losses, quantities or networks.
+    UnsupportedError
+        If a quantity has no rule, as KFRA.
+
+    Notes
+    -----
+    Variances are merged with the batches' mean gradients, as far as their dtype gives these.
+    Source: Chan, Golub, LeVeque 1979.
+    """
+    merged: _Merged | None = None
+    for i, result in enumerate(results):
+        if not isinstance(result, Result):
+            raise TypeError(f"result {i}: expected a Result, got {type(result).__name__}")
+        with on_device_of(result.output):
+            if merged is None:
+                merged = _Merged(result)
+            else:
+                merged.check(i, result)
+            merged.add(result)
+    if merged is None:
+        raise ValueError("results: expected at least one, got none")
+    with on_device_of(merged.first.output):
+        return merged.finish()
+
+
+class _Merged:
+    """The sums over the results so far; `first` says what the others must be like."""
+
+    def __init__(self, first: Result) -> None:
+        if first.objective is None:
+            raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
+        self.first, self.objective = first, first.objective
+        self.rules = [rule_of(quantity) for quantity in first.quantities]
+        self.count = 0
+        self.sums: dict[Any, Any] = {}
+
+    def scale(self, count: int) -> Scale:
+        return Scale(count, self.objective.factor(count), self.first.output.dtype.name)
+
+    def parts(self, result: Result) -> dict[Any, tuple[Rule, Any, Array]]:
+        """Return each value of a result with its rule and the gradient of its parameter."""
+        found: dict[Any, tuple[Rule, Any, Array]] = {
+            "loss": (Summed(), result.loss, result.loss),
+            "output": (Rows(power=0), result.output, result.loss),
+        }
+        groups: list[tuple[Rule, Mapping[str, Any]]] = [(Summed(), result.gradient)]
+        groups += zip(self.rules, result.values, strict=True)
+        for i, (rule, values) in enumerate(groups):
+            found |= {(i, name): (rule, value, result.gradient[name]) for name, value in values.items()}
+        return found
+
+    def add(self, result: Result) -> None:
+        scale = self.scale(len(result.output))
+        self.count += scale.batch
+        for key, (rule, value, gradient) in self.parts(result).items():
+            share = rule.take(value, gradient, scale)
+            self.sums[key] = self.sums[key] + share if key in self.sums else share
+
+    def finish(self) -> Result:
+        scale = self.scale(self.count)
+        values = {key: rule.give(self.sums[key], scale) for key, (rule, *_) in self.parts(self.first).items()}
+        gradient, *quantities = (
+            {name: values[i, name] for name in self.first.gradient} for i in range(1 + len(self.rules))
+        )
+        asked, loss, output = self.first.quantities, values["loss"], values["output"]
+        return Result(loss, output, gradient, asked, quantities, self.objective)
+
+    def check(self, i: int, result: Result) -> None:
+        """Check that a result is of the same loss, quantities and parameters as the first."""
+        for what, told in (("the loss", _loss), ("quantities", _asked), ("outputs", _outputs), ("parameters", _shapes)):
+            want, got = told(self.first), told(result)
+            if got != want:
+                raise ValueError(f"result {i}: expected {what} {want} as in result 0, got {got}")
+        where = [(result.output.dtype.name, device_of(result.output)) for result in (self.first, result)]
+        if where[0] != where[1]:
+            raise TypeError(f"result {i}: expected {' on '.join(where[0])} as in result 0, got {' on '.join(where[1])}")
+
+
+def _loss(result: Result) -> str:
+    return repr(result.objective)
+
+
+def _asked(result: Result) -> str:
+    return repr(list(result.quantities))
+
+
+def _outputs(result: Result) -> str:
+    return str(("N", *result.output.shape[1:]))
+
+
+def _shapes(result: Result) -> str:
+    return str({name: value.shape for name, value in result.gradient.items()})

@@ -1,0 +1,205 @@
+"""Results of batches, merged, are the result of one call with all samples."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.data.merging import RULES
+from gbackprop.signals import GRADIENT
+from gbackprop.testing.errors import largest_error, relative_error
+from gbackprop.testing.strategies import targets
+
+N = 11
+CUTS = pytest.mark.parametrize("cuts", [[], [4], [1, 2, 9], list(range(1, N))], ids=str)
+MERGED = [q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance(), q.DiagGGN(), q.DiagHessian(), q.KFLR()]
+MERGED += [q.BatchDiagGGN(), q.BatchDiagHessian()]
+
+
+def network(dtype="float64"):
+    chain = [layers.Conv2d(1, 2, 2), layers.Sigmoid(), layers.Flatten(), layers.Linear(8, 3)]
+    return gb.Sequential(*chain, rng=0, dtype=dtype)
+
+
+def batch(loss, dtype="float64"):
+    x = np.random.default_rng(0).standard_normal((N, 1, 3, 3)).astype(dtype)
+    y = targets(loss, (N, 3), 0)
+    return x, y.astype(dtype) if y.dtype.kind == "f" else y
+
+
+def parts(cuts):
+    return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, N])]
+
+
+def dense(values):
+    return {name: (v.A, v.B) if isinstance(v, q.Kronecker) else v for name, v in values.items()}
+
+
+def assert_same(merged, whole, tolerance=1e-12):
+    errors = {"loss": relative_error(merged.loss, whole.loss), "output": relative_error(merged.output, whole.output)}
+    errors["gradient"] = largest_error(merged.gradient, whole.gradient)
+    for key, values in whole.items():
+        errors[key] = largest_error(merged[key], dense(values))
+    assert {key: error for key, error in errors.items() if not error <= tolerance} == {}
+
+
+@CUTS
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("kind", [losses.CrossEntropyLoss, losses.MSELoss, losses.BCEWithLogitsLoss])
+def test_merged_batches_are_one_call(kind, reduction, cuts):
+    net, loss = network(), kind(reduction)
+    x, y = batch(loss)
+    results = (gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts(cuts))
+    assert_same(gb.data.merge(results), gb.backward(net, loss, x, y, *MERGED))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("kind", [q.KFAC, q.DiagGGNMC])
+def test_monte_carlo_quantities_merge_at_given_targets(kind, reduction):
+    net, loss = network(), losses.CrossEntropyLoss(reduction)
+    x, y = batch(loss)
+    drawn = np.random.default_rng(1).integers(0, 3, (2, N))
+    results = (gb.backward(net, loss, x[rows], y[rows], kind(2, drawn[:, rows])) for rows in parts([3, 8]))
+    assert_same(gb.data.merge(results), gb.backward(net, loss, x, y, kind(2, drawn)))
+
+
+def test_merging_goes_on_from_what_is_merged():
+    net, loss = network(), losses.CrossEntropyLoss()
+    x, y = batch(loss)
+    one, two, three = (gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts([2, 7]))
+    assert_same(gb.data.merge([gb.data.merge([one, two]), three]), gb.backward(net, loss, x, y, *MERGED))
+
+
+def test_results_that_went_in_are_left_as_they_were():
+    net, loss = network(), losses.CrossEntropyLoss("sum")
+    x, y = batch(loss)
+    results = [gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts([5])]
+    again = [gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts([5])]
+    merged = gb.data.merge(results)
+    for result, before in zip(results, again, strict=True):
+        assert_same(result, before, 0.0)
+        assert not any(np.shares_memory(merged.gradient[name], value) for name, value in result.gradient.items())
+
+
+def test_float32_stays_float32():
+    net, loss = network("float32"), losses.MSELoss()
+    x, y = batch(loss, "float32")
+    merged = gb.data.merge(gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts([4, 6]))
+    assert_same(merged, gb.backward(net, loss, x, y, *MERGED), 1e-4)
+    arrays = [merged.loss, merged.output, *merged.gradient.values(), *merged["variance"].values()]
+    assert {value.dtype.name for value in arrays} == {"float32"}
+
+
+def test_the_mean_of_the_batches_variances_is_another_number():
+    net, loss = network(), losses.CrossEntropyLoss()
+    x, y = batch(loss)
+    order = np.argsort(y)  # batches that differ
+    results = [gb.backward(net, loss, x[i], y[i], q.Variance()) for i in np.array_split(order, 3)]
+    merged = gb.data.merge(results)["variance"]["3.bias"]
+    assert np.mean([result["variance"]["3.bias"] for result in results], axis=0).max() < 0.8 * merged.max()
+
+
+def test_on_a_device_nothing_moves(double):
+    from device_ledger import ledger
+
+    net, loss = network().to("cuda:1"), losses.CrossEntropyLoss()
+    x, y = (gb.asarray(part, "cuda:1") for part in batch(loss))
+    whole = gb.backward(net, loss, x, y, *MERGED)
+    results = [gb.backward(net, loss, *each, *MERGED) for each in gb.data.batches(x, y, 4)]
+    ledger.clear()
+    merged = gb.data.merge(results)
+    assert ledger.transfers == []
+    for name, value in merged["variance"].items():
+        np.testing.assert_allclose(gb.asnumpy(value), gb.asnumpy(whole["variance"][name]), rtol=1e-10)
+
+
+# ---------------------------------------------------------------------------------------------------------------- rules
+
+
+def test_every_quantity_that_ships_has_a_rule_or_a_reason():
+    kinds = [kind for kind in vars(q).values() if isinstance(kind, type) and hasattr(kind, "name")]
+    assert set(RULES) == set(kinds)
+
+
+class SumGradSquared(q.Quantity):
+    name = "sum_grad_squared"
+    merging = gb.data.Summed(power=2)
+
+    def statistics(self):
+        return (q.Statistic("square", GRADIENT),)
+
+    def finish(self, scale, square):
+        return square
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_users_quantity_states_its_rule(reduction):
+    net, loss = network(), losses.CrossEntropyLoss(reduction)
+    x, y = batch(loss)
+    results = (gb.backward(net, loss, x[rows], y[rows], SumGradSquared()) for rows in parts([4, 5]))
+    assert_same(gb.data.merge(results), gb.backward(net, loss, x, y, SumGradSquared()))
+
+
+class Unruled(SumGradSquared):
+    merging = None
+
+
+class Halved(q.DiagGGN):
+    """A subclass whose results are not those of its parent."""
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+def run(*quantities, loss=losses.CrossEntropyLoss("mean"), net=None):  # noqa: B008
+    net = net or network()
+    dtype = next(iter(net.parameters.values())).dtype
+    return gb.backward(net, loss, *batch(loss, dtype), *quantities, rng=0)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "reason"),
+    [
+        (q.KFRA(), "KFRA.. cannot be merged: its recursion averages over the whole batch"),
+        (Unruled(), "Unruled.. cannot be merged: it has no rule: give it one, `merging = "),
+        (Halved(), "Halved.. cannot be merged: it has no rule"),
+    ],
+    ids=repr,
+)
+def test_what_has_no_rule_is_refused(quantity, reason):
+    with pytest.raises(gb.UnsupportedError, match=reason):
+        gb.data.merge([run(quantity)])
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "message"),
+    [
+        (lambda: 3, TypeError, "result 1: expected a Result, got int"),
+        (lambda: run(q.DiagGGN()), ValueError, r"result 1: expected quantities \[Variance\(\)\] as in result 0"),
+        (
+            lambda: run(q.Variance(), loss=losses.CrossEntropyLoss("sum")),
+            ValueError,
+            r"result 1: expected the loss CrossEntropyLoss\('mean'\) as in result 0, got CrossEntropyLoss\('sum'\)",
+        ),
+        (
+            lambda: run(q.Variance(), net=gb.Sequential(network()[0:3], layers.Linear(8, 3), rng=0, dtype="float64")),
+            ValueError,
+            "result 1: expected parameters .* as in result 0, got .*'0.0.weight'",
+        ),
+        (
+            lambda: run(q.Variance(), net=network("float32")),
+            TypeError,
+            "result 1: expected float64 on cpu as in result 0, got float32 on cpu",
+        ),
+    ],
+    ids=["no result", "quantities", "loss", "network", "dtype"],
+)
+def test_results_that_do_not_belong_together_are_told(other, error, message):
+    with pytest.raises(error, match=message):
+        gb.data.merge([run(q.Variance()), other()])
+
+
+def test_no_result_at_all():
+    with pytest.raises(ValueError, match="results: expected at least one, got none"):
+        gb.data.merge([])
