@@ -1,10 +1,15 @@
-"""An `Explanation` as a figure: layers from input to loss, a lane for each signal, a dot where it is reduced."""
+"""An `Explanation` as a figure: a lane for each signal, a dot where it is reduced; in rows, so that it fits a page.
+
+All positions are in inches from the lower left corner, before everything is scaled to the page.
+"""
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
-from gbackprop.explanation.steps import Step
+from gbackprop.explanation.letters import meanings
+from gbackprop.explanation.steps import AVERAGES, STARTS, Step
 from gbackprop.system.extras import require
 
 COLORS = {
@@ -15,82 +20,140 @@ COLORS = {
     "average": "#7f7f7f",
 }
 
+WIDTH, HEIGHT = 8.0, 11.0
+"""The largest figure: a page (A4 or letter) in inches."""
+
+LEFT, PITCH = 1.0, 1.15
+"""Widths of the lanes' names, and of a layer where they are many."""
+
+TITLE, HEAD, LANE, FOOT, LINE = 0.4, 0.5, 0.32, 0.3, 0.16
+"""Heights of the title; of a row's head, of its lanes and of its foot; of a line of the legend."""
+
 
 def draw(loss: str, scale: str, steps: list[Step]) -> Any:
-    """Draw the first pass of a recorded sweep.
+    """Draw a recorded sweep.
 
     Parameters
     ----------
     loss, scale : str
         Text of the title.
     steps : list of Step
+        In the order of the sweep: the loss first.
 
     Returns
     -------
     matplotlib.figure.Figure
+        At most `WIDTH` × `HEIGHT` inches. Rows go on from top to bottom, each from right to left.
 
     Raises
     ------
     MissingExtraError
         If matplotlib is not installed.
     """
-    Figure = require("matplotlib.figure", "figures").Figure
-
-    steps = [step for step in steps if step.number == 0][::-1]  # input on the left, loss on the right
-    signals = lanes(steps)
-    listed = max((len(_wanted(step)) for step in steps), default=0)
-    figure = Figure(figsize=(2.2 * len(steps) + 1.2, 0.62 * len(signals) + 0.2 * listed + 1.6), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_axis_off()
-    axes.set_xlim(-0.75, len(steps) - 0.4)
-    axes.set_ylim(-len(signals) - 0.3 - 0.36 * listed, 1.1)
+    page = _Page(steps)
+    page.text(page.width / 2, page.height - 0.1, f"Backward from {loss}; {scale}", 10, ha="center")
     for at, step in enumerate(steps):
-        _stop(axes, at, step, len(signals))
-    for lane, signal in enumerate(signals):
-        _lane(axes, -lane, signal, steps)
-    figure.suptitle(f"Backward from {loss}; {scale}", fontsize=11)
-    return figure
+        page.stop(at, step)
+        for lane, signal in enumerate(page.signals):
+            page.lane(at, lane, step, signal)
+    page.legend()
+    return page.figure
 
 
 def lanes(steps: list[Step]) -> list[str]:
-    """Return the signals of a pass in the order in which they start."""
-    return list(dict.fromkeys(c.signal for step in reversed(steps) for c in (*step.arriving, *step.appended)))
+    """Return the signals in the order in which they start."""
+    return list(dict.fromkeys(c.signal for step in steps for c in (*step.arriving, *step.appended)))
 
 
-def _color(signal: str) -> str:
-    return COLORS[signal.split()[0]]
+def legend(steps: list[Step], width: float = WIDTH) -> list[tuple[str, str]]:
+    """Return the lines of the legend with their colors: the signs, the signals, and the letters in these."""
+    signals = lanes(steps)
+    told = ["◆ a signal starts    ● a layer's parameters reduce it    ← Jᵀ times its V columns"]
+    told[0] += f"    ← {AVERAGES}, D² numbers" if "average" in signals else ""
+    found = [(told[0], "black")]
+    for signal in (*signals, None):
+        extracted = [e for step in steps for e in step.extracted if e.signal == signal]
+        names = ", ".join(dict.fromkeys(name for e in extracted for name in e.wanted_by))
+        what = f"{signal}: {STARTS[signal.split()[0]]}" if signal else "inputs: Σₙₜ u uᵀ"
+        if signal or names:
+            found.append((f"{what}, for {names}" if names else what, _color(signal)))
+            told.append(what)
+    letters = fill("; ".join(f"{letter}: {meaning}" for letter, meaning in meanings("\n".join(told))), int(18 * width))
+    return found + [(line, "0.35") for line in letters.splitlines()]
 
 
-def _stop(axes: Any, at: int, step: Step, depth: int) -> None:
-    """Draw a layer: a column with its name above and the extracted quantities below."""
-    title = "loss" if step.name == "loss" else f"{step.name}: {step.layer.split('(')[0]}"
-    axes.text(at, 1.0, title, ha="center", va="top", fontsize=9, weight="bold")
-    axes.text(at, 0.68, step.forward or step.layer, ha="center", va="top", fontsize=7, color="0.35")
-    axes.axvspan(at - 0.13, at + 0.13, ymin=0, ymax=1, color="0.94", zorder=0)
-    for row, text in enumerate(_wanted(step)):
-        axes.text(at, -depth - 0.05 - 0.36 * row, text, ha="center", va="top", fontsize=7)
+def _color(signal: str | None) -> str:
+    return COLORS[signal.split()[0]] if signal else "black"
 
 
-def _wanted(step: Step) -> list[str]:
-    """Return lines of text with the layer's parameters and the quantities extracted from them."""
-    names = dict.fromkeys(name for extracted in step.extracted for name in extracted.wanted_by)
-    parameters = dict.fromkeys(extracted.parameter for extracted in step.extracted)
-    return [", ".join(parameters), *names] if names else []
+class _Page:
+    """The figure: where each layer and each lane is, and what is drawn there."""
 
+    def __init__(self, steps: list[Step]) -> None:
+        Figure = require("matplotlib.figure", "figures").Figure
 
-def _lane(axes: Any, y: float, signal: str, steps: list[Step]) -> None:
-    """Draw a signal from its start, on the right, to its end."""
-    color = _color(signal)
-    axes.text(-0.72, y, signal, ha="left", va="center", fontsize=9, color=color)
-    for at, step in enumerate(steps):
-        arriving = {c.signal: c.shape for c in step.arriving}
-        if signal in {c.signal for c in step.appended}:
-            axes.plot(at, y, marker="D", color=color, markersize=7, zorder=3)
-        if signal not in arriving:
-            continue
-        axes.annotate("", (at + 0.06, y), (at + 0.94, y), arrowprops={"arrowstyle": "-|>", "color": color, "lw": 1.6})
-        shape = arriving[signal]
-        label = f"{shape[0]}²" if signal == "average" else f"V = {shape[0]}"
-        axes.text(at + 0.5, y + 0.1, label, ha="center", va="bottom", fontsize=7, color=color)
-        if any(extracted.signal == signal for extracted in step.extracted):
-            axes.plot(at, y, marker="o", color=color, markersize=7, zorder=3)
+        self.signals = lanes(steps)
+        self.row = HEAD + LANE * len(self.signals) + FOOT
+        self.scale, self.across = max(self._scale(steps, across) for across in range(1, max(4, len(steps)) + 1))
+        self.across = min(self.across, len(steps))
+        self.width, self.height, self.lines = self._sizes(steps, self.across)
+        self.pitch = (self.width - LEFT) / max(self.across, 4)
+        self.figure = Figure(figsize=(self.width * self.scale, self.height * self.scale))
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set_axis_off()
+        self.axes.set_xlim(0, self.width)
+        self.axes.set_ylim(0, self.height)
+
+    def _sizes(self, steps: list[Step], across: int) -> tuple[float, float, list[tuple[str, str]]]:
+        """Return width and height of a page with so many layers in a row, and the lines of its legend."""
+        width = max(WIDTH, LEFT + PITCH * across)
+        lines = legend(steps, width)
+        return width, TITLE + -(-len(steps) // across) * self.row + LINE * (len(lines) + 1), lines
+
+    def _scale(self, steps: list[Step], across: int) -> tuple[float, int]:
+        width, height, _ = self._sizes(steps, across)
+        return min(1.0, WIDTH / width, HEIGHT / height), across
+
+    def text(self, x: float, y: float, text: str, size: float, **style: Any) -> None:
+        """Write a text whose top is at y."""
+        self.axes.text(x, y, text, fontsize=size * self.scale, **{"va": "top"} | style)
+
+    def place(self, at: int) -> tuple[float, float]:
+        """Return the middle of a layer and the top of its row."""
+        row, column = divmod(at, self.across)
+        return self.width - self.pitch * (column + 0.5), self.height - TITLE - row * self.row
+
+    def stop(self, at: int, step: Step) -> None:
+        """Draw a layer: a column with its name and its formula above, and its parameters below."""
+        x, top = self.place(at)
+        title = "loss" if step.name == "loss" else f"{step.name}: {step.layer.split('(')[0]}"
+        self.axes.fill_between([x - 0.1, x + 0.1], top - self.row + 0.1, top, color="0.94", lw=0, zorder=0)
+        self.text(x, top, title, min(8.0, 112 * self.pitch / len(title)), ha="center", weight="bold")
+        formula = fill(step.forward, int(self.pitch / 0.06), break_long_words=False)
+        self.text(x, top - 0.17, formula, 6.4, ha="center", color="0.35", linespacing=1.0)
+        parameters = dict.fromkeys(extracted.parameter for extracted in step.extracted)
+        self.text(x, top - self.row + FOOT, fill(", ".join(parameters), 24), 6.4, ha="center", linespacing=1.0)
+
+    def lane(self, at: int, lane: int, step: Step, signal: str) -> None:
+        """Draw what a signal does at a layer: it arrives from the right, is reduced, or starts."""
+        (x, top), color = self.place(at), _color(signal)
+        y, size = top - HEAD - LANE * (lane + 0.5), 6 * self.scale
+        if at % self.across == 0:
+            self.text(0.05, y, signal, 8, va="center", color=color)
+        for carried in step.arriving:
+            if carried.signal == signal:
+                right = min(x + self.pitch - 0.12, self.width - 0.03)  # the right edge, where a row goes on
+                style = {"arrowstyle": "-|>", "color": color, "lw": 1.4 * self.scale, "shrinkA": 0, "shrinkB": 0}
+                style["mutation_scale"] = 9 * self.scale
+                self.axes.annotate("", (x + 0.08, y), (right, y), arrowprops=style)
+                label = f"{carried.shape[0]}²" if signal == "average" else f"V = {carried.shape[0]}"
+                self.text((x + 0.12 + right) / 2, y + 0.03, label, 6.5, ha="center", va="bottom", color=color)
+        marks = "o" * any(extracted.signal == signal for extracted in step.extracted)
+        marks += "D" * any(carried.signal == signal for carried in step.appended)
+        for mark in marks:
+            self.axes.plot(x, y, marker=mark, color=color, markersize=size, zorder=3)
+
+    def legend(self) -> None:
+        """Write the legend at the foot of the page."""
+        for i, (line, color) in enumerate(self.lines):
+            self.text(0.05, LINE * (len(self.lines) - i + 0.5), line, 7, color=color)

@@ -1,6 +1,6 @@
-"""A record of the sweep: the signals that arrive at each layer, the statistics extracted there, the signals after it.
+"""A record of the plain sweep: what arrives at each layer, what is extracted, carried and appended, how it finishes.
 
-All shapes and counts are recorded while a real sweep runs; no second model predicts them.
+All shapes and counts are recorded while `gbackprop.reference` computes; no second model predicts them.
 """
 
 from __future__ import annotations
@@ -11,34 +11,43 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, on_device_of
-from gbackprop.checks import positive
-from gbackprop.engine.spans import SpanSweep, spans
 from gbackprop.explanation.figure import draw
-from gbackprop.explanation.steps import Carried, Extracted, Step
+from gbackprop.explanation.steps import DENSE, STARTS, Carried, Extracted, Finished, Step
 from gbackprop.explanation.text import write
 from gbackprop.layers.base import Layer, Leaf
-from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.losses.base import Loss
-from gbackprop.plan import Plan, make_plan
+from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.quantities.base import Quantity, Statistic
-from gbackprop.reference import Found, Sweep
+from gbackprop.reference import Found, Sweep, finish
+from gbackprop.result import Result
 from gbackprop.signals import RESIDUAL, MonteCarlo, Signal, Signals
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A recorded sweep: `str` returns it as text, `figure` draws it."""
+    """A recorded sweep: `str` returns it as text, `figure` draws it.
+
+    Attributes
+    ----------
+    network, loss, scale : str
+        The network and the loss as text; N, R and the dtype.
+    steps : list of Step
+        The loss and the layers, in the order of the sweep.
+    finished : list of Finished
+        The gradient and the quantities, in the order in which they were asked for.
+    """
 
     network: str
     loss: str
     scale: str
     steps: list[Step]
+    finished: list[Finished]
 
     def __str__(self) -> str:
-        return write(self.network, self.loss, self.scale, self.steps)
+        return write(self.network, self.loss, self.scale, self.steps, self.finished)
 
     def figure(self) -> Any:
-        """Draw a matplotlib figure of the sweep, in the style of the paper's diagrams.
+        """Draw a matplotlib figure of the sweep, in the style of the paper's diagrams, on at most a page (A4).
 
         Raises
         ------
@@ -56,14 +65,13 @@ def explain(
     *quantities: Quantity,
     rng: int | np.random.Generator | None = None,
     training: bool = False,
-    column_block: int | None = None,
 ) -> Explanation:
-    """Run the sweep that `backward` would run, and record each step.
+    """Run the plain sweep, that of `gbackprop.reference`, and record each step.
 
     Parameters
     ----------
-    network, loss, x, y, *quantities, rng, training, column_block
-        As for `gbackprop.backward`.
+    network, loss, x, y, *quantities, rng, training
+        As for `gbackprop.reference`: the whole batch and all columns at once, so a few samples are enough.
 
     Returns
     -------
@@ -72,61 +80,74 @@ def explain(
 
     Raises
     ------
-    TypeError, ValueError
-        As `gbackprop.backward` does.
+    TypeError, ValueError, UnsupportedError, TooLargeError
+        As `gbackprop.reference` does.
     """
-    if column_block is not None:
-        positive("column_block", column_block)
-    steps: list[Step] = []
     with on_device_of(x):
         plan = make_plan(network, loss, x, y, quantities, rng, training)
-        wanted: dict[Statistic, list[str]] = {plan.statistics[0]: ["gradient"]}
+        recorder = _Recorder(plan)
+        output, saved = recorder.forward(x)
+        recorder.backward(output, y, saved)
+        result = finish(plan, loss.values(output, y).sum(), output, recorder.found)
+    scale = f"N = {plan.scale.batch}, R = {plan.scale.factor:.6g}, {x.dtype.name}"
+    return Explanation(repr(network), repr(loss), scale, recorder.steps, _finished(plan, result, recorder.found))
+
+
+class _Recorder(Sweep):
+    """The plain sweep, each step of which is written down."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.steps: list[Step] = []
+        self.wanted: dict[Statistic, list[str]] = {GRADIENT_SUM: ["gradient"]}
         for quantity, statistics in plan.needs:
             for statistic in statistics:
-                wanted.setdefault(statistic, []).append(quantity.name)
-        output, saved = Sweep(plan).forward(x)
-        found: Found = {}
-        for span in spans(plan, column_block):
-            _Recorder(plan, span, found, steps, wanted).backward(output, y, saved)
-    scale = f"N = {plan.scale.batch}, R = {plan.scale.factor:.6g}, {x.dtype.name}"
-    return Explanation(repr(network), repr(loss), scale, steps)
-
-
-class _Recorder(SpanSweep):
-    """A sweep that records each step."""
-
-    def __init__(
-        self, plan: Plan, span: slice, found: Found, steps: list[Step], wanted: dict[Statistic, list[str]]
-    ) -> None:
-        super().__init__(plan, span, found)
-        self.steps, self.wanted = steps, wanted
-        self.number = sum(step.name == "loss" for step in steps)
+                self.wanted.setdefault(statistic, []).append(quantity.name)
 
     def start(self, output: Array, target: Array) -> Signals:
         signals = super().start(output, target)
-        self.steps.append(Step("loss", repr(self.plan.loss), self.number, appended=_carried(signals)))
+        self.steps.append(Step("loss", repr(self.plan.loss), appended=_carried(signals)))
         return signals
 
     def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
-        formula = leaf.layer.formulas["forward"]
-        self.steps.append(Step(leaf.name, repr(leaf.layer), self.number, _carried(signals), forward=formula))
+        forward = leaf.layer.formulas["forward"]
+        self.steps.append(Step(leaf.name, repr(leaf.layer), _carried(signals), forward=forward))
         return super().visit(leaf, saved, signals)
 
-    def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
-        value = super().reduce(statistic, name, jacobian, arriving)
-        if value is not None:  # a bias has no input factor
-            signal = None if statistic.signal is None else label(statistic.signal)
-            named = (name, statistic.reduction.name, statistic.reduction.text, signal)
-            self.steps[-1].extracted.append(Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape)))
-        return value
+    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
+        before = set(self.found)
+        super().extract(leaf, saved, signals)
+        for (statistic, name), value in self.found.items():
+            if (statistic, name) not in before and value is not None:  # a bias has no input factor
+                signal = None if statistic.signal is None else label(statistic.signal)
+                named = (name, statistic.reduction.name, statistic.reduction.text, signal)
+                self.steps[-1].extracted.append(Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape)))
+
+    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        below, step = super().carry(leaf, saved, signals), self.steps[-1]
+        step.carries, step.leaving_shape = leaf.layer.formulas["mjp"], below.stack.values.shape
+        step.average_shape = None if below.average is None else below.average.shape
+        return below
 
     def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Signals) -> Signals:
         after, step = super().append(leaf, saved, signals, below), self.steps[-1]
-        step.carries, step.leaving_shape = leaf.layer.formulas["mjp"], below.stack.values.shape
         if after is not below:
             new = after.stack.values[len(below.stack.values) :]
             step.appended.append(Carried(RESIDUAL.name, new.shape, new.nbytes))
+            starts = DENSE if leaf.layer.curvature == "dense" else STARTS[RESIDUAL.name]
+            step.residual = f"{starts}, r = {leaf.layer.formulas.get('residual', 'Σⱼ (∇² yⱼ) gⱼ')}"
         return after
+
+
+def _finished(plan: Plan, result: Result, found: Found) -> list[Finished]:
+    """Say how each quantity became a result: what returns the very statistic that it got needs no formula."""
+    finished = [Finished("gradient", "as extracted", "R Σₙ ∇ℓₙ")]
+    for (quantity, statistics), values in zip(plan.needs, result.values, strict=True):
+        same = len(statistics) == 1 and all(value is found.get((statistics[0], name)) for name, value in values.items())
+        unknown = "as extracted" if same else "by its method finish, whose formula it does not say"
+        formula = quantity.finishes or unknown
+        finished.append(Finished(quantity.name, formula, getattr(quantity, "scale", "")))
+    return finished
 
 
 def label(signal: Signal) -> str:

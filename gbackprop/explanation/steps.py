@@ -8,10 +8,16 @@ STARTS = {
     "gradient": "R ∇ℓₙ",
     "exact": "√R Sₙ, S Sᵀ = ∇²ℓₙ",
     "mc": "√(R/(c M)) ∇ℓ(fₙ, ŷₙₘ)",
-    "average": "R Σₙ ∇²ℓₙ",
+    "average": "Ḡ = R Σₙ ∇²ℓₙ",
     "residual": "√|r|, signs of r",
 }
 """The formula of each signal where it starts."""
+
+DENSE = "√|λ| q, signs of λ: r q = λ q"
+"""The formula of the residual's columns where r is a matrix for each sample."""
+
+AVERAGES = "Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ"
+"""The formula that carries the averaged curvature."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,6 @@ class Step:
         Path of the layer, or "loss".
     layer : str
         The layer, or the loss, as text.
-    number : int
-        Number of the pass, from 0; with `column_block` there are several.
     arriving, appended : list of Carried
         Signals at the output, and those that start here and are appended at the input.
     extracted : list of Extracted
@@ -75,14 +79,38 @@ class Step:
         The formula of the layer's output.
     leaving_shape : tuple of int, or None
         Shape of the carried stack at the input, without what is appended.
+    average_shape : tuple of int, or None
+        Shape of the averaged curvature at the input, if there is one.
+    residual : str
+        The formula of the residual's columns; "" where none are appended.
     """
 
     name: str
     layer: str
-    number: int
     arriving: list[Carried] = field(default_factory=list)
     appended: list[Carried] = field(default_factory=list)
     extracted: list[Extracted] = field(default_factory=list)
     carries: str = ""
     forward: str = ""
     leaving_shape: tuple[int, ...] | None = None
+    average_shape: tuple[int, ...] | None = None
+    residual: str = ""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last step of a quantity: its result from its statistics.
+
+    Attributes
+    ----------
+    name : str
+        The quantity's; "gradient" is one.
+    formula : str
+        What is done with the statistics.
+    scale : str
+        The formula of the result.
+    """
+
+    name: str
+    formula: str
+    scale: str

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from gbackprop.checks import size
-from gbackprop.explanation.steps import STARTS, Carried, Extracted, Step
+from gbackprop.explanation.letters import meanings
+from gbackprop.explanation.steps import AVERAGES, STARTS, Carried, Extracted, Finished, Step
+
+LEGEND = """\
+How to read it: signals start at the loss. At each layer, from the output to the input, they arrive at its output;
+statistics of its parameters are extracted from them; they are carried to its input; a curved layer appends the columns
+of its residual. At the end each quantity finishes with a formula over its statistics. The shape of V columns is
+[V, N, *features]. The code of these steps, under the same names, is in gbackprop/reference.py."""
 
 
-def write(network: str, loss: str, scale: str, steps: list[Step]) -> str:
-    """Write the sweep step by step, from the loss to the lowest layer with parameters."""
-    lines = [f"Backward through {network}", f"from {loss}; {scale}", ""]
-    passes = 1 + max(step.number for step in steps)
+def write(network: str, loss: str, scale: str, steps: list[Step], finished: list[Finished]) -> str:
+    """Write the sweep step by step, from the loss to the lowest layer with parameters, then how quantities finish."""
+    lines = []
     for step in steps:
         if step.name == "loss":
-            lines += [f"pass {step.number + 1} of {passes}", ""] if passes > 1 else []
             lines.append(f"loss, {step.layer}")
             lines += [_row("starts", c, STARTS[c.signal.split()[0]]) for c in step.appended]
         else:
             lines += _layer(step)
         lines.append("")
-    return "\n".join(lines).rstrip() + "\n"
+    lines += ["finish, for each parameter", *map(_finished, finished)]
+    told = "\n".join(lines)
+    letters = [line for letter, meaning in meanings(LEGEND + told) for line in _letter(letter, meaning)]
+    head = [f"Backward through {network}", f"from {loss}; {scale}"]
+    return "\n".join([*head, "", LEGEND, "", told, "", "letters", *letters]) + "\n"
 
 
 def _layer(step: Step) -> list[str]:
@@ -28,7 +39,9 @@ def _layer(step: Step) -> list[str]:
     if not step.carries:
         return [*lines, "  ends      nothing below has parameters"]
     lines.append(f"  carries   Jᵀ g = {step.carries}, all columns at once: now {_shape(step.leaving_shape)}")
-    return lines + [_row("appends", c, STARTS[c.signal]) for c in step.appended]
+    if step.average_shape is not None:
+        lines.append(f"  carries   {AVERAGES}: now {_shape(step.average_shape)}")
+    return lines + [_row("appends", c, step.residual) for c in step.appended]
 
 
 def _row(verb: str, carried: Carried, what: str = "") -> str:
@@ -38,9 +51,19 @@ def _row(verb: str, carried: Carried, what: str = "") -> str:
 
 def _extracted(e: Extracted) -> str:
     formula = e.formula
-    if e.signal:
+    if e.signal not in (None, "average"):  # the formula of Ḡ has no column
         formula += f", g = {e.signal}"
-    return f"  extracts  {e.parameter:<10} {formula:<44} {_shape(e.shape):<18} for {', '.join(e.wanted_by)}"
+    name = f"{e.parameter:<10} {e.reduction:<17}"
+    return f"  extracts  {name} {formula:<51} {_shape(e.shape):<18} for {', '.join(e.wanted_by)}"
+
+
+def _finished(f: Finished) -> str:
+    return f"  finishes  {f.name:<18} {f.formula:<48} {f'it is {f.scale}' if f.scale else ''}".rstrip()
+
+
+def _letter(letter: str, meaning: str) -> list[str]:
+    first, *more = wrap(meaning, 104)
+    return [f"  {letter:<8}  {first}", *(f"  {'':<8}  {line}" for line in more)]
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

@@ -91,11 +91,11 @@ REDUCTIONS = {
         Reduction(
             "batch_square", "Σᵥ ± (Jᵀ g)², sample by sample", prod, True, lambda each, sign: weigh(each**2, sign).sum(0)
         ),
-        Reduction("moments", "m = 1/N Σₙ Jᵀ g and Σₙ (Jᵀ g − m)²", lambda p: 4 * prod(p), False, _moments),
+        Reduction("moments", "m = 1/N Σₙ Jᵀ g, Q = Σₙ (Jᵀ g − m)²", lambda p: 4 * prod(p), False, _moments),
         Reduction("square_norm", "‖Jᵀ g‖², sample by sample", lambda p: 1, True, _square_norm),
         Reduction("kronecker", "B = Σᵥₙ b bᵀ, b = Σₜ g[t]", lambda p: p[0] ** 2),
         Reduction("average_kronecker", "B = Σₜₛ Ḡ[t, s]", lambda p: p[0] ** 2),
-        Reduction("input_square", "A = Σₙₜ u uᵀ", lambda p: prod(p[1:]) ** 2 if len(p) > 1 else 0),
+        Reduction("input_square", "Σₙₜ u uᵀ", lambda p: prod(p[1:]) ** 2 if len(p) > 1 else 0),
     )
 }
 """All reductions, by name."""

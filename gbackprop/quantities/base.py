@@ -92,6 +92,9 @@ class Quantity(Constructed):
     scale: ClassVar[str]
     """The exact formula of what it returns, R and 1/N included, in one line."""
 
+    finishes: ClassVar[str] = ""
+    """Optional: the formula of `finish` as text, for `gb.explain`; not needed where it returns what it gets."""
+
     definition: ClassVar[Any] = None
     """Optional, for checks: a method ``definition(parts)`` that computes the result for one parameter by brute force.
 

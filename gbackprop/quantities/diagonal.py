@@ -116,6 +116,7 @@ class DiagHessian(Quantity):
 
     name = "diag_hessian"
     scale = "diag(∇²L)"
+    finishes = "square of exact + square of residual"
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square", EXACT), Statistic("square", RESIDUAL))
@@ -132,6 +133,7 @@ class BatchDiagHessian(Quantity):
 
     name = "batch_diag_hessian"
     scale = "diag(R ∇²ℓₙ)"
+    finishes = "batch_square of exact + batch_square of residual"
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("batch_square", EXACT), Statistic("batch_square", RESIDUAL))

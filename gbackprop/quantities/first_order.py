@@ -59,6 +59,7 @@ class SecondMoment(Quantity):
 
     name = "second_moment"
     scale = "1/N Σₙ (∇ℓₙ)²"
+    finishes = "(Q/N + m²) / R²"
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (MOMENTS,)
@@ -80,6 +81,7 @@ class Variance(Quantity):
 
     name = "variance"
     scale = "1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)²"
+    finishes = "Q / (N R²)"
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (MOMENTS,)

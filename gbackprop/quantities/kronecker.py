@@ -18,6 +18,8 @@ INPUT_SQUARE = Statistic("input_square")
 class Factors(Quantity):
     """Base class of the three: A = 1/N Σₙₜ uₙₜ uₙₜᵀ; B contains R."""
 
+    finishes = "A = input_square / N, B as extracted"
+
     def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
         return Kronecker(None if a is None else a / scale.batch, b)
 

@@ -199,13 +199,6 @@ def test_nothing_is_drawn_from_nan():
             loss.draw(np.array([[np.nan, 0.0]]), 1, rng=0)
 
 
-@pytest.mark.parametrize("block", [0, -1, True, "a"])
-def test_explain_checks_its_blocks(block):
-    x, y = batch(4, 5, classes=3)
-    with pytest.raises(ValueError, match="column_block"):
-        gb.explain(network(layers.Linear(5, 3)), CE, x, y, column_block=block)
-
-
 def test_kfra_takes_blocks_that_do_not_cut():
     x, y = batch(4, 5, classes=3)
     net = network(layers.Linear(5, 3))

@@ -71,20 +71,13 @@ def test_shared_statistics_name_all_who_want_them(case):
     assert ("4.0.bias", "input_square", None) not in wanted
 
 
-def test_blocks_of_columns_are_passes(case):
-    steps = gb.explain(*case, q.DiagHessian(), column_block=100).steps
-    assert max(step.number for step in steps) == 2  # 10 + 256 columns in blocks of 100
-    appended = [c.shape[0] for step in steps for c in step.appended if c.signal == "residual"]
-    assert appended == [90, 100, 66]
-
-
 def test_the_text_says_it_all(case):
     text = str(gb.explain(*case, q.DiagHessian(), q.Variance()))
     for part in (
         "from CrossEntropyLoss('mean'); N = 3, R = 0.333333, float32",
         "layer 1, Sigmoid():  y = σ(x)",
-        "appends   residual    [256, 3, 4, 8, 8]      768.0 KiB",
-        "carries   Jᵀ g = y (1 − y) g",
+        "appends   residual    [256, 3, 4, 8, 8]      768.0 KiB  √|r|, signs of r, r = y (1 − y) (1 − 2y) g",
+        "carries   Jᵀ g = y (1 − y) g, all columns at once: now [11, 3, 4, 8, 8]",
         "for diag_hessian",
         "ends      nothing below has parameters",
     ):
@@ -104,13 +97,32 @@ def test_a_layer_without_formulas_of_its_own_is_told_in_general(case):
     assert "layer 1, Doubled():  y = f(x)" in text
 
 
-def test_the_figure_has_a_lane_for_each_signal(case):
-    figure = gb.explain(*case, q.DiagHessian(), q.KFAC(mc_samples=2)).figure()
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    for lane in ("gradient", "exact", "mc (M = 2)", "residual"):
-        assert lane in texts
-    assert "V = 256" in texts
-    assert "average" not in texts
+def test_the_averaged_curvature_is_carried_in_a_step_of_its_own(case):
+    explained = gb.explain(*case, q.KFRA())
+    assert [step.average_shape for step in explained.steps[1:]] == [(64, 64), (64, 64), (256, 256), (256, 256), None]
+    assert "carries   Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ: now [256, 256]" in str(explained)
+    assert "Ḡ" not in str(gb.explain(*case, q.KFLR()))
+
+
+def test_a_dense_residual_starts_as_eigenvectors(case):
+    class Softmax(Layer):
+        curvature = "dense"
+
+        def forward(self, x):
+            e = np.exp(x)
+            return e / e.sum(1, keepdims=True), e / e.sum(1, keepdims=True)
+
+        def mjp(self, p, mat):
+            return p * (mat - (p * mat).sum(2, keepdims=True))
+
+        def residual(self, p, g):
+            slope = p * (g - (p * g).sum(1, keepdims=True))
+            cross = p[:, :, None] * slope[:, None]
+            return (slope[:, :, None] * np.eye(2) - cross - cross.swapaxes(1, 2)).astype(p.dtype)
+
+    net = gb.Sequential(layers.Linear(3, 2), Softmax(), rng=0)
+    text = str(gb.explain(net, losses.CrossEntropyLoss(), np.ones((1, 3), np.float32), np.array([1]), q.DiagHessian()))
+    assert "√|λ| q, signs of λ: r q = λ q, r = Σⱼ (∇² yⱼ) gⱼ" in text
 
 
 def test_bad_input_is_refused_as_by_backward(case):

@@ -6,6 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.signals import RESIDUAL
 
 N, C, M = 3, 4, 2
 CASES = [
@@ -83,3 +84,42 @@ def test_averaged_curvature(case):
     found = gb.backward(net, loss, x, y, q.KFRA())["kfra"]["0.bias"]
     expected = R * sum(hessian(loss, f, t) for f, t in zip(x, y, strict=True))
     np.testing.assert_allclose(found.to_dense(), expected, rtol=1e-5, atol=1e-6)
+
+
+class ResidualSquare(q.Quantity):
+    """Σₙᵥ sign · v vᵀ of the residual's columns v at the output of the layer that has the bias."""
+
+    name = "residual_square"
+    scale = "Σₙᵥ ± v vᵀ"
+
+    def statistics(self):
+        return (q.Statistic("kronecker", RESIDUAL),)
+
+    def finish(self, scale, square):
+        return square
+
+
+def test_residual_columns(case):
+    """With f = σ(x), R ∇²ℓ in x is R Jᵀ ∇²ℓ(f) J, J = diag(σ'), and the residual r beside it."""
+    net, loss, x, y, _, R, _ = case
+    net = gb.Sequential(net[0], layers.Sigmoid())
+    assert "√|r|, signs of r, r = y (1 − y) (1 − 2y) g" in printed(net, loss, x, y, q.DiagHessian())
+    sigmoid = lambda at: 1 / (1 + np.exp(-at))  # noqa: E731
+    expected = np.zeros((C, C))
+    for at, target in zip(x, y, strict=True):
+        slope = np.array([(sigmoid(at + d) - sigmoid(at - d)).sum() / 2e-5 for d in 1e-5 * np.eye(C)])
+        whole = hessian(Composed(loss, sigmoid), at, target)
+        expected += R * (whole - slope[:, None] * hessian(loss, sigmoid(at), target) * slope)
+    found = gb.backward(net, loss, x, y, ResidualSquare())["residual_square"]["0.bias"]
+    assert (expected.diagonal() < 0).any()  # so that signs matter
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+class Composed:
+    """ℓ of a function of the point."""
+
+    def __init__(self, loss, function):
+        self.loss, self.function = loss, function
+
+    def value(self, at, target):
+        return self.loss.value(self.function(at), target)
