@@ -8,25 +8,10 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.array import Array, array_module
-from gbackprop.layers.activation import Elementwise, sigmoid
-from gbackprop.quantities import Quantity, Scale, Statistic
-from gbackprop.signals import GRADIENT
-from gbackprop.testing import check_layer, golden
+from gbackprop.testing import check_layer, check_network, golden
 
 TESTS = Path(__file__).parents[1]
 BLOCK = re.compile(r"<!-- tests/docs/test_contributing.py runs this block -->\n```python\n(.*?)```", re.DOTALL)
-NAMES = {
-    "Array": Array,
-    "Elementwise": Elementwise,
-    "GRADIENT": GRADIENT,
-    "Quantity": Quantity,
-    "Scale": Scale,
-    "Statistic": Statistic,
-    "array_module": array_module,
-    "sigmoid": sigmoid,
-}
-
 
 @pytest.fixture(scope="module")
 def blocks():
@@ -35,19 +20,23 @@ def blocks():
 
 @pytest.fixture(scope="module")
 def recipes(blocks):
-    found = dict(NAMES)
-    for block in blocks:
-        exec(block, found)
+    """The classes, each from its own blocks alone: these have all imports that it needs."""
+    imports, softplus, gain, quantity_imports, quantity = blocks
+    found = {}
+    for recipe in (imports + softplus, gain, quantity_imports + quantity):
+        names = {}
+        exec(recipe, names)
+        found |= names
     return found
 
 
-def test_there_are_two_recipes(blocks):
-    assert len(blocks) == 2
+def test_there_are_three_recipes(blocks):
+    classes = [re.findall(r"^class (\w+)", block, re.MULTILINE) for block in blocks]
+    assert classes == [[], ["Softplus"], ["Gain", "GainJacobian"], [], ["SumGradSquared"]]
 
 
 def test_an_activation_takes_at_most_15_lines(blocks):
-    assert blocks[0].startswith("class Softplus")
-    assert len(blocks[0].strip().splitlines()) <= 15
+    assert len(blocks[1].strip().splitlines()) <= 15
 
 
 def test_softplus_is_right(recipes):
@@ -61,6 +50,24 @@ def test_softplus_gets_every_quantity(recipes, monkeypatch):
         cells = golden.check_case("act_softplus", dict(case))
     assert len(cells) == 15
     assert np.max([cell.error for cell in cells]) < 1e-8  # NaN, for a cell that failed, is not
+
+
+def test_the_layer_with_a_parameter_is_right(recipes):
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    gain = gb.Sequential(recipes["Gain"](3), rng=0, dtype="float64")[0]
+    check_layer(gain, x, reference=lambda x: x * gain.parameters["gain"]).assert_ok()
+
+
+def test_the_layer_with_a_parameter_gets_every_quantity_but_kronecker_factors(recipes):
+    chain = [layers.Linear(3, 4), layers.Tanh(), recipes["Gain"](4), layers.Linear(4, 2)]
+    net = gb.Sequential(*chain, rng=0, dtype="float64")
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((5, 3)), rng.integers(0, 2, 5)
+    assert check_network(net, losses.CrossEntropyLoss(), x, y).ok
+    with pytest.raises(gb.UnsupportedError, match=r"layer 2, Gain\(4\) cannot give KFLR: a gain for each feature"):
+        gb.backward(net, losses.CrossEntropyLoss(), x, y, gb.quantities.KFLR())
+    with pytest.raises(ValueError, match=r"layer 0, Gain\(4\): expected features of shape \(4,\), got \(3,\)"):
+        gb.Sequential(recipes["Gain"](4))(x.astype("float32"))
 
 
 def test_the_quantity_is_the_sum_of_squares(recipes):

@@ -1,0 +1,48 @@
+"""docs/testing.md: its tests pass as they stand, fail for wrong formulas, and its table names what there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis.strategies import SearchStrategy
+
+from gbackprop.testing import strategies
+
+PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+BLOCKS = re.findall(
+    r"<!-- tests/docs/test_testing.py runs this block -->\n```python\n(.*?)```", PAGE, re.DOTALL
+)  # fmt: skip
+WRONG = [
+    ("(2 + x * (1 - 2 * s))", "(1 + x * (1 - 2 * s))"),
+    (".tanh(output - target) * self.summed_weight(output.shape[1:])", ".tanh(output - target)"),
+    ('Statistic("square", GRADIENT)', 'Statistic("sum", GRADIENT)'),
+]
+
+
+def run(block):
+    names = {}
+    exec(block, names)
+    (test,) = (value for name, value in names.items() if name.startswith("test_"))
+    test()
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "quantity"])
+def test_each_test_of_the_page_stands_alone_and_passes(block):
+    run(block)
+
+
+@pytest.mark.parametrize(("block", "right", "wrong"), [(b, *w) for b, w in zip(BLOCKS, WRONG)])
+def test_each_test_of_the_page_finds_a_mistake(block, right, wrong):
+    assert right in block
+    with pytest.raises(AssertionError):
+        run(block.replace(right, wrong))
+
+
+def test_every_strategy_is_in_the_table():
+    own = {name for name, value in vars(strategies).items() if getattr(value, "__module__", "") == strategies.__name__}
+    public = {name for name in own if not name.startswith("_") and name[0].islower()}
+    public |= {name for name, value in vars(strategies).items() if isinstance(value, SearchStrategy)}
+    kinds = {kind.__name__ for kind in (*strategies.OF_ANY, *strategies.OF_IMAGES)}  # of which the table shows some
+    table = PAGE[PAGE.index("| strategy |") :]
+    assert {name for name in public - kinds if f"`{name}" not in table} == set()
+    assert set(re.findall(r"`(\w+)\(", table)) - {"find"} <= public
