@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from numbers import Integral
 from typing import Any, Self
@@ -17,6 +17,11 @@ NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.PO
 
 MANY_DRAWS = 2**24
 """Number of random numbers up to which the free memory is not looked up."""
+
+
+KFRA_COPIES = 7
+"""Largest number of [D, D] matrices that KFRA's largest step needs at once, as measured: Ḡ, Ḡ J, its transpose, Jᵀ Ḡ J,
+and temporary arrays of a layer's product."""
 
 
 class Constructed:
@@ -201,6 +206,47 @@ def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[in
         raise TooLargeError(
             f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of "
             f"{size(nbytes)}, with {size(free)} free (fewer mc_samples, or the mean over several calls)"
+        )
+
+
+def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: tuple[int, ...]) -> None:
+    """Check pseudo-targets that are given, shape (M, N, ...), as the loss checks targets.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The message names the first of the M that is wrong.
+    """
+    expected = loss.target_shape(batch_shape)
+    if targets.ndim == 0 or targets.shape[0] == 0 or targets.shape[1:] != expected:
+        shape = ", ".join(map(str, expected))
+        raise ValueError(f"{name}: expected shape (M, {shape}), got {targets.shape}")
+    rows = targets.reshape(-1, *targets.shape[2:])
+    try:  # all at once: the host waits for a GPU at each check
+        loss.check_target(name, rows, x, (rows.shape[0], *batch_shape[1:]))
+    except (TypeError, ValueError):
+        for m, target in enumerate(targets):
+            loss.check_target(f"{name}[{m}]", target, x, batch_shape)
+        raise
+
+
+def check_average(leaves: Sequence[Any], x: Array) -> None:
+    """Check that KFRA's largest matrices, [D, D] with D the size of a layer's output, fit into memory.
+
+    Raises
+    ------
+    TooLargeError
+        If they do not; the message names the layer.
+    """
+    largest = max(leaves, key=lambda leaf: prod(leaf.output_shape), default=None)
+    if largest is None:
+        return
+    d = prod(largest.output_shape)
+    nbytes, free = d * d * x.dtype.itemsize, available_memory(device_of(x))
+    if KFRA_COPIES * nbytes > free:
+        raise TooLargeError(
+            f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of {size(nbytes)}, "
+            f"{KFRA_COPIES} times, with {size(free)} free"
         )
 
 

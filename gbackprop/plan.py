@@ -11,9 +11,18 @@ from weakref import WeakSet
 import numpy as np
 
 from gbackprop import layers as shipped
-from gbackprop.array import Array, asarray, available_memory, device_of
-from gbackprop.checks import MANY_DRAWS, check_batch, check_contract, check_draws, check_parameters, generator, size
-from gbackprop.errors import TooLargeError, UnsupportedError
+from gbackprop.array import Array, asarray, device_of
+from gbackprop.checks import (
+    MANY_DRAWS,
+    check_average,
+    check_batch,
+    check_contract,
+    check_draws,
+    check_parameters,
+    check_targets,
+    generator,
+)
+from gbackprop.errors import UnsupportedError
 from gbackprop.layers.base import Layer, Leaf, zeros
 from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.losses.base import Loss
@@ -27,11 +36,6 @@ _CHECKED: WeakSet[Layer] = WeakSet()
 
 GRADIENT_SUM = Statistic("sum", GRADIENT)
 """The statistic of the gradient, which every call computes."""
-
-KFRA_COPIES = 7
-"""Largest number of [D, D] matrices that KFRA's largest step needs at once, as measured: Ḡ, Ḡ J, its transpose, Jᵀ Ḡ J,
-and temporary arrays of a layer's product."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -115,11 +119,11 @@ def make_plan(
     for quantity, some in needs:
         for signal in [statistic.signal for statistic in some if isinstance(statistic.signal, MonteCarlo)]:
             if signal.targets is not None:
-                _check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, x, batch_shape)
+                check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, x, batch_shape)
             elif signal.mc_samples * prod(batch_shape) > MANY_DRAWS:
                 check_draws(quantity, loss, signal.mc_samples, batch_shape)
     if AVERAGE in signals:
-        _check_average(leaves[lowest:], x)
+        check_average(leaves[lowest:], x)
     noise, mc_noise = _draw(leaves, loss, batch_shape, signals, rng, training)
     scale = Scale(x.shape[0], loss.factor(x.shape[0]), x.dtype.name)
     return Plan(
@@ -177,34 +181,6 @@ def _lacks(leaf: Leaf, statistic: Statistic) -> str | None:
     base = getattr(ParameterJacobian, reduction.name, None)
     without = [key for key, jacobian in jacobians.items() if getattr(type(jacobian), reduction.name, base) is base]
     return f"the Jacobian of its {without[0]} has no {reduction.name.replace('_', ' ')}" if without else None
-
-
-def _check_targets(name: str, targets: Array, loss: Loss, x: Array, batch_shape: tuple[int, ...]) -> None:
-    expected = loss.target_shape(batch_shape)
-    if targets.ndim == 0 or targets.shape[0] == 0 or targets.shape[1:] != expected:
-        shape = ", ".join(map(str, expected))
-        raise ValueError(f"{name}: expected shape (M, {shape}), got {targets.shape}")
-    rows = targets.reshape(-1, *targets.shape[2:])
-    try:  # all at once: the host waits for a GPU at each check
-        loss.check_target(name, rows, x, (rows.shape[0], *batch_shape[1:]))
-    except (TypeError, ValueError):
-        for m, target in enumerate(targets):
-            loss.check_target(f"{name}[{m}]", target, x, batch_shape)
-        raise
-
-
-def _check_average(leaves: list[Leaf], x: Array) -> None:
-    """Check that KFRA's largest matrices, [D, D] with D the size of a layer's output, fit into memory."""
-    largest = max(leaves, key=lambda leaf: prod(leaf.output_shape), default=None)
-    if largest is None:
-        return
-    d = prod(largest.output_shape)
-    nbytes, free = d * d * x.dtype.itemsize, available_memory(device_of(x))
-    if KFRA_COPIES * nbytes > free:
-        raise TooLargeError(
-            f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of {size(nbytes)}, "
-            f"{KFRA_COPIES} times, with {size(free)} free"
-        )
 
 
 def _draw(

@@ -20,11 +20,11 @@ from numbers import Integral
 from typing import Any
 
 from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
-from gbackprop.checks import size
+from gbackprop.checks import KFRA_COPIES, size
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
-from gbackprop.plan import KFRA_COPIES, Plan
+from gbackprop.plan import Plan
 from gbackprop.signals import AVERAGE
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}

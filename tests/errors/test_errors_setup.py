@@ -10,7 +10,7 @@ from refusals import refuse
 import gbackprop as gb
 from gbackprop import errors, layers, losses
 from gbackprop import quantities as q
-from gbackprop.plan import KFRA_COPIES
+from gbackprop.checks import KFRA_COPIES
 
 CE, MSE = losses.CrossEntropyLoss(), losses.MSELoss()
 X = np.random.default_rng(1).standard_normal((4, 3))
@@ -106,7 +106,7 @@ def test_kfra_does_not_take_blocks_of_samples(options):
 
 
 def test_kfra_too_large_says_how_large(monkeypatch):
-    monkeypatch.setattr("gbackprop.plan.available_memory", lambda device: 2**30)
+    monkeypatch.setattr("gbackprop.checks.available_memory", lambda device: 2**30)
     network = gb.Sequential(layers.Linear(3, 20_000), layers.Linear(20_000, 2), rng=0, dtype="float64")
     words = ["KFRA", "layer 0, Linear(3, 20000)", "[20000, 20000]", "3.0 GiB", "1.0 GiB free"]
     refuse(gb.TooLargeError, words, lambda: gb.backward(network, CE, X, Y, q.KFRA()))
@@ -116,9 +116,9 @@ def test_kfra_too_large_says_how_large(monkeypatch):
 
 def test_kfra_is_refused_one_byte_short_and_not_before(monkeypatch):
     needed = KFRA_COPIES * 4 * 4 * 8  # the largest output of the network has 4 features
-    monkeypatch.setattr("gbackprop.plan.available_memory", lambda device: needed)
+    monkeypatch.setattr("gbackprop.checks.available_memory", lambda device: needed)
     gb.backward(mlp(), CE, X, Y, q.KFRA())
-    monkeypatch.setattr("gbackprop.plan.available_memory", lambda device: needed - 1)
+    monkeypatch.setattr("gbackprop.checks.available_memory", lambda device: needed - 1)
     refuse(gb.TooLargeError, ["[4, 4]"], lambda: gb.backward(mlp(), CE, X, Y, q.KFRA()))
 
 
