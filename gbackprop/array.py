@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 Array = NDArray[Any]
 """A NumPy or CuPy array; which of the two is known only at run time. To type checkers it is NumPy's."""
@@ -179,6 +180,15 @@ def bounds(x: Array) -> tuple[Any, Any]:
     with on_device_of(x):
         least, most = asnumpy(array_module(x).stack([x.min(), x.max()])).tolist()
     return least, most
+
+
+def erfc(x: Array) -> Array:
+    """1 − erf(x), with its leading digits where it is small."""
+    if _is_cupy(x):
+        from cupyx.scipy import special as device
+
+        return device.erfc(x)
+    return special.erfc(x)
 
 
 # ------------------------------------------------------------------------------------------------ layouts and blocks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from math import prod
-from numbers import Integral
+from math import isfinite, prod
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -176,6 +176,19 @@ def positive(name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
     return int(value)
+
+
+def number(name: str, value: Any) -> float:
+    """Return `value` as a float.
+
+    Raises
+    ------
+    ValueError
+        If it is not a finite number.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
+        raise ValueError(f"{name}: expected a finite number, got {value!r}")
+    return float(value)
 
 
 def generator(rng: Any) -> np.random.Generator:

@@ -5,9 +5,10 @@ import types
 from contextlib import contextmanager
 
 import numpy as np
-from device_double import NAMES, SYNCHRONIZING, check_keywords, ndarray, run
+from device_double import NAMES, SYNCHRONIZING, check_keywords, ndarray, refuse, run
 from device_elementwise import ElementwiseKernel
 from device_ledger import MEMORY, Device, OutOfMemoryError, current_device, ledger
+from scipy import special
 
 FROM_HOST = {"array", "asarray", "ascontiguousarray", "asanyarray", "asfortranarray"}
 DEVICES = 2
@@ -94,16 +95,27 @@ def make():
     return cupy
 
 
+def make_cupyx():
+    """The modules `cupyx`, `cupyx.scipy` and `cupyx.scipy.special`, with what the package takes from them."""
+    device_special = types.SimpleNamespace(
+        erfc=lambda x: run(special.erfc, (x,), {}) if isinstance(x, ndarray) and x.dtype.kind == "f" else refuse(x)
+    )
+    scipy = types.SimpleNamespace(special=device_special)
+    return {"cupyx": types.SimpleNamespace(scipy=scipy), "cupyx.scipy": scipy, "cupyx.scipy.special": device_special}
+
+
 @contextmanager
 def installed():
     """`import cupy` gives the double meanwhile; yields the module."""
-    before = sys.modules.get("cupy")
-    sys.modules["cupy"] = cupy = make()
+    doubles = {"cupy": make(), **make_cupyx()}
+    before = {name: sys.modules.get(name) for name in doubles}
+    sys.modules.update(doubles)
     ledger.clear()
     ledger.limit = MEMORY
     try:
-        yield cupy
+        yield doubles["cupy"]
     finally:
-        sys.modules.pop("cupy")
-        if before is not None:
-            sys.modules["cupy"] = before
+        for name, module in before.items():
+            sys.modules.pop(name)
+            if module is not None:
+                sys.modules[name] = module

@@ -1,5 +1,6 @@
 """The double refuses what a GPU would refuse or get wrong, and counts what it should."""
 
+import sys
 import threading
 
 import cupy_names
@@ -40,6 +41,8 @@ REFUSED = {
     "a method that CuPy lacks": lambda cp, x: x.setfield(0, float),
     "a method's keyword that CuPy lacks": lambda cp, x: x.sum(initial=0),
     "a ufunc's method": lambda cp, x: cp.add.at(x, 0, 1),
+    "host array in CuPy's SciPy": lambda cp, x: sys.modules["cupyx.scipy.special"].erfc(HOST),
+    "complex numbers in CuPy's erfc": lambda cp, x: sys.modules["cupyx.scipy.special"].erfc(x + 1j),
     "objects": lambda cp, x: cp.asarray(np.array([None])),
     "text": lambda cp, x: cp.asarray(["a"]),
     "several numbers as one": lambda cp, x: float(x),
