@@ -18,6 +18,19 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) ->
     return np.einsum("...i,oi->...o", x, weight) + (0 if bias is None else bias)
 
 
+def prelu(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Channel by channel: x where it is positive, else a x; one slope a is for all channels."""
+    y = x.copy()
+    for c in range(x.shape[1]):
+        y[:, c][x[:, c] <= 0] *= weight[c % len(weight)]
+    return y
+
+
+def softmax(x: np.ndarray, *, axis: int) -> np.ndarray:
+    """eˣ / Σ eˣ along one axis."""
+    return np.exp(x) / np.exp(x).sum(axis, keepdims=True)
+
+
 def convolution(
     x: np.ndarray,
     weight: np.ndarray,

@@ -68,7 +68,8 @@ class LayerCase:
 
 def layer_cases() -> list[LayerCase]:
     """Every layer that ships, with parameters not drawn yet."""
-    cases = [*_linears(), *_elementwise(), *_convolutions(), *_pools(), *_moves(), *_containers()]
+    cases = [*_linears(), *_elementwise(), *_slopes_and_softmax()]
+    cases += [*_convolutions(), *_pools(), *_moves(), *_containers()]
     listed = {type(case.layer) for case in cases}
     exported = [getattr(layers, name) for name in layers.__all__]
     activations = [kind for kind in exported if issubclass(kind, layers.Elementwise) and kind is not layers.Elementwise]
@@ -87,10 +88,38 @@ def _elementwise() -> Iterator[LayerCase]:
         (layers.ReLU(), lambda x: np.where(x > 0, x, 0)),
         (layers.Sigmoid(), special.expit),
         (layers.Tanh(), lambda x: np.sinh(x) / np.cosh(x)),
+        (layers.LeakyReLU(0.2), lambda x: np.maximum(x, 0) + 0.2 * np.minimum(x, 0)),
+        (layers.Threshold(-0.3, 2.0), lambda x: np.where(x > -0.3, x, 2)),
+        (layers.Hardtanh(-0.5, 1.5), lambda x: np.minimum(np.maximum(x, -0.5), 1.5)),
+        (layers.ReLU6(), lambda x: np.minimum(np.maximum(x, 0), 6)),
+        (layers.Hardsigmoid(), lambda x: np.minimum(np.maximum(x + 3, 0), 6) / 6),
+        (layers.Hardswish(), lambda x: x * np.minimum(np.maximum(x + 3, 0), 6) / 6),
+        (layers.Hardshrink(0.3), lambda x: np.where(np.abs(x) > 0.3, x, 0)),
+        (layers.Softshrink(0.3), lambda x: x - np.minimum(np.maximum(x, -0.3), 0.3)),
+        (layers.ELU(0.7), lambda x: np.maximum(x, 0) + 0.7 * np.expm1(np.minimum(x, 0))),
+        (layers.SELU(), lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))),
+        (layers.CELU(2.5), lambda x: np.maximum(x, 0) + 2.5 * np.expm1(np.minimum(x, 0) / 2.5)),
+        (layers.Softplus(1.3), lambda x: np.logaddexp(0, 1.3 * x) / 1.3),
+        (layers.LogSigmoid(), special.log_expit),
+        (layers.Softsign(), lambda x: x / (1 + np.abs(x))),
+        (layers.Tanhshrink(), lambda x: x - np.sinh(x) / np.cosh(x)),
+        (layers.SiLU(), lambda x: x * special.expit(x)),
+        (layers.Mish(), lambda x: x * np.tanh(np.logaddexp(0, x))),
+        (layers.GELU(), lambda x: x * special.ndtr(x)),
+        (layers.GELU("tanh"), lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))),
     ]
     for layer, rule in rules:
         yield LayerCase(layer, (6,), rule)
         yield LayerCase(layer, (2, 3, 2), rule)
+
+
+def _slopes_and_softmax() -> Iterator[LayerCase]:
+    yield LayerCase(layers.PReLU(), (2, 3), plain.prelu)
+    yield LayerCase(layers.PReLU(3), (3, 2, 2), plain.prelu)
+    for dim, shape in ((1, (5,)), (-1, (2, 3)), (2, (2, 3, 2))):
+        axis = dim % (len(shape) + 1)
+        yield LayerCase(layers.Softmax(dim), shape, partial(plain.softmax, axis=axis))
+        yield LayerCase(layers.LogSoftmax(dim), shape, partial(special.log_softmax, axis=axis))
 
 
 def _convolutions() -> Iterator[LayerCase]:

@@ -7,23 +7,60 @@ from gbackprop.layers.dropout import Dropout
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import Linear
 from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
+from gbackprop.layers.prelu import PReLU
+from gbackprop.layers.rectifiers import (
+    CELU,
+    ELU,
+    SELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    ReLU6,
+    Softshrink,
+    Threshold,
+)
 from gbackprop.layers.reshape import Flatten, Identity, ZeroPad2d
+from gbackprop.layers.smooth import GELU, LogSigmoid, Mish, SiLU, Softplus, Softsign, Tanhshrink
+from gbackprop.layers.softmax import LogSoftmax, Softmax
 
 __all__ = [
+    "CELU",
+    "ELU",
+    "GELU",
+    "SELU",
     "AvgPool2d",
     "Bias",
     "Conv2d",
     "Dropout",
     "Elementwise",
     "Flatten",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
     "Identity",
     "Layer",
+    "LeakyReLU",
     "Linear",
+    "LogSigmoid",
+    "LogSoftmax",
     "MaxPool2d",
+    "Mish",
     "Outer",
+    "PReLU",
     "ParameterJacobian",
     "ReLU",
+    "ReLU6",
+    "SiLU",
     "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
     "Tanh",
+    "Tanhshrink",
+    "Threshold",
     "ZeroPad2d",
 ]

@@ -249,10 +249,11 @@ def _kronecker(
     for leaf, arriving in inputs_of(leaves, x):
         if "weight" not in leaf.layer.parameters or getattr(leaf.layer, "groups", 1) > 1:
             continue
-        a = input_square(leaf.layer, arriving) / len(x)
-        bias = jacobians[leaf.parameter("bias")]
+        slope = leaf.layer.parameters["weight"].ndim == 1  # of PReLU: B is its own curvature, and there is no A
+        a = None if slope else input_square(leaf.layer, arriving) / len(x)
+        jacobian = jacobians[leaf.parameter("weight" if slope else "bias")]
         for kind, curvature in curvatures.items():
-            b = factor * np.einsum("nco,ncd,ndp->op", bias, curvature, bias, optimize=True)
+            b = factor * np.einsum("nco,ncd,ndp->op", jacobian, curvature, jacobian, optimize=True)
             found[kind] |= _named(names, leaf, a, b)
     return found
 
@@ -260,7 +261,7 @@ def _kronecker(
 def _kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, n: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for leaf, arriving in reversed(list(inputs_of(leaves, x))):
-        if "weight" in leaf.layer.parameters and getattr(leaf.layer, "groups", 1) == 1:
+        if "bias" in leaf.layer.parameters and getattr(leaf.layer, "groups", 1) == 1:
             bias = _bias_jacobian(leaf.layer, arriving)
             found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)
         if leaf is leaves[0]:
@@ -282,7 +283,7 @@ def _bias_jacobian(layer: Layer, x: np.ndarray) -> np.ndarray:
     return complex_derivative(lambda: _flat(layer.forward(x[:1])[0])[0], layer.parameters["bias"])
 
 
-def _named(names: list[str], leaf: Leaf, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+def _named(names: list[str], leaf: Leaf, a: np.ndarray | None, b: np.ndarray) -> dict[str, Any]:
     """(A, B) of a weight and (None, B) of a bias, as far as the network really has them."""
     both = {leaf.parameter("weight"): (a, b), leaf.parameter("bias"): (None, b)}
     return {name: value for name, value in both.items() if name in names}

@@ -166,10 +166,10 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair
 
 def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
     """The factors of a weight y[t] = W u[t] + b, or of the bias b, by what the layer does with its bias."""
-    bias = "bias" if "bias" in probe.parameters else name
+    bias = name if _is_vector(probe, name) or "bias" not in probe.parameters else "bias"
     needs = ["parameter_jacobians", f"{name}.per_sample", f"{bias}.per_sample"]
     rows: dict[str, tuple[str, Callable[..., Pair]]] = {
-        "kronecker": ("is Σᵥₙ s b bᵀ, b = Jᵀg of the bias", _kronecker),
+        "kronecker": (f"is Σᵥₙ s b bᵀ, b = Jᵀg of the {bias if _is_vector(probe, name) else 'bias'}", _kronecker),
         "average_kronecker": ("is Jᵀ Ḡ J of the bias", _average_kronecker),
         "input_square": ("is Σₙₜ u uᵀ, of what W is multiplied with", _input_square),
     }
@@ -178,8 +178,15 @@ def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
         claims.equal(f"{name}.{method}", claim, pair, probe, name, method, needs=needs)
 
 
-def _bias_jacobian(probe: Probe, columns: np.ndarray) -> np.ndarray:
-    """Jᵀg of the bias, shape (V, N, O), of a twin with a bias if the layer has none."""
+def _is_vector(probe: Probe, name: str) -> bool:
+    """Whether a parameter is a bias, or like a bias has a factor B of its own and no A."""
+    return probe.layer.parameters[name].ndim == 1
+
+
+def _bias_jacobian(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
+    """Jᵀg of the bias, shape (V, N, O), of a twin with a bias if the layer has none; of a vector, its own."""
+    if _is_vector(probe, name):
+        return probe.jacobian(name).per_sample(columns)
     if "bias" in probe.parameters:
         return probe.jacobian("bias").per_sample(columns)
     twin = twin_of(probe.layer)
@@ -197,7 +204,7 @@ def _kronecker(probe: Probe, name: str, method: str) -> Pair:
         "several columns with signs": probe.reduce(name, method, probe.columns, probe.signs),
         PLAIN: getattr(probe.jacobian(name), method)(probe.columns, probe.signs),
     }
-    b = _bias_jacobian(probe, probe.columns)
+    b = _bias_jacobian(probe, name, probe.columns)
     want = {
         "several columns": np.einsum("vno,vnp->op", b, b),
         "several columns with signs": np.einsum("vn,vno,vnp->op", probe.signs, b, b),
@@ -211,18 +218,18 @@ def _average_kronecker(probe: Probe, name: str, method: str) -> Pair:
     if probe.curvature is None:
         raise NotGivenError(f"not held against dense Jacobians: {out} outputs are too many")
     got = probe.reduce(name, method, probe.curvature, out)
-    b = _bias_jacobian(probe, units(out, len(probe.x), np.arange(prod(out))))[:, 0]
+    b = _bias_jacobian(probe, name, units(out, len(probe.x), np.arange(prod(out))))[:, 0]
     return Pair(got, b.T @ probe.curvature @ b, "its definition by per_sample")
 
 
 def _input_square(probe: Probe, name: str, method: str) -> Pair:
     got, out = probe.reduce(name, method), probe.output.shape[1:]
-    if got is None and name == "bias":
+    if got is None and _is_vector(probe, name):
         return Pair(None, None, "")
     if max(prod(out), got.size // LARGEST_AVERAGE) > LARGEST_AVERAGE:
         raise NotGivenError(f"not held against per_sample: {out} outputs or {got.shape} numbers are too many")
     columns = units(out, len(probe.x), np.arange(prod(out)))
-    first = np.flatnonzero(_bias_jacobian(probe, columns)[:, 0, 0])  # the places of output feature 0
+    first = np.flatnonzero(_bias_jacobian(probe, name, columns)[:, 0, 0])  # the places of output feature 0
     u = probe.jacobian(name).per_sample(columns[first])[:, :, 0]
     u = u.reshape(-1, prod(u.shape[2:]))
     both = {"with a fast form": got, PLAIN: getattr(probe.jacobian(name), method)()}

@@ -201,7 +201,20 @@ def activations(shape: Shape) -> SearchStrategy[Layer]:
     """Elementwise layers."""
     exported = [getattr(layers, name) for name in layers.__all__]
     kinds = [kind for kind in exported if issubclass(kind, layers.Elementwise) and kind is not layers.Elementwise]
-    return st.sampled_from(kinds[::-1]).map(lambda kind: kind())
+    return st.sampled_from(kinds[::-1]).map(lambda kind: kind(0.5, -1.0) if kind is layers.Threshold else kind())
+
+
+def slopes(shape: Shape) -> SearchStrategy[Layer]:
+    """PReLU with one slope, or one for each channel."""
+    return st.sampled_from([1, shape[0]]).map(layers.PReLU)
+
+
+@st.composite
+def softmaxes(draw: DrawFn, shape: Shape) -> Layer:
+    """Softmax and its logarithm along any axis, counted from either end."""
+    dim = draw(st.integers(1, len(shape)))
+    kind = draw(st.sampled_from([layers.Softmax, layers.LogSoftmax]))
+    return kind(draw(st.sampled_from([dim, dim - len(shape) - 1])))
 
 
 def identities(shape: Shape) -> SearchStrategy[Layer]:
@@ -209,7 +222,9 @@ def identities(shape: Shape) -> SearchStrategy[Layer]:
     return st.builds(layers.Identity)
 
 
-OF_ANY: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (linears, activations, flattens, dropouts, identities)
+OF_ANY: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
+    linears, activations, flattens, dropouts, identities, slopes, softmaxes,
+)  # fmt: skip
 OF_IMAGES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (convolutions, max_pools, average_pools, zero_pads)
 """Strategies for layers, by the feature shapes that they take."""
 

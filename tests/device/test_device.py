@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device_ledger import ledger
-from layer_table import LOSSES, TABLE, around
+from layer_table import LOSSES, TABLE, around, lacking
 
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
@@ -66,8 +66,7 @@ def compare(network, loss, x, y, *quantities, dtype="float64", **options):
 
 
 def applicable(layer):
-    grouped = getattr(layer, "groups", 1) > 1
-    return [quantity for quantity in every_quantity() if not (grouped and quantity.name in ("kfac", "kflr", "kfra"))]
+    return [quantity for quantity in every_quantity() if quantity.name not in lacking(layer)[1]]
 
 
 CASES = list(zip(TABLE, LOSSES * len(TABLE)))

@@ -132,11 +132,12 @@ def arrays(result, names):
 
 
 def supported(case, names):
-    """The quantities that the network can give: Kronecker factors not with groups."""
+    """The quantities that the network can give: Kronecker factors not with groups, KFRA not with slopes."""
     try:
         gb.reference(*case, *(KINDS[name]() for name in names), rng=0)
     except gb.UnsupportedError:
-        return [name for name in names if not name.startswith("kf")]
+        dropped = "kfra" if "kfra" in names else "kf"
+        return supported(case, [name for name in names if not name.startswith(dropped)])
     return names
 
 

@@ -141,6 +141,9 @@ def test_parameters_that_are_not_finite(name, value):
 # ----------------------------------------------------------------------------------------------------- NaN and infinity
 
 SQUASHING = [layers.ReLU(), layers.Sigmoid(), layers.Tanh(), layers.MaxPool2d(2), layers.Dropout()]
+SQUASHING += [layers.Threshold(1.5, 0.5), layers.Hardtanh(), layers.Hardsigmoid(), layers.Hardshrink(2.0)]
+SQUASHING += [layers.Softshrink(2.0), layers.ELU(), layers.PReLU(), layers.Softplus(), layers.Softsign(), layers.GELU()]
+SQUASHING += [layers.Softmax(-1), layers.LogSoftmax(1)]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

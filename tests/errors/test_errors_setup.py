@@ -33,6 +33,14 @@ def test_grouped_convolutions_have_no_kronecker_factors(quantity):
     assert issubclass(gb.UnsupportedError, ValueError)
 
 
+def test_kfra_has_no_factor_of_a_slope_and_kfac_has():
+    network = gb.Sequential(layers.Linear(3, 4), layers.PReLU(4), layers.Linear(4, 2), rng=0, dtype="float64")
+    words = ["layer 1, PReLU", "KFRA", "its weight has no average kronecker"]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, q.DiagGGN(), q.KFRA()), in_time=False)
+    block = gb.backward(network, CE, X, Y, q.KFAC(), rng=0)["kfac"]["1.weight"]
+    assert (block.A, block.B.shape) == (None, (4, 4))
+
+
 class Scale(layers.Layer):
     """A user's layer with the definition of its Jacobian and nothing else."""
 
@@ -173,6 +181,21 @@ HYPERPARAMETERS = [
     (lambda: L.Flatten(0), ["start_dim", "batch"]),
     (lambda: L.Flatten("1"), ["start_dim", "'1'"]),
     (lambda: L.Flatten(1, 2.5), ["end_dim", "2.5"]),
+    (lambda: L.LeakyReLU(NAN), ["negative_slope", "finite number", "nan"]),
+    (lambda: L.Threshold("0", 1.0), ["threshold", "finite number", "'0'"]),
+    (lambda: L.Threshold(0.0, None), ["value", "finite number", "None"]),
+    (lambda: L.Hardtanh(1.0, 1.0), ["max_val", "above min_val = 1.0", "got 1.0"]),
+    (lambda: L.Softshrink(-0.5), ["lambd", "at least 0", "-0.5"]),
+    (lambda: L.ELU(True), ["alpha", "finite number", "True"]),
+    (lambda: L.CELU(0), ["alpha", "other than 0", "got 0"]),
+    (lambda: L.Softplus(beta=0.0), ["beta", "other than 0", "got 0.0"]),
+    (lambda: L.Softplus(threshold=float("inf")), ["threshold", "finite number", "inf"]),
+    (lambda: L.GELU("erf"), ["approximate", "'none' or 'tanh'", "'erf'"]),
+    (lambda: L.PReLU(0), ["num_parameters", "at least 1", "0"]),
+    (lambda: L.PReLU(init=[0.1]), ["init", "finite number", "[0.1]"]),
+    (lambda: L.Softmax(), ["dim", "None", "give it"]),
+    (lambda: L.LogSoftmax(0), ["dim", "after the batch axis", "got 0"]),
+    (lambda: L.Softmax(1.0), ["dim", "after the batch axis", "got 1.0"]),
     (lambda: L.Dropout(1.5), ["p", "[0, 1]", "1.5"]),
     (lambda: L.Dropout(NAN), ["p", "[0, 1]", "nan"]),
     (lambda: L.Dropout("0.5"), ["p", "[0, 1]", "'0.5'"]),

@@ -19,6 +19,24 @@ def elementwise(function):
     return lambda x: function(x)
 
 
+def prelu():
+    """x where it is positive, else its channel's slope times x; one slope is for all channels."""
+
+    def reference(x, weight):
+        slopes = np.resize(weight, x.shape[1]) if x.ndim > 1 else weight[0]
+        return np.where(x > 0, x, x * np.reshape(slopes, (-1, *[1] * (x.ndim - 2))))
+
+    return reference
+
+
+def softmax(axis):
+    return lambda x: np.exp(x) / np.exp(x).sum(axis, keepdims=True)
+
+
+def log_softmax(axis):
+    return lambda x: np.log(np.exp(x) / np.exp(x).sum(axis, keepdims=True))
+
+
 def conv2d(stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1):
     """y[n, o, i, j] = b[o] + Σ over the window of W[o] and the channels of o's group."""
 

@@ -7,20 +7,42 @@ from typing import Any
 
 import definitions as plain
 import numpy as np
+from scipy import special
 
 from gbackprop import Sequential
 from gbackprop.layers import (
+    CELU,
+    ELU,
+    GELU,
+    SELU,
     AvgPool2d,
     Conv2d,
     Dropout,
     Flatten,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
     Identity,
     Layer,
+    LeakyReLU,
     Linear,
+    LogSigmoid,
+    LogSoftmax,
     MaxPool2d,
+    Mish,
+    PReLU,
     ReLU,
+    ReLU6,
     Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softshrink,
+    Softsign,
     Tanh,
+    Tanhshrink,
+    Threshold,
     ZeroPad2d,
 )
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
@@ -108,7 +130,63 @@ TABLE = [
     Row(lambda: Sigmoid(), (3,), plain.elementwise(lambda x: 1 / (1 + np.exp(-x)))),
     Row(lambda: Sigmoid(), (2, 2, 2), plain.elementwise(lambda x: 1 / (1 + np.exp(-x)))),
     Row(lambda: Tanh(), (2, 3), plain.elementwise(lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1))),
+    Row(lambda: LeakyReLU(), (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0.01 * x))),
+    Row(lambda: LeakyReLU(-0.3), (2, 3), plain.elementwise(lambda x: np.where(x > 0, x, -0.3 * x))),
+    Row(lambda: Threshold(0.2, -3.0), (4,), plain.elementwise(lambda x: np.where(x > 0.2, x, -3))),
+    Row(lambda: Hardtanh(), (5,), plain.elementwise(lambda x: np.clip(x, -1, 1))),
+    Row(lambda: Hardtanh(-0.2, 0.8), (2, 3), plain.elementwise(lambda x: np.clip(x, -0.2, 0.8))),
+    Row(lambda: ReLU6(), (4,), plain.elementwise(lambda x: np.clip(x, 0, 6))),
+    Row(lambda: Hardsigmoid(), (4,), plain.elementwise(lambda x: np.clip(x / 6 + 1 / 2, 0, 1))),
+    Row(lambda: Hardswish(), (4,), plain.elementwise(lambda x: x * np.clip(x / 6 + 1 / 2, 0, 1))),
+    Row(lambda: Hardshrink(), (5,), plain.elementwise(lambda x: np.where(abs(x) > 0.5, x, 0))),
+    Row(lambda: Softshrink(), (5,), plain.elementwise(lambda x: np.sign(x) * np.maximum(abs(x) - 0.5, 0))),
+    Row(lambda: Softshrink(0.1), (2, 3), plain.elementwise(lambda x: np.sign(x) * np.maximum(abs(x) - 0.1, 0))),
+    Row(lambda: ELU(), (4,), plain.elementwise(lambda x: np.where(x > 0, x, np.exp(x) - 1))),
+    Row(lambda: ELU(alpha=1.3), (2, 3), plain.elementwise(lambda x: np.where(x > 0, x, 1.3 * (np.exp(x) - 1)))),
+    Row(
+        lambda: SELU(),
+        (4,),
+        plain.elementwise(lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * (np.exp(x) - 1))),
+    ),
+    Row(lambda: CELU(alpha=0.4), (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0.4 * (np.exp(x / 0.4) - 1)))),
+    Row(lambda: PReLU(), (4,), plain.prelu()),
+    Row(lambda: PReLU(1, 0.1), (2, 2, 3), plain.prelu()),
+    Row(lambda: PReLU(3), (3,), plain.prelu()),
+    Row(lambda: PReLU(2, -0.4), (2, 3, 2), plain.prelu()),
+    Row(lambda: Softplus(), (4,), plain.elementwise(lambda x: np.log(1 + np.exp(x)))),
+    Row(lambda: Softplus(beta=-1.7), (2, 3), plain.elementwise(lambda x: np.log(1 + np.exp(-1.7 * x)) / -1.7)),
+    Row(
+        lambda: Softplus(2.0, 1.0),
+        (5,),
+        plain.elementwise(lambda x: np.where(2 * x > 1, x, np.log(1 + np.exp(2 * x)) / 2)),
+    ),
+    Row(lambda: LogSigmoid(), (4,), plain.elementwise(lambda x: np.log(1 / (1 + np.exp(-x))))),
+    Row(lambda: Softsign(), (4,), plain.elementwise(lambda x: x / (1 + abs(x)))),
+    Row(lambda: Tanhshrink(), (4,), plain.elementwise(lambda x: x - np.sinh(x) / np.cosh(x))),
+    Row(lambda: SiLU(), (4,), plain.elementwise(lambda x: x / (1 + np.exp(-x)))),
+    Row(lambda: Mish(), (4,), plain.elementwise(lambda x: x * np.tanh(np.log(1 + np.exp(x))))),
+    Row(lambda: GELU(), (4,), plain.elementwise(lambda x: x * special.ndtr(x))),
+    Row(
+        lambda: GELU("tanh"),
+        (2, 3),
+        plain.elementwise(lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))),
+    ),
+    Row(lambda: Softmax(1), (4,), plain.softmax(1)),
+    Row(lambda: Softmax(-1), (2, 3), plain.softmax(2)),
+    Row(lambda: Softmax(1), (3, 2, 2), plain.softmax(1)),
+    Row(lambda: Softmax(-2), (2, 3, 2), plain.softmax(2)),
+    Row(lambda: LogSoftmax(-1), (4,), plain.log_softmax(1)),
+    Row(lambda: LogSoftmax(1), (3, 2), plain.log_softmax(1)),
+    Row(lambda: LogSoftmax(2), (2, 3, 2), plain.log_softmax(2)),
 ]
+
+
+def lacking(layer):
+    """The reductions of Kronecker factors that a layer lacks, and the names of the quantities that need them."""
+    if getattr(layer, "groups", 1) > 1:
+        return {"kronecker", "average_kronecker", "input_square"}, {"kfac", "kflr", "kfra"}
+    return ({"average_kronecker"}, {"kfra"}) if isinstance(layer, PReLU) else (set(), set())
+
 
 LOSSES = [CrossEntropyLoss("mean"), MSELoss("sum"), BCEWithLogitsLoss("mean")]
 

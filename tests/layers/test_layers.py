@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from layer_table import TABLE
+from layer_table import TABLE, lacking
 
 import gbackprop as gb
 from gbackprop import layers
@@ -30,8 +30,7 @@ def test_every_row(row):
     report.assert_ok()
     assert max(r.error for r in report.rows if r.oracle == "complex step") <= COMPLEX_ERROR
     missing = {r.method.rpartition(".")[2] for r in report.rows if r.verdict == "not given"}
-    grouped = getattr(layer, "groups", 1) > 1
-    assert missing == ({"kronecker", "average_kronecker", "input_square"} if grouped else set())
+    assert missing == lacking(layer)[0] | ({"curvature"} if layer.curvature == "dense" else set())
 
 
 @pytest.mark.parametrize("row", TABLE, ids=str)

@@ -1,0 +1,92 @@
+"""The rectifier with a parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, array_module
+from gbackprop.checks import number, positive
+from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.jacobian import ParameterJacobian, weigh
+
+
+class PReLU(Layer):
+    """x where x > 0, else a x, with a parameter a for all channels or one for each.
+
+    Parameters
+    ----------
+    num_parameters : int
+        1, or the number of channels: the axis after the batch.
+    init : float
+        The value of a at first.
+
+    Attributes
+    ----------
+    parameters : dict
+        "weight" (num_parameters,).
+
+    Raises
+    ------
+    ValueError
+        If `num_parameters` is no positive integer, or `init` no finite number.
+    """
+
+    formulas = {"forward": "y = x if x > 0 else a x", "mjp": "([x > 0] + a [x ≤ 0]) g"}
+    # `kronecker_factors` stays None: KFAC and KFLR have a factor, KFRA has none, and the plan asks the Jacobian which.
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+        self.num_parameters, self.init = positive("num_parameters", num_parameters), number("init", init)
+
+    def describe(self) -> str:
+        return f"num_parameters={self.num_parameters}"
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {"weight": (self.num_parameters,)}
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"weight": np.full(self.num_parameters, self.init)}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if self.num_parameters > 1 and shape[:1] != (self.num_parameters,):
+            raise ValueError(f"expected features of shape ({self.num_parameters}, …), got {shape}")
+        return shape
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return x * self._slope(x), x
+
+    def _slope(self, x: Array) -> Array:
+        a = self.parameters["weight"]
+        if self.num_parameters > 1:
+            a = a.reshape(-1, *(1,) * (x.ndim - 2))
+        return array_module(x).where(x.real > 0, 1, a)
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return mat * self._slope(saved)
+
+    mjp = jmp  # a diagonal matrix is its own transpose
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        return {"weight": _Slope(saved, self.num_parameters)}
+
+
+class _Slope(ParameterJacobian):
+    """The Jacobian of a: Jᵀ g = Σ g x over the places where x ≤ 0, channel by channel.
+
+    There is no `average_kronecker`: it differs from sample to sample, and KFRA has nothing but Ḡ, a mean over samples.
+    """
+
+    def __init__(self, x: Array, count: int) -> None:
+        self.x, self.count = x, count
+
+    def per_sample(self, mat: Array) -> Array:
+        each = mat * array_module(mat).where(self.x.real > 0, 0, self.x)
+        return each.reshape(*mat.shape[:2], self.count, -1).sum(3)
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        b = self.per_sample(mat)
+        return weigh(b, sign).reshape(-1, self.count).T @ b.reshape(-1, self.count)
+
+    def input_square(self) -> Array | None:
+        return None
