@@ -7,10 +7,12 @@ Sizes of outputs are arguments, counted by hand by whoever calls.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-Pair = tuple[int, int]
+Axes = tuple[int, ...]
+"""A number for each spatial axis."""
 
 
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
@@ -36,72 +38,74 @@ def convolution(
     weight: np.ndarray,
     bias: np.ndarray | None = None,
     *,
-    out: Pair,
-    stride: Pair = (1, 1),
-    before: Pair = (0, 0),
-    dilation: Pair = (1, 1),
+    out: Axes,
+    stride: Axes = (1, 1),
+    before: Axes = (0, 0),
+    dilation: Axes = (1, 1),
     groups: int = 1,
 ) -> np.ndarray:
     """Convolution with `before` zeros above and to the left, and as many below and to the right as `out` needs."""
     outputs, depth, *kernel = weight.shape
-    y = np.zeros((len(x), outputs, *out))
+    y: Any = np.zeros((len(x), outputs, *out))
     for o in range(outputs):
         group = o // (outputs // groups)
         seen = x[:, group * depth : (group + 1) * depth]
-        for i, j in np.ndindex(*out):
-            for place, row, column in _window((i, j), (kernel[0], kernel[1]), stride, before, dilation):
-                if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
-                    y[:, o, i, j] += seen[:, :, row, column] @ weight[(o, slice(None), *place)]
-    return y if bias is None else y + bias[:, None, None]
+        for t in np.ndindex(*out):
+            for place, at in _window(t, tuple(kernel), stride, before, dilation):
+                if _inside(at, x.shape[2:]):
+                    y[(slice(None), o, *t)] += seen[(..., *at)] @ weight[(o, slice(None), *place)]
+    return y if bias is None else y + bias.reshape(-1, *(1,) * len(out))
 
 
 def max_pool(
-    x: np.ndarray, *, out: Pair, kernel: Pair, stride: Pair, before: Pair = (0, 0), dilation: Pair = (1, 1)
+    x: np.ndarray, *, out: Axes, kernel: Axes, stride: Axes, before: Axes = (0, 0), dilation: Axes = (1, 1)
 ) -> np.ndarray:
     """The largest of what each window sees inside the image."""
-    y = np.full((*x.shape[:2], *out), -np.inf)
-    for i, j in np.ndindex(*out):
-        for _, row, column in _window((i, j), kernel, stride, before, dilation):
-            if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
-                y[:, :, i, j] = np.maximum(y[:, :, i, j], x[:, :, row, column])
+    y: Any = np.full((*x.shape[:2], *out), -np.inf)
+    for t in np.ndindex(*out):
+        for _, at in _window(t, kernel, stride, before, dilation):
+            if _inside(at, x.shape[2:]):
+                y[(..., *t)] = np.maximum(y[(..., *t)], x[(..., *at)])
     return y
 
 
 def average_pool(
     x: np.ndarray,
     *,
-    out: Pair,
-    kernel: Pair,
-    stride: Pair,
-    padding: Pair = (0, 0),
-    counted: Pair = (0, 0),
+    out: Axes,
+    kernel: Axes,
+    stride: Axes,
+    padding: Axes = (0, 0),
+    counted: Axes = (0, 0),
     divisor: int | None = None,
 ) -> np.ndarray:
     """The sum of what each window sees over the number of places up to `counted` beyond the image, or `divisor`."""
-    y = np.zeros((*x.shape[:2], *out))
-    for i, j in np.ndindex(*out):
+    y: Any = np.zeros((*x.shape[:2], *out))
+    for t in np.ndindex(*out):
         places = 0
-        for _, row, column in _window((i, j), kernel, stride, padding, (1, 1)):
-            if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
-                y[:, :, i, j] += x[:, :, row, column]
-            across = -counted[1] <= column < x.shape[3] + counted[1]
-            places += -counted[0] <= row < x.shape[2] + counted[0] and across
-        y[:, :, i, j] /= places if divisor is None else divisor
+        for _, at in _window(t, kernel, stride, padding, (1,) * len(out)):
+            if _inside(at, x.shape[2:]):
+                y[(..., *t)] += x[(..., *at)]
+            places += all(-c <= i < size + c for i, size, c in zip(at, x.shape[2:], counted))
+        y[(..., *t)] /= places if divisor is None else divisor
     return y
 
 
-def zero_pad(x: np.ndarray, *, out: Pair, before: Pair) -> np.ndarray:
-    """Pixel by pixel into zeros; `before` rows above and columns to the left, fewer than none to crop."""
-    y = np.zeros((*x.shape[:2], *out))
-    for i, j in np.ndindex(*out):
-        row, column = i - before[0], j - before[1]
-        if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
-            y[:, :, i, j] = x[:, :, row, column]
+def pad(x: np.ndarray, *, out: Axes, before: Axes, value: float = 0.0) -> np.ndarray:
+    """Pixel by pixel into one `value`; `before` rows above and columns to the left, fewer than none to crop."""
+    y: Any = np.full((*x.shape[:2], *out), value)
+    for t in np.ndindex(*out):
+        at = tuple(i - b for i, b in zip(t, before))
+        if _inside(at, x.shape[2:]):
+            y[(..., *t)] = x[(..., *at)]
     return y
 
 
-def _window(at: Pair, kernel: Pair, stride: Pair, before: Pair, dilation: Pair) -> Iterator[tuple[Pair, int, int]]:
-    """Each place in a window, with the row and column of the image that it sees."""
-    for a, b in np.ndindex(*kernel):
-        row, column = (t * s - p + k * d for t, s, p, k, d in zip(at, stride, before, (a, b), dilation))
-        yield (a, b), row, column
+def _window(at: Axes, kernel: Axes, stride: Axes, before: Axes, dilation: Axes) -> Iterator[tuple[Any, Any]]:
+    """Each place in a window, with the place of the image that it sees."""
+    for place in np.ndindex(*kernel):
+        yield place, tuple(t * s - p + k * d for t, s, p, k, d in zip(at, stride, before, place, dilation))
+
+
+def _inside(at: Axes, size: Axes) -> bool:
+    return all(0 <= i < length for i, length in zip(at, size))

@@ -139,6 +139,23 @@ def _convolutions() -> Iterator[LayerCase]:
         conv(4, 6, 2, padding=1, groups=2), (4, 3, 3), partial(rule, out=(4, 4), before=(1, 1), groups=2)
     )
     yield LayerCase(conv(3, 3, 3, groups=3, bias=False), (3, 4, 4), partial(rule, out=(2, 2), groups=3))
+    for mode, name in (("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")):
+        around = partial(np.pad, pad_width=((0, 0), (0, 0), (2, 2), (1, 1)), mode=name)
+        yield LayerCase(
+            conv(1, 2, 2, padding=(2, 1), padding_mode=mode),
+            (1, 3, 3),
+            lambda x, around=around, **parameters: rule(around(x), **parameters, out=(6, 4)),
+        )
+    yield LayerCase(
+        layers.Conv1d(2, 3, 3, stride=2, padding=1),
+        (2, 6),
+        partial(rule, out=(3,), stride=(2,), before=(1,), dilation=(1,)),
+    )
+    yield LayerCase(
+        layers.Conv3d(2, 2, (2, 1, 2), dilation=(1, 1, 2), groups=2),
+        (2, 3, 2, 3),
+        partial(rule, out=(2, 2, 1), stride=(1, 1, 1), before=(0, 0, 0), dilation=(1, 1, 2), groups=2),
+    )
 
 
 def _pools() -> Iterator[LayerCase]:
@@ -164,8 +181,8 @@ def _pools() -> Iterator[LayerCase]:
 def _moves() -> Iterator[LayerCase]:
     yield LayerCase(layers.Flatten(), (2, 3, 2), lambda x: x.reshape(len(x), 12))
     yield LayerCase(layers.Flatten(2, 3), (2, 3, 2), lambda x: x.reshape(len(x), 2, 6))
-    yield LayerCase(layers.ZeroPad2d(1), (2, 2, 3), partial(plain.zero_pad, out=(4, 5), before=(1, 1)))
-    yield LayerCase(layers.ZeroPad2d((2, -1, 0, 1)), (1, 3, 4), partial(plain.zero_pad, out=(4, 5), before=(0, 2)))
+    yield LayerCase(layers.ZeroPad2d(1), (2, 2, 3), partial(plain.pad, out=(4, 5), before=(1, 1)))
+    yield LayerCase(layers.ZeroPad2d((2, -1, 0, 1)), (1, 3, 4), partial(plain.pad, out=(4, 5), before=(0, 2)))
     yield LayerCase(layers.Identity(), (5,), np.copy)
     yield LayerCase(layers.Dropout(0.4), (2, 3), np.copy)
     yield LayerCase(layers.Dropout(1.0), (4,), np.copy)

@@ -3,6 +3,7 @@
 from gbackprop.layers.activation import Elementwise, ReLU, Sigmoid, Tanh
 from gbackprop.layers.base import Layer
 from gbackprop.layers.conv import Conv2d
+from gbackprop.layers.dimensions import Conv1d, Conv3d
 from gbackprop.layers.dropout import Dropout
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import Linear
@@ -32,7 +33,9 @@ __all__ = [
     "SELU",
     "AvgPool2d",
     "Bias",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
     "Dropout",
     "Elementwise",
     "Flatten",

@@ -1,7 +1,8 @@
 """Convolution: a linear map of the entries in each window, y[t] = W u[t] + b with u the unfolded input.
 
 The layout inside is channels-last. The columns of u are numbered (*kernel, C); torch numbers those of a weight
-(C, *kernel), and `_to_parameter` reorders. `forward` saves (x, u); a form that does not store u saves (x, None).
+(C, *kernel), and `_to_parameter` reorders. `forward` saves (x, u), with its frame around x if `padding_mode` is not
+"zeros"; a form that does not store u saves (x, None).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from gbackprop.array import Array, array_module, channels_first, channels_last
 from gbackprop.checks import positive
 from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.frame import MODES, Frame
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import uniform
 from gbackprop.layers.window import Window, channels_and_axes, per_axis
@@ -36,6 +38,7 @@ class _Conv(Layer):
         dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
     ) -> None:
         self.in_channels = positive("in_channels", in_channels)
         self.out_channels = positive("out_channels", out_channels)
@@ -45,7 +48,11 @@ class _Conv(Layer):
         kernel = per_axis("kernel_size", kernel_size, self.dims)
         strides = per_axis("stride", stride, self.dims)
         steps = per_axis("dilation", dilation, self.dims)
-        self.window = Window(kernel, strides, steps, _padding(padding, kernel, strides, steps))
+        around = _padding(padding, kernel, strides, steps)
+        if padding_mode not in ("zeros", *MODES):
+            raise ValueError(f"padding_mode: expected 'zeros' or one of {', '.join(MODES)}, got {padding_mode!r}")
+        self.frame = None if padding_mode == "zeros" else Frame(padding_mode, around)
+        self.window = Window(kernel, strides, steps, ((0, 0),) * self.dims if self.frame else around)
         self.padding = padding
         self.bias = bool(bias)
         own = f"its {groups} groups have input factors of their own, and one Kronecker product cannot hold them"
@@ -55,10 +62,11 @@ class _Conv(Layer):
         window = self.window
         words = [f"{self.in_channels}, {self.out_channels}, kernel_size={_short(window.kernel)}"]
         words += [f"stride={_short(window.stride)}"] if set(window.stride) != {1} else []
-        words += [f"padding={self.padding!r}"] if any(map(any, window.padding)) else []
+        words += [f"padding={self.padding!r}"] if self.frame or any(map(any, window.padding)) else []
         words += [f"dilation={_short(window.dilation)}"] if set(window.dilation) != {1} else []
         words += [f"groups={self.groups}"] if self.groups > 1 else []
         words += [] if self.bias else ["bias=False"]
+        words += [f"padding_mode={self.frame.mode!r}"] if self.frame else []
         return ", ".join(words)
 
     def parameter_shapes(self) -> dict[str, Shape]:
@@ -71,11 +79,12 @@ class _Conv(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         channels_and_axes(shape, self.dims, self.in_channels)
-        return (self.out_channels, *self.window.out(shape[1:]))
+        return (self.out_channels, *self.window.out(self.frame.size(shape[1:]) if self.frame else shape[1:]))
 
     # ------------------------------------------------------------------------------------------------------ function
 
     def forward(self, x: Array) -> tuple[Array, Any]:
+        x = self.frame.around(x) if self.frame else x
         u = self._unfolded(x)
         y = self._multiplied(u, self.window.out(x.shape[2:]))
         return y + self.parameters["bias"].reshape(-1, *(1,) * self.dims) if self.bias else y, (x, u)
@@ -99,7 +108,9 @@ class _Conv(Layer):
     # --------------------------------------------------------------------------------------------------- derivatives
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        y = self._multiplied(self._unfolded(mat.reshape(-1, *mat.shape[2:])), self.window.out(mat.shape[3:]))
+        x = mat.reshape(-1, *mat.shape[2:])
+        x = self.frame.around(x) if self.frame else x
+        y = self._multiplied(self._unfolded(x), self.window.out(x.shape[2:]))
         return y.reshape(*mat.shape[:2], *y.shape[1:])
 
     def mjp(self, saved: Any, mat: Array) -> Array:
@@ -110,7 +121,8 @@ class _Conv(Layer):
         by_place = shares.reshape(self.groups, columns * n, *out, *self.window.kernel, -1)
         seen = array_module(mat).moveaxis(by_place, 0, -2).reshape(*by_place.shape[1:-1], self.in_channels)
         image = self.window.fold(seen, x.shape[2:])
-        return channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
+        image = channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
+        return self.frame.inside(image) if self.frame else image
 
     def rows(self, mat: Array) -> Array:
         """Return the view by position: ``[V, N, O, *out] -> [V, N, T, O]``."""
@@ -144,10 +156,13 @@ class Conv2d(_Conv):
         C and O.
     kernel_size, stride, dilation : int or (int, int)
     padding : int, (int, int), "valid" or "same"
-        Zeros on each side; "same" preserves the image's size (stride 1 only; an odd zero is added after, as in torch).
+        Places on each side; "same" preserves the image's size (stride 1 only; an odd one is added after, as in torch).
     groups : int
         Number of groups of channels, each with weights of its own. Kronecker factors exist for 1 only.
     bias : bool
+    padding_mode : {"zeros", "reflect", "replicate", "circular"}
+        What the padding contains: zeros, the image reflected at its border, the number at the border, or what is at the
+        other side.
 
     Attributes
     ----------

@@ -26,6 +26,11 @@ def above_conv(layer):
     return gb.Sequential(layers.Conv2d(1, 2, 3, padding=1), layer, rng=0, dtype="float64")
 
 
+def framed(padding, mode):
+    """A convolution with a frame that is not of zeros."""
+    return layers.Conv2d(2, 1, 1, padding=padding, padding_mode=mode)
+
+
 def test_a_computation_would_be_noticed():
     with watched_forwards() as calls:
         gb.backward(mlp(), CE, X, Y)
@@ -43,6 +48,9 @@ FEATURES = [
     (above_conv(layers.ReLU()), (2, 4, 4), ["layer 0, Conv2d", "(1, H, W)", "(2, 4, 4)"]),
     (above_conv(layers.ReLU()), (1, 4), ["layer 0, Conv2d", "(1, H, W)", "(1, 4)"]),
     (above_conv(layers.Conv2d(2, 1, 5)), (1, 4, 4), ["layer 1, Conv2d", "at least 5", "axis -2", "4"]),
+    (above_conv(framed(4, "reflect")), (1, 4, 4), ["layer 1, Conv2d", "at most 3", "axis -2", "(4, 4)"]),
+    (above_conv(framed(5, "circular")), (1, 4, 4), ["layer 1, Conv2d", "at most 4", "axis -2", "(5, 5)"]),
+    (above_conv(layers.Conv1d(2, 1, 1)), (1, 4, 4), ["layer 1, Conv1d", "(2, W)", "(2, 4, 4)"]),
     (above_conv(layers.MaxPool2d((1, 5))), (1, 4, 4), ["layer 1, MaxPool2d", "at least 5", "axis -1", "4"]),
     (above_conv(layers.AvgPool2d(5)), (1, 4, 4), ["layer 1, AvgPool2d", "at least 5", "4"]),
     (above_conv(layers.ZeroPad2d(-2)), (1, 4, 4), ["layer 1, ZeroPad2d", "(2, 4, 4)"]),

@@ -167,6 +167,8 @@ HYPERPARAMETERS = [
     (lambda: L.Conv2d(1, 1, 1, dilation=(1, 0)), ["dilation", "0"]),
     (lambda: L.Conv2d(3, 4, 1, groups=2), ["groups", "3 and 4", "2"]),
     (lambda: L.Conv2d(2, 2, 1, groups=0), ["groups", "0"]),
+    (lambda: L.Conv1d(1, 1, 1, padding_mode="mirror"), ["padding_mode", "'zeros'", "reflect", "'mirror'"]),
+    (lambda: L.Conv1d(1, 1, (1, 2)), ["kernel_size", "1 of them", "(1, 2)"]),
     (lambda: L.MaxPool2d(0), ["kernel_size", "0"]),
     (lambda: L.MaxPool2d(2, stride=0), ["stride", "0"]),
     (lambda: L.MaxPool2d(2, padding=2), ["padding", "half of kernel_size (2, 2)", "got (2, 2)"]),

@@ -37,28 +37,31 @@ def log_softmax(axis):
     return lambda x: np.log(np.exp(x) / np.exp(x).sum(axis, keepdims=True))
 
 
-def conv2d(stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1):
-    """y[n, o, i, j] = b[o] + Σ over the window of W[o] and the channels of o's group."""
+MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+"""NumPy's names of the padding modes."""
+
+
+def conv(stride, padding, dilation, groups=1, mode="zeros"):
+    """y[n, o, *t] = b[o] + Σ over the window of W[o] and the channels of o's group."""
 
     def reference(x, weight, bias=None):
-        padded = np.pad(x, ((0, 0), (0, 0), *padding))
+        padded = np.pad(x, ((0, 0), (0, 0), *padding), MODES[mode])
         size = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
         out = [(s - r) // step + 1 for s, r, step in zip(padded.shape[2:], size, stride, strict=True)]
         y = np.zeros((len(x), len(weight), *out))
         outputs, inputs = len(weight) // groups, x.shape[1] // groups
-        for o, i, j in np.ndindex(y.shape[1:]):
+        for o, *t in np.ndindex(y.shape[1:]):
             first = o // outputs * inputs
-            rows, columns = i * stride[0], j * stride[1]
-            seen = padded[
-                :,
-                first : first + inputs,
-                rows : rows + size[0] : dilation[0],
-                columns : columns + size[1] : dilation[1],
-            ]
-            y[:, o, i, j] = (seen * weight[o]).sum((1, 2, 3)) + (0 if bias is None else bias[o])
+            where = [slice(i * s, i * s + r, d) for i, s, r, d in zip(t, stride, size, dilation, strict=True)]
+            seen = padded[:, first : first + inputs, *where]
+            y[:, o, *t] = (seen * weight[o]).reshape(len(x), -1).sum(1) + (0 if bias is None else bias[o])
         return y
 
     return reference
+
+
+def conv2d(stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1, mode="zeros"):
+    return conv(stride, padding, dilation, groups, mode)
 
 
 def windows(size, kernel, stride, padding, dilation, ceil):
@@ -71,29 +74,32 @@ def windows(size, kernel, stride, padding, dilation, ceil):
     return [[start + dilation * k for k in range(kernel)] for start in starts]
 
 
-def pool(kernel, stride, padding=(0, 0), dilation=(1, 1), ceil=False, reduce=np.max):
+def pool(kernel, stride, padding, dilation, ceil, reduce):
     """y = reduce(the numbers that a window sees, the places that it covers, the image's size)."""
 
     def reference(x):
-        axes = [
-            windows(*axis, ceil) for axis in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
-        ]
+        sizes = x.shape[2:]
+        axes = [windows(*axis, ceil) for axis in zip(sizes, kernel, stride, padding, dilation, strict=True)]
         y = np.zeros((*x.shape[:2], *map(len, axes)))
-        for i, j in np.ndindex(y.shape[2:]):
-            places = list(itertools.product(axes[0][i], axes[1][j]))
-            inside = [(a, b) for a, b in places if 0 <= a < x.shape[2] and 0 <= b < x.shape[3]]
-            seen = np.stack([x[:, :, a, b] for a, b in inside])
-            y[:, :, i, j] = reduce(seen, places, x.shape[2:])
+        for t in np.ndindex(y.shape[2:]):
+            places = list(itertools.product(*[axis[i] for axis, i in zip(axes, t, strict=True)]))
+            inside = [place for place in places if all(0 <= at < s for at, s in zip(place, sizes, strict=True))]
+            seen = np.stack([x[:, :, *place] for place in inside])
+            y[:, :, *t] = reduce(seen, places, sizes)
         return y
 
     return reference
 
 
-def max_pool2d(kernel, stride, padding=(0, 0), dilation=(1, 1), ceil=False):
+def max_pool(kernel, stride, padding, dilation, ceil=False):
     return pool(kernel, stride, padding, dilation, ceil, lambda seen, *_: seen.max(0))
 
 
-def avg_pool2d(kernel, stride, padding=(0, 0), ceil=False, count_include_pad=True, divisor=None):
+def max_pool2d(kernel, stride, padding=(0, 0), dilation=(1, 1), ceil=False):
+    return max_pool(kernel, stride, padding, dilation, ceil)
+
+
+def avg_pool(kernel, stride, padding, ceil=False, count_include_pad=True, divisor=None):
     """The mean of what a window sees; zeros of the padding count, if they do, but never what is beyond it."""
 
     def mean(seen, places, size):
@@ -102,7 +108,11 @@ def avg_pool2d(kernel, stride, padding=(0, 0), ceil=False, count_include_pad=Tru
         ]
         return seen.sum(0) / (divisor or (sum(counted) if count_include_pad else len(seen)))
 
-    return pool(kernel, stride, padding, ceil=ceil, reduce=mean)
+    return pool(kernel, stride, padding, (1,) * len(kernel), ceil, mean)
+
+
+def avg_pool2d(kernel, stride, padding=(0, 0), ceil=False, count_include_pad=True, divisor=None):
+    return avg_pool(kernel, stride, padding, ceil, count_include_pad, divisor)
 
 
 def zero_pad2d(left, right, top, bottom):

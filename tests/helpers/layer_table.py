@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import definitions as plain
+import further_rows
 import numpy as np
 from scipy import special
 
@@ -178,12 +179,13 @@ TABLE = [
     Row(lambda: LogSoftmax(-1), (4,), plain.log_softmax(1)),
     Row(lambda: LogSoftmax(1), (3, 2), plain.log_softmax(1)),
     Row(lambda: LogSoftmax(2), (2, 3, 2), plain.log_softmax(2)),
+    *[Row(*row) for row in further_rows.ROWS],
 ]
 
 
 def lacking(layer):
     """The reductions of Kronecker factors that a layer lacks, and the names of the quantities that need them."""
-    if getattr(layer, "groups", 1) > 1:
+    if isinstance(layer.kronecker_factors, str):  # the reason why
         return {"kronecker", "average_kronecker", "input_square"}, {"kfac", "kflr", "kfra"}
     return ({"average_kronecker"}, {"kfra"}) if isinstance(layer, PReLU) else (set(), set())
 

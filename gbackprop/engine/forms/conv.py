@@ -21,6 +21,7 @@ from gbackprop.layers.jacobian import Outer, ParameterJacobian, weigh
 
 def forward(layer: Conv, x: Array, context: Context) -> tuple[Array, Any]:
     """y[t] = W u[t] + b."""
+    x = layer.frame.around(x) if layer.frame else x
     memory, out = context.memory, layer.window.out(x.shape[2:])
     unfolded_bytes = len(x) * _bytes(layer, out, x)
     u = None
@@ -54,7 +55,7 @@ def carry(layer: Conv, saved: Any, mat: Array, context: Context) -> Array:
     tiled = tiles(layer, spatial, mat, memory)
     if tiled is not None:
         image = tiled.backward(rows.reshape(columns * n, *out, -1), layer.parameters["weight"])
-        return channels_first(image.reshape(columns, n, *image.shape[1:]), 2)
+        return _inside(layer, channels_first(image.reshape(columns, n, *image.shape[1:]), 2))
     rows, matrix = rows.reshape(columns * n, positions, layer.groups, -1), layer._matrix()
     result = memory.empty(mat, (columns * n, *spatial, layer.in_channels))
     for block in row_blocks(columns * n, _bytes(layer, out, mat), mat):
@@ -63,7 +64,12 @@ def carry(layer: Conv, saved: Any, mat: Array, context: Context) -> Array:
         by_place = shares.reshape(layer.groups, g.shape[1], *out, *layer.window.kernel, -1)
         by_place = by_place.transpose(*range(1, by_place.ndim - 1), 0, by_place.ndim - 1)
         result[block] = _folded(layer, by_place.reshape(*by_place.shape[:-2], -1), spatial, memory)
-    return channels_first(result.reshape(columns, n, *spatial, layer.in_channels), 2)
+    return _inside(layer, channels_first(result.reshape(columns, n, *spatial, layer.in_channels), 2))
+
+
+def _inside(layer: Conv, image: Array) -> Array:
+    """Return columns at the framed image as columns at the image."""
+    return layer.frame.inside(image) if layer.frame else image
 
 
 def jacobians(layer: Conv, saved: Any, context: Context) -> dict[str, ParameterJacobian]:

@@ -84,7 +84,7 @@ class Routed:
 def conv_pays(layer: Conv, columns: int, windows: int, shape: Shape) -> bool:
     """Return whether routing is faster for a convolution, by the cost models."""
     inputs = prod(layer.window.kernel) * layer.in_channels // layer.groups
-    return costs.routing_pays(columns, windows, prod(layer.window.out(shape[1:])), inputs, layer.out_channels)
+    return costs.routing_pays(columns, windows, prod(layer.output_shape(shape)[1:]), inputs, layer.out_channels)
 
 
 def conv_jacobians(
