@@ -6,7 +6,8 @@ Sizes of outputs are arguments, counted by hand by whoever calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,15 @@ def average_pool(
                 y[(..., *t)] += x[(..., *at)]
             places += all(-c <= i < size + c for i, size, c in zip(at, x.shape[2:], counted))
         y[(..., *t)] /= places if divisor is None else divisor
+    return y
+
+
+def adaptive_pool(x: np.ndarray, *, bins: Sequence[Sequence[range]], most: bool) -> np.ndarray:
+    """The largest of what each bin sees, or the mean; the places of each axis' bins are given."""
+    y: Any = np.zeros((*x.shape[:2], *map(len, bins)))
+    for t in np.ndindex(y.shape[2:]):
+        seen = [x[(..., *at)] for at in product(*[axis[i] for axis, i in zip(bins, t)])]
+        y[(..., *t)] = np.max(seen, axis=0) if most else sum(seen) / len(seen)
     return y
 
 

@@ -69,7 +69,7 @@ class LayerCase:
 def layer_cases() -> list[LayerCase]:
     """Every layer that ships, with parameters not drawn yet."""
     cases = [*_linears(), *_elementwise(), *_slopes_and_softmax()]
-    cases += [*_convolutions(), *_pools(), *_moves(), *_containers()]
+    cases += [*_convolutions(), *_pools(), *_further_pools(), *_moves(), *_containers()]
     listed = {type(case.layer) for case in cases}
     exported = [getattr(layers, name) for name in layers.__all__]
     activations = [kind for kind in exported if issubclass(kind, layers.Elementwise) and kind is not layers.Elementwise]
@@ -176,6 +176,32 @@ def _pools() -> Iterator[LayerCase]:
     yield LayerCase(mean(3, 2, padding=1, count_include_pad=False), (2, 5, 6), padded)
     yield LayerCase(mean(3, 2, padding=1, divisor_override=4), (2, 5, 6), partial(padded, divisor=4))
     yield LayerCase(mean(3, 2, ceil_mode=True), (1, 6, 5), partial(plain.average_pool, out=(3, 2), **three))
+
+
+def _further_pools() -> Iterator[LayerCase]:
+    one: dict[str, Any] = {"kernel": (2,), "stride": (2,), "out": (2,)}
+    three: dict[str, Any] = {"kernel": (2, 2, 1), "stride": (1, 1, 1), "out": (2, 1, 2)}
+    yield LayerCase(layers.MaxPool1d(2), (2, 5), partial(plain.max_pool, before=(0,), dilation=(1,), **one))
+    yield LayerCase(layers.AvgPool1d(2), (2, 5), partial(plain.average_pool, padding=(0,), counted=(0,), **one))
+    yield LayerCase(
+        layers.MaxPool3d((2, 2, 1), 1),
+        (1, 3, 2, 2),
+        partial(plain.max_pool, before=(0, 0, 0), dilation=(1, 1, 1), **three),
+    )
+    yield LayerCase(
+        layers.AvgPool3d((2, 2, 1), 1),
+        (1, 3, 2, 2),
+        partial(plain.average_pool, padding=(0, 0, 0), counted=(0, 0, 0), **three),
+    )
+    long, wide, all_of = [range(3), range(2, 5), range(4, 7)], [range(1), range(0, 2), range(1, 2)], [range(2)]
+    for bins, size, shape in (
+        ([long], 3, (2, 7)),
+        ([long, wide], 3, (2, 7, 2)),
+        ([long, all_of, wide], (3, 1, 3), (1, 7, 2, 2)),
+    ):
+        for most in (True, False):
+            name = f"Adaptive{'Max' if most else 'Avg'}Pool{len(bins)}d"
+            yield LayerCase(getattr(layers, name)(size), shape, partial(plain.adaptive_pool, bins=bins, most=most))
 
 
 def _moves() -> Iterator[LayerCase]:

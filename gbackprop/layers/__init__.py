@@ -1,9 +1,17 @@
 """Layers, named as in torch.nn."""
 
 from gbackprop.layers.activation import Elementwise, ReLU, Sigmoid, Tanh
+from gbackprop.layers.adaptive import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+)
 from gbackprop.layers.base import Layer
 from gbackprop.layers.conv import Conv2d
-from gbackprop.layers.dimensions import Conv1d, Conv3d
+from gbackprop.layers.dimensions import AvgPool1d, AvgPool3d, Conv1d, Conv3d, MaxPool1d, MaxPool3d
 from gbackprop.layers.dropout import Dropout
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.linear import Linear
@@ -31,7 +39,15 @@ __all__ = [
     "ELU",
     "GELU",
     "SELU",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
     "AvgPool2d",
+    "AvgPool3d",
     "Bias",
     "Conv1d",
     "Conv2d",
@@ -49,7 +65,9 @@ __all__ = [
     "Linear",
     "LogSigmoid",
     "LogSoftmax",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "Mish",
     "Outer",
     "PReLU",

@@ -60,24 +60,9 @@ class _Pool(Layer):
         return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
 
 
-class MaxPool2d(_Pool):
-    """Maximum over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
+class _MaxPool(_Pool):
+    """Maximum over windows; of equal maxima the first in the window, row by row, receives the derivative."""
 
-    Of equal maxima the first in the window, row by row, receives the derivative, as in torch.
-
-    Parameters
-    ----------
-    kernel_size : int or (int, int)
-    stride : int or (int, int), optional
-        The kernel's size by default.
-    padding : int or (int, int)
-        Places outside the image, which never are the maximum; at most half of `kernel_size`, as in torch.
-    dilation : int or (int, int)
-    ceil_mode : bool
-        Whether a last window may reach beyond the padding.
-    """
-
-    dims = 2
     formulas = {"forward": "y[t] = maxₖ x[t, k]", "mjp": "g[t] to the place of the maximum"}
 
     def __init__(
@@ -131,8 +116,10 @@ class MaxPool2d(_Pool):
         return self._spread(mat, (places == k for k in range(prod(self.window.kernel))), saved[0].shape[2:])
 
 
-class AvgPool2d(_Pool):
-    """Mean over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
+class MaxPool2d(_MaxPool):
+    """Maximum over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
+
+    Of equal maxima the first in the window, row by row, receives the derivative, as in torch.
 
     Parameters
     ----------
@@ -140,16 +127,18 @@ class AvgPool2d(_Pool):
     stride : int or (int, int), optional
         The kernel's size by default.
     padding : int or (int, int)
-        Zeros on each side; at most half of `kernel_size`, as in torch.
+        Places outside the image, which never are the maximum; at most half of `kernel_size`, as in torch.
+    dilation : int or (int, int)
     ceil_mode : bool
-        Whether a last window may reach beyond the padding. Places beyond it are not counted.
-    count_include_pad : bool
-        Whether the zeros of the padding count in the mean.
-    divisor_override : int, optional
-        Divide by this instead.
+        Whether a last window may reach beyond the padding.
     """
 
     dims = 2
+
+
+class _AvgPool(_Pool):
+    """Mean over windows."""
+
     constant_jacobian = True
     formulas = {"forward": "y[t] = 1/K Σₖ x[t, k]", "mjp": "g[t]/K to each place of the window"}
 
@@ -207,3 +196,24 @@ class AvgPool2d(_Pool):
 
     def mjp(self, saved: Any, mat: Array) -> Array:
         return self._spread(mat, self._shares(saved[2:], mat), saved[2:])
+
+
+class AvgPool2d(_AvgPool):
+    """Mean over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int)
+    stride : int or (int, int), optional
+        The kernel's size by default.
+    padding : int or (int, int)
+        Zeros on each side; at most half of `kernel_size`, as in torch.
+    ceil_mode : bool
+        Whether a last window may reach beyond the padding. Places beyond it are not counted.
+    count_include_pad : bool
+        Whether the zeros of the padding count in the mean.
+    divisor_override : int, optional
+        Divide by this instead.
+    """
+
+    dims = 2

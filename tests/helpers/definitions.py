@@ -4,6 +4,7 @@ Each function makes a reference: ``(x, **parameters) -> y`` for a layer, ``(outp
 """
 
 import itertools
+import math
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def windows(size, kernel, stride, padding, dilation, ceil):
     """Along one axis: for each window, its places, counted on the input; those outside are in the padding."""
     starts = itertools.takewhile(
         lambda start: start + dilation * (kernel - 1) < size + padding
-        or (ceil and start < size and start + dilation * (kernel - 1) < size + padding + stride),
+        or (ceil and start < size and start + dilation * (kernel - 1) < size + padding + stride - 1),
         itertools.count(-padding, stride),
     )
     return [[start + dilation * k for k in range(kernel)] for start in starts]
@@ -113,6 +114,22 @@ def avg_pool(kernel, stride, padding, ceil=False, count_include_pad=True, diviso
 
 def avg_pool2d(kernel, stride, padding=(0, 0), ceil=False, count_include_pad=True, divisor=None):
     return avg_pool(kernel, stride, padding, ceil, count_include_pad, divisor)
+
+
+def adaptive(out, reduce):
+    """Along an axis of S places, bin i has those from ⌊i S/O⌋ to before ⌈(i + 1) S/O⌉; None for O = S."""
+
+    def reference(x):
+        sizes = x.shape[2:]
+        counts = [s if o is None else o for s, o in zip(sizes, out, strict=True)]
+        y = np.zeros((*x.shape[:2], *counts))
+        for t in np.ndindex(*counts):
+            bins = zip(t, sizes, counts, strict=True)
+            where = [slice(math.floor(i * s / o), math.ceil((i + 1) * s / o)) for i, s, o in bins]
+            y[:, :, *t] = reduce(x[:, :, *where].reshape(*x.shape[:2], -1), -1)
+        return y
+
+    return reference
 
 
 def zero_pad2d(left, right, top, bottom):
