@@ -72,6 +72,7 @@ def image_problems(draw):
         out = groups * draw(st.integers(1, 3))
         chain.append(layers.Conv2d(shape[0], out, draw(st.sampled_from([2, 3])), padding=1, groups=groups))
         between = [layers.ReLU(), layers.Sigmoid(), layers.Tanh(), layers.ZeroPad2d((0, 1, 1, 0)), layers.Dropout(0.3)]
+        between += [layers.LeakyReLU(), layers.SiLU(), layers.PReLU(out)]
         chain += draw(st.lists(st.sampled_from([*between, layers.Identity()]), max_size=2, unique_by=id))
         pool = [layers.MaxPool2d(2), layers.MaxPool2d(3, 2, 1), layers.AvgPool2d(2), layers.MaxPool2d(2, 1)]
         chain.append(draw(st.sampled_from(pool)))
