@@ -178,17 +178,26 @@ def positive(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def number(name: str, value: Any) -> float:
-    """Return `value` as a float.
+def number(
+    name: str, value: Any, least: float | None = None, above: float | None = None, below: float | None = None
+) -> float:
+    """Return `value` as a finite float within bounds.
 
     Raises
     ------
     ValueError
-        If it is not a finite number.
+        If it is not; the message names the argument.
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
-        raise ValueError(f"{name}: expected a finite number, got {value!r}")
-    return float(value)
+    try:
+        found = float(value) if isinstance(value, Real) and not isinstance(value, bool | np.bool_) else float("nan")
+    except OverflowError:
+        found = float("inf")
+    within = (least is None or found >= least) and (above is None or found > above) and (below is None or found < below)
+    if not isfinite(found) or not within:
+        words = [("of at least", least), ("above", above), ("below", below)]
+        bounds = " and".join(f" {word} {bound:g}" for word, bound in words if bound is not None)
+        raise ValueError(f"{name}: expected a finite number{bounds}, got {value!r}")
+    return found
 
 
 def generator(rng: Any) -> np.random.Generator:

@@ -160,6 +160,8 @@ def merge(results: Iterable[Result]) -> Result:
     Variances are merged with the batches' mean gradients, as far as their dtype gives these.
     Source: Chan, Golub, LeVeque 1979.
     """
+    if isinstance(results, Result):
+        raise TypeError("results: expected an iterable of Results, got a Result (of one: merge([result]))")
     merged: _Merged | None = None
     for i, result in enumerate(results):
         if not isinstance(result, Result):

@@ -36,9 +36,10 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
     for what, names in found.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         said.append(f"{what} of {names[0]} ({layers[names[0]]}){more}" if names[0] else what)
+    wider = ", or net.astype('float64')," if plan.scale.dtype == "float32" else ""
     warnings.warn(
         f"NaN or infinity in {'; '.join(said)}: numbers beyond the range of {plan.scale.dtype} came up (smaller inputs "
-        "or parameters, or net.astype('float64'), can help)",
+        f"or parameters{wider} can help)",
         NotFiniteWarning,
         stacklevel=3,
     )

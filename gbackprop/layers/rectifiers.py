@@ -6,6 +6,9 @@ from gbackprop.array import Array, array_module
 from gbackprop.checks import number
 from gbackprop.layers.activation import Elementwise
 
+LEAST = 1e-38
+"""Smallest α of CELU, whose inverse float32 still has."""
+
 
 class LeakyReLU(Elementwise):
     """x where x > 0, else a x.
@@ -279,7 +282,7 @@ class CELU(ELU):
     Raises
     ------
     ValueError
-        If it is not a finite number, or is 0.
+        If it is not a finite number, or its inverse is none in float32.
     """
 
     formulas = {
@@ -290,8 +293,8 @@ class CELU(ELU):
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__(alpha)
-        if self.alpha == 0:
-            raise ValueError(f"alpha: expected a number other than 0, got {alpha}")
+        if abs(self.alpha) < LEAST:
+            raise ValueError(f"alpha: expected a number of at least {LEAST:g} in size, as float32 has, got {alpha}")
         self.rate = 1 / self.alpha
 
 

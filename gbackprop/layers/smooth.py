@@ -8,6 +8,9 @@ from gbackprop.array import Array, array_module, erfc
 from gbackprop.checks import number
 from gbackprop.layers.activation import Elementwise, sigmoid
 
+FAR = 40.0
+"""Where GELU's gate is 1, and its derivatives are 0, in any precision; at −FAR the gate is 0."""
+
 
 class Softplus(Elementwise):
     """log(1 + e^(βx)) / β, and x where βx is above a threshold, as in torch.
@@ -175,7 +178,7 @@ class GELU(Gated):
     }
 
     def __init__(self, approximate: str = "none") -> None:
-        if approximate not in ("none", "tanh"):
+        if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
             raise ValueError(f"approximate: expected 'none' or 'tanh', got {approximate!r}")
         self.approximate = approximate
 
@@ -186,12 +189,14 @@ class GELU(Gated):
         return x * self.gate(x)[0]
 
     def gate(self, x: Array) -> tuple[Array, Array, Array]:
+        xp = array_module(x)
+        x = xp.where(x.real > FAR, FAR, xp.where(x.real < -FAR, -FAR, x))  # p is 1 or 0 there, and x² would overflow
         if self.approximate == "tanh":
             c, a = 2 * (2 / pi) ** 0.5, 0.044715
             w, slope, bend = c * (x + a * x * x * x), c * (1 + 3 * a * x * x), 6 * c * a * x  # w = 2z, w', w''
             p, rest = sigmoid(w), sigmoid(-w)  # (1 + tanh z) / 2 = σ(2z)
             return p, p * rest * slope, p * rest * (bend + (rest - p) * slope * slope)
-        density = array_module(x).exp(-x * x / 2) / (2 * pi) ** 0.5
+        density = xp.exp(-x * x / 2) / (2 * pi) ** 0.5
         return erfc(x * -(0.5**0.5)) / 2, density, -x * density
 
 

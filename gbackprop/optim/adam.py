@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.checks import number
 from gbackprop.network import Sequential
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.moments import Moments
-from gbackprop.optim.settings import Setting, number, numeric
+from gbackprop.optim.settings import Setting, numeric
 from gbackprop.result import Result
 
 
@@ -78,4 +79,4 @@ class Adam(Optimizer):
 def _pair(name: str, value: Any) -> tuple[float, float]:
     if not isinstance(value, Sequence) or len(value) != 2:
         raise ValueError(f"{name}: expected two numbers, got {value!r}")
-    return number(f"{name}[0]", value[0], below=1), number(f"{name}[1]", value[1], below=1)
+    return number(f"{name}[0]", value[0], least=0, below=1), number(f"{name}[1]", value[1], least=0, below=1)

@@ -6,15 +6,16 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
 from gbackprop.array import Array, all_finite, asarray, asnumpy, beside, device_of
-from gbackprop.checks import Constructed, check_same, positive
+from gbackprop.checks import Constructed, check_same, number
 from gbackprop.errors import NotFiniteError
 from gbackprop.network import Sequential
-from gbackprop.optim.settings import Setting, number, numeric
+from gbackprop.optim.settings import Setting, numeric
 from gbackprop.quantities import Quantity
 from gbackprop.result import Result
 
@@ -58,18 +59,22 @@ class Optimizer(Constructed, ABC):
 
     network = Setting(lambda _, name, value: _sequential(name, value), fixed=True)
     lr = numeric(above=0)
-    steps = Setting(lambda _, name, value: positive(name, value, least=0))
 
     def __init__(self, network: Sequential, lr: float, l2: float | Mapping[str, float] = 0.0) -> None:
         self.network = network
         self.lr = lr
         self.l2 = l2
-        self.steps = 0
+        self._steps = 0
 
     @property
-    def l2(self) -> dict[str, float]:
-        """η of each parameter: a copy. A number or a mapping may be assigned, as in the constructor."""
-        return dict(self._l2)
+    def steps(self) -> int:
+        """Steps taken so far: a part of the state, which `load_state_dict` sets."""
+        return self._steps
+
+    @property
+    def l2(self) -> Mapping[str, float]:
+        """η of each parameter, read-only. A number or a mapping may be assigned, as in the constructor."""
+        return MappingProxyType(self._l2)
 
     @l2.setter
     def l2(self, value: float | Mapping[str, float]) -> None:
@@ -114,7 +119,7 @@ class Optimizer(Constructed, ABC):
         self._check(result, parameters)
         before, steps = dict(self._state()), self.steps
         try:
-            self.steps += 1
+            self._steps += 1
             after = {name: self._moved_on(name, value, result) for name, value in parameters.items()}
             if not all_finite(*after.values()):
                 name = next(name for name, value in after.items() if not all_finite(value))
@@ -123,7 +128,7 @@ class Optimizer(Constructed, ABC):
                     "they were (a smaller lr, or more damping, takes shorter steps)"
                 )
         except BaseException:
-            self.steps = steps
+            self._steps = steps
             self._restore(before)
             raise
         for name, value in parameters.items():
@@ -216,7 +221,7 @@ class Optimizer(Constructed, ABC):
         if unknown or missing:
             raise ValueError(f"state dict of {type(self).__name__}: unknown keys {unknown}, missing keys {missing}")
         state = {name: self._moved(name, mapping[name], shape) for name, shape in expected.items()}
-        self.steps = int(steps)
+        self._steps = int(steps)
         self._restore(state)
         return self
 
@@ -247,8 +252,8 @@ def _strengths(l2: Any, network: Sequential) -> dict[str, float]:
     """η of each parameter."""
     names = list(network.parameters)
     if not isinstance(l2, Mapping):
-        return dict.fromkeys(names, number("l2", l2))
+        return dict.fromkeys(names, number("l2", l2, least=0))
     unknown = [name for name in l2 if name not in names]
     if unknown:
         raise ValueError(f"l2: unknown parameters {unknown}; expected some of {names}")
-    return {name: number(f"l2[{name!r}]", l2.get(name, 0.0)) for name in names}
+    return {name: number(f"l2[{name!r}]", l2.get(name, 0.0), least=0) for name in names}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
-import numpy as np
+from gbackprop.checks import number
 
 
 class Setting:
@@ -42,23 +41,6 @@ class Setting:
         vars(optimizer)[self.name] = self.check(optimizer, self.name, value)
 
 
-def numeric(least: float = 0.0, above: float | None = None, below: float | None = None) -> Setting:
+def numeric(least: float | None = 0.0, above: float | None = None, below: float | None = None) -> Setting:
     """Return a setting that is a finite float within bounds."""
-    return Setting(lambda _, name, value: number(name, value, least, above, below))
-
-
-def number(name: str, value: Any, least: float = 0.0, above: float | None = None, below: float | None = None) -> float:
-    """Return `value` as a finite float within bounds.
-
-    Raises
-    ------
-    ValueError
-        If it is not; the message names the argument.
-    """
-    real = isinstance(value, Real) and not isinstance(value, bool | np.bool_) and np.isfinite(float(value))
-    if real and (value > above if above is not None else value >= least) and (below is None or value < below):
-        return float(value)
-    bounds = f"above {above:g}" if above is not None else f"of at least {least:g}"
-    raise ValueError(
-        f"{name}: expected a finite number {bounds}{'' if below is None else f' and below {below:g}'}, got {value!r}"
-    )
+    return Setting(lambda _, name, value: number(name, value, None if above is not None else least, above, below))

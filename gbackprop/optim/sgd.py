@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gbackprop.array import Array
+from gbackprop.checks import number
 from gbackprop.network import Sequential
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.moments import Moments
-from gbackprop.optim.settings import Setting, number
+from gbackprop.optim.settings import Setting
 from gbackprop.result import Result
 
 
@@ -40,7 +41,9 @@ class SGD(Optimizer):
     Source: Sutskever et al. 2013 (both forms of momentum).
     """
 
-    momentum = Setting(lambda sgd, name, value: _both(number(name, value, below=1), getattr(sgd, "nesterov", False))[0])
+    momentum = Setting(
+        lambda sgd, name, value: _both(number(name, value, least=0, below=1), getattr(sgd, "nesterov", False))[0]
+    )
     nesterov = Setting(lambda sgd, _, value: _both(sgd.momentum, bool(value))[1])
 
     def __init__(

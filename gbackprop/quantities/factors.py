@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from numbers import Real
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from gbackprop.array import Array, array_module, beside, bounds, is_array
-from gbackprop.checks import check_same, kind_of
+from gbackprop.checks import check_same, kind_of, number
 
 
 def _factor(block: Kronecker) -> Array:
@@ -29,6 +28,8 @@ class Kronecker:
     B : ndarray, shape (O, O)
         Output factor.
     """
+
+    __array_ufunc__ = None  # so that `v @ block` is a TypeError in plain words
 
     A: Array | None
     B: Array
@@ -112,16 +113,15 @@ class Kronecker:
         -----
         Source: Martens & Grosse 2015 (factored Tikhonov damping); paper, update rule of its experiments.
         """
-        if isinstance(damping, bool) or not isinstance(damping, Real) or not 0 <= damping < float("inf"):
-            raise ValueError(f"damping: expected a finite number of at least 0, got {damping!r}")
+        damping = number("damping", damping, least=0)
         if cap is not None and not cap > 0:
             raise ValueError(f"cap: expected a number above 0, got {cap!r}")
-        rows = self._outputs_side(v)
-        if self.A is None:
+        rows, a = self._outputs_side(v), self.A
+        if a is None:
             return _solve("B", self.B, damping, rows, cap).reshape(v.shape)
         pi, root = self._pi(), damping**0.5
         half = _solve("B", self.B, root / pi, rows, cap)
-        return self._inputs_side(half, v, lambda rows: _solve("A", self.A, root * pi, rows, cap))
+        return self._inputs_side(half, v, lambda rows: _solve("A", a, root * pi, rows, cap))
 
     def _pi(self) -> float:
         assert self.A is not None

@@ -1,6 +1,7 @@
 """Files that are written: first a check that they can be, and then all of a file or nothing."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ def written(path: str | Path) -> Iterator[Path]:
         try:
             yield part
             if part != target:
+                if target.exists():
+                    shutil.copymode(target, part)
                 os.replace(part, target)
         finally:
             if part != target:
@@ -74,8 +77,8 @@ def written(path: str | Path) -> Iterator[Path]:
 
 
 def _target(path: str | Path) -> Path:
-    """Where a link leads, so that the file there is replaced and not the link."""
-    return Path(os.path.realpath(path))
+    """Where a link leads, so that the file there is replaced and not the link; a device or pipe as it is named."""
+    return Path(path) if _is_stream(Path(path)) else Path(os.path.realpath(path))
 
 
 def _is_stream(target: Path) -> bool:

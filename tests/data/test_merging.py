@@ -203,3 +203,9 @@ def test_results_that_do_not_belong_together_are_told(other, error, message):
 def test_no_result_at_all():
     with pytest.raises(ValueError, match="results: expected at least one, got none"):
         gb.data.merge([])
+
+
+def test_a_single_result_is_told_to_be_one():
+    result = gb.Result(1.0, np.zeros(1), {}, (), (), None)
+    with pytest.raises(TypeError, match="expected an iterable of Results, got a Result"):
+        gb.data.merge(result)

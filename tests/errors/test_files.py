@@ -3,6 +3,8 @@
 import os
 import pickle
 import re
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -115,3 +117,22 @@ def test_what_is_no_archive_of_arrays_is_named(here, kind):
 def test_an_archive_of_arrays_is_read(here):
     np.savez("file.npz", a=np.arange(3), b=np.array("text"))
     assert {name: value.tolist() for name, value in read_arrays("file.npz").items()} == {"a": [0, 1, 2], "b": "text"}
+
+
+def test_a_pipe_is_written_as_it_is():
+    code = (
+        "from gbackprop.system.files import written\n"
+        "with written('/dev/stdout') as part:\n"
+        "    part.write_text('whole')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "whole"
+
+
+def test_a_file_that_is_replaced_keeps_who_may_read_it(tmp_path):
+    path = tmp_path / "result.txt"
+    path.write_text("before")
+    path.chmod(0o600)
+    with written(path) as part:
+        part.write_text("after")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("after", 0o600)

@@ -45,8 +45,8 @@ def test_nothing_overflows_or_leaves_float32(row):
     layer = row.make()
     layer.initialize(np.random.default_rng(0))
     size = int(np.prod(row.shape))
-    ends = np.resize(np.array([-1e4, -300, -80, 0, 80, 300, 1e4], dtype=np.float32), (7, size))
-    x = ends.reshape(7, *row.shape)
+    ends = np.resize(np.array([-1e12, -1e4, -300, -80, 0, 80, 300, 1e4, 1e12], dtype=np.float32), (9, size))
+    x = ends.reshape(9, *row.shape)
     with np.errstate(all="raise", under="ignore"):
         y, saved = layer.forward(x)
         made = [y, layer.jmp(saved, x[None]), layer.mjp(saved, y[None])]

@@ -109,3 +109,11 @@ def test_a_step_without_momentum_forgets_the_velocity():
 def test_optimizers_are_copied_with_their_settings():
     for twin in (copy.deepcopy(adam(network())), pickle.loads(pickle.dumps(adam(network())))):
         assert (twin.lr, twin.betas, twin.steps) == (0.1, (0.9, 0.999), 0)
+
+
+def test_what_is_state_is_not_assigned():
+    optimizer = optim.Adam(gb.Sequential(layers.Linear(2, 1), rng=0))
+    with pytest.raises(AttributeError):
+        optimizer.steps = 5
+    with pytest.raises(TypeError):
+        optimizer.l2["0.weight"] = 1.0
