@@ -200,7 +200,7 @@ def test_advice_says_how_much_memory_is_free(monkeypatch):
     monkeypatch.setattr("gbackprop.engine.blocks.available_memory", lambda device: 5 * MIB)
     plan = make_plan(network(layers.Linear(4, 10)), CE, *batch(8, 4), [q.DiagGGN()], 0)
     assert advice(plan, np.zeros((8, 4), np.float32), Cut([slice(0, 8)], None, 1)) == (
-        "sample_block=4 would fit into the 5 MiB that are free, by an estimate"
+        "sample_block=4 would fit into the 5.0 MiB that are free, by an estimate"
     )
 
 

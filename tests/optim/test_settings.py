@@ -34,7 +34,6 @@ BAD = [
     (adam, "eps", 0, "eps: expected"),
     (preconditioned, "damping", -1, "damping: expected"),
     (preconditioned, "decay", 1, "decay: expected"),
-    (sgd, "steps", -1, "steps: expected an integer of at least 0, got -1"),
 ]
 
 
@@ -91,9 +90,10 @@ def test_a_new_setting_is_that_of_the_next_step(make, settings, other):
         np.testing.assert_array_equal(net.parameters[name], value)
 
 
-def test_strengths_are_read_by_name_and_a_copy():
+def test_strengths_are_read_by_name_and_assigned_whole():
     optimizer = optim.SGD(network(), 0.1, l2=0.2)
-    optimizer.l2["0.weight"] = -1
+    with pytest.raises(TypeError):
+        optimizer.l2["0.weight"] = 1.0
     assert optimizer.l2 == dict.fromkeys(("0.weight", "0.bias", "2.weight", "2.bias"), 0.2)
 
 
@@ -112,8 +112,6 @@ def test_optimizers_are_copied_with_their_settings():
 
 
 def test_what_is_state_is_not_assigned():
-    optimizer = optim.Adam(gb.Sequential(layers.Linear(2, 1), rng=0))
+    optimizer = optim.Adam(network())
     with pytest.raises(AttributeError):
         optimizer.steps = 5
-    with pytest.raises(TypeError):
-        optimizer.l2["0.weight"] = 1.0
