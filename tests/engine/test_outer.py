@@ -5,7 +5,8 @@ import pytest
 from test_budget import batch, peak
 
 import gbackprop as gb
-from gbackprop import array, layers
+from gbackprop import array, layers, losses
+from gbackprop import quantities as q
 from gbackprop.engine.forms import FORMS, outer
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
@@ -123,3 +124,13 @@ def test_pairs_of_positions_give_the_square_of_a_sum(double):
     for xp in (np, double):
         first, second, times = (gb.asnumpy(part) for part in outer._pairs(xp, 5))
         np.testing.assert_allclose((times * f[first] * f[second]).sum(), f.sum() ** 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("positions", [1, 2, 3])
+def test_rows_of_few_positions_are_those_of_the_plain_engine(positions):
+    net = gb.Sequential(layers.Linear(3, 2), layers.Flatten(), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((4, positions, 3)), rng.standard_normal((4, 2 * positions))
+    call = (net, losses.MSELoss(), x, y, q.BatchGrad())
+    got, want = (engine(*call)["batch_grad"]["0.weight"] for engine in (gb.backward, gb.reference))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-14)

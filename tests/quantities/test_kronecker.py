@@ -209,3 +209,9 @@ def test_rows_of_the_input_factor_are_numbered_as_the_weight_is():
     one, other = (gb.backward(network, losses.CrossEntropyLoss(), x, y, q.KFLR()) for network in (conv, linear))
     np.testing.assert_allclose(one["kflr"]["0.weight"].A, other["kflr"]["1.weight"].A, rtol=1e-12)
     np.testing.assert_allclose(one["kflr"]["0.weight"].B, other["kflr"]["1.weight"].B, rtol=1e-12)
+
+
+def test_a_cap_below_the_damping_is_in_force():
+    block, v = q.Kronecker(None, np.diag([1e-9, 10.0])), np.ones(2)
+    # without the cap 1/(b + 0.5): 2 and 0.095; none may exceed a quarter
+    np.testing.assert_allclose(block.solve(v, damping=0.5, cap=0.25), [0.25, 1 / 10.5], rtol=1e-12)
