@@ -69,13 +69,13 @@ class RunSpec:
         if curved:
             if self.damping is None:
                 raise ValueError(f"damping: {self.optimizer} needs one")
-            self._put("damping", number("damping", self.damping))
+            self._put("damping", number("damping", self.damping, least=0))
             self._put("average", "mean" if self.average is None else self.average)
             if not isinstance(self.average, str) or self.average not in AVERAGES:
                 raise ValueError(f"average: expected one of {', '.join(AVERAGES)}, got {self.average!r}")
         if moving:
             momentum = DEFAULT_MOMENTUM if self.momentum is None else self.momentum
-            self._put("momentum", number("momentum", momentum, below=1))
+            self._put("momentum", number("momentum", momentum, least=0, below=1))
 
     def _put(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

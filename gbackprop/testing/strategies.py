@@ -113,12 +113,23 @@ def images(largest: int = 5) -> SearchStrategy[Shape]:
     return st.tuples(st.integers(1, 4), side, side)
 
 
+def volumes(largest: int = 3) -> SearchStrategy[Shape]:
+    """Feature shapes (C, D, H, W)."""
+    side = st.integers(1, largest)
+    return st.tuples(st.integers(1, 2), side, side, side)
+
+
 def shapes() -> SearchStrategy[Shape]:
     """Feature shapes of any kind."""
-    return vectors() | sequences() | images()
+    return vectors() | sequences() | images() | volumes()
 
 
 # -------------------------------------------------------------------------------------- layers for given feature shapes
+
+
+def _over(name: str, shape: Shape) -> Callable[..., Layer]:
+    """Return the layer of that name over as many axes as there are beside the channels."""
+    return getattr(layers, f"{name}{len(shape) - 1}d")
 
 
 @st.composite
@@ -140,7 +151,7 @@ def convolutions(draw: DrawFn, shape: Shape) -> Layer:
     dilation = tuple(draw(st.integers(1, min(2, (r - 1) // (k - 1)) if k > 1 else 2)) for r, k in zip(room, kernel))
     stride = tuple(1 if named == "same" else draw(st.integers(1, 3)) for _ in spatial)
     bias = draw(st.booleans())
-    return layers.Conv2d(channels, out, kernel, stride, named or pads, dilation, groups, bias)
+    return _over("Conv", shape)(channels, out, kernel, stride, named or pads, dilation, groups, bias)
 
 
 def _pooled(draw: DrawFn, spatial: Shape, widest: int) -> tuple[Shape, Shape, Shape, Shape]:
@@ -162,7 +173,7 @@ def _pooled(draw: DrawFn, spatial: Shape, widest: int) -> tuple[Shape, Shape, Sh
 def max_pools(draw: DrawFn, shape: Shape) -> Layer:
     """Max pooling, with overlap, dilation and windows that reach beyond."""
     kernel, stride, padding, dilation = _pooled(draw, shape[1:], 2)
-    return layers.MaxPool2d(kernel, stride, padding, dilation, ceil_mode=draw(st.booleans()))
+    return _over("MaxPool", shape)(kernel, stride, padding, dilation, ceil_mode=draw(st.booleans()))
 
 
 @st.composite
@@ -170,8 +181,23 @@ def average_pools(draw: DrawFn, shape: Shape) -> Layer:
     """Average pooling in each of its ways to count."""
     kernel, stride, padding, _ = _pooled(draw, shape[1:], 1)
     ceil_mode, count_include_pad = draw(st.booleans()), draw(st.booleans())
-    divisor = draw(st.none() | st.integers(1, 5))
-    return layers.AvgPool2d(kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+    divisor = () if len(shape) == 2 else (draw(st.none() | st.integers(1, 5)),)
+    return _over("AvgPool", shape)(kernel, stride, padding, ceil_mode, count_include_pad, *divisor)
+
+
+@st.composite
+def adaptive_pools(draw: DrawFn, shape: Shape) -> Layer:
+    """Pooling to a size, some of them that of the input."""
+    kind = draw(st.sampled_from(["AdaptiveAvgPool", "AdaptiveMaxPool"]))
+    return _over(kind, shape)(tuple(draw(st.none() | st.integers(1, 3)) for _ in shape[1:]))
+
+
+@st.composite
+def framed_convolutions(draw: DrawFn, shape: Shape) -> Layer:
+    """Convolutions with paddings that repeat the image."""
+    mode = draw(st.sampled_from(["reflect", "replicate", "circular"]))
+    around = tuple(draw(st.integers(0, min(size - (mode == "reflect"), 2))) for size in shape[1:])
+    return _over("Conv", shape)(shape[0], 1, 1, padding=around, padding_mode=mode)
 
 
 @st.composite
@@ -225,14 +251,16 @@ def identities(shape: Shape) -> SearchStrategy[Layer]:
 OF_ANY: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
     linears, activations, flattens, dropouts, identities, slopes, softmaxes,
 )  # fmt: skip
-OF_IMAGES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (convolutions, max_pools, average_pools, zero_pads)
-"""Strategies for layers, by the feature shapes that they take."""
+OVER_AXES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
+    convolutions, framed_convolutions, max_pools, average_pools, adaptive_pools,
+)  # fmt: skip
+"""Strategies for layers, by the feature shapes that they take: any, or channels and one to three axes."""
 
 
 @st.composite
 def layers_for(draw: DrawFn, shape: Shape) -> Layer:
     """Shipped layers that take a feature shape."""
-    kinds = OF_ANY + (OF_IMAGES if len(shape) == 3 else ())
+    kinds = OF_ANY + (OVER_AXES if 2 <= len(shape) <= 4 else ()) + ((zero_pads,) if len(shape) == 3 else ())
     return draw(draw(st.sampled_from(kinds))(shape).filter(lambda layer: _takes(layer, shape)))
 
 

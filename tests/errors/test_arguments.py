@@ -20,10 +20,10 @@ class Mine(layers.Conv2d):
 
 
 WRONG = [
-    (lambda: layers.Conv2d(1, 2, 3, padding_mode="zeros"), "Conv2d has no argument 'padding_mode'" + CONV),
+    (lambda: layers.Conv2d(1, 2, 3, device="cpu"), "Conv2d has no argument 'device'" + CONV),
     (lambda: Mine(1, 2, 3, a=1, b=2), "Mine has no argument 'a', 'b'" + CONV),
     (lambda: layers.Conv2d(1, 2), "Conv2d: missing a required argument: 'kernel_size'" + CONV),
-    (lambda: layers.Conv2d(1, 2, 3, 1, 0, 1, 1, True, "zeros"), "Conv2d: too many positional arguments" + CONV),
+    (lambda: layers.Conv2d(1, 2, 3, 1, 0, 1, 1, True, "zeros", 5), "Conv2d: too many positional arguments" + CONV),
     (lambda: layers.Linear(2, 2, device="cpu"), "Linear has no argument 'device'; it takes in_features, "),
     (lambda: layers.ReLU(inplace=True), "ReLU has no argument 'inplace'; it takes none"),
     (lambda: layers.Identity(54), "Identity: too many positional arguments; it takes none"),

@@ -192,7 +192,7 @@ HYPERPARAMETERS = [
     (lambda: L.Hardtanh(1.0, 1.0), ["max_val", "above min_val = 1.0", "got 1.0"]),
     (lambda: L.Softshrink(-0.5), ["lambd", "at least 0", "-0.5"]),
     (lambda: L.ELU(True), ["alpha", "finite number", "True"]),
-    (lambda: L.CELU(0), ["alpha", "other than 0", "got 0"]),
+    (lambda: L.CELU(0), ["alpha", "at least 1e-38 in size", "got 0"]),
     (lambda: L.Softplus(beta=0.0), ["beta", "other than 0", "got 0.0"]),
     (lambda: L.Softplus(threshold=float("inf")), ["threshold", "finite number", "inf"]),
     (lambda: L.GELU("erf"), ["approximate", "'none' or 'tanh'", "'erf'"]),
