@@ -254,13 +254,14 @@ OF_ANY: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
 OVER_AXES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
     convolutions, framed_convolutions, max_pools, average_pools, adaptive_pools,
 )  # fmt: skip
-"""Strategies for layers, by the feature shapes that they take: any, or channels and one to three axes."""
+OF_IMAGES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (zero_pads,)
+"""Strategies for layers, by the feature shapes that they take: any; channels and one to three axes; images."""
 
 
 @st.composite
 def layers_for(draw: DrawFn, shape: Shape) -> Layer:
     """Shipped layers that take a feature shape."""
-    kinds = OF_ANY + (OVER_AXES if 2 <= len(shape) <= 4 else ()) + ((zero_pads,) if len(shape) == 3 else ())
+    kinds = OF_ANY + (OVER_AXES if 2 <= len(shape) <= 4 else ()) + (OF_IMAGES if len(shape) == 3 else ())
     return draw(draw(st.sampled_from(kinds))(shape).filter(lambda layer: _takes(layer, shape)))
 
 
