@@ -19,7 +19,7 @@ class Result:
     ``result[quantity]`` maps parameter names to arrays, or to `Kronecker` objects for KFAC, KFLR and KFRA. A quantity
     is found by the object that was passed, by an equal one (of the same class, with the same arguments), or by name. A
     result is read like a dictionary of its quantities: ``len(result)``, ``name in result``, ``for name in result``,
-    ``result.keys()``, ``result.items()``.
+    ``result.keys()``, ``result.items()``; but `values` is an attribute, and no method.
 
     Attributes
     ----------

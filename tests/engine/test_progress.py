@@ -14,6 +14,12 @@ X = np.random.default_rng(0).standard_normal((12, 4))
 Y = np.arange(12) % 3
 
 
+@pytest.fixture(autouse=True)
+def four_processors(monkeypatch):
+    """As many threads as are asked for, also on a machine of one processor."""
+    monkeypatch.setattr("gbackprop.engine.blocks.cpu_count", lambda: 4)
+
+
 def network(*below):
     chain = [*below, layers.Linear(4, 5), layers.Tanh(), layers.Linear(5, 3)]
     return gb.Sequential(*chain, rng=0, dtype="float64")
