@@ -1,6 +1,6 @@
 """Backpropagation that shows what automatic differentiation hides.
 
-One backward sweep through a sequential network gives the gradient, the individual gradients and their statistics, and
+One backward sweep through a network gives the gradient, the individual gradients and their statistics, and
 diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
@@ -13,17 +13,22 @@ from gbackprop.engine.memory import free_memory
 from gbackprop.errors import NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
 from gbackprop.explanation import explain
 from gbackprop.kernels.precision import tf32
-from gbackprop.network import Sequential
+from gbackprop.network import Concatenate, Graph, Product, Residual, Sequential, Sum
 from gbackprop.reference import reference
 from gbackprop.result import Result
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Concatenate",
+    "Graph",
     "NotFiniteError",
     "NotFiniteWarning",
+    "Product",
+    "Residual",
     "Result",
     "Sequential",
+    "Sum",
     "TooLargeError",
     "UnsupportedError",
     "asarray",

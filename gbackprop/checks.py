@@ -272,14 +272,14 @@ def check_average(leaves: Sequence[Any], x: Array) -> None:
         )
 
 
-def check_contract(leaf: Any, x: Array) -> Array:
+def check_contract(leaf: Any, *inputs: Array) -> Array:
     """Check that a layer does on a few samples what every layer must do, and give its output.
 
     Parameters
     ----------
     leaf : Leaf
-    x : ndarray, shape (n, *in)
-        Finite.
+    *inputs : ndarray, shape (n, *in)
+        Finite; one for each input.
 
     Raises
     ------
@@ -289,21 +289,27 @@ def check_contract(leaf: Any, x: Array) -> Array:
         If a shape is wrong, finite input gives NaN or infinity, the layer writes into its input, or a parameter has no
         Jacobian.
     """
-    layer, before = leaf.layer, x.copy()
-    y, saved = layer.forward(x)
+    layer, x, before = leaf.layer, inputs[0], [each.copy() for each in inputs]
+    y, saved = layer.forward(*inputs)
     _check_array(f"{leaf}, forward", y, (len(x), *leaf.output_shape), x.dtype)
     if not all_finite(y):
         raise ValueError(f"{leaf}, forward: expected finite numbers for finite input, got NaN or infinity")
-    if not bool((x == before).all()):
+    if not all(bool((each == same).all()) for each, same in zip(inputs, before, strict=True)):
         raise ValueError(f"{leaf}, forward: expected an input that is left as it is, got one that is written over")
     if layer.curvature not in ("zero", "diagonal", "dense"):
         raise ValueError(f"{leaf}: curvature: expected 'zero', 'diagonal' or 'dense', got {layer.curvature!r}")
     columns = array_module(y).ones((1, *y.shape), dtype=y.dtype)
-    _check_array(f"{leaf}, mjp", layer.mjp(saved, columns), (1, *x.shape), x.dtype)
-    if layer.curvature != "zero":
+    below = layer.mjp(saved, columns)
+    parts = below if len(inputs) > 1 else (below,)
+    if not isinstance(parts, tuple) or len(parts) != len(inputs):
+        raise TypeError(f"{leaf}, mjp: expected a tuple of {len(inputs)} arrays, one for each input, got {below!r:.80}")
+    for part, each in zip(parts, inputs, strict=True):
+        _check_array(f"{leaf}, mjp", part, (1, *each.shape), x.dtype)
+    residual = layer.residual(saved, columns[0]) if layer.curvature != "zero" else None
+    if is_array(residual) or (residual is not None and not hasattr(residual, "columns")):
         d = prod(x.shape[1:])
         shape = x.shape if layer.curvature == "diagonal" else (len(x), d, d)
-        _check_array(f"{leaf}, residual", layer.residual(saved, columns[0]), shape, x.dtype)
+        _check_array(f"{leaf}, residual", residual, shape, x.dtype)
     shapes, jacobians = layer.parameter_shapes(), layer.parameter_jacobians(saved)
     if set(jacobians) != set(shapes):
         raise ValueError(f"{leaf}, parameter_jacobians: expected {list(shapes)}, got {list(jacobians)}")

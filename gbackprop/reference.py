@@ -13,18 +13,13 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, on_device_of
+from gbackprop.branching import Arriving, Branching, Found
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
 from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
-from gbackprop.quantities.base import Quantity, Statistic
+from gbackprop.quantities.base import Quantity
 from gbackprop.result import Result
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack, residual_columns
-
-Found = dict[tuple[Statistic, str], Any]
-"""Values of statistics, by statistic and parameter name."""
-
-Arriving = dict[Any, tuple[Any, ...]]
-"""The arguments that each signal gives to a reduction: see `Reduction.define`."""
 
 
 def reference(
@@ -55,14 +50,14 @@ def reference(
     """
     with on_device_of(x):
         plan = make_plan(network, loss, x, y, quantities, rng, training)
-        sweep = Sweep(plan)
+        sweep = Sweep(plan) if plan.chain else GraphSweep(plan)
         output, saved = sweep.forward(x)
         sweep.backward(output, y, saved)
         return finish(plan, loss.values(output, y).sum(), output, sweep.found)
 
 
-class Sweep:
-    """One forward pass and one backward sweep through a network, for the whole batch and all columns.
+class AtLoss:
+    """The start of a sweep: the signals at the loss.
 
     Parameters
     ----------
@@ -71,34 +66,12 @@ class Sweep:
     Attributes
     ----------
     found : dict
-        Values of the statistics, by statistic and parameter name.
+        Values of the statistics that the sweep computes, by statistic and parameter name.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.found: Found = {}
-
-    def forward(self, x: Array) -> tuple[Array, list[Any]]:
-        """Compute xᵢ₊₁ = fᵢ(xᵢ); return the output (N, *out) and what each layer saved for the backward sweep."""
-        saved = []
-        for leaf, noise in zip(self.plan.leaves, self.plan.noise, strict=True):
-            layer = leaf.layer
-            x, kept = layer.forward_training(x, noise) if self.plan.training else layer.forward(x)
-            saved.append(kept)
-        return x, saved
-
-    def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
-        """Sweep from the loss to the lowest layer with parameters."""
-        signals = self.start(output, target)
-        for i in reversed(range(self.plan.lowest, len(self.plan.leaves))):
-            signals = self.visit(self.plan.leaves[i], saved[i], signals)
-
-    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
-        """Extract the statistics at a layer's output, then carry the signals to its input."""
-        self.extract(leaf, saved, signals)
-        if leaf is self.plan.leaves[self.plan.lowest]:  # nothing below has parameters
-            return signals
-        return self.append(leaf, saved, signals, self.carry(leaf, saved, signals))
 
     def start(self, output: Array, target: Array) -> Signals:
         """Compute the signals at the loss: R ∇ℓₙ, √R Sₙ, √(R/(c M)) ∇ℓ(fₙ, ŷₙₘ) and R Σₙ ∇²ℓₙ."""
@@ -119,15 +92,42 @@ class Sweep:
             return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, slice(None)))
         return None
 
+
+class Sweep(AtLoss):
+    """One forward pass and one backward sweep through a chain of layers, for the whole batch and all columns."""
+
+    def forward(self, x: Array) -> tuple[Array, list[Any]]:
+        """Compute xᵢ₊₁ = fᵢ(xᵢ); return the output (N, *out) and what each layer saved for the backward sweep."""
+        saved = []
+        for leaf, noise in zip(self.plan.leaves, self.plan.noise, strict=True):
+            layer = leaf.layer
+            x, kept = layer.forward_training(x, noise) if self.plan.training else layer.forward(x)
+            saved.append(kept)
+        return x, saved
+
+    def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
+        """Sweep from the loss to the lowest layer with parameters."""
+        signals = self.start(output, target)
+        for leaf in reversed(self.plan.swept):
+            signals = self.visit(leaf, saved[leaf.position], signals)
+
+    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+        """Extract the statistics at a layer's output, then carry the signals to its input."""
+        self.extract(leaf, saved, signals)
+        if leaf.lowest:  # nothing below has parameters
+            return signals
+        return self.append(leaf, saved, signals, self.carry(leaf, saved, signals))
+
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
         """Compute each statistic of each parameter by its definition."""
         arriving: Arriving = {None: (), AVERAGE: (signals.average, leaf.output_shape)}
         arriving |= {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
-        for key, jacobian in leaf.layer.parameter_jacobians(saved).items():
+        jacobians = leaf.layer.parameter_jacobians(saved) if leaf.parameters else {}
+        for key, name in leaf.parameters.items():
             for statistic in self.plan.statistics:
                 if statistic.signal in arriving:
-                    value = statistic.reduction.define(jacobian, *arriving[statistic.signal])
-                    self.found[statistic, leaf.parameter(key)] = value
+                    value = statistic.reduction.define(jacobians[key], *arriving[statistic.signal])
+                    self.found[statistic, name] = value
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
         """Multiply every column by Jᵀ, and compute Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ."""
@@ -142,6 +142,10 @@ class Sweep:
             return below
         residual = leaf.layer.residual(saved, signals.gradient)
         return below.append(RESIDUAL, residual_columns(residual, leaf.input_shape))
+
+
+class GraphSweep(Branching, AtLoss):
+    """The sweep through any network."""
 
 
 def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:

@@ -56,10 +56,13 @@ class Columns:
     values : ndarray, shape (V, N, *features)
     sign : ndarray, shape (V, N), or None
         ±1, or 0 for a column of zeros: a column v contributes ``sign * v vᵀ``. None means +1 everywhere.
+    origins : tuple of (hashable, int)
+        In graphs, where the columns start, and how many there: their index. Empty for those that start at the loss.
     """
 
     values: Array
     sign: Array | None = None
+    origins: tuple[tuple[Any, int], ...] = ()
 
     @property
     def positive(self) -> Array:
@@ -84,31 +87,31 @@ class Stack:
     Attributes
     ----------
     values : ndarray, shape (V, N, *features)
-    spans : tuple of (Signal, width, sign)
-        In the order of the columns; `sign` as in `Columns`.
+    spans : tuple of (Signal, width, sign, origins)
+        In the order of the columns; `sign` and `origins` as in `Columns`.
     """
 
     values: Array
-    spans: tuple[tuple[Signal, int, Array | None], ...]
+    spans: tuple[tuple[Signal, int, Array | None, tuple[Any, ...]], ...]
 
     @staticmethod
     def of(parts: list[tuple[Signal, Columns]]) -> Stack:
         """Concatenate columns; adjacent columns of one signal become one span."""
         xp = array_module(parts[0][1].values)
-        spans: list[tuple[Signal, int, Array | None]] = []
+        spans: list[tuple[Signal, int, Array | None, tuple[Any, ...]]] = []
         for signal, columns in parts:
-            width, sign = columns.values.shape[0], columns.sign
+            width, sign, origins = columns.values.shape[0], columns.sign, columns.origins
             if spans and spans[-1][0] == signal and sign is not None:
-                _, before, signs = spans.pop()
-                width, sign = before + width, xp.concatenate([signs, sign])
-            spans.append((signal, width, sign))
+                _, before, signs, first = spans.pop()
+                width, sign, origins = before + width, xp.concatenate([signs, sign]), first + origins
+            spans.append((signal, width, sign, origins))
         values = [columns.values for _, columns in parts]
         return Stack(values[0] if len(values) == 1 else xp.concatenate(values), tuple(spans))
 
     def __iter__(self) -> Iterator[tuple[Signal, Columns]]:
         start = 0
-        for signal, width, sign in self.spans:
-            yield signal, Columns(self.values[start : start + width], sign)
+        for signal, width, sign, origins in self.spans:
+            yield signal, Columns(self.values[start : start + width], sign, origins)
             start += width
 
     def append(self, signal: Signal, columns: Columns) -> Stack:
@@ -118,7 +121,9 @@ class Stack:
     def only(self, signals: Collection[Signal | None]) -> Stack:
         """Return the columns of some of the signals, in their order."""
         parts = [(signal, columns) for signal, columns in self if signal in signals]
-        return self if len(parts) == len(self.spans) else Stack.of(parts)
+        if len(parts) == len(self.spans):
+            return self
+        return Stack.of(parts) if parts else Stack(self.values[:0], ())
 
     def moved(self, values: Array) -> Stack:
         """Return a stack of the same spans with new values: the product with a layer's transposed Jacobian."""

@@ -12,11 +12,12 @@ import numpy as np
 
 from gbackprop.audit.picture import Picture, layer_pictures, loss_pictures
 from gbackprop.audit.where import Place, place
-from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.base import INPUT, Layer, Leaf, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.testing import Report, Row, check_layer, check_loss, check_network, check_quantity
+from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.points import smooth_point
 from gbackprop.testing.probe import Probe, twin_of
 from gbackprop.testing.report import FAILED, OK
@@ -107,13 +108,14 @@ class Auditor:
         """Audit a network: a finding for each layer, where it stands, and one for what they do together."""
         twin = self._twin(network)
         whole = self.whole(twin, loss, x, y, f"the network with {named(loss)}")
-        found, rest, arriving = [], whole.report.rows, x
-        for leaf in twin.leaves(x.shape[1:]):
+        found, rest, at = [], whole.report.rows, {INPUT: x}
+        for leaf in leaves_of(twin, x.shape[1:]):
+            inputs = [at[source] for source in leaf.sources]
             prefix = f"{leaf.name}."
             own = [row for row in rest if row.method.startswith(prefix)]
             rest = [row for row in rest if not row.method.startswith(prefix)]
-            found.append(self._leaf(leaf, arriving, own))
-            arriving = _after(leaf, arriving, self.rng(4))
+            found.append(self._leaf(leaf, inputs, own))
+            at[leaf.position] = _after(leaf, inputs, self.rng(4))
         report = Report(whole.title, rest)
         return [*found, replace(whole, report=report, places=_places(loss, report))]
 
@@ -126,14 +128,16 @@ class Auditor:
             except Exception:  # its rows say so
                 return
 
-    def _leaf(self, leaf: Leaf, x: np.ndarray, own: list[Row]) -> Finding:
+    def _leaf(self, leaf: Leaf, inputs: list[np.ndarray], own: list[Row]) -> Finding:
         """A layer of a network from its rows; audited alone if the network's forward pass did not get that far."""
-        title = f"layer {leaf.name}, {named(leaf.layer)}"
+        title, layer, x = f"layer {leaf.name}, {named(leaf.layer)}", leaf.layer, inputs[0]
+        if len(inputs) > 1:
+            layer, x = Flat(layer, leaf.input_shapes), side_by_side(inputs)
         if not own:
-            return self.layer(leaf.layer, x, title=title)
+            return self.layer(layer, x, title=title)
         report = Report(title, [replace(row, method=row.method.removeprefix(f"{leaf.name}.")) for row in own])
-        _, pictures, problem = self._layer_pictures(leaf.layer, x)
-        return _finding("layer", leaf.layer, report, pictures, problem, _jacobians(leaf.layer, x))
+        _, pictures, problem = self._layer_pictures(layer, x)
+        return _finding("layer", leaf.layer, report, pictures, problem, _jacobians(layer, x))
 
     def _twin(self, layer: Layer) -> Any:
         """A copy with its parameters drawn, so that check and pictures look at the same; or itself."""
@@ -211,15 +215,15 @@ def _about(subject: Any) -> str:
     return " ".join(text.partition("\n\n")[0].replace("``", "").split())
 
 
-def _after(leaf: Leaf, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _after(leaf: Leaf, inputs: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
     """What comes to the next layer; anything of the right shape if the layer fails."""
     try:
-        y = leaf.layer.forward(x.copy())[0]
+        y = leaf.layer.forward(*[x.copy() for x in inputs])[0]
         if y.shape[1:] == leaf.output_shape:
             return y
     except Exception:  # the layer's own rows say so
         pass
-    return rng.standard_normal((len(x), *leaf.output_shape))
+    return rng.standard_normal((len(inputs[0]), *leaf.output_shape))
 
 
 def _raised(error: Exception) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from gbackprop import layers, losses
-from gbackprop.audit import plain
+from gbackprop.audit import graphs, plain
 from gbackprop.audit.findings import Auditor, Finding
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.losses.base import Loss
@@ -70,6 +70,7 @@ def layer_cases() -> list[LayerCase]:
     """Every layer that ships, with parameters not drawn yet."""
     cases = [*_linears(), *_elementwise(), *_slopes_and_softmax()]
     cases += [*_convolutions(), *_pools(), *_further_pools(), *_moves(), *_containers()]
+    cases += [LayerCase(*case) for case in (*graphs.joins(), *graphs.branches())]
     listed = {type(case.layer) for case in cases}
     exported = [getattr(layers, name) for name in layers.__all__]
     activations = [kind for kind in exported if issubclass(kind, layers.Elementwise) and kind is not layers.Elementwise]
@@ -260,7 +261,7 @@ class NetworkCase:
 
 def network_cases(rng: np.random.Generator) -> Iterator[NetworkCase]:
     """Networks that between them have every kind of signal, sharing, reduction and nesting."""
-    for make in (_classifier, _curved, _convolutional, _nested, _sequences, _grouped):
+    for make in (_classifier, _curved, _convolutional, _nested, _sequences, _grouped, _graph):
         yield make(rng)
 
 
@@ -295,6 +296,11 @@ def _nested(rng: np.random.Generator) -> NetworkCase:
 def _sequences(rng: np.random.Generator) -> NetworkCase:
     network = _network(rng, layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 2))
     return NetworkCase(network, losses.BCEWithLogitsLoss(), rng.standard_normal((4, 3, 3)), rng.random((4, 3, 2)))
+
+
+def _graph(rng: np.random.Generator) -> NetworkCase:
+    x, y = rng.standard_normal((3, 2, 2)), rng.integers(0, 3, 3)
+    return NetworkCase(graphs.network(rng), losses.CrossEntropyLoss(), x, y)
 
 
 def _grouped(rng: np.random.Generator) -> NetworkCase:

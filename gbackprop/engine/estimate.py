@@ -24,6 +24,7 @@ from gbackprop.checks import KFRA_COPIES, size
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
+from gbackprop.layers.base import INPUT
 from gbackprop.plan import Plan
 from gbackprop.signals import AVERAGE
 
@@ -51,12 +52,12 @@ def fit(
 
 def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: int, saved: int) -> int:
     """Return the bytes that a call takes at its peak, in addition to parameters and batch; see the module's formula."""
-    shapes = [shape for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values()]
+    shapes = list(parameter_shapes(plan).values())
     parameters = sum(map(prod, shapes)) * x.dtype.itemsize
     sums = _reduced_numbers(plan, per_sample=False)
     results = 2 * sums * x.dtype.itemsize + x.shape[0] * row_bytes(plan, x)
     if AVERAGE in plan.signals:
-        widest = max((prod(leaf.output_shape) for leaf in plan.leaves[plan.lowest :]), default=0)
+        widest = max((prod(leaf.output_shape) for leaf in plan.swept), default=0)
         results += KFRA_COPIES * widest**2 * x.dtype.itemsize
     block = samples * (saved + _unfolded_bytes(plan, x) + 3 * stack_bytes(plan, x, columns))
     each = sums * x.dtype.itemsize + 2 * parameters + block
@@ -71,6 +72,12 @@ def _unfolded_bytes(plan: Plan, x: Array) -> int:
     return wanted * max((unfolded for unfolded, _ in _weights(plan)), default=0) * x.dtype.itemsize
 
 
+def parameter_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each parameter by name."""
+    named = [(name, leaf.layer, key) for leaf in plan.leaves for key, name in leaf.parameters.items()]
+    return {name: layer.parameter_shapes()[key] for name, layer, key in named}
+
+
 def _widest_bytes(plan: Plan, x: Array) -> int:
     """Return the most bytes of one column of one sample, unfolded or as a product of a weight's size."""
     return max(map(max, _weights(plan)), default=0) * x.dtype.itemsize
@@ -78,13 +85,14 @@ def _widest_bytes(plan: Plan, x: Array) -> int:
 
 def _weights(plan: Plan) -> list[tuple[int, int]]:
     """Return for each weight the number of entries in one sample's unfolded input, and in the weight."""
-    weights = [(leaf, s) for leaf in plan.leaves for s in leaf.layer.parameter_shapes().values() if len(s) > 1]
+    weights = [(leaf, leaf.layer.parameter_shapes()[key]) for leaf in plan.leaves for key in leaf.parameters]
+    weights = [(leaf, s) for leaf, s in weights if len(s) > 1]
     return [(prod(leaf.output_shape) // s[0] * prod(s[1:]), prod(s)) for leaf, s in weights]
 
 
 def _reduced_numbers(plan: Plan, per_sample: bool) -> int:
     """Count the entries of the statistics with a row for each sample (for one sample), or of those that are added."""
-    shapes = [shape for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values() if shape]
+    shapes = [shape for shape in parameter_shapes(plan).values() if shape]
     reductions = [s.reduction for s in plan.statistics if s.per_sample == per_sample]
     return sum(reduction.size(shape) for reduction in reductions for shape in shapes)
 
@@ -98,7 +106,7 @@ def stack_bytes(plan: Plan, x: Array, column_block: int | None = None) -> int:
     """Return the bytes of one sample in the largest stack of the sweep."""
     columns = sum(loss_column_count(plan, signal) for signal in plan.signals)
     largest = 1
-    for leaf in reversed(plan.leaves[plan.lowest :]):
+    for leaf in reversed(plan.swept):
         carried = 1 + min(columns, column_block or columns)  # 1 for the gradient
         largest = max(largest, carried * prod(leaf.output_shape))
         columns += residual_column_count(plan, leaf)
@@ -107,10 +115,11 @@ def stack_bytes(plan: Plan, x: Array, column_block: int | None = None) -> int:
 
 def saved_bytes(plan: Plan, x: Array, forms: Forms) -> int:
     """Return the bytes that the forward pass saves for one sample, measured on one sample of zeros."""
-    at, saved, context = array_module(x).zeros((1, *x.shape[1:]), dtype=x.dtype), [], Context(forms, Allocator())
+    at, saved = {INPUT: array_module(x).zeros((1, *x.shape[1:]), dtype=x.dtype)}, []
+    context = Context(forms, Allocator())
     for leaf in plan.leaves:
-        saved.append(context.forward(leaf.layer, at))
-        at = saved[-1][0]
+        saved.append(context.forward(leaf.layer, *[at[source] for source in leaf.sources]))
+        at[leaf.position] = saved[-1][0]
     return sum({id(array): array.nbytes for array in _arrays(saved)}.values())
 
 

@@ -27,7 +27,7 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
         return
     if all_finite(result.loss, *[part for _, _, parts in _parts(result, rows=False) for part in parts]):
         return
-    layers = {leaf.parameter(key): leaf for leaf in plan.leaves for key in leaf.layer.parameter_shapes()}
+    layers = {name: leaf for leaf in reversed(plan.leaves) for name in leaf.parameters.values()}
     found: dict[str, list[str]] = {}
     for what, name, parts in _parts(result, rows=True):
         if not all_finite(*parts):

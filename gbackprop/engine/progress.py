@@ -6,7 +6,7 @@ A step is a layer in the backward sweep of a block of samples and of columns, or
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -35,7 +35,7 @@ def observed(progress: Progress, plan: Plan, cut: Cut) -> Iterator[type[FastSwee
     if progress is False:
         yield FastSweep
         return
-    total = len(cut.samples) * len(spans(plan, cut.columns)) * (1 + len(plan.leaves) - plan.lowest)
+    total = len(cut.samples) * len(spans(plan, cut.columns)) * (1 + len(plan.swept))
     line = Line() if progress is True else None
     try:
         yield _reporting(line or progress, total)  # type: ignore[arg-type]
@@ -59,10 +59,10 @@ def _reporting(report: Callable[[int, int], object], total: int) -> type[FastSwe
             step()
             return signals
 
-        def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
-            signals = super().visit(leaf, saved, signals)
+        def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
+            below = super().visit(leaf, saved, signals)
             step()
-            return signals
+            return below
 
     return Reporting
 

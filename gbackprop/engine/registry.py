@@ -102,20 +102,20 @@ class Context:
         Sums over positions of the columns at the current layer, cached because every reduction needs them.
     total : (ParameterJacobian, columns, sum)
         The latest reduction "sum", cached because the moments start from the mean.
-    lower : dict of str to Leaf or None
-        The next layer below that no route passes, by a layer's name, cached because many layers have the same.
+    lower : dict of int to Leaf or None
+        The next layer below that no route passes, by a layer's position, cached because many layers have the same.
     """
 
     def __init__(self, forms: Forms, memory: Allocator) -> None:
         self.forms, self.memory = forms, memory
         self.sums: list[tuple[Any, Array, Array]] = []
         self.total: tuple[Any, Any, Any] = (None, None, None)
-        self.lower: dict[str, Leaf | None] = {}
+        self.lower: dict[int, Leaf | None] = {}
 
-    def forward(self, layer: Layer, x: Array) -> tuple[Array, Any]:
+    def forward(self, layer: Layer, *inputs: Array) -> tuple[Array, Any]:
         """Compute `Layer.forward`, by its fast form if there is one."""
         form = self.forms.find(self.forms.forward, layer, "forward")
-        return layer.forward(x) if form is None else form(layer, x, self)
+        return layer.forward(*inputs) if form is None else form(layer, *inputs, self)
 
     def mjp(self, layer: Layer, saved: Any, mat: Array) -> Array:
         """Compute `Layer.mjp` likewise."""

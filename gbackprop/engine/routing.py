@@ -45,7 +45,7 @@ def pays(leaf: Leaf, columns: int, end: Shape, context: Context) -> bool:
 
 def _passive(plan: Plan, leaf: Leaf) -> bool:
     """Return whether a layer only multiplies columns: it has neither parameters nor a residual to append."""
-    return not leaf.layer.parameter_shapes() and not residual_column_count(plan, leaf)
+    return not leaf.parameters and not residual_column_count(plan, leaf) and plan.flow.linear(leaf)
 
 
 def _may_wait(plan: Plan, leaf: Leaf, context: Context) -> bool:
@@ -58,17 +58,19 @@ def _pays(plan: Plan, leaf: Leaf, signals: Signals, context: Context) -> bool:
     if signals.average is not None or not isinstance(signals.stack.values, np.ndarray):
         return False
     squared = {statistic.signal for statistic in plan.statistics if statistic.reduction == SQUARE}
-    columns = max((width for signal, width, _ in signals.stack.spans if signal in squared), default=0)
+    columns = max((width for signal, width, _, _ in signals.stack.spans if signal in squared), default=0)
     lower = _lower(plan, leaf, context) if columns else None
-    return lower is not None and pays(lower, columns, leaf.output_shape, context)
+    if lower is None or any(plan.flow.uses[name] > 1 for name in lower.parameters.values()):
+        return False
+    return pays(lower, columns, leaf.output_shape, context)
 
 
 def _lower(plan: Plan, leaf: Leaf, context: Context) -> Leaf | None:
     """Return the next layer below that no route passes; searched once for all layers that a route passes above it."""
-    if leaf.name not in context.lower:
-        i, passed = plan.leaves.index(leaf), [leaf.name]
+    if leaf.position not in context.lower:
+        i, passed = leaf.position, [leaf.position]
         while i and _may_wait(plan, plan.leaves[i - 1], context):
             i -= 1
-            passed.append(plan.leaves[i].name)
+            passed.append(i)
         context.lower |= dict.fromkeys(passed, plan.leaves[i - 1] if i else None)
-    return context.lower[leaf.name]
+    return context.lower[leaf.position]

@@ -6,16 +6,30 @@ of each layer's residual. A pass carries the gradient and the columns of one spa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from gbackprop.array import Array
+from gbackprop.branching import Arriving, Found, residual_factors
 from gbackprop.layers.base import Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.layers.residual import Factored
 from gbackprop.plan import Plan
+from gbackprop.plan.flow import residual_width
 from gbackprop.quantities.base import Statistic
-from gbackprop.reference import Arriving, Found, Sweep
-from gbackprop.signals import ALL, AVERAGE, EXACT, GRADIENT, RESIDUAL, MonteCarlo, Signal, Signals, residual_columns
+from gbackprop.reference import GraphSweep
+from gbackprop.signals import (
+    ALL,
+    AVERAGE,
+    EXACT,
+    GRADIENT,
+    RESIDUAL,
+    Columns,
+    MonteCarlo,
+    Signal,
+    Signals,
+)
 
 
 def loss_column_count(plan: Plan, signal: Signal) -> int:
@@ -27,13 +41,15 @@ def loss_column_count(plan: Plan, signal: Signal) -> int:
 
 def residual_column_count(plan: Plan, leaf: Leaf) -> int:
     """Return the number of residual columns that start at a layer."""
-    return prod(leaf.input_shape) if RESIDUAL in plan.signals and leaf.layer.curvature != "zero" else 0
+    if RESIDUAL not in plan.signals or leaf.lowest:
+        return 0
+    return residual_width(leaf) + sum(plan.flow.mixed(leaf).values())
 
 
 def column_count(plan: Plan) -> int:
     """Return the number of columns in addition to the gradient's."""
     at_loss = sum(loss_column_count(plan, signal) for signal in plan.signals)
-    return at_loss + sum(residual_column_count(plan, leaf) for leaf in plan.leaves[plan.lowest + 1 :])
+    return at_loss + sum(residual_column_count(plan, leaf) for leaf in plan.leaves)
 
 
 def spans(plan: Plan, column_block: int | None) -> list[slice]:
@@ -43,7 +59,7 @@ def spans(plan: Plan, column_block: int | None) -> list[slice]:
     return [slice(start, min(start + step, total)) for start in range(0, max(total, 1), step)]
 
 
-class SpanSweep(Sweep):
+class SpanSweep(GraphSweep):
     """The backward sweep with the gradient and a span of the other columns.
 
     Parameters
@@ -89,43 +105,35 @@ class SpanSweep(Sweep):
         share = ((some.stop - some.start) / targets.shape[0]) ** 0.5  # M counts all targets, not only those in the span
         return self.plan.loss.hessian_sqrt_mc(output, targets[some]) * share
 
-    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Signals) -> Signals:
-        some = self.take(residual_column_count(self.plan, leaf))
-        if some.start == some.stop:
-            return below
-        residual = leaf.layer.residual(saved, signals.gradient)
-        return below.append(RESIDUAL, residual_columns(residual, leaf.input_shape, some))
+    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: list[Signals]) -> list[Signals]:
+        """Append the columns of this pass, if any starts at this layer."""
+        width = residual_column_count(self.plan, leaf)
+        return super().append(leaf, saved, signals, below) if width and self.starts(width) else below
 
-    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        jacobians = leaf.layer.parameter_jacobians(saved)
-        self.extract_all(leaf, jacobians, self.todo(jacobians), self.arriving(leaf, signals))
+    def starts(self, width: int) -> bool:
+        """Return whether one of the next `width` columns is in the span; if none is, they are passed."""
+        if self.seen < self.span.stop and self.span.start < self.seen + width:
+            return True
+        self.seen += width
+        return False
 
-    def todo(self, jacobians: dict[str, ParameterJacobian]) -> list[tuple[str, Statistic]]:
-        """Return all statistics of all parameters, each with the parameter's name in its layer."""
-        return [(key, statistic) for key in jacobians for statistic in self.plan.statistics]
+    def factors(self, leaf: Leaf, residual: Any, origin: Any) -> list[Columns]:
+        width = residual.width if isinstance(residual, Factored) else prod(leaf.input_shape)
+        return residual_factors(leaf, residual, origin, self.take(width))
 
     def arriving(self, leaf: Leaf, signals: Signals) -> Arriving:
         """Return the arguments of reductions for each signal; later passes have only their own columns."""
-        arriving: Arriving = {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
+        arriving = super().arriving(leaf, signals)
         if not self.first:
-            arriving.pop(GRADIENT, None)
-            return arriving
-        if signals.average is not None:
-            arriving[AVERAGE] = (signals.average, leaf.output_shape)
-        return arriving | {None: ()}
+            for signal in (GRADIENT, AVERAGE, None):
+                arriving.pop(signal, None)
+        return arriving
 
-    def extract_all(
-        self,
-        leaf: Leaf,
-        jacobians: dict[str, ParameterJacobian],
-        todo: list[tuple[str, Statistic]],
-        arriving: Arriving,
-    ) -> None:
+    def reduce_all(self, name: str, jacobian: ParameterJacobian, todo: Sequence[Statistic], arriving: Arriving) -> None:
         """Compute each statistic of this pass and add it to that of earlier passes."""
-        for key, statistic in todo:
+        for statistic in todo:
             if statistic.signal in arriving:
-                name = leaf.parameter(key)
-                self.add(statistic, name, self.reduce(statistic, name, jacobians[key], arriving[statistic.signal]))
+                self.add(statistic, name, self.reduce(statistic, name, jacobian, arriving[statistic.signal]))
 
     def add(self, statistic: Statistic, name: str, value: Any) -> None:
         """Add a value to that of earlier passes."""

@@ -8,10 +8,13 @@ columns and defer the multiplication by the layers between, see `routing`.
 from __future__ import annotations
 
 import functools
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gbackprop.array import Array, array_module, on_device_of
+from gbackprop.branching import Arriving, Found
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms, function_of, has_method
 from gbackprop.engine.routes import Route
@@ -19,11 +22,10 @@ from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep, residual_column_count, spans
 from gbackprop.errors import naming
-from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.base import INPUT, Layer, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import Plan
 from gbackprop.quantities.base import Statistic
-from gbackprop.reference import Found
 from gbackprop.signals import Signals, Stack
 
 OUTPUT = "output"
@@ -109,23 +111,51 @@ def sweep_block(
 
 def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array, list[Any]]:
     """Compute `Sweep.forward` for some samples by registered forms."""
-    saved = []
+    outputs, saved = Outputs(plan.leaves, x), []
     for leaf, noise in zip(plan.leaves, plan.noise, strict=True):
-        layer = leaf.layer
+        layer, inputs = leaf.layer, outputs.inputs(leaf)
         if plan.training and function_of(layer, "forward_training") is not Layer.forward_training:
-            x, kept = layer.forward_training(x, rows_of(noise, rows))
+            y, kept = layer.forward_training(inputs[0], rows_of(noise, rows))
         else:
-            x, kept = context.forward(layer, x)
+            y, kept = context.forward(layer, *inputs)
         saved.append(kept)
-    return x, saved
+        outputs.put(leaf, y)
+    return outputs.last, saved
 
 
 def output_of(leaves: list[Leaf], x: Array, forms: Forms) -> Array:
     """Compute the output for a batch in evaluation mode by registered forms."""
-    context = Context(forms, Allocator())
+    context, outputs = Context(forms, Allocator()), Outputs(leaves, x)
     for leaf in leaves:
-        x = context.forward(leaf.layer, x)[0]
-    return x
+        outputs.put(leaf, context.forward(leaf.layer, *outputs.inputs(leaf))[0])
+    return outputs.last
+
+
+class Outputs:
+    """The outputs that layers still take: each is deleted after its last use.
+
+    Parameters
+    ----------
+    leaves : list of Leaf
+    x : ndarray, shape (N, *in)
+    """
+
+    def __init__(self, leaves: list[Leaf], x: Array) -> None:
+        self.left = Counter(source for leaf in leaves for source in leaf.sources)
+        self.known, self.last = {INPUT: x}, x
+
+    def inputs(self, leaf: Leaf) -> list[Array]:
+        """Return the inputs of a layer."""
+        inputs = [self.known[source] for source in leaf.sources]
+        self.left.subtract(leaf.sources)
+        for source in set(leaf.sources):
+            if not self.left[source]:
+                del self.known[source]
+        return inputs
+
+    def put(self, leaf: Leaf, y: Array) -> None:
+        """Store the output of a layer."""
+        self.known[leaf.position] = self.last = y
 
 
 def rows_of(noise: Any, rows: slice) -> Any:
@@ -154,7 +184,7 @@ class FastSweep(SpanSweep):
     ) -> None:
         super().__init__(plan, span, found)
         self.block, self.rows, self.context, self.routing = block, block.rows, context, routing
-        self.shared = False  # whether anything else may refer to the stack
+        self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.extracted: Leaf | None = None  # the last layer extracted from routed columns
         self.waiting: list[tuple[Leaf, Any]] = []  # deferred layers: the stack is not yet multiplied by them
         self.route: Route | None = None  # from the output of the first of them to the input of the last
@@ -163,14 +193,14 @@ class FastSweep(SpanSweep):
         with naming(lambda: f"columns of {self.plan.loss!r} for {len(self.block)} samples"):
             return super().start(output, target)
 
-    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
         with naming(functools.partial(self._at, leaf, signals.stack)):
             self.context.sums.clear()
             route = self._next_route(leaf, saved, signals)
             if route is not None:
                 self.waiting.append((leaf, saved))
                 self.route = route
-                return signals
+                return [signals]
             if not self.waiting:
                 return super().visit(leaf, saved, signals)
             signals = self._extract_routed(leaf, saved, signals)
@@ -184,9 +214,11 @@ class FastSweep(SpanSweep):
     # ------------------------------------------------------------------------------------------------------- extract
 
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        if leaf is not self.extracted and leaf.layer.parameter_shapes():
-            jacobians = self.context.jacobians(leaf.layer, saved)
-            self.extract_all(leaf, jacobians, self.todo(jacobians), self.arriving(leaf, signals))
+        if leaf is not self.extracted:
+            super().extract(leaf, saved, signals)
+
+    def jacobians(self, leaf: Leaf, saved: Any) -> dict[str, ParameterJacobian]:
+        return self.context.jacobians(leaf.layer, saved) if leaf.parameters else {}
 
     def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
         """Compute a statistic in this pass; rows for each sample are written into the batch's rows."""
@@ -208,26 +240,34 @@ class FastSweep(SpanSweep):
 
     # --------------------------------------------------------------------------------------------------------- carry
 
-    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
-        stack = signals.stack.moved(self._multiplied(leaf, saved, signals.stack.values))
+    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
         average = signals.average
         if average is not None:
             average = self.context.average(leaf.layer, saved, average, len(self.block), leaf.output_shape)
-        return Signals(stack, average)
+        mats = self._multiplied(leaf, saved, signals.stack.values)
+        return [Signals(signals.stack.moved(mat), average) for mat in mats]
 
-    def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
-        """Compute Jᵀ mat, in place if the layer supports that and nothing else refers to `mat`."""
+    def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> tuple[Array, ...]:
+        """Compute Jᵀ mat of each input, in place if the layer supports that and nothing else refers to `mat`."""
         layer, forms = leaf.layer, self.context.forms
         function = function_of(layer, "mjp")
-        shared = self.shared or bool(layer.parameter_shapes())  # what was extracted may be a view of the columns
+        shared = self.shared.get(leaf.position, False) or bool(leaf.parameters)  # a statistic may be a view of them
         in_place, back = forms.find(forms.in_place, layer, "mjp"), None
         if in_place is not None and not shared and not residual_column_count(self.plan, leaf):  # r needs the gradient
             back = in_place(layer, saved, mat)
         if back is None:
             back = self.context.mjp(layer, saved, mat)
-        # An unknown function may have stored a reference to its argument or its result.
-        self.shared = function not in forms.pure or (shared and array_module(mat).may_share_memory(back, mat))
-        return back
+        parts = back if isinstance(back, tuple) else (back,)
+        for source, part in zip(leaf.sources, parts, strict=True):
+            # An unknown function may have stored a reference to its argument or its result.
+            alias = len(parts) > 1 or (shared and array_module(mat).may_share_memory(part, mat))
+            self.shared[source] = function not in forms.pure or alias
+        return parts
+
+    def meet(self, before: Signals, more: Signals, source: int) -> Signals:
+        total = super().meet(before, more, source)
+        self.shared[source] = False  # the sum is a new array
+        return total
 
     # -------------------------------------------------------------------------------------------------------- routed
 
@@ -239,8 +279,8 @@ class FastSweep(SpanSweep):
     def _extract_routed(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
         """Extract squares from routed columns where that is faster, all else at the output; return its signals."""
         layer, context = leaf.layer, self.context
-        jacobians = context.jacobians(layer, saved) if layer.parameter_shapes() else {}
-        arriving, todo = self.arriving(leaf, signals), self.todo(jacobians)
+        jacobians = self.jacobians(leaf, saved)
+        arriving, todo = self.arriving(leaf, signals), self._todo(leaf)
 
         def quicker(statistic: Statistic) -> bool:
             columns = arriving[statistic.signal][0]
@@ -250,19 +290,30 @@ class FastSweep(SpanSweep):
         if squares:
             routed = routed_form(layer, context).jacobians(layer, jacobians, self.route, context)
             squares = [(key, statistic) for key, statistic in squares if key in routed]
-            self.extract_all(leaf, routed, squares, arriving)
+            self._reduce_some(leaf, routed, squares, arriving)
             todo = [each for each in todo if each not in squares]
         signals = self._caught_up(leaf, todo, signals)
-        self.extract_all(leaf, jacobians, todo, self.arriving(leaf, signals))
+        self._reduce_some(leaf, jacobians, todo, self.arriving(leaf, signals))
         return signals
+
+    def _todo(self, leaf: Leaf) -> list[tuple[str, Statistic]]:
+        """Return all statistics of all parameters, each with the parameter's name in its layer."""
+        return [(key, statistic) for key in leaf.parameters for statistic in self.plan.statistics]
+
+    def _reduce_some(
+        self, leaf: Leaf, jacobians: dict[str, Any], todo: list[tuple[str, Statistic]], arriving: Arriving
+    ) -> None:
+        for key, statistic in todo:
+            self.reduce_all(leaf.parameters[key], jacobians[key], [statistic], arriving)
 
     def _caught_up(self, leaf: Leaf, todo: list[tuple[str, Statistic]], signals: Signals) -> Signals:
         """Multiply the columns by the deferred layers: all, or at the lowest layer only those that are still needed."""
         stack, layers, self.waiting = signals.stack, self.waiting, []
-        if leaf is self.plan.leaves[self.plan.lowest]:
+        if leaf.lowest:
             wanted = {statistic.signal for _, statistic in todo} & self.arriving(leaf, signals).keys()
             stack, layers = (stack.only(wanted), layers) if wanted - {None} else (stack, [])
         for passed, saved in layers:
             with naming(functools.partial(self._at, passed, stack)):
-                stack = stack.moved(self._multiplied(passed, saved, stack.values))
+                (mat,) = self._multiplied(passed, saved, stack.values)
+                stack = stack.moved(mat)
         return replace(signals, stack=stack)

@@ -5,20 +5,22 @@ All shapes and counts are recorded while `gbackprop.reference` computes; no seco
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, on_device_of
+from gbackprop.branching import Found
 from gbackprop.explanation.figure import draw
 from gbackprop.explanation.steps import DENSE, STARTS, Carried, Extracted, Finished, Step
 from gbackprop.explanation.text import write
-from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.base import INPUT, Layer, Leaf
 from gbackprop.losses.base import Loss
 from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.quantities.base import Quantity, Statistic
-from gbackprop.reference import Found, Sweep, finish
+from gbackprop.reference import GraphSweep, finish
 from gbackprop.result import Result
 from gbackprop.signals import RESIDUAL, MonteCarlo, Signal, Signals
 
@@ -93,7 +95,7 @@ def explain(
     return Explanation(repr(network), repr(loss), scale, recorder.steps, _finished(plan, result, recorder.found))
 
 
-class _Recorder(Sweep):
+class _Recorder(GraphSweep):
     """The plain sweep, each step of which is written down."""
 
     def __init__(self, plan: Plan) -> None:
@@ -109,10 +111,17 @@ class _Recorder(Sweep):
         self.steps.append(Step("loss", repr(self.plan.loss), appended=_carried(signals)))
         return signals
 
-    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
         forward = leaf.layer.formulas["forward"]
-        self.steps.append(Step(leaf.name, repr(leaf.layer), _carried(signals), forward=forward))
+        arriving, sources = _carried(signals), self._names(leaf)
+        self.steps.append(Step(leaf.name, repr(leaf.layer), arriving, forward=forward, sources=sources))
         return super().visit(leaf, saved, signals)
+
+    def _names(self, leaf: Leaf) -> tuple[str, ...]:
+        """Return where a layer's inputs come from; nothing in a chain."""
+        if self.plan.flow.linear(leaf) or leaf.sources == (INPUT,):
+            return ()
+        return tuple("the input" if s == INPUT else f"layer {self.plan.leaves[s].name}" for s in leaf.sources)
 
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
         before = set(self.found)
@@ -123,16 +132,16 @@ class _Recorder(Sweep):
                 named = (name, statistic.reduction.name, statistic.reduction.text, signal)
                 self.steps[-1].extracted.append(Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape)))
 
-    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
+    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
         below, step = super().carry(leaf, saved, signals), self.steps[-1]
-        step.carries, step.leaving_shape = leaf.layer.formulas["mjp"], below.stack.values.shape
-        step.average_shape = None if below.average is None else below.average.shape
+        step.carries, step.leaving_shapes = leaf.layer.formulas["mjp"], [each.stack.values.shape for each in below]
+        step.average_shape = None if below[0].average is None else below[0].average.shape
         return below
 
-    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Signals) -> Signals:
+    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: list[Signals]) -> list[Signals]:
         after, step = super().append(leaf, saved, signals, below), self.steps[-1]
         if after is not below:
-            new = after.stack.values[len(below.stack.values) :]
+            new = after[0].stack.values[len(below[0].stack.values) :]
             step.appended.append(Carried(RESIDUAL.name, new.shape, new.nbytes))
             starts = DENSE if leaf.layer.curvature == "dense" else STARTS[RESIDUAL.name]
             step.residual = f"{starts}, r = {leaf.layer.formulas.get('residual', 'Σⱼ (∇² yⱼ) gⱼ')}"

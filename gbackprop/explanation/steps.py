@@ -77,8 +77,10 @@ class Step:
         The formula that carries the columns to the input; "" where the sweep ends.
     forward : str
         The formula of the layer's output.
-    leaving_shape : tuple of int, or None
-        Shape of the carried stack at the input, without what is appended.
+    leaving_shapes : list of tuple of int
+        Shape of the carried stack at each input, without what is appended; empty where the sweep ends.
+    sources : tuple of str
+        Where the inputs come from; empty if there is one input, the output of the layer before.
     average_shape : tuple of int, or None
         Shape of the averaged curvature at the input, if there is one.
     residual : str
@@ -92,7 +94,8 @@ class Step:
     extracted: list[Extracted] = field(default_factory=list)
     carries: str = ""
     forward: str = ""
-    leaving_shape: tuple[int, ...] | None = None
+    leaving_shapes: list[tuple[int, ...]] = field(default_factory=list)
+    sources: tuple[str, ...] = ()
     average_shape: tuple[int, ...] | None = None
     residual: str = ""
 

@@ -38,7 +38,7 @@ def _layer(step: Step) -> list[str]:
     lines += [_extracted(e) for e in step.extracted]
     if not step.carries:
         return [*lines, "  ends      nothing below has parameters"]
-    lines.append(f"  carries   Jᵀ g = {step.carries}, all columns at once: now {_shape(step.leaving_shape)}")
+    lines.append(f"  carries   Jᵀ g = {step.carries}, all columns at once: now {_leaving(step)}")
     if step.average_shape is not None:
         lines.append(f"  carries   {AVERAGES}: now {_shape(step.average_shape)}")
     return lines + [_row("appends", c, step.residual) for c in step.appended]
@@ -66,5 +66,11 @@ def _letter(letter: str, meaning: str) -> list[str]:
     return [f"  {letter:<8}  {first}", *(f"  {'':<8}  {line}" for line in more)]
 
 
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return str(list(shape or ()))
+def _leaving(step: Step) -> str:
+    """Return the shape of what is carried, with the place that it is carried to unless that is the layer before."""
+    shapes = [_shape(shape) for shape in step.leaving_shapes]
+    return ", ".join(f"{shape} at {source}" for shape, source in zip(shapes, step.sources)) or shapes[0]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return str(list(shape))

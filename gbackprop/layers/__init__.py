@@ -14,6 +14,7 @@ from gbackprop.layers.conv import Conv2d
 from gbackprop.layers.dimensions import AvgPool1d, AvgPool3d, Conv1d, Conv3d, MaxPool1d, MaxPool3d
 from gbackprop.layers.dropout import Dropout
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.layers.joins import Add, Concat, MatMul, Multiply
 from gbackprop.layers.linear import Linear
 from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
 from gbackprop.layers.prelu import PReLU
@@ -45,10 +46,12 @@ __all__ = [
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
+    "Add",
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
     "Bias",
+    "Concat",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -65,10 +68,12 @@ __all__ = [
     "Linear",
     "LogSigmoid",
     "LogSoftmax",
+    "MatMul",
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
     "Mish",
+    "Multiply",
     "Outer",
     "PReLU",
     "ParameterJacobian",

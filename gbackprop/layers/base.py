@@ -7,7 +7,7 @@ attribute in `forward`: `saved` is all that the backward sweep needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar
 
@@ -17,26 +17,98 @@ from gbackprop.array import Array, array_module
 from gbackprop.checks import Constructed
 from gbackprop.layers.jacobian import ParameterJacobian, Shape, congruence
 
-__all__ = ["Layer", "Leaf", "Shape"]
+__all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "leaves_of"]
 
 _DRAWING = RLock()
 
 
+INPUT = -1
+"""The source of a layer that takes the network's input."""
+
+
 @dataclass(frozen=True)
 class Leaf:
-    """A layer of a network, with its torch-style path ("3", "1.0", …) and its input and output feature shapes."""
+    """A layer at its place in a network: a node of the graph.
+
+    Attributes
+    ----------
+    name : str
+        Its path, as in torch: "3", "1.0", …
+    layer : Layer
+    input_shapes : tuple of tuple of int
+        Feature shape of each input.
+    output_shape : tuple of int
+    position : int
+        Its number in the order of computation.
+    sources : tuple of int
+        The positions of the layers whose outputs are its inputs; `INPUT` for the network's input.
+    parameters : dict of str to str
+        Name in the network of each of the layer's parameters that is not frozen. A layer at several places has the
+        names of the first.
+    swept : bool
+        Whether the sweep visits it: it has such parameters, or depends on a layer that has.
+    lowest : bool
+        Whether it depends on no layer that the sweep visits, so that the sweep ends here.
+    """
 
     name: str
     layer: Layer
-    input_shape: Shape
+    input_shapes: tuple[Shape, ...]
     output_shape: Shape
+    position: int = 0
+    sources: tuple[int, ...] = (INPUT,)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    swept: bool = False
+    lowest: bool = True
 
-    def parameter(self, name: str) -> str:
-        """Return the torch-style name in the network of one of the layer's parameters."""
-        return f"{self.name}.{name}" if self.name else name
+    @property
+    def input_shape(self) -> Shape:
+        """Feature shape of the only input."""
+        (shape,) = self.input_shapes
+        return shape
 
     def __str__(self) -> str:
         return f"layer {self.name or '(alone)'}, {self.layer!r}"
+
+
+@dataclass
+class Nodes:
+    """The layers of a network in the order of computation, while they are put together.
+
+    Attributes
+    ----------
+    input_shape : tuple of int
+        Feature shape of the network's input.
+    leaves : list of Leaf
+    names : dict of int to str
+        The path of each layer's first place, by the layer's identity.
+    """
+
+    input_shape: Shape
+    leaves: list[Leaf] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+
+    def add(self, name: str, layer: Layer, *sources: int) -> int:
+        """Append a layer that takes the outputs of others; return its position.
+
+        Raises
+        ------
+        ValueError
+            If the layer cannot accept these inputs; the message names it.
+        """
+        taken = [self.leaves[source] for source in sources if source != INPUT]
+        shapes = tuple([self.input_shape if i == INPUT else self.leaves[i].output_shape for i in sources])
+        try:
+            output_shape = layer.output_shape(*shapes)
+        except ValueError as error:
+            raise ValueError(f"layer {name or '(alone)'}, {layer!r}: {error}") from None
+        path, i = self.names.setdefault(id(layer), name), len(self.leaves)
+        keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
+        parameters = {key: f"{path}.{key}" if path else key for key in keys}
+        lowest = not any(leaf.swept for leaf in taken)
+        swept = bool(parameters) or not lowest
+        self.leaves.append(Leaf(name, layer, shapes, output_shape, i, sources, parameters, swept, lowest))
+        return i
 
 
 class Layer(Constructed):
@@ -60,8 +132,8 @@ class Layer(Constructed):
     dtype: str | None = None
     """The dtype of drawn parameters; None means that of the container, or float32."""
 
-    placed: bool = False
-    """Whether a container has it: a layer with parameters cannot be in one network twice."""
+    frozen: frozenset[str] = frozenset()
+    """Names of the parameters of which no gradient and no quantity is computed."""
 
     # ------------------------------------------------------------------------------------------------------ function
 
@@ -105,7 +177,7 @@ class Layer(Constructed):
         """Jᵀ vec: ``[N, *out] -> [N, *in]``."""
         return self.mjp(saved, vec[None])[0]
 
-    def residual(self, saved: Any, grad: Array) -> Array:
+    def residual(self, saved: Any, grad: Array) -> Any:
         """r = Σⱼ (∇² yⱼ) gⱼ: ``[N, *in]`` where the curvature is diagonal, ``[N, D, D]`` where it is dense."""
         raise NotImplementedError(f"{type(self).__name__} has no residual")
 
@@ -156,18 +228,9 @@ class Layer(Constructed):
 
     # ----------------------------------------------------------------------------------------------------- structure
 
-    def leaves(self, shape: Shape, name: str = "") -> list[Leaf]:
-        """Return this layer, or the layers inside a container, from input to output.
-
-        Raises
-        ------
-        ValueError
-            If a layer cannot accept its input shape; the message names the layer.
-        """
-        try:
-            return [Leaf(name, self, shape, self.output_shape(shape))]
-        except ValueError as error:
-            raise ValueError(f"layer {name or '(alone)'}, {self!r}: {error}") from None
+    def place(self, nodes: Nodes, name: str, *sources: int) -> int:
+        """Append this layer, or the layers inside a container, to `Nodes`; return the position of the output."""
+        return nodes.add(name, self, *sources)
 
     def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
         """Yield (path, layer) of this layer, or of the layers inside a container, from input to output."""
@@ -181,7 +244,26 @@ class Layer(Constructed):
         return ""
 
 
+def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:
+    """Return a layer, or the layers inside a container, in the order of computation.
+
+    Raises
+    ------
+    ValueError
+        If a layer cannot accept its input shape; the message names the layer.
+    """
+    nodes = Nodes(shape)
+    network.place(nodes, "", INPUT)
+    return nodes.leaves
+
+
 def zeros(layer: Layer, shape: Shape) -> Array:
     """Return one sample of zeros of feature shape `shape`, of the layer's dtype and on its device."""
     parameter = next(iter(layer.parameters.values()), np.zeros(0, layer.dtype or "float32"))
     return array_module(parameter).zeros((1, *shape), dtype=parameter.dtype)
+
+
+def jacobians_of_zeros(leaf: Leaf) -> dict[str, ParameterJacobian]:
+    """Return the Jacobians of a layer's parameters at one sample of zeros, by which their kinds are known."""
+    inputs = [zeros(leaf.layer, shape) for shape in leaf.input_shapes]
+    return leaf.layer.parameter_jacobians(leaf.layer.forward(*inputs)[1])

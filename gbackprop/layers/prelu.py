@@ -8,11 +8,13 @@ import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.checks import number, positive
-from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.base import Shape
 from gbackprop.layers.jacobian import ParameterJacobian, weigh
+from gbackprop.layers.mixed import MixedLayer
+from gbackprop.layers.residual import Factored, products, units
 
 
-class PReLU(Layer):
+class PReLU(MixedLayer):
     """x where x > 0, else a x, with a parameter a for all channels or one for each.
 
     Parameters
@@ -69,6 +71,20 @@ class PReLU(Layer):
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         return {"weight": _Slope(saved, self.num_parameters)}
+
+    def mixed_width(self, key: str, shape: Shape) -> int:
+        return 2 * self.num_parameters
+
+    def mixed_residual(self, saved: Any, key: str, grad: Array, shape: Shape) -> Factored:
+        """Factor the products, for each channel, of its slope and on x of its gradient where x ≤ 0."""
+        count, n = self.num_parameters, len(grad)
+        negative = array_module(grad).where(saved > 0, 0, grad).reshape(n, count, -1)
+
+        def pairs(k: Array) -> tuple[Array, Array]:
+            on_slope = units(k, n, (count,), grad.dtype)
+            return on_slope, (on_slope[..., None] * negative).reshape(len(k), n, *shape)
+
+        return products(count, pairs, grad)
 
 
 class _Slope(ParameterJacobian):

@@ -7,7 +7,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.checks import number
-from gbackprop.network import Sequential
+from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.moments import Moments
 from gbackprop.optim.settings import Setting, numeric
@@ -21,7 +21,7 @@ class Adam(Optimizer):
 
     Parameters
     ----------
-    network : Sequential
+    network : Container
     lr : float
         α, above 0.
     betas : (float, float)
@@ -46,7 +46,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        network: Sequential,
+        network: Container,
         lr: float = 1e-3,
         betas: Sequence[float] = (0.9, 0.999),
         eps: float = 1e-8,

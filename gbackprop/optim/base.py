@@ -14,7 +14,7 @@ import numpy as np
 from gbackprop.array import Array, all_finite, asarray, asnumpy, beside, device_of
 from gbackprop.checks import Constructed, check_same, number
 from gbackprop.errors import NotFiniteError
-from gbackprop.network import Sequential
+from gbackprop.network import Container
 from gbackprop.optim.settings import Setting, numeric
 from gbackprop.quantities import Quantity
 from gbackprop.result import Result
@@ -30,8 +30,8 @@ class Optimizer(Constructed, ABC):
 
     Parameters
     ----------
-    network : Sequential
-        Its parameters are changed in place.
+    network : Container
+        Its parameters are changed in place, but for those that are frozen.
     lr : float
         Step size α, above 0.
     l2 : float or mapping of str to float
@@ -50,17 +50,17 @@ class Optimizer(Constructed, ABC):
     Raises
     ------
     TypeError
-        If `network` is not a Sequential.
+        If `network` is not a container of layers, such as a Sequential.
     ValueError
         If a number is out of range, or `l2` names a parameter that does not exist.
     """
 
     quantities: tuple[Quantity, ...] = ()
 
-    network = Setting(lambda _, name, value: _sequential(name, value), fixed=True)
+    network = Setting(lambda _, name, value: _container(name, value), fixed=True)
     lr = numeric(above=0)
 
-    def __init__(self, network: Sequential, lr: float, l2: float | Mapping[str, float] = 0.0) -> None:
+    def __init__(self, network: Container, lr: float, l2: float | Mapping[str, float] = 0.0) -> None:
         self.network = network
         self.lr = lr
         self.l2 = l2
@@ -96,7 +96,7 @@ class Optimizer(Constructed, ABC):
     def _restore(self, state: Mapping[str, Array]) -> None:
         """Take over arrays that `_state` named."""
 
-    @beside(lambda self: next(iter(self.network.parameters.values()), None))
+    @beside(lambda self: next(iter(self.network.trainable.values()), None))
     def step(self, result: Result) -> None:
         """Change the parameters, in place, by one step. If that fails, parameters and state are as before.
 
@@ -115,7 +115,7 @@ class Optimizer(Constructed, ABC):
         NotFiniteError
             If a parameter would no longer be finite.
         """
-        parameters = self.network.parameters
+        parameters = self.network.trainable
         self._check(result, parameters)
         before, steps = dict(self._state()), self.steps
         try:
@@ -231,7 +231,7 @@ class Optimizer(Constructed, ABC):
 
     def _moved(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
         """A copy of an array of the state, beside its parameter."""
-        parameter = self.network.parameters[name.split("/")[1]]
+        parameter = self.network.trainable[name.split("/")[1]]
         value = np.asarray(asnumpy(value))
         if value.shape != shape:
             raise ValueError(f"state dict: {name}: expected shape {shape}, got {value.shape}")
@@ -242,13 +242,13 @@ class Optimizer(Constructed, ABC):
         return asarray(value.copy(), device_of(parameter))
 
 
-def _sequential(name: str, value: Any) -> Sequential:
-    if not isinstance(value, Sequential):
-        raise TypeError(f"{name}: expected a Sequential, got {type(value).__name__}")
+def _container(name: str, value: Any) -> Container:
+    if not isinstance(value, Container):
+        raise TypeError(f"{name}: expected a network of layers, got {type(value).__name__}")
     return value
 
 
-def _strengths(l2: Any, network: Sequential) -> dict[str, float]:
+def _strengths(l2: Any, network: Container) -> dict[str, float]:
     """η of each parameter."""
     names = list(network.parameters)
     if not isinstance(l2, Mapping):

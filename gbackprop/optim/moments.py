@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gbackprop.array import Array, array_module
-from gbackprop.network import Sequential
+from gbackprop.network import Container
 
 
 class Moments:
@@ -13,12 +13,12 @@ class Moments:
 
     Parameters
     ----------
-    network : Sequential
+    network : Container
     kind : str
         What the arrays are; their names in the state are ``"kind/parameter"``.
     """
 
-    def __init__(self, network: Sequential, kind: str) -> None:
+    def __init__(self, network: Container, kind: str) -> None:
         self.network = network
         self.kind = kind
         self.values: dict[str, Array] = {}
@@ -44,4 +44,4 @@ class Moments:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes by the name in the state."""
-        return {f"{self.kind}/{name}": value.shape for name, value in self.network.parameters.items()}
+        return {f"{self.kind}/{name}": value.shape for name, value in self.network.trainable.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from gbackprop.array import Array, array_module
-from gbackprop.network import Sequential
+from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.settings import Setting, numeric
 from gbackprop.quantities import KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Kronecker, Quantity
@@ -32,7 +32,7 @@ class Preconditioned(Optimizer):
 
     Parameters
     ----------
-    network : Sequential
+    network : Container
     quantity : Quantity
         `DiagGGN`, `DiagGGNMC`, `DiagHessian`, `KFAC`, `KFLR` or `KFRA`.
     lr : float
@@ -68,7 +68,7 @@ class Preconditioned(Optimizer):
 
     def __init__(
         self,
-        network: Sequential,
+        network: Container,
         quantity: Quantity,
         lr: float,
         damping: float,
@@ -123,7 +123,7 @@ class Preconditioned(Optimizer):
         if self.average is None:
             return {}
         shapes: dict[str, tuple[int, ...]] = {}
-        for name, value in self.network.parameters.items():
+        for name, value in self.network.trainable.items():
             if isinstance(self.quantity, DIAGONAL):
                 shapes[f"curvature/{name}"] = value.shape
                 continue

@@ -7,7 +7,7 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.checks import number
-from gbackprop.network import Sequential
+from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.moments import Moments
 from gbackprop.optim.settings import Setting
@@ -21,7 +21,7 @@ class SGD(Optimizer):
 
     Parameters
     ----------
-    network : Sequential
+    network : Container
     lr : float
         α, above 0.
     momentum : float
@@ -48,7 +48,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        network: Sequential,
+        network: Container,
         lr: float,
         momentum: float = 0.0,
         nesterov: bool = False,

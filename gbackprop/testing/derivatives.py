@@ -176,7 +176,7 @@ def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Pair:
 
 def _residual(probe: Probe, point: Point, second: Derivative) -> Pair:
     hessian, n = _hessian(point, second), len(point.x)
-    got = probe.layer.residual(probe.saved, probe.columns[0])
+    got = probe.residual()
     if probe.layer.curvature == "diagonal":
         _expect_shape(got, point.x.shape)
         got, want = got.reshape(n, -1)[:, point.inputs], hessian[:, np.arange(len(point.inputs)), point.inputs]
@@ -188,5 +188,5 @@ def _residual(probe: Probe, point: Point, second: Derivative) -> Pair:
 
 
 def _symmetric(probe: Probe) -> Pair:
-    residual = probe.layer.residual(probe.saved, probe.columns[0])
+    residual = probe.residual()
     return Pair(residual, residual.swapaxes(1, 2), "its transpose")

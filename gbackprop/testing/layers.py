@@ -11,6 +11,7 @@ from gbackprop.array import asnumpy
 from gbackprop.layers.base import Layer
 from gbackprop.testing.claims import Claims, FoundError, Pair
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
+from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.forms import check_forms
 from gbackprop.testing.parameters import check_names, check_parameters
 from gbackprop.testing.points import size_of, smooth_point
@@ -41,8 +42,9 @@ def check_layer(
     ----------
     layer : Layer
         Is copied, and left as it is.
-    x : array_like, shape (N, *in)
-        Points at which to look; up to three samples are used. They are moved where the layer has a kink.
+    x : array_like, shape (N, *in), or tuple of these
+        Points at which to look; up to three samples are used. They are moved where the layer has a kink. A tuple is
+        for a layer of several inputs, which is checked as a function of all of them side by side.
     rng : int or numpy.random.Generator
         Of the columns to multiply with, and of moves away from kinks.
     reference : callable, optional
@@ -56,6 +58,9 @@ def check_layer(
     """
     claims = Claims(_title(layer), REQUIRED)
     generator = np.random.default_rng(rng)
+    if isinstance(x, tuple) and len(x) > 1:
+        inputs = [asnumpy(part) for part in x]
+        layer, x = Flat(layer, [part.shape[1:] for part in inputs]), side_by_side(inputs)
     claims.attempt("layer", "can be checked", _check, claims, layer, x, generator, reference)
     return claims.report
 

@@ -2,7 +2,7 @@
 
 First derivatives are complex steps through the forward pass alone, f'(x) = Im f(x + ih) / h: no difference is formed,
 so the error is rounding. Second derivatives are complex steps of reverse-mode gradients, themselves held against the
-former. Slow, and meant for a few samples of a small chain of layers.
+former. Slow, and meant for a few samples of a small network.
 
 Max pooling and ReLU compare complex numbers by their real parts, so a complex step takes the branch of its point. On a
 kink itself (equal pixels in a window, 0 for ReLU) there is no derivative, and what a step gives means nothing: keep
@@ -15,11 +15,11 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.base import INPUT, Layer, Leaf, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 
@@ -66,7 +66,7 @@ def complex_copy(network: Layer) -> Any:
 def output_jacobians(twin: Any, leaves: list[Leaf], x: np.ndarray) -> dict[str, np.ndarray]:
     """J of the outputs in each parameter, shape (N, C, *p), by complex steps through the forward pass."""
     return {
-        leaf.parameter(name): complex_derivative(lambda: _flat(twin.forward(x)[0]), value)
+        leaf.parameters[name]: complex_derivative(lambda: _flat(twin.forward(x)[0]), value)
         for leaf in leaves
         for name, value in leaf.layer.parameters.items()
     }
@@ -83,17 +83,42 @@ def loss_derivatives(loss: Loss, output: np.ndarray, target: np.ndarray) -> tupl
 
 def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     """∇ℓₙ of each parameter by plain reverse mode, shape (N, *p): a vector per sample, `vjp` and `per_sample` alone."""
-    passed, at = [], x
-    for leaf in twin.leaves(x.shape[1:]):
-        at, saved = leaf.layer.forward(at)
-        passed.append((leaf, saved))
+    passed = list(passes(leaves_of(twin, x.shape[1:]), x))
     found: dict[str, np.ndarray] = {}
-    vec = loss.gradients(at, y)
-    for leaf, saved in reversed(passed):
+    arriving = {len(passed) - 1: loss.gradients(passed[-1].output, y)}
+    for leaf, _, _, saved in reversed(passed):
+        vec = arriving.pop(leaf.position)[None]
         for key, jacobian in leaf.layer.parameter_jacobians(saved).items():
-            found[leaf.parameter(key)] = jacobian.per_sample(vec[None])[0]
-        vec = leaf.layer.vjp(saved, vec)
+            name = leaf.parameters[key]
+            found[name] = found.get(name, 0) + jacobian.per_sample(vec)[0]
+        below = leaf.layer.mjp(saved, vec)
+        for source, part in zip(leaf.sources, below if len(leaf.sources) > 1 else (below,), strict=True):
+            arriving[source] = arriving.get(source, 0) + part[0]
     return found
+
+
+class Passed(NamedTuple):
+    """A layer at its place, with what it took and gave in a forward pass."""
+
+    leaf: Leaf
+    inputs: list[np.ndarray]
+    output: np.ndarray
+    saved: Any
+
+
+def passes(leaves: list[Leaf], x: np.ndarray) -> Iterator[Passed]:
+    """Pass a batch through the layers of a network, one after the other."""
+    at = {INPUT: x}
+    for leaf in leaves:
+        inputs = [at[source] for source in leaf.sources]
+        at[leaf.position], saved = leaf.layer.forward(*inputs)
+        yield Passed(leaf, inputs, at[leaf.position], saved)
+
+
+def is_chain(leaves: list[Leaf]) -> bool:
+    """Return whether each layer takes the output of the one before it, and none shares parameters."""
+    names = [name for leaf in leaves for name in leaf.parameters.values()]
+    return all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(set(names)) == len(names)
 
 
 @dataclass(frozen=True)
@@ -124,7 +149,7 @@ class Parts:
 def dense_parts(network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray) -> dict[str, Parts]:
     """Compute what definitions may use, by parameter name; the arguments are those of `dense_quantities`."""
     twin, x = complex_copy(network), x.astype(np.complex128)
-    jacobians = output_jacobians(twin, twin.leaves(x.shape[1:]), x)
+    jacobians = output_jacobians(twin, leaves_of(twin, x.shape[1:]), x)
     gradient, hessian = loss_derivatives(loss, twin.forward(x)[0].real, y)
     each = {name: np.einsum("nc,nc...->n...", gradient, jacobians[name]) for name in network.parameters}
     factor = loss.factor(len(x))
@@ -153,7 +178,7 @@ def dense_quantities(
         quantities, "gradient".
     """
     twin = complex_copy(network)
-    leaves, names = twin.leaves(x.shape[1:]), list(network.parameters)
+    leaves, names = leaves_of(twin, x.shape[1:]), list(network.parameters)
     x = x.astype(np.complex128)
     output = twin.forward(x)[0].real
     jacobians = output_jacobians(twin, leaves, x)
@@ -171,7 +196,8 @@ def dense_quantities(
     found["batch_diag_hessian"] = {name: factor * batch[name] for name in names}
     found["diag_hessian"] = {name: factor * batch[name].sum(0) for name in names}
     found |= _kronecker(names, leaves, x, jacobians, kron, factor)
-    found["kfra"] = _kfra(names, leaves, x, factor * hessian.sum(0), n)
+    if is_chain(leaves):
+        found["kfra"] = _kfra(names, leaves, x, factor * hessian.sum(0), n)
     return found
 
 
@@ -209,10 +235,12 @@ def _hessian_diagonals(
     twin: Any, leaves: list[Leaf], loss: Loss, x: np.ndarray, y: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Diagonal of ∇²ℓₙ in each parameter, shape (N, *p): Im of a gradient's entry after a step in the same entry."""
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for leaf in leaves:
         for key, value in leaf.layer.parameters.items():
-            name, diagonal = leaf.parameter(key), np.zeros((len(x), *value.shape))
+            name, diagonal = leaf.parameters[key], np.zeros((len(x), *value.shape))
+            if name in found:
+                continue
             for index in np.ndindex(value.shape):
                 before = value[index]
                 value[index] = before + 1j * STEP
@@ -223,10 +251,9 @@ def _hessian_diagonals(
 
 
 def inputs_of(leaves: list[Leaf], x: np.ndarray) -> Iterator[tuple[Leaf, np.ndarray]]:
-    """Each layer of a chain with what comes to it."""
-    for leaf in leaves:
-        yield leaf, x
-        x = leaf.layer.forward(x)[0]
+    """Yield each layer with its first input."""
+    for leaf, inputs, _, _ in passes(leaves, x):
+        yield leaf, inputs[0]
 
 
 def input_square(layer: Layer, x: np.ndarray) -> np.ndarray:
@@ -246,15 +273,17 @@ def _kronecker(
     names: list[str], leaves: list[Leaf], x: np.ndarray, jacobians: dict, curvatures: dict, factor: float
 ) -> Oracle:
     found: Oracle = {kind: {} for kind in curvatures}
+    total: dict[str, Any] = {}  # A, over all uses of a weight
     for leaf, arriving in inputs_of(leaves, x):
         if "weight" not in leaf.layer.parameters or getattr(leaf.layer, "groups", 1) > 1:
             continue
+        name = leaf.parameters["weight"]
         slope = leaf.layer.parameters["weight"].ndim == 1  # of PReLU: B is its own curvature, and there is no A
-        a = None if slope else input_square(leaf.layer, arriving) / len(x)
-        jacobian = jacobians[leaf.parameter("weight" if slope else "bias")]
+        total[name] = None if slope else total.get(name, 0) + input_square(leaf.layer, arriving) / len(x)
+        jacobian = jacobians[name if slope else _bias(leaf)]
         for kind, curvature in curvatures.items():
             b = factor * np.einsum("nco,ncd,ndp->op", jacobian, curvature, jacobian, optimize=True)
-            found[kind] |= _named(names, leaf, a, b)
+            found[kind] |= _named(names, leaf, total[name], b)
     return found
 
 
@@ -283,7 +312,12 @@ def _bias_jacobian(layer: Layer, x: np.ndarray) -> np.ndarray:
     return complex_derivative(lambda: _flat(layer.forward(x[:1])[0])[0], layer.parameters["bias"])
 
 
+def _bias(leaf: Leaf) -> str:
+    """Return the name of a layer's bias, also of one that only the twin has."""
+    return leaf.parameters["weight"].removesuffix("weight") + "bias"
+
+
 def _named(names: list[str], leaf: Leaf, a: np.ndarray | None, b: np.ndarray) -> dict[str, Any]:
     """(A, B) of a weight and (None, B) of a bias, as far as the network really has them."""
-    both = {leaf.parameter("weight"): (a, b), leaf.parameter("bias"): (None, b)}
+    both = {leaf.parameters["weight"]: (a, b), _bias(leaf): (None, b)}
     return {name: value for name, value in both.items() if name in names}

@@ -18,6 +18,7 @@ from gbackprop.engine.registry import Context
 from gbackprop.layers.base import Layer
 from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.testing.claims import FoundError
+from gbackprop.testing.flat import dense
 
 PER_SAMPLE_AXIS = {"per_sample": 1} | {r.name: 0 for r in REDUCTIONS.values() if r.per_sample}
 """Methods of `ParameterJacobian` with a row for each sample, and the axis of the samples."""
@@ -184,7 +185,7 @@ class Probe:
             "vjp": lambda: layer.vjp(self.saved, self.columns[0]),
         }
         if layer.curvature != "zero" and not is_container(layer):
-            calls["residual"] = lambda: layer.residual(self.saved, self.columns[0])
+            calls["residual"] = self.residual
         if self.curvature is not None:
             calls["average"] = self._average
         for name in self.parameters:
@@ -192,6 +193,10 @@ class Probe:
                 if method not in self.unsupported and (method != "average_kronecker" or self.curvature is not None):
                     calls[f"{name}.{method}"] = partial(self._reduce, name, method)
         return calls
+
+    def residual(self) -> np.ndarray:
+        """The residual for the first column as gradient; as a matrix if the layer factors it."""
+        return dense(self.layer.residual(self.saved, self.columns[0]))
 
     def _average(self) -> np.ndarray:
         return self.layer.average(self.saved, self.curvature, len(self.x), self.output.shape[1:])

@@ -14,7 +14,7 @@ import numpy as np
 from gbackprop.array import Array, asarray, asnumpy
 from gbackprop.backward import backward
 from gbackprop.errors import TooLargeError
-from gbackprop.layers.base import Layer
+from gbackprop.layers.base import Layer, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Kronecker, Quantity
@@ -23,7 +23,7 @@ from gbackprop.result import Result
 from gbackprop.signals import monte_carlo
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.differences import derivative
-from gbackprop.testing.oracles import Oracle, Parts, complex_copy, dense_parts, dense_quantities
+from gbackprop.testing.oracles import Oracle, Parts, complex_copy, dense_parts, dense_quantities, passes
 from gbackprop.testing.points import input_curve, size_of
 from gbackprop.testing.probe import twin_of
 
@@ -145,12 +145,10 @@ class Setting:
     @cached_property
     def kinked(self) -> bool:
         """Whether a layer stands at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""
-        x = self.x
-        for leaf in self.network.leaves(x.shape[1:]):
-            if _at_kink(leaf.layer, x):
-                return True
-            x = leaf.layer.forward(x)[0]
-        return False
+        return any(
+            len(inputs) == 1 and _at_kink(leaf.layer, inputs[0])  # joins have no kinks
+            for leaf, inputs, _, _ in passes(leaves_of(self.network, self.x.shape[1:]), self.x)
+        )
 
 
 def _at_kink(layer: Layer, x: np.ndarray) -> bool:

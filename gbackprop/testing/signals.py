@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.base import Leaf, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.plan import make_plan
 from gbackprop.quantities.base import Quantity
-from gbackprop.reference import Sweep
+from gbackprop.reference import GraphSweep, Sweep
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
+from gbackprop.testing.flat import dense
+from gbackprop.testing.oracles import Passed, is_chain, passes
 from gbackprop.testing.points import units
 
 Arrivals = dict[str, dict[str, np.ndarray]]
@@ -31,15 +33,17 @@ def arrivals(
     plan = make_plan(network, loss, x, y, quantities, 0)
     found: Arrivals = {signal.name: {} for signal in plan.signals}
 
-    class Watch(Sweep):
-        def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
-            for signal, columns in signals.stack:
-                found[signal.name][leaf.name] = _gradient(columns) if signal == GRADIENT else _squared(columns)
-            if signals.average is not None:
-                found[AVERAGE.name][leaf.name] = signals.average
-            return super().visit(leaf, saved, signals)
+    sweep: Any = Sweep(plan) if plan.chain else GraphSweep(plan)
+    visit = sweep.visit
 
-    sweep = Watch(plan)
+    def watched(leaf: Leaf, saved: Any, signals: Signals) -> Any:
+        for signal, columns in signals.stack:
+            found[signal.name][leaf.name] = _gradient(columns) if signal == GRADIENT else _squared(columns)
+        if signals.average is not None:
+            found[AVERAGE.name][leaf.name] = signals.average
+        return visit(leaf, saved, signals)
+
+    sweep.visit = watched
     output, saved = sweep.forward(x)
     sweep.backward(output, y, saved)
     return found
@@ -55,45 +59,91 @@ def _squared(columns: Columns) -> np.ndarray:
     return np.einsum("vni,vnj->nij", weighted, flat, optimize=True)
 
 
-def dense_arrivals(
-    network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray
-) -> Arrivals:
-    """The same as `arrivals`, with one dense Jacobian per layer and sample."""
-    passes, point = [], x
-    for leaf in network.leaves(x.shape[1:]):
-        output, saved = leaf.layer.forward(point)
-        passes.append((leaf, point, output, saved))
-        point = output
-    factor, gradient = loss.factor(len(x)), loss.gradients(point, y)
-    carried = {
-        GRADIENT.name: factor * gradient.reshape(len(x), -1),
-        EXACT.name: factor * _squares(loss.hessian_sqrt(point, y)),
-        "mc": factor * _squares(loss.hessian_sqrt_mc(point, mc_targets)),
-        AVERAGE.name: factor * loss.hessian_sum(point, y),
+def dense_arrivals(network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray) -> Arrivals:
+    """The same as `arrivals`, from the dense Jacobians of the outputs of layers in each other."""
+    passed = list(passes(leaves_of(network, x.shape[1:]), x))
+    output, factor = passed[-1].output, loss.factor(len(x))
+    start = {
+        EXACT.name: factor * _squares(loss.hessian_sqrt(output, y)),
+        "mc": factor * _squares(loss.hessian_sqrt_mc(output, mc_targets)),
     }
-    carried[RESIDUAL.name] = np.zeros_like(carried[EXACT.name])
-    found: Arrivals = {name: {} for name in carried}
-    for leaf, inputs, output, saved in reversed(passes):
-        for name, value in carried.items():
-            found[name][leaf.name] = value
-        carried = _carried(leaf.layer, inputs, output, saved, carried)
+    gradient = factor * loss.gradients(output, y).reshape(len(x), -1)
+    found: Arrivals = {name: {} for name in (GRADIENT.name, RESIDUAL.name, AVERAGE.name, *start)}
+    jacobians = [_jacobians(each) for each in passed]
+    above = {each.leaf.name: _jacobians_of_later(each.leaf.position, passed, jacobians) for each in passed}
+    gradients = {
+        name: np.einsum("nca,nc->na", later[len(passed) - 1], gradient) for name, later in above.items()
+    }
+    residuals = [
+        dense_residual(each, gradients[each.leaf.name]) if each.leaf.layer.curvature != "zero" else None
+        for each in passed
+    ]
+    for each in reversed(passed):
+        name, later = each.leaf.name, above[each.leaf.name]
+        found[GRADIENT.name][name] = gradients[name]
+        for kind in (EXACT.name, "mc"):
+            found[kind][name] = _congruent(later[len(passed) - 1], start[kind])
+        found[RESIDUAL.name][name] = np.zeros_like(found[EXACT.name][name])
+        for other, residual in zip(passed, residuals, strict=True):
+            if residual is not None and any(source in later for source in other.leaf.sources):
+                found[RESIDUAL.name][name] += _congruent(_of_inputs(other, later, each.output), residual)
+    if is_chain([each.leaf for each in passed]):
+        found[AVERAGE.name] = _averages(passed, jacobians, factor * loss.hessian_sum(output, y))
     return found
 
 
-def _carried(
-    layer: Layer, inputs: np.ndarray, output: np.ndarray, saved: Any, carried: dict[str, np.ndarray]
+def _averages(
+    passed: list[Passed], jacobians: list[list[np.ndarray]], average: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """What comes to a layer's input, from what is at its output."""
-    n, out = len(inputs), output.shape[1:]
-    j = layer.mjp(saved, units(out, n, np.arange(prod(out)))).reshape(prod(out), n, -1).swapaxes(0, 1)  # [N, D, D']
-    below = {name: j.swapaxes(1, 2) @ value @ j for name, value in carried.items() if name != GRADIENT.name}
-    below[AVERAGE.name] = below[AVERAGE.name].sum(0) / n
-    if layer.curvature != "zero":
-        residual = layer.residual(saved, carried[GRADIENT.name].reshape(output.shape)).reshape(n, -1)
-        d = j.shape[2]
-        dense = residual.reshape(n, d, d) if residual.shape[1] == d * d != d else residual[:, :, None] * np.eye(d)
-        below[RESIDUAL.name] = below[RESIDUAL.name] + dense
-    return below | {GRADIENT.name: np.einsum("nai,na->ni", j, carried[GRADIENT.name])}
+    """KFRA's recursion, by layer name."""
+    found = {}
+    for each, (j,) in zip(reversed(passed), reversed(jacobians), strict=True):
+        found[each.leaf.name] = average
+        average = np.einsum("nai,ab,nbj->ij", j, average, j, optimize=True) / len(j)
+    return found
+
+
+def _jacobians(passed: Passed) -> list[np.ndarray]:
+    """The dense Jacobian of a layer's output in each of its inputs, shape (N, D, D')."""
+    n, out = len(passed.output), passed.output.shape[1:]
+    below = passed.leaf.layer.mjp(passed.saved, units(out, n, np.arange(prod(out))))
+    parts = below if isinstance(below, tuple) else (below,)
+    return [part.reshape(prod(out), n, -1).swapaxes(0, 1) for part in parts]
+
+
+def _jacobians_of_later(
+    position: int, passed: list[Passed], jacobians: list[list[np.ndarray]]
+) -> dict[int, np.ndarray]:
+    """The dense Jacobian of the outputs of later layers in one layer's output, by position."""
+    n, size = len(passed[position].output), prod(passed[position].output.shape[1:])
+    found = {position: np.broadcast_to(np.eye(size), (n, size, size))}
+    for each in passed[position + 1 :]:
+        sources = [(j, found[s]) for j, s in zip(jacobians[each.leaf.position], each.leaf.sources) if s in found]
+        if sources:
+            found[each.leaf.position] = sum(j @ below for j, below in sources)  # type: ignore[assignment]
+    return found
+
+
+def _of_inputs(passed: Passed, later: dict[int, np.ndarray], output: np.ndarray) -> np.ndarray:
+    """The dense Jacobian of all inputs of a layer, side by side, in the output of another, shape (N, D, D')."""
+    n, size = len(output), prod(output.shape[1:])
+    parts = [
+        later.get(source, np.zeros((n, prod(inputs.shape[1:]), size)))
+        for source, inputs in zip(passed.leaf.sources, passed.inputs, strict=True)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def dense_residual(passed: Passed, gradient: np.ndarray) -> np.ndarray:
+    """A layer's residual over all of its inputs, shape (N, D, D), for a gradient (N, D) at its output."""
+    residual = dense(passed.leaf.layer.residual(passed.saved, gradient.reshape(passed.output.shape)))
+    n, d = len(residual), sum(prod(x.shape[1:]) for x in passed.inputs)
+    return residual if residual.shape == (n, d, d) else residual.reshape(n, d)[:, :, None] * np.eye(d)
+
+
+def _congruent(j: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Jᵀ M J for each sample."""
+    return j.swapaxes(1, 2) @ matrix @ j
 
 
 def _squares(columns: np.ndarray) -> np.ndarray:

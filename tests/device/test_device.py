@@ -14,6 +14,7 @@ from layer_table import LOSSES, TABLE, around, lacking
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
 from gbackprop import quantities as q
+from gbackprop.audit import graphs
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
@@ -80,6 +81,15 @@ def test_every_quantity_on_every_layer(row, loss, dtype, gpu):
         layer.drawn = {key: value.astype(dtype) for key, value in layer.parameters.items()}
     quantities = applicable(row.make())
     found = compare(network, loss, row.x(3), y, *quantities, dtype=dtype, rng=0, training=True)
+    assert found <= LISTED
+
+
+@PRECISIONS
+def test_every_quantity_on_a_graph(dtype, gpu):
+    network = graphs.network(np.random.default_rng(0)).astype(dtype)
+    quantities = [quantity for quantity in every_quantity() if quantity.name != "kfra"]
+    x = np.random.default_rng(1).standard_normal((3, 2, 2))
+    found = compare(network, losses.CrossEntropyLoss(), x, np.array([0, 2, 1]), *quantities, dtype=dtype, rng=0)
     assert found <= LISTED
 
 

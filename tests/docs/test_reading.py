@@ -18,7 +18,7 @@ from gbackprop import quantities as q
 PACKAGE = Path(gb.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "reading.md").read_text()
 LAYERS = "base jacobian moments linear conv window activation pooling reshape dropout"
-READ = ["array.py", "signals.py", "plan.py", "reference.py", *[f"layers/{name}.py" for name in LAYERS.split()]]
+READ = ["array.py", "signals.py", "plan/plan.py", "reference.py", *[f"layers/{name}.py" for name in LAYERS.split()]]
 READ += [str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("losses/*.py")]
 READ += [str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("quantities/*.py")]
 """What a student reads: the engine, and the layers of the paper's networks. Further layers are more of their kind."""

@@ -13,6 +13,7 @@ from gbackprop import array, layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import blocks, costs, memory
 from gbackprop.engine.forms import FORMS
+from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.strategies import SEEDS, Problem, problems
 
 TOLERANCE = {"float64": 1e-12, "float32": 2e-4}
@@ -152,7 +153,7 @@ def assert_agree(got, want, dtype):
             assert error <= TOLERANCE[dtype] * largest + np.finfo(dtype).tiny, (name, key, error, largest)
 
 
-@given(problem=problems() | image_problems(), opt=options())
+@given(problem=problems() | image_problems() | graph_problems(), opt=options())
 def test_backward_gives_what_reference_gives(problem, opt):
     case = cast(problem, opt.dtype)
     names = supported(case, list(opt.asked))
@@ -168,7 +169,7 @@ def test_backward_gives_what_reference_gives(problem, opt):
     gb.free_memory()
 
 
-@given(problem=problems() | image_problems(), opt=options())
+@given(problem=problems() | image_problems() | graph_problems(), opt=options())
 def test_with_an_empty_registry_everything_is_the_same(problem, opt):
     case = cast(problem, opt.dtype)
     names = supported(case, list(opt.asked))

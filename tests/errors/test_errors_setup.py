@@ -219,13 +219,6 @@ def test_hyperparameters_are_checked_at_once(construct, words):
     refuse((ValueError, TypeError), words, construct)
 
 
-def test_layers_with_parameters_cannot_be_shared():
-    shared, relu = layers.Linear(2, 2), layers.ReLU()
-    words = ["layer 1.1, Linear(2, 2)", "at 0"]
-    refuse(ValueError, words, lambda: gb.Sequential(shared, gb.Sequential(relu, shared)))
-    assert len(gb.Sequential(relu, shared, relu)) == 3  # those without can
-
-
 # ---------------------------------------------------------------------------------------------------------- state dicts
 
 STATES = {

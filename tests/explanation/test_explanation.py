@@ -36,7 +36,7 @@ def test_counts_and_shapes(case):
         ("exact", (10, 3, 10)),
         ("average", (10, 10)),
     ]
-    assert linear.leaving_shape == (11, 3, 64)
+    assert linear.leaving_shapes == [(11, 3, 64)]
     assert [(c.signal, c.shape, c.nbytes) for c in sigmoid.appended] == [
         ("residual", (256, 3, 4, 8, 8), 256 * 3 * 256 * 4)
     ]

@@ -16,7 +16,9 @@ from gbackprop.layers import (
     ELU,
     GELU,
     SELU,
+    Add,
     AvgPool2d,
+    Concat,
     Conv2d,
     Dropout,
     Flatten,
@@ -30,8 +32,10 @@ from gbackprop.layers import (
     Linear,
     LogSigmoid,
     LogSoftmax,
+    MatMul,
     MaxPool2d,
     Mish,
+    Multiply,
     PReLU,
     ReLU,
     ReLU6,
@@ -73,6 +77,9 @@ class Row:
 
 
 SAME = ((1, 1), (0, 1))
+
+JOINS = (Add, Multiply, Concat, MatMul)
+"""Layers of several inputs, which have tests of their own: tests/layers/test_joins.py."""
 
 TABLE = [
     Row(lambda: Linear(3, 4), (3,), plain.linear()),

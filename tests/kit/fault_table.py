@@ -3,6 +3,7 @@
 from faults_in_activations import FAULTS as IN_ACTIVATIONS
 from faults_in_forms import FAULTS as IN_FORMS
 from faults_in_further_layers import FAULTS as IN_FURTHER_LAYERS
+from faults_in_graphs import FAULTS as IN_GRAPHS
 from faults_in_layers import FAULTS as IN_LAYERS
 from faults_in_sweep import FAULTS as IN_SWEEP
 from test_faults import planted
@@ -11,7 +12,7 @@ from test_faults import planted
 def table() -> str:
     """One row for each fault: what was planted, whether it was caught, and which method the kit named."""
     rows, caught, located = [], 0, 0
-    for fault in IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_FORMS + IN_SWEEP:
+    for fault in IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_FORMS + IN_SWEEP:
         failures = planted(fault).failures
         named = failures[0].method if failures else "nothing"
         caught, located = caught + bool(failures), located + (named == fault.method)

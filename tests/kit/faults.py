@@ -9,6 +9,7 @@ import numpy as np
 
 import gbackprop as gb
 from gbackprop import layers, losses
+from gbackprop.audit import graphs
 from gbackprop.engine.forms import FORMS
 from gbackprop.testing import Report, check_layer, check_loss, check_network
 from gbackprop.testing.strategies import targets
@@ -122,5 +123,34 @@ def on_network(kind: type[losses.Loss] = losses.MSELoss, reduction: str = "mean"
         )
         loss = kind(reduction)
         return check_network(network, loss, np.random.default_rng(1).standard_normal((5, 3)), targets(loss, (5, 2), 2))
+
+    return check
+
+
+def on_join(layer: layers.Layer, shapes: list[tuple[int, ...]], reference: Callable[..., Any]) -> Check:
+    """`check_layer` of a layer of several inputs, with the function in plain terms."""
+
+    def plain(x: np.ndarray) -> np.ndarray:
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+        parts = zip(np.split(x, ends, axis=1), shapes, strict=True)
+        return reference(*[part.reshape(-1, *shape) for part, shape in parts])
+
+    def check() -> Report:
+        rng = np.random.default_rng(1)
+        return check_layer(layer, tuple(rng.standard_normal((3, *shape)) for shape in shapes), reference=plain)
+
+    return check
+
+
+def on_graph(make: Callable[[], list[layers.Layer]] | None = None) -> Check:
+    """`check_network` of layers made afresh; by default with every kind of branch and parameters with several uses."""
+
+    def check() -> Report:
+        rng = np.random.default_rng(1)
+        if make is None:
+            network, x = graphs.network(np.random.default_rng(0)), rng.standard_normal((3, 2, 2))
+        else:
+            network, x = gb.Sequential(*make(), rng=0, dtype="float64"), rng.standard_normal((3, 2))
+        return check_network(network, losses.CrossEntropyLoss(), x, np.array([0, 1, 1]))
 
     return check

@@ -27,6 +27,7 @@ from gbackprop.layers import (
 )
 from gbackprop.layers.moments import Moments
 from gbackprop.layers.window import Window, pad
+from gbackprop.network.container import Container
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
@@ -60,8 +61,9 @@ def without_bias(self, x):
 
 
 def forwards(self, saved, mat):
-    for layer, kept in zip(self, saved, strict=True):
-        mat = layer.mjp(kept, mat)
+    leaves, kept = saved
+    for leaf in leaves:
+        mat = leaf.layer.mjp(kept[leaf.position], mat)
     return mat
 
 
@@ -221,7 +223,7 @@ FAULTS = [
     Fault(Dropout, "mjp", "mask not scaled", instead(by_the_bare_mask), dropout, "mjp"),
     Fault(ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
     Fault(Flatten, "mjp", "last axis first", instead(columns_first), flatten, "mjp"),
-    Fault(Sequential, "mjp", "input to output", instead(forwards), chain, "mjp"),
+    Fault(Container, "mjp", "input to output", instead(forwards), chain, "mjp"),
     Fault(Tanh, "constant_jacobian", "declared", instead(True), tanh, "constant_jacobian"),
     # its second derivative
     Fault(Tanh, "curvature", "not declared", instead("zero"), tanh, "curvature"),

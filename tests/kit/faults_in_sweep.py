@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from faults import Fault, after, before, instead, on_loss, on_network, times
 
-from gbackprop import plan
+from gbackprop import branching
 from gbackprop.engine import spans, sweep
 from gbackprop.engine.registry import Context
 from gbackprop.engine.rows import Rows
@@ -35,11 +35,12 @@ from gbackprop.quantities import (
     Variance,
     kronecker,
 )
-from gbackprop.reference import Sweep
+from gbackprop.reference import AtLoss, Sweep
 from gbackprop.signals import EXACT, GRADIENT, Columns, Stack
 
 driver = importlib.import_module("gbackprop.backward")  # the functions of the same names hide the modules
 plain = importlib.import_module("gbackprop.reference")
+plan = importlib.import_module("gbackprop.plan.plan")
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
@@ -157,7 +158,7 @@ def unsigned(self, jacobian, reduction, *arriving):
 
 
 def without_any_signs(self, leaf, saved, signals):
-    spans = tuple((signal, width, None) for signal, width, _ in signals.stack.spans)
+    spans = tuple((signal, width, None, origins) for signal, width, _, origins in signals.stack.spans)
     return self, leaf, saved, replace(signals, stack=replace(signals.stack, spans=spans))
 
 
@@ -268,9 +269,9 @@ FAULTS = [
     Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
     # the plain sweep
     Fault(plan, "_draw", "no noise", after(without_noise), network, "DiagGGNMC"),
-    Fault(Sweep, "start", "missing R", without_r, network, "sweep"),
-    Fault(Sweep, "start", "average without R", after(average_times_n), network, "sweep"),
-    Fault(Sweep, "loss_columns", "R instead of √R", after(in_root_n), network, "sweep"),
+    Fault(AtLoss, "start", "missing R", without_r, network, "sweep"),
+    Fault(AtLoss, "start", "average without R", after(average_times_n), network, "sweep"),
+    Fault(AtLoss, "loss_columns", "R instead of √R", after(in_root_n), network, "sweep"),
     Fault(plain, "residual_columns", "signs lost", after(without_signs), network, "sweep"),
     Fault(plain, "residual_columns", "no root", after(lambda c: Columns(c.values**2, c.sign)), network, "sweep"),
     Fault(Sweep, "append", "wrong gradient", before(from_another_column), network, "sweep"),
@@ -285,7 +286,7 @@ FAULTS = [
     Fault(SpanSweep, "loss_columns", "M of the block", instead(without_share), network, "DiagGGNMC"),
     Fault(SpanSweep, "start", "average without R", after(average_times_n), network, "KFRA"),
     Fault(SpanSweep, "append", "wrong gradient", before(from_another_column), network, "BatchDiagHessian"),
-    Fault(spans, "residual_columns", "signs lost", after(without_signs), network, "BatchDiagHessian"),
+    Fault(branching, "residual_columns", "signs lost", after(without_signs), network, "BatchDiagHessian"),
     Fault(Context, "reduce", "signs lost", before(unsigned), network, "0.weight.batch"),
     Fault(Moments, "merge", "means not merged", instead(added_apart), network, "SecondMoment"),
     Fault(Statistic, "merge", "first block alone", instead(first_block_alone), network, "backward"),

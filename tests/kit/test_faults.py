@@ -10,13 +10,14 @@ from faults import plant
 from faults_in_activations import FAULTS as IN_ACTIVATIONS
 from faults_in_forms import FAULTS as IN_FORMS
 from faults_in_further_layers import FAULTS as IN_FURTHER_LAYERS
+from faults_in_graphs import FAULTS as IN_GRAPHS
 from faults_in_layers import FAULTS as IN_LAYERS
 from faults_in_sweep import FAULTS as IN_SWEEP
 
 from gbackprop.layers import Layer, ParameterJacobian
 from gbackprop.testing import check_layer, check_loss, check_network
 
-FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_FORMS + IN_SWEEP
+FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_FORMS + IN_SWEEP
 
 
 @cache

@@ -6,9 +6,12 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import find, settings
+from layer_table import JOINS
 
 from gbackprop import Sequential, layers, losses
 from gbackprop.layers import Elementwise, Layer
+from gbackprop.layers.base import leaves_of
+from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.strategies import layer_cases, loss_cases, problems
 
 MANY = settings(max_examples=5000, database=None, deadline=None)
@@ -23,7 +26,7 @@ def pool(kind, condition):
     return lambda case: isinstance(case.layer, kind) and condition(case.layer)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (Layer, Elementwise)])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (Layer, Elementwise, *JOINS)])
 def test_every_layer_is_drawn(kind):
     case = find(layer_cases(), lambda case: type(case.layer) is kind, settings=MANY)
     assert case.layer.forward(case.x)[0].shape[1:] == case.layer.output_shape(case.shape)
@@ -63,6 +66,22 @@ def test_a_network_shrinks_to_what_matters():
     problem = find(problems(), matters, settings=MANY)
     assert len(problem.network) == 2
     assert repr(problem.network).startswith("Sequential(MaxPool2d(kernel_size=(1, 1), stride=(1, 1)), Linear(1, 1")
+
+
+@pytest.mark.parametrize("kind", JOINS)
+def test_every_join_is_drawn(kind):
+    def joined(problem):
+        return any(isinstance(leaf.layer, kind) for leaf in leaves_of(problem.network, problem.shape))
+
+    find(graph_problems(), joined, settings=MANY)
+
+
+def test_parameters_are_shared_in_drawn_graphs():
+    def shared(problem):
+        linear = [leaf.layer for leaf in leaves_of(problem.network, problem.shape) if leaf.parameters]
+        return len(set(map(id, linear))) < len(linear)
+
+    find(graph_problems(), shared, settings=MANY)
 
 
 def test_networks_nest():

@@ -324,7 +324,7 @@ BAD = [
     (lambda net: optim.SGD(net, float("nan")), ValueError, r"lr: expected .* got nan"),
     (lambda net: optim.SGD(net, True), ValueError, r"lr: expected .* got True"),
     (lambda net: optim.SGD(net, "1e-3"), ValueError, r"lr: expected .* got '1e-3'"),
-    (lambda net: optim.SGD(net.layers, 0.1), TypeError, r"network: expected a Sequential, got tuple"),
+    (lambda net: optim.SGD(net.layers, 0.1), TypeError, r"network: expected a network of layers, got tuple"),
     (lambda net: optim.SGD(net, 0.1, 1.0), ValueError, r"momentum: expected .* below 1, got 1.0"),
     (lambda net: optim.SGD(net, 0.1, -0.1), ValueError, r"momentum: expected .* at least 0"),
     (lambda net: optim.SGD(net, 0.1, nesterov=True), ValueError, r"nesterov: expected a momentum above 0"),

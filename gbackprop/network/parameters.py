@@ -22,10 +22,10 @@ class Parameters(MutableMapping[str, Array]):
     """
 
     def __init__(self, owners: Mapping[str, tuple[Layer, str]]) -> None:
-        self._owners = owners
+        self.owners = owners
 
     def __getitem__(self, name: str) -> Array:
-        layer, key = self._owners[name]
+        layer, key = self.owners[name]
         return layer.parameters[key]
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -52,7 +52,7 @@ class Parameters(MutableMapping[str, Array]):
 
     def put(self, name: str, value: Array) -> None:
         """Set a parameter without any check."""
-        layer, key = self._owners[name]
+        layer, key = self.owners[name]
         layer.parameters[key] = value
 
     def _check(self, name: str, value: Any) -> None:
@@ -69,10 +69,10 @@ class Parameters(MutableMapping[str, Array]):
         raise TypeError(f"parameter {name} cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._owners)
+        return iter(self.owners)
 
     def __len__(self) -> int:
-        return len(self._owners)
+        return len(self.owners)
 
     def __repr__(self) -> str:
         return f"Parameters({ {name: (value.shape, value.dtype.name) for name, value in self.items()} })"

@@ -1,0 +1,273 @@
+"""`Container`, what all networks have in common: a graph of layers, parameters by name, state dicts, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from gbackprop.array import Array, asarray, check_device, on_device_of
+from gbackprop.checks import check_batch, check_parameters, float_name, generator
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.sweep import output_of
+from gbackprop.errors import naming
+from gbackprop.layers.base import INPUT, Layer, Nodes, Shape, leaves_of
+from gbackprop.network.parameters import Parameters, check_numbers, converted, copy_of
+
+
+class Container(Layer):
+    """Base class of networks: layers that are put together. A subclass defines `place`.
+
+    Parameters
+    ----------
+    children : mapping of str to Layer
+        By the names that start those of their parameters. A layer at several places is one layer: its parameters have
+        one name, that of the first place.
+    rng : None, int or numpy.random.Generator
+        Draws the parameters of all layers that have none yet; see `Sequential`.
+    dtype : {"float32", "float64"}, optional
+
+    Raises
+    ------
+    TypeError
+        If a child is not a layer.
+    ValueError
+        If `dtype` is not one of the two, or not that of parameters that are drawn.
+    """
+
+    def __init__(self, children: Mapping[str, Layer], rng: Any = None, dtype: Any = None) -> None:
+        for name, layer in children.items():
+            if not isinstance(layer, Layer):
+                raise TypeError(f"layer {name}: expected a Layer, got {layer!r}")
+        self.children = dict(children)
+        if dtype is not None:
+            self._set_dtype(dtype)
+        if rng is not None:
+            source = generator(rng)
+            for _, layer in self.named_layers():
+                if layer.drawn is None:
+                    layer.initialize(source)
+
+    def _set_dtype(self, dtype: Any) -> None:
+        wanted = float_name(dtype)
+        for name, layer in self.named_layers():
+            for key, value in (layer.drawn or {}).items():
+                if value.dtype != wanted:
+                    raise ValueError(
+                        f"dtype: layer {name}, {layer!r}, has its {key} in {value.dtype}, not {wanted} "
+                        "(astype converts a network)"
+                    )
+            layer.dtype = wanted
+
+    # ----------------------------------------------------------------------------------------------------- structure
+
+    def place(self, nodes: Nodes, name: str, *sources: int) -> int:
+        raise NotImplementedError(f"{type(self).__name__} has no place")
+
+    def describe(self) -> str:
+        return ", ".join(map(repr, self.children.values()))
+
+    def every_layer(self, name: str = "") -> Iterator[tuple[str, Layer]]:
+        """Yield (path, layer) of the layers inside, in order; a layer at several places several times."""
+        for key, child in self.children.items():
+            yield from child.named_layers(inside(name, key))
+
+    def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
+        seen: set[int] = set()
+        for path, layer in self.every_layer(name):
+            if id(layer) not in seen:
+                seen.add(id(layer))
+                yield path, layer
+
+    def output_shape(self, shape: Shape) -> Shape:
+        leaves = leaves_of(self, shape)
+        return leaves[-1].output_shape if leaves else shape
+
+    # ------------------------------------------------------------------------------------------------------ function
+
+    def __call__(self, x: Array) -> Array:
+        """Compute the output for a batch in evaluation mode.
+
+        Parameters
+        ----------
+        x : ndarray, shape (N, *in)
+            On the network's device and of its dtype.
+
+        Returns
+        -------
+        ndarray, shape (N, *out)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `x` does not fit; the message names the layer or the argument.
+        """
+        check_batch(x)
+        leaves = leaves_of(self, x.shape[1:])
+        check_parameters(self.parameters, x)
+        with on_device_of(x), naming(lambda: f"forward pass of {x.shape[0]} samples"):
+            return output_of(leaves, x, FORMS)
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return self._forward(x, None)
+
+    def forward_training(self, x: Array, noise: Any) -> tuple[Array, Any]:
+        return self._forward(x, noise)
+
+    def _forward(self, x: Array, noise: Any) -> tuple[Array, Any]:
+        leaves, saved, at = leaves_of(self, x.shape[1:]), [], {INPUT: x}
+        for leaf in leaves:
+            inputs = [at[source] for source in leaf.sources]
+            if noise is not None and len(inputs) == 1:
+                at[leaf.position], kept = leaf.layer.forward_training(inputs[0], noise[leaf.position])
+            else:
+                at[leaf.position], kept = leaf.layer.forward(*inputs)
+            saved.append(kept)
+        return at[len(leaves) - 1], (leaves, saved)
+
+    def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
+        n, *shape = batch_shape
+        return tuple(leaf.layer.noise((n, *leaf.input_shapes[0]), rng) for leaf in leaves_of(self, tuple(shape)))
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        leaves, kept = saved
+        at = {INPUT: mat}
+        for leaf in leaves:
+            at[leaf.position] = leaf.layer.jmp(kept[leaf.position], *[at[source] for source in leaf.sources])
+        return at[len(leaves) - 1]
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        leaves, kept = saved
+        arriving = {len(leaves) - 1: mat}
+        for leaf in reversed(leaves):
+            below = leaf.layer.mjp(kept[leaf.position], arriving.pop(leaf.position))
+            for source, part in zip(leaf.sources, below if len(leaf.sources) > 1 else (below,), strict=True):
+                arriving[source] = arriving[source] + part if source in arriving else part
+        return arriving[INPUT]
+
+    # ---------------------------------------------------------------------------------------------------- parameters
+
+    @property
+    def parameters(self) -> Parameters:  # type: ignore[override]
+        """Parameters by name, in order; assigning to a name or changing an array in place changes the network."""
+        named = [(path, layer, name) for path, layer in self.named_layers() for name in layer.parameter_shapes()]
+        return Parameters({inside(path, name): (layer, name) for path, layer, name in named})
+
+    @property
+    def trainable(self) -> Parameters:
+        """The parameters that are not frozen, by name: those that have gradients and quantities."""
+        owners = self.parameters.owners
+        return Parameters({name: (layer, key) for name, (layer, key) in owners.items() if key not in layer.frozen})
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {
+            inside(path, name): shape
+            for path, layer in self.named_layers()
+            for name, shape in layer.parameter_shapes().items()
+        }
+
+    def initialize(self, rng: np.random.Generator) -> None:
+        for _, layer in self.named_layers():
+            layer.initialize(rng)
+
+    def freeze(self, *names: str) -> Self:
+        """Compute no gradient and no quantity of some parameters from now on; return the network.
+
+        Parameters
+        ----------
+        *names : str
+            Parameters, or layers by their paths: all of their parameters. All parameters by default.
+
+        Raises
+        ------
+        ValueError
+            If there is no such parameter or layer; none is frozen then.
+        """
+        self._set_frozen(names, True)
+        return self
+
+    def unfreeze(self, *names: str) -> Self:
+        """Undo `freeze`, of all parameters by default; return the network."""
+        self._set_frozen(names, False)
+        return self
+
+    def _set_frozen(self, names: tuple[str, ...], frozen: bool) -> None:
+        owners = self.parameters.owners
+        chosen: dict[str, Any] = {} if names else dict(owners)
+        for name in names:
+            found = {key: owner for key, owner in owners.items() if key == name or key.startswith(f"{name}.")}
+            if not found:
+                raise ValueError(f"expected a parameter or layer among {list(owners)}, got {name!r}")
+            chosen |= found
+        for layer, key in chosen.values():
+            layer.frozen = layer.frozen | {key} if frozen else layer.frozen - {key}
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return copies of the parameters by name, named as in torch, on the network's device."""
+        return {name: copy_of(value) for name, value in self.parameters.items()}
+
+    def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
+        """Set all parameters, converted to the network's dtype and moved to its device.
+
+        Parameters
+        ----------
+        mapping : mapping of str to array
+            As `state_dict` returns it. Extra or missing names are errors.
+
+        Raises
+        ------
+        ValueError
+            If names are unknown or missing, a shape is wrong, or a number is NaN, infinite or beyond the range of the
+            network's dtype; nothing is loaded then.
+        TypeError
+            If a value is not an array of floats; nothing is loaded then.
+        """
+        if not isinstance(mapping, Mapping):
+            raise TypeError(f"state dict: expected a mapping of names to arrays, got {type(mapping).__name__}")
+        shapes = self.parameter_shapes()
+        unknown, missing = [k for k in mapping if k not in shapes], [k for k in shapes if k not in mapping]
+        if unknown or missing:
+            raise ValueError(f"state dict: unknown keys {unknown}, missing keys {missing}; expected {list(shapes)}")
+        self.parameters.load({name: mapping[name] for name in shapes})
+        return self
+
+    def to(self, device: str) -> Self:
+        """Move all parameters to ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, in place; return the network.
+
+        Raises
+        ------
+        RuntimeError
+            If the device is a GPU and CuPy is missing or finds none.
+        """
+        check_device(device)
+        held = [layer.parameters for _, layer in self.named_layers()]
+        moved = [{key: asarray(value, device) for key, value in values.items()} for values in held]
+        for values, there in zip(held, moved, strict=True):
+            values.update(there)
+        return self
+
+    def astype(self, dtype: Any) -> Self:
+        """Convert all parameters to ``"float32"`` or ``"float64"``, in place; return the network.
+
+        Parameters that are not drawn yet will be drawn in that dtype. An optimizer of the network has a state in the
+        old one: make another.
+
+        Raises
+        ------
+        ValueError
+            If `dtype` is another one, or a number is NaN, infinite or beyond its range; nothing is converted then.
+        """
+        wanted, named = float_name(dtype), list(self.named_layers())
+        before = {(path, key): value for path, layer in named for key, value in (layer.drawn or {}).items()}
+        after = {place: converted(value, wanted) for place, value in before.items()}
+        check_numbers(*({f"{path}.{key}": value for (path, key), value in some.items()} for some in (before, after)))
+        for path, layer in named:
+            layer.dtype = wanted
+            (layer.drawn or {}).update({key: after[path, key] for key in layer.drawn or ()})
+        return self
+
+
+def inside(path: str, name: str) -> str:
+    """Return the name of something inside a container at a path."""
+    return f"{path}.{name}" if path else name

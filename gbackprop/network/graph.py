@@ -1,0 +1,118 @@
+"""`Graph`, a network of named nodes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from gbackprop.layers.base import Layer, Nodes
+from gbackprop.network.container import Container, inside
+
+INPUT_NAME = "input"
+"""What nodes name the network's input."""
+
+
+class Graph(Container):
+    """A network of named nodes, each a layer with the names of its inputs.
+
+    Parameters
+    ----------
+    nodes : mapping of str to (Layer, str, …)
+        For each node its layer, then the nodes whose outputs it takes; "input" is the network's input. In any order. A
+        layer object at several nodes has the same parameters at each, named after the first node.
+    output : str, optional
+        The node that is the output; the last by default.
+    rng, dtype
+        As for `Sequential`.
+
+    Raises
+    ------
+    TypeError
+        If a node is not a layer with names.
+    ValueError
+        If a name is unknown, nodes form a cycle, or a node's output is not used.
+
+    Examples
+    --------
+    >>> Graph({
+    ...     "hidden": (Linear(4, 3), "input"),
+    ...     "gate": (Sigmoid(), "hidden"),
+    ...     "gated": (Multiply(), "hidden", "gate"),
+    ... })
+    """
+
+    def __init__(
+        self, nodes: Mapping[str, Sequence[Any]], output: str | None = None, rng: Any = None, dtype: Any = None
+    ) -> None:
+        self.inputs = _checked(nodes)
+        self.output = next(reversed(self.inputs)) if output is None else output
+        if self.output not in self.inputs:
+            raise ValueError(f"output: expected one of the nodes {list(self.inputs)}, got {output!r}")
+        self.order = _ordered(self.inputs)
+        _check_used(self.inputs, self.output)
+        super().__init__({name: nodes[name][0] for name in self.order}, rng, dtype)
+
+    def describe(self) -> str:
+        nodes = [f"{name!r}: {(self.children[name], *self.inputs[name])!r}" for name in self.inputs]
+        return f"{{{', '.join(nodes)}}}, output={self.output!r}"
+
+    def place(self, nodes: Nodes, name: str, *sources: int) -> int:
+        (source,) = sources
+        at = {INPUT_NAME: source}
+        for node in self.order:
+            taken = [at[other] for other in self.inputs[node]]
+            _check_number(inside(name, node), self.children[node], taken)
+            at[node] = self.children[node].place(nodes, inside(name, node), *taken)
+        return at[self.output]
+
+
+def _checked(nodes: Any) -> dict[str, tuple[str, ...]]:
+    """Return the names of each node's inputs."""
+    if not isinstance(nodes, Mapping) or not nodes:
+        raise TypeError(f"nodes: expected a mapping of names to (layer, inputs …), got {nodes!r:.80}")
+    inputs = {}
+    for name, node in nodes.items():
+        if not isinstance(name, str) or not name or "." in name or name == INPUT_NAME:
+            raise ValueError(f"node {name!r}: expected a name without dots, other than {INPUT_NAME!r}")
+        if not isinstance(node, Sequence) or len(node) < 2 or not isinstance(node[0], Layer):
+            raise TypeError(f"node {name!r}: expected (layer, inputs …), got {node!r:.80}")
+        inputs[name] = tuple(node[1:])
+    for name, taken in inputs.items():
+        for other in taken:
+            if other != INPUT_NAME and other not in inputs:
+                known = [INPUT_NAME, *inputs]
+                raise ValueError(f"node {name!r}: expected inputs among {known}, got {other!r}")
+    return inputs
+
+
+def _ordered(inputs: dict[str, tuple[str, ...]]) -> list[str]:
+    """Return the nodes in an order in which each comes after its inputs."""
+    try:
+        order = TopologicalSorter(inputs).static_order()
+        return [name for name in order if name != INPUT_NAME]
+    except CycleError as error:
+        raise ValueError(f"nodes: expected no cycle, got {' → '.join(reversed(error.args[1]))}") from None
+
+
+def _check_number(name: str, layer: Layer, taken: list[int]) -> None:
+    """Check that a layer accepts as many inputs as its node has."""
+    if len(taken) > 1:
+        try:
+            inspect.signature(layer.output_shape).bind(*taken)
+        except TypeError:
+            raise ValueError(f"layer {name}, {layer!r}: expected one input, got {len(taken)}") from None
+
+
+def _check_used(inputs: dict[str, tuple[str, ...]], output: str) -> None:
+    """Check that the output depends on every node."""
+    used, waiting = set(), [output]
+    while waiting:
+        name = waiting.pop()
+        if name not in used:
+            used.add(name)
+            waiting += inputs.get(name, ())
+    unused = [name for name in inputs if name not in used]
+    if unused:
+        raise ValueError(f"nodes: expected nodes that the output {output!r} depends on, got {unused} which it does not")

@@ -1,0 +1,230 @@
+"""Networks that are no chains: names, what is refused and with which words, shared and frozen parameters."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.layers.base import leaves_of
+
+CE = losses.CrossEntropyLoss()
+X, Y = np.random.default_rng(0).standard_normal((4, 3)), np.array([0, 1, 1, 0])
+
+
+def residual(**options):
+    return gb.Sequential(
+        layers.Linear(3, 3), gb.Residual(layers.Linear(3, 3), layers.Tanh(), shortcut=layers.Linear(3, 3, bias=False)),
+        gb.Sum(layers.Linear(3, 2), layers.Linear(3, 2)), **options,
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def test_parameters_are_named_by_their_places():
+    assert list(residual().parameters) == [
+        "0.weight", "0.bias", "1.0.weight", "1.0.bias", "1.shortcut.weight",
+        "2.0.weight", "2.0.bias", "2.1.weight", "2.1.bias",
+    ]  # fmt: skip
+
+
+def test_layers_are_named_by_their_places():
+    names = [leaf.name for leaf in leaves_of(residual(), (3,))]
+    assert names == ["0", "1.0", "1.1", "1.shortcut", "1.sum", "2.0", "2.1", "2.sum"]
+    product = gb.Product(layers.Tanh(), layers.Sigmoid(), layers.Identity())
+    assert [leaf.name for leaf in leaves_of(product, (3,))] == ["0", "1", "2", "product", "product2"]
+
+
+def test_a_graph_is_computed_in_the_order_of_its_arrows():
+    nodes = {"sum": (layers.Add(), "b", "a"), "b": (layers.Tanh(), "a"), "a": (layers.Identity(), "input")}
+    graph = gb.Graph(nodes, "sum")
+    np.testing.assert_allclose(graph.forward(X)[0], np.tanh(X) + X)
+    assert [leaf.name for leaf in leaves_of(graph, (3,))] == ["a", "b", "sum"]
+
+
+def test_a_branch_alone_is_its_output():
+    np.testing.assert_array_equal(gb.Sum(layers.Tanh()).forward(X)[0], np.tanh(X))
+
+
+def test_a_branch_in_training_mode_draws():
+    network = gb.Sequential(gb.Residual(layers.Dropout(0.5)), layers.Linear(3, 2), rng=0, dtype="float64")
+    one, again, other = (gb.backward(network, CE, X, Y, rng=rng, training=True).loss for rng in (0, 0, 1))
+    assert one == again
+    assert one != other
+    assert one == gb.reference(network, CE, X, Y, rng=0, training=True).loss
+
+
+def test_graphs_are_explained_with_what_each_layer_takes():
+    text = str(gb.explain(residual(rng=0, dtype="float64"), CE, X, Y))
+    assert "now [1, 4, 3] at layer 1.1, [1, 4, 3] at layer 1.shortcut" in text
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+A, ADD = (layers.Tanh(), "input"), layers.Add()
+GRAPHS = {
+    "cycle": ({"a": (ADD, "input", "b"), "b": (layers.Tanh(), "a")}, None, ValueError, "no cycle, got a → b → a"),
+    "unknown input": ({"a": (ADD, "input", "c")}, None, ValueError, r"node 'a': expected inputs among .* got 'c'"),
+    "unused": ({"a": A, "b": (layers.Tanh(), "input")}, None, ValueError, r"got \['a'\] which it does not"),
+    "unknown output": ({"a": A}, "b", ValueError, r"output: expected one of the nodes \['a'\], got 'b'"),
+    "dot": ({"a.b": A}, None, ValueError, "node 'a.b': expected a name without dots"),
+    "input": ({"input": A}, None, ValueError, "node 'input': expected a name without dots, other than 'input'"),
+    "no layer": ({"a": ("tanh", "input")}, None, TypeError, r"node 'a': expected \(layer, inputs …\)"),
+    "no inputs": ({"a": (layers.Tanh(),)}, None, TypeError, r"node 'a': expected \(layer, inputs …\)"),
+    "empty": ({}, None, TypeError, "nodes: expected a mapping"),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_that_is_none_is_refused(name):
+    nodes, output, error, words = GRAPHS[name]
+    with pytest.raises(error, match=words):
+        gb.Graph(nodes, output)
+
+
+SHAPES = {
+    "residual": (gb.Residual(layers.Linear(3, 2)), r"layer sum, Add\(\): .* got \(2,\) and \(3,\)"),
+    "sum": (gb.Sum(layers.Linear(3, 2), layers.Linear(3, 4)), r"layer sum, Add\(\): .* got \(2,\) and \(4,\)"),
+    "product": (gb.Product(layers.Linear(3, 2), layers.Tanh()), r"layer product, Multiply\(\): .* \(2,\) and \(3,\)"),
+    "nested": (gb.Sequential(gb.Sum(layers.Tanh(), layers.Linear(3, 1))), r"layer 0.sum, Add\(\)"),
+    "axis": (gb.Concatenate(layers.Tanh(), layers.Tanh(), axis=2), r"layer concatenation, Concat\(axis=2\)"),
+    "two inputs": (gb.Graph({"a": (layers.Tanh(), "input", "input")}), r"layer a, Tanh\(\): expected one input, got 2"),
+    "container": (
+        gb.Graph({"a": (gb.Sequential(layers.Tanh()), "input", "input")}),
+        r"layer a, Sequential\(Tanh\(\)\): expected one input, got 2",
+    ),
+    "one input": (gb.Sequential(layers.Add()), r"layer 0, Add\(\): expected at least two inputs, got 1"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_branches_that_do_not_fit_are_refused_by_the_name_of_the_place(name):
+    network, words = SHAPES[name]
+    with pytest.raises(ValueError, match=words):
+        gb.backward(network, losses.MSELoss(), X, X)
+
+
+def test_no_branches_are_refused():
+    with pytest.raises(ValueError, match="Sum: expected at least one branch, got none"):
+        gb.Sum()
+
+
+SHARED = layers.Linear(3, 3)
+KFRA = {
+    "residual": (gb.Sequential(gb.Residual(layers.Linear(3, 3))), "layer 0.sum.* cannot give KFRA: its recursion"),
+    "shared": (gb.Sequential(SHARED, SHARED), "parameter 0.weight cannot give KFRA: it is used at 2 places"),
+}
+
+
+@pytest.mark.parametrize("name", KFRA)
+def test_kfra_is_for_chains(name):
+    network, words = KFRA[name]
+    with pytest.raises(gb.UnsupportedError, match=words):
+        gb.backward(network, losses.MSELoss(), X.astype("float32"), X.astype("float32"), q.KFRA())
+
+
+def test_kfra_takes_branches_below_the_lowest_parameter():
+    network = gb.Sequential(gb.Residual(layers.Tanh()), layers.Linear(3, 2), rng=0, dtype="float64")
+    plain = gb.Sequential(network[1])
+    below = np.tanh(X) + X
+    found = gb.backward(network, CE, X, Y, q.KFRA())["kfra"]["1.weight"]
+    want = gb.backward(plain, CE, below, Y, q.KFRA())["kfra"]["0.weight"]
+    np.testing.assert_allclose(found.B, want.B, rtol=1e-13)
+    np.testing.assert_allclose(found.A, want.A, rtol=1e-13)
+
+
+class Squared(layers.Layer):
+    """y = w x², with a parameter that multiplies what is not linear."""
+
+    curvature = "diagonal"
+
+    def parameter_shapes(self):
+        return {"weight": (3,)}
+
+    def draw(self, rng):
+        return {"weight": rng.standard_normal(3)}
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return self.parameters["weight"] * x * x, x
+
+    def mjp(self, saved, mat):
+        return 2 * self.parameters["weight"] * saved * mat
+
+    def residual(self, saved, grad):
+        return 2 * self.parameters["weight"] * grad
+
+    def parameter_jacobians(self, saved):
+        return {"weight": Entries(saved)}
+
+
+class Entries(layers.ParameterJacobian):
+    def __init__(self, x):
+        self.x = x
+
+    def per_sample(self, mat):
+        return mat * self.x * self.x
+
+
+def test_a_curved_layer_that_depends_on_itself_is_refused_where_the_residual_needs_its_mixed_part():
+    shared = Squared()
+    network = gb.Sequential(shared, shared, layers.Linear(3, 2), rng=0, dtype="float64")
+    gb.backward(network, CE, X, Y, q.DiagGGN())
+    words = r"layer 1, Squared\(\) cannot give DiagHessian: its input depends on its weight too, and it has no mixed"
+    with pytest.raises(gb.UnsupportedError, match=words):
+        gb.backward(network, CE, X, Y, q.DiagHessian())
+
+
+# --------------------------------------------------------------------------------------------------- frozen parameters
+
+
+def test_frozen_parameters_have_no_results_and_the_others_stay_the_same():
+    network = residual(rng=0, dtype="float64")
+    asked = [q.BatchGrad(), q.DiagGGN(), q.DiagHessian(), q.KFLR()]
+    whole = gb.backward(network, CE, X, Y, *asked)
+    network.freeze("1.0.weight", "2.1")
+    part = gb.backward(network, CE, X, Y, *asked)
+    rest = [name for name in whole.gradient if name not in ("1.0.weight", "2.1.weight", "2.1.bias")]
+    assert list(part.gradient) == rest == list(network.trainable)
+    for quantity in asked[:3]:
+        assert list(part[quantity]) == rest
+        for name in rest:
+            np.testing.assert_array_equal(part[quantity][name], whole[quantity][name])
+    network.unfreeze("2.1", "1.0")
+    assert list(gb.backward(network, CE, X, Y).gradient) == list(whole.gradient)
+
+
+def test_the_sweep_ends_above_frozen_layers():
+    network = residual(rng=0, dtype="float64").freeze("0", "1.0")
+    steps = gb.explain(network, CE, X, Y, q.DiagHessian()).steps
+    assert [step.name for step in steps] == ["loss", "2.sum", "2.1", "2.0", "1.sum", "1.shortcut"]
+
+
+def test_frozen_parameters_stay_in_the_state_dict_and_do_not_move():
+    network = residual(rng=0, dtype="float64").freeze("0")
+    before = network.state_dict()
+    for make in (gb.optim.SGD, gb.optim.Adam, lambda net, lr: gb.optim.Preconditioned(net, q.KFAC(), lr, 1.0)):
+        optimizer = make(network, 0.1)
+        optimizer.step(gb.backward(network, CE, X, Y, *optimizer.quantities, rng=0))
+        make(network, 0.1).load_state_dict(optimizer.state_dict())
+    after = network.state_dict()
+    moved = [name for name in after if (after[name] != before[name]).any()]
+    assert moved == [name for name in before if not name.startswith("0.")]
+
+
+def test_freezing_everything_leaves_the_loss():
+    network = residual(rng=0, dtype="float64").freeze()
+    result = gb.backward(network, CE, X, Y, q.DiagGGN())
+    assert result.gradient == {}
+    assert result["diag_ggn"] == {}
+    assert result.loss > 0
+
+
+def test_what_is_frozen_must_exist():
+    network = residual()
+    with pytest.raises(ValueError, match=r"expected a parameter or layer among .*'0.weight'.* got '3.weight'"):
+        network.freeze("0", "3.weight")
+    assert len(network.trainable) == len(network.parameters)

@@ -1,0 +1,68 @@
+"""Layers of several inputs through the kit, as functions of all inputs side by side; what they refuse."""
+
+import numpy as np
+import pytest
+from layer_table import JOINS
+
+from gbackprop import layers
+from gbackprop.testing import check_layer
+
+CASES = [
+    (layers.Add(), [(3,), (3,)], lambda a, b: a + b),
+    (layers.Add(), [(2, 2), (2, 2), (2, 2)], lambda a, b, c: a + b + c),
+    (layers.Multiply(), [(4,), (4,)], lambda a, b: a * b),
+    (layers.Multiply(), [(2, 1, 3), (2, 1, 3)], lambda a, b: a * b),
+    (layers.Concat(), [(2,), (3,)], lambda a, b: np.concatenate([a, b], 1)),
+    (layers.Concat(-1), [(2, 1), (2, 3), (2, 2)], lambda *parts: np.concatenate(parts, 2)),
+    (layers.Concat(2), [(2, 1, 2), (2, 3, 2)], lambda a, b: np.concatenate([a, b], 2)),
+    (layers.MatMul(), [(2, 3), (3, 4)], lambda a, b: np.einsum("nik,nkj->nij", a, b)),
+    (layers.MatMul(), [(4, 1), (1, 2)], lambda a, b: np.einsum("nik,nkj->nij", a, b)),
+    (layers.MatMul(), [(2, 3, 2), (2, 2, 1)], lambda a, b: np.einsum("nhik,nhkj->nhij", a, b)),
+    (layers.MatMul(), [(1, 3), (3, 1)], lambda a, b: np.einsum("nik,nkj->nij", a, b)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shapes", "plain"), CASES, ids=lambda value: "" if callable(value) else str(value))
+def test_every_join(layer, shapes, plain):
+    rng = np.random.default_rng(0)
+    inputs = tuple(rng.standard_normal((3, *shape)) for shape in shapes)
+    ends = np.cumsum([x[0].size for x in inputs])[:-1]
+
+    def reference(x):
+        parts = np.split(x, ends, axis=1)
+        return plain(*[part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)])
+
+    report = check_layer(layer, inputs, reference=reference)
+    report.assert_ok()
+    assert any(row.method == "residual" for row in report.rows) == (layer.curvature != "zero")
+
+
+def test_every_join_has_a_case():
+    assert {type(layer) for layer, _, _ in CASES} == set(JOINS)
+
+
+@pytest.mark.parametrize(("layer", "shapes", "words"), [
+    (layers.Add(), [(2,), (3,)], r"expected inputs of equal shape, got \(2,\) and \(3,\)"),
+    (layers.Add(), [(2,)], "expected at least two inputs, got 1"),
+    (layers.Multiply(), [(2,), (2,), (2,)], "expected two inputs, got 3"),
+    (layers.Concat(), [(2, 3), (2, 4)], "expected inputs of equal shape but for axis 1"),
+    (layers.Concat(), [(2, 3), (2,)], "expected inputs of equal shape but for axis 1"),
+    (layers.Concat(0), [(2,), (2,)], "expected an axis after the batch axis .* got axis=0"),
+    (layers.Concat(3), [(2,), (2,)], "expected an axis after the batch axis .* got axis=3"),
+    (layers.MatMul(), [(2, 3), (2, 3)], r"expected inputs of shapes \(…, T, K\) and \(…, K, S\), got \(2, 3\) and"),
+    (layers.MatMul(), [(3,), (3, 2)], r"expected inputs of shapes \(…, T, K\) and \(…, K, S\)"),
+])  # fmt: skip
+def test_inputs_that_do_not_fit_are_refused(layer, shapes, words):
+    with pytest.raises(ValueError, match=words):
+        layer.output_shape(*shapes)
+
+
+@pytest.mark.parametrize("gradient", [np.zeros((2, 3)), np.array([[1.0, 0.0, -2.0], [0.0, 0.0, 3.0]])])
+def test_columns_of_a_zero_gradient_are_zero(gradient):
+    a, b = np.ones((2, 3)), np.ones((2, 3))
+    layer = layers.Multiply()
+    (on_a, on_b), sign = layer.residual(layer.forward(a, b)[1], gradient).columns(slice(None))
+    assert np.isfinite(on_a).all()
+    assert np.isfinite(on_b).all()
+    np.testing.assert_array_equal(np.abs(sign[:3].T), gradient != 0)
+    np.testing.assert_array_equal(on_a[sign == 0], 0)
