@@ -6,22 +6,40 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
-from gbackprop import data, layers, losses, optim, quantities
+from gbackprop import data, interop, layers, losses, optim, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward
 from gbackprop.engine.memory import free_memory
 from gbackprop.errors import NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
 from gbackprop.explanation import explain
 from gbackprop.kernels.precision import tf32
-from gbackprop.network import Concatenate, Graph, Product, Residual, Sequential, Sum
+from gbackprop.network import (
+    GRU,
+    LSTM,
+    RNN,
+    Concatenate,
+    Graph,
+    MultiheadAttention,
+    Product,
+    Residual,
+    Sequential,
+    Sum,
+    TransformerEncoderLayer,
+    load,
+    save,
+)
 from gbackprop.reference import reference
 from gbackprop.result import Result
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
     "Concatenate",
     "Graph",
+    "MultiheadAttention",
     "NotFiniteError",
     "NotFiniteWarning",
     "Product",
@@ -30,6 +48,7 @@ __all__ = [
     "Sequential",
     "Sum",
     "TooLargeError",
+    "TransformerEncoderLayer",
     "UnsupportedError",
     "asarray",
     "asnumpy",
@@ -37,11 +56,14 @@ __all__ = [
     "data",
     "explain",
     "free_memory",
+    "interop",
     "layers",
+    "load",
     "losses",
     "optim",
     "quantities",
     "reference",
+    "save",
     "tf32",
 ]
 

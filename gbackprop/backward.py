@@ -52,7 +52,8 @@ def backward(
         Usually a `Sequential`.
     loss : Loss
     x : ndarray, shape (N, *in)
-        A batch, with the dtype (float32 or float64) and the device of the network's parameters.
+        A batch, with the dtype (float32 or float64) and the device of the network's parameters; of integers if the
+        network begins with a layer that takes them, such as `Embedding`.
     y : ndarray, shape (N, ...)
         Targets as the loss expects them.
     *quantities : Quantity
@@ -83,7 +84,7 @@ def backward(
     Returns
     -------
     Result
-        On the device and in the dtype of `x`.
+        On the device and in the dtype of the parameters.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.array import FLOATS, Array, all_finite, array_module, available_memory, device_of, is_array
-from gbackprop.errors import TooLargeError
+from gbackprop.errors import TooLargeError, UnsupportedError
 
 NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
 
@@ -81,19 +81,20 @@ def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
 
 
 def check_batch(x: Any) -> None:
-    """Check that `x` is a non-empty batch of finite floats.
+    """Check that `x` is a non-empty batch of finite floats, or of integers (`layers.inputs`: which layers take them).
 
     Raises
     ------
     TypeError
-        If `x` is not an array of floats.
+        If `x` is not an array of floats or integers.
     ValueError
         If the batch is empty, or contains NaN or infinity.
     """
-    check_floats("x", x)
+    if not is_array(x) or (x.dtype.name not in FLOATS and x.dtype.kind not in "iu"):
+        check_floats("x", x)  # raises
     if x.ndim < 1 or x.shape[0] == 0:
         raise ValueError(f"x: expected a batch of at least one sample, got shape {x.shape}")
-    if not all_finite(x):
+    if x.dtype.kind == "f" and not all_finite(x):
         raise ValueError("x: expected finite numbers, got NaN or infinity")
 
 
@@ -231,6 +232,11 @@ def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[in
         )
 
 
+def no_draws(loss: Any) -> UnsupportedError:
+    """Return the error of a loss of which there can be no Monte-Carlo quantities."""
+    return UnsupportedError(f"{loss!r} has no Monte-Carlo draws (DiagGGNMC, KFAC): {loss.undrawn}")
+
+
 def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: tuple[int, ...]) -> None:
     """Check pseudo-targets that are given, shape (M, N, ...), as the loss checks targets.
 
@@ -238,7 +244,11 @@ def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: t
     ------
     TypeError, ValueError
         The message names the first of the M that is wrong.
+    UnsupportedError
+        If no targets, drawn or given, have the loss's Hessian as the covariance of their gradients.
     """
+    if loss.undrawn:
+        raise no_draws(loss)
     expected = loss.target_shape(batch_shape)
     if targets.ndim == 0 or targets.shape[0] == 0 or targets.shape[1:] != expected:
         shape = ", ".join(map(str, expected))

@@ -89,7 +89,7 @@ class AtLoss:
         if signal == EXACT:
             return self.plan.loss.hessian_sqrt(output, target)
         if isinstance(signal, MonteCarlo):
-            return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, slice(None)))
+            return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, slice(None)), target)
         return None
 
 
@@ -155,4 +155,4 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         values.append({name: quantity.finish(plan.scale, *share) for name, share in shares.items()})
     asked = tuple(quantity for quantity, _ in plan.needs)
-    return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss)
+    return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss, plan.scale)

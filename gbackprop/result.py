@@ -8,15 +8,16 @@ from typing import Any
 
 from gbackprop.array import Array, is_array
 from gbackprop.losses.base import Loss
-from gbackprop.quantities.base import Quantity
-from gbackprop.quantities.factors import Kronecker
+from gbackprop.operators import GroupedKronecker, Kronecker
+from gbackprop.quantities.base import Quantity, Scale
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """Loss, output, gradient, and the quantities that were asked for.
 
-    ``result[quantity]`` maps parameter names to arrays, or to `Kronecker` objects for KFAC, KFLR and KFRA. A quantity
+    ``result[quantity]`` maps parameter names to arrays, or to `Kronecker` and `GroupedKronecker` objects for KFAC,
+    KFLR and KFRA. A quantity
     is found by the object that was passed, by an equal one (of the same class, with the same arguments), or by name. A
     result is read like a dictionary of its quantities: ``len(result)``, ``name in result``, ``for name in result``,
     ``result.keys()``, ``result.items()``; but `values` is an attribute, and no method.
@@ -33,7 +34,9 @@ class Result:
     values : sequence of mappings
         The values of each, in the same order.
     objective : Loss, or None
-        The loss function; `gbackprop.data.merge` takes R from it.
+        The loss function.
+    scale : Scale, or None
+        N and R, by which `gbackprop.data.merge` weighs batches.
     """
 
     loss: Array
@@ -42,6 +45,7 @@ class Result:
     quantities: Sequence[Quantity]
     values: Sequence[Mapping[str, Any]]
     objective: Loss | None = None
+    scale: Scale | None = None
 
     def __getitem__(self, key: Quantity | str) -> Mapping[str, Any]:
         """Return the values of a quantity by parameter name.
@@ -118,7 +122,7 @@ class Result:
 
 
 def _shape(value: Any) -> str:
-    if isinstance(value, Kronecker):
+    if isinstance(value, Kronecker | GroupedKronecker):
         return f"B {value.B.shape}" + ("" if value.A is None else f" ⊗ A {value.A.shape}")
     return str(getattr(value, "shape", type(value).__name__))
 

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
+from gbackprop.layers.residual import Factored
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Signal:
 class MonteCarlo(Signal):
     """Gradients at pseudo-targets, √(R/(c M)) ∇ℓ(fₙ, ŷₙₘ): drawn by the sweep, or `targets` ``[M, N, …]`` given.
 
-    c is the weight of the loss's sum over outputs, `Loss.summed_weight`: 1, but for "mean" in MSELoss and
-    BCEWithLogitsLoss, where it is 1/C for C outputs.
+    c is the weight of the loss's sum over outputs or positions, `Loss.summed_weight`: 1, but 1/C for C of them where
+    "mean" is also a mean over them. Weights of true targets multiply a column by a root, `Loss.curvature_weights`.
     """
 
     mc_samples: int
@@ -147,23 +148,26 @@ class Signals:
         return replace(self, stack=self.stack.append(signal, columns))
 
 
-def residual_columns(residual: Array, features: tuple[int, ...], span: slice = ALL) -> Columns:
+def residual_columns(residual: Array | Factored, features: tuple[int, ...], span: slice = ALL) -> Columns:
     """Factor the residual r of a curved layer: Σᵥ signᵥ v vᵀ = diag(r), or = r where it is dense.
 
     Parameters
     ----------
-    residual : ndarray, shape (N, *features), or (N, D, D) with D = ∏ features
-        A dense residual is symmetric and is factored by an eigendecomposition per sample.
+    residual : ndarray, shape (N, *features), or (N, D, D) with D = ∏ features, or Factored
+        A dense residual is symmetric and is factored by an eigendecomposition per sample, if not by the layer itself.
     features : tuple of int
         Shape of the layer's input.
     span : slice
-        Which of the D columns to form; all by default.
+        Which of the columns to form; all by default.
 
     Returns
     -------
     Columns
         Of shape (V, N, *features), V the width of the span.
     """
+    if isinstance(residual, Factored):
+        (values,), sign = residual.columns(span)
+        return Columns(values, sign)
     if residual.shape[1:] == features:
         return _diagonal_columns(residual, span)
     return _dense_columns(residual, features, span)

@@ -101,6 +101,40 @@ def adaptive_pool(x: np.ndarray, *, bins: Sequence[Sequence[range]], most: bool)
     return y
 
 
+def transposed(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    out: Axes,
+    stride: Axes,
+    before: Axes,
+    dilation: Axes,
+    groups: int = 1,
+) -> np.ndarray:
+    """Each pixel adds its multiple of the weight to an image of size `out`, without `before` places at its start."""
+    inputs, depth, *kernel = weight.shape
+    y: Any = np.zeros((len(x), depth * groups, *out))
+    for c in range(inputs):
+        first = c // (inputs // groups) * depth
+        for t in np.ndindex(*x.shape[2:]):
+            for place, at in _window(t, tuple(kernel), stride, before, dilation):
+                if _inside(at, out):
+                    seen = x[(slice(None), c, *t)]
+                    y[(slice(None), slice(first, first + depth), *at)] += np.outer(seen, weight[(c, ..., *place)])
+    return y if bias is None else y + bias.reshape(-1, *(1,) * len(out))
+
+
+def normalized(
+    x: np.ndarray, weight: np.ndarray | None = None, bias: np.ndarray | None = None, *, mean: Any, variance: Any
+) -> np.ndarray:
+    """Each channel without its mean, over its deviation, then times its weight, plus its bias."""
+    found = [(x[:, c] - mean[c]) / (variance[c] + 1e-5) ** 0.5 for c in range(x.shape[1])]
+    if weight is not None and bias is not None:
+        found = [w * each + b for each, w, b in zip(found, weight, bias)]
+    return np.stack(found, axis=1)
+
+
 def pad(x: np.ndarray, *, out: Axes, before: Axes, value: float = 0.0) -> np.ndarray:
     """Pixel by pixel into one `value`; `before` rows above and columns to the left, fewer than none to crop."""
     y: Any = np.full((*x.shape[:2], *out), value)
@@ -108,6 +142,24 @@ def pad(x: np.ndarray, *, out: Axes, before: Axes, value: float = 0.0) -> np.nda
         at = tuple(i - b for i, b in zip(t, before))
         if _inside(at, x.shape[2:]):
             y[(..., *t)] = x[(..., *at)]
+    return y
+
+
+def shuffle(x: np.ndarray, r: int) -> np.ndarray:
+    """Pixel (i, j) of channel c is pixel (i // r, j // r) of channel c r² + i % r · r + j % r."""
+    n, depth, height, width = x.shape
+    y = np.zeros((n, depth // r**2, height * r, width * r))
+    for c, i, j in np.ndindex(*y.shape[1:]):
+        y[:, c, i, j] = x[:, c * r**2 + i % r * r + j % r, i // r, j // r]
+    return y
+
+
+def unshuffle(x: np.ndarray, r: int) -> np.ndarray:
+    """The reverse of `shuffle`, pixel by pixel."""
+    n, depth, height, width = x.shape
+    y = np.zeros((n, depth * r**2, height // r, width // r))
+    for c, i, j in np.ndindex(*x.shape[1:]):
+        y[:, c * r**2 + i % r * r + j % r, i // r, j // r] = x[:, c, i, j]
     return y
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special
 
 from gbackprop import layers, losses
-from gbackprop.audit import graphs, plain
+from gbackprop.audit import further, graphs, norms, plain, sequences
 from gbackprop.audit.findings import Auditor, Finding
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.losses.base import Loss
@@ -68,9 +68,10 @@ class LayerCase:
 
 def layer_cases() -> list[LayerCase]:
     """Every layer that ships, with parameters not drawn yet."""
-    cases = [*_linears(), *_elementwise(), *_slopes_and_softmax()]
-    cases += [*_convolutions(), *_pools(), *_further_pools(), *_moves(), *_containers()]
-    cases += [LayerCase(*case) for case in (*graphs.joins(), *graphs.branches())]
+    cases = [*_linears(), *_elementwise(), *_slopes_and_softmax(), *_convolutions(), *_pools(), *_moves()]
+    elsewhere = (*further.cases(), *graphs.joins(), *graphs.branches(), *norms.cases())
+    elsewhere += (*sequences.parts(), *sequences.whole())
+    cases += [*_containers(), *(LayerCase(*case) for case in elsewhere)]
     listed = {type(case.layer) for case in cases}
     exported = [getattr(layers, name) for name in layers.__all__]
     activations = [kind for kind in exported if issubclass(kind, layers.Elementwise) and kind is not layers.Elementwise]
@@ -179,32 +180,6 @@ def _pools() -> Iterator[LayerCase]:
     yield LayerCase(mean(3, 2, ceil_mode=True), (1, 6, 5), partial(plain.average_pool, out=(3, 2), **three))
 
 
-def _further_pools() -> Iterator[LayerCase]:
-    one: dict[str, Any] = {"kernel": (2,), "stride": (2,), "out": (2,)}
-    three: dict[str, Any] = {"kernel": (2, 2, 1), "stride": (1, 1, 1), "out": (2, 1, 2)}
-    yield LayerCase(layers.MaxPool1d(2), (2, 5), partial(plain.max_pool, before=(0,), dilation=(1,), **one))
-    yield LayerCase(layers.AvgPool1d(2), (2, 5), partial(plain.average_pool, padding=(0,), counted=(0,), **one))
-    yield LayerCase(
-        layers.MaxPool3d((2, 2, 1), 1),
-        (1, 3, 2, 2),
-        partial(plain.max_pool, before=(0, 0, 0), dilation=(1, 1, 1), **three),
-    )
-    yield LayerCase(
-        layers.AvgPool3d((2, 2, 1), 1),
-        (1, 3, 2, 2),
-        partial(plain.average_pool, padding=(0, 0, 0), counted=(0, 0, 0), **three),
-    )
-    long, wide, all_of = [range(3), range(2, 5), range(4, 7)], [range(1), range(0, 2), range(1, 2)], [range(2)]
-    for bins, size, shape in (
-        ([long], 3, (2, 7)),
-        ([long, wide], 3, (2, 7, 2)),
-        ([long, all_of, wide], (3, 1, 3), (1, 7, 2, 2)),
-    ):
-        for most in (True, False):
-            name = f"Adaptive{'Max' if most else 'Avg'}Pool{len(bins)}d"
-            yield LayerCase(getattr(layers, name)(size), shape, partial(plain.adaptive_pool, bins=bins, most=most))
-
-
 def _moves() -> Iterator[LayerCase]:
     yield LayerCase(layers.Flatten(), (2, 3, 2), lambda x: x.reshape(len(x), 12))
     yield LayerCase(layers.Flatten(2, 3), (2, 3, 2), lambda x: x.reshape(len(x), 2, 6))
@@ -239,11 +214,36 @@ def loss_cases(rng: np.random.Generator) -> Iterator[LossCase]:
         for classes in (4, 1):
             logits = 2 * rng.standard_normal((BATCH, classes))
             yield LossCase(losses.CrossEntropyLoss(reduction), logits, rng.integers(0, classes, BATCH))
+        yield from _classes(reduction, rng)
         for shape in ((4,), (2, 3)):
             output = 2 * rng.standard_normal((BATCH, *shape))
             yield LossCase(losses.MSELoss(reduction), output, rng.standard_normal(output.shape))
             soft, hard = rng.random(output.shape), rng.integers(0, 2, output.shape).astype(float)
-            yield LossCase(losses.BCEWithLogitsLoss(reduction), output, np.where(soft < 0.5, soft, hard))
+            bits = np.where(soft < 0.5, soft, hard)
+            weights = {"weight": 0.5 + rng.random(shape), "pos_weight": 0.5 + rng.random(shape[-1:])}
+            yield LossCase(losses.BCEWithLogitsLoss(reduction), output, bits)
+            yield LossCase(losses.BCEWithLogitsLoss(reduction, **weights), output, bits)
+            for edge in (1.0, 2.5):
+                yield LossCase(losses.HuberLoss(reduction, edge), output, rng.standard_normal(output.shape))
+                yield LossCase(losses.SmoothL1Loss(reduction, edge), output, rng.standard_normal(output.shape))
+            counts = rng.poisson(2.0, output.shape).astype(float)
+            yield LossCase(losses.PoissonNLLLoss(reduction, full=True), output, counts)
+            yield LossCase(losses.PoissonNLLLoss(reduction, log_input=False), 0.1 + np.abs(output), counts)
+
+
+def _classes(reduction: Literal["mean", "sum"], rng: np.random.Generator) -> Iterator[LossCase]:
+    """Cross-entropy with weights, labels to ignore, smoothing, positions and class probabilities."""
+    kind, weight = losses.CrossEntropyLoss, 0.5 + rng.random(4)
+    logits, labels = 2 * rng.standard_normal((BATCH, 4, 2)), rng.integers(0, 4, (BATCH, 2))
+    ignored = np.where([[True, False], [False, False], [True, True]], -100, labels)
+    likely = np.moveaxis(rng.dirichlet(np.ones(4), labels.shape), -1, 1).copy()
+    yield LossCase(kind(reduction, weight=weight), logits[:, :, 0], labels[:, 0])
+    yield LossCase(kind(reduction, label_smoothing=0.2), logits[:, :, 0], labels[:, 0])
+    yield LossCase(kind(reduction), logits[:, :, 0], likely[:, :, 0])
+    yield LossCase(kind(reduction), logits, labels)
+    yield LossCase(kind(reduction, ignore_index=-100), logits, ignored)
+    yield LossCase(kind(reduction, weight=weight, ignore_index=-100, label_smoothing=0.2), logits, ignored)
+    yield LossCase(kind(reduction, weight=weight), logits, likely)
 
 
 # ----------------------------------------------------------------------------------------------------------- networks
@@ -261,7 +261,8 @@ class NetworkCase:
 
 def network_cases(rng: np.random.Generator) -> Iterator[NetworkCase]:
     """Networks that between them have every kind of signal, sharing, reduction and nesting."""
-    for make in (_classifier, _curved, _convolutional, _nested, _sequences, _grouped, _graph):
+    makes = (_classifier, _curved, _convolutional, _nested, _sequences, _grouped, _graph, _attention)
+    for make in (*makes, _segmenting, _counting, _robust):
         yield make(rng)
 
 
@@ -303,8 +304,31 @@ def _graph(rng: np.random.Generator) -> NetworkCase:
     return NetworkCase(graphs.network(rng), losses.CrossEntropyLoss(), x, y)
 
 
+def _attention(rng: np.random.Generator) -> NetworkCase:
+    x, y = rng.standard_normal((3, 3, 2)), rng.integers(0, 3, 3)
+    return NetworkCase(sequences.network(rng), losses.CrossEntropyLoss(), x, y)
+
+
 def _grouped(rng: np.random.Generator) -> NetworkCase:
     parts = (layers.ZeroPad2d((1, 0, 0, 1)), layers.Conv2d(2, 4, 2, groups=2), layers.Sigmoid(), layers.Identity())
     network = _network(rng, *parts, layers.Flatten(), layers.Linear(16, 2, bias=False))
     x, y = rng.standard_normal((3, 2, 2, 2)), rng.standard_normal((3, 2))
     return NetworkCase(network, losses.MSELoss("sum"), x, y)
+
+
+def _segmenting(rng: np.random.Generator) -> NetworkCase:
+    network = _network(rng, layers.Conv2d(1, 2, 2, padding=1), layers.Tanh(), layers.Conv2d(2, 3, 2))
+    loss = losses.CrossEntropyLoss(weight=np.array([0.5, 2.0, 1.0]), ignore_index=-100, label_smoothing=0.1)
+    y = rng.integers(0, 3, (3, 2, 2))
+    y[0, 0] = -100
+    return NetworkCase(network, loss, rng.standard_normal((3, 1, 2, 2)), y)
+
+
+def _counting(rng: np.random.Generator) -> NetworkCase:
+    network = _network(rng, layers.Linear(3, 4), layers.Sigmoid(), layers.Linear(4, 2))
+    return NetworkCase(network, losses.PoissonNLLLoss(), rng.standard_normal((4, 3)), rng.poisson(2.0, (4, 2)) * 1.0)
+
+
+def _robust(rng: np.random.Generator) -> NetworkCase:
+    network = _network(rng, layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2))
+    return NetworkCase(network, losses.HuberLoss(), rng.standard_normal((4, 3)), 2 * rng.standard_normal((4, 2)))

@@ -14,7 +14,8 @@ from gbackprop import quantities as q
 from gbackprop.array import Array, array_module, device_of, on_device_of
 from gbackprop.errors import UnsupportedError
 from gbackprop.layers.moments import Moments
-from gbackprop.quantities import Kronecker, Quantity, Scale
+from gbackprop.operators import BLOCKS
+from gbackprop.quantities import GroupedKronecker, Kronecker, Quantity, Scale
 from gbackprop.result import Result
 
 
@@ -90,11 +91,11 @@ class _Pair:
 class _Factors:
     """A is a mean over samples and B is R times a sum, each for itself: the block is not the mean of the batches'."""
 
-    def take(self, value: Kronecker, gradient: Array, scale: Scale) -> _Pair:
+    def take(self, value: Kronecker | GroupedKronecker, gradient: Array, scale: Scale) -> _Pair:
         return _Pair(None if value.A is None else value.A * scale.batch, value.B / scale.factor)
 
-    def give(self, total: _Pair, scale: Scale) -> Kronecker:
-        return Kronecker(None if total.a is None else total.a / scale.batch, total.b * scale.factor)
+    def give(self, total: _Pair, scale: Scale) -> Kronecker | GroupedKronecker:
+        return BLOCKS[total.b.ndim](None if total.a is None else total.a / scale.batch, total.b * scale.factor)
 
 
 RULES: dict[type[Quantity], Rule | str] = {
@@ -182,15 +183,12 @@ class _Merged:
     """The sums over the results so far; `first` says what the others must be like."""
 
     def __init__(self, first: Result) -> None:
-        if first.objective is None:
+        if first.objective is None or first.scale is None:
             raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
         self.first, self.objective = first, first.objective
         self.rules = [rule_of(quantity) for quantity in first.quantities]
-        self.count = 0
+        self.count, self.divisor = 0, 0.0
         self.sums: dict[Any, Any] = {}
-
-    def scale(self, count: int) -> Scale:
-        return Scale(count, self.objective.factor(count), self.first.output.dtype.name)
 
     def parts(self, result: Result) -> dict[Any, tuple[Rule, Any, Array]]:
         """Return each value of a result with its rule and the gradient of its parameter."""
@@ -205,20 +203,23 @@ class _Merged:
         return found
 
     def add(self, result: Result) -> None:
-        scale = self.scale(len(result.output))
+        scale = result.scale
+        assert scale is not None  # see `_loss`
         self.count += scale.batch
+        self.divisor += 1 / scale.factor
         for key, (rule, value, gradient) in self.parts(result).items():
             share = rule.take(value, gradient, scale)
             self.sums[key] = self.sums[key] + share if key in self.sums else share
 
     def finish(self) -> Result:
-        scale = self.scale(self.count)
+        factor = 1 / self.divisor if self.objective.reduction == "mean" else 1.0  # 1/R adds up: it is N, or Σ w
+        scale = Scale(self.count, factor, self.first.output.dtype.name)
         values = {key: rule.give(self.sums[key], scale) for key, (rule, *_) in self.parts(self.first).items()}
         gradient, *quantities = (
             {name: values[i, name] for name in self.first.gradient} for i in range(1 + len(self.rules))
         )
         asked, loss, output = self.first.quantities, values["loss"], values["output"]
-        return Result(loss, output, gradient, asked, quantities, self.objective)
+        return Result(loss, output, gradient, asked, quantities, self.objective, scale)
 
     def check(self, i: int, result: Result) -> None:
         """Check that a result is of the same loss, quantities and parameters as the first."""
@@ -232,7 +233,7 @@ class _Merged:
 
 
 def _loss(result: Result) -> str:
-    return repr(result.objective)
+    return "that it does not state" if result.scale is None else repr(result.objective)
 
 
 def _asked(result: Result) -> str:

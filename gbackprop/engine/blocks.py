@@ -62,7 +62,7 @@ def choose_blocks(
     ValueError
         If `memory` cannot be parsed, or is too small for one sample and one column.
     """
-    n, each = x.shape[0], max(stack_bytes(plan, x, column_block), row_bytes(plan, x) // 4)
+    n, each = x.shape[0], max(stack_bytes(plan, column_block), row_bytes(plan) // 4)
     whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
     most = cpu_count()  # more threads would have smaller blocks, and wait for each other
     threads = min(workers, most) if workers else (1 if whole or blas_controller() is None else most)

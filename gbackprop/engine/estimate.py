@@ -19,12 +19,14 @@ from math import prod
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
 from gbackprop.checks import KFRA_COPIES, size
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
-from gbackprop.layers.base import INPUT
+from gbackprop.layers.base import INPUT, Leaf
 from gbackprop.plan import Plan
 from gbackprop.signals import AVERAGE
 
@@ -53,23 +55,28 @@ def fit(
 def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: int, saved: int) -> int:
     """Return the bytes that a call takes at its peak, in addition to parameters and batch; see the module's formula."""
     shapes = list(parameter_shapes(plan).values())
-    parameters = sum(map(prod, shapes)) * x.dtype.itemsize
+    parameters = sum(map(prod, shapes)) * number_bytes(plan)
     sums = _reduced_numbers(plan, per_sample=False)
-    results = 2 * sums * x.dtype.itemsize + x.shape[0] * row_bytes(plan, x)
+    results = 2 * sums * number_bytes(plan) + x.shape[0] * row_bytes(plan)
     if AVERAGE in plan.signals:
         widest = max((prod(leaf.output_shape) for leaf in plan.swept), default=0)
-        results += KFRA_COPIES * widest**2 * x.dtype.itemsize
-    block = samples * (saved + _unfolded_bytes(plan, x) + 3 * stack_bytes(plan, x, columns))
-    each = sums * x.dtype.itemsize + 2 * parameters + block
+        results += KFRA_COPIES * widest**2 * number_bytes(plan)
+    block = samples * (saved + _unfolded_bytes(plan) + 3 * stack_bytes(plan, columns))
+    each = sums * number_bytes(plan) + 2 * parameters + block
     if device_of(x) != "cpu":
-        each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * _widest_bytes(plan, x))
+        each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * _widest_bytes(plan))
     return results + 2 * threads * each
 
 
-def _unfolded_bytes(plan: Plan, x: Array) -> int:
+def number_bytes(plan: Plan) -> int:
+    """Return the bytes of one number in the dtype in which the call computes: that of the batch may be of integers."""
+    return np.dtype(plan.scale.dtype).itemsize
+
+
+def _unfolded_bytes(plan: Plan) -> int:
     """Return the bytes of one sample in the largest unfolded input; 0 if only the gradient is asked for."""
     wanted = len(plan.statistics) > 1
-    return wanted * max((unfolded for unfolded, _ in _weights(plan)), default=0) * x.dtype.itemsize
+    return wanted * max((unfolded for unfolded, _ in _weights(plan)), default=0) * number_bytes(plan)
 
 
 def parameter_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -78,31 +85,41 @@ def parameter_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     return {name: layer.parameter_shapes()[key] for name, layer, key in named}
 
 
-def _widest_bytes(plan: Plan, x: Array) -> int:
+def _widest_bytes(plan: Plan) -> int:
     """Return the most bytes of one column of one sample, unfolded or as a product of a weight's size."""
-    return max(map(max, _weights(plan)), default=0) * x.dtype.itemsize
+    return max(map(max, _weights(plan)), default=0) * number_bytes(plan)
 
 
 def _weights(plan: Plan) -> list[tuple[int, int]]:
     """Return for each weight the number of entries in one sample's unfolded input, and in the weight."""
     weights = [(leaf, leaf.layer.parameter_shapes()[key]) for leaf in plan.leaves for key in leaf.parameters]
     weights = [(leaf, s) for leaf, s in weights if len(s) > 1]
-    return [(prod(leaf.output_shape) // s[0] * prod(s[1:]), prod(s)) for leaf, s in weights]
+    return [(prod(leaf.output_shape) // s[0] * prod(s[1:]) * groups_of(leaf), prod(s)) for leaf, s in weights]
+
+
+def groups_of(leaf: Leaf) -> int:
+    """Return the number of groups that a layer's weight is split into: each has inputs of its own."""
+    return getattr(leaf.layer, "groups", 1)
 
 
 def _reduced_numbers(plan: Plan, per_sample: bool) -> int:
     """Count the entries of the statistics with a row for each sample (for one sample), or of those that are added."""
-    shapes = [shape for shape in parameter_shapes(plan).values() if shape]
+    groups = {name: groups_of(leaf) for leaf in plan.leaves for name in leaf.parameters.values()}
+    sizes = [(shape, groups[name]) for name, shape in parameter_shapes(plan).items() if shape]
     reductions = [s.reduction for s in plan.statistics if s.per_sample == per_sample]
-    return sum(reduction.size(shape) for reduction in reductions for shape in shapes)
+    return sum(  # each group has an input factor of its own; their output factors are blocks of the bias's
+        reduction.size(shape) * (number if reduction.name == "input_square" else 1)
+        for reduction in reductions
+        for shape, number in sizes
+    )
 
 
-def row_bytes(plan: Plan, x: Array) -> int:
+def row_bytes(plan: Plan) -> int:
     """Return the bytes of one sample in the results with a row for each sample."""
-    return _reduced_numbers(plan, per_sample=True) * x.dtype.itemsize
+    return _reduced_numbers(plan, per_sample=True) * number_bytes(plan)
 
 
-def stack_bytes(plan: Plan, x: Array, column_block: int | None = None) -> int:
+def stack_bytes(plan: Plan, column_block: int | None = None) -> int:
     """Return the bytes of one sample in the largest stack of the sweep."""
     columns = sum(loss_column_count(plan, signal) for signal in plan.signals)
     largest = 1
@@ -110,7 +127,7 @@ def stack_bytes(plan: Plan, x: Array, column_block: int | None = None) -> int:
         carried = 1 + min(columns, column_block or columns)  # 1 for the gradient
         largest = max(largest, carried * prod(leaf.output_shape))
         columns += residual_column_count(plan, leaf)
-    return largest * x.dtype.itemsize
+    return largest * number_bytes(plan)
 
 
 def saved_bytes(plan: Plan, x: Array, forms: Forms) -> int:

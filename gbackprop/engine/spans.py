@@ -103,7 +103,7 @@ class SpanSweep(GraphSweep):
         assert isinstance(signal, MonteCarlo)
         targets = self.plan.targets_of(signal, output, self.rows)
         share = ((some.stop - some.start) / targets.shape[0]) ** 0.5  # M counts all targets, not only those in the span
-        return self.plan.loss.hessian_sqrt_mc(output, targets[some]) * share
+        return self.plan.loss.hessian_sqrt_mc(output, targets[some], target) * share
 
     def append(self, leaf: Leaf, saved: Any, signals: Signals, below: list[Signals]) -> list[Signals]:
         """Append the columns of this pass, if any starts at this layer."""

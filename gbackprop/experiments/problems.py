@@ -83,7 +83,8 @@ class Problem:
         """
         network, source = gb.Sequential(*self.layers(), dtype=dtype), generator(rng)
         shapes = network.parameter_shapes().items()
-        return network.load_state_dict({name: self._initializer(name, shape)(source, shape) for name, shape in shapes})
+        drawn = {name: self._initializer(name, shape)(source, shape) for name, shape in shapes}
+        return network.load_state_dict(drawn | dict(network.buffers))
 
     def _initializer(self, name: str, shape: tuple[int, ...]) -> Initializer:
         if not _is_weight(name):

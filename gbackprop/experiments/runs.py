@@ -244,7 +244,7 @@ class _State:
             path,
             self.spec.key(),
             [asdict(row) for row in self.rows],
-            {name: gb.asnumpy(value) for name, value in self.network.parameters.items()},
+            {name: gb.asnumpy(value) for name, value in self.network.state_dict().items()},
             self.optimizer.state_dict(),
         )
 

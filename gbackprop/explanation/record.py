@@ -14,9 +14,10 @@ import numpy as np
 from gbackprop.array import Array, on_device_of
 from gbackprop.branching import Found
 from gbackprop.explanation.figure import draw
-from gbackprop.explanation.steps import DENSE, STARTS, Carried, Extracted, Finished, Step
+from gbackprop.explanation.steps import DENSE, FACTORED, MIXED, STARTS, Carried, Extracted, Finished, Step
 from gbackprop.explanation.text import write
 from gbackprop.layers.base import INPUT, Layer, Leaf
+from gbackprop.layers.residual import FactoredLayer
 from gbackprop.losses.base import Loss
 from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.quantities.base import Quantity, Statistic
@@ -91,7 +92,7 @@ def explain(
         output, saved = recorder.forward(x)
         recorder.backward(output, y, saved)
         result = finish(plan, loss.values(output, y).sum(), output, recorder.found)
-    scale = f"N = {plan.scale.batch}, R = {plan.scale.factor:.6g}, {x.dtype.name}"
+    scale = f"N = {plan.scale.batch}, R = {plan.scale.factor:.6g}, {plan.scale.dtype}"
     return Explanation(repr(network), repr(loss), scale, recorder.steps, _finished(plan, result, recorder.found))
 
 
@@ -143,8 +144,7 @@ class _Recorder(GraphSweep):
         if after is not below:
             new = after[0].stack.values[len(below[0].stack.values) :]
             step.appended.append(Carried(RESIDUAL.name, new.shape, new.nbytes))
-            starts = DENSE if leaf.layer.curvature == "dense" else STARTS[RESIDUAL.name]
-            step.residual = f"{starts}, r = {leaf.layer.formulas.get('residual', 'Σⱼ (∇² yⱼ) gⱼ')}"
+            step.residual = _starts(leaf.layer)
         return after
 
 
@@ -169,3 +169,12 @@ def _carried(signals: Signals) -> list[Carried]:
     if signals.average is not None:
         found.append(Carried("average", signals.average.shape, signals.average.nbytes))
     return found
+
+
+def _starts(layer: Layer) -> str:
+    """Return the formula of the residual's columns that start at a layer."""
+    if layer.curvature == "zero":
+        return f"{FACTORED}, r = {MIXED}"
+    dense = FACTORED if isinstance(layer, FactoredLayer) else DENSE
+    starts = dense if layer.curvature == "dense" else STARTS[RESIDUAL.name]
+    return f"{starts}, r = {layer.formulas.get('residual', 'Σⱼ (∇² yⱼ) gⱼ')}"

@@ -16,6 +16,12 @@ STARTS = {
 DENSE = "√|λ| q, signs of λ: r q = λ q"
 """The formula of the residual's columns where r is a matrix for each sample."""
 
+FACTORED = "v and their signs, Σᵥ ± v vᵀ = r"
+"""The formula of the residual's columns where the layer factors it."""
+
+MIXED = "∂² (gᵀ y) / ∂p ∂x of a parameter p, on which the input x depends too"
+"""The residual of a parameter and its layer's input together."""
+
 AVERAGES = "Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ"
 """The formula that carries the averaged curvature."""
 

@@ -10,12 +10,40 @@ from gbackprop.layers.adaptive import (
     AdaptiveMaxPool3d,
 )
 from gbackprop.layers.base import Layer
+from gbackprop.layers.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from gbackprop.layers.conv import Conv2d
+from gbackprop.layers.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from gbackprop.layers.dimensions import AvgPool1d, AvgPool3d, Conv1d, Conv3d, MaxPool1d, MaxPool3d
 from gbackprop.layers.dropout import Dropout
+from gbackprop.layers.embedding import Embedding
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.joins import Add, Concat, MatMul, Multiply
 from gbackprop.layers.linear import Linear
+from gbackprop.layers.moves import Permute, PixelShuffle, PixelUnshuffle, Select, Slice, Unflatten
+from gbackprop.layers.norms import (
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
+from gbackprop.layers.padding import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    ZeroPad1d,
+    ZeroPad3d,
+)
 from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
 from gbackprop.layers.prelu import PReLU
 from gbackprop.layers.rectifiers import (
@@ -32,8 +60,10 @@ from gbackprop.layers.rectifiers import (
     Threshold,
 )
 from gbackprop.layers.reshape import Flatten, Identity, ZeroPad2d
+from gbackprop.layers.scale import Scale
 from gbackprop.layers.smooth import GELU, LogSigmoid, Mish, SiLU, Softplus, Softsign, Tanhshrink
 from gbackprop.layers.softmax import LogSoftmax, Softmax
+from gbackprop.layers.upsample import Upsample
 
 __all__ = [
     "CELU",
@@ -50,20 +80,38 @@ __all__ = [
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "Bias",
+    "CircularPad1d",
+    "CircularPad2d",
+    "CircularPad3d",
     "Concat",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "ConstantPad3d",
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "Dropout",
     "Elementwise",
+    "Embedding",
     "Flatten",
+    "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
     "Hardtanh",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "Layer",
+    "LayerNorm",
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
@@ -77,10 +125,23 @@ __all__ = [
     "Outer",
     "PReLU",
     "ParameterJacobian",
+    "Permute",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "RMSNorm",
     "ReLU",
     "ReLU6",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReflectionPad3d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
+    "ReplicationPad3d",
+    "Scale",
+    "Select",
     "SiLU",
     "Sigmoid",
+    "Slice",
     "Softmax",
     "Softplus",
     "Softshrink",
@@ -88,5 +149,9 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "Unflatten",
+    "Upsample",
+    "ZeroPad1d",
     "ZeroPad2d",
+    "ZeroPad3d",
 ]

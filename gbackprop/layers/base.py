@@ -123,6 +123,9 @@ class Layer(Constructed):
     formulas: ClassVar[Mapping[str, str]] = {"forward": "y = f(x)", "mjp": "Jᵀ g"}
     """The layer's formulas as text: "forward", "mjp" and, if it is curved, "residual"."""
 
+    takes: ClassVar[str] = "floats"
+    """The input's kind: "floats"; "any" if numbers are just moved; "integers", at first, with `check_indices`."""
+
     kronecker_factors: bool | str | None = None
     """Whether all parameters have Kronecker factors: True, or the reason why not. None: tested on a sample of zeros."""
 

@@ -26,6 +26,7 @@ class _Conv(Layer):
 
     dims: ClassVar[int]
     constant_jacobian = True
+    kronecker_factors = True
     formulas = {"forward": "y[t] = W u[t] + b, u = unfold(x)", "mjp": "fold(Wᵀ g[t])"}
 
     def __init__(
@@ -55,8 +56,6 @@ class _Conv(Layer):
         self.window = Window(kernel, strides, steps, ((0, 0),) * self.dims if self.frame else around)
         self.padding = padding
         self.bias = bool(bias)
-        own = f"its {groups} groups have input factors of their own, and one Kronecker product cannot hold them"
-        self.kronecker_factors = own if self.groups > 1 else True
 
     def describe(self) -> str:
         window = self.window
@@ -158,7 +157,7 @@ class Conv2d(_Conv):
     padding : int, (int, int), "valid" or "same"
         Places on each side; "same" preserves the image's size (stride 1 only; an odd one is added after, as in torch).
     groups : int
-        Number of groups of channels, each with weights of its own. Kronecker factors exist for 1 only.
+        Number of groups of channels, each with weights, and Kronecker factors, of its own.
     bias : bool
     padding_mode : {"zeros", "reflect", "replicate", "circular"}
         What the padding contains: zeros, the image reflected at its border, the number at the border, or what is at the

@@ -32,7 +32,7 @@ class Reduction:
         The formula as text.
     size : callable
         Number of entries of the result for a parameter of a given shape (for one sample, if `per_sample`), counted in
-        the dtype of the input.
+        the dtype of the input; of "input_square", for one group.
     per_sample : bool
         Whether the result has a row for each sample, so that blocks of samples are concatenated, not added.
     formula : callable, optional
@@ -141,15 +141,15 @@ class ParameterJacobian:
         return REDUCTIONS["square_norm"].define(self, mat, sign)
 
     def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        """B = Σᵥₙ s b bᵀ with b = Jᵀ g[v, n] of the bias, shape (O, O)."""
+        """B = Σᵥₙ s b bᵀ with b = Jᵀ g[v, n] of the bias, shape (O, O); (G, O, O) for G groups."""
         raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
 
     def average_kronecker(self, average: Array, shape: Shape) -> Array:
-        """B of KFRA from the averaged curvature Ḡ (D, D) at an output of feature shape `shape`, shape (O, O)."""
+        """B of KFRA from the averaged curvature Ḡ (D, D) at an output of feature shape `shape`, shape as above."""
         raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
 
     def input_square(self) -> Array | None:
-        """Σₙₜ u uᵀ over samples and shared positions, shape (I, I), or None if there is no such factor."""
+        """Σₙₜ u uᵀ over samples and shared positions, shape (I, I) or (G, I, I), or None if there is no such factor."""
         raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
 
 
@@ -230,22 +230,26 @@ class Outer(ParameterJacobian):
         return self.joined(self.split(mat).swapaxes(-1, -2) @ self.u[:, None])
 
     def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        return self.bias.kronecker(mat, sign)
+        return self.by_group(self.bias.kronecker(mat, sign))
 
     def average_kronecker(self, average: Array, shape: Shape) -> Array:
-        return self.bias.average_kronecker(average, shape)
+        return self.by_group(self.bias.average_kronecker(average, shape))
 
     def input_square(self) -> Array | None:
-        if self.groups > 1:
-            raise UnsupportedError("the groups of a weight have input factors of their own")
-        u = self.u.reshape(-1, self.u.shape[3])
-        return self.by_entries(u.T @ u)
+        u = self.u.reshape(self.groups, -1, self.u.shape[3])
+        squares = self.by_entries(u.swapaxes(1, 2) @ u)
+        return squares if self.groups > 1 else squares[0]
 
-    def by_entries(self, square: Array) -> Array:
-        """Return a matrix (I, I) with rows and columns in the order of the parameter's entries."""
-        entries = self.to_parameter(array_module(square).moveaxis(self.to_parameter(square), 0, -1))
-        half = entries.ndim // 2
-        return entries.transpose(*range(half, entries.ndim), *range(half)).reshape(square.shape)
+    def by_entries(self, squares: Array) -> Array:
+        """Return matrices (G, I, I) with rows and columns in the order of the parameter's entries."""
+        entries = self.to_parameter(array_module(squares).moveaxis(self.to_parameter(squares), 1, -1))
+        half = entries.ndim // 2 + 1
+        return entries.transpose(0, *range(half, entries.ndim), *range(1, half)).reshape(squares.shape)
+
+    def by_group(self, b: Array) -> Array:
+        """Return the diagonal blocks (G, O, O) of the bias's matrix (G*O, G*O), one for each group; of one, (O, O)."""
+        each = array_module(b).arange(self.groups)
+        return b.reshape(self.groups, -1, self.groups, len(b) // self.groups)[each, :, each] if self.groups > 1 else b
 
 
 def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape: Shape) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 from gbackprop.array import Array, channels_first, channels_last
 from gbackprop.layers.base import Layer, Shape
@@ -16,6 +16,7 @@ class Identity(Layer):
     """y = x."""
 
     constant_jacobian = True
+    takes = "any"
     formulas = {"forward": "y = x", "mjp": "g"}
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -43,6 +44,7 @@ class Flatten(Layer):
     """
 
     constant_jacobian = True
+    takes = "any"
     formulas = {"forward": "y = x, reshaped", "mjp": "g, reshaped back"}
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
@@ -74,30 +76,21 @@ class Flatten(Layer):
         return curvature
 
 
-class ZeroPad2d(Layer):
-    """A layer that adds zeros around an image: ``[N, C, H, W] -> [N, C, H', W']``; negative numbers crop.
+class _ZeroPad(Layer):
+    """Zeros around the `dims` spatial axes; negative numbers crop."""
 
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom)
-    """
-
+    dims: ClassVar[int]
     constant_jacobian = True
     formulas = {"forward": "y = x with zeros around", "mjp": "g without what was around"}
 
-    def __init__(self, padding: int | tuple[int, int, int, int]) -> None:
-        numbers = tuple(padding) if isinstance(padding, Iterable) else (padding,) * 4
-        if len(numbers) != 4 or not all(isinstance(p, Integral) and not isinstance(p, bool) for p in numbers):
-            raise ValueError(f"padding: expected an integer or (left, right, top, bottom), got {padding!r}")
-        left, right, top, bottom = numbers
-        self.padding = ((top, bottom), (left, right))
+    def __init__(self, padding: int | tuple[int, ...]) -> None:
+        self.padding = sides(padding, self.dims)
 
     def describe(self) -> str:
-        (top, bottom), (left, right) = self.padding
-        return str((left, right, top, bottom))
+        return str(tuple(number for pair in reversed(self.padding) for number in pair))
 
     def output_shape(self, shape: Shape) -> Shape:
-        channels_and_axes(shape, 2)
+        channels_and_axes(shape, self.dims)
         size = tuple(s + before + after for s, (before, after) in zip(shape[1:], self.padding))
         cropped = tuple(max(-before, 0) + max(-after, 0) for before, after in self.padding)
         if min(size) < 1 or any(c > s for c, s in zip(cropped, shape[1:])):
@@ -117,3 +110,23 @@ class ZeroPad2d(Layer):
         rows = channels_last(mat.reshape(-1, *mat.shape[2:]))
         image = channels_first(pad(rows, padding))
         return image.reshape(*mat.shape[:2], *image.shape[1:])
+
+
+class ZeroPad2d(_ZeroPad):
+    """A layer that adds zeros around an image: ``[N, C, H, W] -> [N, C, H', W']``; negative numbers crop.
+
+    Parameters
+    ----------
+    padding : int or (left, right, top, bottom)
+    """
+
+    dims = 2
+
+
+def sides(padding: Any, dims: int) -> tuple[tuple[int, int], ...]:
+    """Convert torch's padding, last axis first, to (before, after) for each axis."""
+    names = ("left", "right", "top", "bottom", "front", "back")[: 2 * dims]
+    numbers = tuple(padding) if isinstance(padding, Iterable) else (padding,) * len(names)
+    if len(numbers) != len(names) or not all(isinstance(p, Integral) and not isinstance(p, bool) for p in numbers):
+        raise ValueError(f"padding: expected an integer or ({', '.join(names)}), got {padding!r}")
+    return tuple((numbers[i], numbers[i + 1]) for i in range(2 * dims - 2, -1, -2))

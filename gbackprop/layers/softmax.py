@@ -1,4 +1,4 @@
-"""Softmax and LogSoftmax along an axis: each set of entries along it is mapped by itself, with a dense Jacobian."""
+"""Softmax, also causal, and LogSoftmax: each set of entries along an axis is mapped by itself."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from numbers import Integral
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.base import Shape
+from gbackprop.layers.residual import Factored, FactoredLayer, Pieces, units
 
 
-class _AlongAxis(Layer):
+class _AlongAxis(FactoredLayer):
     """Base class: a set is all entries along axis `dim` at one place of the other axes."""
-
-    curvature = "dense"
 
     def __init__(self, dim: int | None = None) -> None:
         if dim is None:
@@ -32,22 +31,27 @@ class _AlongAxis(Layer):
         return shape
 
     def _axis(self, x: Array) -> int:
-        """The axis of ``[N, *in]`` counted from the end, as it is in ``[V, N, *in]``, too."""
+        """The axis of ``[N, *in]`` counted from the end, as it is in ``[V, N, *in]`` and in ``[*in]``, too."""
         return self.dim if self.dim < 0 else self.dim - x.ndim
 
-    def _sets(self, x: Array) -> Array:
-        """View ``[N, *in]`` as sets S of K entries: ``[N, S, K]``."""
-        moved = array_module(x).moveaxis(x, self._axis(x), -1)
-        return moved.reshape(len(x), -1, moved.shape[-1])
+    def residual_width(self, *shapes: Shape) -> int:
+        return prod(*shapes)
 
-    def _dense(self, blocks: Array, like: Array) -> Array:
-        """Matrices ``[N, D, D]`` with a block ``[N, S, K, K]`` for each set of ``[N, *in]``, zero between sets."""
-        xp, (n, s, k, _) = array_module(blocks), blocks.shape
-        apart = blocks[:, :, :, None] * xp.eye(s, dtype=blocks.real.dtype)[:, None, :, None]  # [N, S, K, S, K]
-        axis, features = self._axis(like), like.shape[1:]
-        moved = (*features[:axis], *features[axis:][1:], k)  # as `_sets` has them
-        both = xp.moveaxis(apart.reshape(n, *moved, *moved), -1, axis)
-        return xp.moveaxis(both, len(moved), axis - len(moved)).reshape(n, prod(features), prod(features))
+    def strength(self, saved: Any, grad: Array) -> Array:
+        """c in r = Σₖ c[k] (e_k − p) (e_k − p)ᵀ of each set, for p = softmax(x): ``[N, *in]``."""
+        raise NotImplementedError
+
+    def residual(self, saved: Any, grad: Array) -> Factored:
+        strength = self.strength(saved, grad)
+        return Factored(prod(grad.shape[1:]), lambda span: self.columns(saved, strength, span))
+
+    def columns(self, p: Array, strength: Array, span: slice) -> Pieces:
+        """√|c[k]| (e_k − p) in the set of k, zero in the others, with the sign of c[k]."""
+        xp, n, shape = array_module(p), len(p), p.shape[1:]
+        k = xp.arange(prod(shape))[span]
+        unit, each = units(k, n, shape, p.dtype), strength.reshape(n, -1)[:, k].T
+        root = xp.sqrt(xp.abs(each)).reshape(len(k), n, *(1,) * len(shape))
+        return (root * (unit - p * unit.sum(self._axis(p), keepdims=True)),), xp.sign(each)
 
 
 class Softmax(_AlongAxis):
@@ -80,10 +84,36 @@ class Softmax(_AlongAxis):
 
     mjp = jmp  # diag(y) − y yᵀ is symmetric
 
-    def residual(self, saved: Any, grad: Array) -> Array:
-        y, v = self._sets(saved), self._sets(self.vjp(saved, grad))
-        outer = v[..., :, None] * y[..., None, :]
-        return self._dense(_diagonal(v) - outer - outer.swapaxes(-1, -2), saved)
+    def strength(self, saved: Any, grad: Array) -> Array:
+        return self.vjp(saved, grad)
+
+
+class CausalSoftmax(Softmax):
+    """Softmax of each row of square matrices (…, T, T) over the entries up to the diagonal; the others are 0.
+
+    Row t has the scores of position t for all positions: it takes those up to its own.
+    """
+
+    formulas = {**Softmax.formulas, "forward": "y[t, s] = eˣ / Σ eˣ over s ≤ t, 0 for s > t"}
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+
+    def describe(self) -> str:
+        return ""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) < 2 or shape[-1] != shape[-2]:
+            raise ValueError(f"expected square matrices (…, T, T), got {shape}")
+        return shape
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        xp = array_module(x)
+        allowed = xp.tri(x.shape[-1], dtype=bool)
+        largest = xp.where(allowed, x.real, -xp.inf).max(-1, keepdims=True)
+        e = xp.where(allowed, xp.exp(xp.where(allowed, x - largest, 0)), 0)
+        y = e / e.sum(-1, keepdims=True)
+        return y, y
 
 
 class LogSoftmax(_AlongAxis):
@@ -118,12 +148,5 @@ class LogSoftmax(_AlongAxis):
     def mjp(self, saved: Any, mat: Array) -> Array:
         return mat - saved * mat.sum(self._axis(saved), keepdims=True)
 
-    def residual(self, saved: Any, grad: Array) -> Array:
-        p, total = self._sets(saved), self._sets(grad).sum(-1)
-        blocks = _diagonal(p) - p[..., :, None] * p[..., None, :]
-        return self._dense(-total[..., None, None] * blocks, saved)
-
-
-def _diagonal(rows: Array) -> Array:
-    """diag(v) of each row v: ``[*lead, K] -> [*lead, K, K]``."""
-    return rows[..., None] * array_module(rows).eye(rows.shape[-1], dtype=rows.real.dtype)
+    def strength(self, saved: Any, grad: Array) -> Array:
+        return -saved * grad.sum(self._axis(saved), keepdims=True)

@@ -3,6 +3,16 @@
 from gbackprop.losses.base import Loss
 from gbackprop.losses.bce import BCEWithLogitsLoss
 from gbackprop.losses.cross_entropy import CrossEntropyLoss
+from gbackprop.losses.huber import HuberLoss, SmoothL1Loss
 from gbackprop.losses.mse import MSELoss
+from gbackprop.losses.poisson import PoissonNLLLoss
 
-__all__ = ["BCEWithLogitsLoss", "CrossEntropyLoss", "Loss", "MSELoss"]
+__all__ = [
+    "BCEWithLogitsLoss",
+    "CrossEntropyLoss",
+    "HuberLoss",
+    "Loss",
+    "MSELoss",
+    "PoissonNLLLoss",
+    "SmoothL1Loss",
+]

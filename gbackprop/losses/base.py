@@ -1,4 +1,4 @@
-"""The protocol of losses: L = R Σₙ ℓₙ with R = 1/N ("mean") or 1 ("sum").
+"""The protocol of losses: L = R Σₙ ℓₙ with R = 1/N ("mean", unless targets have weights) or 1 ("sum").
 
 All methods but `value` are per sample and free of R: the sweep multiplies by R, once, so that blocks of a batch add up.
 """
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.checks import Constructed, check_floats, check_same, generator, kind_of, positive
+from gbackprop.checks import Constructed, check_floats, check_same, generator, kind_of, no_draws, positive
 from gbackprop.layers.base import Shape
 
 ALL = slice(None)
@@ -29,16 +29,35 @@ class Loss(Constructed):
     hint: ClassVar[str] = ""
     """What a message adds where targets have the outputs' shape, and should not."""
 
+    probabilities: ClassVar[bool] = False
+    """Whether targets may also be floats of the outputs' shape, beside those of `target_shape`."""
+
+    counts: ClassVar[bool] = False
+    """Whether targets are counts y, whose likelihood has a factor 1/y!; `check_loss` asks."""
+
+    finite_range: tuple[float, float] = (-1e4, 1e4)
+    """The least and the largest output at which everything must be finite; `check_loss` asks."""
+
+    undrawn: str = ""
+    """Why no pseudo-targets, drawn or given, have the loss's Hessian as the covariance of their gradients."""
+
+    weighted: bool = False
+    """Whether ℓₙ has weights that its likelihood does not have: see `unweighted`."""
+
     def __init__(self, reduction: Literal["mean", "sum"] = "mean") -> None:
-        if reduction not in ("mean", "sum"):
+        if not isinstance(reduction, str) or reduction not in ("mean", "sum"):
             raise ValueError(f"{type(self).__name__}, reduction: expected 'mean' or 'sum', got {reduction!r}")
         self.reduction = reduction
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.reduction!r})"
+        return f"{type(self).__name__}({', '.join([repr(self.reduction), *self.describe()])})"
 
-    def factor(self, batch: int) -> float:
-        """Return R for a batch of N samples."""
+    def describe(self) -> list[str]:
+        """Return the options that are not the default, as text."""
+        return []
+
+    def factor(self, batch: int, target: Array) -> float:
+        """Return R for a batch of N samples with targets (N, ...), already checked."""
         return 1 / batch if self.reduction == "mean" else 1.0
 
     def value(self, output: Array, target: Array) -> Array:
@@ -57,7 +76,7 @@ class Loss(Constructed):
         check_floats("output", output)
         self.check_target("target", target, output)
         with on_device_of(output):
-            return self.values(output, target).sum() * self.factor(output.shape[0])
+            return self.factor(output.shape[0], target) * self.values(output, target).sum()
 
     __call__ = value
 
@@ -77,10 +96,10 @@ class Loss(Constructed):
 
     def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draw the random numbers of `pseudo_targets` for outputs (N, *out): a host array, shape (M, N, ...)."""
-        raise NotImplementedError(f"{type(self).__name__} has no noise")
+        raise no_draws(self) if self.undrawn else NotImplementedError(f"{type(self).__name__} has no noise")
 
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
-        """Compute targets ŷₙₘ from the likelihood with negative logarithm ℓ/c (`summed_weight`), shape (M, N, ...)."""
+        """Compute targets ŷₙₘ from the likelihood with negative logarithm ℓ'ₙ, shape (M, N, ...)."""
         raise NotImplementedError(f"{type(self).__name__} has no pseudo_targets")
 
     def target_shape(self, batch_shape: Shape) -> Shape:
@@ -101,17 +120,35 @@ class Loss(Constructed):
         """Return c, where ℓₙ = c ℓ'ₙ and ℓ'ₙ is the negative log-likelihood, for outputs of feature shape `shape`."""
         return 1.0
 
-    def hessian_sqrt_mc(self, output: Array, targets: Array) -> Array:
-        """sₙₘ/√M with E[s sᵀ] = ∇²_f ℓₙ, the gradients at pseudo-targets, shape (M, N, *out).
+    def unweighted(self) -> Loss:
+        """Return the loss c ℓ'ₙ, without weights: pseudo-targets follow its likelihood."""
+        return self
+
+    def curvature_weights(self, output: Array, target: Array) -> Any:
+        """v with ∇²_f ℓₙ = v c ∇²_f ℓ'ₙ, where targets have weights; it broadcasts to (N, *out)."""
+        return 1.0
+
+    def hessian_sqrt_mc(self, output: Array, targets: Array, target: Array) -> Array:
+        """sₙₘ/√M with E[s sᵀ] = ∇²_f ℓₙ, from the gradients at pseudo-targets, shape (M, N, *out).
 
         With ℓ = c ℓ', s = √c ∇ℓ' = ∇ℓ/√c: the covariance of the gradients of a negative log-likelihood is its
-        expected Hessian.
+        expected Hessian. Weights v of the true targets multiply that Hessian, and √v multiplies s.
+
+        Parameters
+        ----------
+        output : ndarray, shape (N, *out)
+        targets : ndarray, shape (M, N, ...)
+            Pseudo-targets.
+        target : ndarray, shape (N, ...)
+            True targets.
 
         Source: paper, appendix A.2 (Monte-Carlo estimate of the loss's Hessian).
         """
         scale = (self.summed_weight(output.shape[1:]) * targets.shape[0]) ** -0.5
-        xp = array_module(output)
-        return xp.stack([self.gradients(output, target) for target in targets]) * scale
+        xp, plain = array_module(output), self.unweighted() if self.weighted else self
+        if self.weighted or target.shape != targets.shape[1:]:  # probabilities, drawn as labels, have weights
+            scale = scale * xp.sqrt(self.curvature_weights(output, target))
+        return xp.stack([plain.gradients(output, drawn) for drawn in targets]) * scale
 
     def hessian_sum(self, output: Array, target: Array) -> Array:
         """Σₙ ∇²_f ℓₙ, shape (D, D) with D = ∏ out."""
@@ -140,6 +177,8 @@ class Loss(Constructed):
         ------
         TypeError, ValueError
             If the loss cannot take such outputs, they are not finite, or `mc_samples` is not a positive integer.
+        UnsupportedError
+            If no draws have the loss's Hessian as their covariance.
         """
         positive("mc_samples", mc_samples)
         check_floats("output", output)
@@ -172,6 +211,7 @@ class Loss(Constructed):
         expected = self.checked_target_shape(shape)
         if not is_array(target):
             raise TypeError(f"{where}: expected a NumPy or CuPy array, got {kind_of(target)}")
+        expected = shape if self.probabilities and (target.dtype.kind, target.ndim) == ("f", len(shape)) else expected
         if target.shape[:1] != expected[:1]:
             raise ValueError(f"{where}: expected {expected[0]} samples as in the batch, got shape {target.shape}")
         if target.shape != expected:

@@ -7,14 +7,23 @@ import numpy as np
 from gbackprop.array import Array, array_module, bounds
 from gbackprop.layers.activation import sigmoid
 from gbackprop.layers.base import Shape
-from gbackprop.losses.elementwise import ElementwiseLoss
+from gbackprop.losses.bit_weights import BitWeights
 
 
-class BCEWithLogitsLoss(ElementwiseLoss):
+class BCEWithLogitsLoss(BitWeights):
     """ℓₙ = c Σ −y log σ(f) − (1 − y) log σ(−f), targets y in [0, 1], c = 1 for "sum" and 1/C for "mean" (C outputs).
 
     ∇ℓ = c (σ(f) − y) = c ((1 − y) σ(f) − y σ(−f)), ∇²ℓ = c diag(σ(f) σ(−f)), S its elementwise root.
-    Likelihood: Bernoulli(σ(f)) for each output.
+    Likelihood: Bernoulli(σ(f)) for each output. With weights, u w y stands for y and w (1 − y) for 1 − y, and their sum
+    multiplies the Hessian. As in torch, "mean" divides by the number of outputs, not by a sum of weights.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum"}
+    weight : ndarray, optional
+        w ≥ 0 of a shape that broadcasts to a sample's outputs, on the device of the outputs; 1 by default.
+    pos_weight : ndarray, optional
+        u ≥ 0, the weight of y = 1 beside y = 0, likewise.
     """
 
     def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
@@ -24,20 +33,23 @@ class BCEWithLogitsLoss(ElementwiseLoss):
             raise ValueError(f"{name}: expected probabilities in [0, 1], got {low if low < 0 else high}")
 
     def values(self, output: Array, target: Array) -> Array:
-        # −y log σ(f) − (1 − y) log σ(−f) = max(f, 0) − y f + log(1 + e^−|f|)
-        xp = array_module(output)
+        # −log σ(f) = max(−f, 0) + log(1 + e^−|f|), and −log σ(−f) is f more
+        xp, (one, zero) = array_module(output), self.shares(output, target)
         negative = output.real < 0
         tail = xp.log1p(xp.exp(xp.where(negative, output, -output)))
-        return self.summed(xp.where(negative, 0, output) - target * output + tail)
+        each = zero * xp.where(negative, 0, output) - one * xp.where(negative, output, 0) + (one + zero) * tail
+        return self.summed(each)
 
     def gradients(self, output: Array, target: Array) -> Array:
         # not σ(f) − y: the difference would lose all digits where the prediction is confident and correct
-        each = (1 - target) * sigmoid(output) - target * sigmoid(-output)
+        one, zero = self.shares(output, target)
+        each = zero * sigmoid(output) - one * sigmoid(-output)
         return each * self.summed_weight(output.shape[1:])
 
     def second(self, output: Array, target: Array) -> Array:
         # not σ(f) (1 − σ(f)): the difference would lose all digits of a confident prediction
-        return sigmoid(output) * sigmoid(-output)
+        each = sigmoid(output) * sigmoid(-output)
+        return each * self.curvature_weights(output, target) if self.weighted else each
 
     def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:
         return rng.random((mc_samples, *batch_shape))

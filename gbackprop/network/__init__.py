@@ -1,8 +1,26 @@
 """Networks: containers of layers, which are layers themselves and nest."""
 
+from gbackprop.network.attention import MultiheadAttention, TransformerEncoderLayer
 from gbackprop.network.branches import Concatenate, Product, Residual, Sum
 from gbackprop.network.container import Container
+from gbackprop.network.files import load, save
 from gbackprop.network.graph import Graph
+from gbackprop.network.recurrent import GRU, LSTM, RNN
 from gbackprop.network.sequential import Sequential
 
-__all__ = ["Concatenate", "Container", "Graph", "Product", "Residual", "Sequential", "Sum"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
+    "Concatenate",
+    "Container",
+    "Graph",
+    "MultiheadAttention",
+    "Product",
+    "Residual",
+    "Sequential",
+    "Sum",
+    "TransformerEncoderLayer",
+    "load",
+    "save",
+]

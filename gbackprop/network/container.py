@@ -13,7 +13,8 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.engine.sweep import output_of
 from gbackprop.errors import naming
 from gbackprop.layers.base import INPUT, Layer, Nodes, Shape, leaves_of
-from gbackprop.network.parameters import Parameters, check_numbers, converted, copy_of
+from gbackprop.layers.inputs import check_input
+from gbackprop.network.parameters import Buffers, Parameters, buffers_of, check_numbers, converted, copy_of
 
 
 class Container(Layer):
@@ -58,6 +59,7 @@ class Container(Layer):
                         f"dtype: layer {name}, {layer!r}, has its {key} in {value.dtype}, not {wanted} "
                         "(astype converts a network)"
                     )
+            buffers_of(layer).update({key: converted(value, wanted) for key, value in buffers_of(layer).items()})
             layer.dtype = wanted
 
     # ----------------------------------------------------------------------------------------------------- structure
@@ -92,7 +94,7 @@ class Container(Layer):
         Parameters
         ----------
         x : ndarray, shape (N, *in)
-            On the network's device and of its dtype.
+            On the network's device and of its dtype; integers if the first layer takes them.
 
         Returns
         -------
@@ -105,7 +107,7 @@ class Container(Layer):
         """
         check_batch(x)
         leaves = leaves_of(self, x.shape[1:])
-        check_parameters(self.parameters, x)
+        check_parameters(self.parameters, check_input(leaves, x))
         with on_device_of(x), naming(lambda: f"forward pass of {x.shape[0]} samples"):
             return output_of(leaves, x, FORMS)
 
@@ -160,6 +162,12 @@ class Container(Layer):
         owners = self.parameters.owners
         return Parameters({name: (layer, key) for name, (layer, key) in owners.items() if key not in layer.frozen})
 
+    @property
+    def buffers(self) -> Buffers:
+        """Buffers by name, in order: what a state dict has beside parameters, such as running statistics."""
+        named = [(path, layer, name) for path, layer in self.named_layers() for name in buffers_of(layer)]
+        return Buffers({inside(path, name): (layer, name) for path, layer, name in named})
+
     def parameter_shapes(self) -> dict[str, Shape]:
         return {
             inside(path, name): shape
@@ -204,16 +212,21 @@ class Container(Layer):
             layer.frozen = layer.frozen | {key} if frozen else layer.frozen - {key}
 
     def state_dict(self) -> dict[str, Array]:
-        """Return copies of the parameters by name, named as in torch, on the network's device."""
-        return {name: copy_of(value) for name, value in self.parameters.items()}
+        """Return copies of parameters and buffers by name, named and in order as in torch, on the network's device."""
+        values = {**self.parameters, **self.buffers}
+        return {name: copy_of(values[name]) for name in self._state_names()}
+
+    def _state_names(self) -> list[str]:
+        layers = self.named_layers()
+        return [inside(path, name) for path, at in layers for name in (*at.parameter_shapes(), *buffers_of(at))]
 
     def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
-        """Set all parameters, converted to the network's dtype and moved to its device.
+        """Set all parameters and buffers, converted to the network's dtype and moved to its device.
 
         Parameters
         ----------
         mapping : mapping of str to array
-            As `state_dict` returns it. Extra or missing names are errors.
+            As `state_dict` returns it; tensors of torch on the CPU, too. Extra or missing names are errors.
 
         Raises
         ------
@@ -221,19 +234,23 @@ class Container(Layer):
             If names are unknown or missing, a shape is wrong, or a number is NaN, infinite or beyond the range of the
             network's dtype; nothing is loaded then.
         TypeError
-            If a value is not an array of floats; nothing is loaded then.
+            If a value is not an array of floats, or of integers where the buffer has integers; nothing is loaded then.
         """
         if not isinstance(mapping, Mapping):
             raise TypeError(f"state dict: expected a mapping of names to arrays, got {type(mapping).__name__}")
-        shapes = self.parameter_shapes()
-        unknown, missing = [k for k in mapping if k not in shapes], [k for k in shapes if k not in mapping]
+        names = self._state_names()
+        known = set(names)
+        unknown, missing = [k for k in mapping if k not in known], [k for k in names if k not in mapping]
         if unknown or missing:
-            raise ValueError(f"state dict: unknown keys {unknown}, missing keys {missing}; expected {list(shapes)}")
-        self.parameters.load({name: mapping[name] for name in shapes})
+            raise ValueError(f"state dict: unknown keys {unknown}, missing keys {missing}; expected {names}")
+        views = (self.parameters, self.buffers)
+        for view, values in [(view, view.checked({name: mapping[name] for name in view})) for view in views]:
+            for name, value in values.items():
+                view.put(name, value)
         return self
 
     def to(self, device: str) -> Self:
-        """Move all parameters to ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, in place; return the network.
+        """Move all parameters and buffers to ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, in place; return the network.
 
         Raises
         ------
@@ -241,14 +258,14 @@ class Container(Layer):
             If the device is a GPU and CuPy is missing or finds none.
         """
         check_device(device)
-        held = [layer.parameters for _, layer in self.named_layers()]
+        held = [values for _, layer in self.named_layers() for values in (layer.parameters, buffers_of(layer))]
         moved = [{key: asarray(value, device) for key, value in values.items()} for values in held]
         for values, there in zip(held, moved, strict=True):
             values.update(there)
         return self
 
     def astype(self, dtype: Any) -> Self:
-        """Convert all parameters to ``"float32"`` or ``"float64"``, in place; return the network.
+        """Convert all parameters and buffers of floats to ``"float32"`` or ``"float64"``, in place; return the network.
 
         Parameters that are not drawn yet will be drawn in that dtype. An optimizer of the network has a state in the
         old one: make another.
@@ -259,12 +276,17 @@ class Container(Layer):
             If `dtype` is another one, or a number is NaN, infinite or beyond its range; nothing is converted then.
         """
         wanted, named = float_name(dtype), list(self.named_layers())
-        before = {(path, key): value for path, layer in named for key, value in (layer.drawn or {}).items()}
-        after = {place: converted(value, wanted) for place, value in before.items()}
-        check_numbers(*({f"{path}.{key}": value for (path, key), value in some.items()} for some in (before, after)))
-        for path, layer in named:
+        drawn = [(path, layer.drawn or {}) for path, layer in named]
+        changed: list[tuple[dict[str, Array], dict[str, Array]]] = []
+        for word, held in (("parameter", drawn), ("buffer", [(path, buffers_of(layer)) for path, layer in named])):
+            before = {f"{path}.{key}": value for path, values in held for key, value in values.items()}
+            after = {name: converted(value, wanted) for name, value in before.items()}
+            check_numbers(before, after, word)
+            changed += [(values, {key: after[f"{path}.{key}"] for key in values}) for path, values in held]
+        for values, new in changed:
+            values.update(new)
+        for _, layer in named:
             layer.dtype = wanted
-            (layer.drawn or {}).update({key: after[path, key] for key in layer.drawn or ()})
         return self
 
 

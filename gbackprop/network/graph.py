@@ -21,7 +21,8 @@ class Graph(Container):
     ----------
     nodes : mapping of str to (Layer, str, …)
         For each node its layer, then the nodes whose outputs it takes; "input" is the network's input. In any order. A
-        layer object at several nodes has the same parameters at each, named after the first node.
+        name can be a path with dots, "block.conv", if no other node's name starts it, as "block" does. A layer object
+        at several nodes has the same parameters at each, named after the first node.
     output : str, optional
         The node that is the output; the last by default.
     rng, dtype
@@ -74,12 +75,16 @@ def _checked(nodes: Any) -> dict[str, tuple[str, ...]]:
         raise TypeError(f"nodes: expected a mapping of names to (layer, inputs …), got {nodes!r:.80}")
     inputs = {}
     for name, node in nodes.items():
-        if not isinstance(name, str) or not name or "." in name or name == INPUT_NAME:
-            raise ValueError(f"node {name!r}: expected a name without dots, other than {INPUT_NAME!r}")
+        if not isinstance(name, str) or not all(name.split(".")) or name == INPUT_NAME:
+            raise ValueError(f"node {name!r}: expected a name or a path with dots, other than {INPUT_NAME!r}")
         if not isinstance(node, Sequence) or len(node) < 2 or not isinstance(node[0], Layer):
             raise TypeError(f"node {name!r}: expected (layer, inputs …), got {node!r:.80}")
         inputs[name] = tuple(node[1:])
     for name, taken in inputs.items():
+        for i in range(name.count(".")):
+            start = ".".join(name.split(".")[: i + 1])
+            if start in inputs:
+                raise ValueError(f"node {name!r}: expected a path that no other node's name starts, got {start!r}, too")
         for other in taken:
             if other != INPUT_NAME and other not in inputs:
                 known = [INPUT_NAME, *inputs]

@@ -1,4 +1,4 @@
-"""`Parameters`, the parameters of a network by name."""
+"""`Parameters` and `Buffers`, the parameters and the buffers of a network by name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,17 @@ class Parameters(MutableMapping[str, Array]):
         The layer of each parameter, and the parameter's name there.
     """
 
+    word = "parameter"
+
     def __init__(self, owners: Mapping[str, tuple[Layer, str]]) -> None:
         self.owners = owners
 
+    def _values(self, layer: Layer) -> dict[str, Array]:
+        return layer.parameters
+
     def __getitem__(self, name: str) -> Array:
         layer, key = self.owners[name]
-        return layer.parameters[key]
+        return self._values(layer)[key]
 
     def __setitem__(self, name: str, value: Any) -> None:
         if value is not self[name]:  # `parameters[name] -= step` ends here
@@ -35,6 +40,11 @@ class Parameters(MutableMapping[str, Array]):
     def load(self, mapping: Mapping[str, Any]) -> None:
         """Set parameters to copies of arrays, converted to their dtypes and moved to their devices: all or none.
 
+        Parameters
+        ----------
+        mapping : mapping of str to array
+            NumPy or CuPy arrays, or arrays of another library in the host's memory, such as tensors of torch.
+
         Raises
         ------
         TypeError
@@ -42,31 +52,37 @@ class Parameters(MutableMapping[str, Array]):
         ValueError
             If a shape is wrong, or a number is NaN, infinite or beyond the range of the parameter's dtype.
         """
+        for name, value in self.checked(mapping).items():
+            self.put(name, value)
+
+    def checked(self, mapping: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the copies that `load` sets, and set none; the errors are those of `load`."""
+        mapping = {name: exchanged(f"{self.word} {name}", value) for name, value in mapping.items()}
         for name, value in mapping.items():
             self._check(name, value)
         with np.errstate(over="ignore"):
             moved = {name: asarray(value, device_of(self[name]), self[name].dtype) for name, value in mapping.items()}
-        check_numbers(mapping, moved)
-        for name, value in moved.items():
-            self.put(name, copy_of(value))  # later changes of the caller's array have no effect
+        check_numbers(mapping, moved, self.word)
+        return {name: copy_of(value) for name, value in moved.items()}  # the caller may change its array later
 
     def put(self, name: str, value: Array) -> None:
         """Set a parameter without any check."""
         layer, key = self.owners[name]
-        layer.parameters[key] = value
+        self._values(layer)[key] = value
 
     def _check(self, name: str, value: Any) -> None:
-        """Check that `value` is an array of floats of the parameter's shape; the error names the parameter."""
-        current = self[name]
+        """Check that `value` is an array of the parameter's kind and shape; the error names the parameter."""
+        current, where = self[name], f"{self.word} {name}"
+        kinds, words = ("f", "floats") if current.dtype.kind == "f" else ("iu", "integers")
         if not is_array(value):
-            raise TypeError(f"parameter {name}: expected a NumPy or CuPy array of floats, got {kind_of(value)}")
-        if value.dtype.kind != "f":
-            raise TypeError(f"parameter {name}: expected an array of floats, got {value.dtype}")
+            raise TypeError(f"{where}: expected a NumPy or CuPy array of {words}, got {kind_of(value)}")
+        if value.dtype.kind not in kinds:
+            raise TypeError(f"{where}: expected an array of {words}, got {value.dtype}")
         if value.shape != current.shape:
-            raise ValueError(f"parameter {name}: expected shape {current.shape}, got {value.shape}")
+            raise ValueError(f"{where}: expected shape {current.shape}, got {value.shape}")
 
     def __delitem__(self, name: str) -> None:
-        raise TypeError(f"parameter {name} cannot be deleted")
+        raise TypeError(f"{self.word} {name} cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.owners)
@@ -75,11 +91,49 @@ class Parameters(MutableMapping[str, Array]):
         return len(self.owners)
 
     def __repr__(self) -> str:
-        return f"Parameters({ {name: (value.shape, value.dtype.name) for name, value in self.items()} })"
+        return f"{type(self).__name__}({ {name: (value.shape, value.dtype.name) for name, value in self.items()} })"
 
 
-def check_numbers(before: Mapping[str, Array], after: Mapping[str, Array]) -> None:
-    """Check that parameters are finite after a conversion.
+class Buffers(Parameters):
+    """The buffers of a network by name, such as running statistics, as a view: assignments change the layers.
+
+    Parameters
+    ----------
+    owners : mapping of str to (Layer, str)
+        The layer of each buffer, and the buffer's name there.
+    """
+
+    word = "buffer"
+
+    def _values(self, layer: Layer) -> dict[str, Array]:
+        return buffers_of(layer)
+
+
+def buffers_of(layer: Layer) -> dict[str, Array]:
+    """Return a layer's buffers by name, the very dict: most layers have none."""
+    return getattr(layer, "buffers", {})
+
+
+def exchanged(where: str, value: Any) -> Any:
+    """Return an array of another library as one of NumPy, by the DLPack protocol; anything else as it is.
+
+    Raises
+    ------
+    TypeError
+        If NumPy cannot read it: it is on a GPU, or of a dtype that NumPy lacks. The message starts with `where`.
+    """
+    if is_array(value) or isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+        return value
+    try:
+        return np.from_dlpack(value)
+    except Exception as error:  # what it raises is up to the other library
+        dtype, device = (getattr(value, name, "unknown") for name in ("dtype", "device"))
+        got = f"{type(value).__name__} of dtype {dtype} on device {device}: {str(error).strip().partition(chr(10))[0]}"
+        raise TypeError(f"{where}: expected an array that NumPy can read, got {got}") from error
+
+
+def check_numbers(before: Mapping[str, Array], after: Mapping[str, Array], word: str = "parameter") -> None:
+    """Check that parameters are finite after a conversion; the error calls them `word`.
 
     Raises
     ------
@@ -90,10 +144,10 @@ def check_numbers(before: Mapping[str, Array], after: Mapping[str, Array]) -> No
         return
     name, value = next((name, value) for name, value in after.items() if not all_finite(value))
     if not all_finite(before[name]):
-        raise ValueError(f"parameter {name}: expected finite numbers, got NaN or infinity")
+        raise ValueError(f"{word} {name}: expected finite numbers, got NaN or infinity")
     least, most = bounds(before[name])
     largest = most if most >= -least else least
-    raise ValueError(f"parameter {name}: expected numbers within the range of {value.dtype}, got {largest:.3g}")
+    raise ValueError(f"{word} {name}: expected numbers within the range of {value.dtype}, got {largest:.3g}")
 
 
 def converted(value: Array, dtype: str) -> Array:

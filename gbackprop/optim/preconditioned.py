@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Literal
+
+import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.network import Container
+from gbackprop.operators import BLOCKS, GroupedKronecker, Kronecker
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.settings import Setting, numeric
-from gbackprop.quantities import KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Kronecker, Quantity
+from gbackprop.quantities import KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Quantity
 from gbackprop.result import Result
 
 INVERSE_CAP = 1e8
@@ -27,7 +31,8 @@ class Preconditioned(Optimizer):
 
     - Diagonal c: divide by c + λ + η. A negative entry, as DiagHessian may have, counts as 0.
     - Kronecker, weight: (A + π √(λ+η) I)⁻¹ on the inputs' side, (B + 1/π √(λ+η) I)⁻¹ on the outputs',
-      π² = (tr A / dim A) / (tr B / dim B); bias: (B + (λ+η) I)⁻¹. See `Kronecker.solve`.
+      π² = (tr A / dim A) / (tr B / dim B); bias: (B + (λ+η) I)⁻¹. See `Kronecker.solve`. A weight
+      with groups: likewise for each group.
     - Eigenvalues of each inverse are at most 1e8.
 
     Parameters
@@ -86,7 +91,7 @@ class Preconditioned(Optimizer):
 
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         curvature, shift = self._averaged(name, result[self.quantity][name]), self.damping + self._l2[name]
-        if isinstance(curvature, Kronecker):
+        if isinstance(curvature, Kronecker | GroupedKronecker):
             return curvature.solve(gradient, shift, INVERSE_CAP)
         xp = array_module(curvature)
         return gradient / xp.maximum(xp.maximum(curvature, 0) + shift, 1 / INVERSE_CAP)
@@ -97,14 +102,16 @@ class Preconditioned(Optimizer):
         """G of one parameter after this step."""
         if self.average is None:
             return new
-        if not isinstance(new, Kronecker):
+        if not isinstance(new, Kronecker | GroupedKronecker):
             return self._mixed(f"curvature/{name}", new)
         a = None if new.A is None else self._mixed(f"A/{name}", new.A)
-        return Kronecker(a, self._mixed(f"B/{name}", new.B))
+        return BLOCKS[new.B.ndim](a, self._mixed(f"B/{name}", new.B))
 
     def _mixed(self, key: str, new: Array) -> Array:
         """Compute ρ G + (1 − ρ) Gₜ in a new array."""
         if key in self._curvature:
+            if (known := self._curvature[key].shape) != new.shape:  # weights of one shape may differ in their groups
+                raise ValueError(f"step: {key}: expected shape {known} as in the state, got {new.shape}")
             rho = 1 - 1 / self.steps if self.average == "mean" else min(1 - 1 / self.steps, self.decay)
             mixed = rho * self._curvature[key]
             mixed += (1 - rho) * new
@@ -127,11 +134,14 @@ class Preconditioned(Optimizer):
             if isinstance(self.quantity, DIAGONAL):
                 shapes[f"curvature/{name}"] = value.shape
                 continue
+            groups: tuple[int, ...] = ()
             columns = 1
-            if f"A/{name}" in given:  # only the layer knows which parameters have one
-                columns = max(1, len(given[f"A/{name}"]))
-                shapes[f"A/{name}"] = (columns, columns)
-            shapes[f"B/{name}"] = (value.size // columns,) * 2
+            if f"A/{name}" in given:  # only the layer knows which parameters have one, and in how many groups
+                a = np.shape(given[f"A/{name}"])
+                groups, columns = (max(1, a[0]),) if len(a) == 3 else (), max((1, *a[-2:-1]))
+                shapes[f"A/{name}"] = (*groups, columns, columns)
+            outputs = value.size // (prod(groups) * columns)
+            shapes[f"B/{name}"] = (*groups, outputs, outputs)
         return shapes
 
 

@@ -7,25 +7,36 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
+from gbackprop import layers as shipped
 from gbackprop.array import Array, asarray, device_of
 from gbackprop.checks import (
     MANY_DRAWS,
     check_average,
     check_batch,
+    check_contract,
     check_draws,
     check_parameters,
     check_targets,
     generator,
 )
-from gbackprop.layers.base import INPUT, Layer, Leaf, leaves_of
+from gbackprop.errors import UnsupportedError
+from gbackprop.layers.base import INPUT, Layer, Leaf, jacobians_of_zeros, leaves_of
+from gbackprop.layers.inputs import check_input, noise_of
+from gbackprop.layers.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian
+from gbackprop.layers.mixed import MixedLayer
 from gbackprop.losses.base import Loss
 from gbackprop.plan.flow import Flow
-from gbackprop.plan.support import check_chain, check_contracts, check_kinds, check_supported
 from gbackprop.quantities.base import Quantity, Scale, Statistic
-from gbackprop.signals import AVERAGE, GRADIENT, MonteCarlo, Signal
+from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
+
+SHIPPED = frozenset(getattr(shipped, name) for name in shipped.__all__)
+"""Layers that the tests check."""
+
+_CHECKED: WeakSet[Layer] = WeakSet()
 
 GRADIENT_SUM = Statistic("sum", GRADIENT)
 """The statistic of the gradient, which every call computes."""
@@ -108,38 +119,126 @@ def make_plan(
     training: bool = False,
 ) -> Plan:
     """Check all arguments, which are those of `gbackprop.backward`, and decide what to compute."""
-    check_kinds(network, loss, quantities, training)
+    _check_kinds(network, loss, quantities, training)
     check_batch(x)
     leaves = leaves_of(network, x.shape[1:]) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
     parameters: dict[str, Array] = {}
     for leaf in leaves:
         parameters |= {name: leaf.layer.parameters[key] for key, name in leaf.parameters.items()}
-    check_parameters(parameters, x)
+    floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
+    like = x if floats else check_input(leaves, x)
+    check_parameters(parameters, like)
     batch_shape = (x.shape[0], *leaves[-1].output_shape)
-    loss.check_target("y", y, x, batch_shape)
+    loss.check_target("y", y, like, batch_shape)
     needs = [(quantity, quantity.statistics()) for quantity in quantities]
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, some in needs for statistic in some]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept = [leaf for leaf in leaves if leaf.swept]
     chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
     chain = chain and len(parameters) == sum([len(leaf.parameters) for leaf in leaves])
-    check_supported(swept, None if chain else Flow(leaves), needs)
-    check_contracts(leaves, x)
+    _check_supported(swept, None if chain else Flow(leaves), needs)
+    _check_contracts(leaves, x)
     for quantity, some in needs:
         for signal in [statistic.signal for statistic in some if isinstance(statistic.signal, MonteCarlo)]:
             if signal.targets is not None:
-                check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, x, batch_shape)
+                check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, like, batch_shape)
             elif signal.mc_samples * prod(batch_shape) > MANY_DRAWS:
                 check_draws(quantity, loss, signal.mc_samples, batch_shape)
     if AVERAGE in signals:
-        check_chain(leaves)
-        check_average(swept, x)
+        _check_chain(leaves)
+        check_average(swept, like)
     noise, mc_noise = _draw(leaves, loss, batch_shape, signals, rng, training)
-    scale = Scale(x.shape[0], loss.factor(x.shape[0]), x.dtype.name)
+    scale = Scale(x.shape[0], loss.factor(x.shape[0], y), like.dtype.name)
     return Plan(
         network, loss, list(parameters), leaves, needs, statistics, signals, scale, swept, chain, training, noise,
         mc_noise,
     )  # fmt: skip
+
+
+def _check_kinds(network: Any, loss: Any, quantities: Sequence[Any], training: Any) -> None:
+    """Check that arguments are a network, a loss, quantities and a choice."""
+    for name, value, kind in (("network", network, Layer), ("loss", loss, Loss)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}: expected a {kind.__name__}, got {value!r}")
+    for i, quantity in enumerate(quantities):
+        if not isinstance(quantity, Quantity):
+            hint = " (call the class)" if isinstance(quantity, type) else ""
+            raise TypeError(f"quantity {i}: expected a Quantity, got {quantity!r}{hint}")
+        if not isinstance(getattr(quantity, "name", None), str):
+            raise TypeError(f"quantity {i}, {type(quantity).__name__}: expected a name, by which results are found")
+    if not isinstance(training, bool):
+        raise TypeError(f"training: expected True or False, got {training!r}")
+
+
+def _check_contracts(leaves: Sequence[Leaf], x: Array) -> None:
+    """Check the layers that do not ship, each at its first call, on up to eight samples."""
+    if any(type(leaf.layer) not in SHIPPED and leaf.layer not in _CHECKED for leaf in leaves):
+        at = {INPUT: x[:8].copy()}
+        for leaf in leaves:
+            inputs = [at[source] for source in leaf.sources]
+            taken = type(leaf.layer) in SHIPPED or any(x.dtype.kind != "f" for x in inputs)
+            at[leaf.position] = leaf.layer.forward(*inputs)[0] if taken else check_contract(leaf, *inputs)
+        _CHECKED.update(leaf.layer for leaf in leaves if type(leaf.layer) not in SHIPPED)
+
+
+def _check_supported(
+    leaves: Sequence[Leaf], flow: Flow | None, needs: Sequence[tuple[Quantity, tuple[Statistic, ...]]]
+) -> None:
+    """Check that every layer that the sweep visits provides what the quantities need; `flow` is None for a chain."""
+    for leaf in leaves:
+        if type(leaf.layer).mjp is Layer.mjp and not leaf.lowest:
+            raise UnsupportedError(f"{leaf} cannot give a gradient: it has no mjp")
+    for quantity, statistics in needs:
+        for statistic in statistics:
+            for leaf in leaves:
+                reason = _lacks(leaf, flow, statistic)
+                if reason is not None:
+                    raise UnsupportedError(f"{leaf} cannot give {type(quantity).__name__}: {reason}")
+
+
+def _check_chain(leaves: Sequence[Leaf]) -> None:
+    """Check that KFRA's recursion, which is for chains, can pass the layers that the sweep visits."""
+    for leaf in leaves:
+        if leaf.swept and not leaf.lowest and leaf.sources != (leaf.position - 1,):
+            taken = [leaves[source].name if source != INPUT else "the input" for source in leaf.sources]
+            raise UnsupportedError(
+                f"{leaf} cannot give KFRA: its recursion is for chains, and this layer takes {' and '.join(taken)}"
+            )
+    for name, number in Flow(leaves).uses.items():
+        if number > 1:
+            raise UnsupportedError(f"parameter {name} cannot give KFRA: it is used at {number} places")
+
+
+def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
+    """Return the reason why a layer cannot give a statistic, or None."""
+    layer, reduction = leaf.layer, statistic.reduction
+    if statistic.signal == RESIDUAL and layer.curvature != "zero":
+        if type(layer).residual is Layer.residual and not leaf.lowest:
+            return f"its curvature is {layer.curvature!r}, and it has no residual"
+        if flow is not None and flow.mixed(leaf) and not isinstance(layer, MixedLayer):
+            return f"its input depends on its {next(iter(flow.mixed(leaf)))} too, and it has no mixed residual"
+    if reduction.formula is not None or not leaf.parameters:
+        return None
+    tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
+    if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
+        return layer.kronecker_factors
+    if reduction.name in REDUCTIONS and layer.kronecker_factors is True and not tied:
+        return None
+    return _lacks_factor(leaf, tied, reduction.name)
+
+
+def _lacks_factor(leaf: Leaf, tied: bool, name: str) -> str | None:
+    """Return the reason why a Jacobian cannot give a reduction that it must define itself, or None."""
+    base = getattr(ParameterJacobian, name, None)
+    for key, jacobian in jacobians_of_zeros(leaf).items():
+        if key not in leaf.parameters:
+            continue
+        if getattr(type(jacobian), name, base) is base:
+            return f"the Jacobian of its {key} has no {name.replace('_', ' ')}"
+        special = tied and name == "input_square" and type(jacobian) not in (Outer, Bias)
+        if special and jacobian.input_square() is not None:
+            return f"its {key} is used at several places, and its factor A cannot be that of all of them"
+    return None
 
 
 def _draw(
@@ -159,9 +258,7 @@ def _draw(
         return [None] * len(leaves), {}  # a Generator advances equally for all quantities; an int has no state
     entropy = generator(rng).integers(2**32, size=4).tolist()
     masks = np.random.default_rng([*entropy, 0])
-    noise = [
-        leaf.layer.noise((batch_shape[0], *leaf.input_shapes[0]), masks) if training else None for leaf in leaves
-    ]
+    noise = [noise_of(leaf, batch_shape[0], masks) if training else None for leaf in leaves]
     mc_noise: dict[Signal, np.ndarray] = {
         signal: loss.noise(batch_shape, signal.mc_samples, np.random.default_rng([*entropy, signal.mc_samples]))
         for signal in drawn

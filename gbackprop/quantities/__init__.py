@@ -1,9 +1,9 @@
 """Quantities: what `gbackprop.backward` can compute in addition to the gradient."""
 
 from gbackprop.layers.jacobian import Reduction
+from gbackprop.operators import GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
-from gbackprop.quantities.factors import Kronecker
 from gbackprop.quantities.first_order import BatchGrad, BatchL2Grad, SecondMoment, Variance
 from gbackprop.quantities.kronecker import KFAC, KFLR, KFRA
 
@@ -18,6 +18,7 @@ __all__ = [
     "DiagGGN",
     "DiagGGNMC",
     "DiagHessian",
+    "GroupedKronecker",
     "Kronecker",
     "Quantity",
     "Reduction",

@@ -73,7 +73,7 @@ class Scale:
     batch : int
         N.
     factor : float
-        R: 1/N for reduction "mean", 1 for "sum".
+        R: 1/N for reduction "mean" (targets with weights: see `Loss.factor`), 1 for "sum".
     dtype : str
         dtype of the results.
     """

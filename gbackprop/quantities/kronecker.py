@@ -1,27 +1,32 @@
 """Kronecker-factored blocks of the GGN: KFAC, KFLR, KFRA.
 
 For a weight the block is approximated by B ⊗ A, with A from the inputs u of the layer and B from the signals at its
-output; for a bias by B alone. The three quantities differ in B only.
+output; for a bias by B alone. The three quantities differ in B only. A weight with groups of outputs, that of a
+grouped convolution, has a pair of factors for each group.
 """
 
 from __future__ import annotations
 
 from gbackprop.array import Array
+from gbackprop.operators import BLOCKS, GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
-from gbackprop.quantities.factors import Kronecker
 from gbackprop.signals import AVERAGE, EXACT
 
 INPUT_SQUARE = Statistic("input_square")
 
 
 class Factors(Quantity):
-    """Base class of the three: A = 1/N Σₙₜ uₙₜ uₙₜᵀ; B contains R."""
+    """Base class of the three: A = 1/N Σₙₜ uₙₜ uₙₜᵀ; B contains R.
+
+    Where A and B have a leading axis, that of a weight's groups, the block is a `GroupedKronecker`.
+    """
 
     finishes = "A = input_square / N, B as extracted"
 
-    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker:
-        return Kronecker(None if a is None else a / scale.batch, b)
+    def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker | GroupedKronecker:
+        kind = BLOCKS[b.ndim]
+        return kind(None if a is None else a / scale.batch, b)
 
 
 class KFAC(Factors, Sampled):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
-from gbackprop.quantities import Kronecker
+from gbackprop.quantities import GroupedKronecker, Kronecker
 
 
 def relative_error(got: Any, want: Any) -> float:
@@ -31,7 +31,7 @@ def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> float:
 
     Parameters
     ----------
-    got : mapping of str to array or Kronecker
+    got : mapping of str to array, Kronecker or GroupedKronecker
     want : mapping of str to array, or (A, B) for Kronecker factors, A None for biases
 
     Returns
@@ -43,7 +43,7 @@ def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> float:
         return np.inf
     errors = [0.0]
     for name, value in want.items():
-        if not isinstance(got[name], Kronecker):
+        if not isinstance(got[name], Kronecker | GroupedKronecker):
             errors.append(relative_error(got[name], value))
             continue
         for factor, expected in zip((got[name].A, got[name].B), value, strict=True):

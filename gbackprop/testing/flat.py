@@ -67,3 +67,11 @@ def dense(residual: Any) -> np.ndarray:
     pieces, sign = residual.columns(slice(None))
     columns = side_by_side(pieces, 2)
     return np.einsum("vn,vni,vnj->nij", sign, columns, columns, optimize=True)
+
+
+def size_of_squares(residual: Any) -> float:
+    """The largest entry of Σᵥ v², beside which the sum of signed columns is rounded; 0 for a matrix."""
+    if not isinstance(residual, Factored):
+        return 0.0
+    pieces, _ = residual.columns(slice(None))
+    return max(float((piece**2).sum(0).max(initial=0)) for piece in pieces)

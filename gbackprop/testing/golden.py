@@ -1,7 +1,8 @@
 """Hold the engine against folders of golden files: reference values from elsewhere, one ``.npz`` per case.
 
-A file has a ``spec`` (JSON: layers, loss, …), parameters ``param/NAME``, a batch ``x``, ``y``, and expected values
-``QUANTITY/NAME`` (``QUANTITY/NAME/A`` and ``/B`` for Kronecker factors). A cell is one case and one quantity.
+A file has a ``spec`` (JSON: layers, loss, …), parameters ``param/NAME``, buffers ``buffer/NAME``, a batch ``x``, ``y``,
+and expected values ``QUANTITY/NAME`` (``QUANTITY/NAME/A`` and ``/B`` for Kronecker factors). A cell is one case and one
+quantity.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -
         keywords = {k: tuple(v) if isinstance(v, list) else v for k, v in keywords.items()}
         parts.append(getattr(layers, kind)(**keywords))
     network = Sequential(*parts, rng=0, dtype=dtype)
-    network.load_state_dict({key[6:]: value for key, value in case.items() if key.startswith("param/")})
+    state = [(key.partition("/"), value) for key, value in case.items()]
+    network.load_state_dict({name: value for (kind, _, name), value in state if kind in ("param", "buffer")})
     kind, reduction = spec["loss"]
     return network, getattr(losses, kind)(reduction=reduction)
 

@@ -11,7 +11,7 @@ from gbackprop import layers
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.network import Concatenate, Graph, Product, Residual, Sequential, Sum
 from gbackprop.system.extras import needed
-from gbackprop.testing.strategies import SEEDS, Problem, activations, losses_for, slopes, softmaxes
+from gbackprop.testing.strategies import SEEDS, Problem, activations, losses_for, norms, slopes, softmaxes
 
 with needed("hypothesis", "gbackprop.testing.graphs", "test"):
     from hypothesis import strategies as st
@@ -24,7 +24,7 @@ SHAPES = st.one_of(st.tuples(st.integers(1, 3)), st.sampled_from([(2, 2), (3, 3)
 @st.composite
 def maps(draw: DrawFn, shape: Shape, shared: list[Layer]) -> Layer:
     """One layer; a linear one is from `shared` or joins it."""
-    kind = draw(st.sampled_from(["linear", "shared", "activation", "slopes", "softmax", "identity"]))
+    kind = draw(st.sampled_from(["linear", "shared", "activation", "slopes", "softmax", "norm", "identity"]))
     if kind == "shared" and shared:
         return draw(st.sampled_from(shared))
     if kind in ("linear", "shared"):
@@ -32,7 +32,7 @@ def maps(draw: DrawFn, shape: Shape, shared: list[Layer]) -> Layer:
         return shared[-1]
     others: dict[str, SearchStrategy[Layer]] = {
         "activation": activations(shape), "slopes": slopes(shape), "softmax": softmaxes(shape),
-        "identity": st.builds(layers.Identity),
+        "norm": norms(shape), "identity": st.builds(layers.Identity),
     }  # fmt: skip
     return draw(others[kind])
 

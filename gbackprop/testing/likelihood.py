@@ -58,7 +58,13 @@ class Listing:
 
 
 def check_likelihood(
-    claims: Claims, loss: Loss, output: np.ndarray, where: np.ndarray, hessian: Derivative, rng: np.random.Generator
+    claims: Claims,
+    loss: Loss,
+    output: np.ndarray,
+    target: np.ndarray,
+    where: np.ndarray,
+    hessian: Derivative,
+    rng: np.random.Generator,
 ) -> None:
     """Rows on summed_weight, draw and hessian_sqrt_mc; `hessian` is that in the coordinates `where` of the output."""
     claims.hold("draw", "gives targets that the loss takes, the same from the same rng", _bad_draws, loss, output)
@@ -71,13 +77,14 @@ def check_likelihood(
         claims.hold("draw", follows, _misdrawn_listed, loss, output, listing, rng, needs=needs)
     else:
         claims.hold("draw", follows, _misdrawn, loss, output, rng, needs=needs)
-    claims.equal("hessian_sqrt_mc", "of M targets is that of each over √M", _shares, loss, output, rng)
+    claims.equal("hessian_sqrt_mc", "of M targets is that of each over √M", _shares, loss, output, target, rng)
     expected, needs = "E[s sᵀ] = ∇²ℓ[n, i, j]", [*needs, "gradients", "hessian_sqrt_mc"]
     if listing is not None:
-        claims.equal("hessian_sqrt_mc", expected, _expectation, loss, output, listing, where, hessian, needs=needs)
+        given = (loss, output, target, listing, where, hessian)
+        claims.equal("hessian_sqrt_mc", expected, _expectation, *given, needs=needs)
     else:
         expected += f" (z test{ALARMS})"
-        claims.equal("hessian_sqrt_mc", expected, _mean, loss, output, where, hessian, rng, needs=needs)
+        claims.equal("hessian_sqrt_mc", expected, _mean, loss, output, target, where, hessian, rng, needs=needs)
 
 
 def _bad_draws(loss: Loss, output: np.ndarray) -> str:
@@ -106,7 +113,7 @@ def _listed(loss: Loss, output: np.ndarray, where: np.ndarray, rng: np.random.Ge
     if draws.dtype.kind in "iu" and draws.shape[1:] == (n,):
         labels = np.repeat(np.arange(output.shape[1])[:, None], n, axis=1)
         return Listing(labels, True, np.arange(len(where)))
-    if not np.isin(draws, (0, 1)).all() or draws.shape[1:] != output.shape:
+    if loss.counts or not np.isin(draws, (0, 1)).all() or draws.shape[1:] != output.shape:
         return None
     entries = np.sort(rng.permutation(len(where))[:BITS])
     bits = np.array(list(itertools.product((0, 1), repeat=len(entries))), dtype=draws.dtype)
@@ -117,8 +124,7 @@ def _listed(loss: Loss, output: np.ndarray, where: np.ndarray, rng: np.random.Ge
 
 def _weights(loss: Loss, output: np.ndarray, listing: Listing) -> np.ndarray:
     """exp(−ℓ/c) of each target, shape (Q, N); of targets that are not all, beside the others."""
-    c = loss.summed_weight(output.shape[1:])
-    logarithm = -np.stack([loss.values(output, target) for target in listing.targets]) / c
+    logarithm = _logarithm(loss, output, listing.targets)
     if listing.complete:
         return np.exp(logarithm)
     weights = np.exp(logarithm - logarithm.max(0))
@@ -131,11 +137,11 @@ def _total(loss: Loss, output: np.ndarray, listing: Listing) -> Pair:
 
 
 def _expectation(
-    loss: Loss, output: np.ndarray, listing: Listing, where: np.ndarray, hessian: Derivative
+    loss: Loss, output: np.ndarray, target: np.ndarray, listing: Listing, where: np.ndarray, hessian: Derivative
 ) -> Pair:
     """The sum over the listed targets; bits are independent of each other, so those that stay do not matter."""
     weights = _weights(loss, output, listing)
-    s = np.stack([loss.hessian_sqrt_mc(output, target[None])[0] for target in listing.targets])
+    s = np.stack([loss.hessian_sqrt_mc(output, listed[None], target)[0] for listed in listing.targets])
     s = s.reshape(*s.shape[:2], -1)[:, :, where[listing.entries]]
     got = np.einsum("qn,qni,qnj->nij", weights, s, s)
     want = hessian.values.swapaxes(0, 1)[:, listing.entries][:, :, listing.entries]
@@ -155,7 +161,7 @@ def _misdrawn_listed(loss: Loss, output: np.ndarray, listing: Listing, rng: np.r
 def _misdrawn(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> str:
     """F(yⱼ | all other entries) is uniform, F from the density along a line through the draw in direction j."""
     draws = loss.draw(output, LINES, rng)  # [M, N, *out]
-    if draws.dtype.kind != "f":
+    if draws.dtype.kind not in "fiu":
         raise NotGivenError(f"no test for targets of type {draws.dtype}")
     flat = draws.reshape(LINES, len(output), -1)
     for j in range(min(flat.shape[2], BITS)):
@@ -176,25 +182,36 @@ def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np
     flat = draws.reshape(len(draws), len(output), -1)
     low, high = flat[:, :, j].min(0), flat[:, :, j].max(0)
     places = np.linspace(2 * low - high, 2 * high - low, GRID)
-    if np.isin(draws, (0, 1)).all():
+    if draws.dtype.kind in "iu" or loss.counts:
+        most = output.shape[1] if draws.dtype.kind in "iu" else 2 * high.max() + 10
+        places = np.repeat(np.arange(most)[:, None], len(output), axis=1)
+    elif np.isin(draws, (0, 1)).all():
         places = np.repeat([[0.0], [1.0]], len(output), axis=1)
-    c, outputs, found = loss.summed_weight(output.shape[1:]), np.concatenate([output] * len(draws)), []
+    outputs, found = np.concatenate([output] * len(draws)), []
     for place in places:
         moved = flat.copy()
         moved[:, :, j] = place
-        found.append(loss.values(outputs, moved.reshape(-1, *draws.shape[2:])).reshape(flat.shape[:2]) / -c)
+        found.append(_logarithm(loss, outputs, moved.reshape(1, -1, *draws.shape[2:])).reshape(flat.shape[:2]))
     logarithm = np.stack(found)
     return places, np.exp(logarithm - logarithm.max(0))
 
 
-def _mean(loss: Loss, output: np.ndarray, where: np.ndarray, hessian: Derivative, rng: np.random.Generator) -> Pair:
+def _mean(
+    loss: Loss,
+    output: np.ndarray,
+    target: np.ndarray,
+    where: np.ndarray,
+    hessian: Derivative,
+    rng: np.random.Generator,
+) -> Pair:
     some = rng.permutation(len(where))[:BITS]
-    s = loss.hessian_sqrt_mc(output, loss.draw(output, DRAWS, rng)) * DRAWS**0.5
+    s = loss.hessian_sqrt_mc(output, loss.draw(output, DRAWS, rng), target) * DRAWS**0.5
     s = s.reshape(*s.shape[:2], -1)[:, :, where[some]]
     products = s[..., :, None] * s[..., None, :]  # [M, N, K, K]
     want = hessian.values.swapaxes(0, 1)[:, some][:, :, some]
     deviation = products.std(0) / DRAWS**0.5
-    z = (products.mean(0) - want) / np.where(deviation > 0, deviation, 1)
+    rounding = 1e-11 * float(np.max(np.abs(want), initial=0)) or 1.0
+    z = (products.mean(0) - want) / np.maximum(deviation, rounding)
     allowed = -float(special.ndtri(LEVEL / (2 * z.size)))
     return Pair(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed)
 
@@ -202,10 +219,23 @@ def _mean(loss: Loss, output: np.ndarray, where: np.ndarray, hessian: Derivative
 # -------------------------------------------------------------------------------------------------------------- shared
 
 
-def _shares(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> Pair:
+def _shares(loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.random.Generator) -> Pair:
     targets = loss.draw(output, 4, rng)
-    alone = [loss.hessian_sqrt_mc(output, targets[m : m + 1]) for m in range(4)]
-    return Pair(loss.hessian_sqrt_mc(output, targets), np.concatenate(alone) / 2, "one target at a time")
+    alone = [loss.hessian_sqrt_mc(output, targets[m : m + 1], target) for m in range(4)]
+    return Pair(loss.hessian_sqrt_mc(output, targets, target), np.concatenate(alone) / 2, "one target at a time")
+
+
+def _logarithm(loss: Loss, output: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """log of the likelihood's density without weights, up to a constant, shape (Q, N); of counts, with 1/y! in it.
+
+    A term of y alone in the loss is none of the likelihood's: for counts it is taken away, as the loss at outputs 0.
+    """
+    plain, c = loss.unweighted(), loss.summed_weight(output.shape[1:])
+    logarithm = -np.stack([plain.values(output, each) for each in targets]) / c
+    if not loss.counts:
+        return logarithm
+    at_zero = np.stack([plain.values(np.zeros_like(output), each) for each in targets]) / c
+    return logarithm + at_zero - special.gammaln(targets + 1).reshape(*at_zero.shape, -1).sum(2)
 
 
 def _misfit(counts: np.ndarray, expected: np.ndarray) -> str:

@@ -21,9 +21,6 @@ from gbackprop.testing.report import Report
 REQUIRED = ("values", "gradients", "target_shape", "check_values")
 """What every loss must have."""
 
-EXTREME = 1e4
-"""Outputs at which a loss must still give finite numbers."""
-
 FLOAT32_TOLERANCE = 1e-3
 
 
@@ -81,13 +78,13 @@ def _check(
     if found is None:
         return
     output, slope = found
-    claims.equal("factor", "is R", _factor, loss, len(output))
+    claims.equal("factor", "is R", _factor, loss, target)
     claims.equal("value", "is R Σₙ ℓₙ", _value, loss, output, target, needs=["values", "factor"])
     claims.equal("gradients", "are ∇ℓ[n, *out]", _gradients, loss, output, target, where, slope, needs=["values"])
     hessian = claims.attempt("gradients", "can be differentiated", _hessian, loss, output, target, where)
     if hessian is not None:
         _check_hessian(claims, loss, output, target, where, hessian)
-        check_likelihood(claims, loss, output, where, hessian, rng)
+        check_likelihood(claims, loss, output, target, where, hessian, rng)
     _check_conduct(claims, loss, output, target, rng)
 
 
@@ -100,6 +97,8 @@ def _tiled(target: np.ndarray, moved: np.ndarray, output: np.ndarray) -> np.ndar
 
 def _wrong_target_shape(loss: Loss, output: np.ndarray, target: np.ndarray) -> str:
     expected = loss.target_shape(output.shape)
+    if loss.probabilities and target.dtype.kind == "f":
+        expected = output.shape
     return "" if expected == target.shape else f"says {expected}, but the target has {target.shape}"
 
 
@@ -115,15 +114,30 @@ def _against(loss: Loss, output: np.ndarray, target: np.ndarray, reference: Refe
     return Pair(loss.values(output, target), want, "plain definition", floor=floor)
 
 
-def _factor(loss: Loss, batch: int) -> Pair:
-    counts = (1, batch, 7)
-    want = {f"{n} samples": 1 / n if loss.reduction == "mean" else 1.0 for n in counts}
-    got = {f"{n} samples": np.asarray(loss.factor(n)) for n in counts}
+def _factor(loss: Loss, target: np.ndarray) -> Pair:
+    """1/R of a batch and of seven copies: N or, where targets have weights, the sum of what its samples give alone."""
+    batches = {f"1/R, {len(some)} samples": some for some in (target, np.concatenate([target] * 7))}
+    got = {name: np.asarray(_divisor(loss, some)) for name, some in batches.items()}
+    want = dict.fromkeys(batches, 1.0)
+    if loss.reduction == "mean":
+        alone = type(loss).factor is not Loss.factor
+        want = {
+            name: sum(_divisor(loss, some[n : n + 1]) for n in range(len(some))) if alone else float(len(some))
+            for name, some in batches.items()
+        }
     return Pair(got, want, f"reduction {loss.reduction!r}")
 
 
+def _divisor(loss: Loss, target: np.ndarray) -> float:
+    """1/R; 0 where no target counts, which is an error."""
+    try:
+        return 1 / loss.factor(len(target), target)
+    except ValueError:
+        return 0.0
+
+
 def _value(loss: Loss, output: np.ndarray, target: np.ndarray) -> Pair:
-    r = 1 / len(output) if loss.reduction == "mean" else 1.0
+    r = loss.factor(len(output), target)
     return Pair(loss.value(output, target), r * loss.values(output, target).sum(), "values")
 
 
@@ -209,7 +223,7 @@ def _calls(loss: Loss, seed: int) -> dict[str, Call]:
     """Every method of output and target; the Monte-Carlo root at draws of one seed."""
 
     def root(output: np.ndarray, target: np.ndarray) -> np.ndarray:
-        return loss.hessian_sqrt_mc(output, loss.draw(output, 2, seed))
+        return loss.hessian_sqrt_mc(output, loss.draw(output, 2, seed), target)
 
     names = ("values", "gradients", "hessian_sqrt", "hessian_sum")
     return {name: getattr(loss, name) for name in names} | {"hessian_sqrt_mc": root}
@@ -225,13 +239,14 @@ def _check_conduct(
 ) -> None:
     """Rows on what holds for each method, whatever it computes."""
     axes = {"gradients": 0, "hessian_sqrt": 1}
-    extreme = EXTREME * rng.choice([-1.0, 0.0, 1.0], output.shape, p=[0.4, 0.2, 0.4])
+    low, high = loss.finite_range
+    extreme = rng.choice([low, max(low, 0.0), high], output.shape, p=[0.4, 0.2, 0.4])
     for name, call in _calls(loss, 0).items():
         if name in axes:
             claims.equal(name, "samples do not interact", _alone, call, output, target, axes[name], needs=[name])
         claims.equal(name, "float32 stays float32", _float32, call, output, target, needs=[name])
         claims.equal(name, "layout in memory does not matter", _layout, call, output, target, needs=[name])
-        claims.hold(name, f"is finite at outputs of ±{EXTREME:.0e}", _not_finite, call, extreme, target, needs=[name])
+        claims.hold(name, "is finite at the ends of its range", _not_finite, call, extreme, target, needs=[name])
     claims.hold("check_target", "refuses wrong shapes and types", _accepted, loss, output, target)
 
 

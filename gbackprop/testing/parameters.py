@@ -11,6 +11,7 @@ import numpy as np
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.testing.claims import ROUNDING, Claims, NotGivenError, Pair
 from gbackprop.testing.differences import Curve, derivative
+from gbackprop.testing.oracles import groups_of
 from gbackprop.testing.points import NUMBERS, size_of, some_of, units
 from gbackprop.testing.probe import COLUMNS, LARGEST_AVERAGE, Probe, is_container, twin_of
 
@@ -165,7 +166,10 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair
 
 
 def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
-    """The factors of a weight y[t] = W u[t] + b, or of the bias b, by what the layer does with its bias."""
+    """The factors of a weight y[t] = W u[t] + b, or of the bias b, by what the layer does with its bias.
+
+    A weight with groups has those of each group: B of its own outputs, A of its own inputs.
+    """
     bias = name if _is_vector(probe, name) or "bias" not in probe.parameters else "bias"
     needs = ["parameter_jacobians", f"{name}.per_sample", f"{bias}.per_sample"]
     rows: dict[str, tuple[str, Callable[..., Pair]]] = {
@@ -180,7 +184,8 @@ def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
 
 def _is_vector(probe: Probe, name: str) -> bool:
     """Whether a parameter is a bias, or like a bias has a factor B of its own and no A."""
-    return probe.layer.parameters[name].ndim == 1
+    own = "input_square" not in probe.unsupported and probe.jacobian(name).input_square() is None
+    return probe.layer.parameters[name].ndim == 1 or own
 
 
 def _bias_jacobian(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
@@ -198,6 +203,14 @@ def _bias_jacobian(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
     return twin.parameter_jacobians(probe.saved)["bias"].per_sample(columns)
 
 
+def _of_groups(probe: Probe, name: str, b: np.ndarray) -> np.ndarray:
+    """The blocks (G, O, O) of the bias's matrix (G*O, G*O) for a weight with groups; else the matrix."""
+    groups = 1 if _is_vector(probe, name) else groups_of(probe.layer)
+    size = len(b) // groups
+    blocks = [b[start : start + size, start : start + size] for start in range(0, len(b), size)]
+    return np.stack(blocks) if groups > 1 else b
+
+
 def _kronecker(probe: Probe, name: str, method: str) -> Pair:
     got = {
         "several columns": probe.reduce(name, method, probe.columns, None),
@@ -205,9 +218,10 @@ def _kronecker(probe: Probe, name: str, method: str) -> Pair:
         PLAIN: getattr(probe.jacobian(name), method)(probe.columns, probe.signs),
     }
     b = _bias_jacobian(probe, name, probe.columns)
+    b = b.reshape(*b.shape[:2], -1)
     want = {
-        "several columns": np.einsum("vno,vnp->op", b, b),
-        "several columns with signs": np.einsum("vn,vno,vnp->op", probe.signs, b, b),
+        "several columns": _of_groups(probe, name, np.einsum("vno,vnp->op", b, b)),
+        "several columns with signs": _of_groups(probe, name, np.einsum("vn,vno,vnp->op", probe.signs, b, b)),
     }
     want[PLAIN] = want["several columns with signs"]
     return Pair(got, want, "its definition by per_sample")
@@ -219,7 +233,7 @@ def _average_kronecker(probe: Probe, name: str, method: str) -> Pair:
         raise NotGivenError(f"not held against dense Jacobians: {out} outputs are too many")
     got = probe.reduce(name, method, probe.curvature, out)
     b = _bias_jacobian(probe, name, units(out, len(probe.x), np.arange(prod(out))))[:, 0]
-    return Pair(got, b.T @ probe.curvature @ b, "its definition by per_sample")
+    return Pair(got, _of_groups(probe, name, b.T @ probe.curvature @ b), "its definition by per_sample")
 
 
 def _input_square(probe: Probe, name: str, method: str) -> Pair:
@@ -228,9 +242,14 @@ def _input_square(probe: Probe, name: str, method: str) -> Pair:
         return Pair(None, None, "")
     if max(prod(out), got.size // LARGEST_AVERAGE) > LARGEST_AVERAGE:
         raise NotGivenError(f"not held against per_sample: {out} outputs or {got.shape} numbers are too many")
-    columns = units(out, len(probe.x), np.arange(prod(out)))
-    first = np.flatnonzero(_bias_jacobian(probe, name, columns)[:, 0, 0])  # the places of output feature 0
-    u = probe.jacobian(name).per_sample(columns[first])[:, :, 0]
-    u = u.reshape(-1, prod(u.shape[2:]))
+    columns, groups = units(out, len(probe.x), np.arange(prod(out))), groups_of(probe.layer)
+    features = _bias_jacobian(probe, name, columns)[:, 0]
+    squares = []
+    for feature in range(0, features.shape[1], features.shape[1] // groups):  # the first of each group
+        places = np.flatnonzero(features[:, feature])
+        u = probe.jacobian(name).per_sample(columns[places])[:, :, feature]
+        u = u.reshape(-1, prod(u.shape[2:]))
+        squares.append(u.T @ u)
     both = {"with a fast form": got, PLAIN: getattr(probe.jacobian(name), method)()}
-    return Pair(both, dict.fromkeys(both, u.T @ u), "its definition by per_sample")
+    want = np.stack(squares) if groups > 1 else squares[0]
+    return Pair(both, dict.fromkeys(both, want), "its definition by per_sample")

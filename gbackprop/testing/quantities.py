@@ -154,7 +154,7 @@ def _passed(result: Result) -> Values:
 
 def _pass(setting: Setting) -> Pair:
     output, loss = setting.network.forward(setting.x)[0], setting.loss
-    value = loss.factor(len(output)) * loss.values(output, setting.y).sum()
+    value = loss.factor(len(output), setting.y) * loss.values(output, setting.y).sum()
     gradient = setting.oracle["gradient"]
     want = {"loss": value, "output": output, **gradient}
     return Pair(_passed(setting.run()), want, "dense Jacobians", ORACLE_TOLERANCE, floor_of(gradient))
@@ -224,8 +224,8 @@ def _reduced(runs: Runs, quantity: Quantity) -> Pair:
     if not _is_shipped(quantity):
         raise NotGivenError("of a user's quantity it is not known how")
     mean, total = (runs.variants[reduction] for reduction in ("mean", "sum"))
-    n, shape = len(mean.x), mean.network.output_shape(mean.x.shape[1:])
-    r, c = 1 / n, mean.loss.summed_weight(shape) / total.loss.summed_weight(shape)
+    shape = mean.network.output_shape(mean.x.shape[1:])
+    r, c = mean.loss.factor(len(mean.x), mean.y), mean.loss.summed_weight(shape) / total.loss.summed_weight(shape)
     if quantity.name not in POWERS:
         raise NotGivenError("its powers of R and c are not stated in gbackprop.testing.quantities.POWERS")
     in_r, in_c = POWERS[quantity.name]
@@ -264,4 +264,4 @@ def _estimated(runs: Runs, quantity: Sampled) -> Pair:
 
 
 def _total(value: Any) -> float:
-    return float(value["B"].trace() if isinstance(value, dict) else value.sum())
+    return float(value["B"].trace(axis1=-2, axis2=-1).sum() if isinstance(value, dict) else value.sum())

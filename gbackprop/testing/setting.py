@@ -13,11 +13,12 @@ import numpy as np
 
 from gbackprop.array import Array, asarray, asnumpy
 from gbackprop.backward import backward
-from gbackprop.errors import TooLargeError
+from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.layers.base import Layer, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
-from gbackprop.quantities import Kronecker, Quantity
+from gbackprop.operators import BLOCKS, GroupedKronecker, Kronecker
+from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.result import Result
 from gbackprop.signals import monte_carlo
@@ -52,7 +53,7 @@ class Setting:
     loss: Loss
     x: np.ndarray
     y: np.ndarray
-    targets: np.ndarray
+    targets: np.ndarray | None
     device: str = "cpu"
 
     @staticmethod
@@ -61,10 +62,10 @@ class Setting:
     ) -> Setting:
         """In float64, of a few samples."""
         chain = network if isinstance(network, Sequential) else Sequential(network)
-        twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES], float), np.array(asnumpy(y)[:SAMPLES])
+        twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES]), np.array(asnumpy(y)[:SAMPLES])
         assert isinstance(twin, Sequential)
-        y = y.astype(float) if y.dtype.kind == "f" else y
-        return Setting(twin, loss, x, y, loss.draw(twin.forward(x)[0], MC_SAMPLES, rng), device)
+        x, y = (a.astype(float) if a.dtype.kind == "f" else a for a in (x, y))
+        return Setting(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
 
     def run(self, *asked: Quantity, call: Callable[..., Result] = backward, **options: Any) -> Result:
         """A backward call."""
@@ -81,7 +82,7 @@ class Setting:
 
     def values(self, *asked: Quantity, **options: Any) -> list[Values]:
         """What each quantity gives; the Monte-Carlo ones at the setting's targets."""
-        targets = asarray(self.targets, self.device)
+        targets = None if self.targets is None else asarray(self.targets, self.device)
         return values(self.run(*(at_targets(quantity, targets) for quantity in asked), **options))
 
     def supports(self, quantity: Quantity) -> bool:
@@ -94,7 +95,8 @@ class Setting:
 
     def permuted(self, order: np.ndarray) -> Setting:
         """With the samples in another order."""
-        return replace(self, x=self.x[order], y=self.y[order], targets=self.targets[:, order])
+        targets = None if self.targets is None else self.targets[:, order]
+        return replace(self, x=self.x[order], y=self.y[order], targets=targets)
 
     def reduced(self, reduction: Literal["mean", "sum"]) -> Setting:
         """With another reduction of the loss."""
@@ -104,7 +106,10 @@ class Setting:
 
     def cast(self, dtype: Any) -> Setting:
         """In another dtype."""
-        x, y, targets = (a.astype(dtype) if a.dtype.kind == "f" else a for a in (self.x, self.y, self.targets))
+        x, y = (a.astype(dtype) if a.dtype.kind == "f" else a for a in (self.x, self.y))
+        targets = self.targets
+        if targets is not None and targets.dtype.kind == "f":
+            targets = targets.astype(dtype)
         twin = twin_of(self.network, dtype)
         assert isinstance(twin, Sequential)
         return Setting(twin, self.loss, x, y, targets, self.device)
@@ -136,7 +141,7 @@ class Setting:
         def curve(t: complex) -> np.ndarray:
             for name, value in values.items():
                 twin.parameters.put(name, value + t * tangents[name])
-            moved = twin.forward(self.x + t * tangent)[0]
+            moved = twin.forward(self.x + t * tangent if self.x.dtype.kind == "f" else self.x)[0]
             return moved if np.iscomplexobj(t) else moved.real
 
         return derivative(curve, 1e-4 * size_of(self.x)).analytic
@@ -146,7 +151,7 @@ class Setting:
     def kinked(self) -> bool:
         """Whether a layer stands at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""
         return any(
-            len(inputs) == 1 and _at_kink(leaf.layer, inputs[0])  # joins have no kinks
+            len(inputs) == 1 and inputs[0].dtype.kind == "f" and _at_kink(leaf.layer, inputs[0])  # joins have no kinks
             for leaf, inputs, _, _ in passes(leaves_of(self.network, self.x.shape[1:]), self.x)
         )
 
@@ -160,18 +165,26 @@ def on_host(result: Result) -> Result:
     """A result with all its arrays on the host."""
 
     def moved(value: Any) -> Any:
-        if not isinstance(value, Kronecker):
+        if not isinstance(value, Kronecker | GroupedKronecker):
             return asnumpy(value)
-        return Kronecker(None if value.A is None else asnumpy(value.A), asnumpy(value.B))
+        return BLOCKS[value.B.ndim](None if value.A is None else asnumpy(value.A), asnumpy(value.B))
 
     values = [{name: moved(value) for name, value in found.items()} for found in result.values]
     gradient = {name: asnumpy(value) for name, value in result.gradient.items()}
     return Result(asnumpy(result.loss), asnumpy(result.output), gradient, result.quantities, values)
 
 
-def at_targets(quantity: Quantity, targets: Array) -> Quantity:
-    """A Monte-Carlo quantity at given targets; any other as it is."""
-    if not isinstance(quantity, Sampled):
+def _draw(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+    """Pseudo-targets; None if the loss says that it has none."""
+    try:
+        return loss.draw(output, MC_SAMPLES, rng)
+    except UnsupportedError:
+        return None
+
+
+def at_targets(quantity: Quantity, targets: Array | None) -> Quantity:
+    """A Monte-Carlo quantity at given targets, if there are any; any other as it is."""
+    if targets is None or not isinstance(quantity, Sampled):
         return quantity
     fixed = copy.copy(quantity)
     fixed.mc_samples, fixed.targets, fixed.signal = len(targets), targets, monte_carlo(len(targets), targets)
@@ -181,6 +194,6 @@ def at_targets(quantity: Quantity, targets: Array) -> Quantity:
 def values(result: Result) -> list[Values]:
     """What each quantity returned, Kronecker factors taken apart."""
     return [
-        {name: {"A": v.A, "B": v.B} if isinstance(v, Kronecker) else v for name, v in found.items()}
+        {name: {"A": v.A, "B": v.B} if isinstance(v, Kronecker | GroupedKronecker) else v for name, v in found.items()}
         for found in result.values
     ]

@@ -59,36 +59,38 @@ def _squared(columns: Columns) -> np.ndarray:
     return np.einsum("vni,vnj->nij", weighted, flat, optimize=True)
 
 
-def dense_arrivals(network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray) -> Arrivals:
+def dense_arrivals(
+    network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None
+) -> Arrivals:
     """The same as `arrivals`, from the dense Jacobians of the outputs of layers in each other."""
     passed = list(passes(leaves_of(network, x.shape[1:]), x))
-    output, factor = passed[-1].output, loss.factor(len(x))
-    start = {
-        EXACT.name: factor * _squares(loss.hessian_sqrt(output, y)),
-        "mc": factor * _squares(loss.hessian_sqrt_mc(output, mc_targets)),
-    }
+    output, factor = passed[-1].output, loss.factor(len(x), y)
+    start = {EXACT.name: factor * _squares(loss.hessian_sqrt(output, y))}
+    if mc_targets is not None:
+        start["mc"] = factor * _squares(loss.hessian_sqrt_mc(output, mc_targets, y))
     gradient = factor * loss.gradients(output, y).reshape(len(x), -1)
     found: Arrivals = {name: {} for name in (GRADIENT.name, RESIDUAL.name, AVERAGE.name, *start)}
     jacobians = [_jacobians(each) for each in passed]
-    above = {each.leaf.name: _jacobians_of_later(each.leaf.position, passed, jacobians) for each in passed}
+    swept = [each for each in passed if each.leaf.swept]
+    above = {each.leaf.name: _jacobians_of_later(each.leaf.position, passed, jacobians) for each in swept}
     gradients = {
         name: np.einsum("nca,nc->na", later[len(passed) - 1], gradient) for name, later in above.items()
     }
     residuals = [
         dense_residual(each, gradients[each.leaf.name]) if each.leaf.layer.curvature != "zero" else None
-        for each in passed
+        for each in swept
     ]
-    for each in reversed(passed):
+    for each in reversed(swept):
         name, later = each.leaf.name, above[each.leaf.name]
         found[GRADIENT.name][name] = gradients[name]
-        for kind in (EXACT.name, "mc"):
+        for kind in start:
             found[kind][name] = _congruent(later[len(passed) - 1], start[kind])
         found[RESIDUAL.name][name] = np.zeros_like(found[EXACT.name][name])
-        for other, residual in zip(passed, residuals, strict=True):
+        for other, residual in zip(swept, residuals, strict=True):
             if residual is not None and any(source in later for source in other.leaf.sources):
                 found[RESIDUAL.name][name] += _congruent(_of_inputs(other, later, each.output), residual)
     if is_chain([each.leaf for each in passed]):
-        found[AVERAGE.name] = _averages(passed, jacobians, factor * loss.hessian_sum(output, y))
+        found[AVERAGE.name] = _averages(swept, jacobians, factor * loss.hessian_sum(output, y))
     return found
 
 
@@ -97,14 +99,19 @@ def _averages(
 ) -> dict[str, np.ndarray]:
     """KFRA's recursion, by layer name."""
     found = {}
-    for each, (j,) in zip(reversed(passed), reversed(jacobians), strict=True):
+    for each in reversed(passed):
         found[each.leaf.name] = average
+        if each.leaf.lowest:
+            break
+        (j,) = jacobians[each.leaf.position]
         average = np.einsum("nai,ab,nbj->ij", j, average, j, optimize=True) / len(j)
     return found
 
 
 def _jacobians(passed: Passed) -> list[np.ndarray]:
-    """The dense Jacobian of a layer's output in each of its inputs, shape (N, D, D')."""
+    """The dense Jacobian of a layer's output in each of its inputs, shape (N, D, D'); none where the sweep ends."""
+    if passed.leaf.lowest:
+        return []
     n, out = len(passed.output), passed.output.shape[1:]
     below = passed.leaf.layer.mjp(passed.saved, units(out, n, np.arange(prod(out))))
     parts = below if isinstance(below, tuple) else (below,)
@@ -118,7 +125,8 @@ def _jacobians_of_later(
     n, size = len(passed[position].output), prod(passed[position].output.shape[1:])
     found = {position: np.broadcast_to(np.eye(size), (n, size, size))}
     for each in passed[position + 1 :]:
-        sources = [(j, found[s]) for j, s in zip(jacobians[each.leaf.position], each.leaf.sources) if s in found]
+        of_sources = zip(jacobians[each.leaf.position], each.leaf.sources, strict=False)
+        sources = [(j, found[source]) for j, source in of_sources if source in found]
         if sources:
             found[each.leaf.position] = sum(j @ below for j, below in sources)  # type: ignore[assignment]
     return found

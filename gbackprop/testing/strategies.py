@@ -16,6 +16,7 @@ from gbackprop import layers, losses
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.network import Sequential
 from gbackprop.system.extras import needed
+from gbackprop.testing import further_strategies as further
 
 with needed("hypothesis", "gbackprop.testing.strategies", "test"):
     from hypothesis import strategies as st
@@ -25,6 +26,9 @@ LARGEST = 24
 """Numbers that a layer within a drawn network may put out, so that dense oracles stay small."""
 
 SEEDS = st.integers(0, 2**16)
+
+IGNORED = -1
+"""A label outside of the classes: targets of a loss that ignores it have it in places."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,17 @@ class LossCase:
     batch: int
     seed: int
 
+    soft: bool = False
+
     @property
     def output(self) -> np.ndarray:
         """Outputs, shape (N, *out)."""
-        return 2 * np.random.default_rng(self.seed).standard_normal((self.batch, *self.shape))
+        return outputs(self.loss, (self.batch, *self.shape), self.seed)
 
     @property
     def target(self) -> np.ndarray:
         """Targets, shape (N, ...)."""
-        return targets(self.loss, (self.batch, *self.shape), self.seed)
+        return targets(self.loss, (self.batch, *self.shape), self.seed, self.soft)
 
 
 @dataclass(frozen=True)
@@ -83,11 +89,36 @@ class Problem:
         return targets(self.loss, (self.batch, *self.network.output_shape(self.shape)), self.seed)
 
 
-def targets(loss: losses.Loss, batch_shape: Shape, seed: int) -> np.ndarray:
-    """Targets for outputs (N, *out): labels, numbers, or probabilities of which half are 0 or 1."""
+def outputs(loss: losses.Loss, batch_shape: Shape, seed: int) -> np.ndarray:
+    """Outputs (N, *out) that a loss takes: numbers, or rates above 0."""
+    values = 2 * np.random.default_rng(seed).standard_normal(batch_shape)
+    rates = isinstance(loss, losses.PoissonNLLLoss) and not loss.log_input
+    return 0.1 + np.abs(values) if rates else values
+
+
+def targets(loss: losses.Loss, batch_shape: Shape, seed: int, soft: bool = False) -> np.ndarray:
+    """Targets for outputs (N, *out): labels, numbers, counts, or probabilities of which half are 0 or 1.
+
+    Parameters
+    ----------
+    loss : Loss
+    batch_shape : tuple of int
+    seed : int
+    soft : bool
+        Whether a loss that takes class labels gets class probabilities.
+    """
     rng = np.random.default_rng([seed, 1])
+    if isinstance(loss, losses.CrossEntropyLoss) and soft:
+        return np.moveaxis(rng.dirichlet(np.ones(batch_shape[1]), (batch_shape[0], *batch_shape[2:])), -1, 1).copy()
     if isinstance(loss, losses.CrossEntropyLoss):
-        return rng.integers(0, batch_shape[1], batch_shape[0])
+        labels = rng.integers(0, batch_shape[1], (batch_shape[0], *batch_shape[2:]))
+        if loss.ignore_index == IGNORED:
+            labels.flat[1::3] = IGNORED
+        elif loss.ignore_index is not None and (labels == loss.ignore_index).all():  # "mean" of nothing is an error
+            labels.flat[0] = (loss.ignore_index + 1) % batch_shape[1]
+        return labels
+    if isinstance(loss, losses.PoissonNLLLoss):
+        return rng.poisson(2.0, batch_shape).astype(float)
     if isinstance(loss, losses.BCEWithLogitsLoss):
         probabilities = rng.random(batch_shape)
         return np.where(rng.random(batch_shape) < 0.5, probabilities, probabilities.round())
@@ -208,7 +239,7 @@ def zero_pads(draw: DrawFn, shape: Shape) -> Layer:
         before = draw(st.integers(-min(1, size - 1), 2))
         after = draw(st.integers(-min(1, size - 1 + min(before, 0)), 2))
         sides += [before, after]
-    return layers.ZeroPad2d((sides[0], sides[1], sides[2], sides[3]))
+    return _over("ZeroPad", shape)(tuple(sides))
 
 
 @st.composite
@@ -243,25 +274,38 @@ def softmaxes(draw: DrawFn, shape: Shape) -> Layer:
     return kind(draw(st.sampled_from([dim, dim - len(shape) - 1])))
 
 
+@st.composite
+def norms(draw: DrawFn, shape: Shape) -> Layer:
+    """Normalization over the last axes, or over groups of channels."""
+    eps, affine = draw(st.sampled_from([1e-5, 0.1])), draw(st.booleans())
+    last = shape[draw(st.integers(0, len(shape) - 1)) :]
+    groups = draw(st.sampled_from([k for k in range(1, shape[0] + 1) if shape[0] % k == 0]))
+    kinds: list[Layer] = [layers.LayerNorm(last, eps, affine), layers.RMSNorm(last, eps, affine)]
+    kinds.append(layers.GroupNorm(groups, shape[0], eps, affine))
+    if 2 <= len(shape) <= 4:
+        kinds.append(_over("InstanceNorm", shape)(shape[0], eps, affine=affine))
+    return draw(st.sampled_from(kinds))
+
+
 def identities(shape: Shape) -> SearchStrategy[Layer]:
     """Identity."""
     return st.builds(layers.Identity)
 
 
 OF_ANY: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
-    linears, activations, flattens, dropouts, identities, slopes, softmaxes,
+    linears, activations, flattens, dropouts, identities, slopes, softmaxes, norms,
 )  # fmt: skip
 OVER_AXES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
-    convolutions, framed_convolutions, max_pools, average_pools, adaptive_pools,
+    convolutions, framed_convolutions, max_pools, average_pools, adaptive_pools, zero_pads,
 )  # fmt: skip
-OF_IMAGES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (zero_pads,)
-"""Strategies for layers, by the feature shapes that they take: any; channels and one to three axes; images."""
+"""Strategies for layers, by the feature shapes that they take: any; channels and one to three axes."""
 
 
 @st.composite
 def layers_for(draw: DrawFn, shape: Shape) -> Layer:
     """Shipped layers that take a feature shape."""
-    kinds = OF_ANY + (OVER_AXES if 2 <= len(shape) <= 4 else ()) + (OF_IMAGES if len(shape) == 3 else ())
+    kinds = [*OF_ANY, activations, further.of_any]  # there are many activations
+    kinds += [*OVER_AXES, *further.over_axes(shape)] if 2 <= len(shape) <= 4 else []
     return draw(draw(st.sampled_from(kinds))(shape).filter(lambda layer: _takes(layer, shape)))
 
 
@@ -291,18 +335,40 @@ def layer_cases(draw: DrawFn) -> LayerCase:
 # --------------------------------------------------------------------------------------------------- losses, networks
 
 
+def _weights(shape: Shape) -> SearchStrategy[np.ndarray | None]:
+    """No weights, or some, from a seed."""
+    return st.none() | SEEDS.map(lambda seed: 0.2 + np.random.default_rng(seed).random(shape))
+
+
 def losses_for(shape: Shape) -> SearchStrategy[losses.Loss]:
-    """Shipped losses that take outputs of a feature shape."""
-    kinds: list[type[losses.Loss]] = [losses.MSELoss, losses.BCEWithLogitsLoss]
-    kinds += [losses.CrossEntropyLoss] if len(shape) == 1 else []
-    return st.sampled_from([kind(reduction) for kind in kinds for reduction in ("mean", "sum")])
+    """Shipped losses, with options, that take any outputs of a feature shape."""
+    reductions, above = st.sampled_from(["mean", "sum"]), st.sampled_from([1.0, 0.3, 2.5])
+    cross = st.builds(
+        losses.CrossEntropyLoss,
+        reductions,
+        weight=_weights(shape[:1]),
+        ignore_index=st.sampled_from([None, IGNORED] + [0] * (shape[0] > 1)),
+        label_smoothing=st.sampled_from([0.0, 0.2, 1.0]),
+    )
+    bits = st.builds(losses.BCEWithLogitsLoss, reductions, weight=_weights(shape), pos_weight=_weights(shape[-1:]))
+    huber, smooth = st.builds(losses.HuberLoss, reductions, above), st.builds(losses.SmoothL1Loss, reductions, above)
+    counts = st.builds(losses.PoissonNLLLoss, reductions, full=st.booleans())
+    return st.one_of(st.builds(losses.MSELoss, reductions), bits, cross, huber, smooth, counts)
+
+
+def rate_losses() -> SearchStrategy[losses.Loss]:
+    """Shipped losses that take rates, above 0, alone."""
+    reductions, eps = st.sampled_from(["mean", "sum"]), st.sampled_from([1e-8, 0.1])
+    return st.builds(losses.PoissonNLLLoss, reductions, log_input=st.just(False), full=st.booleans(), eps=eps)
 
 
 @st.composite
 def loss_cases(draw: DrawFn) -> LossCase:
     """Losses with outputs and targets."""
     shape = draw(vectors(5) | sequences())
-    return LossCase(draw(losses_for(shape)), shape, draw(st.integers(1, 4)), draw(SEEDS))
+    loss = draw(losses_for(shape) | rate_losses())
+    soft = isinstance(loss, losses.CrossEntropyLoss) and loss.ignore_index != 0 and draw(st.booleans())
+    return LossCase(loss, shape, draw(st.integers(1, 4)), draw(SEEDS), soft)
 
 
 @st.composite
@@ -322,4 +388,10 @@ def problems(draw: DrawFn, depth: int = 4) -> Problem:
         chain = [chain[0], Sequential(*chain[1:-1]), chain[-1]]
     seed = draw(SEEDS)
     network = Sequential(*chain, rng=seed, dtype="float64")
-    return Problem(network, draw(losses_for(network.output_shape(start))), start, draw(st.integers(1, 4)), seed)
+    loss = draw(losses_for(network.output_shape(start)).filter(partial(_has_gradient, network.output_shape(start))))
+    return Problem(network, loss, start, draw(st.integers(1, 4)), seed)
+
+
+def _has_gradient(shape: Shape, loss: losses.Loss) -> bool:
+    """False where softmax takes its classes along a shared axis: the gradient of a shared bias is rounding."""
+    return len(shape) == 1 or not isinstance(loss, losses.CrossEntropyLoss)

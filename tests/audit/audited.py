@@ -94,6 +94,13 @@ class Half(losses.MSELoss):
         return super().gradients(output, target) / 2
 
 
+class OfVectors(losses.MSELoss):
+    def target_shape(self, batch_shape):
+        if len(batch_shape) != 2:
+            raise ValueError("expected vectors")
+        return batch_shape
+
+
 class Undrawn(losses.Loss):
     def target_shape(self, batch_shape):
         return batch_shape

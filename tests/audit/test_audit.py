@@ -59,7 +59,8 @@ def test_nothing_that_ships_is_left_out():
         return {kind for kind in found if issubclass(kind, base) and kind not in (base, layers.Elementwise)}
 
     cases = subjects.layer_cases()
-    assert exported(layers, Layer) <= {type(getattr(case.layer, "layer", case.layer)) for case in cases}
+    integers = {layers.Embedding}  # cannot be moved by small steps: tests/layers/test_embedding.py
+    assert exported(layers, Layer) - integers <= {type(getattr(case.layer, "layer", case.layer)) for case in cases}
     for kind in exported(losses, losses.Loss):
         found = [case.loss for case in subjects.loss_cases(np.random.default_rng(0)) if type(case.loss) is kind]
         assert {loss.reduction for loss in found} == {"mean", "sum"}
@@ -106,7 +107,8 @@ def test_a_wrong_function_with_the_right_derivative_is_found(layers_only, monkey
     monkeypatch.setattr(Sigmoid, "second", lambda self, x, y: 4 * y * (1 - y) * (1 - 2 * y))
     _, out = audit()
     failed = [line for line in out.splitlines() if line.startswith("FAILED")]
-    assert {re.search(r"layer +(\w+)", line)[1] for line in failed} == {"AvgPool2d", "Sigmoid"}
+    of_sigmoids = {"GRU", "LSTM"}
+    assert {re.search(r"layer +(\w+)", line)[1] for line in failed} == {"AvgPool2d", "Sigmoid"} | of_sigmoids
     assert out.count("  forward: is the function that it should be: error") == len(failed)
 
 

@@ -173,7 +173,7 @@ def test_same_seed_same_audit(mine):
         (["{}:network", "--input", "4", "--loss", "MSE"], "no loss named 'MSE'; did you mean MSELoss?"),
         (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCEWithLogitsLoss, "),
         (["{}:network", "--input", "4", "--loss", "{}:Cube"], "expected a loss, as in --loss my_losses:Huber, got "),
-        (["{}:Cube", "--input", "3,4", "--loss", "CrossEntropyLoss"], "--loss CrossEntropyLoss does not take the "),
+        (["{}:Cube", "--input", "3,4", "--loss", "{}:OfVectors"], "--loss {}:OfVectors does not take the "),
         (["{}:Cube", "--html", "no/where.html"], "--html: no: no such folder to write where.html to"),
         (["{}:Cube", "--html", "."], "--html: .: expected a file to write to, got a folder"),
     ],

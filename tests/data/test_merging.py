@@ -33,7 +33,7 @@ def parts(cuts):
 
 
 def dense(values):
-    return {name: (v.A, v.B) if isinstance(v, q.Kronecker) else v for name, v in values.items()}
+    return {name: (v.A, v.B) if hasattr(v, "B") else v for name, v in values.items()}
 
 
 def assert_same(merged, whole, tolerance=1e-12):
@@ -54,6 +54,18 @@ def test_merged_batches_are_one_call(kind, reduction, cuts):
     assert_same(gb.data.merge(results), gb.backward(net, loss, x, y, *MERGED))
 
 
+@CUTS
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_merged_batches_of_weighted_labels_are_one_call(reduction, cuts):
+    """R is not 1/N of any batch, and differs between them."""
+    net, loss = network(), losses.CrossEntropyLoss(reduction, weight=np.array([0.5, 2.0, 3.0]), label_smoothing=0.1)
+    x, y = batch(loss)
+    results = [gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts(cuts)]
+    whole = gb.backward(net, loss, x, y, *MERGED)
+    assert_same(gb.data.merge(results), whole)
+    assert gb.data.merge(results).scale.factor == pytest.approx(whole.scale.factor, rel=1e-12)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("kind", [q.KFAC, q.DiagGGNMC])
 def test_monte_carlo_quantities_merge_at_given_targets(kind, reduction):
@@ -62,6 +74,19 @@ def test_monte_carlo_quantities_merge_at_given_targets(kind, reduction):
     drawn = np.random.default_rng(1).integers(0, 3, (2, N))
     results = (gb.backward(net, loss, x[rows], y[rows], kind(2, drawn[:, rows])) for rows in parts([3, 8]))
     assert_same(gb.data.merge(results), gb.backward(net, loss, x, y, kind(2, drawn)))
+
+
+@CUTS
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_factors_of_groups_merge_group_by_group(reduction, cuts):
+    chain = layers.Conv2d(2, 4, 2, groups=2), layers.Sigmoid(), layers.Flatten(), layers.Linear(16, 3)
+    net, loss = gb.Sequential(*chain, rng=0, dtype="float64"), losses.CrossEntropyLoss(reduction)
+    rng = np.random.default_rng(0)
+    x, y, drawn = rng.standard_normal((N, 2, 3, 3)), rng.integers(0, 3, N), rng.integers(0, 3, (2, N))
+    results = (gb.backward(net, loss, x[rows], y[rows], q.KFLR(), q.KFAC(2, drawn[:, rows])) for rows in parts(cuts))
+    merged = gb.data.merge(results)
+    assert_same(merged, gb.backward(net, loss, x, y, q.KFLR(), q.KFAC(2, drawn)))
+    assert isinstance(merged["kflr"]["0.weight"], q.GroupedKronecker)
 
 
 def test_merging_goes_on_from_what_is_merged():

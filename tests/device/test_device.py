@@ -14,13 +14,14 @@ from layer_table import LOSSES, TABLE, around, lacking
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
 from gbackprop import quantities as q
-from gbackprop.audit import graphs
+from gbackprop.audit import graphs, sequences
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
+from gbackprop.layers.residual import Factored
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.runs import every_quantity
-from gbackprop.testing.strategies import targets
+from gbackprop.testing.strategies import outputs, targets
 
 TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
@@ -37,11 +38,11 @@ def there(x, dtype=None):
 
 def on_host(values):
     """A quantity's values as `largest_error` wants what is expected."""
-    return {n: (v.A, v.B) if isinstance(v, q.Kronecker) else v for n, v in values.items()}
+    return {n: (v.A, v.B) if hasattr(v, "B") else v for n, v in values.items()}
 
 
 def arrays_of(values):
-    parts = [part for v in values.values() for part in ((v.A, v.B) if isinstance(v, q.Kronecker) else (v,))]
+    parts = [part for v in values.values() for part in ((v.A, v.B) if hasattr(v, "B") else (v,))]
     return [part for part in parts if part is not None]
 
 
@@ -70,6 +71,11 @@ def applicable(layer):
     return [quantity for quantity in every_quantity() if quantity.name not in lacking(layer)[1]]
 
 
+def trains(row):
+    """Whether the layer has a training mode: batch normalization refuses."""
+    return not hasattr(row.make(), "buffers")
+
+
 CASES = list(zip(TABLE, LOSSES * len(TABLE)))
 
 
@@ -80,15 +86,16 @@ def test_every_quantity_on_every_layer(row, loss, dtype, gpu):
     for _, layer in network.named_layers():
         layer.drawn = {key: value.astype(dtype) for key, value in layer.parameters.items()}
     quantities = applicable(row.make())
-    found = compare(network, loss, row.x(3), y, *quantities, dtype=dtype, rng=0, training=True)
+    found = compare(network, loss, row.x(3), y, *quantities, dtype=dtype, rng=0, training=trains(row))
     assert found <= LISTED
 
 
 @PRECISIONS
-def test_every_quantity_on_a_graph(dtype, gpu):
-    network = graphs.network(np.random.default_rng(0)).astype(dtype)
+@pytest.mark.parametrize(("make", "shape"), [(graphs.network, (2, 2)), (sequences.network, (3, 2))])
+def test_every_quantity_on_a_graph(make, shape, dtype, gpu):
+    network = make(np.random.default_rng(0)).astype(dtype)
     quantities = [quantity for quantity in every_quantity() if quantity.name != "kfra"]
-    x = np.random.default_rng(1).standard_normal((3, 2, 2))
+    x = np.random.default_rng(1).standard_normal((3, *shape))
     found = compare(network, losses.CrossEntropyLoss(), x, np.array([0, 2, 1]), *quantities, dtype=dtype, rng=0)
     assert found <= LISTED
 
@@ -98,8 +105,8 @@ def test_every_transfer_that_is_listed_is_made(double):
     seen = set()
     for row, loss in CASES:
         y = targets(loss, (3, 2), 0)
-        seen |= compare(around(row), loss, row.x(3), y, *applicable(row.make()), rng=0, training=True)
-    seen |= _drawn() | _solved() | _stepped() | _converted() | _shuffled()
+        seen |= compare(around(row), loss, row.x(3), y, *applicable(row.make()), rng=0, training=trains(row))
+    seen |= _drawn() | _counted() | _solved() | _stepped() | _converted() | _shuffled() | _embedded()
     assert seen == LISTED
 
 
@@ -110,11 +117,43 @@ def _drawn():
     return set(ledger.transfers)
 
 
+def _counted():
+    """A draw of counts, class probabilities, and losses with weights."""
+    output, counts, weight = there(np.zeros((3, 2))), there(np.ones((3, 2))), there(np.ones(2))
+    labels = there(np.array([0, 1, 1]))
+    ledger.clear()
+    losses.PoissonNLLLoss()(output, counts)
+    losses.PoissonNLLLoss().draw(output, rng=0)
+    cross = losses.CrossEntropyLoss(weight=weight)
+    cross(output, counts / 2)
+    cross(output, labels)
+    return set(ledger.transfers)
+
+
 def _solved():
     block, v = q.Kronecker(there(np.eye(2)), there(np.eye(3))), there(np.ones(6))
     ledger.clear()
     block.solve(v, 0.1)
     return set(ledger.transfers)
+
+
+def test_blocks_of_groups_compute_on_the_device(gpu):
+    rng, conv = np.random.default_rng(0), layers.Conv2d(4, 4, 2, groups=2)
+    network = gb.Sequential(conv, layers.Flatten(), layers.Linear(16, 2), rng=0, dtype="float64")
+    x, y = rng.standard_normal((3, 4, 3, 3)), np.array([0, 1, 1])
+    block = gb.backward(network, CE, x, y, q.KFLR())["kflr"]["0.weight"]
+    network.to("cuda")
+    found = gb.backward(network, CE, there(x), there(y), q.KFLR())["kflr"]["0.weight"]
+    v = rng.standard_normal(block.shape[0])
+    moved = there(v)
+    ledger.clear()
+    pairs = [(found @ moved, block @ v), (found.trace(), block.trace()), (found.to_dense(), block.to_dense())]
+    assert ledger.transfers == []
+    pairs += [(found.solve(moved, 0.1, cap), block.solve(v, 0.1, cap)) for cap in (None, 1e8)]
+    assert set(ledger.transfers) <= LISTED
+    for got, want in pairs:
+        assert array.device_of(got) == "cuda:0"
+        assert relative_error(got, want) < 1e-10
 
 
 def _stepped():
@@ -133,6 +172,14 @@ def _converted():
     network.load_state_dict(state)
     network.astype("float32")
     assert len(ledger.transfers) == 2
+    return set(ledger.transfers)
+
+
+def _embedded():
+    network = gb.Sequential(layers.Embedding(5, 2), layers.Flatten(), layers.Linear(6, 3), rng=0).to("cuda")
+    x, y = there(np.arange(12).reshape(4, 3) % 5), there(Y[:4])
+    ledger.clear()
+    gb.backward(network, CE, x, y, q.DiagGGN())
     return set(ledger.transfers)
 
 
@@ -181,6 +228,14 @@ def test_given_pseudo_targets_take_one_look(double):
     assert counts == [4, 4]  # the parameters, x, y, and all pseudo-targets
 
 
+def pieces(residual):
+    """The residual, or the columns and signs of one that the layer factors."""
+    if not isinstance(residual, Factored):
+        return [residual]
+    (columns,), sign = residual.columns(slice(None))
+    return [columns, sign]
+
+
 @pytest.mark.parametrize("forms", [PLAIN, FORMS], ids=["plain", "fast"])
 @pytest.mark.parametrize("row", TABLE, ids=str)
 def test_the_methods_of_every_layer_and_their_fast_forms(row, forms, gpu):
@@ -193,13 +248,13 @@ def test_the_methods_of_every_layer_and_their_fast_forms(row, forms, gpu):
     ggn = rng.standard_normal((d, d))
     want.append(layer.average(saved, ggn, len(x), y.shape[1:]))
     if layer.curvature != "zero":
-        want.append(layer.residual(saved, rows[0]))
+        want += pieces(layer.residual(saved, rows[0]))
     layer.drawn = {name: there(value) for name, value in layer.parameters.items()}
     y, saved = context.forward(layer, there(x))
     got = [y, layer.jmp(saved, there(columns)), context.mjp(layer, saved, there(rows))]
     got.append(context.average(layer, saved, there(ggn), len(x), y.shape[1:]))
     if layer.curvature != "zero":
-        got.append(layer.residual(saved, there(rows[0])))
+        got += pieces(layer.residual(saved, there(rows[0])))
     assert max(relative_error(a, b) for a, b in zip(got, want, strict=True)) < 1e-12
 
 
@@ -207,16 +262,42 @@ def test_the_methods_of_every_layer_and_their_fast_forms(row, forms, gpu):
 @pytest.mark.parametrize("kind", [kind for kind in losses.__all__ if kind != "Loss"])
 def test_every_loss(kind, reduction, gpu):
     loss = getattr(losses, kind)(reduction)
-    output = np.random.default_rng(0).standard_normal((4, 3))
+    output = outputs(loss, (4, 3), 0)
     target = targets(loss, output.shape, 0)
     f, y = there(output), there(target)
     for method in ("value", "values", "gradients", "hessian_sqrt", "hessian_sum"):
         got, want = getattr(loss, method)(f, y), getattr(loss, method)(output, target)
         assert relative_error(got, want) < 1e-12, method
+    if isinstance(loss, losses.HuberLoss | losses.SmoothL1Loss):
+        return
     draws = [loss.draw(part, 3, rng=5) for part in (f, output)]
     np.testing.assert_allclose(gb.asnumpy(draws[0]), draws[1], rtol=1e-12)
-    got, want = loss.hessian_sqrt_mc(f, draws[0]), loss.hessian_sqrt_mc(output, draws[1])
+    got, want = loss.hessian_sqrt_mc(f, draws[0], y), loss.hessian_sqrt_mc(output, draws[1], target)
     assert relative_error(got, want) < 1e-12
+
+
+WITH_OPTIONS = [
+    (losses.CrossEntropyLoss, {"weight": np.array([0.5, 2.0, 1.0]), "label_smoothing": 0.2, "ignore_index": 1}),
+    (losses.BCEWithLogitsLoss, {"weight": np.array([0.5, 2.0, 1.0]), "pos_weight": np.array([3.0])}),
+]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(("kind", "options"), WITH_OPTIONS)
+def test_weights_are_on_the_device_of_the_outputs(kind, options, dtype, gpu):
+    moved = {name: there(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
+    host, away = kind(**options), kind(**moved)
+    network = gb.Sequential(layers.Linear(4, 3), rng=0, dtype=dtype)
+    x, y = np.ones((5, 4), dtype), targets(host, (5, 3), 0)
+    y = y.astype(dtype) if y.dtype.kind == "f" else y
+    want = gb.backward(network, host, x, y, q.DiagGGN(), q.DiagGGNMC(), rng=0)
+    network.to("cuda")
+    got = gb.backward(network, away, there(x, dtype), there(y, dtype), q.DiagGGN(), q.DiagGGNMC(), rng=0)
+    for name in ("diag_ggn", "diag_ggn_mc"):
+        assert largest_error(got[name], on_host(want[name])) <= TOLERANCES[dtype]
+        assert {value.dtype for value in got[name].values()} == {np.dtype(dtype)}
+    with pytest.raises(TypeError, match=r"weight of .*: expected an array on cuda:0 as x is"):
+        gb.backward(network, host, there(x, dtype), there(y, dtype))
 
 
 # ----------------------------------------------------------------------------------------------------------- optimizers

@@ -42,7 +42,7 @@ def test_every_strategy_is_in_the_table():
     own = {name for name, value in vars(strategies).items() if getattr(value, "__module__", "") == strategies.__name__}
     public = {name for name in own if not name.startswith("_") and name[0].islower()}
     public |= {name for name, value in vars(strategies).items() if isinstance(value, SearchStrategy)}
-    layers_by_shape = (*strategies.OF_ANY, *strategies.OVER_AXES, *strategies.OF_IMAGES)
+    layers_by_shape = (*strategies.OF_ANY, *strategies.OVER_AXES)
     kinds = {kind.__name__ for kind in layers_by_shape}  # of which the table shows some
     table = PAGE[PAGE.index("| strategy |") :]
     assert {name for name in public - kinds if f"`{name}" not in table} == set()

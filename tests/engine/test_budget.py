@@ -120,6 +120,22 @@ def test_the_factors_of_wide_inputs_are_part_of_the_estimate():
         gb.backward(net, CE, x, y, q.KFLR(), memory="20MiB")
 
 
+def test_the_factors_of_each_group_are_part_of_the_estimate():
+    x, y = batch(2, 256, 3, 3)
+    grouped = network(layers.Conv2d(256, 8, 3, groups=2), layers.Flatten(), layers.Linear(8, 10))
+    asked = q.KFLR()
+    parts = (layers.Conv2d(128, 8, 3), layers.Flatten(), layers.Linear(8, 10))
+    needed = []
+    for net, given in ((grouped, x), (network(*parts), x[:, :128])):
+        with pytest.raises(ValueError, match="are needed") as caught:
+            gb.backward(net, CE, given, y, asked, memory=1)
+        needed.append(int(re.search(r"\((\d+) bytes\)", str(caught.value))[1]))
+    a = 4 * (128 * 9) ** 2
+    assert needed[0] - needed[1] > 4 * a  # one more A: counted twice, and twice in its thread
+    gb.backward(grouped, CE, x, y, asked, memory=needed[0])
+    assert peak(lambda: gb.backward(grouped, CE, x, y, asked, memory=needed[0])) <= needed[0]
+
+
 def test_no_more_samples_are_taken_off_a_block_than_the_budget_asks_for():
     net, (x, y) = network(layers.Linear(100, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(256, 100)
     plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)
@@ -133,8 +149,8 @@ def test_columns_of_every_residual_above_are_part_of_the_estimate():
     net, (x, y) = network(layers.Linear(5, 4), layers.Tanh(), layers.Linear(4, 3)), batch(8, 5, classes=3)
     plan = make_plan(net, CE, x, y, [q.DiagHessian()], 0)
     # at the first layer: the gradient, three columns of the loss and four of the tanh, with four numbers each
-    assert stack_bytes(plan, x) == 4 * (1 + 3 + 4) * 4
-    assert stack_bytes(plan, x, column_block=2) == 4 * (1 + 2) * 4
+    assert stack_bytes(plan) == 4 * (1 + 3 + 4) * 4
+    assert stack_bytes(plan, column_block=2) == 4 * (1 + 2) * 4
 
 
 @pytest.mark.parametrize("columns", [10, 1])

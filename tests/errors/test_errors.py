@@ -56,6 +56,19 @@ FEATURES = [
     (above_conv(layers.ZeroPad2d(-2)), (1, 4, 4), ["layer 1, ZeroPad2d", "(2, 4, 4)"]),
     (above_conv(layers.ZeroPad2d((5, -5, 0, 0))), (1, 4, 4), ["layer 1, ZeroPad2d", "(2, 4, 4)"]),
     (above_conv(layers.ZeroPad2d((0, 0, -5, 5))), (1, 4, 4), ["layer 1, ZeroPad2d", "(2, 4, 4)"]),
+    (above_conv(layers.PixelShuffle(2)), (1, 4, 4), ["layer 1, PixelShuffle(2)", "multiple of 4", "(2, 4, 4)"]),
+    (above_conv(layers.PixelUnshuffle(3)), (1, 4, 4), ["layer 1, PixelUnshuffle(3)", "multiples of 3", "(2, 4, 4)"]),
+    (above_conv(layers.Unflatten(1, (3, -1))), (1, 4, 4), ["layer 1, Unflatten", "splits", "(2, 4, 4)"]),
+    (above_conv(layers.Permute((0, 2, 1))), (1, 4, 4), ["layer 1, Permute", "2 axes", "(2, 4, 4)"]),
+    (above_conv(layers.Slice(1, 2)), (1, 4, 4), ["layer 1, Slice", "2:", "(2, 4, 4)"]),
+    (above_conv(layers.Select(-4, 0)), (1, 4, 4), ["layer 1, Select", "axis -4", "(2, 4, 4)"]),
+    (above_conv(layers.Select(3, 4)), (1, 4, 4), ["layer 1, Select", "index 4", "(2, 4, 4)"]),
+    (above_conv(layers.Upsample(scale_factor=0.2)), (1, 4, 4), ["layer 1, Upsample", "(0, 0)", "(2, 4, 4)"]),
+    (above_conv(layers.Upsample(size=(1, 2, 3))), (1, 4, 4), ["layer 1, Upsample", "3 axes", "(2, 4, 4)"]),
+    (above_conv(layers.ConvTranspose2d(2, 1, 1, padding=2)), (1, 4, 4), ["layer 1, ConvTranspose2d", "(0, 0)"]),
+    (above_conv(layers.BatchNorm1d(2)), (1, 4, 4), ["layer 1, BatchNorm1d(2)", "(2, W)", "(2, 4, 4)"]),
+    (above_conv(layers.Scale(3)), (1, 4, 4), ["layer 1, Scale(3)", "(3, …)", "(2, 4, 4)"]),
+    (above_conv(layers.ReflectionPad2d(4)), (1, 4, 4), ["layer 1, ReflectionPad2d", "at most 3", "(4, 4)"]),
     (above_conv(layers.Flatten(3, 4)), (1, 4, 4), ["layer 1, Flatten", "3 to 4", "(2, 4, 4)"]),
 ]
 
@@ -94,8 +107,8 @@ BAD_BATCHES = {
     "labels bool": (CE, X, Y == 1, TypeError, ["y of CrossEntropyLoss", "integer", "bool"]),
     "label too large": (CE, X, Y + 1, ValueError, ["y of CrossEntropyLoss", "0 to 1", "got 2"]),
     "label negative": (CE, X, Y - 1, ValueError, ["y of CrossEntropyLoss", "0 to 1", "got -1"]),
-    "label to ignore": (CE, X, Y - 100, ValueError, ["0 to 1", "got -100", "ignore_index", "leave these samples out"]),
-    "one-hot labels": (CE, X, Z, ValueError, ["y of CrossEntropyLoss", "(4,)", "(4, 2)", "target.argmax(1)"]),
+    "label to ignore": (CE, X, Y - 100, ValueError, ["0 to 1", "got -100", "ignore_index=-100 leaves such labels out"]),
+    "one-hot labels": (CE, X, Z.astype(int), ValueError, ["y of CrossEntropyLoss", "(4,)", "target.argmax(1)"]),
     "targets of another shape": (MSE, X, np.zeros((N, 3)), ValueError, ["y of MSELoss", "(4, 2)", "(4, 3)"]),
     "targets that would broadcast": (MSE, X, np.zeros((N, 1)), ValueError, ["y of MSELoss", "(4, 2)", "(4, 1)"]),
     "targets of ints": (MSE, X, Z.astype(int), TypeError, ["y of MSELoss", "float32 or float64", "int64"]),
@@ -104,7 +117,7 @@ BAD_BATCHES = {
     "targets with infinity": (BCE, X, Z + np.inf, ValueError, ["y of BCE", "finite", "infinity"]),
     "probability above 1": (BCE, X, Z + 1.5, ValueError, ["y of BCE", "[0, 1]", "1.5"]),
     "probability below 0": (BCE, X, Z - 0.5, ValueError, ["y of BCE", "[0, 1]", "-0.5"]),
-    "sequence of scores": (CE, np.ones((N, 5, 3)), Y, ValueError, ["CrossEntropyLoss", "(N, C)", "(4, 5, 2)"]),
+    "labels without positions": (CE, np.ones((N, 5, 3)), Y, ValueError, ["CrossEntropyLoss", "(4, 2)", "(4, 5, 2)"]),
 }
 
 

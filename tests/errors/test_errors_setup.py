@@ -24,21 +24,34 @@ def mlp():
 # -------------------------------------------------------------------------------------- quantities that cannot be given
 
 
-@pytest.mark.parametrize("quantity", [q.KFAC(), q.KFLR(), q.KFRA()])
-def test_grouped_convolutions_have_no_kronecker_factors(quantity):
-    conv = layers.Conv2d(2, 4, 3, groups=2)
-    network = gb.Sequential(layers.ReLU(), conv, layers.Flatten(), layers.Linear(16, 2), rng=0, dtype="float64")
-    x, words = np.ones((4, 2, 4, 4)), ["layer 1, Conv2d", "groups=2", type(quantity).__name__]
-    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, x, Y, q.DiagGGN(), quantity))
-    assert issubclass(gb.UnsupportedError, ValueError)
-
-
 def test_kfra_has_no_factor_of_a_slope_and_kfac_has():
     network = gb.Sequential(layers.Linear(3, 4), layers.PReLU(4), layers.Linear(4, 2), rng=0, dtype="float64")
     words = ["layer 1, PReLU", "KFRA", "its weight has no average kronecker"]
     refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, q.DiagGGN(), q.KFRA()), in_time=False)
     block = gb.backward(network, CE, X, Y, q.KFAC(), rng=0)["kfac"]["1.weight"]
     assert (block.A, block.B.shape) == (None, (4, 4))
+
+
+def test_batch_normalization_has_no_training_mode():
+    network = gb.Sequential(layers.Linear(3, 4), layers.BatchNorm1d(4), layers.Linear(4, 2), rng=0, dtype="float64")
+    words = ["layer 1, BatchNorm1d(4)", "statistics of the batch", "training=False", "GroupNorm"]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, training=True))
+    nested = gb.Sequential(gb.Sequential(layers.Linear(3, 4), layers.BatchNorm1d(4)), layers.Linear(4, 2))
+    words[0] = "layer 0.1, BatchNorm1d(4)"
+    refuse(gb.UnsupportedError, words, lambda: gb.reference(nested, CE, X.astype("float32"), Y, training=True))
+    refuse(gb.UnsupportedError, words[1:], lambda: layers.BatchNorm1d(4).forward_training(X, None))
+
+
+TRANSPOSED = [layers.ConvTranspose1d(3, 3, 1), layers.ConvTranspose1d(3, 3, 1, groups=3)]
+
+
+@pytest.mark.parametrize("quantity", [q.KFAC(), q.KFLR(), q.KFRA()])
+@pytest.mark.parametrize("layer", [*TRANSPOSED, layers.BatchNorm1d(3), layers.Scale(3)], ids=repr)
+def test_further_layers_without_kronecker_factors(layer, quantity):
+    network = gb.Sequential(layer, layers.Flatten(), layers.Linear(6, 2), rng=0, dtype="float64")
+    words = ["layer 0", repr(layer), type(quantity).__name__, layer.kronecker_factors]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, np.ones((4, 3, 2)), Y, q.DiagGGN(), quantity))
+    assert issubclass(gb.UnsupportedError, ValueError)
 
 
 class Scale(layers.Layer):
@@ -180,9 +193,39 @@ HYPERPARAMETERS = [
     (lambda: L.AdaptiveAvgPool2d((1, 2, 3)), ["output_size", "2 of them", "(1, 2, 3)"]),
     (lambda: L.AdaptiveMaxPool1d(0), ["output_size", "0"]),
     (lambda: L.AdaptiveMaxPool3d((1, None, "2")), ["output_size", "'2'"]),
+    (lambda: L.ConvTranspose1d(1, 1, 2, 2, output_padding=2), ["output_padding", "less than stride", "2"]),
+    (lambda: L.ConvTranspose2d(3, 4, 1, groups=2), ["groups", "3 and 4", "2"]),
+    (lambda: L.BatchNorm1d(0), ["num_features", "0"]),
+    (lambda: L.BatchNorm1d(2, eps=-1.0), ["eps", "-1.0"]),
+    (lambda: L.BatchNorm1d(2, momentum="0.1"), ["momentum", "'0.1'"]),
+    (lambda: L.BatchNorm2d(2, track_running_stats=False), ["track_running_stats", "True", "batch"]),
+    (lambda: L.Scale(0), ["num_parameters", "0"]),
+    (lambda: L.Scale(init=NAN), ["init", "nan"]),
     (lambda: L.ZeroPad2d((1, 2)), ["padding", "(left, right, top, bottom)", "(1, 2)"]),
     (lambda: L.ZeroPad2d(1.5), ["padding", "1.5"]),
     (lambda: L.ZeroPad2d(True), ["padding", "True"]),
+    (lambda: L.ZeroPad1d((1, 2, 3)), ["padding", "(left, right)", "(1, 2, 3)"]),
+    (lambda: L.ConstantPad3d((1, 2), 0), ["padding", "front, back", "(1, 2)"]),
+    (lambda: L.ConstantPad1d(1, NAN), ["value", "nan"]),
+    (lambda: L.ReflectionPad2d((0, 1, -1, 0)), ["padding", "at least 0", "-1"]),
+    (lambda: L.Embedding(0, 1), ["num_embeddings", "0"]),
+    (lambda: L.Embedding(2, 1, padding_idx=2), ["padding_idx", "2"]),
+    (lambda: L.Embedding(2, 1, padding_idx=-3), ["padding_idx", "-3"]),
+    (lambda: L.PixelShuffle(0), ["upscale_factor", "0"]),
+    (lambda: L.PixelUnshuffle(1.5), ["downscale_factor", "1.5"]),
+    (lambda: L.Unflatten(0, (1, 2)), ["dim", "batch"]),
+    (lambda: L.Unflatten(1, (-1, -1)), ["unflattened_size", "at most one", "(-1, -1)"]),
+    (lambda: L.Unflatten(1, 4), ["unflattened_size", "4"]),
+    (lambda: L.Permute((1, 0)), ["dims", "expected 0 and then", "(1, 0)"]),
+    (lambda: L.Permute((0, 2)), ["dims", "(0, 2)"]),
+    (lambda: L.Slice(0, 1), ["dim", "batch"]),
+    (lambda: L.Slice(1, 0.5), ["start", "0.5"]),
+    (lambda: L.Slice(1, step=-1), ["step", "-1"]),
+    (lambda: L.Select(1, True), ["index", "True"]),
+    (lambda: L.Upsample(), ["size, scale_factor", "one of the two"]),
+    (lambda: L.Upsample(2, 2), ["size, scale_factor", "one of the two"]),
+    (lambda: L.Upsample(2, mode="linear"), ["mode", "'nearest'", "'linear'"]),
+    (lambda: L.Upsample(scale_factor=0), ["scale_factor", "above 0", "0"]),
     (lambda: L.Flatten(0), ["start_dim", "batch"]),
     (lambda: L.Flatten("1"), ["start_dim", "'1'"]),
     (lambda: L.Flatten(1, 2.5), ["end_dim", "2.5"]),

@@ -78,6 +78,13 @@ def test_monte_carlo_columns(case):
     np.testing.assert_allclose(found.to_dense(), sum(np.outer(s, s) for s in columns), rtol=1e-5, atol=1e-8)
 
 
+def test_scale_of_class_weights():
+    net = gb.Sequential(layers.Linear(C, C), rng=0, dtype="float64")
+    x, y, w = np.random.default_rng(0).standard_normal((N, C)), np.array([0, 2, -100]), np.array([0.5, 1.0, 3.0, 2.0])
+    explanation = gb.explain(net, losses.CrossEntropyLoss(weight=w, ignore_index=-100), x, y, q.KFLR())
+    assert explanation.scale == "N = 3, R = 0.285714, float64"  # 1/(0.5 + 3)
+
+
 def test_averaged_curvature(case):
     net, loss, x, y, _, R, _ = case
     assert "R Σₙ ∇²ℓₙ" in printed(net, loss, x, y, q.KFRA())

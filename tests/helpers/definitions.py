@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+from gbackprop import losses
+
 
 def linear():
     def reference(x, weight, bias=0.0):
@@ -132,6 +134,73 @@ def adaptive(out, reduce):
     return reference
 
 
+def transposed(stride, padding, output_padding, dilation, groups=1):
+    """Each number of the input adds its multiple of the weight to the image, from place t s − p on."""
+
+    def reference(x, weight, bias=None):
+        axes = list(zip(x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation, strict=True))
+        size = [(n - 1) * s - 2 * p + d * (k - 1) + more + 1 for n, k, s, p, more, d in axes]
+        inputs, outputs = len(weight) // groups, weight.shape[1]
+        y = np.zeros((len(x), outputs * groups, *size))
+        for c, o, *place in np.ndindex(weight.shape):
+            for t in np.ndindex(x.shape[2:]):
+                moves = zip(t, stride, padding, place, dilation, strict=True)
+                at = [i * s - p + k * d for i, s, p, k, d in moves]
+                if all(0 <= a < n for a, n in zip(at, size, strict=True)):
+                    y[:, c // inputs * outputs + o, *at] += x[:, c, *t] * weight[c, o, *place]
+        return y + (0 if bias is None else bias.reshape(-1, *(1,) * len(size)))
+
+    return reference
+
+
+def normalized(mean, variance, eps=1e-5):
+    def reference(x, weight=None, bias=None):
+        y = np.zeros_like(x)
+        for c in range(x.shape[1]):
+            y[:, c] = (x[:, c] - mean[c]) / np.sqrt(variance[c] + eps)
+            y[:, c] = y[:, c] if weight is None else weight[c] * y[:, c] + bias[c]
+        return y
+
+    return reference
+
+
+def scaled(x, weight):
+    return np.stack([x[:, c] * weight[c % len(weight)] for c in range(x.shape[1])], axis=1)
+
+
+def framed(padding, mode, **value):
+    """NumPy's padding; torch's numbers begin with the last axis."""
+    pairs = list(zip(padding[::2], padding[1::2], strict=True))[::-1]
+    return lambda x: np.pad(x, ((0, 0), (0, 0), *pairs), MODES[mode], **value)
+
+
+def nearest(sources):
+    """For each spatial axis, the place of which each place of the output is a copy."""
+    return lambda x: x[(slice(None), slice(None), *np.ix_(*sources))]
+
+
+def shuffled(r):
+    def reference(x):
+        n, c, h, w = x.shape
+        y = np.zeros((n, c // r**2, h * r, w * r))
+        for k, i, j in np.ndindex(y.shape[1:]):
+            y[:, k, i, j] = x[:, k * r**2 + i % r * r + j % r, i // r, j // r]
+        return y
+
+    return reference
+
+
+def unshuffled(r):
+    def reference(x):
+        n, c, h, w = x.shape
+        y = np.zeros((n, c * r**2, h // r, w // r))
+        for k, i, j in np.ndindex(x.shape[1:]):
+            y[:, k * r**2 + i % r * r + j % r, i // r, j // r] = x[:, k, i, j]
+        return y
+
+    return reference
+
+
 def zero_pad2d(left, right, top, bottom):
     def reference(x):
         y = np.pad(x, ((0, 0), (0, 0), (max(top, 0), max(bottom, 0)), (max(left, 0), max(right, 0))))
@@ -148,11 +217,38 @@ def reshape(*shape):
 # -------------------------------------------------------------------------------------------------------------- losses
 
 
-def cross_entropy():
+def cross_entropy(reduction, weight=None, ignore_index=-100, smoothing=0.0):
+    """Position by position; labels as probabilities. A sum over positions, or with "mean" their mean."""
+
+    def at(f, label):
+        """−Σ w q log p at one position; `label` is a class, or the probabilities of all."""
+        w = np.ones(len(f)) if weight is None else weight
+        if np.ndim(label) == 0 and label == ignore_index:
+            return 0.0
+        q = np.array([float(k == label) for k in range(len(f))]) if np.ndim(label) == 0 else label
+        log_p = [f[k] - np.log(sum(np.exp(f))) for k in range(len(f))]
+        return -sum(w[k] * ((1 - smoothing) * q[k] + smoothing / len(f)) * log_p[k] for k in range(len(f)))
+
     def reference(output, target):
-        return np.array([np.log(np.exp(f).sum()) - f[y] for f, y in zip(output, target, strict=True)])
+        found = []
+        for f, y in zip(output, target, strict=True):
+            each = [at(f[(slice(None), *t)], y[(slice(None), *t)] if y.shape == f.shape else y[t])
+                    for t in np.ndindex(f.shape[1:])]  # fmt: skip
+            found.append({"mean": np.mean, "sum": np.sum}[reduction](each))
+        return np.array(found)
 
     return reference
+
+
+def divisor(loss, target):
+    """What torch's "mean" divides the sum over all positions by: of labels, the sum of the weights that count."""
+    if target.dtype.kind == "f":
+        return target.size / target.shape[1] if isinstance(loss, losses.CrossEntropyLoss) else target.size
+    total = 0
+    for label in target.ravel():
+        if label != loss.ignore_index:
+            total += 1 if loss.weight is None else loss.weight[label]
+    return total
 
 
 def squared_error(reduction):
@@ -161,20 +257,56 @@ def squared_error(reduction):
     return lambda output, target: np.array([total((f - y) ** 2) for f, y in zip(output, target, strict=True)])
 
 
-def binary_cross_entropy(reduction):
+def binary_cross_entropy(reduction, weight=None, pos_weight=None):
     total = {"mean": np.mean, "sum": np.sum}[reduction]
+    w, u = (1.0 if each is None else each for each in (weight, pos_weight))
 
     def reference(output, target):
         p = 1 / (1 + np.exp(-output))
-        return np.array([total(each) for each in -target * np.log(p) - (1 - target) * np.log(1 - p)])
+        return np.array([total(each) for each in -w * (u * target * np.log(p) + (1 - target) * np.log(1 - p))])
 
     return reference
+
+
+def of_each(reduction, rule):
+    """A sum over the outputs, or with "mean" their mean, of a rule for one output and one target."""
+    total = {"mean": np.mean, "sum": np.sum}[reduction]
+
+    def reference(output, target):
+        flat = zip(output.reshape(len(output), -1), target.reshape(len(target), -1), strict=True)
+        return np.array([total([rule(f, y) for f, y in zip(*pair, strict=True)]) for pair in flat])
+
+    return reference
+
+
+def huber(reduction, delta):
+    def rule(f, y):
+        return (f - y) ** 2 / 2 if abs(f - y) <= delta else delta * (abs(f - y) - delta / 2)
+
+    return of_each(reduction, rule)
+
+
+def smooth_absolute(reduction, beta):
+    return of_each(reduction, lambda f, y: (f - y) ** 2 / (2 * beta) if abs(f - y) < beta else abs(f - y) - beta / 2)
+
+
+def poisson(reduction, log_input, full, eps):
+    def rule(f, y):
+        stirling = y * np.log(y) - y + np.log(2 * np.pi * y) / 2 if full and y > 1 else 0
+        return (np.exp(f) - y * f if log_input else f - y * np.log(f + eps)) + stirling
+
+    return of_each(reduction, rule)
 
 
 def of_loss(loss):
     """The reference of a shipped loss, by its name."""
     return {
-        "CrossEntropyLoss": lambda: cross_entropy(),
+        "CrossEntropyLoss": lambda: cross_entropy(
+            loss.reduction, loss.weight, loss.ignore_index, loss.label_smoothing
+        ),
         "MSELoss": lambda: squared_error(loss.reduction),
-        "BCEWithLogitsLoss": lambda: binary_cross_entropy(loss.reduction),
+        "BCEWithLogitsLoss": lambda: binary_cross_entropy(loss.reduction, loss.weight, loss.pos_weight),
+        "HuberLoss": lambda: huber(loss.reduction, loss.delta),
+        "SmoothL1Loss": lambda: smooth_absolute(loss.reduction, loss.beta),
+        "PoissonNLLLoss": lambda: poisson(loss.reduction, loss.log_input, loss.full, loss.eps),
     }[type(loss).__name__]()

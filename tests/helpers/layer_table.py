@@ -7,6 +7,7 @@ from typing import Any
 
 import definitions as plain
 import further_rows
+import norm_rows
 import numpy as np
 from scipy import special
 
@@ -50,6 +51,7 @@ from gbackprop.layers import (
     Threshold,
     ZeroPad2d,
 )
+from gbackprop.layers.normalization import Norm
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 
 
@@ -187,14 +189,16 @@ TABLE = [
     Row(lambda: LogSoftmax(1), (3, 2), plain.log_softmax(1)),
     Row(lambda: LogSoftmax(2), (2, 3, 2), plain.log_softmax(2)),
     *[Row(*row) for row in further_rows.ROWS],
+    *[Row(*row) for row in norm_rows.ROWS],
 ]
 
 
 def lacking(layer):
     """The reductions of Kronecker factors that a layer lacks, and the names of the quantities that need them."""
-    if isinstance(layer.kronecker_factors, str):  # the reason why
+    if layer.parameter_shapes() and isinstance(layer.kronecker_factors, str):  # the reason why
         return {"kronecker", "average_kronecker", "input_square"}, {"kfac", "kflr", "kfra"}
-    return ({"average_kronecker"}, {"kfra"}) if isinstance(layer, PReLU) else (set(), set())
+    entrywise = isinstance(layer, PReLU | Norm) and layer.parameter_shapes()
+    return ({"average_kronecker"}, {"kfra"}) if entrywise else (set(), set())
 
 
 LOSSES = [CrossEntropyLoss("mean"), MSELoss("sum"), BCEWithLogitsLoss("mean")]

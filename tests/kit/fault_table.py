@@ -5,6 +5,8 @@ from faults_in_forms import FAULTS as IN_FORMS
 from faults_in_further_layers import FAULTS as IN_FURTHER_LAYERS
 from faults_in_graphs import FAULTS as IN_GRAPHS
 from faults_in_layers import FAULTS as IN_LAYERS
+from faults_in_norms import FAULTS as IN_NORMS
+from faults_in_sequences import FAULTS as IN_SEQUENCES
 from faults_in_sweep import FAULTS as IN_SWEEP
 from test_faults import planted
 
@@ -12,7 +14,8 @@ from test_faults import planted
 def table() -> str:
     """One row for each fault: what was planted, whether it was caught, and which method the kit named."""
     rows, caught, located = [], 0, 0
-    for fault in IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_FORMS + IN_SWEEP:
+    faults = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES
+    for fault in faults + IN_FORMS + IN_SWEEP:
         failures = planted(fault).failures
         named = failures[0].method if failures else "nothing"
         caught, located = caught + bool(failures), located + (named == fault.method)

@@ -12,7 +12,7 @@ from gbackprop import layers, losses
 from gbackprop.audit import graphs
 from gbackprop.engine.forms import FORMS
 from gbackprop.testing import Report, check_layer, check_loss, check_network
-from gbackprop.testing.strategies import targets
+from gbackprop.testing.strategies import outputs, targets
 
 Check = Callable[[], Report]
 Wrong = Callable[[Any], Any]
@@ -98,12 +98,12 @@ def on_layer(make: Callable[[], layers.Layer], shape: tuple[int, ...], reference
     return check
 
 
-def on_loss(kind: type[losses.Loss], shape: tuple[int, ...], reduction: str = "mean") -> Check:
+def on_loss(kind: type[losses.Loss], shape: tuple[int, ...], reduction: str = "mean", **options: Any) -> Check:
     """`check_loss` of a loss made afresh."""
 
     def check() -> Report:
-        loss = kind(reduction)
-        output = 2 * np.random.default_rng(0).standard_normal((3, *shape))
+        loss = kind(reduction, **options)
+        output = outputs(loss, (3, *shape), 0)
         return check_loss(loss, output, targets(loss, output.shape, 1), reference=definitions.of_loss(loss))
 
     return check

@@ -14,6 +14,7 @@ from gbackprop.layers import (
     Hardsigmoid,
     Hardswish,
     Hardtanh,
+    Layer,
     LeakyReLU,
     LogSigmoid,
     LogSoftmax,
@@ -29,8 +30,9 @@ from gbackprop.layers import (
     Threshold,
     prelu,
     smooth,
-    softmax,
 )
+from gbackprop.layers.residual import units
+from gbackprop.testing.flat import dense
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
@@ -63,7 +65,7 @@ gelu_tanh = on_layer(
 )
 soft = on_layer(lambda: Softmax(1), (3, 2), plain.softmax(1))
 soft_last = on_layer(lambda: Softmax(-1), (4,), plain.softmax(1))
-soft_wide = on_layer(lambda: Softmax(1), (200,))
+soft_wide = on_layer(lambda: DenseSoftmax(), (200,))
 log_soft = on_layer(lambda: LogSoftmax(2), (2, 3), plain.log_softmax(2))
 slopes = on_layer(lambda: PReLU(2, -0.4), (2, 3), plain.prelu())
 
@@ -92,15 +94,33 @@ def of_the_last_axis(self, x):
     return -1
 
 
-def set_after_set(self, blocks, like):
-    n, s, k, _ = blocks.shape
-    apart = blocks[:, :, :, None] * np.eye(s, dtype=blocks.dtype)[:, None, :, None]
-    return apart.reshape(n, s * k, s * k)
+def from_every_set(self, p, strength, span):
+    n, shape = len(p), p.shape[1:]
+    k = np.arange(p[0].size)[span]
+    each = strength.reshape(n, -1)[:, k].T
+    root = np.sqrt(abs(each)).reshape(len(k), n, *(1,) * len(shape))
+    return (root * (units(k, n, shape, p.dtype) - p),), np.sign(each)
 
 
-def one_outer_product(self, saved, grad):
-    y, v = self._sets(saved), self._sets(self.vjp(saved, grad))
-    return self._dense(softmax._diagonal(v) - v[..., :, None] * y[..., None, :], saved)
+class DenseSoftmax(Layer):
+    """Softmax over the only axis with its residual as a matrix."""
+
+    curvature = "dense"
+    softmax = Softmax(1)
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return self.softmax.forward(x)
+
+    def jmp(self, saved, mat):
+        return self.softmax.jmp(saved, mat)
+
+    mjp = jmp
+
+    def residual(self, saved, grad):
+        return dense(self.softmax.residual(saved, grad))
 
 
 def one_entry_larger(residual):
@@ -166,11 +186,10 @@ FAULTS = [
     Fault(GELU, "gate", "z for 2z", after(chain_rule_forgotten), gelu_tanh, "jmp"),
     Fault(Softmax, "_axis", "always the last axis", instead(of_the_last_axis), soft, "forward"),
     Fault(Softmax, "mjp", "wrong sign", times(-1), soft_last, "mjp"),
-    Fault(Softmax, "residual", "one of two outer products", instead(one_outer_product), soft_last, "residual"),
-    Fault(Softmax, "_dense", "set after set", instead(set_after_set), soft, "residual"),
-    Fault(Softmax, "residual", "one entry on one side of the diagonal", after(one_entry_larger), soft_wide, "residual"),
+    Fault(Softmax, "columns", "p of every set", instead(from_every_set), soft, "residual"),
+    Fault(DenseSoftmax, "residual", "one entry beside the diagonal", after(one_entry_larger), soft_wide, "residual"),
     Fault(LogSoftmax, "mjp", "not transposed", instead(transposed), log_soft, "mjp"),
-    Fault(LogSoftmax, "residual", "wrong sign", times(-1), log_soft, "residual"),
+    Fault(LogSoftmax, "strength", "wrong sign", times(-1), log_soft, "residual"),
     Fault(PReLU, "_slope", "that of the first channel", instead(of_the_first_channel), slopes, "weight.per_sample"),
     Fault(prelu._Slope, "per_sample", "where x > 0, too", instead(everywhere), slopes, "weight.per_sample"),
     Fault(prelu._Slope, "kronecker", "wrong sign", times(-1), slopes, "weight.kronecker"),

@@ -24,6 +24,7 @@ from gbackprop.engine.forms import bias, conv, elementwise, images, outer, pooli
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.engine.registry import Context
 from gbackprop.layers import Linear
+from gbackprop.layers.jacobian import Outer
 from gbackprop.layers.moments import Moments
 
 # -------------------------------------------------------------------------------------------------------------- checks
@@ -51,6 +52,18 @@ def nowhere_zero(route):
 
 def of_the_first(layer, saved, curvature, *rest):
     return layer, [np.repeat(array[:1], len(array), 0) for array in saved], curvature, *rest
+
+
+def mean_of_groups(squares):
+    return np.broadcast_to(squares.mean(0), squares.shape)
+
+
+def of_first_group(b):
+    return np.broadcast_to(b[0], b.shape)
+
+
+def every_other_output(self, b):
+    return np.stack([b[group :: self.groups, group :: self.groups] for group in range(self.groups)])
 
 
 def without_sign(jacobian, mat, sign, context):
@@ -122,6 +135,11 @@ FAULTS = [
     Fault(outer, "_moments_of_sums", "twice", after(lambda m: replace(m, mean=2 * m.mean)), linear, "weight.moments"),
     Fault(Moments, "about", "K forgotten", after(about_zero), sequence, "weight.moments"),
     Fault(outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
+    Fault(outer, "input_square", "one A for all groups", after(mean_of_groups), grouped, "weight.input_square"),
+    Fault(outer, "kronecker", "groups reversed", after(lambda b: b[::-1]), grouped, "weight.kronecker"),
+    Fault(Outer, "by_group", "every other output", instead(every_other_output), grouped, "weight.kronecker"),
+    Fault(Outer, "average_kronecker", "first group alone", after(of_first_group), grouped, "weight.average_kronecker"),
+    Fault(Outer, "by_entries", "in the order of u", instead(lambda self, a: a), grouped, "weight.input_square"),
     Fault(bias, "position_sums", "first position alone", instead(first_position), sequence, "weight.kronecker"),
     Fault(bias, "position_sums", "of earlier columns", of_earlier_columns, on_network(), "BatchDiagHessian"),
     Fault(Context, "average", "twice", after(lambda average: 2 * average), max_pool, "average"),

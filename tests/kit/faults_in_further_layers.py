@@ -3,10 +3,12 @@
 import definitions as plain
 import numpy as np
 from faults import Fault, after, instead, on_layer, times
+from further_rows import MEAN, MOVES, PADDINGS, VARIANCE, trained
 
 from gbackprop import layers as L
-from gbackprop.layers import adaptive
+from gbackprop.layers import adaptive, conv_transpose, moves
 from gbackprop.layers.frame import Frame
+from gbackprop.layers.scale import Factor
 from gbackprop.layers.separable import Separable
 
 # -------------------------------------------------------------------------------------------------------------- checks
@@ -39,6 +41,24 @@ bins, bins2d, bins3d = (
 
 square = {"Avg": on_layer(lambda: L.AdaptiveAvgPool2d((2, 3)), (1, 4, 4), plain.adaptive((2, 3), np.mean))}
 ties = on_layer(lambda: L.AdaptiveMaxPool1d(5), (1, 3), plain.adaptive((5,), np.max))  # bins share their places
+transposed = {
+    1: on_layer(lambda: L.ConvTranspose1d(2, 2, 3, 2, 1), (2, 3), plain.transposed((2,), (1,), (0,), (1,))),
+    2: on_layer(
+        lambda: L.ConvTranspose2d(2, 2, 2, 2, 0, 1), (2, 2, 2), plain.transposed((2, 2), (0, 0), (1, 1), (1, 1))
+    ),
+    3: on_layer(
+        lambda: L.ConvTranspose3d(1, 2, 2), (1, 2, 1, 2), plain.transposed((1, 1, 1), (0, 0, 0), (0, 0, 0), (1, 1, 1))
+    ),
+}
+normalized = plain.normalized(MEAN, VARIANCE)
+normed = {
+    dims: on_layer(
+        lambda dims=dims: trained(getattr(L, f"BatchNorm{dims}d")(3)), (3, 2, 2, 1)[: dims + 1], normalized
+    )
+    for dims in (1, 2, 3)
+}
+scale = on_layer(lambda: L.Scale(3, init=0.5), (3, 2), plain.scaled)
+made_of = {type(make()): on_layer(make, shape, reference) for make, shape, reference in PADDINGS + MOVES}
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 
@@ -68,6 +88,52 @@ def one_turn(self, spatial):
     return [(slice(None),) * len(spatial)]
 
 
+def without_eps(self, x, axes):
+    mean, variance = (self.buffers[name] for name in ("running_mean", "running_var"))
+    return mean.reshape(-1, *(1,) * axes), variance.reshape(-1, *(1,) * axes) ** 0.5
+
+
+def by_the_weight_alone(self, saved, mat):
+    return mat * self._channels("weight", mat.ndim - 3)
+
+
+def of_the_raw_input(self, mat):
+    return mat.sum(tuple(range(3, mat.ndim)))
+
+
+def one_late(sides):
+    return tuple((before + 1, after - 1) for before, after in sides)
+
+
+def as_forward(self, saved, mat):
+    return np.stack([self.forward(column)[0] for column in mat])
+
+
+def backwards(y):
+    return y[..., ::-1]
+
+
+def columns_first(x, r):
+    n, c, h, w = x.shape
+    return x.reshape(n, c // r**2, r, r, h, w).transpose(0, 1, 4, 3, 5, 2).reshape(n, c // r**2, h * r, w * r)
+
+
+def reshaped(self, g, shape):
+    return g.reshape(len(g), *shape)
+
+
+def moved_again(self, g, shape):
+    return g.transpose(self.dims).reshape(len(g), *shape)
+
+
+def to_all(self, saved, mat):
+    return np.broadcast_to(np.expand_dims(mat, self.dim + 1), (*mat.shape[:2], *saved)).copy()
+
+
+def crop_at_the_end(sides):
+    return tuple(side[::-1] for side in sides)
+
+
 # --------------------------------------------------------------------------------------------------------------- faults
 
 FAULTS = [
@@ -90,4 +156,40 @@ FAULTS = [
     Fault(L.AdaptiveMaxPool1d, "_turns", "one turn", instead(one_turn), ties, "mjp"),
     Fault(L.AdaptiveMaxPool2d, "mjp", "wrong sign", times(-1), bins2d["Max"], "mjp"),
     Fault(L.AdaptiveMaxPool3d, "jmp", "factor 2", times(2), bins3d["Max"], "jmp"),
+    # transposed convolution
+    Fault(L.ConvTranspose1d, "_sides", "one place late", after(one_late), transposed[1], "forward"),
+    Fault(L.ConvTranspose2d, "_sides", "output padding in front", after(crop_at_the_end), transposed[2], "forward"),
+    Fault(L.ConvTranspose1d, "mjp", "wrong sign", times(-1), transposed[1], "mjp"),
+    Fault(L.ConvTranspose2d, "jmp", "bias added", instead(as_forward), transposed[2], "jmp"),
+    Fault(L.ConvTranspose3d, "mjp", "depth reversed", after(lambda y: y[:, :, :, ::-1]), transposed[3], "mjp"),
+    Fault(conv_transpose._Weight, "per_sample", "factor 2", times(2), transposed[1], "weight.per_sample"),
+    # factors
+    Fault(L.BatchNorm1d, "_statistics", "without ε", instead(without_eps), normed[1], "forward"),
+    Fault(L.BatchNorm2d, "mjp", "not divided by the deviation", instead(by_the_weight_alone), normed[2], "mjp"),
+    Fault(L.BatchNorm3d, "jmp", "wrong sign", times(-1), normed[3], "jmp"),
+    Fault(Factor, "per_sample", "without the input", instead(of_the_raw_input), normed[2], "weight.per_sample"),
+    Fault(L.Scale, "_factors", "squared", after(lambda w: w * w), scale, "forward"),
+    Fault(L.Scale, "mjp", "wrong sign", times(-1), scale, "mjp"),
+    # paddings and moves
+    Fault(L.ZeroPad1d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -1)), made_of[L.ZeroPad1d], "mjp"),
+    Fault(L.ZeroPad3d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -1)), made_of[L.ZeroPad3d], "mjp"),
+    Fault(L.ConstantPad1d, "jmp", "number added", after(lambda y: y + 0.5), made_of[L.ConstantPad1d], "jmp"),
+    Fault(L.ConstantPad2d, "jmp", "number added", after(lambda y: y + 0.5), made_of[L.ConstantPad2d], "jmp"),
+    Fault(L.ConstantPad3d, "jmp", "number added", after(lambda y: y + 0.5), made_of[L.ConstantPad3d], "jmp"),
+    Fault(L.ReflectionPad1d, "mjp", "other side first", after(backwards), made_of[L.ReflectionPad1d], "mjp"),
+    Fault(L.ReflectionPad2d, "mjp", "other side first", after(backwards), made_of[L.ReflectionPad2d], "mjp"),
+    Fault(L.ReflectionPad3d, "mjp", "other side first", after(backwards), made_of[L.ReflectionPad3d], "mjp"),
+    Fault(L.ReplicationPad1d, "mjp", "wrong sign", times(-1), made_of[L.ReplicationPad1d], "mjp"),
+    Fault(L.ReplicationPad2d, "mjp", "wrong sign", times(-1), made_of[L.ReplicationPad2d], "mjp"),
+    Fault(L.ReplicationPad3d, "mjp", "wrong sign", times(-1), made_of[L.ReplicationPad3d], "mjp"),
+    Fault(L.CircularPad1d, "jmp", "factor 2", times(2), made_of[L.CircularPad1d], "jmp"),
+    Fault(L.CircularPad2d, "jmp", "factor 2", times(2), made_of[L.CircularPad2d], "jmp"),
+    Fault(L.CircularPad3d, "jmp", "factor 2", times(2), made_of[L.CircularPad3d], "jmp"),
+    Fault(moves, "_shuffled", "rows and columns swapped", instead(columns_first), made_of[L.PixelShuffle], "forward"),
+    Fault(L.PixelUnshuffle, "back", "not moved back", instead(reshaped), made_of[L.PixelUnshuffle], "mjp"),
+    Fault(L.Unflatten, "mjp", "wrong sign", times(-1), made_of[L.Unflatten], "mjp"),
+    Fault(L.Permute, "back", "moved once more", instead(moved_again), made_of[L.Permute], "mjp"),
+    Fault(L.Slice, "back", "at the start", after(lambda x: np.roll(x, -1, -1)), made_of[L.Slice], "mjp"),
+    Fault(L.Select, "mjp", "to all indices", instead(to_all), made_of[L.Select], "mjp"),
+    Fault(L.Upsample, "mjp", "mean of the copies", times(0.5), made_of[L.Upsample], "mjp"),
 ]

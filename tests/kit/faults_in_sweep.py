@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from faults import Fault, after, before, instead, on_loss, on_network, times
+from scipy import special
 
 from gbackprop import branching
 from gbackprop.engine import spans, sweep
@@ -14,7 +15,16 @@ from gbackprop.engine.spans import SpanSweep
 from gbackprop.engine.sweep import FastSweep
 from gbackprop.layers.activation import sigmoid
 from gbackprop.layers.moments import Moments
-from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, cross_entropy
+from gbackprop.losses import (
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    MSELoss,
+    PoissonNLLLoss,
+    SmoothL1Loss,
+    cross_entropy,
+    huber,
+)
 from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.plan import Plan
@@ -37,16 +47,23 @@ from gbackprop.quantities import (
 )
 from gbackprop.reference import AtLoss, Sweep
 from gbackprop.signals import EXACT, GRADIENT, Columns, Stack
+from gbackprop.testing.strategies import IGNORED
 
 driver = importlib.import_module("gbackprop.backward")  # the functions of the same names hide the modules
 plain = importlib.import_module("gbackprop.reference")
 plan = importlib.import_module("gbackprop.plan.plan")
+loss_root = Loss.hessian_sqrt_mc
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
 cross = on_loss(CrossEntropyLoss, (4,))
 squared = on_loss(MSELoss, (3,))
 bits = on_loss(BCEWithLogitsLoss, (3,))
+classes = on_loss(CrossEntropyLoss, (4, 2), weight=np.array([0.5, 2.0, 1.0, 3.0]), ignore_index=IGNORED)
+smoothed = on_loss(CrossEntropyLoss, (4,), label_smoothing=0.2)
+weighted_bits = on_loss(BCEWithLogitsLoss, (3,), pos_weight=np.array([0.5, 2.0, 3.0]))
+edged, smooth = on_loss(HuberLoss, (4,)), on_loss(SmoothL1Loss, (4,), beta=2.5)
+counted, rated = on_loss(PoissonNLLLoss, (3,)), on_loss(PoissonNLLLoss, (3,), log_input=False)
 network = on_network()
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
@@ -58,13 +75,13 @@ def in_place(self, output, target):
 
 
 def of_bare_probabilities(self, output, target):
-    p = np.where(cross_entropy.softmax(output) < 0.5, 0, 1)
+    p = np.where(special.softmax(output, axis=1) < 0.5, 0, 1)
     with np.errstate(divide="ignore"):
         return -np.log(p[np.arange(len(p)), target])
 
 
 def without_rank_one(self, output, target, columns=slice(None)):
-    p = cross_entropy.softmax(output)
+    p = special.softmax(output, axis=1)
     return (np.sqrt(p).T[:, :, None] * np.eye(p.shape[1], dtype=p.dtype)[:, None])[columns]
 
 
@@ -84,8 +101,41 @@ def complement(self, output, noise):
     return (noise >= sigmoid(output)).astype(output.dtype)
 
 
+def with_weights_of_the_drawn(self, output, targets, target):
+    s = [loss_root(self, output, drawn[None], drawn) for drawn in targets]
+    return np.concatenate(s) / len(targets) ** 0.5
+
+
+def without_class_weights(self, target, p):
+    return CrossEntropyLoss(ignore_index=self.ignore_index), target, p
+
+
+def root_times_weights(sound):
+    def wrong(self, output, targets, target):
+        return sound(self, output, targets, target) * np.sqrt(self.curvature_weights(output, target))
+
+    return wrong
+
+
+def with_twice_the_weights(self):
+    return CrossEntropyLoss(self.reduction, weight=np.full(4, 2.0))
+
+
+def bare_exponentials(f):
+    return f, np.exp(f), np.exp(f).sum(1, keepdims=True)
+
+
+def next_position(values):
+    return np.roll(values, 1, axis=-1)
+
+
+def with_normal_counts(self, output, noise):
+    counts = np.round(np.exp(output) + np.exp(output / 2) * (noise - 0.5) * 12**0.5)
+    return np.maximum(counts, 0).astype(output.dtype)
+
+
 def divided_by_all_targets(sound):
-    return lambda self, output, targets: sound(self, output, targets) * len(targets) ** 0.5
+    return lambda self, output, targets, target: sound(self, output, targets, target) * targets.shape[0] ** 0.5
 
 
 def with_x_in_place(plan, x, *others):
@@ -150,7 +200,7 @@ def without_share(self, signal, output, target):
         return None
     if signal == EXACT:
         return self.plan.loss.hessian_sqrt(output, target, some)
-    return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, self.rows)[some])
+    return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, self.rows)[some], target)
 
 
 def unsigned(self, jacobian, reduction, *arriving):
@@ -251,9 +301,9 @@ FAULTS = [
     Fault(Loss, "hessian_sum", "mean instead of sum", times(1 / 3), cross, "hessian_sum"),
     Fault(Loss, "hessian_sqrt_mc", "missing 1/√M", divided_by_all_targets, cross, "hessian_sqrt_mc"),
     Fault(Loss, "hessian_sqrt_mc", "c instead of √c", times(3**-0.5), bits, "hessian_sqrt_mc"),
-    Fault(Loss, "factor", "missing 1/N", instead(lambda self, n: 1.0), cross, "factor"),
+    Fault(Loss, "factor", "missing 1/N", instead(lambda self, n, y: 1.0), squared, "factor"),
     Fault(Loss, "value", "sum of squares", after(lambda value: value**2), cross, "value"),
-    Fault(cross_entropy, "_shifted", "not shifted", instead(lambda logits: logits), cross, "values"),
+    Fault(cross_entropy, "exponentials", "not shifted", instead(bare_exponentials), cross, "values"),
     Fault(CrossEntropyLoss, "noise", "one for all samples", after(one_target_for_all), cross, "draw"),
     Fault(CrossEntropyLoss, "pseudo_targets", "next class", after(lambda y: (y + 1) % 4), cross, "draw"),
     Fault(MSELoss, "pseudo_targets", "variance 1, not ½", instead(with_variance_one), squared, "draw"),
@@ -265,7 +315,27 @@ FAULTS = [
     Fault(CrossEntropyLoss, "values", "less the mean", after(lambda v: v - v.mean()), cross, "values"),
     Fault(CrossEntropyLoss, "values", "log of zero", instead(of_bare_probabilities), cross, "values"),
     Fault(CrossEntropyLoss, "target_shape", "one axis too many", after(lambda n: (*n, 1)), cross, "target_shape"),
-    Fault(Loss, "summed_weight", "2 for 1", times(2), cross, "summed_weight"),
+    Fault(CrossEntropyLoss, "summed_weight", "2 for 1", times(2), cross, "summed_weight"),
+    # weights, positions, and further losses
+    Fault(CrossEntropyLoss, "factor", "1/N²", instead(lambda self, n, y: 1 / n**2), classes, "factor"),
+    Fault(CrossEntropyLoss, "shares", "no class weights", before(without_class_weights), classes, "values"),
+    Fault(CrossEntropyLoss, "shares", "twice the smoothing", after(lambda a: a * 0.8 + 0.05), smoothed, "values"),
+    Fault(CrossEntropyLoss, "summed_weight", "1, not 1/T", instead(lambda self, shape: 1.0), classes, "values"),
+    Fault(CrossEntropyLoss, "gradients", "position shifted", after(next_position), classes, "gradients"),
+    Fault(CrossEntropyLoss, "hessian_sqrt", "position shifted", after(next_position), classes, "hessian_sqrt"),
+    Fault(CrossEntropyLoss, "unweighted", "twice the loss", instead(with_twice_the_weights), smoothed, "summed_weight"),
+    Fault(Loss, "hessian_sqrt_mc", "w[ŷ] for w[y]", instead(with_weights_of_the_drawn), classes, "hessian_sqrt_mc"),
+    Fault(Loss, "hessian_sqrt_mc", "w for √w", root_times_weights, classes, "hessian_sqrt_mc"),
+    Fault(BCEWithLogitsLoss, "shares", "no weights", instead(lambda self, o, y: (y, 1 - y)), weighted_bits, "values"),
+    Fault(Loss, "hessian_sqrt_mc", "w for √w, bits", root_times_weights, weighted_bits, "hessian_sqrt_mc"),
+    Fault(huber, "clipped", "not cut off", instead(lambda d, delta: d), edged, "gradients"),
+    Fault(huber, "within", "1 everywhere", instead(lambda d, delta: np.ones_like(d)), edged, "hessian_sqrt"),
+    Fault(huber, "huber", "δ for ½ δ", after(lambda h: h + (h > 0.5) * 0.5), edged, "values"),
+    Fault(SmoothL1Loss, "second", "not over β", times(2.5), smooth, "hessian_sqrt"),
+    Fault(SmoothL1Loss, "gradients", "β twice", times(1 / 2.5), smooth, "gradients"),
+    Fault(PoissonNLLLoss, "second", "1/λ", after(lambda value: 1 / value), counted, "hessian_sqrt"),
+    Fault(PoissonNLLLoss, "pseudo_targets", "uniform", instead(with_normal_counts), counted, "draw"),
+    Fault(PoissonNLLLoss, "gradients", "wrong sign", times(-1), rated, "gradients"),
     Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
     # the plain sweep
     Fault(plan, "_draw", "no noise", after(without_noise), network, "DiagGGNMC"),

@@ -12,12 +12,14 @@ from faults_in_forms import FAULTS as IN_FORMS
 from faults_in_further_layers import FAULTS as IN_FURTHER_LAYERS
 from faults_in_graphs import FAULTS as IN_GRAPHS
 from faults_in_layers import FAULTS as IN_LAYERS
+from faults_in_norms import FAULTS as IN_NORMS
+from faults_in_sequences import FAULTS as IN_SEQUENCES
 from faults_in_sweep import FAULTS as IN_SWEEP
 
 from gbackprop.layers import Layer, ParameterJacobian
 from gbackprop.testing import check_layer, check_loss, check_network
 
-FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_FORMS + IN_SWEEP
+FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES + IN_FORMS + IN_SWEEP
 
 
 @cache

@@ -14,7 +14,7 @@ from gbackprop.layers.base import leaves_of
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.strategies import layer_cases, loss_cases, problems
 
-MANY = settings(max_examples=5000, database=None, deadline=None)
+MANY = settings(max_examples=15000, database=None, deadline=None)
 KINDS = [kind for kind in vars(layers).values() if isinstance(kind, type) and issubclass(kind, Layer)]
 
 
@@ -26,7 +26,10 @@ def pool(kind, condition):
     return lambda case: isinstance(case.layer, kind) and condition(case.layer)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (Layer, Elementwise, *JOINS)])
+APART = (Layer, Elementwise, layers.Embedding, *JOINS)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in APART])
 def test_every_layer_is_drawn(kind):
     case = find(layer_cases(), lambda case: type(case.layer) is kind, settings=MANY)
     assert case.layer.forward(case.x)[0].shape[1:] == case.layer.output_shape(case.shape)
@@ -40,6 +43,7 @@ def test_every_layer_is_drawn(kind):
         conv(lambda layer: layer.groups > 1),
         conv(lambda layer: layer.padding == "same" and max(layer.window.kernel) > 1),
         conv(lambda layer: max(layer.window.stride) > 1 and max(layer.window.dilation) > 1 and layer.bias),
+        conv(lambda layer: layer.frame is not None and any(map(any, layer.frame.padding))),
         pool(layers.MaxPool2d, lambda layer: layer.window.ceil_mode and max(layer.window.dilation) > 1),
         pool(layers.AvgPool2d, lambda layer: not layer.count_include_pad and any(map(any, layer.window.padding))),
         pool(layers.AvgPool2d, lambda layer: layer.divisor_override is not None),

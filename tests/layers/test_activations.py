@@ -9,6 +9,7 @@ import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop import quantities as q
+from gbackprop.testing.flat import dense
 
 E = float(np.exp(1))
 BOUNDARIES = [  # layer, x, φ, φ', φ'': as torch has them
@@ -51,7 +52,7 @@ def test_nothing_overflows_or_leaves_float32(row):
         y, saved = layer.forward(x)
         made = [y, layer.jmp(saved, x[None]), layer.mjp(saved, y[None])]
         if layer.curvature != "zero":
-            made.append(layer.residual(saved, y))
+            made.append(dense(layer.residual(saved, y)))
     for array in made:
         assert array.dtype == np.float32
         assert np.isfinite(array).all()
@@ -101,7 +102,7 @@ def test_an_axis_that_is_not_there_or_is_the_batchs_is_refused(kind, dim, shape)
 def test_the_residual_is_zero_between_sets(kind):
     x, grad = np.random.default_rng(0).standard_normal((2, 1, 3, 2))
     layer = kind(1)
-    residual = layer.residual(layer.forward(x)[1], grad).reshape(3, 2, 3, 2)  # sets are the columns of [3, 2]
+    residual = dense(layer.residual(layer.forward(x)[1], grad)).reshape(3, 2, 3, 2)  # sets are the columns of [3, 2]
     assert not residual[:, 0, :, 1].any()
     assert (residual[:, 0, :, 0] != 0).all()
 
@@ -111,7 +112,7 @@ def test_log_softmax_and_a_linear_loss_are_cross_entropy():
     x, label = np.random.default_rng(0).standard_normal((1, 4)), 2
     layer, loss = L.LogSoftmax(1), losses.CrossEntropyLoss()
     gradient = -np.eye(4)[label][None]
-    residual = layer.residual(layer.forward(x)[1], gradient)[0]
+    residual = dense(layer.residual(layer.forward(x)[1], gradient))[0]
     root = loss.hessian_sqrt(x, np.array([label]))[:, 0]
     np.testing.assert_allclose(residual, root.T @ root, atol=1e-15)
 

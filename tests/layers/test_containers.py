@@ -60,6 +60,16 @@ def test_graphs_are_explained_with_what_each_layer_takes():
     assert "now [1, 4, 3] at layer 1.1, [1, 4, 3] at layer 1.shortcut" in text
 
 
+def test_residuals_are_explained_as_they_start():
+    shared = layers.Linear(3, 3)
+    network = gb.Sequential(shared, layers.Tanh(), shared, gb.Product(layers.Identity(), layers.Identity()), rng=0)
+    network.astype("float64")
+    steps = {step.name: step.residual for step in gb.explain(network, losses.MSELoss(), X, X, q.DiagHessian()).steps}
+    assert steps["3.product"] == "v and their signs, Σᵥ ± v vᵀ = r, r = gᵢ (aᵢ bᵢ + bᵢ aᵢ)"
+    assert steps["2"].endswith("r = ∂² (gᵀ y) / ∂p ∂x of a parameter p, on which the input x depends too")
+    assert steps["1"] == "√|r|, signs of r, r = −2y (1 − y²) g"
+
+
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 A, ADD = (layers.Tanh(), "input"), layers.Add()
@@ -68,12 +78,21 @@ GRAPHS = {
     "unknown input": ({"a": (ADD, "input", "c")}, None, ValueError, r"node 'a': expected inputs among .* got 'c'"),
     "unused": ({"a": A, "b": (layers.Tanh(), "input")}, None, ValueError, r"got \['a'\] which it does not"),
     "unknown output": ({"a": A}, "b", ValueError, r"output: expected one of the nodes \['a'\], got 'b'"),
-    "dot": ({"a.b": A}, None, ValueError, "node 'a.b': expected a name without dots"),
-    "input": ({"input": A}, None, ValueError, "node 'input': expected a name without dots, other than 'input'"),
+    "dots": ({"a..b": A}, None, ValueError, "node 'a..b': expected a name or a path with dots"),
+    "inside": ({"a.b": A, "a": (ADD, "a.b", "a.b")}, None, ValueError, "'a.b': .* no other .* starts, got 'a', too"),
+    "input": ({"input": A}, None, ValueError, "node 'input': expected a name or a path with dots, other than 'input'"),
     "no layer": ({"a": ("tanh", "input")}, None, TypeError, r"node 'a': expected \(layer, inputs …\)"),
     "no inputs": ({"a": (layers.Tanh(),)}, None, TypeError, r"node 'a': expected \(layer, inputs …\)"),
     "empty": ({}, None, TypeError, "nodes: expected a mapping"),
 }
+
+
+def test_a_path_as_a_name_names_parameters_as_nesting_does():
+    flat = gb.Graph({"a.0": (layers.Linear(3, 3), "input"), "a.1": (layers.Linear(3, 2), "a.0")}, rng=0)
+    nested = gb.Graph({"a": (gb.Sequential(layers.Linear(3, 3), layers.Linear(3, 2)), "input")}, rng=0)
+    assert list(flat.parameters) == list(nested.parameters)
+    assert list(flat.freeze("a.0").trainable) == ["a.1.weight", "a.1.bias"]
+    assert not flat.freeze("a").trainable
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 
 import gbackprop as gb
 from gbackprop import layers, losses, optim
@@ -212,6 +213,70 @@ def test_a_factor_that_rounding_made_indefinite_is_still_solved():
     v = np.array([1.0, 1.0])
     solved = q.Kronecker(None, factor).solve(v, 1e-4, cap=1e5)
     np.testing.assert_allclose(solved, [1 / 1.0001, 1e5], rtol=1e-9)
+
+
+# -------------------------------------------------------------------------------------------------------------- groups
+
+
+def grouped_network(dtype="float64", groups=2):
+    conv = layers.Conv1d(2 * groups, 4, 2, groups=groups)
+    return gb.Sequential(conv, layers.Sigmoid(), layers.Flatten(), layers.Linear(8, 3), rng=3, dtype=dtype)
+
+
+def grouped_sweep(net, optimizer, step=0):
+    x = np.random.default_rng(step).standard_normal((5, net[0].in_channels, 3)).astype(net[0].dtype)
+    return gb.backward(net, LOSS, x, np.roll(Y, step)[:5], *optimizer.quantities, rng=step)
+
+
+@pytest.mark.parametrize("average", [None, "mean", "ema"])
+@pytest.mark.parametrize("kind", KRONECKER)
+def test_a_step_solves_the_damped_system_of_each_group(kind, average):
+    net = grouped_network()
+    optimizer, seen = optim.Preconditioned(net, kind(), 0.1, 0.3, 0.2, average), []
+    for step in range(2):
+        before, result = net.state_dict(), grouped_sweep(net, optimizer, step)
+        seen.append(result[optimizer.quantity]["0.weight"])
+        optimizer.step(result)
+    weights = [0, 1] if average is None else [1 / 2, 1 / 2]
+    a, b = (sum(w * getattr(one, part) for w, one in zip(weights, seen, strict=True)) for part in "AB")
+    inverse = block_diag(*[dense_inverse(q.Kronecker(*pair), 0.5) for pair in zip(a, b, strict=True)])
+    theta = before["0.weight"]
+    expected = theta.ravel() - 0.1 * inverse @ (result.gradient["0.weight"] + 0.2 * theta).ravel()
+    np.testing.assert_allclose(net.parameters["0.weight"].ravel(), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("average", ["mean", "ema"])
+@pytest.mark.parametrize("kind", KRONECKER)
+def test_the_state_of_groups_goes_on_bit_for_bit(kind, average):
+    first, second = grouped_network("float32"), grouped_network("float32")
+    optimizer, other = (optim.Preconditioned(net, kind(), 0.1, 0.3, average=average) for net in (first, second))
+    for step in range(2):
+        optimizer.step(grouped_sweep(first, optimizer, step))
+    state = optimizer.state_dict()
+    assert (state["A/0.weight"].shape, state["B/0.weight"].shape) == ((2, 4, 4), (2, 2, 2))
+    second.load_state_dict(first.state_dict())
+    other.load_state_dict(state)
+    for net, rule in ((first, optimizer), (second, other)):
+        rule.step(grouped_sweep(net, rule, 2))
+    for name, value in first.parameters.items():
+        np.testing.assert_array_equal(second.parameters[name], value)
+    for key in ("A/0.weight", "B/0.weight"):
+        for shape in ((3, 4, 4), (0, 4, 4), (2, 0, 0), (2, 2, 4), (2, 4), (1, 2, 4, 4), ()):
+            with pytest.raises(ValueError, match=r"state dict: [AB]/0.weight: expected shape"):
+                optimizer.load_state_dict(state | {key: np.ones(shape, "float32")})
+
+
+def test_the_state_of_another_number_of_groups_is_refused():
+    """The weights' shapes are equal, so only the result shows it."""
+    two, one = grouped_network(groups=2), grouped_network(groups=1)
+    optimizer, other = (optim.Preconditioned(net, q.KFLR(), 0.1, 0.3, average="mean") for net in (two, one))
+    optimizer.step(grouped_sweep(two, optimizer))
+    other.load_state_dict(optimizer.state_dict())
+    before = one.state_dict()
+    with pytest.raises(ValueError, match=r"step: A/0.weight: expected shape \(2, 4, 4\) as in the state, got \(4, 4\)"):
+        other.step(grouped_sweep(one, other))
+    for name, value in before.items():
+        np.testing.assert_array_equal(one.parameters[name], value)
 
 
 # --------------------------------------------------------------------------------------------------------------- state

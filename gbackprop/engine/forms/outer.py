@@ -13,7 +13,6 @@ import numpy as np
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.engine import costs
 from gbackprop.engine.registry import Context, Table
-from gbackprop.errors import UnsupportedError
 from gbackprop.kernels import numba_kernels
 from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, weigh
 from gbackprop.layers.moments import TIGHT, Moments
@@ -210,17 +209,17 @@ def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) 
 
 
 def kronecker(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
-    """Compute B, that of the bias."""
-    return context.reduce(outer.bias, REDUCTIONS["kronecker"], mat, sign)
+    """Compute B, that of the bias: its block of each group."""
+    return outer.by_group(context.reduce(outer.bias, REDUCTIONS["kronecker"], mat, sign))
 
 
 def input_square(outer: Outer, context: Context) -> Array | None:
-    """Σₙₜ u uᵀ."""
-    if outer.groups > 1:
-        raise UnsupportedError("the groups of a weight have input factors of their own")
-    u, xp = outer.u.reshape(-1, outer.u.shape[3]), array_module(outer.u)
+    """Σₙₜ u uᵀ of each group."""
+    u, xp = outer.u.reshape(outer.groups, -1, outer.u.shape[3]), array_module(outer.u)
     # NumPy detects the symmetry and mirrors one half: for few rows that takes longer than computing the other half.
-    return outer.by_entries(u.T @ (u.copy() if xp is np and len(u) < costs.MIRRORED_ROWS else u))
+    other = u.copy() if xp is np and u.shape[1] < costs.MIRRORED_ROWS else u
+    squares = outer.by_entries(u.swapaxes(1, 2) @ other)
+    return squares if outer.groups > 1 else squares[0]
 
 
 REDUCE: Table = {

@@ -130,13 +130,8 @@ class Kronecker:
 
     def _outputs_side(self, v: Array) -> Array:
         """Return v as the matrix ``[O, I K]``, which B multiplies; K = 1 for a single vector."""
-        if not is_array(v):
-            raise TypeError(f"v: expected a NumPy or CuPy array, got {kind_of(v)}")
-        check_same("v", v, "B", self.B)
-        rows, d = self.B.shape[0], self.shape[0]
-        single = prod(v.shape) == d and v.shape[:1] in ((rows,), (d,))
-        if not single and (v.ndim != 2 or v.shape[0] != d):
-            raise ValueError(f"v: expected shape ({d},), ({d}, K) or ({rows}, …) with {d} entries, got {v.shape}")
+        rows = self.B.shape[0]
+        check_vector(v, self.B, rows, self.shape[0])
         return v.reshape(rows, -1)
 
     def _inputs_side(self, half: Array, v: Array, multiply: Callable[[Array], Array]) -> Array:
@@ -146,6 +141,16 @@ class Kronecker:
         turned = half.reshape(self.B.shape[0], self.A.shape[0], -1).swapaxes(0, 1)
         product = multiply(turned.reshape(self.A.shape[0], -1)).reshape(turned.shape)
         return product.swapaxes(0, 1).reshape(v.shape)
+
+
+def check_vector(v: Array, b: Array, rows: int, d: int) -> None:
+    """Check that v is an array beside b, of shape (d,), (d, K), or (rows, …) with d entries."""
+    if not is_array(v):
+        raise TypeError(f"v: expected a NumPy or CuPy array, got {kind_of(v)}")
+    check_same("v", v, "B", b)
+    single = prod(v.shape) == d and v.shape[:1] in ((rows,), (d,))
+    if not single and (v.ndim != 2 or v.shape[0] != d):
+        raise ValueError(f"v: expected shape ({d},), ({d}, K) or ({rows}, …) with {d} entries, got {v.shape}")
 
 
 def _solve(name: str, factor: Array, shift: float, rhs: Array, cap: float | None) -> Array:

@@ -1,0 +1,75 @@
+"""Networks from torch, and torch modules from networks. Torch is imported when one of the functions is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gbackprop.network import Container, Graph, Sequential
+from gbackprop.system.extras import needed
+
+__all__ = ["from_torch", "to_torch"]
+
+
+def from_torch(module: Any, example: Any) -> Graph | Sequential:
+    """Take a torch module over: its layers, their connections, and copies of its weights, under torch's names.
+
+    The module is traced in evaluation mode. BatchNorm takes its running statistics here, and dropout drops nothing
+    unless ``training=True``. Parameters that do not require a gradient are frozen.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        On the CPU, in float32 or float64, with one input and one output. It is not changed.
+    example : array or tensor, shape (N, *in)
+        A batch by which shapes are found, and on which the outputs of both are compared.
+
+    Returns
+    -------
+    Sequential or Graph
+        A Sequential if the module is one of layers and Sequentials, otherwise a Graph whose nodes have the modules'
+        paths as names. The names in its state dict are those of the module; a layer object at several places has one
+        name, as in ``named_parameters()``.
+
+    Raises
+    ------
+    UnsupportedError
+        If the module has something that is not there in gbackprop; the message names the module and the reason.
+    TypeError
+        If `module` is not a torch module, or `example` not a batch of numbers.
+    ValueError
+        If the module cannot compute `example`, or if the outputs differ by more than 1e-5 of the largest in float32
+        (1e-10 in float64); the message names the first layer that differs.
+    MissingExtraError
+        If torch is not installed.
+    """
+    with needed("torch", "gb.interop.from_torch", "torch"):
+        from gbackprop.interop.importing import imported
+    return imported(module, example)
+
+
+def to_torch(network: Container) -> Any:
+    """Make a torch module of a network, with copies of its weights under the same names.
+
+    Parameters
+    ----------
+    network : Container
+        On any device.
+
+    Returns
+    -------
+    torch.nn.Module
+        On the CPU, in evaluation mode, which is how networks compute by default. A torch.nn.Sequential if the network
+        is a Sequential that has each layer once. Frozen parameters do not require a gradient.
+
+    Raises
+    ------
+    UnsupportedError
+        If a layer is not there in torch, such as one of the user's own; the message names it.
+    TypeError
+        If `network` is not a network.
+    MissingExtraError
+        If torch is not installed.
+    """
+    with needed("torch", "gb.interop.to_torch", "torch"):
+        from gbackprop.interop.exporting import exported
+    return exported(network)

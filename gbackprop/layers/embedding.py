@@ -1,0 +1,102 @@
+"""Embedding: rows of a table, looked up by integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, array_module, bounds
+from gbackprop.checks import positive
+from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.jacobian import ParameterJacobian, weigh
+
+
+class Embedding(Layer):
+    """A layer that replaces each index by a row of its weight: ``[N, *S] -> [N, *S, embedding_dim]``.
+
+    The input is an array of integers, so there is no derivative with respect to it: an embedding is the first layer.
+
+    Parameters
+    ----------
+    num_embeddings : int
+        Number of rows; indices are 0 … num_embeddings − 1.
+    embedding_dim : int
+        Length of a row.
+    padding_idx : int, optional
+        A row whose derivative is zero; it starts as zeros. Negative numbers count from the end.
+
+    Attributes
+    ----------
+    parameters : dict
+        "weight" (num_embeddings, embedding_dim); drawn from N(0, 1).
+
+    Notes
+    -----
+    `forward` computes; a call of a network or of `gb.backward` checks the indices before.
+    """
+
+    takes = "integers"
+    kronecker_factors = "each index has a row of the weight for itself, and a Kronecker product would mix the rows"
+    formulas = {"forward": "y[t] = W[x[t]]", "mjp": "none: x is an index"}
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None) -> None:
+        self.num_embeddings = positive("num_embeddings", num_embeddings)
+        self.embedding_dim = positive("embedding_dim", embedding_dim)
+        self.padding_idx = None if padding_idx is None else positive("padding_idx", padding_idx, -num_embeddings)
+        if self.padding_idx is not None:
+            if self.padding_idx >= num_embeddings:
+                raise ValueError(f"padding_idx: expected a number below {num_embeddings}, got {padding_idx!r}")
+            self.padding_idx %= num_embeddings
+
+    def describe(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {"weight": (self.num_embeddings, self.embedding_dim)}
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        weight = rng.standard_normal((self.num_embeddings, self.embedding_dim))
+        if self.padding_idx is not None:
+            weight[self.padding_idx] = 0
+        return {"weight": weight}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*shape, self.embedding_dim)
+
+    def check_indices(self, name: str, x: Array) -> None:
+        """Check that integers are indices of the weight's rows; the error begins with `name`."""
+        least, most = bounds(x) if x.size else (0, 0)
+        if least < 0 or most >= self.num_embeddings:
+            worst = least if least < 0 else most
+            raise ValueError(f"{name}: expected indices from 0 to {self.num_embeddings - 1}, got {worst}")
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return self.parameters["weight"][x], x
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        return {"weight": _Rows(self, saved)}
+
+
+class _Rows(ParameterJacobian):
+    """The Jacobian of the rows: row i of Jᵀ g[v, n] is Σ g[v, n, t] over the t with x[n, t] = i."""
+
+    def __init__(self, layer: Embedding, x: Array) -> None:
+        self.layer, self.x = layer, x
+
+    def per_sample(self, mat: Array) -> Array:
+        return self._chosen(mat) @ mat.reshape(*mat.shape[:2], -1, self.layer.embedding_dim)
+
+    def sum(self, mat: Array, sign: Array | None = None) -> Array:
+        total = weigh(mat, sign).sum(0).reshape(len(self.x), -1, self.layer.embedding_dim)
+        return array_module(mat).tensordot(self._chosen(mat), total, axes=((0, 2), (0, 1)))
+
+    def _chosen(self, like: Array) -> Array:
+        """Return 1 where x[n, t] = i, and i is not the padding, else 0: shape (N, rows, T)."""
+        rows = array_module(like).arange(self.layer.num_embeddings)
+        index = self.x.reshape(len(self.x), 1, -1)
+        chosen = index == rows[:, None]
+        if self.layer.padding_idx is not None:
+            chosen &= index != self.layer.padding_idx
+        return chosen.astype(like.dtype)

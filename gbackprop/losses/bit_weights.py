@@ -1,0 +1,64 @@
+"""Weights of outputs that are bits: one for each output, and one for y = 1 beside y = 0."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Literal, Self
+
+from gbackprop.array import Array
+from gbackprop.layers.base import Shape
+from gbackprop.losses.elementwise import ElementwiseLoss
+from gbackprop.losses.weights import cast, check_device, checked_weight, fits
+
+
+class BitWeights(ElementwiseLoss):
+    """ℓₙ = c Σ u w y l(1) + w (1 − y) l(0) with weights u, w of each output, the same for every sample."""
+
+    def __init__(
+        self,
+        reduction: Literal["mean", "sum"] = "mean",
+        *,
+        weight: Array | None = None,
+        pos_weight: Array | None = None,
+    ) -> None:
+        super().__init__(reduction)
+        name, (w, u) = type(self).__name__, (weight, pos_weight)
+        self.weight: Array | None = None if w is None else checked_weight(f"{name}, weight", w)
+        self.pos_weight: Array | None = None if u is None else checked_weight(f"{name}, pos_weight", u)
+        self.weighted = bool(self._given())
+
+    def _given(self) -> list[tuple[str, Array]]:
+        both = (("weight", self.weight), ("pos_weight", self.pos_weight))
+        return [(name, value) for name, value in both if value is not None]
+
+    def describe(self) -> list[str]:
+        return [f"{name} of shape {value.shape}" for name, value in self._given()]
+
+    def target_shape(self, batch_shape: Shape) -> Shape:
+        for name, value in self._given():
+            fits(name, value, batch_shape[1:])
+        return super().target_shape(batch_shape)
+
+    def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
+        for which, value in self._given():
+            check_device(f"{which} of {type(self).__name__}", value, output)
+        super().check_values(name, target, batch_shape, output)
+
+    def shares(self, output: Array, target: Array) -> tuple[Array, Array]:
+        """u w y and w (1 − y)."""
+        one, zero = target, 1 - target
+        if self.pos_weight is not None:
+            one = one * cast(self.pos_weight, output)
+        if self.weight is not None:
+            one, zero = one * cast(self.weight, output), zero * cast(self.weight, output)
+        return one, zero
+
+    def unweighted(self) -> Self:
+        plain = copy(self)
+        plain.weight, plain.pos_weight, plain.weighted = None, None, False
+        return plain
+
+    def curvature_weights(self, output: Array, target: Array) -> Array:
+        """v = u w y + w (1 − y)."""
+        one, zero = self.shares(output, target)
+        return one + zero

@@ -1,0 +1,114 @@
+"""Negative log-likelihood of counts."""
+
+from __future__ import annotations
+
+from math import pi
+from typing import Any, Literal
+
+import numpy as np
+from scipy import special
+
+from gbackprop.array import Array, array_module, asnumpy, bounds, like
+from gbackprop.checks import number
+from gbackprop.layers.base import Shape
+from gbackprop.losses.elementwise import ElementwiseLoss
+from gbackprop.losses.huber import UNDRAWN
+
+LARGEST_RATE = 1e8
+"""Beyond it counts are drawn from the normal distribution, which is a few counts off where the deviation is 10⁴."""
+
+
+class PoissonNLLLoss(ElementwiseLoss):
+    """ℓₙ = c Σ e^f − y f, or c Σ f − y log(f + ε) with ``log_input=False``, targets y ≥ 0, c = 1 or 1/C for "mean".
+
+    ∇ℓ = c (e^f − y), ∇²ℓ = c diag(e^f), S its elementwise root; likelihood: Poisson(e^f) for each output, whose −log is
+    ℓ and a term of y alone. With ``log_input=False``, where the outputs are rates f > −ε (elsewhere all is NaN), ∇ℓ =
+    c (1 − y/(f + ε)) and ∇²ℓ = c diag(y/(f + ε)²), which depends on the target: there are no Monte-Carlo draws.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum"}
+    log_input : bool
+        Whether outputs are logarithms of rates.
+    full : bool
+        Whether ℓ has Stirling's approximation of log y!, y log y − y + ½ log 2πy for y > 1: no derivative has it.
+    eps : float
+        ε > 0, used with ``log_input=False`` alone.
+    """
+
+    counts = True
+
+    def __init__(
+        self,
+        reduction: Literal["mean", "sum"] = "mean",
+        *,
+        log_input: bool = True,
+        full: bool = False,
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(reduction)
+        flag("PoissonNLLLoss, log_input", log_input)
+        flag("PoissonNLLLoss, full", full)
+        self.log_input, self.full, self.eps = log_input, full, number("PoissonNLLLoss, eps", eps, above=0)
+        self.finite_range = (-1e4, 80.0) if log_input else (1e-3, 1e4)
+        self.undrawn = "" if log_input else UNDRAWN
+
+    def describe(self) -> list[str]:
+        some = ["log_input=False"] * (not self.log_input) + ["full=True"] * self.full
+        return some + [f"eps={self.eps}"] * (self.eps != 1e-8)
+
+    def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
+        super().check_values(name, target, batch_shape, output)
+        low = bounds(target)[0]
+        if low < 0:
+            raise ValueError(f"{name}: expected counts, of at least 0, got {low}")
+
+    def rate(self, output: Array) -> Array:
+        """e^f, or f + ε, and NaN where that is no rate."""
+        xp = array_module(output)
+        if self.log_input:
+            return xp.exp(output)
+        rate = output + self.eps
+        return xp.where(rate.real > 0, rate, float("nan"))
+
+    def values(self, output: Array, target: Array) -> Array:
+        xp, rate = array_module(output), self.rate(output)
+        each = rate - target * output if self.log_input else output - target * xp.log(rate)
+        if self.full:
+            y = xp.where(target > 1, target, 1)
+            each = each + xp.where(target > 1, y * xp.log(y) - y + 0.5 * xp.log(2 * pi * y), 0)
+        return self.summed(each)
+
+    def gradients(self, output: Array, target: Array) -> Array:
+        rate = self.rate(output)
+        each = rate - target if self.log_input else 1 - target / rate
+        return each * self.summed_weight(output.shape[1:])
+
+    def second(self, output: Array, target: Array) -> Array:
+        rate = self.rate(output)
+        return rate if self.log_input else target / rate**2
+
+    def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:
+        return super().noise(batch_shape, mc_samples, rng) if self.undrawn else rng.random((mc_samples, *batch_shape))
+
+    def pseudo_targets(self, output: Array, noise: Array) -> Array:
+        # Inversion of the distribution function, on the host, where SciPy has it, and in float64 for all dtypes.
+        rate, below = np.exp(asnumpy(output).astype(np.float64)), asnumpy(noise)
+        few = np.minimum(rate, LARGEST_RATE)
+        most = np.ceil(special.pdtrik(below, few))
+        less = np.maximum(most - 1, 0)
+        drawn = np.where(special.pdtr(less, few) >= below, less, most)
+        normal = np.maximum(np.round(rate + np.sqrt(rate) * special.ndtri(below)), 0)
+        return like(np.where(rate > LARGEST_RATE, normal, drawn), output, output.dtype)
+
+
+def flag(name: str, value: Any) -> None:
+    """Check that `value` is a bool.
+
+    Raises
+    ------
+    TypeError
+        Otherwise.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")

@@ -1,0 +1,92 @@
+"""Files of state dicts: `save` and `load`, in the safetensors format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gbackprop.array import asnumpy
+from gbackprop.network.container import Container
+from gbackprop.system.extras import require
+from gbackprop.system.files import check_output, written
+
+Network = TypeVar("Network", bound=Container)
+
+EXTRA = "interop"
+"""The extra that installs the package of the format."""
+
+
+def save(network: Container, path: str | Path) -> None:
+    """Write the parameters and buffers of a network into a file, under their names in its state dict.
+
+    Parameters
+    ----------
+    network : Container
+        On any device.
+    path : str or Path
+        The safetensors file, whole or not at all. A file that is there already is replaced.
+
+    Raises
+    ------
+    TypeError
+        If `network` is not a network.
+    MissingExtraError
+        If the package safetensors is not installed.
+    OutputError
+        If the file cannot be written; the message names it.
+    """
+    _check_network(network)
+    numpy_format = require("safetensors.numpy", "gb.save", EXTRA)
+    check_output(path)
+    values = {name: np.asarray(asnumpy(value), order="C") for name, value in network.state_dict().items()}
+    with written(path) as part:
+        part.write_bytes(numpy_format.save(values))
+
+
+def load(network: Network, path: str | Path) -> Network:
+    """Set all parameters and buffers of a network from a safetensors file; return the network.
+
+    Parameters
+    ----------
+    network : Container
+        With the structure of the one that was saved. The numbers are converted to its dtype and moved to its device.
+    path : str or Path
+        As `save` writes it, or torch's state dict in that format.
+
+    Returns
+    -------
+    Container
+        `network`.
+
+    Raises
+    ------
+    TypeError
+        If `network` is not a network, or the file has numbers of another kind than the network.
+    ValueError
+        If the file is no safetensors file or is damaged, or its names or shapes are not those of the network, or a
+        number is not finite. The message names the file; nothing is loaded then.
+    OSError
+        If the file cannot be read.
+    MissingExtraError
+        If the package safetensors is not installed.
+    """
+    _check_network(network)
+    numpy_format = require("safetensors.numpy", "gb.load", EXTRA)
+    content = Path(path).read_bytes()
+    try:
+        values = numpy_format.load(content)
+    except require("safetensors", "gb.load", EXTRA).SafetensorError as error:
+        raise ValueError(f"{path}: not a safetensors file, or damaged: {error}") from error
+    except (KeyError, TypeError) as error:  # which dtypes NumPy lacks differs between versions of the package
+        raise TypeError(f"{path}: expected floats and integers that NumPy has, got the dtype {error}") from error
+    try:
+        return network.load_state_dict(values)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _check_network(network: Any) -> None:
+    if not isinstance(network, Container):
+        raise TypeError(f"network: expected a network such as gb.Sequential, got {type(network).__name__}")

@@ -1,0 +1,70 @@
+"""Every layer that torch has, with arguments that are not the default ones, there and back."""
+
+import pytest
+
+from gbackprop import layers
+from gbackprop.interop import from_torch, to_torch
+
+torch = pytest.importorskip("torch")
+
+SEQUENCE, IMAGE, VOLUME = (4, 8), (4, 8, 8), (4, 8, 8, 8)
+ARGUMENTS = {
+    "CELU": ({"alpha": 0.5}, (4,)),
+    "ConstantPad": ({"padding": 1, "value": 0.5}, None),
+    "Conv": ({"in_channels": 4, "out_channels": 2, "kernel_size": 2, "stride": 2, "padding": 1, "groups": 2}, None),
+    "ConvTranspose": (
+        {"in_channels": 4, "out_channels": 6, "kernel_size": 3, "stride": 2, "output_padding": 1, "groups": 2},
+        None,
+    ),
+    "Dropout": ({"p": 0.3}, (4,)),
+    "ELU": ({"alpha": 0.5}, (4,)),
+    "Embedding": ({"num_embeddings": 5, "embedding_dim": 3, "padding_idx": 1}, (3,)),
+    "Flatten": ({"start_dim": 2, "end_dim": 3}, IMAGE),
+    "GELU": ({"approximate": "tanh"}, (4,)),
+    "GroupNorm": ({"num_groups": 2, "num_channels": 4, "eps": 0.1}, IMAGE),
+    "Hardshrink": ({"lambd": 0.3}, (4,)),
+    "Hardtanh": ({"min_val": -0.5, "max_val": 0.25}, (4,)),
+    "InstanceNorm": ({"num_features": 4, "eps": 0.1, "affine": True}, None),
+    "BatchNorm": ({"num_features": 4, "eps": 0.1, "momentum": None, "affine": False}, None),
+    "LayerNorm": ({"normalized_shape": (8, 8), "eps": 0.1, "bias": False}, IMAGE),
+    "LeakyReLU": ({"negative_slope": 0.3}, (4,)),
+    "Linear": ({"in_features": 4, "out_features": 3, "bias": False}, (4,)),
+    "LogSoftmax": ({"dim": -1}, SEQUENCE),
+    "MaxPool": ({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, None),
+    "AvgPool": ({"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}, None),
+    "AdaptiveAvgPool": ({"output_size": 3}, None),
+    "AdaptiveMaxPool": ({"output_size": 3}, None),
+    "PReLU": ({"num_parameters": 4, "init": 0.1}, IMAGE),
+    "PixelShuffle": ({"upscale_factor": 2}, IMAGE),
+    "PixelUnshuffle": ({"downscale_factor": 2}, IMAGE),
+    "RMSNorm": ({"normalized_shape": 8, "eps": 0.1}, IMAGE),
+    "ReflectionPad": ({"padding": 1}, None),
+    "ReplicationPad": ({"padding": 1}, None),
+    "CircularPad": ({"padding": 1}, None),
+    "ZeroPad": ({"padding": 1}, None),
+    "Softmax": ({"dim": 1}, IMAGE),
+    "Softplus": ({"beta": 2.0, "threshold": 1.0}, (4,)),
+    "Softshrink": ({"lambd": 0.3}, (4,)),
+    "Threshold": ({"threshold": 0.1, "value": 0.5}, (4,)),
+    "Unflatten": ({"dim": 1, "unflattened_size": (2, 2)}, (4,)),
+    "Upsample": ({"scale_factor": (2.0, 1.5)}, IMAGE),
+}
+"""By class, or its start before the number of axes: arguments, and the shape of a sample."""
+
+NAMES = [name for name in layers.__all__ if hasattr(torch.nn, name)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_is_torchs_there_and_back(name):
+    over = {"1d": SEQUENCE, "2d": IMAGE, "3d": VOLUME}.get(name[-2:])
+    arguments, shape = ARGUMENTS.get(name.removesuffix(name[-2:]) if over else name, ({}, (4,)))
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(getattr(torch.nn, name)(**arguments)).double().eval()
+    x = torch.randn(3, *(over or shape), dtype=torch.float64)
+    x = torch.randint(0, 5, (3, *shape)) if name == "Embedding" else x
+    network = from_torch(module, x)
+    assert type(network[0]) is getattr(layers, name)
+    back = to_torch(network)
+    assert list(back.state_dict()) == list(module.state_dict())
+    assert torch.equal(back(x), module(x))
+    assert repr(from_torch(back, x)) == repr(network)

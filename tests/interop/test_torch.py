@@ -1,0 +1,429 @@
+"""Modules of torch as networks and back: names, outputs, gradients and individual gradients; and what is refused."""
+
+import numpy as np
+import pytest
+from refusals import refuse
+
+import gbackprop as gb
+from gbackprop import UnsupportedError, layers, losses
+from gbackprop import quantities as q
+from gbackprop.interop import from_torch, to_torch
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch_modules import MODULES, Gated  # noqa: E402
+
+
+def case(name, dtype="float32"):
+    """A module with drawn parameters and buffers in training mode, and a batch."""
+    torch.manual_seed(3)
+    make, shape = MODULES[name]
+    module = make().to(getattr(torch, dtype))
+    for key, value in module.state_dict().items():
+        if value.is_floating_point():
+            value += 0.1 * torch.rand_like(value) if "running" in key else 0.1 * torch.randn_like(value)
+    x = torch.randint(0, 7, (3, *shape)) if name == "words" else torch.randn(3, *shape, dtype=getattr(torch, dtype))
+    return module, x
+
+
+def first_names(module):
+    """The names of a state dict, those of a layer with two names once."""
+    known = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+    return {name for name in module.state_dict() if name in known}
+
+
+def gradients(module, x, y):
+    """The gradient of the mean square error, and those of its samples' shares."""
+    wanted = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    each = [F.mse_loss(module(x[i : i + 1]), y[i : i + 1]) / len(x) for i in range(len(x))]
+    samples = [torch.autograd.grad(loss, list(wanted.values())) for loss in each]
+    whole = torch.autograd.grad(F.mse_loss(module(x), y), list(wanted.values()))
+    stacked = [torch.stack(values) for values in zip(*samples, strict=True)]
+    return [{name: value.numpy() for name, value in zip(wanted, values, strict=True)} for values in (whole, stacked)]
+
+
+def assert_close(ours, theirs, tolerance):
+    """Every difference is within the tolerance of the largest number of all parameters."""
+    assert set(ours) == set(theirs)
+    largest = max(np.abs(value).max() for value in theirs.values())
+    assert largest > 0
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=0, atol=tolerance * largest, err_msg=name)
+
+
+# ---------------------------------------------------------------------------------------------------- there, and back
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-13)])
+@pytest.mark.parametrize("name", MODULES)
+def test_names_and_gradients_are_torchs(name, dtype, tolerance):
+    module, x = case(name, dtype)
+    network = from_torch(module, x)
+    assert set(network.state_dict()) == first_names(module)
+    module.eval()
+    expected = module(x).detach()
+    np.testing.assert_allclose(network(x.numpy()), expected, rtol=0, atol=10 * tolerance * expected.abs().max())
+    y, each = torch.randn_like(expected), q.BatchGrad()
+    result = gb.backward(network, losses.MSELoss(), x.numpy(), y.numpy(), each)
+    gradient, samples = gradients(module, x, y)
+    assert_close(result.gradient, gradient, tolerance)
+    assert_close(result[each], samples, tolerance)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_network_of_a_module_is_a_module_of_the_same_names_and_outputs(name):
+    module, x = case(name, "float64")
+    network = from_torch(module, x)
+    back = to_torch(network)
+    assert list(back.state_dict()) == list(network.state_dict()) or set(back.state_dict()) == first_names(module)
+    torch.testing.assert_close(back(x), module.eval()(x), rtol=1e-12, atol=1e-12)
+    trainable = {name for name, value in back.named_parameters() if value.requires_grad}
+    assert trainable == set(network.trainable)
+
+
+def test_the_names_of_a_state_dict_are_exactly_torchs():
+    module, x = case("residual")
+    network = from_torch(module, x)
+    assert set(network.state_dict()) == set(module.state_dict())
+    other = MODULES["residual"][0]()
+    np.testing.assert_array_equal(
+        network.load_state_dict(other.state_dict()).state_dict()["layer2.0.downsample.1.weight"],
+        other.state_dict()["layer2.0.downsample.1.weight"],
+    )
+
+
+def test_a_chain_stays_one():
+    module, x = case("nested chain")
+    network = from_torch(module, x)
+    assert type(network) is gb.Sequential
+    assert [type(part).__name__ for part in network] == ["Sequential", "Sequential", "Flatten", "Linear"]
+    assert type(to_torch(network)[0]) is nn.Sequential
+
+
+def test_a_module_at_several_places_is_one_layer():
+    module, x = case("shared chain")
+    network = from_torch(module, x)
+    assert network[0] is network[2]
+    assert network[1] is network[3]
+
+
+def test_the_module_is_as_it_was():
+    module, x = case("residual")
+    module.layer1.eval()
+    modes = [part.training for part in module.modules()]
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    network = from_torch(module, x)
+    network.parameters["fc.bias"][:] = 7
+    assert [part.training for part in module.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_the_modes_are_restored_after_an_error():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    module[0].eval()
+    with pytest.raises(ValueError, match="example"):
+        from_torch(module, np.zeros((2, 3), "float32"))
+    assert [part.training for part in module.modules()] == [True, False, True]
+
+
+def test_parameters_that_require_no_gradient_are_frozen():
+    module, x = case("frozen")
+    assert list(from_torch(module, x).trainable) == ["2.weight", "2.bias"]
+
+
+def test_dropout_drops_in_training():
+    module, x = case("dropout")
+    kept = [layer.p for _, layer in from_torch(module, x).named_layers() if isinstance(layer, layers.Dropout)]
+    assert kept == [0.4, 0.3]
+
+
+def test_the_example_may_be_an_array_of_another_dtype():
+    module, x = case("gate")
+    assert from_torch(module, x.numpy().astype("float64")).parameters["gate.bias"].dtype == "float32"
+
+
+def test_the_batch_may_have_another_size_later():
+    for name in ("view with a number", "view with a size", "reshape with a shape", "attention"):
+        module, x = case(name)
+        network = from_torch(module, x)
+        more = torch.cat([x, x[:2]])
+        np.testing.assert_allclose(network(more.numpy()), module.eval()(more).detach(), rtol=0, atol=1e-5)
+
+
+def test_a_layer_that_is_called_again_has_a_path_of_its_own():
+    module, x = case("residual")
+    names = [name for name in from_torch(module, x).inputs if name.startswith("layer1.0.")]
+    assert names[-2:] == ["layer1.0.add", "layer1.0.relu_1"]
+
+
+# -------------------------------------------------------------------------------------------------- networks to torch
+
+NETWORKS = {
+    "residual": (gb.Residual(layers.Linear(4, 4), layers.Tanh(), shortcut=layers.Linear(4, 4)), (4,)),
+    "sum": (gb.Sequential(gb.Sum(layers.Linear(4, 3), layers.Linear(4, 3), layers.Linear(4, 3)), layers.ReLU()), (4,)),
+    "product": (gb.Product(layers.Linear(4, 4), layers.Linear(4, 4), layers.Sigmoid(), layers.Identity()), (4,)),
+    "concatenate": (gb.Sequential(gb.Concatenate(layers.Linear(4, 3), gb.Residual(layers.Scale(4)))), (4,)),
+    "graph": (
+        gb.Graph(
+            {
+                "a": (gb.Sequential(layers.Linear(4, 4), layers.Tanh()), "input"),
+                "t": (layers.Permute((0, 2, 1)), "a"),
+                "m": (layers.MatMul(), "a", "t"),
+                "s": (layers.Slice(1, 0, 3, 2), "m"),
+                "o": (layers.Select(-1, 2), "s"),
+            }
+        ),
+        (3, 4),
+    ),
+    "shared": (gb.Sequential(layer := layers.Linear(4, 4), layers.GELU(), gb.Sequential(layer, layer)), (4,)),
+    "convolutions": (
+        gb.Sequential(
+            layers.Conv2d(2, 4, (3, 2), stride=2, padding=(1, 2), dilation=(1, 2), groups=2, padding_mode="reflect"),
+            layers.GroupNorm(2, 4, eps=0.1),
+            layers.PReLU(4),
+            layers.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1, bias=False),
+            layers.Upsample(scale_factor=2),
+            layers.ConstantPad2d((1, 0, 2, 1), 0.5),
+            layers.AvgPool2d(3, 2, padding=1, count_include_pad=False, divisor_override=5),
+            layers.InstanceNorm2d(2, eps=0.2, affine=True),
+            layers.Flatten(2),
+            layers.LayerNorm(238, eps=0.3, bias=False),
+            layers.RMSNorm(238, eps=0.4),
+            layers.AdaptiveAvgPool1d(5),
+            layers.Softmax(-1),
+        ),
+        (2, 9, 12),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_is_a_module_of_the_same_names_and_outputs(name):
+    network, shape = NETWORKS[name]
+    network.astype("float64").initialize(np.random.default_rng(0))
+    module, x = to_torch(network), np.random.default_rng(1).standard_normal((3, *shape))
+    assert list(module.state_dict()) == list(network.state_dict())
+    torch.testing.assert_close(module(torch.from_numpy(x)).detach().numpy(), network(x), rtol=1e-11, atol=1e-12)
+    assert not module.training
+
+
+def test_the_module_has_copies():
+    network = gb.Sequential(layers.Linear(2, 2), rng=0)
+    before = network.parameters["0.bias"].copy()
+    to_torch(network)[0].bias.data.fill_(7)
+    np.testing.assert_array_equal(network.parameters["0.bias"], before)
+
+
+class Own(layers.Tanh):
+    """A layer of the user's."""
+
+
+@pytest.mark.parametrize(
+    ("network", "error", "words"),
+    [
+        (gb.Sequential(gb.Residual(Own())), UnsupportedError, "layer 0.0, Own(): torch has no module for it"),
+        (gb.Graph({"forward": (layers.Tanh(), "input")}), UnsupportedError, "attribute 'forward' already exists"),
+        (layers.Tanh(), TypeError, "network: expected a network such as gb.Sequential, got Tanh"),
+    ],
+)
+def test_what_torch_lacks_is_named(network, error, words):
+    refuse(error, [words], lambda: to_torch(network))
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+class Doing(nn.Module):
+    """A module that does one thing between two layers."""
+
+    def __init__(self, doing):
+        super().__init__()
+        self.fc, self.inner = nn.Linear(4, 4), Inner(doing)
+
+    def forward(self, x):
+        return self.fc(self.inner(x))
+
+
+class Several(nn.Module):
+    """A module with a part that has several outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.LSTM(4, 4)
+
+    def forward(self, x):
+        return self.part(x)[0]
+
+
+class Inner(nn.Module):
+    def __init__(self, doing):
+        super().__init__()
+        self.weight, self.doing = nn.Parameter(torch.ones(4)), doing
+
+    def forward(self, x):
+        return self.doing(self, x)
+
+
+def shared_parameter():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    module[1].weight = module[0].weight
+    return module
+
+
+def doing(function):
+    return lambda: Doing(function)
+
+
+INNER = "module inner, Inner: "
+REFUSED = {
+    "condition": (doing(lambda m, x: x if x.sum() > 0 else -x), f"{INNER}cannot be traced: symbolically traced variab"),
+    "parameter": (doing(lambda m, x: x * m.weight), f"{INNER}its tensor weight is used outside of a layer"),
+    "number": (doing(lambda m, x: x + 1), f"{INNER}add: expected two tensors, which the network computes, got 1"),
+    "function": (doing(lambda m, x: torch.cumsum(x, 1)), f"{INNER}cumsum: there is no layer for it"),
+    "method": (doing(lambda m, x: x.abs()), f"{INNER}abs: there is no layer for it"),
+    "keyword": (
+        doing(lambda m, x: F.softmax(x, 1, dtype=torch.float64).float()),
+        f"{INNER}softmax: dtype=torch.float64 is not supported, expected None",
+    ),
+    "indices of a pool": (
+        doing(lambda m, x: F.max_pool1d(x, 1, return_indices=True)[0]),
+        f"{INNER}max_pool1d_with_indices: expected one tensor, or numbers",
+    ),
+    "batch axis": (doing(lambda m, x: x.transpose(0, 1).transpose(0, 1)), f"{INNER}transpose: dims: expected 0 and"),
+    "over the batch": (doing(lambda m, x: F.softmax(x, 0)), f"{INNER}softmax: dim: expected an axis after the batch"),
+    "into the batch": (doing(lambda m, x: x.view(-1, 2).view(-1, 4)), f"{INNER}view: expected that the batch remains"),
+    "not a shape": (
+        doing(lambda m, x: x.view(x.stride(1) * 3, 4)),
+        f"{INNER}stride: expected one tensor, or numbers",
+    ),
+    "samples": (doing(lambda m, x: x[:2]), f"{INNER}getitem: expected the whole batch, then integers and slices, got"),
+    "new axis": (doing(lambda m, x: x[:, None, :]), f"{INNER}getitem: expected the whole batch, then integers and sl"),
+    "always drops": (doing(lambda m, x: F.dropout(x)), f"{INNER}dropout: it drops in evaluation mode, too"),
+    "broadcasting": (
+        doing(lambda m, x: x.unsqueeze(1) * x.unsqueeze(2)),
+        "layer inner.mul, Multiply(): expected inputs of equal shape, got (1, 4) and (4, 1)",
+    ),
+    "layer": (lambda: nn.Sequential(nn.AlphaDropout()), "AlphaDropout: there is no layer for torch.nn.modules.dropout"),
+    "indices": (
+        lambda: nn.Sequential(nn.AdaptiveMaxPool1d(2, return_indices=True)),
+        "one tensor as its output, got tu",
+    ),
+    "statistics of a batch": (
+        lambda: nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False)),
+        "module 0, BatchNorm1d: track_running_stats: expected True",
+    ),
+    "norm of weights": (
+        lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))),
+        "module 0, ParametrizedLinear: there is no layer for torch.nn.utils.parametrize.ParametrizedLinear",
+    ),
+    "shared parameter": (shared_parameter, "several modules share a parameter, expected it in one module alone: ['1.w"),
+    "unused parameter": (
+        doing(lambda m, x: x),
+        "module (the whole), Doing: its output does not depend on ['inner.weight']",
+    ),
+    "a layer alone": (lambda: nn.Linear(4, 4), "module (the whole), Linear: its tensor weight is used outside of a l"),
+    "two inputs": (lambda: nn.Bilinear(4, 4, 4), "module (the whole), Bilinear: expected one input, got ['input1', '"),
+    "half": (lambda: nn.Sequential(nn.Linear(4, 4)).half(), "expected parameters of float32 or float64 on cpu, got fl"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_taken_is_named_with_its_module(name):
+    make, words = REFUSED[name]
+    module = make()
+    refuse(UnsupportedError, [words], lambda: from_torch(module, torch.rand(3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (lambda: nn.Embedding(5, 4, max_norm=1.0), "module 0, Embedding: max_norm=1.0 is not supported, expected None"),
+        (
+            lambda: nn.Embedding(5, 4, scale_grad_by_freq=True),
+            "module 0, Embedding: scale_grad_by_freq=True is not sup",
+        ),
+    ],
+)
+def test_a_keyword_that_a_layer_lacks_is_named(part, words):
+    module = nn.Sequential(part())
+    refuse(UnsupportedError, [words], lambda: from_torch(module, torch.ones(3, 2, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize(
+    ("module", "example", "error", "words"),
+    [
+        (dict, torch.ones(2, 4), TypeError, "module: expected a torch.nn.Module, got dict"),
+        (Gated, [[1.0] * 5], TypeError, "example: expected an array or a tensor of at least one sample, got list"),
+        (
+            Gated,
+            torch.ones(0, 5),
+            TypeError,
+            "example: expected an array or a tensor of at least one sample, got torch",
+        ),
+        (Gated, torch.ones(2, 4), ValueError, "example: the module cannot compute it: mat1 and mat2 shapes"),
+    ],
+)
+def test_an_example_that_is_none_is_named(module, example, error, words):
+    refuse(error, [words], lambda: from_torch(module(), example))
+
+
+@pytest.mark.parametrize("name", ["nested chain", "residual"])
+def test_outputs_that_differ_are_told_by_the_first_layer_that_does(name):
+    module, x = case(name)
+    paths = [path for path, part in module.named_modules() if isinstance(part, nn.BatchNorm2d)]
+    module.get_submodule(paths[0]).register_forward_hook(lambda part, given, output: output * 1.001)
+    with pytest.raises(ValueError, match=rf"^layer {paths[0]}, BatchNorm2d.*: expected torch's output"):
+        from_torch(module, x)
+
+
+def test_a_change_in_place_that_others_see_is_told():
+    module = Doing(lambda m, x: F.relu(x, inplace=True) + x)
+    module.inner.weight = None
+    x = torch.randn(3, 4)
+    before = x.clone()
+    with pytest.raises(ValueError, match=r"^layer inner\.add, Add\(\): expected torch's output"):
+        from_torch(module, x)
+    assert torch.equal(x, before)
+
+
+# --------------------------------------------------------------------------------------------------------- state dicts
+
+
+def test_state_dicts_of_torch_load_as_they_are():
+    module, x = case("nested chain", "float64")
+    network = from_torch(module, x).astype("float32")
+    other = case("nested chain")[0].double()
+    other[3].weight.data += 1
+    loaded = network.load_state_dict(other.state_dict()).state_dict()
+    np.testing.assert_array_equal(loaded["3.weight"], other[3].weight.detach().float())
+    assert loaded["0.1.num_batches_tracked"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda value: value.bfloat16(), "Tensor of dtype torch.bfloat16 on device cpu: "),
+        (
+            lambda value: nn.Parameter(value),
+            "Parameter of dtype torch.float32 on device cpu: Can't export tensors that",
+        ),
+        (lambda value: value.to("meta"), "Tensor of dtype torch.float32 on device meta: "),
+    ],
+)
+def test_tensors_that_numpy_cannot_read_are_named(change, words):
+    values = nn.Sequential(nn.Linear(4, 2)).state_dict()
+    values["0.bias"] = change(values["0.bias"])
+    network = gb.Sequential(layers.Linear(4, 2))
+    words = f"parameter 0.bias: expected an array that NumPy can read, got {words}"
+    refuse(TypeError, [words], lambda: network.load_state_dict(values))
+
+
+def test_files_are_those_of_torch(tmp_path):
+    files = pytest.importorskip("safetensors.torch")
+    module, x = case("residual")
+    network, path = from_torch(module, x), tmp_path / "net.safetensors"
+    gb.save(network, path)
+    assert all(torch.equal(value, module.state_dict()[name]) for name, value in files.load_file(path).items())
+    files.save_file(MODULES["residual"][0]().state_dict(), path)
+    assert not np.array_equal(gb.load(network, path).state_dict()["fc.weight"], module.fc.weight.detach())

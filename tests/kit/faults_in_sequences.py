@@ -1,0 +1,120 @@
+"""Planted faults in attention and recurrent layers, and in the layers that they are made of."""
+
+import copy
+
+import numpy as np
+from faults import Fault, after, before, instead, on_graph, on_layer, times
+
+from gbackprop import layers
+from gbackprop.audit import sequences
+from gbackprop.layers.affine import Matrix, Shift, Times, Zeros
+from gbackprop.layers.base import Nodes
+from gbackprop.layers.softmax import CausalSoftmax
+from gbackprop.network import GRU, LSTM, TransformerEncoderLayer, attention
+from gbackprop.network.recurrent import Recurrent
+from gbackprop.plan.flow import Flow
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
+def on_case(number, cases=sequences.whole):
+    """`check_layer` of one of the audit's cases, made afresh, with its definition by loops."""
+    _, shape, plain = list(cases())[number]
+    return on_layer(lambda: list(cases())[number][0], shape, plain)
+
+
+matrix, shift, factor, zeros, causal = (on_case(number, sequences.parts) for number in range(5))
+heads, masked, encoder, norm_first, rnn, lstm, gru = (on_case(number) for number in range(7))
+unrolled = on_graph(
+    lambda: [layers.Linear(2, 3), layers.Unflatten(1, (3, 1)), LSTM(1, 2), layers.Select(1, 2), layers.Linear(2, 2)]
+)
+
+# ----------------------------------------------------------------------------------------------- longer wrong functions
+
+
+class Forwards(str):
+    """The end of names of the reverse direction, which does not say so."""
+
+    def endswith(self, *given):
+        return False
+
+
+def in_the_same_direction(self, nodes, name, suffix, source, length):
+    return self, nodes, name, Forwards(suffix), source, length
+
+
+def without_the_cell(self, add, x, hidden, state):
+    return self, add, x, hidden, state[:1]
+
+
+def gates_in_another_order(self, i, count=1):
+    return self, {1: 2, 2: 1}.get(i, i), count
+
+
+def turned(sound):
+    """The other triangle."""
+
+    def forward(self, x):
+        y = sound(self, x[..., ::-1, ::-1])[0][..., ::-1, ::-1]
+        return y, y
+
+    return forward
+
+
+def without(start):
+    """Parameters whose names start so are not added."""
+    return lambda sound: lambda self, x: (x, None) if self.key.startswith(start) else sound(self, x)
+
+
+def each_step_by_itself(sound):
+    """A copy of the layer at each later step, with parameters of its own."""
+    return lambda self, name, layer, *sources: sound(
+        self, name, copy.copy(layer) if "step" in name else layer, *sources
+    )
+
+
+def values_for_keys(dim, i):
+    return layers.Select(dim, (0, 2, 1)[i])
+
+
+def heads_interleaved(dims):
+    return layers.Permute((0, 2, 3, 1) if dims == (0, 2, 1, 3) else dims)
+
+
+def of_the_bias(self, saved):
+    jacobian, shape = layers.ParameterJacobian(), self.parameter_shapes()[self.key]
+    jacobian.per_sample = lambda mat: np.broadcast_to(self.rows(mat).sum(2)[..., None], (*mat.shape[:2], *shape))
+    return {self.key: jacobian}
+
+
+def without_norms(self, nodes, name, chain, source):
+    return self, nodes, name, tuple(key for key in chain if not key.startswith("norm")), source
+
+
+# --------------------------------------------------------------------------------------------------------------- faults
+
+FAULTS = [
+    Fault(Matrix, "forward", "factor 2", after(lambda pair: (2 * pair[0], pair[1])), matrix, "forward"),
+    Fault(Matrix, "mjp", "wrong sign", times(-1), matrix, "mjp"),
+    Fault(Matrix, "parameter_jacobians", "without the input", instead(of_the_bias), matrix, "weight_ih_l0.per_sample"),
+    Fault(Shift, "parameter_jacobians", "none", instead(lambda self, saved: {}), shift, "parameter_jacobians"),
+    Fault(Times, "jmp", "no factor", instead(lambda self, saved, mat: mat), factor, "jmp"),
+    Fault(Zeros, "mjp", "ones", after(lambda mat: mat + 1), zeros, "mjp"),
+    Fault(CausalSoftmax, "forward", "the other triangle", turned, causal, "forward"),
+    Fault(CausalSoftmax, "forward", "no mask", instead(layers.Softmax.forward), masked, "forward"),
+    Fault(attention, "Times", "no 1/√d", instead(lambda factor: Times(1.0)), heads, "forward"),
+    Fault(attention, "Times", "1/d for 1/√d", instead(lambda factor: Times(factor**2)), heads, "forward"),
+    Fault(attention, "Select", "values for keys", instead(values_for_keys), heads, "forward"),
+    Fault(attention, "Permute", "heads interleaved", instead(heads_interleaved), heads, "forward"),
+    Fault(attention, "Add", "product for sum", instead(layers.Multiply), encoder, "forward"),
+    Fault(TransformerEncoderLayer, "through", "norms left out", before(without_norms), norm_first, "forward"),
+    Fault(Recurrent, "gate", "gates in another order", before(gates_in_another_order), lstm, "forward"),
+    Fault(Recurrent, "direction", "not reversed", before(in_the_same_direction), lstm, "forward"),
+    Fault(Recurrent, "suffixes", "directions exchanged", after(lambda ends: ends[::-1]), lstm, "forward"),
+    Fault(LSTM, "step", "cell forgotten", before(without_the_cell), lstm, "forward"),
+    Fault(GRU, "minus", "h + n for h − n", instead(Times(1.0)), gru, "forward"),
+    Fault(Shift, "forward", "b_hh lost", without("bias_hh"), rnn, "forward"),
+    Fault(Shift, "forward", "b_ih lost", without("bias_ih"), rnn, "forward"),
+    Fault(Nodes, "add", "tie between steps lost", each_step_by_itself, unrolled, "backward"),
+    Fault(Flow, "mixed", "no step depends on another", instead(lambda self, leaf: {}), unrolled, "BatchDiagHessian"),
+]  # fmt: skip

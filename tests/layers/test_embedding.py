@@ -1,0 +1,158 @@
+"""Embedding takes integers, which the kit cannot move: its output and its Jacobian by hand, networks by the oracles."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.engine.estimate import estimate
+from gbackprop.layers.jacobian import REDUCTIONS
+from gbackprop.plan import make_plan
+from gbackprop.testing import check_network
+from gbackprop.testing.runs import every_quantity
+
+X = np.array([[3, 0, 3], [1, 1, 4]])
+RNG = np.random.default_rng(0)
+ONE_PER_SAMPLE = ["sum", "batch", "square", "batch_square", "square_norm"]
+
+
+def embedding(**keywords):
+    layer = layers.Embedding(5, 2, **keywords)
+    layer.dtype = "float64"
+    layer.initialize(np.random.default_rng(1))
+    return layer
+
+
+def by_hand(g, padding_idx=None):
+    """Jᵀ g for the indices X, number by number."""
+    each = np.zeros((*g.shape[:2], 5, 2))
+    for n, t in np.ndindex(X.shape):
+        if X[n, t] != padding_idx:
+            each[:, n, X[n, t]] += g[:, n, t]
+    return each
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_rows_are_looked_up(dtype):
+    layer = embedding()
+    y = layer.forward(X.astype(dtype))[0]
+    assert y.shape == (2, *layer.output_shape((3,)))
+    for n, t in np.ndindex(X.shape):
+        np.testing.assert_array_equal(y[n, t], layer.parameters["weight"][X[n, t]])
+
+
+@pytest.mark.parametrize(("given", "row"), [(None, None), (3, 3), (-1, 4)])
+def test_the_jacobian_adds_up_what_each_row_receives_but_the_padding(given, row):
+    layer, g = embedding(padding_idx=given), RNG.standard_normal((2, 2, 3, 2))
+    jacobian, want = layer.parameter_jacobians(layer.forward(X)[1])["weight"], by_hand(g, row)
+    np.testing.assert_allclose(jacobian.per_sample(g), want, rtol=1e-14)
+    for name in ONE_PER_SAMPLE:
+        got, expected = getattr(jacobian, name)(g), REDUCTIONS[name].formula(want, None)
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_the_jacobian_against_differences_in_the_weight():
+    layer, g = embedding(), RNG.standard_normal((1, 2, 3, 2))
+    each = layer.parameter_jacobians(X)["weight"].per_sample(g)[0]
+    for entry in np.ndindex(5, 2):
+        layer.parameters["weight"][entry] += 1.0
+        up = layer.forward(X)[0]
+        layer.parameters["weight"][entry] -= 1.0
+        moved = ((up - layer.forward(X)[0]) * g[0]).sum((1, 2))  # the output is linear in the weight
+        np.testing.assert_allclose(each[:, *entry], moved, atol=1e-12)
+
+
+def test_the_padding_starts_as_zeros():
+    weight = embedding(padding_idx=2).parameters["weight"]
+    np.testing.assert_array_equal(np.flatnonzero((weight == 0).all(1)), [2])
+
+
+L = layers
+NETWORKS = {
+    "mlp": [L.Embedding(5, 2), L.Flatten(), L.Linear(6, 3), L.ReLU(), L.Linear(3, 2)],
+    "curved": [L.Embedding(5, 2), L.Tanh(), L.Flatten(), L.Sigmoid(), L.Linear(6, 2)],
+    "convolution": [L.Embedding(5, 2), L.Permute((0, 2, 1)), L.Conv1d(2, 2, 2), L.Tanh(), L.Flatten(), L.Linear(4, 2)],
+    "moved before": [L.Identity(), L.Select(1, 1), L.Embedding(5, 2), L.Sigmoid(), L.Linear(2, 2)],
+    "nested": [gb.Sequential(L.Slice(1, 0, 2)), gb.Sequential(L.Embedding(5, 1), L.Flatten()), L.Linear(2, 2)],
+}
+Y = np.array([1, 0, 0])
+LONG = np.array([[3, 0, 3], [1, 1, 4], [4, 2, 0]])
+
+
+def net(name, dtype="float64"):
+    parts = [copy.deepcopy(part) for part in NETWORKS[name]]
+    return gb.Sequential(*parts, rng=2, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("loss", [losses.CrossEntropyLoss(), losses.MSELoss("sum")], ids=repr)
+def test_every_quantity_but_kronecker_factors_against_the_oracles(name, loss, device):
+    target = Y if isinstance(loss, losses.CrossEntropyLoss) else RNG.standard_normal((3, 2))
+    report = check_network(net(name), loss, LONG, target, device=device)
+    report.assert_ok()
+    judged = {r.method for r in report.rows if r.claim.startswith("is ") and r.oracle == "dense Jacobians"}
+    asked = {type(quantity).__name__ for quantity in every_quantity()}
+    assert asked - judged == {"KFAC", "KFLR", "KFRA"}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("indices", ["int64", "uint8"])
+def test_both_engines_compute_in_the_dtype_of_the_parameters(name, dtype, indices):
+    x, asked = LONG.astype(indices), [q.BatchGrad(), q.DiagHessian(), q.Variance()]
+    case = (net(name, dtype), losses.CrossEntropyLoss(), x, Y, *asked)
+    want, got = gb.reference(*case), gb.backward(*case, sample_block=2, column_block=1, workers=1, memory="1GiB")
+    np.testing.assert_allclose(net(name, dtype)(x), want.output, rtol=1e-6)
+    for quantity in asked:
+        for key, value in want[quantity].items():
+            assert value.dtype == got[quantity][key].dtype == want.gradient[key].dtype == dtype
+            np.testing.assert_allclose(got[quantity][key], value, rtol=1e-5, atol=1e-6)
+
+
+def test_the_paddings_row_has_zeros_and_the_others_what_they_have_without_padding():
+    plain, padded = net("curved"), net("curved")
+    padded[0].padding_idx = 3
+    asked = [q.BatchGrad(), q.DiagGGN(), q.DiagHessian(), q.BatchDiagHessian(), q.Variance(), q.BatchL2Grad()]
+    for call in (gb.reference, gb.backward):
+        want, got = (call(n, losses.CrossEntropyLoss(), LONG, Y, *asked) for n in (plain, padded))
+        pairs = [(want.gradient, got.gradient)] + [(want[quantity], got[quantity]) for quantity in asked[:-1]]
+        for without, found in pairs:
+            rows = np.moveaxis(found["0.weight"], -2, 0)
+            assert not rows[3].any()
+            others = np.delete(np.moveaxis(without["0.weight"], -2, 0), 3, 0)
+            np.testing.assert_allclose(np.delete(rows, 3, 0), others, rtol=1e-12)
+        square = (got[asked[0]]["0.weight"] ** 2).sum((1, 2))
+        np.testing.assert_allclose(got[asked[-1]]["0.weight"], square, rtol=1e-12)
+
+
+def test_an_estimate_of_memory_does_not_depend_on_the_dtype_of_the_indices():
+    estimates = set()
+    for indices in ("uint8", "int64"):
+        x = LONG.astype(indices)
+        plan = make_plan(net("mlp"), losses.CrossEntropyLoss(), x, Y, [q.DiagHessian()], None)
+        estimates.add(estimate(plan, x, 2, None, 1, 100))
+    assert len(estimates) == 1
+
+
+def test_an_optimizer_trains_an_embedding():
+    network, loss = net("convolution"), losses.CrossEntropyLoss()
+    optimizer = gb.optim.SGD(network, lr=0.5)
+    values = []
+    for _ in range(200):
+        result = gb.backward(network, loss, LONG, Y, *optimizer.quantities)
+        optimizer.step(result)
+        values.append(float(result.loss))
+    assert values[-1] < 0.01
+
+
+def test_on_a_device(gpu):
+    layer, g = embedding(padding_idx=1), RNG.standard_normal((2, 2, 3, 2))
+    y, want = layer.forward(X)[0], layer.parameter_jacobians(X)["weight"].per_sample(g)
+    layer.drawn = {name: gb.asarray(value, gpu) for name, value in layer.parameters.items()}
+    got, saved = layer.forward(gb.asarray(X, gpu))
+    np.testing.assert_array_equal(gb.asnumpy(got), y)
+    each = layer.parameter_jacobians(saved)["weight"].per_sample(gb.asarray(g, gpu))
+    np.testing.assert_allclose(gb.asnumpy(each), want, rtol=1e-12)
