@@ -137,6 +137,13 @@ def float_name(dtype: Any) -> str:
     return name
 
 
+def feature_axis(name: str, axis: Any) -> int:
+    """Check that an argument is the number of an axis with the batch as axis 0, which it may not be; return it."""
+    if isinstance(axis, bool) or not isinstance(axis, Integral) or axis == 0:
+        raise ValueError(f"{name}: expected an axis after the batch axis, got {axis!r}")
+    return int(axis)
+
+
 def size(nbytes: float) -> str:
     """Format a number of bytes with its unit."""
     for unit in ("B", "KiB", "MiB"):

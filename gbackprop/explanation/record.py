@@ -132,6 +132,16 @@ class _Recorder(GraphSweep):
                 signal = None if statistic.signal is None else label(statistic.signal)
                 named = (name, statistic.reduction.name, statistic.reduction.text, signal)
                 self.steps[-1].extracted.append(Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape)))
+        for name in leaf.parameters.values():
+            if self.plan.flow.uses[name] > 1:
+                self.steps[-1].shared.append(f"{name}: {self._uses(leaf, name)}")
+
+    def _uses(self, leaf: Leaf, name: str) -> str:
+        """Return what is done with a use of a parameter that has several."""
+        places = [each.name for each in self.plan.swept if name in each.parameters.values()]
+        if leaf is not next(each for each in self.plan.swept if name in each.parameters.values()):
+            return f"columns are collected, and extracted at layer {places[0]}, the last of its {len(places)} uses"
+        return f"g is the sum over its uses at layers {', '.join(places)}, for each column before anything is squared"
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
         below, step = super().carry(leaf, saved, signals), self.steps[-1]

@@ -79,6 +79,8 @@ class Step:
     arriving, appended : list of Carried
         Signals at the output, and those that start here and are appended at the input.
     extracted : list of Extracted
+    shared : list of str
+        What is said of parameters with several uses: where their statistics are extracted, and over which uses.
     carries : str
         The formula that carries the columns to the input; "" where the sweep ends.
     forward : str
@@ -98,6 +100,7 @@ class Step:
     arriving: list[Carried] = field(default_factory=list)
     appended: list[Carried] = field(default_factory=list)
     extracted: list[Extracted] = field(default_factory=list)
+    shared: list[str] = field(default_factory=list)
     carries: str = ""
     forward: str = ""
     leaving_shapes: list[tuple[int, ...]] = field(default_factory=list)

@@ -12,7 +12,8 @@ LEGEND = """\
 How to read it: signals start at the loss. At each layer, from the output to the input, they arrive at its output;
 statistics of its parameters are extracted from them; they are carried to its input; a curved layer appends the columns
 of its residual. At the end each quantity finishes with a formula over its statistics. The shape of V columns is
-[V, N, *features]. The code of these steps, under the same names, is in gbackprop/reference.py."""
+[V, N, *features]. The code of these steps, under the same names, is in gbackprop/reference.py; for networks that are no
+chains, in gbackprop/branching.py."""
 
 
 def write(network: str, loss: str, scale: str, steps: list[Step], finished: list[Finished]) -> str:
@@ -36,6 +37,7 @@ def _layer(step: Step) -> list[str]:
     lines = [f"layer {step.name}, {step.layer}:  {step.forward}"]
     lines += [_row("arrives", c) for c in step.arriving]
     lines += [_extracted(e) for e in step.extracted]
+    lines += [f"  shared    {words}" for words in step.shared]
     if not step.carries:
         return [*lines, "  ends      nothing below has parameters"]
     lines.append(f"  carries   Jᵀ g = {step.carries}, all columns at once: now {_leaving(step)}")

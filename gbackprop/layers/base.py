@@ -263,10 +263,12 @@ def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:
 def zeros(layer: Layer, shape: Shape) -> Array:
     """Return one sample of zeros of feature shape `shape`, of the layer's dtype and on its device."""
     parameter = next(iter(layer.parameters.values()), np.zeros(0, layer.dtype or "float32"))
-    return array_module(parameter).zeros((1, *shape), dtype=parameter.dtype)
+    dtype = "int64" if layer.takes == "integers" else parameter.dtype
+    return array_module(parameter).zeros((1, *shape), dtype=dtype)
 
 
 def jacobians_of_zeros(leaf: Leaf) -> dict[str, ParameterJacobian]:
     """Return the Jacobians of a layer's parameters at one sample of zeros, by which their kinds are known."""
     inputs = [zeros(leaf.layer, shape) for shape in leaf.input_shapes]
-    return leaf.layer.parameter_jacobians(leaf.layer.forward(*inputs)[1])
+    with np.errstate(all="ignore"):
+        return leaf.layer.parameter_jacobians(leaf.layer.forward(*inputs)[1])

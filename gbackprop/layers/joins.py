@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.checks import feature_axis
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.residual import Factored, FactoredLayer, products, units
 
@@ -77,7 +78,7 @@ class Concat(Layer):
     formulas = {"forward": "y = (x₁, …, xₖ)", "mjp": "the part of g at each input"}
 
     def __init__(self, axis: int = 1) -> None:
-        self.axis = axis
+        self.axis = feature_axis("axis", axis)
 
     def describe(self) -> str:
         return f"axis={self.axis}"

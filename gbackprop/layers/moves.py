@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.checks import positive
+from gbackprop.checks import feature_axis, positive
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.window import channels_and_axes
 
@@ -119,7 +119,7 @@ class Unflatten(_Move):
     """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
-        self.dim = _axis("dim", dim)
+        self.dim = feature_axis("dim", dim)
         if not isinstance(unflattened_size, Iterable) or isinstance(unflattened_size, str):
             raise ValueError(f"unflattened_size: expected a tuple of integers, got {unflattened_size!r}")
         sizes = tuple(unflattened_size)
@@ -189,7 +189,7 @@ class Slice(_Move):
     """
 
     def __init__(self, dim: int, start: int | None = None, end: int | None = None, step: int = 1) -> None:
-        self.dim = _axis("dim", dim)
+        self.dim = feature_axis("dim", dim)
         for name, value in (("start", start), ("end", end)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
                 raise ValueError(f"{name}: expected an integer or None, got {value!r}")
@@ -234,7 +234,7 @@ class Select(_Move):
     """
 
     def __init__(self, dim: int, index: int) -> None:
-        self.dim = _axis("dim", dim)
+        self.dim = feature_axis("dim", dim)
         if isinstance(index, bool) or not isinstance(index, Integral):
             raise ValueError(f"index: expected an integer, got {index!r}")
         self.index: int = int(index)
@@ -259,12 +259,6 @@ class Select(_Move):
         whole = array_module(g).zeros((len(g), *shape), dtype=g.dtype)
         whole[self._where(len(shape))] = g
         return whole
-
-
-def _axis(name: str, axis: Any) -> int:
-    if isinstance(axis, bool) or not isinstance(axis, Integral) or axis == 0:
-        raise ValueError(f"{name}: expected an axis after the batch axis, got {axis!r}")
-    return int(axis)
 
 
 def _feature_axis(dim: int, shape: Shape) -> int:

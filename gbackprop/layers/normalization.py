@@ -112,8 +112,8 @@ class Norm(FactoredLayer, MixedLayer):
     def _normal_mjp(self, saved: Any, h: Array) -> Array:
         """(P h − m x̂) / σ."""
         (normal, sigma), shape = saved, h.shape
-        _, sets, _ = sigma.shape
-        h, normal = h.reshape(*shape[:2], sets, -1), normal.reshape(shape[1], sets, -1)
+        sets, size = self.sets(shape[2:])
+        h, normal = h.reshape(*shape[:2], sets, size), normal.reshape(shape[1], sets, size)
         m = (h * normal).mean(3, keepdims=True)
         return ((self._projected(h) - m * normal) / sigma).reshape(shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -41,7 +41,9 @@ class LayerNorm(Norm):
         bias: bool = True,
     ) -> None:
         super().__init__(eps, elementwise_affine, bias)
-        given = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        given = tuple(normalized_shape) if isinstance(normalized_shape, Iterable) else (normalized_shape,)
+        if not given:
+            raise ValueError("normalized_shape: expected at least one size, got ()")
         self.normalized_shape = tuple(positive("normalized_shape", size) for size in given)
 
     def describe(self) -> str:
@@ -185,7 +187,7 @@ class _InstanceNorm(_ChannelNorm):
         if track_running_stats:
             raise UnsupportedError("track_running_stats: expected False: each sample is normalized by itself")
         self.num_channels = self.num_features = positive("num_features", num_features)
-        self.momentum = momentum
+        self.momentum = number("momentum", momentum)
 
     def describe(self) -> str:
         return ", ".join([str(self.num_features), *self._eps(), *(["affine=True"] if self.affine else [])])

@@ -114,8 +114,7 @@ def together(count: int, first: Callable[[Array], tuple[Array, Array]], rest: Fa
 
 def _norm(mat: Array) -> Array:
     """‖mat[v, n]‖, shape (V, N)."""
-    flat = mat.reshape(*mat.shape[:2], -1)
-    return array_module(mat).sqrt((flat * flat).sum(2))
+    return array_module(mat).sqrt((mat * mat).sum(tuple(range(2, mat.ndim))))
 
 
 def _times(mat: Array, factor: Array) -> Array:

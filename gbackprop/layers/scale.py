@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array
-from gbackprop.checks import positive
+from gbackprop.checks import number, positive
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import ParameterJacobian
 
@@ -53,9 +53,7 @@ class Scale(Layer):
 
     def __init__(self, num_parameters: int = 1, init: float = 1.0) -> None:
         self.num_parameters = positive("num_parameters", num_parameters)
-        self.init = float(init)
-        if not np.isfinite(self.init):
-            raise ValueError(f"init: expected a finite number, got {init!r}")
+        self.init = number("init", init)
 
     def describe(self) -> str:
         words = [str(self.num_parameters)] if self.num_parameters > 1 else []

@@ -41,6 +41,8 @@ class Upsample(Separable):
             raise ValueError(f"size, scale_factor: expected one of the two, got {size!r} and {scale_factor!r}")
         if mode != "nearest":
             raise ValueError(f"mode: expected 'nearest', got {mode!r}")
+        if size == () or scale_factor == ():
+            raise ValueError("size, scale_factor: expected a number for each axis, got ()")
         self.size = None if size is None else tuple(positive("size", s) for s in _several(size))
         self.scale_factor = None if scale_factor is None else tuple(map(_factor, _several(scale_factor)))
 

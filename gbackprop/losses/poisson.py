@@ -14,6 +14,9 @@ from gbackprop.layers.base import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.huber import UNDRAWN
 
+LARGEST_LOGARITHM = 700.0
+"""The largest output of which counts can be drawn: beyond, a rate is infinite in float64."""
+
 LARGEST_RATE = 1e8
 """Beyond it counts are drawn from the normal distribution, which is a few counts off where the deviation is 10⁴."""
 
@@ -93,7 +96,11 @@ class PoissonNLLLoss(ElementwiseLoss):
 
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
         # Inversion of the distribution function, on the host, where SciPy has it, and in float64 for all dtypes.
-        rate, below = np.exp(asnumpy(output).astype(np.float64)), asnumpy(noise)
+        logarithms, below = asnumpy(output).astype(np.float64), asnumpy(noise)
+        if logarithms.max() > LARGEST_LOGARITHM:
+            words = f"expected logarithms of rates up to {LARGEST_LOGARITHM:.0f}, got {logarithms.max():.4g}"
+            raise ValueError(f"output of {self!r}, of which counts are drawn: {words}")
+        rate = np.exp(logarithms)
         few = np.minimum(rate, LARGEST_RATE)
         most = np.ceil(special.pdtrik(below, few))
         less = np.maximum(most - 1, 0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.checks import number
 from gbackprop.layers import (
     GELU,
     Add,
@@ -193,6 +194,7 @@ class TransformerEncoderLayer(Expanded):
         self.norm_first, self.bias = bool(norm_first), bool(bias)
         self.dropout = self.dropout_of(dropout)
         self.attention = MultiheadAttention(d_model, nhead, dropout, self.bias, is_causal=is_causal)
+        number(f"{type(self).__name__}, layer_norm_eps", layer_norm_eps, least=0)
         children: dict[str, Layer] = {
             "self_attn": self.attention,
             "linear1": Linear(d_model, dim_feedforward, self.bias),

@@ -258,9 +258,9 @@ class Container(Layer):
             If the device is a GPU and CuPy is missing or finds none.
         """
         check_device(device)
-        held = [values for _, layer in self.named_layers() for values in (layer.parameters, buffers_of(layer))]
-        moved = [{key: asarray(value, device) for key, value in values.items()} for values in held]
-        for values, there in zip(held, moved, strict=True):
+        owned = [values for _, layer in self.named_layers() for values in (layer.parameters, buffers_of(layer))]
+        moved = [{key: asarray(value, device) for key, value in values.items()} for values in owned]
+        for values, there in zip(owned, moved, strict=True):
             values.update(there)
         return self
 
@@ -278,11 +278,11 @@ class Container(Layer):
         wanted, named = float_name(dtype), list(self.named_layers())
         drawn = [(path, layer.drawn or {}) for path, layer in named]
         changed: list[tuple[dict[str, Array], dict[str, Array]]] = []
-        for word, held in (("parameter", drawn), ("buffer", [(path, buffers_of(layer)) for path, layer in named])):
-            before = {f"{path}.{key}": value for path, values in held for key, value in values.items()}
+        for word, owned in (("parameter", drawn), ("buffer", [(path, buffers_of(layer)) for path, layer in named])):
+            before = {f"{path}.{key}": value for path, values in owned for key, value in values.items()}
             after = {name: converted(value, wanted) for name, value in before.items()}
             check_numbers(before, after, word)
-            changed += [(values, {key: after[f"{path}.{key}"] for key in values}) for path, values in held]
+            changed += [(values, {key: after[f"{path}.{key}"] for key in values}) for path, values in owned]
         for values, new in changed:
             values.update(new)
         for _, layer in named:

@@ -58,7 +58,7 @@ class Expanded(Container):
 
     def refuse(self, name: str, value: Any, expected: Any, why: str) -> None:
         """Raise an error if an argument of torch's is not what it must be here."""
-        if value is not expected:
+        if (value is not None) if expected is None else value != expected:
             raise UnsupportedError(f"{type(self).__name__}, {name}: expected {expected}, got {value!r} ({why})")
 
     def batch_is_first(self, batch_first: Any) -> None:

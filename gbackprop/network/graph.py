@@ -49,7 +49,7 @@ class Graph(Container):
     ) -> None:
         self.inputs = _checked(nodes)
         self.output = next(reversed(self.inputs)) if output is None else output
-        if self.output not in self.inputs:
+        if not isinstance(self.output, str) or self.output not in self.inputs:
             raise ValueError(f"output: expected one of the nodes {list(self.inputs)}, got {output!r}")
         self.order = _ordered(self.inputs)
         _check_used(self.inputs, self.output)
@@ -86,7 +86,7 @@ def _checked(nodes: Any) -> dict[str, tuple[str, ...]]:
             if start in inputs:
                 raise ValueError(f"node {name!r}: expected a path that no other node's name starts, got {start!r}, too")
         for other in taken:
-            if other != INPUT_NAME and other not in inputs:
+            if not isinstance(other, str) or (other != INPUT_NAME and other not in inputs):
                 known = [INPUT_NAME, *inputs]
                 raise ValueError(f"node {name!r}: expected inputs among {known}, got {other!r}")
     return inputs

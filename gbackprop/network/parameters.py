@@ -30,6 +30,8 @@ class Parameters(MutableMapping[str, Array]):
         return layer.parameters
 
     def __getitem__(self, name: str) -> Array:
+        if name not in self.owners:
+            raise KeyError(f"{self.word} {name!r}: expected one of {list(self.owners)}")
         layer, key = self.owners[name]
         return self._values(layer)[key]
 
@@ -138,9 +140,13 @@ def check_numbers(before: Mapping[str, Array], after: Mapping[str, Array], word:
     Raises
     ------
     ValueError
-        If they are not; the message names the first that is not, and says whether it was before.
+        If they are not, or a running variance is negative; the message names the first, and says whether a number was
+        infinite before.
     """
     if all_finite(*after.values()):
+        for name, value in after.items():
+            if name.rpartition(".")[2] == "running_var" and word == "buffer" and bounds(value)[0] < 0:
+                raise ValueError(f"{word} {name}: expected a variance of at least 0, got {bounds(value)[0]:.3g}")
         return
     name, value = next((name, value) for name, value in after.items() if not all_finite(value))
     if not all_finite(before[name]):

@@ -173,7 +173,7 @@ class RNN(Recurrent):
         dtype: Any = None,
     ) -> None:
         kinds: dict[str, type[Layer]] = {"tanh": Tanh, "relu": ReLU}
-        if nonlinearity not in kinds:
+        if not isinstance(nonlinearity, str) or nonlinearity not in kinds:
             raise ValueError(f"{type(self).__name__}, nonlinearity: expected 'tanh' or 'relu', got {nonlinearity!r}")
         self.nonlinearity = kinds[nonlinearity]
         super().__init__(
@@ -285,4 +285,4 @@ class GRU(Recurrent):
         reset = add("reset", Multiply(), r, add("h_new", self.gate(2), hidden))
         new = add("new", Tanh(), add("new_sum", Add(), add("x_new", self.gate(2), x), reset))
         change = add("change", Add(), state[0], add("minus_new", self.minus, new))
-        return (add("state", Add(), new, add("kept", Multiply(), z, change)),)
+        return (add("state", Add(), new, add("z_change", Multiply(), z, change)),)

@@ -51,7 +51,7 @@ class Plan:
     network : Layer
     loss : Loss
     parameters : list of str
-        Names of all parameters, in the network's order.
+        Names of the parameters that are not frozen, in the order of computation.
     leaves : list of Leaf
         The layers, from input to output, with their input and output feature shapes.
     needs : list of (Quantity, tuple of Statistic)

@@ -2,7 +2,7 @@
 
 A block is a layer or container whose output has the shape of its input, so that blocks nest in any way: chains,
 residuals, sums, products, concatenations, and graphs in which an output is taken several times and matrices are
-multiplied. A linear layer may be one that stands elsewhere already: a shared parameter.
+multiplied. A layer with parameters may be one that stands elsewhere already: shared parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHAPES = st.one_of(st.tuples(st.integers(1, 3)), st.sampled_from([(2, 2), (3, 3)
 
 @st.composite
 def maps(draw: DrawFn, shape: Shape, shared: list[Layer]) -> Layer:
-    """One layer; a linear one is from `shared` or joins it."""
+    """One layer; if it has parameters, it is from `shared` or joins it."""
     kind = draw(st.sampled_from(["linear", "shared", "activation", "slopes", "softmax", "norm", "identity"]))
     if kind == "shared" and shared:
         return draw(st.sampled_from(shared))
@@ -34,7 +34,10 @@ def maps(draw: DrawFn, shape: Shape, shared: list[Layer]) -> Layer:
         "activation": activations(shape), "slopes": slopes(shape), "softmax": softmaxes(shape),
         "norm": norms(shape), "identity": st.builds(layers.Identity),
     }  # fmt: skip
-    return draw(others[kind])
+    layer = draw(others[kind])
+    if layer.parameter_shapes():
+        shared.append(layer)
+    return layer
 
 
 @st.composite

@@ -127,3 +127,13 @@ def test_they_move_with_the_network(gpu):
     net.load_state_dict(state)  # from the host, to where the network is
     assert type(net.buffers["2.running_mean"]) is type(net.parameters["0.weight"])
     np.testing.assert_array_equal(net.to("cpu")(X), before)
+
+
+def test_a_negative_variance_is_refused_by_name():
+    network = gb.Sequential(layers.BatchNorm1d(2), rng=0)
+    words = "buffer 0.running_var: expected a variance of at least 0, got -1"
+    with pytest.raises(ValueError, match=words):
+        network.load_state_dict(network.state_dict() | {"0.running_var": np.array([1.0, -1.0])})
+    with pytest.raises(ValueError, match=words):
+        network.buffers["0.running_var"] = np.array([-1.0, 0.0])
+    assert (network.buffers["0.running_var"] == 1).all()

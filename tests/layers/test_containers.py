@@ -70,6 +70,13 @@ def test_residuals_are_explained_as_they_start():
     assert steps["1"] == "√|r|, signs of r, r = −2y (1 − y²) g"
 
 
+def test_the_uses_of_a_shared_parameter_are_explained():
+    shared = layers.Linear(3, 3)
+    text = str(gb.explain(gb.Sequential(shared, shared, rng=0, dtype="float64"), losses.MSELoss(), X, X))
+    assert "shared    0.weight: columns are collected, and extracted at layer 0, the last of its 2 uses" in text
+    assert "shared    0.bias: g is the sum over its uses at layers 0, 1, for each column" in text
+
+
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 A, ADD = (layers.Tanh(), "input"), layers.Add()
@@ -81,6 +88,8 @@ GRAPHS = {
     "dots": ({"a..b": A}, None, ValueError, "node 'a..b': expected a name or a path with dots"),
     "inside": ({"a.b": A, "a": (ADD, "a.b", "a.b")}, None, ValueError, "'a.b': .* no other .* starts, got 'a', too"),
     "input": ({"input": A}, None, ValueError, "node 'input': expected a name or a path with dots, other than 'input'"),
+    "unhashable input": ({"a": (layers.Tanh(), ["input"])}, None, ValueError, r"node 'a': .* got \['input'\]"),
+    "unhashable output": ({"a": A}, ["a"], ValueError, r"output: expected one of the nodes \['a'\], got \['a'\]"),
     "no layer": ({"a": ("tanh", "input")}, None, TypeError, r"node 'a': expected \(layer, inputs …\)"),
     "no inputs": ({"a": (layers.Tanh(),)}, None, TypeError, r"node 'a': expected \(layer, inputs …\)"),
     "empty": ({}, None, TypeError, "nodes: expected a mapping"),

@@ -36,6 +36,8 @@ NETWORKS = {
     "tied in a row": lambda: twice(lambda t: [t, T(), t, S(), t, L(3, 2), T()]),
     "tied side by side": lambda: twice(lambda t: [gb.Product(gb.Sequential(S(), t), gb.Sequential(t, T())), L(3, 2)]),
     "tied slopes": lambda: twice_slopes(lambda t: [L(3, 3), t, L(3, 3), t, gb.Residual(t, T()), L(3, 2)]),
+    "tied norm": lambda: (lambda n: [n, L(3, 3), n, T(), gb.Residual(n, S()), L(3, 2)])(layers.LayerNorm(3)),
+    "tied norm of channels": lambda: (lambda n: [L(3, 4), n, L(4, 4), n, T(), L(4, 2)])(layers.GroupNorm(2, 4)),
     "tied in a residual": lambda: twice(lambda t: [gb.Residual(t, T(), gb.Residual(t, S())), L(3, 2)]),
     "matrix product": lambda: [
         gb.Graph(
@@ -109,7 +111,10 @@ def test_every_quantity_is_its_definition(name, loss):
         equal(result[quantity], oracle[quantity.name], 1e-11, quantity.name)
 
 
-@pytest.mark.parametrize("options", [{}, {"sample_block": 2, "workers": 2}, {"column_block": 3}], ids=str)
+OPTIONS = [{}, {"sample_block": 2, "workers": 2}, {"column_block": 3}, {"column_block": 1}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_backward_gives_what_reference_gives(name, options):
     net, x, rng = made(name)
