@@ -7,8 +7,11 @@ multiplied. A layer with parameters may be one that stands elsewhere already: sh
 
 from __future__ import annotations
 
+from functools import partial
+
 from gbackprop import layers
 from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.normalization import Norm
 from gbackprop.network import Concatenate, Graph, Product, Residual, Sequential, Sum
 from gbackprop.system.extras import needed
 from gbackprop.testing.strategies import SEEDS, Problem, activations, losses_for, norms, slopes, softmaxes
@@ -21,10 +24,16 @@ SHAPES = st.one_of(st.tuples(st.integers(1, 3)), st.sampled_from([(2, 2), (3, 3)
 """Feature shapes: some are square matrices, which can be multiplied."""
 
 
+def _has_sets(shape: Shape, layer: Layer) -> bool:
+    """Whether a norm's sets have several numbers: of one it makes 0, where the next layer may have a kink."""
+    return isinstance(layer, Norm) and layer.sets(shape)[1] > 1
+
+
 @st.composite
 def maps(draw: DrawFn, shape: Shape, shared: list[Layer]) -> Layer:
     """One layer; if it has parameters, it is from `shared` or joins it."""
-    kind = draw(st.sampled_from(["linear", "shared", "activation", "slopes", "softmax", "norm", "identity"]))
+    kinds = ["linear", "shared", "activation", "slopes", "softmax", "identity"] + ["norm"] * (shape[-1] > 1)
+    kind = draw(st.sampled_from(kinds))
     if kind == "shared" and shared:
         return draw(st.sampled_from(shared))
     if kind in ("linear", "shared"):
@@ -32,7 +41,8 @@ def maps(draw: DrawFn, shape: Shape, shared: list[Layer]) -> Layer:
         return shared[-1]
     others: dict[str, SearchStrategy[Layer]] = {
         "activation": activations(shape), "slopes": slopes(shape), "softmax": softmaxes(shape),
-        "norm": norms(shape), "identity": st.builds(layers.Identity),
+        "norm": norms(shape).filter(partial(_has_sets, shape)),
+        "identity": st.builds(layers.Identity),
     }  # fmt: skip
     layer = draw(others[kind])
     if layer.parameter_shapes():
