@@ -27,7 +27,7 @@ from gbackprop.errors import UnsupportedError
 from gbackprop.layers.base import INPUT, Layer, Leaf, jacobians_of_zeros, leaves_of
 from gbackprop.layers.inputs import check_input, noise_of
 from gbackprop.layers.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian
-from gbackprop.layers.mixed import MixedLayer
+from gbackprop.layers.mixed import lacks_mixed
 from gbackprop.losses.base import Loss
 from gbackprop.plan.flow import Flow
 from gbackprop.quantities.base import Quantity, Scale, Statistic
@@ -212,11 +212,11 @@ def _check_chain(leaves: Sequence[Leaf]) -> None:
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
     layer, reduction = leaf.layer, statistic.reduction
-    if statistic.signal == RESIDUAL and layer.curvature != "zero":
-        if type(layer).residual is Layer.residual and not leaf.lowest:
+    if statistic.signal == RESIDUAL:
+        if layer.curvature != "zero" and type(layer).residual is Layer.residual and not leaf.lowest:
             return f"its curvature is {layer.curvature!r}, and it has no residual"
-        if flow is not None and flow.mixed(leaf) and not isinstance(layer, MixedLayer):
-            return f"its input depends on its {next(iter(flow.mixed(leaf)))} too, and it has no mixed residual"
+        if flow is not None and type(layer) not in SHIPPED and lacks_mixed(leaf, flow.mixed(leaf)):
+            return lacks_mixed(leaf, flow.mixed(leaf))
     if reduction.formula is not None or not leaf.parameters:
         return None
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())

@@ -201,9 +201,53 @@ def test_a_curved_layer_that_depends_on_itself_is_refused_where_the_residual_nee
     shared = Squared()
     network = gb.Sequential(shared, shared, layers.Linear(3, 2), rng=0, dtype="float64")
     gb.backward(network, CE, X, Y, q.DiagGGN())
-    words = r"layer 1, Squared\(\) cannot give DiagHessian: its input depends on its weight too, and it has no mixed"
+    words = r"layer 1, Squared\(\) cannot give DiagHessian: its input depends on its weight too, it is not affine"
     with pytest.raises(gb.UnsupportedError, match=words):
         gb.backward(network, CE, X, Y, q.DiagHessian())
+
+
+class Slope(layers.Layer):
+    """y = x where x > 0, else a x: no curvature, and yet not affine in x."""
+
+    def parameter_shapes(self):
+        return {"a": (1,)}
+
+    def draw(self, rng):
+        return {"a": np.array([0.3])}
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return x * self.slope(x), x
+
+    def slope(self, x):
+        return np.where(x > 0, 1, self.parameters["a"])
+
+    def mjp(self, saved, mat):
+        return mat * self.slope(saved)
+
+    def parameter_jacobians(self, saved):
+        return {"a": OfNegatives(saved)}
+
+
+class OfNegatives(layers.ParameterJacobian):
+    def __init__(self, x):
+        self.x = x
+
+    def per_sample(self, mat):
+        return (mat * np.minimum(self.x, 0)).sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_a_layer_that_is_not_affine_is_refused_though_it_has_no_curvature(features):
+    shared = Slope()
+    first, last = layers.Linear(3, features), layers.Linear(features, 2)
+    network = gb.Sequential(first, shared, shared, last, rng=0, dtype="float64")
+    gb.backward(network, CE, X, Y, q.DiagGGN())
+    with pytest.raises(gb.UnsupportedError, match=r"layer 2, Slope\(\) cannot give DiagHessian: .* its a too"):
+        gb.backward(network, CE, X, Y, q.DiagHessian())
+    gb.backward(gb.Sequential(first, shared, last), CE, X, Y, q.DiagHessian())  # used once it needs none
 
 
 # --------------------------------------------------------------------------------------------------- frozen parameters

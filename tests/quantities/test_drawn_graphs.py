@@ -1,7 +1,7 @@
 """Drawn networks that are no chains: every quantity against its definition by complex steps."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 
 import gbackprop as gb
 from gbackprop import quantities as q
@@ -27,6 +27,7 @@ def largest(values):
 @given(graph_problems())
 def test_every_quantity_is_its_definition(problem):
     net, loss, x, y = problem.network, problem.loss, problem.x, problem.y
+    assume(np.abs(net(x)).max() < 20)  # a count drawn of a rate e^40 is a float without its last digits
     targets = None if loss.undrawn else loss.draw(net(x), 2, np.random.default_rng(problem.seed))
     drawn = [] if targets is None else [q.DiagGGNMC(targets=targets), q.KFAC(targets=targets)]
     asked = [*SUMS, *HESSIANS, q.KFLR(), *drawn]

@@ -125,3 +125,13 @@ def test_backward_gives_what_reference_gives(name, options):
     equal(fast.gradient, plain.gradient, 1e-12, "gradient")
     for quantity in asked:
         equal(fast[quantity], plain[quantity], 1e-12, quantity.name)
+
+
+def test_a_shared_layer_may_be_affine_in_its_input():
+    """Batch normalization subtracts a running mean."""
+    shared, rng = layers.BatchNorm1d(3), np.random.default_rng(0)
+    shared.buffers |= {"running_mean": np.array([0.5, -1.0, 2.0]), "running_var": np.array([0.5, 2.0, 1.5])}
+    net = gb.Sequential(L(3, 3), shared, T(), shared, L(3, 2), rng=0, dtype="float64")
+    x, y, loss = rng.standard_normal((4, 3)), np.array([0, 1, 1, 0]), losses.CrossEntropyLoss()
+    result, oracle = gb.reference(net, loss, x, y, q.DiagHessian()), dense_quantities(net, loss, x, y)
+    equal(result["diag_hessian"], oracle["diag_hessian"], 1e-11, "diag_hessian")
