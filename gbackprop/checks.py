@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, all_finite, array_module, available_memory, device_of, is_array
+from gbackprop.array import FLOATS, Array, all_finite, available_memory, device_of, is_array
 from gbackprop.errors import TooLargeError, UnsupportedError
 
 NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
@@ -287,59 +287,3 @@ def check_average(leaves: Sequence[Any], x: Array) -> None:
             f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of {size(nbytes)}, "
             f"{KFRA_COPIES} times, with {size(free)} free"
         )
-
-
-def check_contract(leaf: Any, *inputs: Array) -> Array:
-    """Check that a layer does on a few samples what every layer must do, and give its output.
-
-    Parameters
-    ----------
-    leaf : Leaf
-    *inputs : ndarray, shape (n, *in)
-        Finite; one for each input.
-
-    Raises
-    ------
-    TypeError
-        If a method gives something other than arrays of the input's dtype.
-    ValueError
-        If a shape is wrong, finite input gives NaN or infinity, the layer writes into its input, or a parameter has no
-        Jacobian.
-    """
-    layer, x, before = leaf.layer, inputs[0], [each.copy() for each in inputs]
-    y, saved = layer.forward(*inputs)
-    _check_array(f"{leaf}, forward", y, (len(x), *leaf.output_shape), x.dtype)
-    if not all_finite(y):
-        raise ValueError(f"{leaf}, forward: expected finite numbers for finite input, got NaN or infinity")
-    if not all(bool((each == same).all()) for each, same in zip(inputs, before, strict=True)):
-        raise ValueError(f"{leaf}, forward: expected an input that is left as it is, got one that is written over")
-    if layer.curvature not in ("zero", "diagonal", "dense"):
-        raise ValueError(f"{leaf}: curvature: expected 'zero', 'diagonal' or 'dense', got {layer.curvature!r}")
-    columns = array_module(y).ones((1, *y.shape), dtype=y.dtype)
-    below = layer.mjp(saved, columns)
-    parts = below if len(inputs) > 1 else (below,)
-    if not isinstance(parts, tuple) or len(parts) != len(inputs):
-        raise TypeError(f"{leaf}, mjp: expected a tuple of {len(inputs)} arrays, one for each input, got {below!r:.80}")
-    for part, each in zip(parts, inputs, strict=True):
-        _check_array(f"{leaf}, mjp", part, (1, *each.shape), x.dtype)
-    residual = layer.residual(saved, columns[0]) if layer.curvature != "zero" else None
-    if is_array(residual) or (residual is not None and not hasattr(residual, "columns")):
-        d = prod(x.shape[1:])
-        shape = x.shape if layer.curvature == "diagonal" else (len(x), d, d)
-        _check_array(f"{leaf}, residual", residual, shape, x.dtype)
-    shapes, jacobians = layer.parameter_shapes(), layer.parameter_jacobians(saved)
-    if set(jacobians) != set(shapes):
-        raise ValueError(f"{leaf}, parameter_jacobians: expected {list(shapes)}, got {list(jacobians)}")
-    for key, shape in shapes.items():
-        each = jacobians[key].per_sample(columns)
-        _check_array(f"{leaf}, per_sample of its {key}", each, (1, len(x), *shape), x.dtype)
-    return y
-
-
-def _check_array(where: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
-    if not is_array(value):
-        raise TypeError(f"{where}: expected an array, got {type(value).__name__}")
-    if value.shape != tuple(shape):
-        raise ValueError(f"{where}: expected shape {tuple(shape)}, got {value.shape}")
-    if value.dtype != dtype:
-        raise TypeError(f"{where}: expected {dtype} as the input is, got {value.dtype}")

@@ -17,7 +17,6 @@ from gbackprop.checks import (
     MANY_DRAWS,
     check_average,
     check_batch,
-    check_contract,
     check_draws,
     check_parameters,
     check_targets,
@@ -29,6 +28,7 @@ from gbackprop.layers.inputs import check_input, noise_of
 from gbackprop.layers.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian
 from gbackprop.layers.mixed import lacks_mixed
 from gbackprop.losses.base import Loss
+from gbackprop.plan.contract import check_contract
 from gbackprop.plan.flow import Flow
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal

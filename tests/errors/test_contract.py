@@ -6,6 +6,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.layers.residual import Factored, FactoredLayer
+from gbackprop.testing.oracles import dense_quantities
 
 X, Y = np.random.default_rng(0).standard_normal((6, 4)), np.zeros(6, int)
 
@@ -158,3 +160,96 @@ def test_a_quantity_without_a_name_is_refused():
     net = gb.Sequential(layers.Linear(4, 2), rng=0, dtype="float64")
     with pytest.raises(TypeError, match="quantity 0, Nameless: expected a name"):
         gb.backward(net, losses.CrossEntropyLoss(), X, Y, Nameless())
+
+
+# ------------------------------------------------------------------------------------------------- factored residuals
+
+
+class Square(FactoredLayer):
+    """y = x², with one column for each number, and all right."""
+
+    def residual_width(self, shape):
+        return shape[0]
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return x * x, x
+
+    def mjp(self, saved, mat):
+        return 2 * saved * mat
+
+    def residual(self, saved, grad):
+        return Factored(4, lambda span: self.columns(grad, span))
+
+    def columns(self, grad, span):
+        values = np.sqrt(2 * abs(grad)).T[:, :, None] * np.eye(4)[:, None]
+        return (values[span],), np.sign(grad).T[span]
+
+
+class Narrow(Square):
+    def residual_width(self, shape):
+        return 3
+
+
+class TwoPieces(Square):
+    def columns(self, grad, span):
+        (values,), sign = super().columns(grad, span)
+        return (values, values), sign
+
+
+class Unsigned(Square):
+    def columns(self, grad, span):
+        pieces, sign = super().columns(grad, span)
+        return pieces, sign[0]
+
+
+class AsMatrix(Square):
+    def residual(self, saved, grad):
+        return np.zeros((len(grad), 4, 4))
+
+
+class FactoredByALayer(Double):
+    curvature = "dense"
+
+    def residual(self, saved, grad):
+        return Factored(0, lambda span: ((np.zeros((0, *grad.shape)),), np.zeros((0, len(grad)))))
+
+
+class Join(layers.Multiply):
+    """A join whose residual is an array."""
+
+    def residual(self, saved, grad):
+        return grad
+
+
+FACTORED = {
+    Narrow: "residual: expected 3 columns as residual_width says, got 4",
+    TwoPieces: "residual: expected pieces for 1 inputs, got 2",
+    Unsigned: r"residual, signs: expected shape \(4, 6\), got \(6,\)",
+    AsMatrix: "residual: expected Factored of a FactoredLayer .* got ndarray of a FactoredLayer",
+    FactoredByALayer: "residual: expected an array, got Factored",
+}
+
+
+@pytest.mark.parametrize("kind", FACTORED)
+def test_a_factored_residual_that_is_wrong_is_named(kind):
+    net = gb.Sequential(layers.Linear(4, 4), kind(), rng=0, dtype="float64")
+    with pytest.raises((TypeError, ValueError), match=rf"layer 1, {kind.__name__}\(\), {FACTORED[kind]}"):
+        gb.backward(net, losses.CrossEntropyLoss(), X, Y, q.DiagHessian())
+
+
+def test_a_residual_over_several_inputs_must_be_factored():
+    net = gb.Graph({"a": (layers.Tanh(), "input"), "b": (Join(), "a", "input"), "c": (layers.Linear(4, 2), "b")}, rng=0)
+    with pytest.raises(TypeError, match=r"layer b, Join\(\), residual: expected Factored of a FactoredLayer"):
+        gb.backward(net.astype("float64"), losses.CrossEntropyLoss(), X, Y)
+
+
+@pytest.mark.parametrize("column_block", [None, 1, 3])
+def test_a_factored_residual_that_is_right_is_used(column_block):
+    net = gb.Sequential(layers.Linear(4, 4), Square(), rng=0, dtype="float64")
+    found = gb.backward(net, losses.CrossEntropyLoss(), X, Y, q.DiagHessian(), column_block=column_block)
+    want = dense_quantities(net, losses.CrossEntropyLoss(), X, Y)["diag_hessian"]
+    for name, value in want.items():
+        np.testing.assert_allclose(found["diag_hessian"][name], value, atol=1e-12)
