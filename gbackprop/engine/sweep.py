@@ -8,13 +8,13 @@ columns and defer the multiplication by the layers between, see `routing`.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gbackprop.array import Array, array_module, on_device_of
 from gbackprop.branching import Arriving, Found
+from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms, function_of, has_method
 from gbackprop.engine.routes import Route
@@ -22,7 +22,7 @@ from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep, residual_column_count, spans
 from gbackprop.errors import naming
-from gbackprop.layers.base import INPUT, Layer, Leaf
+from gbackprop.layers.base import Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import Plan
 from gbackprop.quantities.base import Statistic
@@ -107,62 +107,6 @@ def sweep_block(
             (sweep or FastSweep)(plan, block, span, found, context, routing).backward(output, target, saved)
         block.results.put(OUTPUT, block.rows, output)
         return Part(plan.loss.values(output, target).sum(), found)
-
-
-def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array, list[Any]]:
-    """Compute `Sweep.forward` for some samples by registered forms."""
-    outputs, saved = Outputs(plan.leaves, x), []
-    for leaf, noise in zip(plan.leaves, plan.noise, strict=True):
-        layer, inputs = leaf.layer, outputs.inputs(leaf)
-        if plan.training and function_of(layer, "forward_training") is not Layer.forward_training:
-            y, kept = layer.forward_training(inputs[0], rows_of(noise, rows))
-        else:
-            y, kept = context.forward(layer, *inputs)
-        saved.append(kept)
-        outputs.put(leaf, y)
-    return outputs.last, saved
-
-
-def output_of(leaves: list[Leaf], x: Array, forms: Forms) -> Array:
-    """Compute the output for a batch in evaluation mode by registered forms."""
-    context, outputs = Context(forms, Allocator()), Outputs(leaves, x)
-    for leaf in leaves:
-        outputs.put(leaf, context.forward(leaf.layer, *outputs.inputs(leaf))[0])
-    return outputs.last
-
-
-class Outputs:
-    """The outputs that layers still take: each is deleted after its last use.
-
-    Parameters
-    ----------
-    leaves : list of Leaf
-    x : ndarray, shape (N, *in)
-    """
-
-    def __init__(self, leaves: list[Leaf], x: Array) -> None:
-        self.left = Counter(source for leaf in leaves for source in leaf.sources)
-        self.known, self.last = {INPUT: x}, x
-
-    def inputs(self, leaf: Leaf) -> list[Array]:
-        """Return the inputs of a layer."""
-        inputs = [self.known[source] for source in leaf.sources]
-        self.left.subtract(leaf.sources)
-        for source in set(leaf.sources):
-            if not self.left[source]:
-                del self.known[source]
-        return inputs
-
-    def put(self, leaf: Leaf, y: Array) -> None:
-        """Store the output of a layer."""
-        self.known[leaf.position] = self.last = y
-
-
-def rows_of(noise: Any, rows: slice) -> Any:
-    """Return some samples' rows of what a layer drew: an array with N rows, None, or tuples of these."""
-    if isinstance(noise, tuple):
-        return tuple(rows_of(part, rows) for part in noise)
-    return None if noise is None else noise[rows]
 
 
 class FastSweep(SpanSweep):

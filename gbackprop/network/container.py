@@ -10,7 +10,7 @@ import numpy as np
 from gbackprop.array import Array, asarray, check_device, on_device_of
 from gbackprop.checks import check_batch, check_parameters, float_name, generator
 from gbackprop.engine.forms import FORMS
-from gbackprop.engine.sweep import output_of
+from gbackprop.engine.forward import output_of
 from gbackprop.errors import naming
 from gbackprop.layers.base import INPUT, Layer, Nodes, Shape, leaves_of
 from gbackprop.layers.inputs import check_input
