@@ -22,8 +22,9 @@ import numpy as np
 from gbackprop.array import Array, array_module
 from gbackprop.checks import number
 from gbackprop.layers.base import Shape
-from gbackprop.layers.jacobian import ParameterJacobian, weigh
+from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.layers.mixed import MixedLayer
+from gbackprop.layers.own_block import OwnBlock
 from gbackprop.layers.residual import Factored, FactoredLayer, products, together, units
 
 
@@ -170,7 +171,7 @@ class Norm(FactoredLayer, MixedLayer):
         return products(prod(parameter), pairs, grad)
 
 
-class Entrywise(ParameterJacobian):
+class Entrywise(OwnBlock):
     """The Jacobian of γ in y[t] = γ ∘ u[t], or of β in y[t] = x[t] + β, where u is 1: Jᵀ g = Σₜ g[t] ∘ u[t].
 
     A Kronecker-factored quantity has the whole block of such a parameter as B, and no A.
@@ -191,11 +192,3 @@ class Entrywise(ParameterJacobian):
         rows = self.rows(mat)
         each = rows.sum(2) if self.u is None else (rows * self.u).sum(2)
         return each.reshape(*mat.shape[:2], *self.shape)
-
-    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        b = self.per_sample(mat).reshape(*mat.shape[:2], -1)
-        p = b.shape[-1]
-        return weigh(b, sign).reshape(-1, p).T @ b.reshape(-1, p)
-
-    def input_square(self) -> Array | None:
-        return None

@@ -9,8 +9,9 @@ import numpy as np
 from gbackprop.array import Array, array_module
 from gbackprop.checks import number, positive
 from gbackprop.layers.base import Shape
-from gbackprop.layers.jacobian import ParameterJacobian, weigh
+from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.layers.mixed import MixedLayer
+from gbackprop.layers.own_block import OwnBlock
 from gbackprop.layers.residual import Factored, products, units
 
 
@@ -87,11 +88,8 @@ class PReLU(MixedLayer):
         return products(count, pairs, grad)
 
 
-class _Slope(ParameterJacobian):
-    """The Jacobian of a: Jᵀ g = Σ g x over the places where x ≤ 0, channel by channel.
-
-    There is no `average_kronecker`: it differs from sample to sample, and KFRA has nothing but Ḡ, a mean over samples.
-    """
+class _Slope(OwnBlock):
+    """The Jacobian of a: Jᵀ g = Σ g x over the places where x ≤ 0, channel by channel."""
 
     def __init__(self, x: Array, count: int) -> None:
         self.x, self.count = x, count
@@ -99,10 +97,3 @@ class _Slope(ParameterJacobian):
     def per_sample(self, mat: Array) -> Array:
         each = mat * array_module(mat).where(self.x.real > 0, 0, self.x)
         return each.reshape(*mat.shape[:2], self.count, -1).sum(3)
-
-    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        b = self.per_sample(mat)
-        return weigh(b, sign).reshape(-1, self.count).T @ b.reshape(-1, self.count)
-
-    def input_square(self) -> Array | None:
-        return None

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import prod
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian, weigh
+from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.layers.own_block import OwnBlock
 
 
 class Direct(ParameterJacobian):
@@ -16,7 +17,7 @@ class Direct(ParameterJacobian):
         return mat
 
 
-class Tied(ParameterJacobian):
+class Tied(OwnBlock):
     """The sum of the Jacobians of all uses: Jᵀ g[v, n] = Σₖ Jₖᵀ gₖ[v, n].
 
     Its only Kronecker factor is the whole block, B, as each of its uses has it: a parameter with a factor A is `Outer`.
@@ -39,14 +40,6 @@ class Tied(ParameterJacobian):
             start += prod(shape)
             values.append(jacobian.per_sample(part))
         return sum(values[1:], values[0])
-
-    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        b = self.per_sample(mat).reshape(*mat.shape[:2], -1)
-        p = b.shape[-1]
-        return weigh(b, sign).reshape(-1, p).T @ b.reshape(-1, p)
-
-    def input_square(self) -> Array | None:
-        return None
 
 
 def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple[ParameterJacobian, Array]:

@@ -7,6 +7,7 @@ from faults import Fault, after, before, instead, on_layer, times
 
 from gbackprop import layers as L
 from gbackprop.layers.normalization import Entrywise, Norm
+from gbackprop.layers.own_block import OwnBlock
 from gbackprop.layers.softmax import LogSoftmax, Softmax
 
 # -------------------------------------------------------------------------------------------------------------- checks
@@ -67,7 +68,7 @@ FAULTS = [
     Fault(Norm, "pieces", "half of a product", after(half), layer_norm, "residual"),
     Fault(Norm, "pieces", "wrong sign of P", after(wrong_sign_of_the_diagonal), rms_norm, "residual"),
     Fault(Entrywise, "per_sample", "without x̂", before(without_x), layer_norm, "weight.per_sample"),
-    Fault(Entrywise, "kronecker", "doubled", times(2), group_norm, "weight.kronecker"),
+    Fault(OwnBlock, "kronecker", "doubled", times(2), group_norm, "weight.kronecker"),
     Fault(L.RMSNorm, "centered", "mean subtracted", instead(True), rms_norm, "forward"),
     Fault(L.GroupNorm, "sets", "one group", instead(of_another_group), group_norm, "forward"),
     Fault(L.InstanceNorm2d, "sets", "channels together", instead(of_another_group), instance_norm, "forward"),
