@@ -14,9 +14,9 @@ from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
 from gbackprop.signals import GRADIENT
 from gbackprop.testing.claims import Claims, NotGivenError, Pair
+from gbackprop.testing.complex_steps import is_chain, passes
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
-from gbackprop.testing.oracles import is_chain, passes
 from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import FLOOR, every_quantity

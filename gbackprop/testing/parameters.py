@@ -11,7 +11,7 @@ import numpy as np
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.testing.claims import ROUNDING, Claims, NotGivenError, Pair
 from gbackprop.testing.differences import Curve, derivative
-from gbackprop.testing.oracles import groups_of
+from gbackprop.testing.kronecker_oracles import groups_of
 from gbackprop.testing.points import NUMBERS, size_of, some_of, units
 from gbackprop.testing.probe import COLUMNS, LARGEST_AVERAGE, Probe, is_container, twin_of
 

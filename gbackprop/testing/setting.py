@@ -23,8 +23,10 @@ from gbackprop.quantities.diagonal import Sampled
 from gbackprop.result import Result
 from gbackprop.signals import monte_carlo
 from gbackprop.testing.claims import NotGivenError
+from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative
-from gbackprop.testing.oracles import Oracle, Parts, complex_copy, dense_parts, dense_quantities, passes
+from gbackprop.testing.kronecker_oracles import Oracle
+from gbackprop.testing.oracles import Parts, dense_parts, dense_quantities
 from gbackprop.testing.points import input_curve, size_of
 from gbackprop.testing.probe import twin_of
 

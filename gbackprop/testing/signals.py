@@ -18,8 +18,8 @@ from gbackprop.plan import make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.reference import GraphSweep, Sweep
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
+from gbackprop.testing.complex_steps import Passed, is_chain, passes
 from gbackprop.testing.flat import dense
-from gbackprop.testing.oracles import Passed, is_chain, passes
 from gbackprop.testing.points import units
 
 Arrivals = dict[str, dict[str, np.ndarray]]

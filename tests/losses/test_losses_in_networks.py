@@ -10,7 +10,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.testing import check_network
-from gbackprop.testing.oracles import complex_copy
+from gbackprop.testing.complex_steps import complex_copy
 from gbackprop.testing.runs import every_quantity
 from gbackprop.testing.strategies import IGNORED, targets
 

@@ -1,0 +1,101 @@
+"""Derivatives by complex steps, and the passes through a network that they are taken of."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gbackprop.layers.affine import Matrix
+from gbackprop.layers.base import INPUT, Layer, Leaf, Shape
+from gbackprop.layers.jacobian import Bias, ParameterJacobian
+
+STEP = 1e-30
+"""Any step this small is exact: its square vanishes beside 1."""
+
+
+def complex_derivative(function: Callable[[], np.ndarray], point: np.ndarray) -> np.ndarray:
+    """∂ function() / ∂ point, by complex steps in each entry of `point`, which is changed in place and restored.
+
+    Parameters
+    ----------
+    function : callable
+        Gives an array of shape (*f), computed from `point`.
+    point : ndarray of complex128, shape (*p)
+
+    Returns
+    -------
+    ndarray of float64, shape (*f, *p)
+    """
+    derivatives = []
+    for index in np.ndindex(point.shape):
+        before = point[index]
+        point[index] = before + 1j * STEP
+        derivatives.append(function().imag / STEP)
+        point[index] = before
+    stacked = np.stack(derivatives, axis=-1)
+    return stacked.reshape(*stacked.shape[:-1], *point.shape)
+
+
+def complex_copy(network: Layer) -> Any:
+    """A network with the same parameters, as complex128, and a bias of zeros where a layer could have one."""
+    twin = copy.deepcopy(network)
+    for _, layer in twin.named_layers():
+        layer.drawn = {name: np.array(value, dtype=np.complex128) for name, value in layer.parameters.items()}
+        if getattr(layer, "bias", None) is False:
+            layer.bias = True  # type: ignore[attr-defined]
+            layer.drawn["bias"] = np.zeros(layer.parameter_shapes()["bias"], dtype=np.complex128)
+        if isinstance(layer, Matrix):
+            layer.__class__ = _Biased
+            layer.drawn[f"{layer.key}_bias"] = np.zeros(layer.out_features, dtype=np.complex128)
+    return twin
+
+
+class _Biased(Matrix):
+    """A matrix with a bias."""
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return super().parameter_shapes() | {f"{self.key}_bias": (self.out_features,)}
+
+    def forward(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        y, saved = super().forward(x)
+        return y + self.parameters[f"{self.key}_bias"], saved
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        return super().parameter_jacobians(saved) | {f"{self.key}_bias": Bias(self.rows)}
+
+
+class Passed(NamedTuple):
+    """A layer at its place, with what it took and gave in a forward pass."""
+
+    leaf: Leaf
+    inputs: list[np.ndarray]
+    output: np.ndarray
+    saved: Any
+
+
+def passes(leaves: list[Leaf], x: np.ndarray) -> Iterator[Passed]:
+    """Pass a batch through the layers of a network, one after the other."""
+    at = {INPUT: x}
+    for leaf in leaves:
+        inputs = [at[source] for source in leaf.sources]
+        at[leaf.position], saved = leaf.layer.forward(*inputs)
+        yield Passed(leaf, inputs, at[leaf.position], saved)
+
+
+def is_chain(leaves: list[Leaf]) -> bool:
+    """Return whether each layer takes the output of the one before it, and none shares parameters."""
+    names = [name for leaf in leaves for name in leaf.parameters.values()]
+    return all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(set(names)) == len(names)
+
+
+def inputs_of(leaves: list[Leaf], x: np.ndarray) -> Iterator[tuple[Leaf, np.ndarray]]:
+    """Yield each layer with its first input."""
+    for leaf, inputs, _, _ in passes(leaves, x):
+        yield leaf, inputs[0]
+
+
+def flat(values: np.ndarray) -> np.ndarray:
+    return values.reshape(len(values), -1)

@@ -1,0 +1,123 @@
+"""Kronecker factors by brute force: A from what a weight is multiplied with, B from dense Jacobians of the bias."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.layers.affine import Matrix, Shift
+from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.normalization import Norm
+from gbackprop.layers.prelu import PReLU
+from gbackprop.testing.complex_steps import complex_derivative, flat, inputs_of
+
+Oracle = dict[str, dict[str, Any]]
+"""Quantity name -> parameter name -> array, or (A, B) for Kronecker factors."""
+
+ENTRYWISE = (PReLU, Norm, Shift)
+"""Layers of which each parameter multiplies or shifts numbers one by one: B is its own curvature, and there is no A."""
+
+
+def input_square(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups.
+
+    u is what the weight of one output feature, a group's first, is multiplied with, by complex steps in that weight.
+    """
+    weight, groups = layer.parameters[_weight(layer)], groups_of(layer)
+    features_last = weight.ndim == 2  # a linear layer's features are its last axis, a convolution's its first
+
+    def feature(o: int) -> np.ndarray:
+        y = layer.forward(x)[0]
+        return y[..., o] if features_last else y[:, o]
+
+    squares = []
+    for o in range(0, len(weight), len(weight) // groups):
+        u = complex_derivative(partial(feature, o), weight[o]).reshape(-1, prod(weight.shape[1:]))
+        squares.append(u.T @ u)
+    return np.stack(squares) if groups > 1 else squares[0]
+
+
+def groups_of(layer: Layer) -> int:
+    """Return the number of groups of a layer: a grouped convolution is as many convolutions side by side."""
+    return getattr(layer, "groups", 1)
+
+
+def _b_of_weight(layer: Layer, b: np.ndarray) -> np.ndarray:
+    """B of a layer's weight from that of its bias: of groups, that of each convolution's own outputs."""
+    groups = groups_of(layer)
+    if groups == 1:
+        return b
+    own = np.arange(len(b)).reshape(groups, -1)  # the outputs of each
+    return np.stack([b[np.ix_(outputs, outputs)] for outputs in own])
+
+
+def _weight(layer: Layer) -> str:
+    """Return what a layer calls its weight, if it has one."""
+    return layer.key if isinstance(layer, Matrix) else "weight"
+
+
+def _has_factors(layer: Layer) -> bool:
+    """Whether a layer has a weight or shifts numbers, and gives no reason why it has no Kronecker factors."""
+    own = _weight(layer) in layer.parameters or isinstance(layer, Shift)
+    return own and not isinstance(layer.kronecker_factors, str)
+
+
+def kronecker(
+    names: list[str], leaves: list[Leaf], x: np.ndarray, jacobians: dict, curvatures: dict, factor: float
+) -> Oracle:
+    found: Oracle = {kind: {} for kind in curvatures}
+    total: dict[str, Any] = {}  # A, over all uses of a weight
+    for leaf, arriving in inputs_of(leaves, x):
+        if not _has_factors(leaf.layer):
+            continue
+        entrywise = isinstance(leaf.layer, ENTRYWISE)
+        name = "" if entrywise else leaf.parameters[_weight(leaf.layer)]
+        if not entrywise:
+            total[name] = total.get(name, 0) + input_square(leaf.layer, arriving) / len(x)
+        for kind, curvature in curvatures.items():
+            for own in [own for own in leaf.parameters.values() if own in names] if entrywise else [_bias(leaf)]:
+                jacobian = jacobians[own].reshape(len(x), curvature.shape[1], -1)
+                b = factor * np.einsum("nco,ncd,ndp->op", jacobian, curvature, jacobian, optimize=True)
+                found[kind] |= {own: (None, b)} if entrywise else _named(names, leaf, total[name], b)
+    return found
+
+
+def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, n: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for leaf, arriving in reversed(list(inputs_of(leaves, x))):
+        if "bias" in leaf.layer.parameters and _has_factors(leaf.layer) and not isinstance(leaf.layer, ENTRYWISE):
+            bias = _bias_jacobian(leaf.layer, arriving)
+            found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)
+        if leaf is leaves[0] or leaf.layer.takes == "integers":
+            break
+        jacobian = input_jacobian(leaf.layer, arriving)
+        average = np.einsum("nai,ab,nbj->ij", jacobian, average, jacobian, optimize=True) / n
+    return found
+
+
+def input_jacobian(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """J of a layer's outputs in its inputs, shape (N, D, D'), by complex steps; samples must not interact."""
+    step = np.zeros((1, *x.shape[1:]), dtype=np.complex128)
+    jacobian = complex_derivative(lambda: flat(layer.forward(x + step)[0]), step)
+    return jacobian.reshape(*jacobian.shape[:2], -1)
+
+
+def _bias_jacobian(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """J of a layer's outputs in its bias, shape (D, O): the same for every sample."""
+    return complex_derivative(lambda: flat(layer.forward(x[:1])[0])[0], layer.parameters["bias"])
+
+
+def _bias(leaf: Leaf) -> str:
+    """Return the name of a layer's bias, also of one that only the twin has."""
+    if isinstance(leaf.layer, Matrix):
+        return f"{leaf.parameters[leaf.layer.key]}_bias"
+    return leaf.parameters["weight"].removesuffix("weight") + "bias"
+
+
+def _named(names: list[str], leaf: Leaf, a: np.ndarray | None, b: np.ndarray) -> dict[str, Any]:
+    """(A, B) of a weight and (None, B) of a bias, as far as the network really has them."""
+    both = {leaf.parameters[_weight(leaf.layer)]: (a, _b_of_weight(leaf.layer, b)), _bias(leaf): (None, b)}
+    return {name: value for name, value in both.items() if name in names}
