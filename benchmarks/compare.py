@@ -1,7 +1,8 @@
 """gbackprop against BackPACK on torch, on this machine: ``python benchmarks/compare.py [SECTION ...]``.
 
 Sections: table (the ratios that the README quotes), individual (for-loop against vectorized), overhead (over batch
-sizes), classes (100 classes), hessian (one sigmoid), memory (peaks of our calls). With ``--device cuda`` there is one,
+sizes), classes (100 classes), hessian (one sigmoid), breadth (other layers,
+and networks that are no chains), memory (peaks of our calls). With ``--device cuda`` there is one,
 gpu: both sides on one GPU. Each writes ``results/SECTION.json``; all write ``results/README.md`` and the plots.
 """
 
@@ -20,7 +21,7 @@ from report import write_report
 from gbackprop.array import check_device
 
 RESULTS = Path(__file__).parent / "results"
-HOST = ("table", "individual", "overhead", "classes", "hessian", "memory")
+HOST = ("table", "individual", "overhead", "classes", "hessian", "breadth", "memory")
 GPU = ("gpu",)
 
 

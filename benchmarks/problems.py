@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ class Problem:
     x, y : ndarray
     module : torch.nn.Sequential
         The same network, extended by BackPACK.
+    branches : bool
+        Whether it is no chain, and BackPACK must convert it.
     """
 
     name: str
@@ -31,10 +33,11 @@ class Problem:
     x: np.ndarray
     y: np.ndarray
     module: nn.Module
+    branches: bool = False
 
     def first(self, samples: int) -> Problem:
         """The same problem on fewer samples."""
-        return Problem(self.name, self.net, self.x[:samples], self.y[:samples], self.module)
+        return replace(self, x=self.x[:samples], y=self.y[:samples])
 
 
 def make_problem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from breadth import rows as breadth_rows
 from peaks import peaks
 from problems import make_problem
 from sides import EIGHT, our_loop, ours, their_loop, theirs
@@ -69,6 +70,11 @@ def hessian(turns: int) -> dict[str, Any]:
     return rows
 
 
+def breadth(turns: int) -> dict[str, Any]:
+    """Networks of other layers, and networks that are no chains."""
+    return breadth_rows(turns)
+
+
 def memory(turns: int) -> dict[str, Any]:
     """Peaks of our calls, each in a process of its own."""
     return peaks()
@@ -82,4 +88,4 @@ def _pair(problem: Any, names: list[str], turns: int) -> dict[str, Any]:
     return take_turns({"ours": ours(problem, names), "theirs": theirs(problem, names)}, turns)
 
 
-SECTIONS = {f.__name__: f for f in (table, individual, overhead, classes, hessian, memory)}
+SECTIONS = {f.__name__: f for f in (table, individual, overhead, classes, hessian, breadth, memory)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,7 @@ def theirs(problem: Problem, names: list[str]) -> Callable[[], None]:
     x, y = tensors(problem)
     module, loss = problem.module, nn.CrossEntropyLoss()
     if names:
-        module, loss = extend(_copy(module)), extend(loss)
+        module, loss = extend(copy_of(module), use_converter=problem.branches), extend(loss)
 
     def call() -> None:
         for parameter in module.parameters():
@@ -88,7 +89,6 @@ def our_loop(problem: Problem) -> Callable[[], None]:
     return call
 
 
-def _copy(module: nn.Module) -> nn.Module:
-    import copy
-
+def copy_of(module: nn.Module) -> nn.Module:
+    """Return a copy that shares no parameter."""
     return copy.deepcopy(module)
