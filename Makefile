@@ -77,10 +77,10 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
 	@touch $@
 
-# BackPACK asks for torchvision, which it does not need here.
+# BackPACK asks for torchvision, which it does not need here; curvlinops for data sets.
 $(VENV)/.torch: setup.cfg pyproject.toml | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)-bench
 	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps backpack-for-pytorch unfoldNd einops packaging
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps backpack-for-pytorch unfoldNd einops packaging curvlinops-for-pytorch einconv
 	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
 	@touch $@

@@ -1,9 +1,9 @@
 """gbackprop against BackPACK on torch, on this machine: ``python benchmarks/compare.py [SECTION ...]``.
 
 Sections: table (the ratios that the README quotes), individual (for-loop against vectorized), overhead (over batch
-sizes), classes (100 classes), hessian (one sigmoid), breadth (other layers,
-and networks that are no chains), memory (peaks of our calls). With ``--device cuda`` there is one,
-gpu: both sides on one GPU. Each writes ``results/SECTION.json``; all write ``results/README.md`` and the plots.
+sizes), classes (100 classes), hessian (one sigmoid), breadth (other layers, and networks that are no chains), small
+(small calls, against JAX and curvlinops too), memory (peaks of our calls). With ``--device cuda`` there is one, gpu:
+both sides on one GPU. Each writes ``results/SECTION.json``; all write ``results/README.md`` and the plots.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from report import write_report
 from gbackprop.array import check_device
 
 RESULTS = Path(__file__).parent / "results"
-HOST = ("table", "individual", "overhead", "classes", "hessian", "breadth", "memory")
+HOST = ("table", "individual", "overhead", "classes", "hessian", "breadth", "small", "memory")
 GPU = ("gpu",)
 
 
@@ -30,7 +30,9 @@ def machine() -> dict[str, str]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
     found = {"processor": cpu, "threads": str(threads()), "python": platform.python_version()}
-    return found | versions("numpy", "scipy", "numba", "torch", "backpack-for-pytorch")
+    return found | versions(
+        "numpy", "scipy", "numba", "torch", "backpack-for-pytorch", "jax", "curvlinops-for-pytorch"
+    )
 
 
 def versions(*packages: str) -> dict[str, str]:

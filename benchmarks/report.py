@@ -25,6 +25,8 @@ GPU_BARS = {"gradient": 1.2, "these eight in one call": 0.35}
 """The same on a GPU, and 1 for each quantity alone."""
 
 COLORS = {"ours": "#1f77b4", "theirs": "#ff7f0e", "our loop": "#9ecae1", "their loop": "#fdd0a2"}
+COLORS |= {"torch": "#ff7f0e", "JAX": "#2ca02c", "BackPACK": "#d62728", "curvlinops": "#9467bd"}
+COLORS |= {"loop in torch": "#fdd0a2"}
 
 
 def write_report(folder: Path) -> None:
@@ -55,6 +57,9 @@ def _times(rows: dict[str, Any], gpu: bool) -> list[str]:
 def _ratio(row: dict[str, Any]) -> str:
     if {"ours", "theirs"} <= set(row):
         return f"{row['ours']['median'] / row['theirs']['median']:.2f}"
+    others = [side for side in row if side not in ("ours", "theirs", "our loop", "their loop")]
+    if others:
+        return ", ".join(f"{row['ours']['median'] / row[side]['median']:.2f} ({side})" for side in others)
     loops = [side for side in ("our loop", "their loop") if side in row]
     return ", ".join(f"{row[loop]['median'] / row['ours']['median']:.1f} ({loop} / ours)" for loop in loops)
 

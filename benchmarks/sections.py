@@ -75,6 +75,13 @@ def breadth(turns: int) -> dict[str, Any]:
     return breadth_rows(turns)
 
 
+def small(turns: int) -> dict[str, Any]:
+    """Small calls, beside torch, JAX, BackPACK and curvlinops, alone and beside a busy process."""
+    from small import rows  # JAX and curvlinops are asked for here alone
+
+    return dict(rows(turns))
+
+
 def memory(turns: int) -> dict[str, Any]:
     """Peaks of our calls, each in a process of its own."""
     return peaks()
@@ -88,4 +95,4 @@ def _pair(problem: Any, names: list[str], turns: int) -> dict[str, Any]:
     return take_turns({"ours": ours(problem, names), "theirs": theirs(problem, names)}, turns)
 
 
-SECTIONS = {f.__name__: f for f in (table, individual, overhead, classes, hessian, breadth, memory)}
+SECTIONS = {f.__name__: f for f in (table, individual, overhead, classes, hessian, breadth, small, memory)}

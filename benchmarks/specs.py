@@ -41,9 +41,16 @@ def logistic() -> Spec:
     return [("Flatten", {}), linear(784, 10)]
 
 
+def mlp(between: str) -> Spec:
+    """Three linear layers, 784-128-64-10."""
+    return [linear(784, 128), (between, {}), linear(128, 64), (between, {}), linear(64, 10)]
+
+
 SPECS = {
     "3c3d": (three_c_three_d(), (3, 32, 32), 10),
     "3c3d with one sigmoid": (three_c_three_d("Sigmoid"), (3, 32, 32), 10),
     "All-CNN-C": (all_cnn_c(), (3, 32, 32), 100),
     "logistic regression": (logistic(), (1, 28, 28), 10),
+    "784-128-64-10 with sigmoids": (mlp("Sigmoid"), (784,), 10),
+    "784-128-64-10 with ReLU": (mlp("ReLU"), (784,), 10),
 }

@@ -54,6 +54,7 @@ def take_turns(
     repetitions: int = 7,
     clocks: Mapping[str, Clock] | None = None,
     warm_up: int = 2,
+    each: int = 1,
 ) -> dict[str, dict[str, float]]:
     """Time calls one after the other, again and again.
 
@@ -66,6 +67,8 @@ def take_turns(
         For each call; `wall_clock` by default.
     warm_up : int
         Turns that are not counted.
+    each : int
+        How often a call is made in a turn: its time is the mean.
 
     Returns
     -------
@@ -76,10 +79,18 @@ def take_turns(
     for turn in range(repetitions + warm_up):
         for name, call in calls.items():
             gc.collect()
-            passed = (clocks or {}).get(name, wall_clock)(call)
+            passed = (clocks or {}).get(name, wall_clock)(call if each == 1 else _often(call, each))
             if turn >= warm_up:
-                times[name].append(passed)
+                times[name].append(passed / each)
     return {name: summary(values) for name, values in times.items()}
+
+
+def _often(call: Callable[[], Any], times: int) -> Callable[[], None]:
+    def calls() -> None:
+        for _ in range(times):
+            call()
+
+    return calls
 
 
 def summary(values: list[float]) -> dict[str, float]:

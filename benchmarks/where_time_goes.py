@@ -78,8 +78,9 @@ def main(network: str = "3c3d", samples: str = "64", *names: str) -> None:
         if counted:
             profiler.start()
         with one_blas_thread(), arena() as memory:
-            for rows in choose_blocks(plan, x).samples:
-                sweep_block(plan, x, y, Block(rows, results), None, FORMS, memory, sweep=Named)
+            cut = choose_blocks(plan, x)
+            for rows in cut.samples:
+                sweep_block(plan, x, y, Block(rows, results), cut.spans, FORMS, memory, sweep=Named)
     profiler.stop()
     print(profiler.output_text(unicode=True, color=False, show_all=False))
 

@@ -8,7 +8,7 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 
 from gbackprop import data, interop, layers, losses, optim, quantities
 from gbackprop.array import asarray, asnumpy
-from gbackprop.backward import backward
+from gbackprop.backward import backward, prepare
 from gbackprop.engine.memory import free_memory
 from gbackprop.errors import NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
 from gbackprop.explanation import explain
@@ -61,6 +61,7 @@ __all__ = [
     "load",
     "losses",
     "optim",
+    "prepare",
     "quantities",
     "reference",
     "save",

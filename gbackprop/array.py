@@ -10,6 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from math import isfinite
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -25,6 +26,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 FLOATS = ("float32", "float64")
 """The dtypes that networks, inputs and results may have."""
 
+FLOAT_NAMES = {np.dtype(order + name[0] + str(int(name[5:]) // 8)): name for name in FLOATS for order in "<>"}
+"""The name of each such dtype: NumPy takes 3 µs to put one together."""
+
+_HERE = nullcontext()
+
 _CACHE_BYTES = 2**20
 """Target size of the scratch array of `row_blocks` on the host: about the second-level cache of a core."""
 
@@ -39,23 +45,23 @@ def is_array(x: object) -> bool:
 
 
 def _is_cupy(x: object) -> bool:
-    cupy = sys.modules.get("cupy")  # no CuPy array exists before CuPy is imported
-    return cupy is not None and isinstance(x, cupy.ndarray)
+    # no CuPy array exists before CuPy is imported
+    return "cupy" in sys.modules and isinstance(x, sys.modules["cupy"].ndarray)
 
 
 def array_module(x: Array) -> ModuleType:
     """Return the module, NumPy or CuPy, to which `x` belongs."""
-    return sys.modules["cupy"] if _is_cupy(x) else np
+    return np if type(x) is np.ndarray or not _is_cupy(x) else sys.modules["cupy"]
 
 
 def device_of(x: Any) -> str:
     """Return the device of `x`: ``"cpu"``, or ``"cuda:0"`` and so on."""
-    return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
+    return "cpu" if type(x) is np.ndarray or not _is_cupy(x) else f"cuda:{x.device.id}"
 
 
 def on_device_of(x: Any) -> AbstractContextManager:
     """Return a context in which CuPy makes new arrays on the device of `x`, not on the thread's device (at first 0)."""
-    return x.device if _is_cupy(x) else nullcontext()
+    return x.device if type(x) is not np.ndarray and _is_cupy(x) else _HERE
 
 
 def beside(find: Callable[[Any], Any]) -> Callable[[Method], Method]:
@@ -164,10 +170,12 @@ def all_finite(*arrays: Array) -> bool:
     """
     if not arrays:
         return True
-    xp = array_module(arrays[0])
-    with np.errstate(over="ignore", invalid="ignore"), on_device_of(arrays[0]):
-        together = arrays
-        if len(arrays) > 1 and xp is not np:
+    if array_module(arrays[0]) is np:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return isfinite(sum([np.add.reduce(x, None) for x in arrays])) or all(np.isfinite(x).all() for x in arrays)
+    with on_device_of(arrays[0]):
+        xp, together = array_module(arrays[0]), arrays
+        if len(arrays) > 1:
             with suppress(MemoryError):  # one kernel that copies costs less than a kernel for each
                 together = (xp.concatenate([x.ravel() for x in arrays]),)
         return bool(xp.isfinite(sum([x.sum() for x in together]))) or all(bool(xp.isfinite(x).all()) for x in arrays)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
-from gbackprop.checks import positive
+from gbackprop.checks import check_batch, positive
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
 from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
-from gbackprop.engine.memory import arena, free_memory, fresh
+from gbackprop.engine.memory import Allocator, arena, free_memory, fresh
+from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, observed
+from gbackprop.engine.registry import Known
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
 from gbackprop.engine.threads import one_blas_thread
@@ -28,6 +31,10 @@ from gbackprop.quantities.base import Quantity
 from gbackprop.reference import finish
 from gbackprop.result import Result
 from gbackprop.signals import AVERAGE
+
+_CALLS = Calls()
+
+_OPTIONS = ("training", "sample_block", "column_block", "workers", "memory", "progress")
 
 
 def backward(
@@ -111,20 +118,33 @@ def backward(
     for name, value in blocks.items():
         if value is not None:
             positive(name, value)
-    check_progress(progress)
-    if sample_block is not None or workers is not None:
-        _check_whole(quantities, x, sample_block, workers)
+    if progress is not False:
+        check_progress(progress)
+    options = (sample_block, column_block, workers, memory)
     with on_device_of(x):
+        prepared = _CALLS.find(network, loss, x, quantities, training, FORMS, options)
         try:
-            plan = make_plan(network, loss, x, y, quantities, rng, training)
+            if prepared is None:
+                _check_whole(quantities, x, sample_block, workers)
+                plan = make_plan(network, loss, x, y, quantities, rng, training)
+            else:
+                check_batch(x)
+                plan = prepared.plan(network, loss, quantities).with_batch(x, y, rng)
         except MemoryError:
             free_memory()  # the memory cached from earlier calls may be enough
             with naming(lambda: f"random numbers and checks for {list(quantities)}"):
                 plan = make_plan(network, loss, x, y, quantities, rng, training)
-        cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
+        if prepared is None:
+            cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
+            known = _CALLS.add(plan, x, cut, FORMS, options)
+        else:
+            cut, known = prepared.cut, prepared.known
         try:
-            with observed(progress, plan, cut) as sweep:
-                result = _backward(plan, x, y, cut, memory is None, sweep)
+            if progress is False:
+                result = _backward(plan, x, y, cut, memory is None, FastSweep, known)
+            else:
+                with observed(progress, plan, cut) as sweep:
+                    result = _backward(plan, x, y, cut, memory is None, sweep, known)
         except MemoryError as error:
             release(error)
             free_memory()
@@ -133,34 +153,95 @@ def backward(
         return result
 
 
+@dataclass(frozen=True)
+class PreparedCall:
+    """A call of `gbackprop.backward` that lacks its batch; see `prepare`."""
+
+    network: Layer
+    loss: Loss
+    quantities: tuple[Quantity, ...]
+    options: Mapping[str, Any]
+
+    def __call__(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> Result:
+        """Compute what `gbackprop.backward` computes for a batch.
+
+        Parameters
+        ----------
+        x : ndarray, shape (N, *in)
+        y : ndarray, shape (N, ...)
+        rng : None, int or numpy.random.Generator
+
+        Returns
+        -------
+        Result
+        """
+        return backward(self.network, self.loss, x, y, *self.quantities, rng=rng, **self.options)
+
+
+def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -> PreparedCall:
+    """Return a function of (x, y, rng=None) that does what `gbackprop.backward` does, for loops over batches.
+
+    Both work out once what depends on no number in a batch, and do so again after a change of the network's structure,
+    of what is frozen, or of the options of a layer, the loss or a quantity. Parameters may change at any time.
+
+    Parameters
+    ----------
+    network, loss, *quantities
+        As for `gbackprop.backward`.
+    **options
+        Its keywords but for `rng`: `training`, `sample_block`, `column_block`, `workers`, `memory`, `progress`.
+
+    Returns
+    -------
+    PreparedCall
+
+    Raises
+    ------
+    TypeError
+        If there is no such option. All other errors are those of `gbackprop.backward`, when the function is called.
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            raise TypeError(f"prepare: expected options among {', '.join(_OPTIONS)}, got {name!r}")
+    return PreparedCall(network, loss, quantities, options)
+
+
 def _check_whole(quantities: Sequence[Any], x: Any, sample_block: int | None, workers: int | None) -> None:
     """KFRA's recursion takes the whole batch, in one thread."""
+    if sample_block is None and workers is None:
+        return
     statistics = [s for quantity in quantities if isinstance(quantity, Quantity) for s in quantity.statistics()]
     averages = any(statistic.signal == AVERAGE for statistic in statistics)
     if averages and is_array(x) and ((sample_block or len(x)) < len(x) or (workers or 1) > 1):
         raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
 
 
-def _backward(plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool, sweep: type[FastSweep]) -> Result:
+def _backward(
+    plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool, sweep: type[FastSweep], known: Known
+) -> Result:
     results = Rows(x.shape[0], reuse)
-    parts = _parts(plan, x, y, [Block(rows, results) for rows in cut.samples], cut, reuse, sweep)
-    total = next(parts)
-    for part in parts:
-        total.add(part)
-    found = {key: results.arrays[key] if key[0].per_sample else value for key, value in total.found.items()}
-    return finish(plan, total.loss, results.arrays[OUTPUT], found)
+    blocks = [Block(rows, results) for rows in cut.samples]
+    if len(blocks) == 1:  # its arrays become the results
+        total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, Allocator(), reuse, sweep, known)
+    else:
+        parts = _parts(plan, x, y, blocks, cut, reuse, sweep, known)
+        total = next(parts)
+        for part in parts:
+            total.add(part)
+    output = results.arrays.pop(OUTPUT)
+    total.found.update(results.arrays)  # type: ignore[arg-type]  # by statistic and parameter, but for the output
+    return finish(plan, total.loss, output, total.found)
 
 
 def _parts(
-    plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse: bool, sweep: type[FastSweep]
+    plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse: bool, sweep: type[FastSweep], known: Known
 ) -> Iterator[Part]:
     """Yield the parts in the order of the blocks; only a few of them exist at any time."""
-    host = device_of(x) == "cpu"
-    memory = arena if reuse and host and len(blocks) > 1 else fresh  # the arrays of a single block become the results
+    memory = arena if reuse and device_of(x) == "cpu" else fresh
 
     def swept(block: Block) -> Part:
         with memory() as allocator:  # the estimate for a budget excludes routed columns
-            return sweep_block(plan, x, y, block, cut.columns, FORMS, allocator, routing=reuse, sweep=sweep)
+            return sweep_block(plan, x, y, block, cut.spans, FORMS, allocator, reuse, sweep, known)
 
     if cut.threads == 1:
         yield from map(swept, blocks)

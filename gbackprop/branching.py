@@ -98,7 +98,11 @@ class Branching:
     def arriving(self, leaf: Leaf, signals: Signals) -> Arriving:
         """Return the arguments of reductions for each signal."""
         arriving: Arriving = {None: (), AVERAGE: (signals.average, leaf.output_shape)}
-        return arriving | {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
+        start, stack = 0, signals.stack
+        for signal, width, sign, _ in stack.spans:
+            arriving[signal] = (stack.values[start : start + width], sign)
+            start += width
+        return arriving
 
     def reduce_all(self, name: str, jacobian: ParameterJacobian, todo: Sequence[Statistic], arriving: Arriving) -> None:
         """Compute statistics of a parameter by their definitions."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, all_finite, available_memory, device_of, is_array
+from gbackprop.array import FLOAT_NAMES, FLOATS, Array, all_finite, available_memory, device_of, is_array
 from gbackprop.errors import TooLargeError, UnsupportedError
 
 NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
@@ -53,49 +53,49 @@ def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], e
 
 
 def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
-    """Check that all parameters are finite, of one dtype and on one device, and that `x` has that dtype and device.
+    """Check that all parameters are finite, of one dtype and on one device, and that `x` is, too, and has these.
 
     Raises
     ------
     TypeError
         If dtypes or devices differ.
     ValueError
-        If a parameter contains NaN or infinity.
+        If a number is NaN or infinite.
     """
     first: tuple[str, Array] | None = None
     for name, value in parameters.items():
         if first is None:
-            first = (name, value)
+            first, device = (name, value), device_of(value)
             check_same("x", x, name, value)
-        if (value.dtype, device_of(value)) != (first[1].dtype, device_of(first[1])):
+        if value.dtype != first[1].dtype or device_of(value) != device:
             cure = "net.to moves" if value.dtype == first[1].dtype else "net.astype converts"
             raise TypeError(
                 f"parameter {name}: expected {first[1].dtype} on {device_of(first[1])} as {first[0]} is, "
                 f"got {value.dtype} on {device_of(value)} ({cure} all of them)"
             )
-    if all_finite(*parameters.values()):
+    if all_finite(x, *parameters.values()):
         return
+    if not all_finite(x):
+        raise ValueError("x: expected finite numbers, got NaN or infinity")
     for name, value in parameters.items():
         if not all_finite(value):
             raise ValueError(f"parameter {name}: expected finite numbers, got NaN or infinity")
 
 
 def check_batch(x: Any) -> None:
-    """Check that `x` is a non-empty batch of finite floats, or of integers (`layers.inputs`: which layers take them).
+    """Check that `x` is a non-empty batch of floats, or of integers (`layers.inputs`: which layers take them).
 
     Raises
     ------
     TypeError
         If `x` is not an array of floats or integers.
     ValueError
-        If the batch is empty, or contains NaN or infinity.
+        If the batch is empty.
     """
-    if not is_array(x) or (x.dtype.name not in FLOATS and x.dtype.kind not in "iu"):
+    if not is_array(x) or (x.dtype not in FLOAT_NAMES and x.dtype.kind not in "iu"):
         check_floats("x", x)  # raises
     if x.ndim < 1 or x.shape[0] == 0:
         raise ValueError(f"x: expected a batch of at least one sample, got shape {x.shape}")
-    if x.dtype.kind == "f" and not all_finite(x):
-        raise ValueError("x: expected finite numbers, got NaN or infinity")
 
 
 def check_floats(name: str, x: Any) -> None:
@@ -108,7 +108,7 @@ def check_floats(name: str, x: Any) -> None:
     """
     if not is_array(x):
         raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(x)}")
-    if x.dtype.name not in FLOATS:
+    if x.dtype not in FLOAT_NAMES:
         raise TypeError(f"{name}: expected {' or '.join(FLOATS)}, got {x.dtype}")
 
 

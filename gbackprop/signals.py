@@ -128,7 +128,7 @@ class Stack:
 
     def moved(self, values: Array) -> Stack:
         """Return a stack of the same spans with new values: the product with a layer's transposed Jacobian."""
-        return replace(self, values=values)
+        return Stack(values, self.spans)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from gbackprop.checks import size
 from gbackprop.engine.costs import BLOCK_BYTES, SMALL_BYTES
 from gbackprop.engine.estimate import fit, parse_bytes, row_bytes, stack_bytes
 from gbackprop.engine.registry import PLAIN, Forms
-from gbackprop.engine.spans import column_count
+from gbackprop.engine.spans import column_count, spans
 from gbackprop.engine.threads import blas_controller, cpu_count
 from gbackprop.plan import Plan
 from gbackprop.signals import AVERAGE
@@ -29,11 +29,14 @@ class Cut:
         The blocks of samples, in order.
     columns : int or None
         Number of columns in a pass in addition to the gradient's; None for all.
+    spans : list of slice
+        The columns of each pass.
     threads : int
     """
 
     samples: list[slice]
     columns: int | None
+    spans: list[slice]
     threads: int
 
 
@@ -71,7 +74,7 @@ def choose_blocks(
         fixed, budget = sample_block is not None, parse_bytes(memory)
         samples, column_block, threads = fit(plan, x, samples, column_block, threads, budget, fixed, forms)
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
-    return Cut(blocks, column_block, min(threads, len(blocks)))
+    return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)))
 
 
 def _even(n: int, most: int, threads: int) -> int:

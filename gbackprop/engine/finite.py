@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +24,12 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
     state = np.geterr()
     if device_of(result.output) != "cpu" or state["over"] == state["invalid"] == "ignore":
         return
-    if all_finite(result.loss, *[part for _, _, parts in _parts(result, rows=False) for part in parts]):
+    others = [part for _, _, parts in _quantities(result, rows=False) for part in parts] if result.quantities else []
+    if all_finite(result.loss, result.output, *result.gradient.values(), *others):
         return
     layers = {name: leaf for leaf in reversed(plan.leaves) for name in leaf.parameters.values()}
     found: dict[str, list[str]] = {}
-    for what, name, parts in _parts(result, rows=True):
+    for what, name, parts in _parts(result):
         if not all_finite(*parts):
             found.setdefault(what, []).append(name)
     said = [] if all_finite(result.loss) else ["the loss"]
@@ -45,13 +45,18 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
     )
 
 
-def _parts(result: Result, rows: bool) -> Iterator[tuple[str, str, list[Array]]]:
+def _parts(result: Result) -> Iterator[tuple[str, str, list[Array]]]:
     """Yield what is in a result: a name, a parameter's name ("" for the output), and the arrays of floats."""
     yield "the output", "", [result.output]
-    some: list[tuple[str, Any]] = [("gradient", result.gradient)]
+    for name, value in result.gradient.items():
+        yield "gradient", name, [value]
+    yield from _quantities(result, rows=True)
+
+
+def _quantities(result: Result, rows: bool) -> Iterator[tuple[str, str, list[Array]]]:
+    """Yield what `_parts` yields of the quantities; `rows` says whether `BatchGrad` is among them."""
     asked = zip(result.quantities, result.values, strict=True)
-    some += [(repr(quantity), values) for quantity, values in asked if rows or type(quantity) is not BatchGrad]
-    for what, values in some:
+    for what, values in [(repr(each), values) for each, values in asked if rows or type(each) is not BatchGrad]:
         for name, value in values.items():
             parts = [value] if is_array(value) else getattr(value, "__dict__", {}).values()
             yield what, name, [part for part in parts if is_array(part) and part.dtype.kind == "f"]

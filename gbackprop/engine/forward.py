@@ -14,7 +14,13 @@ from gbackprop.plan import Plan
 
 def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array, list[Any]]:
     """Compute `Sweep.forward` for some samples by registered forms."""
-    outputs, saved = Outputs(plan.leaves, x), []
+    saved: list[Any] = []
+    if plan.chain and not plan.training:
+        for leaf, forms in zip(plan.leaves, context.known.at, strict=True):
+            x, kept = forms.forward(leaf.layer, x, context) if forms.forward else leaf.layer.forward(x)
+            saved.append(kept)
+        return x, saved
+    outputs = Outputs(plan.leaves, x)
     for leaf, noise in zip(plan.leaves, plan.noise, strict=True):
         layer, inputs = leaf.layer, outputs.inputs(leaf)
         if plan.training and function_of(layer, "forward_training") is not Layer.forward_training:

@@ -47,6 +47,8 @@ _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 def compact(x: Array) -> bool:
     """Return whether the numbers of `x` are adjacent in memory, in any order of the axes, each of them once."""
+    if x.flags.c_contiguous:
+        return True
     expected = x.itemsize
     for step, n in sorted((abs(step), n) for n, step in zip(x.shape, x.strides, strict=True) if n > 1):
         if step != expected:

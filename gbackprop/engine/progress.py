@@ -13,7 +13,6 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.spans import spans
 from gbackprop.engine.sweep import FastSweep
 from gbackprop.layers.base import Leaf
 from gbackprop.plan import Plan
@@ -31,11 +30,8 @@ def check_progress(progress: Any) -> None:
 
 @contextmanager
 def observed(progress: Progress, plan: Plan, cut: Cut) -> Iterator[type[FastSweep]]:
-    """Yield the class of sweeps that report their steps; where nobody wants to know, the plain `FastSweep`."""
-    if progress is False:
-        yield FastSweep
-        return
-    total = len(cut.samples) * len(spans(plan, cut.columns)) * (1 + len(plan.swept))
+    """Yield the class of sweeps that report their steps."""
+    total = len(cut.samples) * len(cut.spans) * (1 + len(plan.swept))
     line = Line() if progress is True else None
     try:
         yield _reporting(line or progress, total)  # type: ignore[arg-type]

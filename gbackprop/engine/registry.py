@@ -7,7 +7,7 @@ computed the plain way; results are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,9 @@ class Forms:
         For the pair `Layer.mjp`, `Layer.average`: ``form(layer, saved, curvature, batch, shape, context)``.
     jacobians : mapping
         For `Layer.parameter_jacobians`: ``form(layer, saved, context) -> dict``.
+    gradients : mapping
+        For the same: ``form(layer, saved, mat, context) -> dict``, Σᵥₙ Jᵀ g of each parameter, to every bit as the
+        reductions "sum" give it. It is used where only the gradient is asked for.
     reduce : mapping
         For the pair `ParameterJacobian.per_sample`, reduction: ``form(jacobian, *arriving, context)``.
     write_rows : mapping
@@ -67,6 +70,7 @@ class Forms:
     pure: frozenset[Function | None] = frozenset()
     average: Table = field(default_factory=dict)
     jacobians: Table = field(default_factory=dict)
+    gradients: Table = field(default_factory=dict)
     reduce: Table = field(default_factory=dict)
     write_rows: Table = field(default_factory=dict)
     routes: Table = field(default_factory=dict)
@@ -87,8 +91,90 @@ class Forms:
 
 SUM = REDUCTIONS["sum"]
 
+ROUTED_METHODS = ("forward", "forward_training", "mjp")
+"""Methods whose functions a route depends on."""
+
 PLAIN = Forms()
 """An empty registry: everything is computed the plain way."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerForms:
+    """The forms of one layer, each of them or None: found once, used in every block of every call.
+
+    Attributes
+    ----------
+    layer : Layer
+    forward, carry, in_place, jacobians, gradients, routes, routed : callable, Routed or None
+        As in `Forms`.
+    pure : bool
+        Whether `Layer.mjp` stores no reference to its argument or its result.
+    """
+
+    layer: Layer
+    forward: Function | None
+    carry: Function | None
+    in_place: Function | None
+    jacobians: Function | None
+    gradients: Function | None
+    routes: Function | None
+    routed: Any
+    pure: bool
+
+    @staticmethod
+    def of(layer: Layer, forms: Forms) -> LayerForms:
+        """Find the forms of a layer."""
+        find = forms.find
+        return LayerForms(
+            layer,
+            find(forms.forward, layer, "forward"),
+            find(forms.carry, layer, "mjp"),
+            find(forms.in_place, layer, "mjp"),
+            find(forms.jacobians, layer, "parameter_jacobians"),
+            find(forms.gradients, layer, "parameter_jacobians"),
+            find(forms.routes, layer, *ROUTED_METHODS),
+            find(forms.routed, layer, "forward", "mjp", "parameter_jacobians"),
+            function_of(layer, "mjp") in forms.pure,
+        )
+
+
+class Known:
+    """The forms that were found for the layers of a network, and for the reductions of their Jacobians.
+
+    It is valid while the methods of these layers and of their classes stay the same.
+
+    Parameters
+    ----------
+    forms : Forms
+    leaves : sequence of Leaf
+        The layers of a sweep: `at` has the forms of each, by its position.
+    """
+
+    def __init__(self, forms: Forms, leaves: Sequence[Leaf] = ()) -> None:
+        self.forms = forms
+        self.at = [LayerForms.of(leaf.layer, forms) for leaf in leaves]
+        self.layers: dict[int, LayerForms] = {}  # by identity, which stays taken while the layer is stored here
+        self.reductions: dict[tuple[Any, ...], tuple[Reduction, Function | None]] = {}
+
+    def of(self, layer: Layer) -> LayerForms:
+        """Return the forms of a layer."""
+        found = self.layers.get(id(layer))
+        if found is None:
+            found = self.layers[id(layer)] = LayerForms.of(layer, self.forms)
+        return found
+
+    def reduction(self, jacobian: ParameterJacobian, reduction: Reduction, table: str = "reduce") -> Function | None:
+        """Return the form of a reduction of a Jacobian in `Forms.reduce`, or in `Forms.write_rows`."""
+        key = (type(jacobian), id(reduction), table, *jacobian.__dict__)
+        found = self.reductions.get(key)
+        if found is None:
+            form = None
+            if has_method(reduction):
+                form = self.forms.find(getattr(self.forms, table), jacobian, "per_sample", reduction.name)
+            found = (reduction, form)
+            if _is_plain(jacobian):
+                self.reductions[key] = found
+        return found[1]
 
 
 class Context:
@@ -98,6 +184,8 @@ class Context:
     ----------
     forms : Forms
     memory : Allocator
+    known : Known
+        The forms that were found before.
     sums : list of (Bias, columns, sums)
         Sums over positions of the columns at the current layer, cached because every reduction needs them.
     total : (ParameterJacobian, columns, sum)
@@ -106,20 +194,20 @@ class Context:
         The next layer below that no route passes, by a layer's position, cached because many layers have the same.
     """
 
-    def __init__(self, forms: Forms, memory: Allocator) -> None:
-        self.forms, self.memory = forms, memory
+    def __init__(self, forms: Forms, memory: Allocator, known: Known | None = None) -> None:
+        self.forms, self.memory, self.known = forms, memory, known or Known(forms)
         self.sums: list[tuple[Any, Array, Array]] = []
         self.total: tuple[Any, Any, Any] = (None, None, None)
         self.lower: dict[int, Leaf | None] = {}
 
     def forward(self, layer: Layer, *inputs: Array) -> tuple[Array, Any]:
         """Compute `Layer.forward`, by its fast form if there is one."""
-        form = self.forms.find(self.forms.forward, layer, "forward")
+        form = self.known.of(layer).forward
         return layer.forward(*inputs) if form is None else form(layer, *inputs, self)
 
     def mjp(self, layer: Layer, saved: Any, mat: Array) -> Array:
         """Compute `Layer.mjp` likewise."""
-        form = self.forms.find(self.forms.carry, layer, "mjp")
+        form = self.known.of(layer).carry
         return layer.mjp(saved, mat) if form is None else form(layer, saved, mat, self)
 
     def average(self, layer: Layer, saved: Any, curvature: Array, batch: int, shape: tuple[int, ...]) -> Array:
@@ -135,20 +223,29 @@ class Context:
 
     def jacobians(self, layer: Layer, saved: Any) -> dict[str, ParameterJacobian]:
         """Compute `Layer.parameter_jacobians` likewise."""
-        form = self.forms.find(self.forms.jacobians, layer, "parameter_jacobians")
+        form = self.known.of(layer).jacobians
         return layer.parameter_jacobians(saved) if form is None else form(layer, saved, self)
 
     def reduce(self, jacobian: ParameterJacobian, reduction: Reduction, *arriving: Any) -> Any:
         """Compute a reduction of a Jacobian: by its form, else by the Jacobian's method, else by the definition."""
-        if not has_method(reduction):
+        form = self.known.reduction(jacobian, reduction)
+        if form is not None:
+            value = form(jacobian, *arriving, self)
+        elif has_method(reduction):
+            value = getattr(jacobian, reduction.name)(*arriving)
+        else:
             return reduction.define(jacobian, *arriving)
-        form = self.forms.find(self.forms.reduce, jacobian, "per_sample", reduction.name)
-        value = getattr(jacobian, reduction.name)(*arriving) if form is None else form(jacobian, *arriving, self)
-        if reduction == SUM:
+        if reduction is SUM:
             self.total = (jacobian, arriving[0], value)
         return value
 
 
 def has_method(reduction: Reduction) -> bool:
     """Whether `ParameterJacobian` has a method for a reduction: a user's own may bear any name."""
-    return reduction.formula is None or REDUCTIONS.get(reduction.name) == reduction
+    return reduction.formula is None or REDUCTIONS.get(reduction.name) is reduction
+
+
+def _is_plain(jacobian: ParameterJacobian) -> bool:
+    """Whether a Jacobian is one of this package, with the methods of its class."""
+    methods = vars(type(jacobian)).keys() | vars(ParameterJacobian).keys()
+    return type(jacobian).__module__.startswith("gbackprop.") and methods.isdisjoint(vars(jacobian))

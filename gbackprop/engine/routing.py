@@ -15,9 +15,6 @@ from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.plan import Plan
 from gbackprop.signals import Signals
 
-ROUTED_METHODS = ("forward", "forward_training", "mjp")
-"""Methods whose functions a route depends on."""
-
 SQUARE = REDUCTIONS["square"]
 """The reduction for which routed columns can be faster."""
 
@@ -26,7 +23,7 @@ def next_route(
     plan: Plan, leaf: Leaf, saved: Any, signals: Signals, above: Route | None, context: Context
 ) -> Route | None:
     """Return the route to a layer's input, if routing is possible and faster; `above` is the route to its output."""
-    form = context.forms.find(context.forms.routes, leaf.layer, *ROUTED_METHODS)
+    form = context.known.of(leaf.layer).routes
     if form is None or not _passive(plan, leaf) or (above is None and not _pays(plan, leaf, signals, context)):
         return None
     return form(leaf.layer, saved, above, context)
@@ -34,7 +31,7 @@ def next_route(
 
 def routed_form(layer: Layer, context: Context) -> Any:
     """Return the form of a layer with parameters for routed columns, or None."""
-    return context.forms.find(context.forms.routed, layer, "forward", "mjp", "parameter_jacobians")
+    return context.known.of(layer).routed
 
 
 def pays(leaf: Leaf, columns: int, end: Shape, context: Context) -> bool:
@@ -49,7 +46,7 @@ def _passive(plan: Plan, leaf: Leaf) -> bool:
 
 
 def _may_wait(plan: Plan, leaf: Leaf, context: Context) -> bool:
-    form = context.forms.find(context.forms.routes, leaf.layer, *ROUTED_METHODS)
+    form = context.known.of(leaf.layer).routes
     return form is not None and _passive(plan, leaf)
 
 

@@ -77,6 +77,7 @@ class SpanSweep(GraphSweep):
     def __init__(self, plan: Plan, span: slice, found: Found) -> None:
         super().__init__(plan)
         self.span, self.found = span, found
+        self.curved = RESIDUAL in plan.signals
         self.first = span.start == 0  # extracts also what depends on no column but the gradient's
         self.seen = 0
 
@@ -91,6 +92,8 @@ class SpanSweep(GraphSweep):
         return signals if self.first else Signals(signals.stack)
 
     def loss_columns(self, signal: Signal, output: Array, target: Array) -> Array | None:
+        if signal is GRADIENT:
+            return None
         some = self.take(loss_column_count(self.plan, signal))
         if some.start == some.stop:
             return None
@@ -107,6 +110,8 @@ class SpanSweep(GraphSweep):
 
     def append(self, leaf: Leaf, saved: Any, signals: Signals, below: list[Signals]) -> list[Signals]:
         """Append the columns of this pass, if any starts at this layer."""
+        if not self.curved:
+            return below
         width = residual_column_count(self.plan, leaf)
         return super().append(leaf, saved, signals, below) if width and self.starts(width) else below
 

@@ -7,7 +7,6 @@ columns and defer the multiplication by the layers between, see `routing`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,15 +15,15 @@ from gbackprop.array import Array, array_module, on_device_of
 from gbackprop.branching import Arriving, Found
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context, Forms, function_of, has_method
+from gbackprop.engine.registry import Context, Forms, Known
 from gbackprop.engine.routes import Route
 from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
 from gbackprop.engine.rows import Rows
-from gbackprop.engine.spans import SpanSweep, residual_column_count, spans
+from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.errors import naming
 from gbackprop.layers.base import Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.plan import Plan
+from gbackprop.plan import GRADIENT_SUM, Plan
 from gbackprop.quantities.base import Statistic
 from gbackprop.signals import Signals, Stack
 
@@ -71,11 +70,12 @@ def sweep_block(
     x: Array,
     y: Array,
     block: Block,
-    column_block: int | None,
+    spans: Sequence[slice],
     forms: Forms,
     memory: Allocator,
     routing: bool = True,
     sweep: type[FastSweep] | None = None,
+    known: Known | None = None,
 ) -> Part:
     """Run the forward pass of a block once, and the backward sweep once for each span of columns.
 
@@ -87,8 +87,8 @@ def sweep_block(
         The whole batch.
     block : Block
         The samples, and the storage of results with a row for each sample.
-    column_block : int or None
-        Number of columns in a pass in addition to the gradient's; None for all.
+    spans : sequence of slice
+        The columns of each pass in addition to the gradient's.
     forms : Forms
         The fast forms to use.
     memory : Allocator
@@ -97,14 +97,17 @@ def sweep_block(
         Whether columns may be routed through max pooling.
     sweep : subclass of FastSweep, optional
         Class of the backward sweep; for instance one that also observes it.
+    known : Known, optional
+        Forms that were found in earlier calls.
     """
     with on_device_of(x):  # a new thread starts on device 0
-        target, context = y[block.rows], Context(forms, memory)
+        target, context = y[block.rows], Context(forms, memory, known or Known(forms, plan.leaves))
         found: Found = {}
         with naming(lambda: f"forward pass of {len(block)} samples"):
             output, saved = forward(plan, x[block.rows], block.rows, context)
-        for span in spans(plan, column_block):
-            (sweep or FastSweep)(plan, block, span, found, context, routing).backward(output, target, saved)
+        for span in spans:
+            once = len(spans) == 1
+            (sweep or FastSweep)(plan, block, span, found, context, routing, once).run(output, target, saved)
         block.results.put(OUTPUT, block.rows, output)
         return Part(plan.loss.values(output, target).sum(), found)
 
@@ -121,45 +124,88 @@ class FastSweep(SpanSweep):
     context : Context
     routing : bool
         Whether columns may be routed through max pooling.
+    once : bool
+        Whether it is the only pass.
     """
 
     def __init__(
-        self, plan: Plan, block: Block, span: slice, found: Found, context: Context, routing: bool = True
+        self,
+        plan: Plan,
+        block: Block,
+        span: slice,
+        found: Found,
+        context: Context,
+        routing: bool = True,
+        once: bool = False,
     ) -> None:
         super().__init__(plan, span, found)
-        self.block, self.rows, self.context, self.routing = block, block.rows, context, routing
+        self.block, self.rows, self.context = block, block.rows, context
+        self.once, self.gradient_alone = once, len(plan.statistics) == 1
+        self.routing = routing and not self.gradient_alone and bool(context.forms.routes)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
+        self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.extracted: Leaf | None = None  # the last layer extracted from routed columns
         self.waiting: list[tuple[Leaf, Any]] = []  # deferred layers: the stack is not yet multiplied by them
         self.route: Route | None = None  # from the output of the first of them to the input of the last
 
-    def start(self, output: Array, target: Array) -> Signals:
-        with naming(lambda: f"columns of {self.plan.loss!r} for {len(self.block)} samples"):
-            return super().start(output, target)
+    def run(self, output: Array, target: Array, saved: list[Any]) -> None:
+        """Sweep from the loss to the lowest layers with parameters; an error says at which step memory ran out."""
+        with naming(self._doing):
+            self.backward(output, target, saved)
+
+    def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
+        if not self.plan.chain:
+            super().backward(output, target, saved)
+            return
+        below: Sequence[Signals] = [self.start(output, target)]
+        for leaf in reversed(self.plan.swept):
+            below = self.visit(leaf, saved[leaf.position], below[0])
 
     def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
-        with naming(functools.partial(self._at, leaf, signals.stack)):
+        self.at = leaf, signals.stack
+        if self.context.sums:
             self.context.sums.clear()
-            route = self._next_route(leaf, saved, signals)
+        if self.routing:
+            route = next_route(self.plan, leaf, saved, signals, self.route if self.waiting else None, self.context)
             if route is not None:
                 self.waiting.append((leaf, saved))
                 self.route = route
                 return [signals]
-            if not self.waiting:
-                return super().visit(leaf, saved, signals)
-            signals = self._extract_routed(leaf, saved, signals)
-            self.extracted = leaf
-            return super().visit(leaf, saved, signals)
+            if self.waiting:
+                signals = self._extract_routed(leaf, saved, signals)
+                self.extracted = leaf
+        self.extract(leaf, saved, signals)
+        if leaf.lowest:
+            return []
+        below = self.carry(leaf, saved, signals)
+        return self.append(leaf, saved, signals, below) if self.curved else below
 
-    def _at(self, leaf: Leaf, stack: Stack) -> str:
+    def _doing(self) -> str:
         """Describe the current step for an error message."""
+        if self.at is None:
+            return f"columns of {self.plan.loss!r} for {len(self.block)} samples"
+        leaf, stack = self.at
         return f"{leaf}, with {len(stack.values)} columns of {len(self.block)} samples"
 
     # ------------------------------------------------------------------------------------------------------- extract
 
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        if leaf is not self.extracted:
+        if leaf is self.extracted or not leaf.parameters:
+            return
+        if not self.plan.chain:
             super().extract(leaf, saved, signals)
+            return
+        form = self.context.known.at[leaf.position].gradients
+        if form is not None and self.gradient_alone:
+            sums = form(leaf.layer, saved, signals.stack.values, self.context)
+            for key, name in leaf.parameters.items():
+                self.found[GRADIENT_SUM, name] = sums[key]
+            return
+        jacobians, arriving = self.jacobians(leaf, saved), self.arriving(leaf, signals)
+        todo = [(each, arriving[each.signal]) for each in self.plan.statistics if each.signal in arriving]
+        for key, name in leaf.parameters.items():
+            for statistic, given in todo:
+                self.add(statistic, name, self.reduce(statistic, name, jacobians[key], given))
 
     def jacobians(self, leaf: Leaf, saved: Any) -> dict[str, ParameterJacobian]:
         return self.context.jacobians(leaf.layer, saved) if leaf.parameters else {}
@@ -170,14 +216,16 @@ class FastSweep(SpanSweep):
         if not statistic.per_sample or (statistic, name) in self.found:
             return context.reduce(jacobian, reduction, *arriving)
         key, results = (statistic, name), self.block.results
-        write = context.forms.find(context.forms.write_rows, jacobian, "per_sample", reduction.name)
-        if write is not None and has_method(reduction):
+        write = context.known.reduction(jacobian, reduction, "write_rows")
+        if write is not None:
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
         return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))
 
     def add(self, statistic: Statistic, name: str, value: Any) -> None:
-        before = self.found.get((statistic, name))
-        if before is not None and statistic.per_sample:
+        before = None if self.once else self.found.get((statistic, name))
+        if before is None:
+            self.found[statistic, name] = value
+        elif statistic.per_sample:
             before += value  # in place, in the batch's rows
         else:
             super().add(statistic, name, value)
@@ -189,23 +237,25 @@ class FastSweep(SpanSweep):
         if average is not None:
             average = self.context.average(leaf.layer, saved, average, len(self.block), leaf.output_shape)
         mats = self._multiplied(leaf, saved, signals.stack.values)
+        if len(mats) == 1:
+            return [Signals(Stack(mats[0], signals.stack.spans), average)]
         return [Signals(signals.stack.moved(mat), average) for mat in mats]
 
     def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> tuple[Array, ...]:
         """Compute Jᵀ mat of each input, in place if the layer supports that and nothing else refers to `mat`."""
-        layer, forms = leaf.layer, self.context.forms
-        function = function_of(layer, "mjp")
+        layer, forms = leaf.layer, self.context.known.at[leaf.position]
         shared = self.shared.get(leaf.position, False) or bool(leaf.parameters)  # a statistic may be a view of them
-        in_place, back = forms.find(forms.in_place, layer, "mjp"), None
-        if in_place is not None and not shared and not residual_column_count(self.plan, leaf):  # r needs the gradient
-            back = in_place(layer, saved, mat)
+        needed = shared or (self.curved and residual_column_count(self.plan, leaf))  # r needs the gradient
+        back = None
+        if forms.in_place and not needed:
+            back = forms.in_place(layer, saved, mat)
         if back is None:
-            back = self.context.mjp(layer, saved, mat)
+            back = forms.carry(layer, saved, mat, self.context) if forms.carry else layer.mjp(saved, mat)
         parts = back if isinstance(back, tuple) else (back,)
         for source, part in zip(leaf.sources, parts, strict=True):
             # An unknown function may have stored a reference to its argument or its result.
             alias = len(parts) > 1 or (shared and array_module(mat).may_share_memory(part, mat))
-            self.shared[source] = function not in forms.pure or alias
+            self.shared[source] = not forms.pure or alias
         return parts
 
     def meet(self, before: Signals, more: Signals, source: int) -> Signals:
@@ -214,11 +264,6 @@ class FastSweep(SpanSweep):
         return total
 
     # -------------------------------------------------------------------------------------------------------- routed
-
-    def _next_route(self, leaf: Leaf, saved: Any, signals: Signals) -> Route | None:
-        if not self.routing or not self.context.forms.routes:
-            return None
-        return next_route(self.plan, leaf, saved, signals, self.route if self.waiting else None, self.context)
 
     def _extract_routed(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
         """Extract squares from routed columns where that is faster, all else at the output; return its signals."""
@@ -257,7 +302,7 @@ class FastSweep(SpanSweep):
             wanted = {statistic.signal for _, statistic in todo} & self.arriving(leaf, signals).keys()
             stack, layers = (stack.only(wanted), layers) if wanted - {None} else (stack, [])
         for passed, saved in layers:
-            with naming(functools.partial(self._at, passed, stack)):
-                (mat,) = self._multiplied(passed, saved, stack.values)
-                stack = stack.moved(mat)
+            self.at = passed, stack
+            (mat,) = self._multiplied(passed, saved, stack.values)
+            stack = stack.moved(mat)
         return replace(signals, stack=stack)

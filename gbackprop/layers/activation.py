@@ -94,8 +94,7 @@ class Tanh(Elementwise):
 
 
 def sigmoid(x: Array) -> Array:
-    """σ(x) without overflow, from e^−|x| alone; analytic where x is not 0, so complex steps work."""
+    """σ(x) = e^min(x, 0) / (1 + e^−|x|), in which nothing overflows; analytic where x is not 0, for complex steps."""
     xp = array_module(x)
-    negative = x.real < 0
-    e = xp.exp(xp.where(negative, x, -x))
-    return xp.where(negative, e, 1) / (1 + e)
+    below = xp.minimum(x, 0) if x.dtype.kind != "c" else xp.where(x.real < 0, x, 0)
+    return xp.exp(below) / (1 + xp.exp(2 * below - x))

@@ -218,6 +218,8 @@ class Outer(ParameterJacobian):
     def split(self, mat: Array) -> Array:
         """Return the view of the columns as g, by position and group: ``[V, N, *out] -> [G, V, N, T, O]``."""
         rows = self.bias.rows(mat)
+        if self.groups == 1:
+            return rows[None]
         return array_module(mat).moveaxis(rows.reshape(*rows.shape[:3], self.groups, -1), 3, 0)
 
     def joined(self, result: Array) -> Array:

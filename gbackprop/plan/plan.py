@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from gbackprop.array import Array, asarray, device_of
+from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
 from gbackprop.checks import (
     MANY_DRAWS,
     check_average,
@@ -59,14 +59,16 @@ class Plan:
         All statistics of the call, without repetition.
     signals : tuple of Signal
         All signals to propagate.
-    scale : Scale
-        N and R.
     swept : list of Leaf
         The layers that the sweep visits: those with parameters, and those that depend on one of these.
     chain : bool
         Whether each layer takes the output of the one before, and no parameter is used twice.
+    floats : bool
+        Whether the network takes floats, and each layer in it.
     training : bool
         Whether layers such as Dropout are active.
+    scale : Scale
+        N and R. This, `noise` and `mc_noise` are those of a batch, set by `with_batch`.
     noise : list
         For each layer, the random numbers of its training mode for the whole batch, or None.
     mc_noise : dict
@@ -80,10 +82,11 @@ class Plan:
     needs: list[tuple[Quantity, tuple[Statistic, ...]]]
     statistics: tuple[Statistic, ...]
     signals: tuple[Signal, ...]
-    scale: Scale
     swept: list[Leaf]
     chain: bool
+    floats: bool
     training: bool
+    scale: Scale
     noise: list[Any]
     mc_noise: dict[Signal, np.ndarray]
 
@@ -91,6 +94,39 @@ class Plan:
     def flow(self) -> Flow:
         """Where outputs and parameters are shared."""
         return Flow(self.leaves)
+
+    def with_batch(self, x: Array, y: Array, rng: int | np.random.Generator | None) -> Plan:
+        """Check the numbers of parameters, `x`, `y` and given targets; return the plan with all draws and with R.
+
+        Random numbers are drawn for the whole batch: blocks take rows of them and do not change the draw. Each use has
+        its own random stream, seeded by its purpose: further quantities do not change the draws of others.
+        """
+        leaves, loss, batch_shape = self.leaves, self.loss, (x.shape[0], *self.leaves[-1].output_shape)
+        like = x if self.floats else check_input(leaves, x)
+        check_parameters({n: leaf.layer.parameters[key] for leaf in leaves for key, n in leaf.parameters.items()}, like)
+        loss.check_target("y", y, like, batch_shape)
+        for quantity, some in self.needs:
+            for signal in [statistic.signal for statistic in some if isinstance(statistic.signal, MonteCarlo)]:
+                if signal.targets is not None:
+                    check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, like, batch_shape)
+                elif signal.mc_samples * prod(batch_shape) > MANY_DRAWS:
+                    check_draws(quantity, loss, signal.mc_samples, batch_shape)
+        if AVERAGE in self.signals:
+            check_average(self.swept, like)
+        drawn = [signal for signal in self.signals if isinstance(signal, MonteCarlo) and signal.targets is None]
+        noise, mc_noise = [None] * len(leaves), {}
+        if self.training or drawn or not (rng is None or (type(rng) is int and rng >= 0)):
+            # a Generator advances equally for all quantities; an int has no state
+            entropy = generator(rng).integers(2**32, size=4).tolist()
+            masks = np.random.default_rng([*entropy, 0])
+            noise = [noise_of(leaf, batch_shape[0], masks) if self.training else None for leaf in leaves]
+            for signal in drawn:
+                source = np.random.default_rng([*entropy, signal.mc_samples])
+                mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)
+        new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
+        scale = Scale(x.shape[0], loss.factor(x.shape[0], y), FLOAT_NAMES[like.dtype])
+        new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
+        return new
 
     def reaches(self, source: int) -> bool:
         """Return whether the sweep visits the layer at a position."""
@@ -118,44 +154,17 @@ def make_plan(
     training: bool = False,
 ) -> Plan:
     """Check all arguments, which are those of `gbackprop.backward`, and decide what to compute."""
-    _check_kinds(network, loss, quantities, training)
-    check_batch(x)
-    leaves = leaves_of(network, x.shape[1:]) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
-    parameters: dict[str, Array] = {}
-    for leaf in leaves:
-        parameters |= {name: leaf.layer.parameters[key] for key, name in leaf.parameters.items()}
-    floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
-    like = x if floats else check_input(leaves, x)
-    check_parameters(parameters, like)
-    batch_shape = (x.shape[0], *leaves[-1].output_shape)
-    loss.check_target("y", y, like, batch_shape)
-    needs = [(quantity, quantity.statistics()) for quantity in quantities]
-    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, some in needs for statistic in some]]))
-    signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
-    swept = [leaf for leaf in leaves if leaf.swept]
-    chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
-    chain = chain and len(parameters) == sum([len(leaf.parameters) for leaf in leaves])
-    _check_supported(swept, None if chain else Flow(leaves), needs)
-    _check_contracts(leaves, x)
-    for quantity, some in needs:
-        for signal in [statistic.signal for statistic in some if isinstance(statistic.signal, MonteCarlo)]:
-            if signal.targets is not None:
-                check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, like, batch_shape)
-            elif signal.mc_samples * prod(batch_shape) > MANY_DRAWS:
-                check_draws(quantity, loss, signal.mc_samples, batch_shape)
-    if AVERAGE in signals:
-        _check_chain(leaves)
-        check_average(swept, like)
-    noise, mc_noise = _draw(leaves, loss, batch_shape, signals, rng, training)
-    scale = Scale(x.shape[0], loss.factor(x.shape[0], y), like.dtype.name)
-    return Plan(
-        network, loss, list(parameters), leaves, needs, statistics, signals, scale, swept, chain, training, noise,
-        mc_noise,
-    )  # fmt: skip
+    plan = plan_of(network, loss, x, quantities, training).with_batch(x, y, rng)
+    _check_supported(plan.swept, None if plan.chain else plan.flow, plan.needs)
+    if AVERAGE in plan.signals:
+        _check_chain(plan.leaves)
+    if any(not leaf.layer.__module__.startswith(SHIPPED) and leaf.layer not in _CHECKED for leaf in plan.leaves):
+        _check_contracts(plan.leaves, x)
+    return plan
 
 
-def _check_kinds(network: Any, loss: Any, quantities: Sequence[Any], training: Any) -> None:
-    """Check that arguments are a network, a loss, quantities and a choice."""
+def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity], training: bool) -> Plan:
+    """Check what the arguments are, and decide what depends on no number in a batch, only on its shape and dtype."""
     for name, value, kind in (("network", network, Layer), ("loss", loss, Loss)):
         if not isinstance(value, kind):
             raise TypeError(f"{name}: expected a {kind.__name__}, got {value!r}")
@@ -167,17 +176,29 @@ def _check_kinds(network: Any, loss: Any, quantities: Sequence[Any], training: A
             raise TypeError(f"quantity {i}, {type(quantity).__name__}: expected a name, by which results are found")
     if not isinstance(training, bool):
         raise TypeError(f"training: expected True or False, got {training!r}")
+    check_batch(x)
+    leaves = leaves_of(network, x.shape[1:]) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
+    used = [name for leaf in leaves for name in leaf.parameters.values()]
+    needs = [(quantity, quantity.statistics()) for quantity in quantities]
+    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, some in needs for statistic in some]]))
+    signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
+    swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
+    chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(parameters) == len(used)
+    floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
+    return Plan(
+        network, loss, parameters, leaves, needs, statistics, signals, swept, chain, floats, training,
+        Scale(x.shape[0], 1.0, FLOATS[0]), [], {},
+    )  # fmt: skip
 
 
 def _check_contracts(leaves: Sequence[Leaf], x: Array) -> None:
     """Check the layers that do not ship, each at its first call, on up to eight samples."""
-    if any(not leaf.layer.__module__.startswith(SHIPPED) and leaf.layer not in _CHECKED for leaf in leaves):
-        at = {INPUT: x[:8].copy()}
-        for leaf in leaves:
-            inputs = [at[source] for source in leaf.sources]
-            taken = leaf.layer.__module__.startswith(SHIPPED) or any(x.dtype.kind != "f" for x in inputs)
-            at[leaf.position] = leaf.layer.forward(*inputs)[0] if taken else check_contract(leaf, *inputs)
-        _CHECKED.update(leaf.layer for leaf in leaves if not leaf.layer.__module__.startswith(SHIPPED))
+    at = {INPUT: x[:8].copy()}
+    for leaf in leaves:
+        inputs = [at[source] for source in leaf.sources]
+        taken = leaf.layer.__module__.startswith(SHIPPED) or any(x.dtype.kind != "f" for x in inputs)
+        at[leaf.position] = leaf.layer.forward(*inputs)[0] if taken else check_contract(leaf, *inputs)
+    _CHECKED.update(leaf.layer for leaf in leaves if not leaf.layer.__module__.startswith(SHIPPED))
 
 
 def _check_supported(
@@ -238,28 +259,3 @@ def _lacks_factor(leaf: Leaf, tied: bool, name: str) -> str | None:
         if special and jacobian.input_square() is not None:
             return f"its {key} is used at several places, and its factor A cannot be that of all of them"
     return None
-
-
-def _draw(
-    leaves: list[Leaf],
-    loss: Loss,
-    batch_shape: tuple[int, ...],
-    signals: tuple[Signal, ...],
-    rng: int | np.random.Generator | None,
-    training: bool,
-) -> tuple[list[Any], dict[Signal, np.ndarray]]:
-    """Draw all random numbers of a call for the whole batch: blocks take rows of them and do not change the draw.
-
-    Each use has its own random stream, seeded by its purpose: further quantities do not change the draws of others.
-    """
-    drawn = [signal for signal in signals if isinstance(signal, MonteCarlo) and signal.targets is None]
-    if not training and not drawn and (rng is None or (type(rng) is int and rng >= 0)):
-        return [None] * len(leaves), {}  # a Generator advances equally for all quantities; an int has no state
-    entropy = generator(rng).integers(2**32, size=4).tolist()
-    masks = np.random.default_rng([*entropy, 0])
-    noise = [noise_of(leaf, batch_shape[0], masks) if training else None for leaf in leaves]
-    mc_noise: dict[Signal, np.ndarray] = {
-        signal: loss.noise(batch_shape, signal.mc_samples, np.random.default_rng([*entropy, signal.mc_samples]))
-        for signal in drawn
-    }
-    return noise, mc_noise

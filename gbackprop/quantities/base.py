@@ -54,8 +54,13 @@ class Statistic:
         if per_sample not in (None, known.per_sample):
             has = "has a row for each sample" if known.per_sample else "adds up over samples"
             raise ValueError(f"statistic {known.name!r}: {has}, got per_sample={per_sample!r}")
-        for field, value in (("reduction", known), ("signal", signal), ("per_sample", known.per_sample)):
-            object.__setattr__(self, field, value)
+        self.__dict__.update(reduction=known, signal=signal, per_sample=known.per_sample, hashed=hash((known, signal)))
+
+    def __hash__(self) -> int:
+        return self.hashed  # type: ignore[attr-defined]  # it is part of a key at every layer
+
+    def __reduce__(self) -> Any:
+        return Statistic, (self.reduction, self.signal)  # the hash is another one in another process
 
     def merge(self, parts: list[Any]) -> Any:
         """Add the results of blocks of samples, in order."""

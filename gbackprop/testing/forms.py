@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.engine.registry import function_of
+from gbackprop.engine.registry import ROUTED_METHODS, function_of
 from gbackprop.engine.routes import Route
-from gbackprop.engine.routing import ROUTED_METHODS
 from gbackprop.testing.claims import Claims, NotGivenError, Pair
 from gbackprop.testing.probe import Probe
 

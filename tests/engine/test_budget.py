@@ -208,14 +208,14 @@ def test_the_averaged_curvature_takes_what_it_is_checked_for():
 def test_advice_is_smaller_than_what_failed(quantities, samples, columns, threads, said):
     net = network(layers.Linear(4, 10))
     x, y = batch(8, 4)
-    cut = Cut([slice(start, start + samples) for start in range(0, 8, samples)], columns, threads)
+    cut = Cut([slice(start, start + samples) for start in range(0, 8, samples)], columns, [], threads)
     assert advice(make_plan(net, CE, x, y, quantities, 0), x, cut).startswith(said)
 
 
 def test_advice_says_how_much_memory_is_free(monkeypatch):
     monkeypatch.setattr("gbackprop.engine.blocks.available_memory", lambda device: 5 * MIB)
     plan = make_plan(network(layers.Linear(4, 10)), CE, *batch(8, 4), [q.DiagGGN()], 0)
-    assert advice(plan, np.zeros((8, 4), np.float32), Cut([slice(0, 8)], None, 1)) == (
+    assert advice(plan, np.zeros((8, 4), np.float32), Cut([slice(0, 8)], None, [], 1)) == (
         "sample_block=4 would fit into the 5.0 MiB that are free, by an estimate"
     )
 

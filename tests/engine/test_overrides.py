@@ -145,6 +145,7 @@ def test_statistics_are_pickled_and_copied():
         for twin in (pickle.loads(pickle.dumps(statistic)), copy.deepcopy(statistic)):
             assert twin == statistic
             assert twin.reduction is statistic.reduction
+            assert {statistic: 1}[twin] == 1
     assert copy.deepcopy(q.Reduction("own", "", np.prod)) == q.Reduction("own", "", np.prod)
 
 

@@ -9,8 +9,8 @@ from gbackprop import layers
 from gbackprop.engine import costs
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context
-from gbackprop.engine.routing import ROUTED_METHODS, routed_form
+from gbackprop.engine.registry import ROUTED_METHODS, Context
+from gbackprop.engine.routing import routed_form
 
 CONTEXT = Context(FORMS, Allocator())
 KINDS = ["pool", "pool", "pad", "relu", "tanh", "dropout", "identity"]

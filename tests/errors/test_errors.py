@@ -170,7 +170,7 @@ SQUASHING += [layers.Softmax(-1), layers.LogSoftmax(1)]
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("layer", SQUASHING, ids=repr)
 def test_infinity_does_not_come_out_as_a_plausible_number(layer, value):
-    x = np.ones((N, 1, 2, 2))
+    x = np.ones((N, 1, 2, 2), np.float32)
     y = layer.forward(x)[0]
     x[1, 0, 1, 0] = value
     refuse(ValueError, ["x", "finite"], lambda: gb.Sequential(layer)(x))

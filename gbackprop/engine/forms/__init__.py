@@ -41,6 +41,7 @@ FORMS = Forms(
     ),
     average={(MaxPool2d.mjp, Layer.average): pooling.max_average},
     jacobians={Conv.parameter_jacobians: conv.jacobians},
+    gradients={Linear.parameter_jacobians: linear.gradients},
     reduce={**bias.REDUCE, **outer.REDUCE},
     write_rows=outer.WRITE_ROWS,
     routes=routed.ROUTES,

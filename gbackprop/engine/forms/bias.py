@@ -6,7 +6,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.engine.registry import Context, Function, Table
-from gbackprop.layers.jacobian import Bias, ParameterJacobian
+from gbackprop.layers.jacobian import Bias, ParameterJacobian, weigh
 
 
 def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
@@ -15,8 +15,8 @@ def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
         if known is bias and columns is mat:
             return sums
     rows = bias.rows(mat)
-    ones = array_module(mat).ones(rows.shape[2], dtype=mat.dtype)
-    sums = rows[:, :, 0] if rows.shape[2] == 1 else ones @ rows  # faster than a sum over a middle axis
+    # a product is faster than a sum over a middle axis
+    sums = rows[:, :, 0] if rows.shape[2] == 1 else array_module(mat).ones(rows.shape[2], dtype=mat.dtype) @ rows
     context.sums.append((bias, mat, sums))
     return sums
 
@@ -40,10 +40,14 @@ def shared(reduction: Function) -> Function:
     return reduce
 
 
-REDUCE: Table = {
+def sum_(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
+    """Σᵥₙ s b[v, n]."""
+    return weigh(position_sums(bias, mat, context), sign).sum((0, 1))
+
+
+REDUCE: Table = {(Bias.per_sample, ParameterJacobian.sum): sum_} | {
     (Bias.per_sample, reduction): shared(reduction)
     for reduction in (
-        ParameterJacobian.sum,
         ParameterJacobian.batch,
         ParameterJacobian.square,
         ParameterJacobian.batch_square,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.array import Array
+from gbackprop.array import Array, array_module
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
 from gbackprop.layers.linear import Linear
@@ -24,6 +24,19 @@ def carry(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
     return _apply(mat, layer.parameters["weight"], context.memory)
 
 
+def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[str, Array]:
+    """Σᵥₙₜ g[v, n, t] u[n, t]ᵀ and Σᵥₙₜ g[v, n, t], of a single column."""
+    g, u = mat.reshape(1, -1, layer.out_features), saved.reshape(1, -1, layer.in_features)
+    weight = (g.swapaxes(1, 2) @ u)[0]
+    if not layer.bias:
+        return {"weight": weight}
+    n, t = mat.shape[1], g.shape[1] // mat.shape[1]
+    sums = g if t == 1 else array_module(g).ones(t, dtype=g.dtype) @ g.reshape(1, n, t, -1)
+    return {"weight": weight, "bias": sums.sum((0, 1))}
+
+
 def _apply(x: Array, matrix: Array, memory: Allocator) -> Array:
     """Compute ``[…, I] @ [I, O]``."""
+    if x.ndim == 2:
+        return memory.matmul(x, matrix)
     return memory.matmul(x.reshape(-1, matrix.shape[0]), matrix).reshape(*x.shape[:-1], matrix.shape[1])

@@ -1,0 +1,187 @@
+"""Prepared calls: the plan, the blocks and the forms of a call, used again by calls that differ in numbers alone.
+
+They are valid for a network, a kind of loss, kinds of quantities, a shape, dtype and device of the batch, and options
+of the call, and as long as nothing changes on which they depend:
+
+- the attributes of each layer and container in the network, of the loss and of the quantities, such as the layers of
+  a container, what is frozen, or the probability of a dropout;
+- the methods and class attributes of the layers and of the loss, and the forms that are registered for them;
+- the number of processors that the process may use, where blocks depend on it.
+
+Parameters are read in each call: they may be replaced or changed in place. Layers, losses and quantities of users, and
+pseudo-targets that are given, are prepared anew in each call, because what they depend on is unknown.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from gbackprop.array import Array, device_of, is_array
+from gbackprop.engine.blocks import Cut
+from gbackprop.engine.registry import Forms, Known
+from gbackprop.engine.threads import cpu_count
+from gbackprop.layers.base import Layer, Leaf
+from gbackprop.losses.base import Loss
+from gbackprop.plan import Plan
+from gbackprop.quantities.base import Quantity
+from gbackprop.signals import MonteCarlo
+
+MOST = 16
+"""Largest number of prepared calls of one network; one more replaces the oldest."""
+
+OWN = "gbackprop."
+"""Where the modules are whose classes are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What calls have in common that differ in numbers alone.
+
+    Attributes
+    ----------
+    fields : dict
+        Attributes of a `Plan` but for network, loss, quantities and what belongs to a batch.
+    statistics : list of tuple of Statistic
+        Those of each quantity.
+    cut : Cut
+    known : Known
+    states : list of (object or None, dict)
+        Each layer and container inside the network, with its attributes; the network itself is None.
+    loss : dict
+        Attributes of the loss.
+    quantities : list of dict
+        Attributes of each quantity.
+    kinds : list of (type, dict)
+        The classes of these, with their attributes.
+    processors : int
+        0 where the blocks do not depend on their number.
+    """
+
+    fields: dict[str, Any]
+    statistics: list[Any]
+    cut: Cut
+    known: Known
+    states: list[tuple[Any, dict[str, Any]]]
+    loss: dict[str, Any]
+    quantities: list[dict[str, Any]]
+    kinds: list[tuple[type, dict[str, Any]]]
+    processors: int
+
+    def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
+        """Return whether nothing has changed on which this depends."""
+        try:
+            for layer, attributes in self.states:
+                if (network if layer is None else layer).__dict__ != attributes:
+                    return False
+            for kind, attributes in self.kinds:
+                if kind.__dict__ != attributes:
+                    return False
+            if loss.__dict__ != self.loss or [quantity.__dict__ for quantity in quantities] != self.quantities:
+                return False
+        except ValueError:  # of the comparison of two arrays: an attribute is another array now
+            return False
+        return not self.processors or self.processors == cpu_count()
+
+    def plan(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> Plan:
+        """Return the plan of a call, without its batch."""
+        plan = object.__new__(Plan)
+        needs = list(zip(quantities, self.statistics, strict=True))
+        plan.__dict__.update(self.fields, network=network, loss=loss, needs=needs)
+        return plan
+
+
+class Calls:
+    """The prepared calls of networks, as long as these exist."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.of: WeakKeyDictionary[Layer, OrderedDict[Any, Prepared]] = WeakKeyDictionary()
+
+    def find(
+        self,
+        network: Any,
+        loss: Any,
+        x: Any,
+        quantities: Sequence[Any],
+        training: Any,
+        forms: Forms,
+        options: tuple[Any, ...],
+    ) -> Prepared | None:
+        """Return the prepared call for these arguments, if there is one that is valid."""
+        calls = self.of.get(network) if isinstance(network, Layer) and is_array(x) else None
+        if calls is None:
+            return None
+        found = calls.get(_key(loss, x, quantities, training, options))
+        if found is None or found.known.forms is not forms or not found.is_valid(network, loss, quantities):
+            return None
+        return found
+
+    def add(self, plan: Plan, x: Array, cut: Cut, forms: Forms, options: tuple[Any, ...]) -> Known:
+        """Store a call, if all that it depends on is known; return the forms, for this call too."""
+        known, network = Known(forms, plan.leaves), plan.network
+        quantities = [quantity for quantity, _ in plan.needs]
+        layers = list(_inside(network, plan.leaves))
+        parts = [*layers, plan.loss, *quantities]
+        given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
+        ours = all(type(part).__module__.startswith(OWN) for part in parts)
+        if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
+            return known
+        fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
+        for name in ("network", "loss", "needs", "scale"):
+            del fields[name]
+        classes = {kind for part in [*layers, plan.loss] for kind in type(part).__mro__}
+        whole = len(cut.samples) == 1 and cut.threads == 1
+        prepared = Prepared(
+            fields,
+            [some for _, some in plan.needs],
+            cut,
+            known,
+            [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
+            _copied(plan.loss.__dict__),
+            [_copied(quantity.__dict__) for quantity in quantities],
+            [(kind, dict(kind.__dict__)) for kind in classes if kind.__module__.startswith(OWN)],
+            0 if whole else cpu_count(),
+        )
+        with self.lock:
+            calls = self.of.setdefault(network, OrderedDict())
+            calls[_key(plan.loss, x, quantities, plan.training, options)] = prepared
+            if len(calls) > MOST:
+                calls.popitem(last=False)
+        return known
+
+
+def _key(loss: Any, x: Array, quantities: Sequence[Any], training: bool, options: tuple[Any, ...]) -> tuple[Any, ...]:
+    kinds = tuple([type(quantity) for quantity in quantities])
+    return (x.shape, x.dtype, device_of(x), type(loss), kinds, training, options)
+
+
+def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:
+    """Yield a network, all containers in it, and all layers that the sweep meets, each once."""
+    seen, waiting = {id(network)}, [network, *[leaf.layer for leaf in leaves]]
+    while waiting:
+        layer = waiting.pop()
+        if id(layer) not in seen or layer is network:
+            seen.add(id(layer))
+            yield layer
+            parts = [*layer.__dict__.values(), *getattr(layer, "children", {}).values()]
+            waiting += [part for part in parts if isinstance(part, Layer) and id(part) not in seen]
+
+
+def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes with copies of lists, sets and dicts that may change; a dict of arrays is the same object."""
+    return {name: _copy(value) for name, value in attributes.items()}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, list | set):
+        return value.copy()
+    if isinstance(value, dict) and not any(isinstance(part, np.ndarray) or is_array(part) for part in value.values()):
+        return value.copy()
+    return value
