@@ -12,18 +12,19 @@ from scipy import special
 
 from gbackprop import layers
 from gbackprop.audit.graphs import Case
-from gbackprop.layers.affine import Matrix, Shift, Times, Zeros
+from gbackprop.layers.affine import Matrix, Plus, Shift, Times, Zeros
 from gbackprop.layers.softmax import CausalSoftmax
 from gbackprop.network import GRU, LSTM, RNN, MultiheadAttention, Sequential, TransformerEncoderLayer
 
 
 def parts() -> Iterator[Case]:
-    """Layers that are inside attention and recurrent layers alone."""
+    """Layers inside attention and recurrent layers, or stand for numbers in torch's modules."""
     yield Matrix("weight_ih_l0", 3, 2, 1.0), (2, 3), lambda x, weight_ih_l0: np.einsum("oi,nti->nto", weight_ih_l0, x)
     yield Shift("bias_ih_l0", 2, 1.0), (3, 2), lambda x, bias_ih_l0: x + bias_ih_l0
     yield Times(-0.3), (2, 3), lambda x: -0.3 * x
     yield Zeros(2), (2, 3), lambda x: np.zeros((len(x), 2))
     yield CausalSoftmax(), (2, 3, 3), causal_softmax
+    yield Plus(0.7), (2, 3), lambda x: x + 0.7
 
 
 def whole() -> Iterator[Case]:

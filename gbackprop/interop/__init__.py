@@ -14,14 +14,16 @@ def from_torch(module: Any, example: Any) -> Graph | Sequential:
     """Take a torch module over: its layers, their connections, and copies of its weights, under torch's names.
 
     The module is traced in evaluation mode. BatchNorm takes its running statistics here, and dropout drops nothing
-    unless ``training=True``. Parameters that do not require a gradient are frozen.
+    unless ``training=True``. Parameters that do not require a gradient are frozen. Recurrent layers, self-attention and
+    encoder layers with ``batch_first=True`` are those of gbackprop; numbers as operands are layers without parameters.
 
     Parameters
     ----------
     module : torch.nn.Module
         On the CPU, in float32 or float64, with one input and one output. It is not changed.
     example : array or tensor, shape (N, *in)
-        A batch by which shapes are found, and on which the outputs of both are compared.
+        A batch by which shapes are found, and on which the outputs of both are compared. With two positions or more
+        if there is a causal mask.
 
     Returns
     -------
@@ -59,7 +61,8 @@ def to_torch(network: Container) -> Any:
     -------
     torch.nn.Module
         On the CPU, in evaluation mode, which is how networks compute by default. A torch.nn.Sequential if the network
-        is a Sequential that has each layer once. Frozen parameters do not require a gradient.
+        is a Sequential that has each layer once. Frozen parameters do not require a gradient. An attention or recurrent
+        layer is torch's own, in a class that takes one sequence and returns the output alone.
 
     Raises
     ------

@@ -63,10 +63,15 @@ def layer_of(module: torch.nn.Module) -> Layer:
                 value = value is not None or not getattr(module, "affine", True)
             given[name] = (value, parameter.default)
     layer = constructed(getattr(layers, type(module).__name__), given)
+    check_names(layer, module)
+    return layer
+
+
+def check_names(layer: Layer, module: torch.nn.Module) -> None:
+    """Check that a module has the parameters and buffers of its layer, and no others."""
     own, theirs = {*layer.parameter_shapes(), *buffers_of(layer)}, set(module.state_dict())
     if own != theirs:
         raise UnsupportedError(f"its state dict has {sorted(theirs)}, expected {sorted(own)}")
-    return layer
 
 
 def at(path: str, module: Any, error: Exception | str) -> UnsupportedError:

@@ -12,9 +12,12 @@ import torch
 from gbackprop import layers
 from gbackprop.array import asnumpy
 from gbackprop.errors import UnsupportedError
-from gbackprop.layers.base import INPUT, Layer, Nodes
-from gbackprop.network import Container, Sequential
+from gbackprop.interop import modules
+from gbackprop.layers.affine import Plus, Times
+from gbackprop.layers.base import INPUT, Layer
+from gbackprop.network import GRU, LSTM, RNN, Container, MultiheadAttention, Sequential, TransformerEncoderLayer
 from gbackprop.network.container import inside
+from gbackprop.network.expanded import Expanded, Unexpanded
 
 
 def exported(network: Any) -> torch.nn.Module:
@@ -101,7 +104,7 @@ class Wired(torch.nn.Module):
         return at[self._last]
 
 
-class _Steps(Nodes):
+class _Steps(Unexpanded):
     """What layers take from which others, without their shapes."""
 
     def __init__(self) -> None:
@@ -116,7 +119,7 @@ class _Steps(Nodes):
 def _module(layer: Layer, path: str) -> torch.nn.Module:
     if type(layer) is Sequential:
         return torch.nn.Sequential(*[_module(part, inside(path, str(i))) for i, part in enumerate(layer)])
-    if isinstance(layer, Container):
+    if isinstance(layer, Container) and not isinstance(layer, Expanded):
         return _wired(layer, path)
     try:
         return _torchs(layer)
@@ -141,12 +144,16 @@ def _wired(network: Container, path: str) -> Wired:
 def _torchs(layer: Layer) -> torch.nn.Module:
     """Return the torch module that is a layer, without its weights."""
     kind, name = type(layer), type(layer).__name__
+    if kind in FUNCTIONS:
+        return Function(FUNCTIONS[kind](layer), repr(layer))
+    if isinstance(layer, TransformerEncoderLayer) and kind is TransformerEncoderLayer:
+        return modules.encoder_layer(layer, _torchs(layer.children["activation"]))
+    if kind in SEQUENCES:
+        return SEQUENCES[kind](*_arguments(layer)[0], **_arguments(layer)[1], batch_first=True)
     if name not in layers.__all__ or getattr(layers, name) is not kind:
         raise UnsupportedError("torch has no module for it")
     if isinstance(layer, layers.Scale):
         return Factor(layer)
-    if kind in FUNCTIONS:
-        return Function(FUNCTIONS[kind](layer), repr(layer))
     return getattr(torch.nn, name)(*_arguments(layer)[0], **_arguments(layer)[1])
 
 
@@ -175,6 +182,8 @@ def _sliced(x: torch.Tensor, axis: int, part: slice) -> torch.Tensor:
 FUNCTIONS: dict[type[Layer], Callable[[Any], Callable[..., torch.Tensor]]] = {
     layers.Add: lambda layer: _sum,
     layers.Multiply: lambda layer: torch.mul,
+    Times: lambda layer: partial(torch.mul, other=layer.factor),
+    Plus: lambda layer: partial(torch.add, other=layer.number),
     layers.MatMul: lambda layer: torch.matmul,
     layers.Concat: lambda layer: partial(_concatenated, axis=layer.axis),
     layers.Permute: lambda layer: partial(torch.permute, dims=layer.dims),
@@ -182,3 +191,11 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Callable[..., torch.Tensor]]] = {
     layers.Slice: lambda layer: partial(_sliced, axis=layer.dim, part=layer.part),
 }
 """Layers that torch has as functions, not as modules."""
+
+SEQUENCES: dict[type[Layer], Callable[..., torch.nn.Module]] = {
+    RNN: modules.RNN,
+    LSTM: modules.LSTM,
+    GRU: modules.GRU,
+    MultiheadAttention: modules.MultiheadAttention,
+}
+"""Attention and recurrent layers."""

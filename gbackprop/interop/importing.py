@@ -8,14 +8,13 @@ import numpy as np
 import torch
 
 from gbackprop.errors import UnsupportedError
-from gbackprop.interop.arguments import at, is_supported, layer_of
-from gbackprop.interop.operations import Place, found
-from gbackprop.interop.tracing import Trace, check_static, evaluating, name_of, path_of, traced
-from gbackprop.layers import Identity
+from gbackprop.interop.arguments import at
+from gbackprop.interop.assembly import Assembly, Named
+from gbackprop.interop.sequences import converted, is_known
+from gbackprop.interop.tracing import Trace, evaluating, first_of, traced
 from gbackprop.layers.base import INPUT, Layer, leaves_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
-from gbackprop.network.graph import INPUT_NAME
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 """Largest difference of outputs, relative to the largest output."""
@@ -28,7 +27,7 @@ def imported(module: Any, example: Any) -> Graph | Sequential:
     x, dtype = _batch(example, _dtype(module))
     with evaluating(module):
         trace = traced(module, x)
-    network, names = _chain(module, trace) if _is_chain(module) else _Assembly(module, trace).graph()
+    network, names = _chain(module, trace) if _is_chain(module) else Assembly(module, trace).graph()
     try:
         leaves_of(network, tuple(x.shape[1:]))
     except ValueError as error:
@@ -67,14 +66,14 @@ def _is_chain(module: torch.nn.Module) -> bool:
     """Return whether a module is a Sequential of layers and Sequentials, with torch's own names."""
     numbers = [str(i) for i in range(len(module._modules))]
     plain = type(module) is torch.nn.Sequential and list(module._modules) == numbers
-    return plain and all(is_supported(part) or _is_chain(part) for part in module._modules.values())
+    return plain and all(is_known(part) or _is_chain(part) for part in module._modules.values())
 
 
-def _chain(module: torch.nn.Module, trace: Trace) -> tuple[Sequential, dict[Any, str]]:
-    """Return the Sequential that is one of torch, and the name of each call's place."""
+def _chain(module: torch.nn.Module, trace: Trace) -> tuple[Sequential, Named]:
+    """Return the Sequential that is one of torch, and the layer of each call."""
     known: dict[int, Layer] = {}
     network = _sequential(module, "", known)
-    return network, dict(zip(trace.calls, [path for path, _ in network.chain()], strict=True))
+    return network, dict(zip(trace.calls, network.chain(), strict=True))
 
 
 def _sequential(module: Any, path: str, known: dict[int, Layer]) -> Sequential:
@@ -82,108 +81,16 @@ def _sequential(module: Any, path: str, known: dict[int, Layer]) -> Sequential:
     for name, part in module._modules.items():
         if id(part) not in known:
             at_part = inside(path, name)
-            known[id(part)] = _layer(part, at_part) if is_supported(part) else _sequential(part, at_part, known)
+            known[id(part)] = _layer(part, at_part) if is_known(part) else _sequential(part, at_part, known)
         parts.append(known[id(part)])
     return Sequential(*parts)
 
 
 def _layer(module: torch.nn.Module, path: str) -> Layer:
     try:
-        return layer_of(module)
+        return converted(module)
     except UnsupportedError as error:
         raise at(path, module, error) from error
-
-
-class _Assembly:
-    """A graph that is being built from the calls of a module.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-    trace : Trace
-    """
-
-    def __init__(self, module: torch.nn.Module, trace: Trace) -> None:
-        self.modules = dict(module.named_modules())
-        self.trace = trace
-        self.places = {trace.input: Place(INPUT_NAME, tuple(trace.values[trace.input].shape))}
-        self.nodes: dict[str, tuple[Any, ...]] = {}
-        self.names: dict[Any, str] = {}
-        self.layers: dict[str, Layer] = {}
-
-    def graph(self) -> tuple[Graph, dict[Any, str]]:
-        """Return the graph, and the name of each call's node."""
-        for node in self.trace.calls:
-            path = path_of(node)
-            try:
-                made, inputs = self._made(node)
-            except UnsupportedError as error:
-                raise at(path, self.modules[path], error) from error
-            place = inputs[0]
-            for i, layer in enumerate(made):
-                sources = [source.name for source in inputs] if i == 0 else [place.name]
-                place = Place(self._new_name(node, path), tuple(self.trace.values[node].shape))
-                self.nodes[place.name] = (layer, *sources)
-            self.places[node] = place
-            if made:
-                self.names[node] = place.name
-        output = self.places[self.trace.output].name
-        if output == INPUT_NAME:
-            output = "output"
-            self.nodes[output] = (Identity(), INPUT_NAME)
-        return self._named_as_torch(output)
-
-    def _made(self, node: Any) -> tuple[list[Layer], list[Place]]:
-        """Return the layers of a call, and what the first takes."""
-        args, keywords = self._value(node.args), self._value(node.kwargs)
-        if node.op == "get_attr":
-            raise UnsupportedError(f"its tensor {str(node.target).rpartition('.')[2]} is used outside of a layer")
-        if node.op != "call_module":
-            return found(node.target, name_of(node), args, keywords, tuple(self.trace.values[node].shape))
-        if len(args) != 1 or keywords or not isinstance(args[0], Place):
-            raise UnsupportedError("expected that it is called with one tensor, which the network computes")
-        if node.target not in self.layers:
-            self.layers[node.target] = layer_of(self.modules[node.target])
-        return [self.layers[node.target]], [args[0]]
-
-    def _value(self, value: Any) -> Any:
-        """Return arguments with a `Place` for each tensor, and with numbers that come from shapes."""
-        if isinstance(value, torch.fx.Node):
-            if value in self.places:
-                return self.places[value]
-            if value.op == "call_module":
-                layer_of(self.modules[value.target])  # says what is missing, of a module with several outputs
-            check_static(value, self.places)
-            return self.trace.values[value]
-        if isinstance(value, slice):
-            return slice(*map(self._value, (value.start, value.stop, value.step)))
-        if isinstance(value, tuple | list):
-            return tuple(map(self._value, value))
-        return {name: self._value(part) for name, part in value.items()} if isinstance(value, dict) else value
-
-    def _new_name(self, node: Any, path: str) -> str:
-        """Return the path of a module at its first call, and else a name of its own where the call is."""
-        name = start = path if node.op == "call_module" else inside(path, name_of(node).strip("_"))
-        count = 0
-        while name in self.nodes or name in {*self.modules, INPUT_NAME} - {path}:
-            count += 1
-            name = f"{start}_{count}"
-        return name
-
-    def _named_as_torch(self, output: str) -> tuple[Graph, dict[Any, str]]:
-        """Give the path of a module with several calls to the call that is computed first: it names parameters."""
-        swaps: dict[str, str] = {}
-        order = Graph(self.nodes, output).order
-        for path, layer in self.layers.items():
-            first = next(name for name in order if self.nodes[name][0] is layer)
-            if first != path:
-                swaps |= {first: path, path: first}
-        nodes = {
-            swaps.get(name, name): (layer, *[swaps.get(source, source) for source in sources])
-            for name, (layer, *sources) in self.nodes.items()
-        }
-        names = {node: swaps.get(name, name) for node, name in self.names.items()}
-        return Graph(nodes, swaps.get(output, output)), names
 
 
 # -------------------------------------------------------------------------------------------------------------- numbers
@@ -206,7 +113,7 @@ def _load(network: Container, module: torch.nn.Module, dtype: str) -> None:
         network.freeze(*frozen)
 
 
-def _compare(network: Container, names: dict[Any, str], trace: Trace) -> None:
+def _compare(network: Container, names: Named, trace: Trace) -> None:
     """Check that the output on the example is torch's."""
     x = trace.values[trace.input].numpy()  # as it was: the module may have changed its input in place
     if _differ(network(x), trace.values[trace.output]) == "":
@@ -215,11 +122,11 @@ def _compare(network: Container, names: dict[Any, str], trace: Trace) -> None:
     leaves = leaves_of(network, x.shape[1:])
     for leaf in leaves:
         outputs[leaf.position] = leaf.layer.forward(*[outputs[source] for source in leaf.sources])[0]
-    leaf_at = {leaf.name: leaf for leaf in leaves}
-    for node, name in names.items():
-        difference = _differ(outputs[leaf_at[name].position], trace.values[node])
+    for node, (name, layer) in names.items():
+        last = [leaf for leaf in leaves if leaf.name == name or leaf.name.startswith(f"{name}.")][-1]
+        difference = _differ(outputs[last.position], first_of(trace.values[node]))
         if difference:
-            raise ValueError(f"{leaf_at[name]}: {difference}")
+            raise ValueError(f"layer {name}, {layer!r}: {difference}")
     raise ValueError(f"output: {_differ(network(x), trace.values[trace.output])}")
 
 

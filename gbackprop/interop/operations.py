@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from gbackprop import layers
 from gbackprop.errors import UnsupportedError
 from gbackprop.interop.arguments import constructed
+from gbackprop.interop.arithmetic import ARITHMETIC, Found, Place, arithmetic
 from gbackprop.layers.base import Layer, Shape
 
 REQUIRED = object()
@@ -64,40 +64,14 @@ FUNCTIONS: dict[str, tuple[type[Layer], Mapping[str, Any]]] = {
 }
 """Functions of one tensor: the layer, and torch's arguments after the tensor, in order, with their defaults."""
 
-JOINS: dict[str, type[Layer]] = {
-    "add": layers.Add,
-    "mul": layers.Multiply,
-    "multiply": layers.Multiply,
-    "matmul": layers.MatMul,
-    "bmm": layers.MatMul,
-}
-"""Functions of two tensors."""
+PRODUCTS = {"matmul", "bmm"}
+"""Products of matrices."""
 
 RESHAPES = {"flatten", "view", "reshape", "unflatten", "squeeze", "unsqueeze"}
 """Functions that are known by the shapes of their inputs and outputs."""
 
 MODULES = (torch, torch.nn.functional, operator)
 """Where functions are found by their names."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A tensor of the network that is being built.
-
-    Attributes
-    ----------
-    name : str
-        The node whose output it is.
-    shape : tuple of int
-        With the batch as axis 0.
-    """
-
-    name: str
-    shape: Shape
-
-
-Found = tuple[list[Layer], list[Place]]
-"""Layers, one after the other, and what the first takes."""
 
 
 def found(target: Any, name: str, args: Sequence[Any], keywords: Mapping[str, Any], shape: Shape) -> Found:
@@ -130,8 +104,10 @@ def found(target: Any, name: str, args: Sequence[Any], keywords: Mapping[str, An
 def _found(name: str, args: Sequence[Any], keywords: dict[str, Any], shape: Shape) -> Found:
     if name in ("cat", "concat", "concatenate"):
         return _concatenation(args, keywords)
-    if name in JOINS:
-        return _join(JOINS[name], args, keywords)
+    if name in ARITHMETIC:
+        return arithmetic(name, args, keywords)
+    if name in PRODUCTS:
+        return _matrix_product(args, keywords)
     x, *rest = (keywords.pop("input"), *args) if "input" in keywords else args
     if not isinstance(x, Place) or any(isinstance(value, Place) for value in (*rest, *keywords.values())):
         raise UnsupportedError("expected one tensor, which the network computes")
@@ -153,14 +129,11 @@ def _bound(defaults: Mapping[str, Any], args: Sequence[Any], keywords: Mapping[s
     return {name: (value, defaults[name]) for name, value in values.items()}
 
 
-def _join(kind: type[Layer], args: Sequence[Any], keywords: dict[str, Any]) -> Found:
+def _matrix_product(args: Sequence[Any], keywords: dict[str, Any]) -> Found:
     inputs = [*args, *(keywords.pop(key) for key in ("input", "other", "mat2") if key in keywords)]
-    if keywords.pop("alpha", 1) != 1 or keywords:
-        raise UnsupportedError("expected two tensors and no further argument")
-    for value in inputs:
-        if not isinstance(value, Place):
-            raise UnsupportedError(f"expected two tensors, which the network computes, got {value!r}")
-    return [kind()], inputs
+    if keywords or not all(isinstance(value, Place) for value in inputs):
+        raise UnsupportedError("expected two tensors, which the network computes, and no further argument")
+    return [layers.MatMul()], inputs
 
 
 def _concatenation(args: Sequence[Any], keywords: Mapping[str, Any]) -> Found:
@@ -205,13 +178,18 @@ def _transpose(x: Place, dim0: int, dim1: int) -> list[Layer]:
     return _permute(x, axes)
 
 
+def _select(x: Place, dim: int, index: int) -> list[Layer]:
+    return [constructed(layers.Select, {"dim": (dim, None), "index": (index, None)})]
+
+
 def _dropout(x: Place, p: float = 0.5, training: bool = True, inplace: bool = False) -> list[Layer]:
     if training:
         raise UnsupportedError("it drops in evaluation mode, too, expected training=self.training")
     return [constructed(layers.Dropout, {"p": (p, 0.5)})]
 
 
-def _item(x: Place, index: Any) -> list[Layer]:
+def item(x: Place, index: Any) -> list[Layer]:
+    """Return the layers that take some of the features: integers and slices after the whole batch."""
     first, *others = index if isinstance(index, tuple) else (index,)
     plain = all(isinstance(part, int | slice) for part in others)
     if first != slice(None) or not plain:
@@ -220,7 +198,7 @@ def _item(x: Place, index: Any) -> list[Layer]:
     for dim in range(len(others), 0, -1):  # from the last axis, as an integer removes one
         part = others[dim - 1]
         if isinstance(part, int):
-            made.append(constructed(layers.Select, {"dim": (dim, None), "index": (part, None)}))
+            made += _select(x, dim, part)
         elif part != slice(None):
             given = {"start": (part.start, None), "end": (part.stop, None), "step": (part.step or 1, 1)}
             made.append(constructed(layers.Slice, {"dim": (dim, None), **given}))
@@ -235,8 +213,9 @@ MOVES: dict[str, Callable[..., list[Layer]]] = {
     "permute": _permute,
     "transpose": _transpose,
     "swapaxes": _transpose,
+    "select": _select,
     "dropout": _dropout,
-    "getitem": _item,
+    "getitem": item,
     "contiguous": _nothing,
 }
 """Further functions of one tensor."""

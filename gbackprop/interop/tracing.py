@@ -11,10 +11,14 @@ from typing import Any
 import torch
 
 from gbackprop.errors import UnsupportedError
-from gbackprop.interop.arguments import at, first_line, is_supported
+from gbackprop.interop.arguments import at, first_line
+from gbackprop.interop.sequences import is_known
 
-WHOLE_NUMBERS = {"size", "dim", "getattr", "getitem", "add", "sub", "mul", "floordiv", "mod", "neg", "numel"}
-"""What computes with shapes: functions, methods and attributes."""
+OF_SHAPES = {"size", "dim", "getattr", "numel"}
+"""What gives numbers that follow from a tensor's shape: methods and attributes."""
+
+OF_NUMBERS = {"getitem", "add", "sub", "mul", "truediv", "floordiv", "mod", "neg", "pow", "sqrt"}
+"""What computes with such numbers."""
 
 
 @dataclass
@@ -24,7 +28,8 @@ class Trace:
     Attributes
     ----------
     calls : list of torch.fx.Node
-        Those on which the output depends and that gave tensors, without the input and the output.
+        Those on which the output depends and that gave tensors, or tuples that are a module's outputs or an entry of
+        them, without the input and the output.
     input, output : torch.fx.Node
     values : dict of torch.fx.Node to Any
     """
@@ -34,12 +39,23 @@ class Trace:
     output: torch.fx.Node
     values: dict[torch.fx.Node, Any]
 
+    def shape(self, node: torch.fx.Node) -> tuple[int, ...]:
+        """Return the shape of a tensor, or of the first one of a tuple."""
+        return tuple(first_of(self.values[node]).shape)
+
+
+def first_of(value: Any) -> torch.Tensor:
+    """Return a tensor, or the first one of nested tuples."""
+    return first_of(value[0]) if isinstance(value, tuple) else value
+
 
 class _Tracer(torch.fx.Tracer):
     """torch's tracer, with errors that name the module."""
 
+    proxy_buffer_attributes = True  # such as masks, of which parts by the length of sequences are taken
+
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        return is_supported(m) or super().is_leaf_module(m, module_qualified_name)
+        return is_known(m) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: torch.nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         path = self.path_of_module(m)
@@ -84,6 +100,17 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
             part.training = mode
 
 
+@contextmanager
+def _without_new_attributes(module: torch.nn.Module) -> Iterator[None]:
+    """Take away what tracing added to a module: the tracer gives tensors that its code makes a name there."""
+    before = set(vars(module))
+    try:
+        yield
+    finally:
+        for name in set(vars(module)) - before:
+            delattr(module, name)
+
+
 def traced(module: torch.nn.Module, x: torch.Tensor) -> Trace:
     """Trace a module in evaluation mode, and run it on a batch.
 
@@ -94,10 +121,10 @@ def traced(module: torch.nn.Module, x: torch.Tensor) -> Trace:
     ValueError
         If it cannot compute `x`.
     """
-    with _named("", module):
+    with _named("", module), _without_new_attributes(module):
         constants = _constants(module)
         graph = _Tracer().trace(module, constants or None)
-    recorder = _Recorder(torch.fx.GraphModule(module, graph))
+        recorder = _Recorder(torch.fx.GraphModule(module, graph))
     try:
         recorder.run(x, *constants.values())
     except Exception as error:  # torch has no common class for what layers raise
@@ -107,7 +134,7 @@ def traced(module: torch.nn.Module, x: torch.Tensor) -> Trace:
     if not isinstance(given, torch.Tensor):
         raise at("", module, f"expected one tensor as its output, got {type(given).__name__}")
     used = _used(output)
-    calls = [node for node in graph.nodes if node in used and isinstance(recorder.values[node], torch.Tensor)]
+    calls = [node for node in graph.nodes if node in used and _is_call(node, module, recorder.values)]
     start = next(node for node in graph.nodes if node.op == "placeholder")
     return Trace([node for node in calls if node is not start], start, output, recorder.values)
 
@@ -131,6 +158,17 @@ def _used(output: torch.fx.Node) -> set[torch.fx.Node]:
             used.add(node)
             waiting += node.all_input_nodes
     return used
+
+
+def _is_call(node: torch.fx.Node, module: torch.nn.Module, values: dict[torch.fx.Node, Any]) -> bool:
+    """Return whether a node gave a tensor, or a tuple that is a module's outputs or an entry of them."""
+    if isinstance(values[node], torch.Tensor):
+        return True
+    if not isinstance(values[node], tuple):
+        return False
+    while node.op == "call_function" and name_of(node) == "getitem" and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+    return node.op == "call_module" and is_known(module.get_submodule(str(node.target)))
 
 
 def path_of(node: torch.fx.Node) -> str:
@@ -162,8 +200,11 @@ def check_static(node: torch.fx.Node, tensors: Collection[torch.fx.Node]) -> Non
     UnsupportedError
         If it may depend on the data of the example.
     """
-    if node.op != "placeholder" and name_of(node) not in WHOLE_NUMBERS:
-        raise UnsupportedError(f"{name_of(node)}: expected one tensor, or numbers that follow from shapes alone")
-    for other in node.all_input_nodes:
+    of_shapes = name_of(node) in OF_SHAPES
+    numbers = node.op == "placeholder" or of_shapes or name_of(node) in OF_NUMBERS
+    for other in node.all_input_nodes if numbers else []:
         if other not in tensors:
             check_static(other, tensors)
+        numbers &= other not in tensors or of_shapes
+    if not numbers:
+        raise UnsupportedError(f"{name_of(node)}: expected one tensor, or numbers that follow from shapes alone")

@@ -1,6 +1,7 @@
-"""The parts of an affine map, each a layer by itself: y = W x, y = x + b, y = c x, y = 0.
+"""The parts of an affine map, each a layer by itself: y = W x, y = x + b, y = c x, y = x + c, y = 0.
 
-Attention and recurrent layers are made of these. A parameter has the name that is given: torch's.
+Attention, recurrent layers and arithmetic with numbers are made of these. A parameter has the name that is given:
+torch's.
 """
 
 from __future__ import annotations
@@ -129,6 +130,36 @@ class Times(Layer):
 
     def jmp(self, saved: Any, mat: Array) -> Array:
         return mat * self.factor
+
+    mjp = jmp
+
+
+class Plus(Layer):
+    """Addition of a number, y = x + c.
+
+    Parameters
+    ----------
+    number : float
+        c.
+    """
+
+    constant_jacobian = True
+    formulas = {"forward": "y = x + c", "mjp": "g"}
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+    def describe(self) -> str:
+        return f"{self.number:.4g}"
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return x + self.number, None
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return mat
 
     mjp = jmp
 

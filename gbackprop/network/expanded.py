@@ -12,6 +12,10 @@ from gbackprop.layers.base import INPUT, Layer, Nodes
 from gbackprop.network.container import Container, inside
 
 
+class Unexpanded(Nodes):
+    """Layers in the order of computation, of which an `Expanded` is one."""
+
+
 class Expanded(Container):
     """Base class of containers of ``[N, T, features]`` that torch has as one layer. A subclass defines `expand`.
 
@@ -25,6 +29,8 @@ class Expanded(Container):
     """Names of the children whose parameters are the container's."""
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
+        if isinstance(nodes, Unexpanded):
+            return nodes.add(name, self, *sources)
         (source,) = sources
         shape = nodes.input_shape if source == INPUT else nodes.leaves[source].output_shape
         if len(shape) != 2 or shape[0] == 0 or shape[1] != self.features:

@@ -23,8 +23,9 @@ def case(name, dtype="float32"):
     for key, value in module.state_dict().items():
         if value.is_floating_point():
             value += 0.1 * torch.rand_like(value) if "running" in key else 0.1 * torch.randn_like(value)
-    x = torch.randint(0, 7, (3, *shape)) if name == "words" else torch.randn(3, *shape, dtype=getattr(torch, dtype))
-    return module, x
+    if name.startswith("words"):
+        return module, torch.randint(0, 7, (3, *shape))
+    return module, torch.randn(3, *shape, dtype=getattr(torch, dtype))
 
 
 def first_names(module):
@@ -279,7 +280,15 @@ INNER = "module inner, Inner: "
 REFUSED = {
     "condition": (doing(lambda m, x: x if x.sum() > 0 else -x), f"{INNER}cannot be traced: symbolically traced variab"),
     "parameter": (doing(lambda m, x: x * m.weight), f"{INNER}its tensor weight is used outside of a layer"),
-    "number": (doing(lambda m, x: x + 1), f"{INNER}add: expected two tensors, which the network computes, got 1"),
+    "infinity": (doing(lambda m, x: x * torch.inf), f"{INNER}mul: expected tensors, which the network computes, or"),
+    "truth": (doing(lambda m, x: x * True), f"{INNER}mul: expected tensors, which the network computes, or finite num"),
+    "quotient": (doing(lambda m, x: 1 / x), f"{INNER}truediv: expected a number other than 0 as the divisor"),
+    "no quotient": (doing(lambda m, x: x / 0), f"{INNER}truediv: expected a number other than 0 as the divisor"),
+    "rounding": (
+        doing(lambda m, x: torch.div(x, 2, rounding_mode="floor")),
+        f"{INNER}div: expected two operands and no further argument, got {{'rounding_mode': 'floor'}}",
+    ),
+    "fixed numbers": (doing(lambda m, x: x + torch.ones(4)), f"{INNER}a tensor of fixed numbers is used outside"),
     "function": (doing(lambda m, x: torch.cumsum(x, 1)), f"{INNER}cumsum: there is no layer for it"),
     "method": (doing(lambda m, x: x.abs()), f"{INNER}abs: there is no layer for it"),
     "keyword": (

@@ -5,6 +5,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch_sequences import SEQUENCES
 
 
 def activations():
@@ -324,4 +325,5 @@ MODULES = {
         ),
         (1, 9, 9),
     ),
+    **SEQUENCES,
 }

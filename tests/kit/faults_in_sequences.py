@@ -7,7 +7,7 @@ from faults import Fault, after, before, instead, on_graph, on_layer, times
 
 from gbackprop import layers
 from gbackprop.audit import sequences
-from gbackprop.layers.affine import Matrix, Shift, Times, Zeros
+from gbackprop.layers.affine import Matrix, Plus, Shift, Times, Zeros
 from gbackprop.layers.base import Nodes
 from gbackprop.layers.softmax import CausalSoftmax
 from gbackprop.network import GRU, LSTM, TransformerEncoderLayer, attention
@@ -23,7 +23,7 @@ def on_case(number, cases=sequences.whole):
     return on_layer(lambda: list(cases())[number][0], shape, plain)
 
 
-matrix, shift, factor, zeros, causal = (on_case(number, sequences.parts) for number in range(5))
+matrix, shift, factor, zeros, causal, plus = (on_case(number, sequences.parts) for number in range(6))
 heads, masked, encoder, norm_first, rnn, lstm, gru = (on_case(number) for number in range(7))
 unrolled = on_graph(
     lambda: [layers.Linear(2, 3), layers.Unflatten(1, (3, 1)), LSTM(1, 2), layers.Select(1, 2), layers.Linear(2, 2)]
@@ -99,6 +99,8 @@ FAULTS = [
     Fault(Matrix, "parameter_jacobians", "without the input", instead(of_the_bias), matrix, "weight_ih_l0.per_sample"),
     Fault(Shift, "parameter_jacobians", "none", instead(lambda self, saved: {}), shift, "parameter_jacobians"),
     Fault(Times, "jmp", "no factor", instead(lambda self, saved, mat: mat), factor, "jmp"),
+    Fault(Plus, "forward", "wrong sign", instead(lambda self, x: (x - self.number, None)), plus, "forward"),
+    Fault(Plus, "mjp", "not passed on", after(lambda mat: 0 * mat), plus, "mjp"),
     Fault(Zeros, "mjp", "ones", after(lambda mat: mat + 1), zeros, "mjp"),
     Fault(CausalSoftmax, "forward", "the other triangle", turned, causal, "forward"),
     Fault(CausalSoftmax, "forward", "no mask", instead(layers.Softmax.forward), masked, "forward"),

@@ -1,0 +1,289 @@
+"""Attention, recurrent layers and numbers of torch's modules: what is made of them, there and back, what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from refusals import refuse
+
+import gbackprop as gb
+from gbackprop import UnsupportedError, layers
+from gbackprop.interop import from_torch, to_torch
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch_sequences import Doing, Masked, Numbers, causal  # noqa: E402
+
+
+def taken(module, *shape):
+    torch.manual_seed(0)
+    return from_torch(module, torch.randn(3, *shape))
+
+
+# --------------------------------------------------------------------------------------------------------- what is made
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_a_recurrent_layer_is_one_node_and_its_last_state_is_the_last_position(kind):
+    def last(m, x):
+        h = m.rnn(x)[1]
+        return m.fc((h[0] if kind is nn.LSTM else h)[-1])
+
+    network = taken(Doing(last, rnn=kind(3, 4, batch_first=True), fc=nn.Linear(4, 2)), 5, 3)
+    expected = gb.Graph(
+        {
+            "rnn": (getattr(gb, kind.__name__)(3, 4), "input"),
+            "getitem": (layers.Select(1, -1), "rnn"),
+            "fc": (layers.Linear(4, 2), "getitem"),
+        }
+    )
+    assert repr(network) == repr(expected)
+
+
+def test_dropout_between_layers_and_after_attention_is_taken():
+    lstm = nn.LSTM(3, 4, 2, dropout=0.3, bidirectional=True, batch_first=True)
+    assert taken(Doing(lambda m, x: m.rnn(x)[0], rnn=lstm), 5, 3).children["rnn"].dropout.p == 0.3
+    attention = Doing(lambda m, x: m.attn(x, x, x)[0], attn=nn.MultiheadAttention(4, 2, dropout=0.2, batch_first=True))
+    assert taken(attention, 5, 4).children["attn"].dropout.p == 0.2
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda x: torch.full((5, 5), -torch.inf).triu(1),
+        lambda x: torch.ones(5, 5).triu(1).bool(),
+        causal,
+        lambda x: torch.ones((x.size(1), x.size(1))).triu(1) == 1,
+    ],
+)
+def test_a_causal_mask_is_the_layers_argument(mask):
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    module = Doing(lambda m, x: m.attn(x, x, x, attn_mask=mask(x))[0], attn=attention)
+    assert repr(taken(module, 5, 4).children["attn"]) == "MultiheadAttention(4, 2, is_causal=True)"
+
+
+def test_a_mask_by_the_length_of_sequences_fits_other_lengths():
+    module = Masked()
+    network = taken(module, 5, 4)
+    x = torch.randn(2, 8, 4)
+    np.testing.assert_allclose(network(x.numpy()), module.eval()(x).detach(), rtol=0, atol=1e-6)
+
+
+def test_the_tracer_leaves_no_tensors_in_the_module():
+    module = Doing(lambda m, x: m.fc(x) * torch.tensor(2.0), fc=nn.Linear(4, 4))
+    before = set(vars(module))
+    taken(module, 4)
+    assert set(vars(module)) == before
+
+
+def test_numbers_have_no_parameters():
+    module = Numbers()
+    assert set(taken(module, 5, 4).state_dict()) == set(module.state_dict()) == {"fc.weight", "fc.bias"}
+
+
+def test_a_number_that_is_neutral_makes_no_layer():
+    assert list(taken(Doing(lambda m, x: 1 * m.fc(x) + 0, fc=nn.Linear(4, 4)), 4).inputs) == ["fc"]
+
+
+# ------------------------------------------------------------------------------------------------------- networks, back
+
+NETWORKS = {
+    "RNN": gb.RNN(4, 3, 2, "relu", bias=False),
+    "LSTM": gb.LSTM(4, 3, 2, bidirectional=True),
+    "GRU": gb.GRU(4, 3),
+    "attention": gb.MultiheadAttention(4, 2, bias=False),
+    "causal attention": gb.MultiheadAttention(4, 2, dropout=0.2, is_causal=True),
+    "encoder": gb.TransformerEncoderLayer(4, 2, 5, layer_norm_eps=0.1, norm_first=True),
+    "encoder with a layer": gb.TransformerEncoderLayer(4, 2, 5, activation=layers.Softplus(2.0), bias=False),
+    "causal encoder": gb.TransformerEncoderLayer(4, 2, 5, activation="gelu", is_causal=True),
+    "encoder of another GELU": gb.TransformerEncoderLayer(4, 2, 5, activation=layers.GELU("tanh")),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_sequences_is_a_module_and_that_the_network(name):
+    network = gb.Sequential(layers.Linear(4, 4), NETWORKS[name]).astype("float64")
+    network.initialize(np.random.default_rng(0))
+    module, x = to_torch(network), np.random.default_rng(1).standard_normal((3, 5, 4))
+    assert list(module.state_dict()) == list(network.state_dict())
+    assert isinstance(module[1], getattr(nn, type(network[1]).__name__))
+    with torch.no_grad():  # in which torch has another way to compute encoder layers
+        torch.testing.assert_close(module(torch.from_numpy(x)).numpy(), network(x), rtol=1e-11, atol=1e-12)
+    again = from_torch(module, x)
+    assert repr(again) == repr(network)
+    for key, value in network.state_dict().items():
+        np.testing.assert_array_equal(again.state_dict()[key], value)
+
+
+def test_a_container_alone_is_a_module():
+    network = gb.LSTM(4, 3, rng=0)
+    assert list(to_torch(network).state_dict()) == list(network.state_dict())
+
+
+def test_a_recurrent_layer_at_two_places_is_one_module():
+    network = gb.Sequential(gb.Sequential(shared := gb.GRU(4, 4)), layers.Tanh(), shared, rng=0)
+    module, x = to_torch(network), np.random.default_rng(1).standard_normal((3, 5, 4), dtype="float32")
+    assert list(module.state_dict()) == list(network.state_dict())
+    torch.testing.assert_close(module(torch.from_numpy(x)).detach().numpy(), network(x))
+
+
+class Own(gb.GRU):
+    """A recurrent layer of the user's."""
+
+
+def test_a_container_of_the_users_is_named():
+    words = "layer 0, Own(2, 3): torch has no module for it"
+    refuse(UnsupportedError, [words], lambda: to_torch(gb.Sequential(Own(2, 3))))
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+def lstm(doing, *sizes, **keywords):
+    return lambda: Doing(doing, rnn=nn.LSTM(4, *(sizes or (4,)), **{"batch_first": True, **keywords}))
+
+
+def gru(doing, **keywords):
+    return lambda: Doing(doing, rnn=nn.GRU(4, 4, batch_first=True, **keywords), fc=nn.Linear(4, 2))
+
+
+def attention(doing, heads=2, **keywords):
+    return lambda: Doing(doing, attn=nn.MultiheadAttention(4, heads, **{"batch_first": True, **keywords}))
+
+
+def encoding(doing, change=lambda part: None, **keywords):
+    part = nn.TransformerEncoderLayer(4, 2, 5, **{"batch_first": True, **keywords})
+    change(part)
+    return lambda: Doing(doing, part=part)
+
+
+class Saved(Masked):
+    """A mask in the state dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", self.mask)
+
+
+LSTM, GRU, ATTENTION, LAYER = (
+    f"module {path}, {name}: "
+    for path, name in (
+        ("rnn", "LSTM"), ("rnn", "GRU"), ("attn", "MultiheadAttention"), ("part", "TransformerEncoderLayer")
+    )
+)  # fmt: skip
+MASK = "mask: expected a causal mask (T, T), which is True or −inf above the diagonal"
+STATES = "expected that its last states h are used as h[-1], got h in "
+
+REFUSED = {
+    "batch not first": (lstm(lambda m, x: m.rnn(x)[0], batch_first=False), f"{LSTM}LSTM, batch_first: expected True"),
+    "projection": (lstm(lambda m, x: m.rnn(x)[0], 4, proj_size=2), f"{LSTM}LSTM, proj_size: expected 0, got 2"),
+    "cell": (lstm(lambda m, x: m.rnn(x)[1][1][-1]), f"{LSTM}expected that its output and its last states h are"),
+    "initial states": (
+        lstm(lambda m, x: m.rnn(x, (torch.zeros(1, 3, 4), torch.zeros(1, 3, 4)))[0]),
+        f"{LSTM}hx: expected that it is not given: its states are 0",
+    ),
+    "initial state": (gru(lambda m, x: m.rnn(x, torch.zeros((1, x.size(0), 4)))[0]), f"{GRU}hx: expected that it is n"),
+    "states of another": (
+        lambda: Doing(lambda m, x: m.b(x, m.a(x)[1])[0], **{key: nn.GRU(4, 4, batch_first=True) for key in "ab"}),
+        "module a, GRU: expected that its output is used, or a last state as h[-1], got more in b",
+    ),
+    "all states": (gru(lambda m, x: m.fc(m.rnn(x)[1])), f"{GRU}expected that its output is used, or a last state as h"),
+    "states as output": (gru(lambda m, x: m.rnn(x)[1]), f"{GRU}its last states h are the output, expected h[-1]"),
+    "slice of states": (gru(lambda m, x: m.rnn(x)[1][-1:]), f"{GRU}{STATES}getitem"),
+    "mean of states": (gru(lambda m, x: m.rnn(x)[1].mean(0)), f"{GRU}{STATES}mean"),
+    "squeezed states": (gru(lambda m, x: m.rnn(x)[1].squeeze(0), num_layers=2), f"{GRU}{STATES}squeeze"),
+    "lower layer": (gru(lambda m, x: m.rnn(x)[1][0], num_layers=2), f"{GRU}h[0] is a state of layer 0, expected one"),
+    "lower layer of two directions": (
+        gru(lambda m, x: m.rnn(x)[1][1], num_layers=2, bidirectional=True),
+        f"{GRU}h[1] is a state of layer 0, expected one of the last layer",
+    ),
+    "another key": (attention(lambda m, x: m.attn(x, -x, x)[0]), f"{ATTENTION}key: expected the query"),
+    "another value": (attention(lambda m, x: m.attn(x, x, value=-x)[0]), f"{ATTENTION}value: expected the query"),
+    "weights": (attention(lambda m, x: m.attn(x, x, x)[1]), f"{ATTENTION}expected that its output is used alone, got"),
+    "more keys": (
+        attention(lambda m, x: m.attn(x, x, x)[0], add_bias_kv=True),
+        f"{ATTENTION}MultiheadAttention, add_bias_kv: expected False",
+    ),
+    "a key of zeros": (
+        attention(lambda m, x: m.attn(x, x, x)[0], add_zero_attn=True),
+        f"{ATTENTION}MultiheadAttention, add_zero_attn: expected False",
+    ),
+    "attention, batch not first": (
+        attention(lambda m, x: m.attn(x, x, x)[0], batch_first=False),
+        f"{ATTENTION}MultiheadAttention, batch_first: expected True",
+    ),
+    "padding": (
+        attention(lambda m, x: m.attn(x, x, x, key_padding_mask=torch.zeros(3, 5).bool())[0]),
+        f"{ATTENTION}key_padding_mask: expected that it is not given: all positions are taken",
+    ),
+    "hint": (attention(lambda m, x: m.attn(x, x, x, need_weights=False, is_causal=True)[0]), f"{ATTENTION}is_causal: "),
+    "hint of a mask that is none": (
+        attention(lambda m, x: m.attn(x, x, x, attn_mask=torch.zeros(5, 5), is_causal=True)[0]),
+        f"{ATTENTION}{MASK}",
+    ),
+    "mask of the past": (
+        attention(lambda m, x: m.attn(x, x, x, attn_mask=torch.ones(5, 5).tril(-1).bool())[0]),
+        f"{ATTENTION}{MASK}",
+    ),
+    "finite mask": (
+        attention(lambda m, x: m.attn(x, x, x, attn_mask=torch.full((5, 5), -1e3).triu(1))[0]),
+        f"{ATTENTION}{MASK}",
+    ),
+    "mask of data": (
+        attention(lambda m, x: m.attn(x, x, x, attn_mask=x + x)[0], heads=1),
+        f"{ATTENTION}mask: expected one that does not depend on the data",
+    ),
+    "saved mask": (Saved, f"{ATTENTION}mask: its tensor mask is in the state dict, expected it with register_buffer("),
+    "two masks": (
+        attention(lambda m, x: m.attn(x, x, x)[0] + m.attn(x, x, x, attn_mask=causal(x))[0]),
+        f"{ATTENTION}expected that all of its calls have a causal mask, or none",
+    ),
+    "layer, batch not first": (encoding(lambda m, x: m.part(x), batch_first=False), f"{LAYER}TransformerEncoderL"),
+    "layer, padding": (
+        encoding(lambda m, x: m.part(x, src_key_padding_mask=torch.zeros(3, 5).bool())),
+        f"{LAYER}src_key_padding_mask: expected that it is not given",
+    ),
+    "layer, hint": (encoding(lambda m, x: m.part(x, is_causal=True)), f"{LAYER}is_causal: expected the causal mask"),
+    "layer, dropouts": (
+        encoding(lambda m, x: m.part(x), lambda part: setattr(part.dropout2, "p", 0.5)),
+        f"{LAYER}expected one probability of dropout, got [0.1, 0.1, 0.1, 0.5]",
+    ),
+    "layer, eps": (
+        encoding(lambda m, x: m.part(x), lambda part: setattr(part.norm1, "eps", 0.5)),
+        f"{LAYER}expected one eps of both norms, got 0.5 and 1e-05",
+    ),
+    "layer, activation": (
+        encoding(lambda m, x: m.part(x), activation=lambda x: x * x),
+        f"{LAYER}there is no layer for the function <lambda>",
+    ),
+    "layer, another GELU": (
+        encoding(lambda m, x: m.part(x), activation=nn.GELU("tanh")),
+        f"{LAYER}activation: torch computes GELU('tanh') as GELU() in evaluation mode",
+    ),
+    "decoder layer": (
+        lambda: Doing(lambda m, x: m.part(x, x), part=nn.TransformerDecoderLayer(4, 2, 5, batch_first=True)),
+        "module part, TransformerDecoderLayer: there is no layer for torch.nn.modules.transformer.TransformerDecoderL",
+    ),
+    "no input": (lambda: Doing(lambda m, x: torch.ones(3, 2)), "module (the whole), Doing: its output does not depend"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_taken_of_a_sequence_is_named(name):
+    make, words = REFUSED[name]
+    torch.manual_seed(0)
+    module = make()
+    x = torch.randn(3, 4, 4) if name == "mask of data" else torch.randn(3, 5, 4)
+    refuse(UnsupportedError, [words], lambda: from_torch(module, x))
+
+
+def test_numbers_of_the_data_are_refused():
+    module = Doing(lambda m, x: m.fc(x) * math.sqrt(torch.sigmoid(m.fc(x))), fc=nn.Linear(1, 1))
+    words = "module (the whole), Doing: sqrt: expected one tensor, or numbers that follow from shapes alone"
+    refuse(UnsupportedError, [words], lambda: from_torch(module, torch.ones(1, 1)))
+
+
+def test_a_mask_of_one_position_says_nothing():
+    words = "module attn, MultiheadAttention: mask: expected an example of two positions or more"
+    refuse(UnsupportedError, [words], lambda: from_torch(Masked(), torch.randn(3, 1, 4)))
