@@ -116,7 +116,7 @@ def rows(turns: int) -> dict[str, Any]:
     for name, make, shape, asked in (
         ("Conv1d network, N = 64", one_axis, (64, 8, 256), NETWORK),
         ("Conv3d network, N = 16", three_axes, (16, 3, 16, 16, 16), NETWORK),
-        ("ConvTranspose2d network, N = 32", transposed, (32, 3, 32, 32), NETWORK[:3]),
+        ("ConvTranspose2d network, N = 32", transposed, (32, 3, 32, 32), NETWORK),
         ("ResNet-18 with BatchNorm, N = 32", lambda: resnet18(True), (32, 3, 32, 32), NETWORK[:3]),
         ("ResNet-18 without norms, N = 32", lambda: resnet18(False), (32, 3, 32, 32), NETWORK),
         ("LSTM, N = 64, 50 steps, 64 units", recurrent, (64, 50, 32), NETWORK[:3]),

@@ -14,7 +14,7 @@ from gbackprop import quantities as q
 from gbackprop.array import Array, array_module, device_of, on_device_of
 from gbackprop.errors import UnsupportedError
 from gbackprop.layers.moments import Moments
-from gbackprop.operators import BLOCKS
+from gbackprop.operators import with_factors
 from gbackprop.quantities import GroupedKronecker, Kronecker, Quantity, Scale
 from gbackprop.result import Result
 
@@ -83,19 +83,21 @@ class _Variances:
 class _Pair:
     a: Array | None
     b: Array
+    like: Kronecker | GroupedKronecker  # has the order of the parameter's entries
 
     def __add__(self, other: _Pair) -> _Pair:
-        return _Pair(None if self.a is None else self.a + other.a, self.b + other.b)
+        return _Pair(None if self.a is None else self.a + other.a, self.b + other.b, self.like)
 
 
 class _Factors:
     """A is a mean over samples and B is R times a sum, each for itself: the block is not the mean of the batches'."""
 
     def take(self, value: Kronecker | GroupedKronecker, gradient: Array, scale: Scale) -> _Pair:
-        return _Pair(None if value.A is None else value.A * scale.batch, value.B / scale.factor)
+        return _Pair(None if value.A is None else value.A * scale.batch, value.B / scale.factor, value)
 
     def give(self, total: _Pair, scale: Scale) -> Kronecker | GroupedKronecker:
-        return BLOCKS[total.b.ndim](None if total.a is None else total.a / scale.batch, total.b * scale.factor)
+        a = None if total.a is None else total.a / scale.batch
+        return with_factors(total.like, a, total.b * scale.factor)
 
 
 RULES: dict[type[Quantity], Rule | str] = {

@@ -26,7 +26,8 @@ from gbackprop.checks import KFRA_COPIES, size
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
-from gbackprop.layers.base import INPUT, Leaf
+from gbackprop.layers.base import INPUT, Layer, Leaf
+from gbackprop.layers.conv_transpose import _ConvTranspose as ConvTranspose
 from gbackprop.plan import Plan
 from gbackprop.signals import AVERAGE
 
@@ -80,9 +81,17 @@ def _unfolded_bytes(plan: Plan) -> int:
 
 
 def parameter_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each parameter by name."""
+    """Return the shape of each parameter by name; its first axis is that of the outputs."""
     named = [(name, leaf.layer, key) for leaf in plan.leaves for key, name in leaf.parameters.items()]
-    return {name: layer.parameter_shapes()[key] for name, layer, key in named}
+    return {name: _shape(layer, key) for name, layer, key in named}
+
+
+def _shape(layer: Layer, key: str) -> tuple[int, ...]:
+    """Return the shape of a layer's parameter, as if a transposed convolution's weight had its outputs first."""
+    shape = layer.parameter_shapes()[key]
+    if isinstance(layer, ConvTranspose) and len(shape) > 1:
+        return layer.out_channels, layer.in_channels // layer.groups, *shape[2:]
+    return shape
 
 
 def _widest_bytes(plan: Plan) -> int:
@@ -91,8 +100,12 @@ def _widest_bytes(plan: Plan) -> int:
 
 
 def _weights(plan: Plan) -> list[tuple[int, int]]:
-    """Return for each weight the number of entries in one sample's unfolded input, and in the weight."""
-    weights = [(leaf, leaf.layer.parameter_shapes()[key]) for leaf in plan.leaves for key in leaf.parameters]
+    """Return for each weight the number of entries in one sample's unfolded input, and in the weight.
+
+    A transposed convolution unfolds its columns, for which its inputs stand in for outputs, and for A its inputs.
+    """
+    named = [(leaf, key) for leaf in plan.leaves for key in leaf.parameters]
+    weights = [(leaf, s) for leaf, key in named for s in {leaf.layer.parameter_shapes()[key], _shape(leaf.layer, key)}]
     weights = [(leaf, s) for leaf, s in weights if len(s) > 1]
     return [(prod(leaf.output_shape) // s[0] * prod(s[1:]) * groups_of(leaf), prod(s)) for leaf, s in weights]
 

@@ -12,7 +12,7 @@ from gbackprop.checks import positive
 from gbackprop.errors import UnsupportedError
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import Bias, ParameterJacobian
-from gbackprop.layers.scale import NO_FACTORS, Factor
+from gbackprop.layers.scale import Factor
 from gbackprop.layers.window import channels_and_axes
 
 MIXES = (
@@ -28,7 +28,6 @@ class _BatchNorm(Layer):
     """The numbers of spatial axes that inputs may have."""
 
     constant_jacobian = True
-    kronecker_factors = NO_FACTORS
     formulas = {"forward": "y = w x̂ + b, x̂ = (x − m) / √(v + ε)", "mjp": "w / √(v + ε) g"}
 
     def __init__(

@@ -10,7 +10,7 @@ import numpy as np
 from gbackprop.array import Array, array_module, channels_first, channels_last
 from gbackprop.checks import positive
 from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import Bias, ParameterJacobian
+from gbackprop.layers.jacobian import Bias, ParameterJacobian, group_blocks
 from gbackprop.layers.linear import uniform
 from gbackprop.layers.window import Window, channels_and_axes, pad, per_axis
 
@@ -24,7 +24,7 @@ class _ConvTranspose(Layer):
 
     dims: ClassVar[int]
     constant_jacobian = True
-    kronecker_factors = "its weight multiplies the inputs' positions, and its bias is added at the outputs'"
+    kronecker_factors = True
     formulas = {"forward": "y = fold(Wᵀ x[t]) + b", "mjp": "W u[t], u = unfold(g)"}
 
     def __init__(
@@ -104,7 +104,11 @@ class _ConvTranspose(Layer):
         by_place = (self._rows(x) @ self._matrix()[:, None]).reshape(self.groups, len(x), *spatial, *kernel, -1)
         seen = xp.moveaxis(by_place, 0, -2).reshape(*by_place.shape[1:-1], self.out_channels)
         image = self.window.fold(seen, self._full(spatial))
-        return channels_first(pad(image, tuple((-before, -after) for before, after in self._sides())))
+        return channels_first(self._cut(image))
+
+    def _cut(self, image: Array) -> Array:
+        """Return what the output has of full images: ``[L, *full, C] -> [L, *out, C]``."""
+        return pad(image, tuple((-before, -after) for before, after in self._sides()))
 
     def _rows(self, x: Array) -> Array:
         """Return the inputs by group and position: ``[L, I, *S] -> [G, L, T, I / G]``."""
@@ -136,22 +140,58 @@ class _ConvTranspose(Layer):
         return by_group.reshape(*by_group.shape[:4], -1)
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
-        jacobians: dict[str, ParameterJacobian] = {"weight": _Weight(self, self._rows(saved))}
-        rows = Bias(lambda mat: channels_last(mat, 2).reshape(*mat.shape[:2], -1, self.out_channels))
-        return jacobians | {"bias": rows} if self.bias else jacobians
+        bias = Bias(lambda mat: channels_last(mat, 2).reshape(*mat.shape[:2], -1, self.out_channels))
+        jacobians: dict[str, ParameterJacobian] = {"weight": _Weight(self, saved, bias)}
+        return jacobians | {"bias": bias} if self.bias else jacobians
+
+    def seen(self, x: Array) -> Array:
+        """Compute what the weight multiplies at each position of the output: ``[N, I, *S] -> [G, N, T', I / G, K]``.
+
+        K is ∏ kernel. A place of the kernel at which no input adds to the position has a zero.
+        """
+        xp, rows, places = array_module(x), channels_last(x), prod(self.window.kernel)
+        full = xp.zeros((places, len(x), *self._full(x.shape[2:]), self.in_channels), dtype=x.dtype)
+        for image, where in zip(full, self.window.offsets(x.shape[2:]), strict=True):
+            image[(slice(None), *where)] = rows
+        shown = self._cut(full.reshape(-1, *full.shape[2:]))
+        return shown.reshape(places, len(x), -1, self.groups, self.in_channels // self.groups).transpose(3, 1, 2, 4, 0)
 
 
 class _Weight(ParameterJacobian):
-    """The Jacobian of a transposed convolution's weight: Jᵀ g[v, n] = Σₜ x[n, t] u[v, n, t]ᵀ, u the unfolded column."""
+    """The Jacobian of a transposed convolution's weight: Jᵀ g[v, n] = Σₜ x[n, t] u[v, n, t]ᵀ, u the unfolded column.
 
-    def __init__(self, layer: _ConvTranspose, x: Array) -> None:
-        self.layer, self.x = layer, x
+    Its Kronecker factors are those of a convolution, y[t'] = W x̃[t'] at the output's positions t' with x̃ as `seen`.
+
+    Parameters
+    ----------
+    layer : _ConvTranspose
+    x : ndarray, shape (N, I, *S)
+    bias : Bias
+        The Jacobian of a bias at the output: B is its curvature.
+    """
+
+    def __init__(self, layer: _ConvTranspose, x: Array, bias: Bias) -> None:
+        self.layer, self.x, self.bias = layer, x, bias
 
     def per_sample(self, mat: Array) -> Array:
-        each = self.x[:, None].swapaxes(-1, -2) @ self.layer.unfolded(mat)  # [G, V, N, I / G, (*kernel, O / G)]
+        rows = self.layer._rows(self.x)[:, None]
+        each = rows.swapaxes(-1, -2) @ self.layer.unfolded(mat)  # [G, V, N, I / G, (*kernel, O / G)]
         layer, by_input = self.layer, array_module(mat).moveaxis(each, 0, 2)
         split = by_input.reshape(*mat.shape[:2], layer.in_channels, *layer.window.kernel, -1)
         return channels_first(split, 3)
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        return group_blocks(self.bias.kronecker(mat, sign), self.layer.groups)
+
+    def average_kronecker(self, average: Array, shape: Shape) -> Array:
+        return group_blocks(self.bias.average_kronecker(average, shape), self.layer.groups)
+
+    def input_square(self) -> Array | None:
+        seen = self.layer.seen(self.x)
+        groups, *_, channels, places = seen.shape
+        rows = seen.reshape(groups, -1, channels * places)
+        squares = (rows.swapaxes(1, 2) @ rows).reshape(groups, *(channels, places) * 2)
+        return squares if groups > 1 else squares[0]
 
 
 class ConvTranspose1d(_ConvTranspose):
@@ -167,7 +207,7 @@ class ConvTranspose1d(_ConvTranspose):
     output_padding : int or (int,)
         Further places at the end; less than the stride or the dilation.
     groups : int
-        Number of groups of channels, each with weights of its own.
+        Number of groups of channels, each with weights, and Kronecker factors, of its own.
     bias : bool
 
     Attributes
@@ -192,7 +232,7 @@ class ConvTranspose2d(_ConvTranspose):
     output_padding : int or (int, int)
         Further places at the end; less than the stride or the dilation.
     groups : int
-        Number of groups of channels, each with weights of its own.
+        Number of groups of channels, each with weights, and Kronecker factors, of its own.
     bias : bool
 
     Attributes
@@ -217,7 +257,7 @@ class ConvTranspose3d(_ConvTranspose):
     output_padding : int or (int, int, int)
         Further places at the end; less than the stride or the dilation.
     groups : int
-        Number of groups of channels, each with weights of its own.
+        Number of groups of channels, each with weights, and Kronecker factors, of its own.
     bias : bool
 
     Attributes

@@ -149,7 +149,10 @@ class ParameterJacobian:
         raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
 
     def input_square(self) -> Array | None:
-        """Σₙₜ u uᵀ over samples and shared positions, shape (I, I) or (G, I, I), or None if there is no such factor."""
+        """Σₙₜ u uᵀ over samples and shared positions, shape (I, I) or (G, I, I), or None if there is no such factor.
+
+        If the parameter has its outputs between its inputs, (C, O, *kernel), both axes I are two, C and ∏ kernel.
+        """
         raise UnsupportedError(f"{type(self).__name__} has no Kronecker factors")
 
 
@@ -232,10 +235,10 @@ class Outer(ParameterJacobian):
         return self.joined(self.split(mat).swapaxes(-1, -2) @ self.u[:, None])
 
     def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        return self.by_group(self.bias.kronecker(mat, sign))
+        return group_blocks(self.bias.kronecker(mat, sign), self.groups)
 
     def average_kronecker(self, average: Array, shape: Shape) -> Array:
-        return self.by_group(self.bias.average_kronecker(average, shape))
+        return group_blocks(self.bias.average_kronecker(average, shape), self.groups)
 
     def input_square(self) -> Array | None:
         u = self.u.reshape(self.groups, -1, self.u.shape[3])
@@ -248,10 +251,11 @@ class Outer(ParameterJacobian):
         half = entries.ndim // 2 + 1
         return entries.transpose(0, *range(half, entries.ndim), *range(1, half)).reshape(squares.shape)
 
-    def by_group(self, b: Array) -> Array:
-        """Return the diagonal blocks (G, O, O) of the bias's matrix (G*O, G*O), one for each group; of one, (O, O)."""
-        each = array_module(b).arange(self.groups)
-        return b.reshape(self.groups, -1, self.groups, len(b) // self.groups)[each, :, each] if self.groups > 1 else b
+
+def group_blocks(b: Array, groups: int) -> Array:
+    """Return the diagonal blocks (G, O, O) of the bias's matrix (G*O, G*O), one for each group; of one, (O, O)."""
+    each = array_module(b).arange(groups)
+    return b.reshape(groups, -1, groups, len(b) // groups)[each, :, each] if groups > 1 else b
 
 
 def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape: Shape) -> Array:

@@ -10,11 +10,10 @@ from gbackprop.array import Array
 from gbackprop.checks import number, positive
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.layers.own_block import OwnBlock
 
-NO_FACTORS = "its factors multiply numbers one by one, and a Kronecker product is for matrices"
 
-
-class Factor(ParameterJacobian):
+class Factor(OwnBlock):
     """The Jacobian of factors y[c, t] = w[c] x[c, t]: Jᵀ g[v, n] = Σₜ g[v, n, c, t] x[n, c, t].
 
     Parameters
@@ -48,7 +47,6 @@ class Scale(Layer):
     """
 
     constant_jacobian = True
-    kronecker_factors = NO_FACTORS
     formulas = {"forward": "y = w x", "mjp": "w g"}
 
     def __init__(self, num_parameters: int = 1, init: float = 1.0) -> None:

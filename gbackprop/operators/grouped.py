@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,8 @@ def _factor(block: GroupedKronecker) -> Array:
 class GroupedKronecker:
     """The block-diagonal matrix of B[γ] ⊗ A[γ], γ = 0 … G − 1, for a weight with G groups of outputs.
 
-    The weight's outputs are numbered group by group, so that the entries of a group, in row-major order, are side by
-    side. Each group is damped for itself.
+    The weight's outputs, and with `channels_first` its input channels, are numbered group by group, so that the entries
+    of a group, in row-major order, are side by side. Each group is damped for itself.
 
     Attributes
     ----------
@@ -28,17 +29,20 @@ class GroupedKronecker:
         Input factor of each group.
     B : ndarray, shape (G, O / G, O / G)
         Output factor of each group.
+    channels_first : int, optional
+        C / G of a weight (C, O / G, *kernel), see `Kronecker`.
     """
 
     __array_ufunc__ = None  # so that `v @ block` is a TypeError in plain words
 
     A: Array
     B: Array
+    channels_first: int | None = None
 
     @property
     def blocks(self) -> tuple[Kronecker, ...]:
         """The block of each group."""
-        return tuple(Kronecker(a, b) for a, b in zip(self.A, self.B, strict=True))
+        return tuple(Kronecker(a, b, self.channels_first) for a, b in zip(self.A, self.B, strict=True))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -120,7 +124,7 @@ class GroupedKronecker:
     def _by_group(self, v: Array, product: Callable[[Kronecker, Array], Array]) -> Array:
         """Compute the product of each group's block with its entries of v; return them in the shape of v."""
         groups, outputs = self.B.shape[:2]
-        check_vector(v, self.B, groups * outputs, self.shape[0])
+        check_vector(v, self.B, groups * (self.channels_first or outputs), self.shape[0])
         parts = v.reshape(groups, self.shape[0] // groups, -1)
         products = []
         for group, (block, part) in enumerate(zip(self.blocks, parts, strict=True)):
@@ -131,5 +135,22 @@ class GroupedKronecker:
         return array_module(v).stack(products).reshape(v.shape)
 
 
-BLOCKS: dict[int, Callable[..., Kronecker | GroupedKronecker]] = {2: Kronecker, 3: GroupedKronecker}
-"""The class of a block by the number of axes of its factors: with three, the first is that of groups."""
+def _channels_first(a: Array, b: Array) -> Kronecker | GroupedKronecker:
+    """Return the block of a weight that has its outputs between the two axes, C and ∏ kernel, that are rows of A."""
+    *groups, channels, places = a.shape[:-2]
+    return BLOCKS[b.ndim](a.reshape(*groups, channels * places, channels * places), b, channels)
+
+
+BLOCKS: dict[int, Callable[..., Kronecker | GroupedKronecker]] = {
+    2: Kronecker,
+    3: GroupedKronecker,
+    4: _channels_first,
+    5: _channels_first,
+}
+"""What makes a block, by the number of axes of A as a statistic, or of B without A: an odd one begins with groups."""
+
+
+def with_factors(block: Kronecker | GroupedKronecker, a: Array | None, b: Array) -> Kronecker | GroupedKronecker:
+    """Return the block of other factors of the same shapes, with its entries in the order of `block`'s."""
+    factors: dict[str, Any] = {"A": a, "B": b}
+    return replace(block, **factors)

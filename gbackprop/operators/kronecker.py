@@ -21,18 +21,25 @@ def _factor(block: Kronecker) -> Array:
 class Kronecker:
     """The block B ⊗ A of a weight (entries in row-major order), or B of a bias.
 
+    B ⊗ A numbers the weight's entries output by output, as a weight (O, …) does. Products, solutions and `to_dense` are
+    in the order of the parameter's entries, which is another one for a weight that has `channels_first`.
+
     Attributes
     ----------
     A : ndarray, shape (I, I), or None
         Input factor; None for a bias.
     B : ndarray, shape (O, O)
         Output factor.
+    channels_first : int, optional
+        C of a weight (C, O, *kernel), whose input channels come before its outputs: that of a transposed convolution.
+        The rows of A are numbered (C, *kernel).
     """
 
     __array_ufunc__ = None  # so that `v @ block` is a TypeError in plain words
 
     A: Array | None
     B: Array
+    channels_first: int | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,7 +57,8 @@ class Kronecker:
         """Return the block as a matrix, shape (D, D)."""
         if self.A is None:
             return self.B.copy()
-        return array_module(self.B).kron(self.B, self.A)
+        dense = array_module(self.B).kron(self.B, self.A)
+        return dense if self.channels_first is None else self._in_order(self._in_order(dense).T).T
 
     @beside(_factor)
     def trace(self) -> Array:
@@ -62,7 +70,7 @@ class Kronecker:
     def matvec(self, v: Array) -> Array:
         """Multiply the block by a vector, or by each column of a matrix: (B ⊗ A) vec V = vec(B V Aᵀ).
 
-        Also written ``block @ v``.
+        V is the weight's part of `v` as a matrix (O, I). Also written ``block @ v``.
 
         Parameters
         ----------
@@ -131,8 +139,8 @@ class Kronecker:
     def _outputs_side(self, v: Array) -> Array:
         """Return v as the matrix ``[O, I K]``, which B multiplies; K = 1 for a single vector."""
         rows = self.B.shape[0]
-        check_vector(v, self.B, rows, self.shape[0])
-        return v.reshape(rows, -1)
+        check_vector(v, self.B, self.channels_first or rows, self.shape[0])
+        return v.reshape(self.channels_first or 1, rows, -1).swapaxes(0, 1).reshape(rows, -1)
 
     def _inputs_side(self, half: Array, v: Array, multiply: Callable[[Array], Array]) -> Array:
         """Multiply ``[O, I K]`` on the side of A, turned to ``[I, O K]``; return the product in the shape of v."""
@@ -140,7 +148,12 @@ class Kronecker:
             return half.reshape(v.shape)
         turned = half.reshape(self.B.shape[0], self.A.shape[0], -1).swapaxes(0, 1)
         product = multiply(turned.reshape(self.A.shape[0], -1)).reshape(turned.shape)
-        return product.swapaxes(0, 1).reshape(v.shape)
+        return self._in_order(product.swapaxes(0, 1)).reshape(v.shape)
+
+    def _in_order(self, rows: Array) -> Array:
+        """Return entries ``[O, I, K]`` or ``[O I, K]`` in the order of the parameter's, ``[O I, K]``."""
+        split = rows.reshape(self.B.shape[0], self.channels_first or 1, -1)
+        return split.swapaxes(0, 1).reshape(self.shape[0], -1)
 
 
 def check_vector(v: Array, b: Array, rows: int, d: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.network import Container
-from gbackprop.operators import BLOCKS, GroupedKronecker, Kronecker
+from gbackprop.operators import GroupedKronecker, Kronecker, with_factors
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.settings import Setting, numeric
 from gbackprop.quantities import KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Quantity
@@ -105,7 +105,7 @@ class Preconditioned(Optimizer):
         if not isinstance(new, Kronecker | GroupedKronecker):
             return self._mixed(f"curvature/{name}", new)
         a = None if new.A is None else self._mixed(f"A/{name}", new.A)
-        return BLOCKS[new.B.ndim](a, self._mixed(f"B/{name}", new.B))
+        return with_factors(new, a, self._mixed(f"B/{name}", new.B))
 
     def _mixed(self, key: str, new: Array) -> Array:
         """Compute ρ G + (1 − ρ) Gₜ in a new array."""

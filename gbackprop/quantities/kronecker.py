@@ -2,7 +2,7 @@
 
 For a weight the block is approximated by B ⊗ A, with A from the inputs u of the layer and B from the signals at its
 output; for a bias by B alone. The three quantities differ in B only. A weight with groups of outputs, that of a
-grouped convolution, has a pair of factors for each group.
+grouped convolution, has a pair of factors for each group. A transposed convolution is taken as a convolution.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Factors(Quantity):
     finishes = "A = input_square / N, B as extracted"
 
     def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker | GroupedKronecker:
-        kind = BLOCKS[b.ndim]
+        kind = BLOCKS[b.ndim if a is None else a.ndim]
         return kind(None if a is None else a / scale.batch, b)
 
 

@@ -10,14 +10,17 @@ import numpy as np
 
 from gbackprop.layers.affine import Matrix, Shift
 from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.batchnorm import _BatchNorm
+from gbackprop.layers.conv_transpose import _ConvTranspose
 from gbackprop.layers.normalization import Norm
 from gbackprop.layers.prelu import PReLU
+from gbackprop.layers.scale import Scale
 from gbackprop.testing.complex_steps import complex_derivative, flat, inputs_of
 
 Oracle = dict[str, dict[str, Any]]
 """Quantity name -> parameter name -> array, or (A, B) for Kronecker factors."""
 
-ENTRYWISE = (PReLU, Norm, Shift)
+ENTRYWISE = (PReLU, Norm, Shift, Scale, _BatchNorm)
 """Layers of which each parameter multiplies or shifts numbers one by one: B is its own curvature, and there is no A."""
 
 
@@ -26,18 +29,26 @@ def input_square(layer: Layer, x: np.ndarray) -> np.ndarray:
 
     u is what the weight of one output feature, a group's first, is multiplied with, by complex steps in that weight.
     """
-    weight, groups = layer.parameters[_weight(layer)], groups_of(layer)
-    features_last = weight.ndim == 2  # a linear layer's features are its last axis, a convolution's its first
+    weight = by_output(layer, layer.parameters[_weight(layer)])
+    groups, outputs, *inputs = weight.shape
+    features_last = len(inputs) == 1  # a linear layer's features are its last axis, a convolution's its first
 
     def feature(o: int) -> np.ndarray:
         y = layer.forward(x)[0]
         return y[..., o] if features_last else y[:, o]
 
     squares = []
-    for o in range(0, len(weight), len(weight) // groups):
-        u = complex_derivative(partial(feature, o), weight[o]).reshape(-1, prod(weight.shape[1:]))
+    for group in range(groups):
+        u = complex_derivative(partial(feature, group * outputs), weight[group, 0]).reshape(-1, prod(inputs))
         squares.append(u.T @ u)
     return np.stack(squares) if groups > 1 else squares[0]
+
+
+def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:
+    """View what has a weight's axes first as ``[G, O, *inputs, …]``: its groups, their outputs, what these see."""
+    groups = groups_of(layer)
+    split = weight.reshape(groups, -1, *weight.shape[1:])
+    return split.swapaxes(1, 2) if isinstance(layer, _ConvTranspose) else split  # (C, O / G, *kernel)
 
 
 def groups_of(layer: Layer) -> int:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.layers.conv_transpose import _ConvTranspose
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.testing.claims import ROUNDING, Claims, NotGivenError, Pair
 from gbackprop.testing.differences import Curve, derivative
-from gbackprop.testing.kronecker_oracles import groups_of
+from gbackprop.testing.kronecker_oracles import by_output, groups_of
 from gbackprop.testing.points import NUMBERS, size_of, some_of, units
 from gbackprop.testing.probe import COLUMNS, LARGEST_AVERAGE, Probe, is_container, twin_of
 
@@ -245,11 +246,15 @@ def _input_square(probe: Probe, name: str, method: str) -> Pair:
     columns, groups = units(out, len(probe.x), np.arange(prod(out))), groups_of(probe.layer)
     features = _bias_jacobian(probe, name, columns)[:, 0]
     squares = []
-    for feature in range(0, features.shape[1], features.shape[1] // groups):  # the first of each group
-        places = np.flatnonzero(features[:, feature])
-        u = probe.jacobian(name).per_sample(columns[places])[:, :, feature]
-        u = u.reshape(-1, prod(u.shape[2:]))
-        squares.append(u.T @ u)
+    for group in range(groups):
+        places = np.flatnonzero(features[:, group * features.shape[1] // groups])  # the first feature of each group
+        each = np.moveaxis(probe.jacobian(name).per_sample(columns[places]), (0, 1), (-2, -1))
+        u = by_output(probe.layer, each)[group, 0]
+        u = u.reshape(-1, u.shape[-2] * u.shape[-1])
+        squares.append(u @ u.T)
     both = {"with a fast form": got, PLAIN: getattr(probe.jacobian(name), method)()}
     want = np.stack(squares) if groups > 1 else squares[0]
+    if isinstance(probe.layer, _ConvTranspose):  # the outputs stand between the channels and the places
+        channels = probe.layer.in_channels // groups
+        want = want.reshape(*want.shape[:-2], *(channels, want.shape[-1] // channels) * 2)
     return Pair(both, dict.fromkeys(both, want), "its definition by per_sample")

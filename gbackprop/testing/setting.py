@@ -17,7 +17,7 @@ from gbackprop.errors import TooLargeError, UnsupportedError
 from gbackprop.layers.base import Layer, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
-from gbackprop.operators import BLOCKS, GroupedKronecker, Kronecker
+from gbackprop.operators import GroupedKronecker, Kronecker, with_factors
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.result import Result
@@ -169,7 +169,7 @@ def on_host(result: Result) -> Result:
     def moved(value: Any) -> Any:
         if not isinstance(value, Kronecker | GroupedKronecker):
             return asnumpy(value)
-        return BLOCKS[value.B.ndim](None if value.A is None else asnumpy(value.A), asnumpy(value.B))
+        return with_factors(value, None if value.A is None else asnumpy(value.A), asnumpy(value.B))
 
     values = [{name: moved(value) for name, value in found.items()} for found in result.values]
     gradient = {name: asnumpy(value) for name, value in result.gradient.items()}

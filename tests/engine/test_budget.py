@@ -136,6 +136,17 @@ def test_the_factors_of_each_group_are_part_of_the_estimate():
     assert peak(lambda: gb.backward(grouped, CE, x, y, asked, memory=needed[0])) <= needed[0]
 
 
+@pytest.mark.parametrize(("channels", "stride"), [((64, 2), 1), ((2, 16), 1), ((16, 8), 2)])
+def test_the_factors_of_a_transposed_convolution_are_part_of_the_estimate(channels, stride):
+    up = layers.ConvTranspose2d(*channels, 3, stride)
+    x, y = batch(8, channels[0], 4, 4)
+    net = network(up, layers.Flatten(), layers.Linear(int(np.prod(up.output_shape(x.shape[1:]))), 10))
+    for quantity in (q.KFLR(), q.DiagGGN()):
+        plan = make_plan(net, CE, x, y, [quantity], 0)
+        budget = estimate(plan, x, 8, None, 1, saved_bytes(plan, x, FORMS))
+        assert peak(lambda asked=quantity: gb.backward(net, CE, x, y, asked, workers=1)) <= budget
+
+
 def test_no_more_samples_are_taken_off_a_block_than_the_budget_asks_for():
     net, (x, y) = network(layers.Linear(100, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(256, 100)
     plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)

@@ -24,9 +24,10 @@ def mlp():
 # -------------------------------------------------------------------------------------- quantities that cannot be given
 
 
-def test_kfra_has_no_factor_of_a_slope_and_kfac_has():
-    network = gb.Sequential(layers.Linear(3, 4), layers.PReLU(4), layers.Linear(4, 2), rng=0, dtype="float64")
-    words = ["layer 1, PReLU", "KFRA", "its weight has no average kronecker"]
+@pytest.mark.parametrize("layer", [layers.PReLU(4), layers.Scale(4), layers.BatchNorm1d(4)], ids=repr)
+def test_kfra_has_no_factor_of_a_slope_and_kfac_has(layer):
+    network = gb.Sequential(layers.Linear(3, 4), layer, layers.Linear(4, 2), rng=0, dtype="float64")
+    words = [f"layer 1, {layer!r}", "KFRA", "its weight has no average kronecker"]
     refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, q.DiagGGN(), q.KFRA()), in_time=False)
     block = gb.backward(network, CE, X, Y, q.KFAC(), rng=0)["kfac"]["1.weight"]
     assert (block.A, block.B.shape) == (None, (4, 4))
@@ -40,18 +41,6 @@ def test_batch_normalization_has_no_training_mode():
     words[0] = "layer 0.1, BatchNorm1d(4)"
     refuse(gb.UnsupportedError, words, lambda: gb.reference(nested, CE, X.astype("float32"), Y, training=True))
     refuse(gb.UnsupportedError, words[1:], lambda: layers.BatchNorm1d(4).forward_training(X, None))
-
-
-TRANSPOSED = [layers.ConvTranspose1d(3, 3, 1), layers.ConvTranspose1d(3, 3, 1, groups=3)]
-
-
-@pytest.mark.parametrize("quantity", [q.KFAC(), q.KFLR(), q.KFRA()])
-@pytest.mark.parametrize("layer", [*TRANSPOSED, layers.BatchNorm1d(3), layers.Scale(3)], ids=repr)
-def test_further_layers_without_kronecker_factors(layer, quantity):
-    network = gb.Sequential(layer, layers.Flatten(), layers.Linear(6, 2), rng=0, dtype="float64")
-    words = ["layer 0", repr(layer), type(quantity).__name__, layer.kronecker_factors]
-    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, np.ones((4, 3, 2)), Y, q.DiagGGN(), quantity))
-    assert issubclass(gb.UnsupportedError, ValueError)
 
 
 class Scale(layers.Layer):
@@ -76,6 +65,16 @@ class Scale(layers.Layer):
         jacobian = layers.ParameterJacobian()
         jacobian.per_sample = lambda mat: mat * saved
         return {"weight": jacobian}
+
+
+@pytest.mark.parametrize("quantity", [q.KFAC(), q.KFLR(), q.KFRA()])
+def test_a_reason_why_a_layer_has_no_kronecker_factors_is_told_before_anything_is_computed(quantity):
+    layer = Scale()
+    layer.kronecker_factors = "a scale for each feature is no matrix"
+    network = gb.Sequential(layers.Linear(3, 3), layer, layers.Linear(3, 2), rng=0, dtype="float64")
+    words = ["layer 1, Scale()", type(quantity).__name__, layer.kronecker_factors]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, q.DiagGGN(), quantity))
+    assert issubclass(gb.UnsupportedError, ValueError)
 
 
 LACKING = [("zero", q.KFAC()), ("zero", q.KFLR()), ("zero", q.KFRA()), ("diagonal", q.DiagHessian())]

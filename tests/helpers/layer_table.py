@@ -51,8 +51,8 @@ from gbackprop.layers import (
     Threshold,
     ZeroPad2d,
 )
-from gbackprop.layers.normalization import Norm
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
+from gbackprop.testing.kronecker_oracles import ENTRYWISE
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,7 @@ TABLE = [
 
 def lacking(layer):
     """The reductions of Kronecker factors that a layer lacks, and the names of the quantities that need them."""
-    if layer.parameter_shapes() and isinstance(layer.kronecker_factors, str):  # the reason why
-        return {"kronecker", "average_kronecker", "input_square"}, {"kfac", "kflr", "kfra"}
-    entrywise = isinstance(layer, PReLU | Norm) and layer.parameter_shapes()
+    entrywise = isinstance(layer, ENTRYWISE) and layer.parameter_shapes()
     return ({"average_kronecker"}, {"kfra"}) if entrywise else (set(), set())
 
 

@@ -23,7 +23,7 @@ from gbackprop.array import channels_last
 from gbackprop.engine.forms import bias, conv, elementwise, images, outer, pooling, routed
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.engine.registry import Context
-from gbackprop.layers import Linear
+from gbackprop.layers import Linear, jacobian
 from gbackprop.layers.jacobian import Outer
 from gbackprop.layers.moments import Moments
 
@@ -62,8 +62,8 @@ def of_first_group(b):
     return np.broadcast_to(b[0], b.shape)
 
 
-def every_other_output(self, b):
-    return np.stack([b[group :: self.groups, group :: self.groups] for group in range(self.groups)])
+def every_other_output(b, groups):
+    return np.stack([b[group::groups, group::groups] for group in range(groups)])
 
 
 def without_sign(jacobian, mat, sign, context):
@@ -137,7 +137,7 @@ FAULTS = [
     Fault(outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
     Fault(outer, "input_square", "one A for all groups", after(mean_of_groups), grouped, "weight.input_square"),
     Fault(outer, "kronecker", "groups reversed", after(lambda b: b[::-1]), grouped, "weight.kronecker"),
-    Fault(Outer, "by_group", "every other output", instead(every_other_output), grouped, "weight.kronecker"),
+    Fault(jacobian, "group_blocks", "every other output", instead(every_other_output), grouped, "weight.kronecker"),
     Fault(Outer, "average_kronecker", "first group alone", after(of_first_group), grouped, "weight.average_kronecker"),
     Fault(Outer, "by_entries", "in the order of u", instead(lambda self, a: a), grouped, "weight.input_square"),
     Fault(bias, "position_sums", "first position alone", instead(first_position), sequence, "weight.kronecker"),

@@ -6,7 +6,8 @@ from faults import Fault, after, instead, on_layer, times
 from further_rows import MEAN, MOVES, PADDINGS, VARIANCE, trained
 
 from gbackprop import layers as L
-from gbackprop.layers import adaptive, conv_transpose, moves
+from gbackprop.layers import adaptive, moves
+from gbackprop.layers.conv_transpose import _Weight
 from gbackprop.layers.frame import Frame
 from gbackprop.layers.scale import Factor
 from gbackprop.layers.separable import Separable
@@ -50,6 +51,9 @@ transposed = {
         lambda: L.ConvTranspose3d(1, 2, 2), (1, 2, 1, 2), plain.transposed((1, 1, 1), (0, 0, 0), (0, 0, 0), (1, 1, 1))
     ),
 }
+halves = on_layer(
+    lambda: L.ConvTranspose1d(4, 4, 2, groups=2), (4, 2), plain.transposed((1,), (0,), (0,), (1,), groups=2)
+)
 normalized = plain.normalized(MEAN, VARIANCE)
 normed = {
     dims: on_layer(
@@ -113,6 +117,22 @@ def backwards(y):
     return y[..., ::-1]
 
 
+def mean_of_last(u):
+    return np.broadcast_to(u.mean(-1, keepdims=True), u.shape)
+
+
+def places_first(square):
+    return square.transpose(1, 0, 3, 2)
+
+
+def groups_reversed(factors):
+    return factors[::-1]
+
+
+def diagonal(block):
+    return np.diag(np.diag(block))
+
+
 def columns_first(x, r):
     n, c, h, w = x.shape
     return x.reshape(n, c // r**2, r, r, h, w).transpose(0, 1, 4, 3, 5, 2).reshape(n, c // r**2, h * r, w * r)
@@ -162,12 +182,19 @@ FAULTS = [
     Fault(L.ConvTranspose1d, "mjp", "wrong sign", times(-1), transposed[1], "mjp"),
     Fault(L.ConvTranspose2d, "jmp", "bias added", instead(as_forward), transposed[2], "jmp"),
     Fault(L.ConvTranspose3d, "mjp", "depth reversed", after(lambda y: y[:, :, :, ::-1]), transposed[3], "mjp"),
-    Fault(conv_transpose._Weight, "per_sample", "factor 2", times(2), transposed[1], "weight.per_sample"),
+    Fault(_Weight, "per_sample", "factor 2", times(2), transposed[1], "weight.per_sample"),
+    Fault(L.ConvTranspose1d, "seen", "kernel mirrored", after(backwards), transposed[1], "weight.input_square"),
+    Fault(L.ConvTranspose2d, "seen", "mean of the places", after(mean_of_last), transposed[2], "weight.input_square"),
+    Fault(_Weight, "input_square", "places before channels", after(places_first), transposed[1], "weight.input_square"),
+    Fault(_Weight, "input_square", "groups reversed", after(groups_reversed), halves, "weight.input_square"),
+    Fault(_Weight, "kronecker", "groups reversed", after(groups_reversed), halves, "weight.kronecker"),
+    Fault(_Weight, "average_kronecker", "doubled", times(2), transposed[3], "weight.average_kronecker"),
     # factors
     Fault(L.BatchNorm1d, "_statistics", "without ε", instead(without_eps), normed[1], "forward"),
     Fault(L.BatchNorm2d, "mjp", "not divided by the deviation", instead(by_the_weight_alone), normed[2], "mjp"),
     Fault(L.BatchNorm3d, "jmp", "wrong sign", times(-1), normed[3], "jmp"),
     Fault(Factor, "per_sample", "without the input", instead(of_the_raw_input), normed[2], "weight.per_sample"),
+    Fault(Factor, "kronecker", "its diagonal alone", after(diagonal), scale, "weight.kronecker"),
     Fault(L.Scale, "_factors", "squared", after(lambda w: w * w), scale, "forward"),
     Fault(L.Scale, "mjp", "wrong sign", times(-1), scale, "mjp"),
     # paddings and moves

@@ -14,7 +14,7 @@ from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.engine import costs
 from gbackprop.engine.registry import Context, Table
 from gbackprop.kernels import numba_kernels
-from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, weigh
+from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, group_blocks, weigh
 from gbackprop.layers.moments import TIGHT, Moments
 
 
@@ -210,7 +210,7 @@ def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) 
 
 def kronecker(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
     """Compute B, that of the bias: its block of each group."""
-    return outer.by_group(context.reduce(outer.bias, REDUCTIONS["kronecker"], mat, sign))
+    return group_blocks(context.reduce(outer.bias, REDUCTIONS["kronecker"], mat, sign), outer.groups)
 
 
 def input_square(outer: Outer, context: Context) -> Array | None:
