@@ -125,7 +125,7 @@ class FastSweep(SpanSweep):
     routing : bool
         Whether columns may be routed through max pooling.
     once : bool
-        Whether it is the only pass.
+        Whether it is the only pass; in a chain each statistic is then found once.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class FastSweep(SpanSweep):
     ) -> None:
         super().__init__(plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
-        self.once, self.gradient_alone = once, len(plan.statistics) == 1
+        self.once, self.gradient_alone = once and plan.chain, len(plan.statistics) == 1
         self.routing = routing and not self.gradient_alone and bool(context.forms.routes)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss

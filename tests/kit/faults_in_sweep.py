@@ -8,7 +8,7 @@ from faults import Fault, after, before, instead, on_loss, on_network, times
 from scipy import special
 
 from gbackprop import branching
-from gbackprop.engine import spans, sweep
+from gbackprop.engine import blocks, spans
 from gbackprop.engine.registry import Context
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep
@@ -51,7 +51,6 @@ from gbackprop.testing.strategies import IGNORED
 
 driver = importlib.import_module("gbackprop.backward")  # the functions of the same names hide the modules
 plain = importlib.import_module("gbackprop.reference")
-plan = importlib.import_module("gbackprop.plan.plan")
 loss_root = Loss.hessian_sqrt_mc
 
 # -------------------------------------------------------------------------------------------------------------- checks
@@ -153,8 +152,9 @@ def in_every_pass(sound):
     return arriving
 
 
-def without_noise(drawn):
-    return drawn[0], {signal: np.full_like(noise, 0.3) for signal, noise in drawn[1].items()}
+def without_noise(plan):
+    plan.mc_noise.update({signal: np.full_like(noise, 0.3) for signal, noise in plan.mc_noise.items()})
+    return plan
 
 
 def second_of(moments):
@@ -338,7 +338,7 @@ FAULTS = [
     Fault(PoissonNLLLoss, "gradients", "wrong sign", times(-1), rated, "gradients"),
     Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
     # the plain sweep
-    Fault(plan, "_draw", "no noise", after(without_noise), network, "DiagGGNMC"),
+    Fault(Plan, "with_batch", "no noise", after(without_noise), network, "DiagGGNMC"),
     Fault(AtLoss, "start", "missing R", without_r, network, "sweep"),
     Fault(AtLoss, "start", "average without R", after(average_times_n), network, "sweep"),
     Fault(AtLoss, "loss_columns", "R instead of √R", after(in_root_n), network, "sweep"),
@@ -363,7 +363,7 @@ FAULTS = [
     Fault(Rows, "put", "always the first rows", before(to_the_first_rows), network, "backward"),
     Fault(FastSweep, "add", "latest columns alone", before(latest_alone), network, "BatchDiagGGN"),
     Fault(Plan, "targets_of", "first rows for all blocks", before(first_rows), network, "DiagGGNMC"),
-    Fault(sweep, "spans", "overlap by a column", after(overlapping), network, "backward"),
+    Fault(blocks, "spans", "overlap by a column", after(overlapping), network, "backward"),
     Fault(driver, "finish", "loss without R", after(lambda r: replace(r, loss=r.loss * 5)), network, "backward"),
     Fault(driver, "finish", "gradient times N", after(gradient_times_n), network, "backward"),
     # quantities
