@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from gbackprop.engine.progress import Progress, check_progress, observed
 from gbackprop.engine.registry import Known
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
-from gbackprop.engine.threads import one_blas_thread
+from gbackprop.engine.threads import few_blas_threads, one_blas_thread
 from gbackprop.errors import TooLargeError, naming, release
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
@@ -222,7 +223,8 @@ def _backward(
     results = Rows(x.shape[0], reuse)
     blocks = [Block(rows, results) for rows in cut.samples]
     if len(blocks) == 1:  # its arrays become the results
-        total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, Allocator(), reuse, sweep, known)
+        with few_blas_threads() if cut.small else nullcontext():
+            total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, Allocator(), reuse, sweep, known)
     else:
         parts = _parts(plan, x, y, blocks, cut, reuse, sweep, known)
         total = next(parts)
@@ -240,7 +242,8 @@ def _parts(
     memory = arena if reuse and device_of(x) == "cpu" else fresh
 
     def swept(block: Block) -> Part:
-        with memory() as allocator:  # the estimate for a budget excludes routed columns
+        # a new thread starts on device 0; the estimate for a budget excludes routed columns
+        with on_device_of(x), memory() as allocator:
             return sweep_block(plan, x, y, block, cut.spans, FORMS, allocator, reuse, sweep, known)
 
     if cut.threads == 1:

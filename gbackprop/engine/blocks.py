@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from gbackprop.array import Array, available_memory, device_of
 from gbackprop.checks import size
-from gbackprop.engine.costs import BLOCK_BYTES, SMALL_BYTES
-from gbackprop.engine.estimate import fit, parse_bytes, row_bytes, stack_bytes
+from gbackprop.engine.costs import BLOCK_BYTES, SMALL_BYTES, SMALL_PRODUCTS
+from gbackprop.engine.estimate import fit, multiplications, parse_bytes, row_bytes, stack_bytes
 from gbackprop.engine.registry import PLAIN, Forms
 from gbackprop.engine.spans import column_count, spans
 from gbackprop.engine.threads import blas_controller, cpu_count
@@ -32,12 +32,15 @@ class Cut:
     spans : list of slice
         The columns of each pass.
     threads : int
+    small : bool
+        Whether the products are so small that one thread of BLAS is best.
     """
 
     samples: list[slice]
     columns: int | None
     spans: list[slice]
     threads: int
+    small: bool = False
 
 
 def choose_blocks(
@@ -74,7 +77,8 @@ def choose_blocks(
         fixed, budget = sample_block is not None, parse_bytes(memory)
         samples, column_block, threads = fit(plan, x, samples, column_block, threads, budget, fixed, forms)
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
-    return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)))
+    small = device_of(x) == "cpu" and n * (1 + column_count(plan)) * multiplications(plan) <= SMALL_PRODUCTS
+    return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)), small)
 
 
 def _even(n: int, most: int, threads: int) -> int:

@@ -110,6 +110,12 @@ def _weights(plan: Plan) -> list[tuple[int, int]]:
     return [(prod(leaf.output_shape) // s[0] * prod(s[1:]) * groups_of(leaf), prod(s)) for leaf, s in weights]
 
 
+def multiplications(plan: Plan) -> int:
+    """Return the number of multiplications by weights of one column of one sample, roughly."""
+    shapes = [(leaf, shape) for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values()]
+    return sum(prod(leaf.output_shape) // shape[0] * prod(shape) for leaf, shape in shapes if len(shape) > 1)
+
+
 def groups_of(leaf: Leaf) -> int:
     """Return the number of groups that a layer's weight is split into: each has inputs of its own."""
     return getattr(leaf.layer, "groups", 1)

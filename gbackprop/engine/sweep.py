@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gbackprop.array import Array, array_module, on_device_of
+from gbackprop.array import Array, array_module
 from gbackprop.branching import Arriving, Found
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
@@ -100,16 +100,15 @@ def sweep_block(
     known : Known, optional
         Forms that were found in earlier calls.
     """
-    with on_device_of(x):  # a new thread starts on device 0
-        target, context = y[block.rows], Context(forms, memory, known or Known(forms, plan.leaves))
-        found: Found = {}
-        with naming(lambda: f"forward pass of {len(block)} samples"):
-            output, saved = forward(plan, x[block.rows], block.rows, context)
-        for span in spans:
-            once = len(spans) == 1
-            (sweep or FastSweep)(plan, block, span, found, context, routing, once).run(output, target, saved)
-        block.results.put(OUTPUT, block.rows, output)
-        return Part(plan.loss.values(output, target).sum(), found)
+    target, context = y[block.rows], Context(forms, memory, known or Known(forms, plan.leaves))
+    found: Found = {}
+    with naming(lambda: f"forward pass of {len(block)} samples"):
+        output, saved = forward(plan, x[block.rows], block.rows, context)
+    for span in spans:
+        once = len(spans) == 1
+        (sweep or FastSweep)(plan, block, span, found, context, routing, once).run(output, target, saved)
+    block.results.put(OUTPUT, block.rows, output)
+    return Part(plan.loss.values(output, target).sum(), found)
 
 
 class FastSweep(SpanSweep):

@@ -45,12 +45,48 @@ class _OneBlasThread:
                     self.limit.__exit__(*error)
 
 
+class few_blas_threads:
+    """A context that limits BLAS to one thread during a small call.
+
+    threadpoolctl takes longer to do so than a small call takes, so the library's own two functions are called.
+    """
+
+    def __init__(self) -> None:
+        self.before: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> None:
+        for get, put in blas_functions():
+            number = get()
+            if number > 1:
+                put(1)
+                self.before.append((put, number))
+
+    def __exit__(self, *error: object) -> None:
+        for put, number in self.before:
+            put(number)
+
+
 _SHARED = _OneBlasThread()
 
 
 def one_blas_thread() -> AbstractContextManager:
     """Return a context in which BLAS uses one thread, because the threads of the blocks are enough."""
     return _SHARED
+
+
+@functools.cache
+def blas_functions() -> list[tuple[Any, Any]]:
+    """Return the functions that give and set the number of threads, of each BLAS in the process that has them."""
+    controller, found = blas_controller(), []
+    for library in controller.lib_controllers if controller else []:
+        affixes = [(prefix, suffix) for prefix in ("", "scipy_") for suffix in ("", "64_", "_64")]
+        for prefix, suffix in affixes if library.internal_api == "openblas" else []:
+            name = f"{prefix}openblas_%s_num_threads{suffix}"
+            pair = [getattr(library.dynlib, name % verb, None) for verb in ("get", "set")]
+            if None not in pair:
+                found.append((pair[0], pair[1]))
+                break
+    return found
 
 
 @functools.cache  # finding the libraries takes longer than a small sweep

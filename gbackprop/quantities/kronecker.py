@@ -26,7 +26,7 @@ class Factors(Quantity):
 
     def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker | GroupedKronecker:
         kind = BLOCKS[b.ndim if a is None else a.ndim]
-        return kind(None if a is None else a / scale.batch, b)
+        return kind(a if a is None or scale.batch == 1 else a / scale.batch, b)
 
 
 class KFAC(Factors, Sampled):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.engine.forms import outer
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
 from gbackprop.layers.linear import Linear
@@ -13,7 +14,8 @@ from gbackprop.layers.linear import Linear
 def forward(layer: Linear, x: Array, context: Context) -> tuple[Array, Any]:
     """y = W x + b."""
     parameters = layer.parameters
-    y = _apply(x, parameters["weight"].T, context.memory)
+    weight = parameters["weight"].T
+    y = context.memory.matmul(x, weight) if x.ndim == 2 else _apply(x, weight, context.memory)
     if layer.bias:
         y += parameters["bias"]
     return y, x
@@ -27,7 +29,7 @@ def carry(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
 def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[str, Array]:
     """Σᵥₙₜ g[v, n, t] u[n, t]ᵀ and Σᵥₙₜ g[v, n, t], of a single column."""
     g, u = mat.reshape(1, -1, layer.out_features), saved.reshape(1, -1, layer.in_features)
-    weight = (g.swapaxes(1, 2) @ u)[0]
+    weight = outer.summed(g, u)[0]
     if not layer.bias:
         return {"weight": weight}
     n, t = mat.shape[1], g.shape[1] // mat.shape[1]
@@ -37,6 +39,4 @@ def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[s
 
 def _apply(x: Array, matrix: Array, memory: Allocator) -> Array:
     """Compute ``[…, I] @ [I, O]``."""
-    if x.ndim == 2:
-        return memory.matmul(x, matrix)
     return memory.matmul(x.reshape(-1, matrix.shape[0]), matrix).reshape(*x.shape[:-1], matrix.shape[1])

@@ -47,7 +47,16 @@ def sum_(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Arra
     """Σᵥₙ s Jᵀ g[v, n]."""
     g = outer.split(_over_columns(mat, sign))
     groups, _, n, t, o = g.shape
-    return outer.joined(g.reshape(groups, n * t, o).swapaxes(1, 2) @ outer.u.reshape(groups, n * t, -1))
+    return outer.joined(summed(g.reshape(groups, n * t, o), outer.u.reshape(groups, n * t, -1)))
+
+
+def summed(g: Array, u: Array) -> Array:
+    """Σₗ gₗ uₗᵀ: ``[G, L, O], [G, L, I] -> [G, O, I]``."""
+    if g.shape[1] > 1:
+        return g.swapaxes(1, 2) @ u
+    out = array_module(g).empty((len(g), g.shape[2], u.shape[2]), dtype=g.dtype)
+    _outer_of_rows(g[:, 0], u[:, 0], out)
+    return out
 
 
 def batch_square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
@@ -218,7 +227,7 @@ def input_square(outer: Outer, context: Context) -> Array | None:
     u, xp = outer.u.reshape(outer.groups, -1, outer.u.shape[3]), array_module(outer.u)
     # NumPy detects the symmetry and mirrors one half: for few rows that takes longer than computing the other half.
     other = u.copy() if xp is np and u.shape[1] < costs.MIRRORED_ROWS else u
-    squares = outer.by_entries(u.swapaxes(1, 2) @ other)
+    squares = outer.by_entries(summed(u, other))
     return squares if outer.groups > 1 else squares[0]
 
 
