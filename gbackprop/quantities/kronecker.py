@@ -26,6 +26,7 @@ class Factors(Quantity):
 
     def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker | GroupedKronecker:
         kind = BLOCKS[b.ndim if a is None else a.ndim]
+        # a second array of A's size takes longer than a small sweep
         return kind(a if a is None or scale.batch == 1 else a / scale.batch, b)
 
 
