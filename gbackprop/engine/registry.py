@@ -40,6 +40,8 @@ class Forms:
         For `Layer.mjp`: ``form(layer, saved, mat, context) -> mat``.
     in_place : mapping
         For `Layer.mjp`: ``form(layer, saved, mat)``, which overwrites a `mat` that nothing else refers to.
+    into : mapping
+        For the pair `Layer.mjp`, `back` of layers that copy: ``form(layer, saved, mat, place)``, which adds to `place`.
     pure : set
         Functions `Layer.mjp` that store no reference to their arguments or results.
     average : mapping
@@ -67,6 +69,7 @@ class Forms:
     forward: Table = field(default_factory=dict)
     carry: Table = field(default_factory=dict)
     in_place: Table = field(default_factory=dict)
+    into: Table = field(default_factory=dict)
     pure: frozenset[Function | None] = frozenset()
     average: Table = field(default_factory=dict)
     jacobians: Table = field(default_factory=dict)
@@ -105,7 +108,7 @@ class LayerForms:
     Attributes
     ----------
     layer : Layer
-    forward, carry, in_place, jacobians, gradients, routes, routed : callable, Routed or None
+    forward, carry, in_place, into, jacobians, gradients, routes, routed : callable, Routed or None
         As in `Forms`.
     pure : bool
         Whether `Layer.mjp` stores no reference to its argument or its result.
@@ -115,6 +118,7 @@ class LayerForms:
     forward: Function | None
     carry: Function | None
     in_place: Function | None
+    into: Function | None
     jacobians: Function | None
     gradients: Function | None
     routes: Function | None
@@ -130,6 +134,7 @@ class LayerForms:
             find(forms.forward, layer, "forward"),
             find(forms.carry, layer, "mjp"),
             find(forms.in_place, layer, "mjp"),
+            find(forms.into, layer, "mjp", "back"),
             find(forms.jacobians, layer, "parameter_jacobians"),
             find(forms.gradients, layer, "parameter_jacobians"),
             find(forms.routes, layer, *ROUTED_METHODS),
@@ -147,12 +152,15 @@ class Known:
     ----------
     forms : Forms
     leaves : sequence of Leaf
-        The layers of a sweep: `at` has the forms of each, by its position.
+        The layers of a sweep: `at` has the forms of each by its position, `last_taken` those of the layers whose
+        output no later layer takes.
     """
 
     def __init__(self, forms: Forms, leaves: Sequence[Leaf] = ()) -> None:
         self.forms = forms
         self.at = [LayerForms.of(leaf.layer, forms) for leaf in leaves]
+        last = {source: leaf.position for leaf in leaves for source in leaf.sources}
+        self.last_taken = [[source for source in set(leaf.sources) if last[source] == leaf.position] for leaf in leaves]
         self.layers: dict[int, LayerForms] = {}  # by identity, which stays taken while the layer is stored here
         self.reductions: dict[tuple[Any, ...], tuple[Reduction, Function | None]] = {}
 

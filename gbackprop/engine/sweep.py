@@ -21,7 +21,7 @@ from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.errors import naming
-from gbackprop.layers.base import Leaf
+from gbackprop.layers.base import INPUT, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import GRADIENT_SUM, Plan
 from gbackprop.quantities.base import Statistic
@@ -141,6 +141,7 @@ class FastSweep(SpanSweep):
         self.block, self.rows, self.context = block, block.rows, context
         self.once, self.gradient_alone = once and plan.chain, len(plan.statistics) == 1
         self.routing = routing and not self.gradient_alone and bool(context.forms.routes)
+        self.arrived: dict[int, Signals] = {}  # the columns at the outputs of layers that are still to be visited
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.extracted: Leaf | None = None  # the last layer extracted from routed columns
@@ -153,12 +154,14 @@ class FastSweep(SpanSweep):
             self.backward(output, target, saved)
 
     def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
-        if not self.plan.chain:
-            super().backward(output, target, saved)
-            return
-        below: Sequence[Signals] = [self.start(output, target)]
+        leaves = self.plan.leaves
+        self.arrived = {len(saved) - 1: self.start(output, target)}
         for leaf in reversed(self.plan.swept):
-            below = self.visit(leaf, saved[leaf.position], below[0])
+            below = self.visit(leaf, saved[leaf.position], self.arrived.pop(leaf.position))
+            for source, part in zip(leaf.sources, below, strict=bool(below)):
+                if source != INPUT and leaves[source].swept:
+                    before = self.arrived.get(source)
+                    self.arrived[source] = part if before is None else self.meet(before, part, source)
 
     def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
         self.at = leaf, signals.stack
@@ -174,7 +177,7 @@ class FastSweep(SpanSweep):
                 signals = self._extract_routed(leaf, saved, signals)
                 self.extracted = leaf
         self.extract(leaf, saved, signals)
-        if leaf.lowest:
+        if leaf.lowest or self._added(leaf, saved, signals):
             return []
         below = self.carry(leaf, saved, signals)
         return self.append(leaf, saved, signals, below) if self.curved else below
@@ -256,6 +259,14 @@ class FastSweep(SpanSweep):
             alias = len(parts) > 1 or (shared and array_module(mat).may_share_memory(part, mat))
             self.shared[source] = not forms.pure or alias
         return parts
+
+    def _added(self, leaf: Leaf, saved: Any, signals: Signals) -> bool:
+        """Add Jᵀ mat to the columns at the source in place, if they are there and nothing else refers to them."""
+        into, source = self.context.known.at[leaf.position].into, leaf.sources[0]
+        if into is None or self.curved or source not in self.arrived or self.shared.get(source, True):
+            return False
+        into(leaf.layer, saved, signals.stack.values, self.arrived[source].stack.values)
+        return True
 
     def meet(self, before: Signals, more: Signals, source: int) -> Signals:
         total = super().meet(before, more, source)

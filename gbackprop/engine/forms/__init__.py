@@ -2,14 +2,16 @@
 
 from typing import Any
 
-from gbackprop.engine.forms import bias, conv, elementwise, images, linear, outer, pooling, routed
+from gbackprop.engine.forms import bias, conv, elementwise, images, linear, outer, parts, pooling, routed, transposed
 from gbackprop.engine.registry import Forms
 from gbackprop.layers.activation import Elementwise
 from gbackprop.layers.base import Layer
 from gbackprop.layers.conv import _Conv as Conv
+from gbackprop.layers.conv_transpose import _ConvTranspose as ConvTranspose
 from gbackprop.layers.dropout import Dropout
 from gbackprop.layers.jacobian import Outer
 from gbackprop.layers.linear import Linear
+from gbackprop.layers.moves import Select, Slice, _Move
 from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
 from gbackprop.layers.reshape import Flatten, Identity, ZeroPad2d
 
@@ -18,10 +20,14 @@ def _own(kind: type, *names: str) -> tuple[tuple[str, Any], ...]:
     return tuple((name, getattr(kind, name)) for name in names)
 
 
+PURE = (Linear, Conv, ConvTranspose, MaxPool2d, AvgPool2d, ZeroPad2d, Elementwise, Dropout, Flatten, Identity, _Move)
+"""Layers that refer to no columns after a product with them."""
+
 FORMS = Forms(
     forward={
         Linear.forward: linear.forward,
         Conv.forward: conv.forward,
+        ConvTranspose.forward: transposed.forward,
         MaxPool2d.forward: pooling.max_forward,
         AvgPool2d.forward: pooling.mean_forward,
         ZeroPad2d.forward: images.forward,
@@ -30,32 +36,35 @@ FORMS = Forms(
     carry={
         Linear.mjp: linear.carry,
         Conv.mjp: conv.carry,
+        ConvTranspose.mjp: transposed.carry,
         MaxPool2d.mjp: pooling.max_carry,
         AvgPool2d.mjp: pooling.mean_carry,
         ZeroPad2d.mjp: images.carry,
         Elementwise.mjp: elementwise.carry,
     },
     in_place={Elementwise.mjp: elementwise.in_place},
-    pure=frozenset(
-        kind.mjp for kind in (Linear, Conv, MaxPool2d, AvgPool2d, ZeroPad2d, Elementwise, Dropout, Flatten, Identity)
-    ),
+    into={(_Move.mjp, kind.back): parts.into for kind in (Slice, Select)},
+    pure=frozenset(kind.mjp for kind in PURE),
     average={(MaxPool2d.mjp, Layer.average): pooling.max_average},
     jacobians={Conv.parameter_jacobians: conv.jacobians},
     gradients={Linear.parameter_jacobians: linear.gradients},
-    reduce={**bias.REDUCE, **outer.REDUCE},
-    write_rows=outer.WRITE_ROWS,
+    reduce={**bias.REDUCE, **outer.REDUCE, **transposed.REDUCE},
+    write_rows={**outer.WRITE_ROWS, **transposed.WRITE_ROWS},
     routes=routed.ROUTES,
     routed=routed.ROUTED,
     helpers={
         Conv.forward: _own(Conv, "_unfolded", "_multiplied", "_matrix"),
         Conv.mjp: _own(Conv, "_matrix", "rows"),
         Conv.parameter_jacobians: _own(Conv, "_unfolded", "_matrix", "rows", "_to_parameter", "_from_parameter"),
+        ConvTranspose.forward: _own(ConvTranspose, "_folded", "_rows", "_matrix", "_cut", "_sides", "_full"),
+        ConvTranspose.mjp: _own(ConvTranspose, "unfolded", "_matrix", "_sides"),
         MaxPool2d.forward: _own(MaxPool2d, "_views"),
         MaxPool2d.mjp: _own(MaxPool2d, "_views", "_places", "_spread"),
         AvgPool2d.forward: _own(AvgPool2d, "jmp", "_gathered", "_shares", "share", "_counts"),
         AvgPool2d.mjp: _own(AvgPool2d, "_spread", "_shares", "share", "_counts"),
         ZeroPad2d.forward: _own(ZeroPad2d, "_padded"),
         ZeroPad2d.mjp: _own(ZeroPad2d, "_padded"),
+        **{kind.back: _own(kind, "_where") for kind in (Slice, Select)},
         Dropout.forward: _own(Dropout, "noise", "forward_training"),
         Outer.per_sample: _own(Outer, "split", "joined"),
     },

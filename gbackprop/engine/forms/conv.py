@@ -49,7 +49,12 @@ def linear(layer: Conv, x: Array, memory: Allocator) -> Array:
 
 def carry(layer: Conv, saved: Any, mat: Array, context: Context) -> Array:
     """fold(Wᵀ g[t])."""
-    memory, spatial, out = context.memory, saved[0].shape[2:], mat.shape[3:]
+    return transposed(layer, mat, saved[0].shape[2:], context)
+
+
+def transposed(layer: Conv, mat: Array, spatial: Shape, context: Context) -> Array:
+    """Compute fold(Wᵀ g[t]) for images of size `spatial`."""
+    memory, out = context.memory, mat.shape[3:]
     rows = layer.rows(mat)
     columns, n, positions, _ = rows.shape
     tiled = tiles(layer, spatial, mat, memory)

@@ -1,0 +1,114 @@
+"""Forms of transposed convolutions: the forms of the convolution whose transpose they are, with its two sides swapped.
+
+With C that convolution, of images of the layer's output to its input, y = Cᵀ x + b and Jᵀ g = C g; and the weight's
+gradient x ⊗ u(g) is the one of C for the input g and the columns x.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gbackprop.array import Array, array_module
+from gbackprop.engine.forms import conv
+from gbackprop.engine.forms import outer as outer_forms
+from gbackprop.engine.registry import Context, Table
+from gbackprop.layers.conv import Conv2d
+from gbackprop.layers.conv import _Conv as Conv
+from gbackprop.layers.conv_transpose import _ConvTranspose, _Weight
+from gbackprop.layers.dimensions import Conv1d, Conv3d
+from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, Reduction, weigh
+
+KINDS: dict[int, type[Conv]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
+
+
+def convolution(layer: _ConvTranspose) -> Conv | None:
+    """Return C; None if the layer's further output reaches another window of C."""
+    window = layer.window
+    if any(more >= stride for more, stride in zip(layer.output_padding, window.stride)):
+        return None
+    sizes = (layer.out_channels, layer.in_channels, window.kernel, window.stride, layer.padding, window.dilation)
+    found = KINDS[layer.dims](*sizes, groups=layer.groups, bias=False)
+    found.drawn = {"weight": layer.parameters["weight"]}
+    return found
+
+
+def forward(layer: _ConvTranspose, x: Array, context: Context) -> tuple[Array, Any]:
+    """y = Cᵀ x + b."""
+    found = convolution(layer)
+    if found is None:
+        return layer.forward(x)
+    y = conv.transposed(found, x[None], layer.output_shape(x.shape[1:])[1:], context)[0]
+    if layer.bias:
+        y += layer.parameters["bias"].reshape(-1, *(1,) * layer.dims)
+    return y, x
+
+
+def carry(layer: _ConvTranspose, saved: Any, mat: Array, context: Context) -> Array:
+    """C g."""
+    found = convolution(layer)
+    if found is None:
+        return layer.mjp(saved, mat)
+    below = conv.linear(found, mat.reshape(-1, *mat.shape[2:]), context.memory)
+    return below.reshape(*mat.shape[:2], *below.shape[1:])
+
+
+def swapped(weight: _Weight, mat: Array, context: Context) -> Outer | None:
+    """Return the Jacobian of C's weight for the inputs `mat`, all columns as samples; its columns are the layer's x."""
+    found = convolution(weight.layer)
+    if found is None:
+        return None
+    images = mat.reshape(-1, *mat.shape[2:])
+    jacobian = conv.jacobians(found, (images, None), context)["weight"]
+    assert isinstance(jacobian, Outer)
+    return jacobian
+
+
+def of_sums(reduction: Reduction) -> Any:
+    """Make a form of a reduction that is linear in the columns: of their sum, Σᵥ s g[v]."""
+
+    def reduce(weight: _Weight, mat: Array, sign: Array | None, context: Context) -> Any:
+        one = mat if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
+        jacobian = swapped(weight, one, context)
+        if jacobian is None:
+            return reduction.define(weight, mat, sign)
+        return context.reduce(jacobian, reduction, weight.x[None], None)
+
+    return reduce
+
+
+def of_squares(reduction: Reduction) -> Any:
+    """Make a form of a reduction of squares: of all columns as samples of their own."""
+
+    def reduce(weight: _Weight, mat: Array, sign: Array | None, context: Context) -> Any:
+        jacobian = swapped(weight, mat, context)
+        if jacobian is None:
+            return reduction.define(weight, mat, sign)
+        v, n = mat.shape[:2]
+        x = array_module(mat).broadcast_to(weight.x, (v, *weight.x.shape)).reshape(1, v * n, *weight.x.shape[1:])
+        found = context.reduce(jacobian, reduction, x, None if sign is None else sign.reshape(1, -1))
+        return found.reshape(v, n).sum(0) if reduction.per_sample else found
+
+    return reduce
+
+
+def write_batch(weight: _Weight, mat: Array, sign: Array | None, rows: Any, context: Context) -> Array:
+    """Compute "batch" into its final array ``rows(like)``."""
+    one = mat if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
+    jacobian = swapped(weight, one, context)
+    if jacobian is not None:
+        return outer_forms.write_batch(jacobian, weight.x[None], None, rows, context)
+    found = REDUCTIONS["batch"].define(weight, mat, sign)
+    place = rows(found)
+    place[...] = found
+    return place
+
+
+REDUCE: Table = {
+    **{(_Weight.per_sample, getattr(ParameterJacobian, name)): of_sums(REDUCTIONS[name]) for name in ("sum", "batch")},
+    **{
+        (_Weight.per_sample, getattr(ParameterJacobian, name)): of_squares(REDUCTIONS[name])
+        for name in ("square", "moments", "square_norm")
+    },
+}
+
+WRITE_ROWS = {(_Weight.per_sample, ParameterJacobian.batch): write_batch}
