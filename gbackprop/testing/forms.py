@@ -26,10 +26,18 @@ def check_forms(claims: Claims, probe: Probe) -> None:
         claims.equal("mjp", SAME, _mjp, probe, needs=["mjp"])
     if mjp in forms.in_place:
         claims.equal("mjp", "the form in place gives the same", _in_place, probe, needs=["mjp"])
+    if probe.context.known.of(layer).into is not None:
+        claims.equal("mjp", "the form that adds to columns gives the same", _into, probe, needs=["mjp"])
     if (mjp, function_of(layer, "average")) in forms.average and probe.curvature is not None:
         claims.equal("average", SAME, _average, probe, needs=["average"])
     if forms.find(forms.routes, layer, *ROUTED_METHODS) is not None and probe.x.ndim == probe.output.ndim == 4:
         claims.equal("mjp", "the route takes what J takes", _route, probe, needs=["jmp", "mjp"])
+
+
+def check_gradient_form(claims: Claims, probe: Probe) -> None:
+    """A row for the form that takes the place of Jacobians where only the gradient is asked for."""
+    if probe.context.known.of(probe.layer).gradients is not None:
+        claims.equal("parameter_jacobians", "the form of the gradient alone gives the same", _gradients, probe)
 
 
 def _forward(probe: Probe) -> Pair:
@@ -57,6 +65,25 @@ def _in_place(probe: Probe) -> Pair:
     if got is None:
         raise NotGivenError("not in place here")
     return Pair(got, probe.layer.mjp(probe.saved, probe.columns), METHOD)
+
+
+def _into(probe: Probe) -> Pair:
+    want = probe.layer.mjp(probe.saved, probe.columns)
+    place = np.random.default_rng(0).standard_normal(want.shape)
+    got = place.copy()
+    form = probe.context.known.of(probe.layer).into
+    assert form is not None
+    form(probe.layer, probe.saved, probe.columns, got)
+    return Pair(got - place, want, METHOD)
+
+
+def _gradients(probe: Probe) -> Pair:
+    columns, jacobians = probe.columns[:1], probe.layer.parameter_jacobians(probe.saved)
+    form = probe.context.known.of(probe.layer).gradients
+    assert form is not None
+    got = form(probe.layer, probe.saved, columns, probe.context)
+    want = {name: jacobian.per_sample(columns).sum((0, 1)) for name, jacobian in jacobians.items()}
+    return Pair(got, want, "per_sample")
 
 
 def _average(probe: Probe) -> Pair:

@@ -13,7 +13,7 @@ from gbackprop.layers.base import Layer
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
 from gbackprop.testing.flat import Flat, side_by_side
-from gbackprop.testing.forms import check_forms
+from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
 from gbackprop.testing.points import size_of, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
@@ -107,6 +107,7 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
         check_derivatives(claims, probe, point)
         check_forms(claims, probe)
         check_parameters(claims, probe, rng)
+        check_gradient_form(claims, probe)
         _check_purity(claims, probe.cast(np.float64), [name for name in probe.calls() if name not in basic])
         _check_conduct(claims, probe)
 

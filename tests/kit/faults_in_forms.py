@@ -20,15 +20,17 @@ from faults_in_layers import (
 )
 
 from gbackprop.array import channels_last
-from gbackprop.engine.forms import bias, conv, elementwise, images, outer, pooling, routed
+from gbackprop.engine.forms import bias, conv, elementwise, images, outer, parts, pooling, routed, transposed
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.engine.registry import Context
-from gbackprop.layers import Linear, jacobian
+from gbackprop.layers import ConvTranspose2d, Linear, Slice, jacobian
 from gbackprop.layers.jacobian import Outer
 from gbackprop.layers.moments import Moments
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
+transposed_image = on_layer(lambda: ConvTranspose2d(2, 2, 2, stride=2, padding=1), (2, 3, 3))
+part_of_axis = on_layer(lambda: Slice(1, 1, 3), (4,))
 pairs = on_layer(lambda: Linear(24, 3), (2, 24), plain.linear())  # many columns go by pairs of positions
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
@@ -36,6 +38,24 @@ pairs = on_layer(lambda: Linear(24, 3), (2, 24), plain.linear())  # many columns
 
 def without_bias(layer, x, context):
     return x @ layer.parameters["weight"].T, x
+
+
+def mean_of_three(sums):
+    return {name: value / 3 for name, value in sums.items()}
+
+
+def overwritten(layer, saved, mat, place):
+    place[(slice(None), *layer._where(len(saved)))] = mat
+
+
+def without_images_bias(layer, x, context):
+    return layer._folded(x), x
+
+
+def with_larger_u(jacobian):
+    u = jacobian.u
+    jacobian.__dict__["u"] = 1.01 * u
+    return jacobian
 
 
 def with_another_u(layer, x, context):
@@ -110,6 +130,11 @@ def padded_by_zeros(layer, x, memory):
 FAULTS = [
     Fault(linear_forms, "forward", "no bias", instead(without_bias), linear, "forward"),
     Fault(linear_forms, "carry", "wrong sign", times(-1), linear, "mjp"),
+    Fault(linear_forms, "gradients", "mean over samples", after(mean_of_three), linear, "parameter_jacobians"),
+    Fault(parts, "into", "overwrites", instead(overwritten), part_of_axis, "mjp"),
+    Fault(transposed, "forward", "no bias", instead(without_images_bias), transposed_image, "forward"),
+    Fault(transposed, "carry", "wrong sign", times(-1), transposed_image, "mjp"),
+    Fault(transposed, "swapped", "u one percent too large", after(with_larger_u), transposed_image, "weight.batch"),
     Fault(conv, "forward", "saves another u", instead(with_another_u), convolution, "forward"),
     Fault(conv, "unfolded", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
     Fault(conv, "_folded", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
