@@ -5,7 +5,7 @@ of the call, and as long as nothing changes on which they depend:
 
 - the attributes of each layer and container in the network, of the loss and of the quantities, such as the layers of
   a container, what is frozen, or the probability of a dropout;
-- the methods and class attributes of the layers and of the loss, and the forms that are registered for them;
+- the methods and class attributes of the layers, the loss and the quantities, and the registry of forms;
 - the number of processors that the process may use, where blocks depend on it.
 
 Parameters are read in each call: they may be replaced or changed in place. Layers, losses and quantities of users, and
@@ -136,7 +136,7 @@ class Calls:
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs", "scale"):
             del fields[name]
-        classes = {kind for part in [*layers, plan.loss] for kind in type(part).__mro__}
+        classes = {kind for part in parts for kind in type(part).__mro__}
         whole = len(cut.samples) == 1 and cut.threads == 1
         prepared = Prepared(
             fields,

@@ -173,7 +173,7 @@ class Known:
 
     def reduction(self, jacobian: ParameterJacobian, reduction: Reduction, table: str = "reduce") -> Function | None:
         """Return the form of a reduction of a Jacobian in `Forms.reduce`, or in `Forms.write_rows`."""
-        key = (type(jacobian), id(reduction), table, *jacobian.__dict__)
+        key = (type(jacobian), type(jacobian).per_sample, id(reduction), table, *jacobian.__dict__)
         found = self.reductions.get(key)
         if found is None:
             form = None

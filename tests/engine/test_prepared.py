@@ -1,7 +1,9 @@
 """Prepared calls: the same to every bit as calls that are not, and never one that no longer fits."""
 
 import copy
+import cProfile
 import gc
+import pstats
 import weakref
 
 import numpy as np
@@ -14,6 +16,7 @@ from gbackprop.audit import graphs, sequences
 from gbackprop.engine import prepared
 from gbackprop.engine.prepared import MOST, Calls
 from gbackprop.errors import UnsupportedError
+from gbackprop.layers.jacobian import Outer
 from gbackprop.result import Result
 
 driver = __import__("sys").modules["gbackprop.backward"]
@@ -320,3 +323,33 @@ def test_prepare_gives_the_call_without_its_batch():
 def test_an_option_that_does_not_exist_is_named():
     with pytest.raises(TypeError, match=r"prepare: expected options among training, .*, got 'trainig'"):
         gb.prepare(chain(), losses.CrossEntropyLoss(), trainig=True)
+
+
+def test_another_definition_of_a_quantity_ends_it(monkeypatch, calls):
+    network, loss = chain(), losses.CrossEntropyLoss()
+    gb.backward(network, loss, X, Y, q.KFLR())
+    monkeypatch.setattr(q.KFLR, "statistics", q.KFAC().statistics)
+    after = gb.backward(network, loss, X, Y, q.KFLR(), rng=0)
+    assert calls.found == 0
+    drawn = gb.backward(network, loss, X, Y, q.KFAC(), rng=0)
+    assert np.array_equal(after["kflr"]["5.bias"].B, drawn["kfac"]["5.bias"].B)
+
+
+def test_another_definition_of_a_jacobian_loses_its_forms(monkeypatch):
+    network, loss = gb.Sequential(layers.Flatten(), layers.Linear(36, 3), rng=0), losses.CrossEntropyLoss()
+    x = X.astype("float32")
+    before = gb.backward(network, loss, x, Y, q.DiagGGN())["diag_ggn"]["1.weight"]
+    plain = Outer.per_sample
+    monkeypatch.setattr(Outer, "per_sample", lambda self, mat: 2 * plain(self, mat))
+    after = gb.backward(network, loss, x, Y, q.DiagGGN())["diag_ggn"]["1.weight"]
+    np.testing.assert_allclose(after, 4 * before, rtol=1e-5)
+
+
+def test_a_prepared_gradient_takes_few_function_calls():
+    parts = [layers.Linear(8, 6), layers.Sigmoid(), layers.Linear(6, 4), layers.Sigmoid(), layers.Linear(4, 3)]
+    step = gb.prepare(gb.Sequential(*parts, rng=0, dtype="float64"), losses.CrossEntropyLoss())
+    x, y = X[:1, 0, 0].repeat(2, 1)[:, :8], Y[:1]
+    step(x, y)
+    profile = cProfile.Profile()
+    profile.runcall(step, x, y)
+    assert pstats.Stats(profile).total_calls <= 420
