@@ -183,7 +183,8 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
     """Return a function of (x, y, rng=None) that does what `gbackprop.backward` does, for loops over batches.
 
     Both work out once what depends on no number in a batch, and do so again after a change of the network's structure,
-    of what is frozen, or of the options of a layer, the loss or a quantity. Parameters may change at any time.
+    of what is frozen, or of the options of a layer, the loss or a quantity. Parameters may change at any time. With
+    layers, losses or quantities of your own, or pseudo-targets that are given, it is worked out in each call.
 
     Parameters
     ----------

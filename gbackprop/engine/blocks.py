@@ -77,7 +77,7 @@ def choose_blocks(
         fixed, budget = sample_block is not None, parse_bytes(memory)
         samples, column_block, threads = fit(plan, x, samples, column_block, threads, budget, fixed, forms)
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
-    small = device_of(x) == "cpu" and n * (1 + column_count(plan)) * multiplications(plan) <= SMALL_PRODUCTS
+    small = device_of(x) == "cpu" and n * multiplications(plan) <= SMALL_PRODUCTS
     return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)), small)
 
 

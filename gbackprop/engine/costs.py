@@ -26,12 +26,6 @@ SMALL_BYTES = 2**22
 UNFOLDED_BYTES = 2**26
 """Unfolded inputs up to this size are saved by the forward pass; larger ones are computed again where needed."""
 
-MIRRORED_ROWS = 256
-"""Number of rows of u from which NumPy's uᵀu, half computed and half mirrored, is faster than the full product.
-
-13 rows of 1152 numbers: 1.5 ms against 0.5 for all of it; 16 of 6400: 174 against 36; 64 of 4096: 59 against 21;
-256 of 4096: 84 against 51, of 1152: 3.7 against 4.3, of 4608: 92 against 104."""
-
 TILED_CHANNELS = 32
 """Least number of input and output channels for tiles: with fewer, the transforms cost what the products save."""
 
@@ -98,3 +92,10 @@ def routing_pays(v: int, w: int, t: int, i: int, o: int) -> bool:
     return o * (square(v, t, i, o) - here) > SAMPLE_COST
 
 
+def mirrored(rows: int, i: int) -> bool:
+    """Whether NumPy's uᵀu, half computed and half mirrored, is faster than the full product, for rows of i numbers.
+
+    13 rows of 1152: 1.5 ms against 0.5 for all of it; 16 of 6400: 174 against 36; 64 of 784: 0.44 against 0.49; 64 of
+    4096: 59 against 21; 256 of 4096: 84 against 51, of 1152: 3.7 against 4.3, of 4608: 92 against 104.
+    """
+    return rows >= (64 if i < 2048 else 256)

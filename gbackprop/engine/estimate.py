@@ -111,9 +111,15 @@ def _weights(plan: Plan) -> list[tuple[int, int]]:
 
 
 def multiplications(plan: Plan) -> int:
-    """Return the number of multiplications by weights of one column of one sample, roughly."""
-    shapes = [(leaf, shape) for leaf in plan.leaves for shape in leaf.layer.parameter_shapes().values()]
-    return sum(prod(leaf.output_shape) // shape[0] * prod(shape) for leaf, shape in shapes if len(shape) > 1)
+    """Return the number of multiplications in products of matrices for one sample, roughly."""
+    shapes = [(leaf, _shape(leaf.layer, key)) for leaf in plan.leaves for key in leaf.layer.parameter_shapes()]
+    weights = [(prod(leaf.output_shape) // shape[0], shape) for leaf, shape in shapes if len(shape) > 1]
+    carried = sum(positions * prod(shape) for positions, shape in weights)
+    several = [leaf for leaf in plan.leaves if len(leaf.input_shapes) > 1]  # products of two inputs, or their sums
+    carried += sum(prod(leaf.output_shape) * leaf.input_shapes[0][-1] for leaf in several if leaf.input_shapes[0])
+    squares = any(statistic.reduction.name == "input_square" for statistic in plan.statistics)
+    factors = sum(positions * prod(shape[1:]) ** 2 for positions, shape in weights) if squares else 0
+    return (1 + column_count(plan)) * carried + factors
 
 
 def groups_of(leaf: Leaf) -> int:

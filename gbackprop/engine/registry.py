@@ -129,17 +129,18 @@ class LayerForms:
     def of(layer: Layer, forms: Forms) -> LayerForms:
         """Find the forms of a layer."""
         find = forms.find
+        into = find(forms.into, layer, "mjp", "back")
         return LayerForms(
             layer,
             find(forms.forward, layer, "forward"),
             find(forms.carry, layer, "mjp"),
             find(forms.in_place, layer, "mjp"),
-            find(forms.into, layer, "mjp", "back"),
+            into,
             find(forms.jacobians, layer, "parameter_jacobians"),
             find(forms.gradients, layer, "parameter_jacobians"),
             find(forms.routes, layer, *ROUTED_METHODS),
             find(forms.routed, layer, "forward", "mjp", "parameter_jacobians"),
-            function_of(layer, "mjp") in forms.pure,
+            into is not None or find(dict.fromkeys(forms.pure, True), layer, "mjp") is True,
         )
 
 

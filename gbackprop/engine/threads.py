@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock, get_ident
 from typing import Any
 
@@ -45,38 +45,50 @@ class _OneBlasThread:
                     self.limit.__exit__(*error)
 
 
-class few_blas_threads:
-    """A context that limits BLAS to one thread during a small call.
+class _Counted:
+    """The same by the library's own functions: threadpoolctl takes longer to set a limit than a small call takes.
 
-    threadpoolctl takes longer to do so than a small call takes, so the library's own two functions are called.
+    The first of several calls stores the number of threads, and the last one restores it.
     """
 
     def __init__(self) -> None:
+        self.lock, self.depth = Lock(), 0
         self.before: list[tuple[Any, int]] = []
 
     def __enter__(self) -> None:
-        for get, put in blas_functions():
-            number = get()
-            if number > 1:
-                put(1)
-                self.before.append((put, number))
+        with self.lock:
+            if self.depth == 0:
+                self.before = [(put, get()) for get, put in blas_functions()]
+                for put, _ in self.before:
+                    put(1)
+            self.depth += 1
 
     def __exit__(self, *error: object) -> None:
-        for put, number in self.before:
-            put(number)
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                for put, number in self.before:
+                    put(number)
 
+
+_COUNTED = _Counted()
 
 _SHARED = _OneBlasThread()
 
 
 def one_blas_thread() -> AbstractContextManager:
     """Return a context in which BLAS uses one thread, because the threads of the blocks are enough."""
-    return _SHARED
+    return _COUNTED if blas_functions() else _SHARED
+
+
+def few_blas_threads() -> AbstractContextManager:
+    """Return a context in which BLAS uses one thread because products are small, if that can be set in no time."""
+    return _COUNTED if blas_functions() else nullcontext()
 
 
 @functools.cache
 def blas_functions() -> list[tuple[Any, Any]]:
-    """Return the functions that give and set the number of threads, of each BLAS in the process that has them."""
+    """Return the functions that give and set the number of threads of each BLAS; none if one of them lacks these."""
     controller, found = blas_controller(), []
     for library in controller.lib_controllers if controller else []:
         affixes = [(prefix, suffix) for prefix in ("", "scipy_") for suffix in ("", "64_", "_64")]
@@ -86,6 +98,9 @@ def blas_functions() -> list[tuple[Any, Any]]:
             if None not in pair:
                 found.append((pair[0], pair[1]))
                 break
+        else:
+            if library.user_api == "blas":
+                return []
     return found
 
 

@@ -20,7 +20,7 @@ def check_input(leaves: Sequence[Leaf], x: Array) -> Array:
     leaves : sequence of Leaf
         From input to output.
     x : ndarray, shape (N, *in)
-        A batch of finite floats, or of integers.
+        A batch of floats, or of integers.
 
     Returns
     -------

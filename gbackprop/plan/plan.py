@@ -95,8 +95,10 @@ class Plan:
         """Where outputs and parameters are shared."""
         return Flow(self.leaves)
 
-    def with_batch(self, x: Array, y: Array, rng: int | np.random.Generator | None) -> Plan:
+    def with_batch(self, x: Array, y: Array, rng: int | np.random.Generator | None, first: bool = False) -> Plan:
         """Check the numbers of parameters, `x`, `y` and given targets; return the plan with all draws and with R.
+
+        At the `first` batch, check also that each layer can give what is asked for.
 
         Random numbers are drawn for the whole batch: blocks take rows of them and do not change the draw. Each use has
         its own random stream, seeded by its purpose: further quantities do not change the draws of others.
@@ -105,6 +107,12 @@ class Plan:
         like = x if self.floats else check_input(leaves, x)
         check_parameters({n: leaf.layer.parameters[key] for leaf in leaves for key, n in leaf.parameters.items()}, like)
         loss.check_target("y", y, like, batch_shape)
+        if first:
+            _check_supported(self.swept, None if self.chain else self.flow, self.needs)
+            if any(not leaf.layer.__module__.startswith(SHIPPED) and leaf.layer not in _CHECKED for leaf in leaves):
+                _check_contracts(leaves, x)
+            if AVERAGE in self.signals:
+                _check_chain(leaves)
         for quantity, some in self.needs:
             for signal in [statistic.signal for statistic in some if isinstance(statistic.signal, MonteCarlo)]:
                 if signal.targets is not None:
@@ -154,13 +162,7 @@ def make_plan(
     training: bool = False,
 ) -> Plan:
     """Check all arguments, which are those of `gbackprop.backward`, and decide what to compute."""
-    plan = plan_of(network, loss, x, quantities, training).with_batch(x, y, rng)
-    _check_supported(plan.swept, None if plan.chain else plan.flow, plan.needs)
-    if AVERAGE in plan.signals:
-        _check_chain(plan.leaves)
-    if any(not leaf.layer.__module__.startswith(SHIPPED) and leaf.layer not in _CHECKED for leaf in plan.leaves):
-        _check_contracts(plan.leaves, x)
-    return plan
+    return plan_of(network, loss, x, quantities, training).with_batch(x, y, rng, first=True)
 
 
 def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity], training: bool) -> Plan:

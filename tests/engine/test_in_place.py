@@ -130,3 +130,27 @@ def test_a_jacobian_with_a_batch_of_its_own_is_asked_for_it():
         nets = [gb.Sequential(kind(4, 3), rng=0, dtype="float64") for kind in (Own, layers.Linear)]
         own, plain = (gb.backward(net, losses.CrossEntropyLoss(), x, y, q.BatchGrad(), **options) for net in nets)
         np.testing.assert_allclose(own["batch_grad"]["0.weight"], 100 * plain["batch_grad"]["0.weight"], rtol=1e-12)
+
+
+class Total(layers.Permute):
+    """A sum over an axis, whose columns are written once and read from several places."""
+
+    def output_shape(self, shape):
+        return shape[1:]
+
+    def moved(self, x):
+        return x.sum(1)
+
+    def back(self, g, shape):
+        return np.broadcast_to(g[:, None], (len(g), *shape))
+
+
+def test_nothing_is_added_to_columns_of_another_back():
+    nodes = {"a": (layers.Linear(4, 4), "input"), "s": (layers.Select(1, 0), "a"), "m": (Total((0, 2, 1)), "a")}
+    nodes |= {"l": (layers.Linear(4, 4), "m"), "add": (layers.Add(), "l", "s"), "o": (layers.Linear(4, 3), "add")}
+    network = gb.Graph(nodes, rng=0, dtype="float64")
+    given = (losses.CrossEntropyLoss(), np.random.default_rng(0).standard_normal((6, 5, 4)), np.arange(6) % 3)
+    want = gb.reference(network, *given, q.DiagGGN())
+    for got in (gb.backward(network, *given, q.DiagGGN()), gb.backward(network, *given)):
+        for name, value in want.gradient.items():
+            np.testing.assert_allclose(got.gradient[name], value, rtol=1e-12)

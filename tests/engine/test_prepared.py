@@ -1,5 +1,6 @@
 """Prepared calls: the same to every bit as calls that are not, and never one that no longer fits."""
 
+import contextlib
 import copy
 import cProfile
 import gc
@@ -285,6 +286,26 @@ def test_numbers_are_still_checked(calls):
     with pytest.raises(ValueError, match=r"parameter 5\.bias: expected finite numbers"):
         gb.backward(network, loss, X, Y)
     assert calls.found == 4
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("training", 1), ("training", []), ("memory", 2.0**30), ("memory", []), ("memory", True)]
+)
+def test_options_are_still_checked(option, value):
+    network, loss = chain(), losses.CrossEntropyLoss()
+    for valid in ({}, {"memory": 2**30}, {"memory": 1}, {"training": True}):
+        with contextlib.suppress(ValueError):  # a single byte is not enough
+            gb.backward(network, loss, X, Y, rng=0, **valid)
+    with pytest.raises((TypeError, ValueError), match=f"{option}: expected"):
+        gb.backward(network, loss, X, Y, rng=0, **{option: value})
+
+
+def test_a_call_that_cannot_be_draws_nothing():
+    network = gb.Sequential(layers.Flatten(), gb.Residual(layers.Linear(36, 36)), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    with pytest.raises(UnsupportedError, match="KFRA"):
+        gb.backward(network, losses.MSELoss(), X, X.reshape(6, 36), q.KFRA(), q.KFAC(), rng=rng)
+    assert rng.random() == np.random.default_rng(0).random()
 
 
 def test_an_error_that_depends_on_no_number_is_raised_each_time():

@@ -20,7 +20,7 @@ def _own(kind: type, *names: str) -> tuple[tuple[str, Any], ...]:
     return tuple((name, getattr(kind, name)) for name in names)
 
 
-PURE = (Linear, Conv, ConvTranspose, MaxPool2d, AvgPool2d, ZeroPad2d, Elementwise, Dropout, Flatten, Identity, _Move)
+PURE = (Linear, Conv, ConvTranspose, MaxPool2d, AvgPool2d, ZeroPad2d, Elementwise, Dropout, Flatten, Identity)
 """Layers that refer to no columns after a product with them."""
 
 FORMS = Forms(

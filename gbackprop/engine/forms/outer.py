@@ -226,7 +226,7 @@ def input_square(outer: Outer, context: Context) -> Array | None:
     """Σₙₜ u uᵀ of each group."""
     u, xp = outer.u.reshape(outer.groups, -1, outer.u.shape[3]), array_module(outer.u)
     # NumPy detects the symmetry and mirrors one half: for few rows that takes longer than computing the other half.
-    other = u.copy() if xp is np and u.shape[1] < costs.MIRRORED_ROWS else u
+    other = u.copy() if xp is np and not costs.mirrored(*u.shape[1:]) else u
     squares = outer.by_entries(summed(u, other))
     return squares if outer.groups > 1 else squares[0]
 
