@@ -104,11 +104,15 @@ def cases() -> Iterator[tuple[str, Problem, list[str]]]:
 def rows(turns: int) -> dict[str, Mapping[str, Any]]:
     """Measure each case alone, and again beside a busy neighbour."""
     found = {}
-    measured = [(f"{label}: {name}", sides(problem, name)) for label, problem, some in cases() for name in some]
-    for label, calls in measured:
-        found[label] = take_turns(calls, 3 * turns, each=20)
+    measured = [
+        (f"{label}: {name}", sides(problem, name), 2 if label.startswith("3c3d") else 20)
+        for label, problem, some in cases()
+        for name in some
+    ]
+    for label, calls, each in measured:
+        found[label] = take_turns(calls, 2 * turns, each=each)
     with neighbour():
-        for label, calls in measured:
-            found[f"{label}, beside a neighbour"] = take_turns(calls, 3 * turns, each=20)
+        for label, calls, each in measured:
+            found[f"{label}, beside a neighbour"] = take_turns(calls, 2 * turns, each=each)
     return found
 

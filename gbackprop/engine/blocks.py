@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gbackprop.array import Array, available_memory, device_of
 from gbackprop.checks import size
 from gbackprop.engine.costs import BLOCK_BYTES, SMALL_BYTES, SMALL_PRODUCTS
-from gbackprop.engine.estimate import fit, multiplications, parse_bytes, row_bytes, stack_bytes
+from gbackprop.engine.estimate import fit, multiplications, output_bytes, parse_bytes, row_bytes, stack_bytes
 from gbackprop.engine.registry import PLAIN, Forms
 from gbackprop.engine.spans import column_count, spans
 from gbackprop.engine.threads import blas_controller, cpu_count
@@ -72,7 +72,8 @@ def choose_blocks(
     whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
     most = cpu_count()  # more threads would have smaller blocks, and wait for each other
     threads = min(workers, most) if workers else (1 if whole or blas_controller() is None else most)
-    samples = sample_block or (-(-n // threads) if whole else _even(n, max(1, BLOCK_BYTES // each), threads))
+    largest = max(1, BLOCK_BYTES // max(each, output_bytes(plan)))
+    samples = sample_block or (-(-n // threads) if whole else _even(n, largest, threads))
     if memory is not None:
         fixed, budget = sample_block is not None, parse_bytes(memory)
         samples, column_block, threads = fit(plan, x, samples, column_block, threads, budget, fixed, forms)

@@ -155,6 +155,11 @@ def stack_bytes(plan: Plan, column_block: int | None = None) -> int:
     return largest * number_bytes(plan)
 
 
+def output_bytes(plan: Plan) -> int:
+    """Return the bytes of one sample in the outputs of all layers, most of which the forward pass saves."""
+    return sum(prod(leaf.output_shape) for leaf in plan.leaves) * number_bytes(plan)
+
+
 def saved_bytes(plan: Plan, x: Array, forms: Forms) -> int:
     """Return the bytes that the forward pass saves for one sample, measured on one sample of zeros."""
     at, saved = {INPUT: array_module(x).zeros((1, *x.shape[1:]), dtype=x.dtype)}, []

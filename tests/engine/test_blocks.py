@@ -112,6 +112,14 @@ def test_a_small_batch_is_not_cut_and_a_large_one_is(monkeypatch):
     assert len(choose_blocks(make_plan(net, CE, x, y, [], 0), x).samples) == 1
 
 
+def test_what_the_forward_pass_saves_sizes_blocks_where_the_stack_is_smaller():
+    net = network(layers.Linear(10, 1000), *[layers.Tanh() for _ in range(39)], layers.Linear(1000, 10))
+    x, y = batch(2000, 10)
+    cut = choose_blocks(make_plan(net, CE, x, y, [], 0), x, workers=1)
+    saved = 40 * 1000 * x.itemsize  # for one sample, by the layers of 1000 features
+    assert 2**25 < max(block.stop - block.start for block in cut.samples) * saved < 2**26
+
+
 @pytest.mark.parametrize("options", [{}, {"sample_block": 1}], ids=str)
 def test_there_are_no_more_threads_than_processors(options, monkeypatch):
     monkeypatch.setattr(blocks, "cpu_count", lambda: 3)
