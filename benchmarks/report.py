@@ -84,7 +84,9 @@ def _plot(name: str, rows: dict[str, Any], file: Path) -> bool:
 
     sides = list(dict.fromkeys(side for row in rows.values() for side in row))
     height = 0.8 / len(sides)
-    figure, axes = plt.subplots(figsize=(8, 1.2 + 0.3 * len(rows)), layout="constrained")
+    width = 5 + max(map(len, rows)) / 12  # beside the labels
+    figure, axes = plt.subplots(figsize=(width, 1.2 + 0.3 * len(rows)), layout="constrained")
+    axes.margins(y=0.01)
     for place, side in enumerate(sides):
         at = [i + place * height for i, row in enumerate(rows.values()) if side in row]
         shown = [row[side] for row in rows.values() if side in row]
