@@ -41,6 +41,8 @@ class Branching:
         Values of the statistics, by statistic and parameter name.
     uses : Uses
         The uses of shared parameters, until all are found.
+    arrived : dict
+        The signals at the outputs of layers that are still to be visited, by position.
     """
 
     found: Found
@@ -50,6 +52,7 @@ class Branching:
         super().__init__(plan)  # type: ignore[call-arg]  # the class that has `start`
         self.plan = plan
         self.uses = Uses(plan)
+        self.arrived: dict[int, Signals] = {}
 
     def forward(self, x: Array) -> tuple[Array, list[Any]]:
         """Compute y = f(x₁, …) of each layer from the outputs of its sources; return the last and what each saved."""
@@ -64,12 +67,12 @@ class Branching:
 
     def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
         """Sweep from the loss to the lowest layers with parameters; add what several layers carry to one output."""
-        arriving = {len(saved) - 1: self.start(output, target)}
+        arrived = self.arrived = {len(saved) - 1: self.start(output, target)}
         for leaf in reversed(self.plan.swept):
-            below = self.visit(leaf, saved[leaf.position], arriving.pop(leaf.position))
+            below = self.visit(leaf, saved[leaf.position], arrived.pop(leaf.position))
             for source, signals in zip(leaf.sources, below, strict=bool(below)):
                 if self.plan.reaches(source):
-                    arriving[source] = self.meet(arriving[source], signals, source) if source in arriving else signals
+                    arrived[source] = self.meet(arrived[source], signals, source) if source in arrived else signals
 
     def meet(self, before: Signals, more: Signals, source: int) -> Signals:
         """Add what another layer carries to the output of a source."""

@@ -21,7 +21,7 @@ from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.errors import naming
-from gbackprop.layers.base import INPUT, Leaf
+from gbackprop.layers.base import Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import GRADIENT_SUM, Plan
 from gbackprop.quantities.base import Statistic
@@ -141,7 +141,6 @@ class FastSweep(SpanSweep):
         self.block, self.rows, self.context = block, block.rows, context
         self.once, self.gradient_alone = once and plan.chain, len(plan.statistics) == 1
         self.routing = routing and not self.gradient_alone and bool(context.forms.routes)
-        self.arrived: dict[int, Signals] = {}  # the columns at the outputs of layers that are still to be visited
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.extracted: Leaf | None = None  # the last layer extracted from routed columns
@@ -152,16 +151,6 @@ class FastSweep(SpanSweep):
         """Sweep from the loss to the lowest layers with parameters; an error says at which step memory ran out."""
         with naming(self._doing):
             self.backward(output, target, saved)
-
-    def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
-        leaves = self.plan.leaves
-        self.arrived = {len(saved) - 1: self.start(output, target)}
-        for leaf in reversed(self.plan.swept):
-            below = self.visit(leaf, saved[leaf.position], self.arrived.pop(leaf.position))
-            for source, part in zip(leaf.sources, below, strict=bool(below)):
-                if source != INPUT and leaves[source].swept:
-                    before = self.arrived.get(source)
-                    self.arrived[source] = part if before is None else self.meet(before, part, source)
 
     def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
         self.at = leaf, signals.stack
