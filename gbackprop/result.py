@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gbackprop.array import Array, is_array
+from gbackprop.kronecker import GroupedKronecker, Kronecker
 from gbackprop.losses.base import Loss
-from gbackprop.operators import GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale
 
 

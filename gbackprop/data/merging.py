@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from gbackprop import quantities as q
 from gbackprop.array import Array, array_module, device_of, on_device_of
 from gbackprop.errors import UnsupportedError
+from gbackprop.kronecker import with_factors
 from gbackprop.layers.moments import Moments
-from gbackprop.operators import with_factors
 from gbackprop.quantities import GroupedKronecker, Kronecker, Quantity, Scale
 from gbackprop.result import Result
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module
+from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
 from gbackprop.network import Container
-from gbackprop.operators import GroupedKronecker, Kronecker, with_factors
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.settings import Setting, numeric
 from gbackprop.quantities import KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Quantity

@@ -1,7 +1,7 @@
 """Quantities: what `gbackprop.backward` can compute in addition to the gradient."""
 
+from gbackprop.kronecker import GroupedKronecker, Kronecker
 from gbackprop.layers.jacobian import Reduction
-from gbackprop.operators import GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
 from gbackprop.quantities.first_order import BatchGrad, BatchL2Grad, SecondMoment, Variance

@@ -8,7 +8,7 @@ grouped convolution, has a pair of factors for each group. A transposed convolut
 from __future__ import annotations
 
 from gbackprop.array import Array
-from gbackprop.operators import BLOCKS, GroupedKronecker, Kronecker
+from gbackprop.kronecker import BLOCKS, GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.signals import AVERAGE, EXACT

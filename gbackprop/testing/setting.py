@@ -14,10 +14,10 @@ import numpy as np
 from gbackprop.array import Array, asarray, asnumpy
 from gbackprop.backward import backward
 from gbackprop.errors import TooLargeError, UnsupportedError
+from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
 from gbackprop.layers.base import Layer, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
-from gbackprop.operators import GroupedKronecker, Kronecker, with_factors
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.result import Result

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, beside
-from gbackprop.operators.kronecker import Kronecker, check_vector
+from gbackprop.kronecker.kronecker import Kronecker, check_vector
 
 
 def _factor(block: GroupedKronecker) -> Array:
