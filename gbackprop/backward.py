@@ -17,11 +17,12 @@ from gbackprop.checks import check_batch, positive
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
 from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
-from gbackprop.engine.memory import Allocator, arena, free_memory, fresh
+from gbackprop.engine.memory import arena, free_memory, fresh
 from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, observed
 from gbackprop.engine.registry import Known
 from gbackprop.engine.rows import Rows
+from gbackprop.engine.sequences import with_whole_sequences
 from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
 from gbackprop.engine.threads import few_blas_threads, one_blas_thread
 from gbackprop.errors import TooLargeError, naming, release
@@ -136,6 +137,7 @@ def backward(
             with naming(lambda: f"random numbers and checks for {list(quantities)}"):
                 plan = make_plan(network, loss, x, y, quantities, rng, training)
         if prepared is None:
+            plan = with_whole_sequences(plan, x)
             cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
             known = _CALLS.add(plan, x, cut, FORMS, options)
         else:
@@ -221,11 +223,13 @@ def _check_whole(quantities: Sequence[Any], x: Any, sample_block: int | None, wo
 def _backward(
     plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool, sweep: type[FastSweep], known: Known
 ) -> Result:
-    results = Rows(x.shape[0], reuse)
+    alone = len(cut.samples) == 1
+    results = Rows(x.shape[0], reuse, alone and cut.reuses)
     blocks = [Block(rows, results) for rows in cut.samples]
-    if len(blocks) == 1:  # its arrays become the results
-        with few_blas_threads() if cut.small else nullcontext():
-            total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, Allocator(), reuse, sweep, known)
+    if alone:
+        with few_blas_threads() if cut.small else nullcontext(), arena() if cut.reuses else fresh() as memory:
+            total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, memory, reuse, sweep, known)
+            total.found = {key: value.copy() if memory.has(value) else value for key, value in total.found.items()}
     else:
         parts = _parts(plan, x, y, blocks, cut, reuse, sweep, known)
         total = next(parts)

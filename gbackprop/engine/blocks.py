@@ -10,11 +10,20 @@ from dataclasses import dataclass
 
 from gbackprop.array import Array, available_memory, device_of
 from gbackprop.checks import size
-from gbackprop.engine.costs import BLOCK_BYTES, SMALL_BYTES, SMALL_PRODUCTS
-from gbackprop.engine.estimate import fit, multiplications, output_bytes, parse_bytes, row_bytes, stack_bytes
+from gbackprop.engine.costs import BLOCK_BYTES, REUSED_BYTES, SMALL_BYTES, SMALL_PRODUCTS
+from gbackprop.engine.estimate import (
+    fit,
+    least_samples,
+    multiplications,
+    output_bytes,
+    parse_bytes,
+    row_bytes,
+    stack_bytes,
+)
 from gbackprop.engine.registry import PLAIN, Forms
 from gbackprop.engine.spans import column_count, spans
 from gbackprop.engine.threads import blas_controller, cpu_count
+from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.plan import Plan
 from gbackprop.signals import AVERAGE
 
@@ -34,6 +43,8 @@ class Cut:
     threads : int
     small : bool
         Whether the products are so small that one thread of BLAS is best.
+    reuses : bool
+        Whether a call without blocks takes its arrays from an arena.
     """
 
     samples: list[slice]
@@ -41,6 +52,7 @@ class Cut:
     spans: list[slice]
     threads: int
     small: bool = False
+    reuses: bool = False
 
 
 def choose_blocks(
@@ -71,15 +83,19 @@ def choose_blocks(
     n, each = x.shape[0], max(stack_bytes(plan, column_block), row_bytes(plan) // 4)
     whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
     most = cpu_count()  # more threads would have smaller blocks, and wait for each other
-    threads = min(workers, most) if workers else (1 if whole or blas_controller() is None else most)
-    largest = max(1, BLOCK_BYTES // max(each, output_bytes(plan)))
+    least = least_samples(plan)
+    several = not whole and blas_controller() is not None
+    threads = min(workers, most) if workers else (max(1, min(most, n // least)) if several else 1)
+    largest = max(least, BLOCK_BYTES // max(each, output_bytes(plan)))
     samples = sample_block or (-(-n // threads) if whole else _even(n, largest, threads))
     if memory is not None:
         fixed, budget = sample_block is not None, parse_bytes(memory)
         samples, column_block, threads = fit(plan, x, samples, column_block, threads, budget, fixed, forms)
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
-    small = device_of(x) == "cpu" and n * multiplications(plan) <= SMALL_PRODUCTS
-    return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)), small)
+    small = device_of(x) == "cpu" and (n * multiplications(plan) <= SMALL_PRODUCTS or n < least)
+    shipped = all(REDUCTIONS.get(each.reduction.name) is each.reduction for each in plan.statistics)
+    reuses = memory is None and device_of(x) == "cpu" and shipped and n * output_bytes(plan) >= REUSED_BYTES
+    return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)), small, reuses)
 
 
 def _even(n: int, most: int, threads: int) -> int:

@@ -23,11 +23,13 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
 from gbackprop.checks import KFRA_COPIES, size
+from gbackprop.engine.costs import STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
 from gbackprop.layers.base import INPUT, Layer, Leaf
 from gbackprop.layers.conv_transpose import _ConvTranspose as ConvTranspose
+from gbackprop.layers.recurrent import Steps
 from gbackprop.plan import Plan
 from gbackprop.signals import AVERAGE
 
@@ -120,6 +122,12 @@ def multiplications(plan: Plan) -> int:
     squares = any(statistic.reduction.name == "input_square" for statistic in plan.statistics)
     factors = sum(positions * prod(shape[1:]) ** 2 for positions, shape in weights) if squares else 0
     return (1 + column_count(plan)) * carried + factors
+
+
+def least_samples(plan: Plan) -> int:
+    """Return the number of samples from which on a time step of recurrent layers does not wait for Python."""
+    widths = [leaf.layer.gates * leaf.layer.size for leaf in plan.leaves if isinstance(leaf.layer, Steps)]
+    return -(-STEP_NUMBERS // min(widths)) if widths else 1
 
 
 def groups_of(leaf: Leaf) -> int:

@@ -82,6 +82,10 @@ class Allocator:
         """Compute ``a * b``, where `b` has at most the shape of `a`."""
         return a * b
 
+    def has(self, x: Any) -> bool:
+        """Return whether `x` is an array in memory that is reused after the call."""
+        return False
+
     def contiguous(self, x: Array) -> Array:
         """Return `x`, or a copy, in C order."""
         if x.flags.c_contiguous:
@@ -165,6 +169,11 @@ class Arena(Allocator):
         start = -memory.__array_interface__["data"][0] % _ALIGNMENT
         self._slabs.append(memory.data)
         return start, start + more
+
+    def has(self, x: Any) -> bool:
+        while isinstance(x, np.ndarray):
+            x = x.base
+        return isinstance(x, memoryview)
 
     def settle(self) -> None:
         """Replace several slabs by a single one of the size that was needed; called after a block."""

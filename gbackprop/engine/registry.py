@@ -48,6 +48,9 @@ class Forms:
         For the pair `Layer.mjp`, `Layer.average`: ``form(layer, saved, curvature, batch, shape, context)``.
     jacobians : mapping
         For `Layer.parameter_jacobians`: ``form(layer, saved, context) -> dict``.
+    below : mapping
+        For the pair `Layer.parameter_jacobians`, `Layer.mjp`: ``form(layer, saved) -> dict``, Jacobians of columns at
+        the layer's input instead of its output.
     gradients : mapping
         For the same: ``form(layer, saved, mat, context) -> dict``, Σᵥₙ Jᵀ g of each parameter, to every bit as the
         reductions "sum" give it. It is used where only the gradient is asked for.
@@ -73,6 +76,7 @@ class Forms:
     pure: frozenset[Function | None] = frozenset()
     average: Table = field(default_factory=dict)
     jacobians: Table = field(default_factory=dict)
+    below: Table = field(default_factory=dict)
     gradients: Table = field(default_factory=dict)
     reduce: Table = field(default_factory=dict)
     write_rows: Table = field(default_factory=dict)
@@ -108,7 +112,7 @@ class LayerForms:
     Attributes
     ----------
     layer : Layer
-    forward, carry, in_place, into, jacobians, gradients, routes, routed : callable, Routed or None
+    forward, carry, in_place, into, jacobians, below, gradients, routes, routed : callable, Routed or None
         As in `Forms`.
     pure : bool
         Whether `Layer.mjp` stores no reference to its argument or its result.
@@ -120,6 +124,7 @@ class LayerForms:
     in_place: Function | None
     into: Function | None
     jacobians: Function | None
+    below: Function | None
     gradients: Function | None
     routes: Function | None
     routed: Any
@@ -137,6 +142,7 @@ class LayerForms:
             find(forms.in_place, layer, "mjp"),
             into,
             find(forms.jacobians, layer, "parameter_jacobians"),
+            find(forms.below, layer, "parameter_jacobians", "mjp"),
             find(forms.gradients, layer, "parameter_jacobians"),
             find(forms.routes, layer, *ROUTED_METHODS),
             find(forms.routed, layer, "forward", "mjp", "parameter_jacobians"),

@@ -24,16 +24,18 @@ class Rows:
         N.
     reuse : bool
         Whether the memory of deleted results may be reused.
+    copies : bool
+        Whether to copy the rows of a block that is the whole batch, too.
     """
 
-    def __init__(self, batch: int, reuse: bool = False) -> None:
-        self.batch, self.reuse = batch, reuse
+    def __init__(self, batch: int, reuse: bool = False, copies: bool = False) -> None:
+        self.batch, self.reuse, self.copies = batch, reuse, copies
         self.arrays: dict[Hashable, Any] = {}
         self._lock = Lock()
 
     def put(self, key: Hashable, rows: slice, value: Array) -> Array:
         """Store the rows of some samples; return the stored rows."""
-        if value.shape[0] == self.batch and getattr(value.flags, "writeable", True):
+        if value.shape[0] == self.batch and not self.copies and getattr(value.flags, "writeable", True):
             self.arrays[key] = value
             return value
         place = self.place(key, rows, value)

@@ -144,6 +144,7 @@ class FastSweep(SpanSweep):
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.extracted: Leaf | None = None  # the last layer extracted from routed columns
+        self.carried: Leaf | None = None  # the last layer extracted from columns at its input
         self.waiting: list[tuple[Leaf, Any]] = []  # deferred layers: the stack is not yet multiplied by them
         self.route: Route | None = None  # from the output of the first of them to the input of the last
 
@@ -165,11 +166,21 @@ class FastSweep(SpanSweep):
             if self.waiting:
                 signals = self._extract_routed(leaf, saved, signals)
                 self.extracted = leaf
+        if self.context.known.at[leaf.position].below is not None and leaf.parameters and leaf is not self.extracted:
+            return self._carried_first(leaf, saved, signals)
         self.extract(leaf, saved, signals)
         if leaf.lowest or self._added(leaf, saved, signals):
             return []
         below = self.carry(leaf, saved, signals)
         return self.append(leaf, saved, signals, below) if self.curved else below
+
+    def _carried_first(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
+        """Carry the signals to the layer's input, then extract there the statistics of its parameters."""
+        below = self.carry(leaf, saved, signals)
+        self.shared[leaf.sources[0]] = True  # a statistic may be a view of them
+        self.carried = leaf
+        self.extract(leaf, saved, below[0])
+        return below
 
     def _doing(self) -> str:
         """Describe the current step for an error message."""
@@ -199,6 +210,9 @@ class FastSweep(SpanSweep):
                 self.add(statistic, name, self.reduce(statistic, name, jacobians[key], given))
 
     def jacobians(self, leaf: Leaf, saved: Any) -> dict[str, ParameterJacobian]:
+        below = self.context.known.at[leaf.position].below
+        if below is not None and leaf is self.carried:
+            return below(leaf.layer, saved)
         return self.context.jacobians(leaf.layer, saved) if leaf.parameters else {}
 
     def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from gbackprop.layers import Add, Concat, Multiply, ReLU, Select, Sigmoid, Slice, Tanh, Unflatten
 from gbackprop.layers.affine import Matrix, Shift, Times, Zeros
 from gbackprop.layers.base import Layer, Nodes
+from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps, Steps, WholeSequences
 from gbackprop.network.container import inside
 from gbackprop.network.expanded import Expanded
 
@@ -69,8 +70,10 @@ class Recurrent(Expanded):
         return [f"l{layer}", f"l{layer}_reverse"][: 1 + self.bidirectional]
 
     def expand(self, nodes: Nodes, name: str, source: int, length: int) -> int:
+        whole = isinstance(nodes, WholeSequences) and self._is_own()
+        append = self.whole_direction if whole else self.direction
         for i in range(self.num_layers):
-            ends = [self.direction(nodes, name, suffix, source, length) for suffix in self.suffixes(i)]
+            ends = [append(nodes, name, suffix, source, length) for suffix in self.suffixes(i)]
             source = ends[0] if len(ends) == 1 else nodes.add(inside(name, f"directions_l{i}"), Concat(-1), *ends)
             if self.dropout.p and i < self.num_layers - 1:
                 source = nodes.add(inside(name, f"dropout_l{i}"), self.dropout, source)
@@ -100,6 +103,27 @@ class Recurrent(Expanded):
             state = self.step(add, add("input", Select(1, t), x), hidden, state)
             outputs[t] = add("output", Unflatten(1, (1, self.hidden_size)), state[0])
         return outputs[0] if length == 1 else nodes.add(inside(name, f"outputs_{suffix}"), Concat(1), *outputs)
+
+    def whole_direction(self, nodes: Nodes, name: str, suffix: str, source: int, length: int) -> int:
+        """Append what `direction` does, with all steps as one layer."""
+        for key in (f"weight_ih_{suffix}", f"bias_ih_{suffix}"):
+            if key in self.children:
+                source = nodes.add(inside(name, key), self.children[key], source)
+        weight, bias = (self.children.get(f"{kind}_hh_{suffix}") for kind in ("weight", "bias"))
+        layer = self.all_steps(weight, bias, suffix.endswith("reverse"))
+        nodes.names[id(layer)] = nodes.names[id(weight)]
+        return nodes.add(inside(name, f"steps_{suffix}"), layer, source)
+
+    def _is_own(self) -> bool:
+        """Return whether each step is that of `all_steps`: no method of this layer or its children is overridden."""
+        kind, children = type(self), self.children.values()
+        own = (kind.direction, kind.gate) == _DIRECTION and (kind.step, kind.all_steps) in _STEPS
+        own &= _OF_STEPS.isdisjoint(vars(self))
+        return own and all(type(child) in (Matrix, Shift) and _METHODS.isdisjoint(vars(child)) for child in children)
+
+    def all_steps(self, weight: Any, bias: Any, reverse: bool) -> Steps:
+        """Return all steps in one direction as one layer, with these layers' parameters."""
+        raise NotImplementedError(f"{type(self).__name__} has no all_steps")
 
     def step(self, add: Append, x: int, hidden: int, state: State) -> State:
         """Append a time step; return the next state.
@@ -183,6 +207,9 @@ class RNN(Recurrent):
     def describe(self) -> str:
         return super().describe() + (", nonlinearity='relu'" if self.nonlinearity is ReLU else "")
 
+    def all_steps(self, weight: Any, bias: Any, reverse: bool) -> Steps:
+        return RNNSteps(weight, bias, reverse, self.nonlinearity())
+
     def step(self, add: Append, x: int, hidden: int, state: State) -> State:
         return (add("state", self.nonlinearity(), add("sum", Add(), x, hidden)),)
 
@@ -236,6 +263,9 @@ class LSTM(Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, rng=rng, dtype=dtype
         )
 
+    def all_steps(self, weight: Any, bias: Any, reverse: bool) -> Steps:
+        return LSTMSteps(weight, bias, reverse)
+
     def step(self, add: Append, x: int, hidden: int, state: State) -> State:
         gates = add("gates", Add(), x, hidden)
 
@@ -278,6 +308,9 @@ class GRU(Recurrent):
     gates = 3
     minus: ClassVar[Layer] = Times(-1.0)
 
+    def all_steps(self, weight: Any, bias: Any, reverse: bool) -> Steps:
+        return GRUSteps(weight, bias, reverse)
+
     def step(self, add: Append, x: int, hidden: int, state: State) -> State:
         both = [add(f"{label}_gates", self.gate(0, 2), at) for label, at in (("x", x), ("h", hidden))]
         gates = add("gates", Sigmoid(), add("sum", Add(), *both))
@@ -286,3 +319,9 @@ class GRU(Recurrent):
         new = add("new", Tanh(), add("new_sum", Add(), add("x_new", self.gate(2), x), reset))
         change = add("change", Add(), state[0], add("minus_new", self.minus, new))
         return (add("state", Add(), new, add("z_change", Multiply(), z, change)),)
+
+
+_DIRECTION = Recurrent.direction, Recurrent.gate
+_OF_STEPS = {"direction", "gate", "step", "all_steps"}
+_STEPS = {(kind.step, kind.all_steps) for kind in (RNN, LSTM, GRU)}
+_METHODS = {"forward", "jmp", "mjp", "vjp", "parameter_jacobians", "parameters"}

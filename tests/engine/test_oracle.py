@@ -92,6 +92,7 @@ def engine(opt):
         patch.setattr(array, "_CACHE_BYTES", opt.cache)
         patch.setattr(blocks, "BLOCK_BYTES", opt.block)
         patch.setattr(blocks, "SMALL_BYTES", 0 if opt.block < 2**20 else blocks.SMALL_BYTES)
+        patch.setattr(blocks, "REUSED_BYTES", opt.cache)
         patch.setattr(memory, "LEAST_ARRAY", opt.least_array)
         patch.setattr(memory, "LEAST_RESULT", opt.least_array)
         positions = costs.square_by_positions

@@ -8,7 +8,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.engine import memory
+from gbackprop.engine import blocks, memory
 from gbackprop.engine.memory import LEAST_RESULT, compact, idle_bytes, result_array
 from gbackprop.engine.rows import Rows
 
@@ -183,9 +183,10 @@ def arrays(result):
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_results_have_nothing_that_was_there_before_and_nothing_of_an_arena(workers):
-    options = {"asked": ASKED, "sample_block": 2, "column_block": 40, "workers": workers}
+@pytest.mark.parametrize("options", [{"sample_block": 2, "workers": 1}, {"sample_block": 2, "workers": 3}, {}])
+def test_results_have_nothing_that_was_there_before_and_nothing_of_an_arena(options, monkeypatch):
+    options |= {"asked": ASKED, "column_block": 40}
+    monkeypatch.setattr(blocks, "REUSED_BYTES", 1)
     for _ in range(4):  # until they have settled
         first = arrays(call(6, **options))
     assert any(one.nbytes for one in memory._idle_arenas)
@@ -199,8 +200,14 @@ def test_results_have_nothing_that_was_there_before_and_nothing_of_an_arena(work
 
 @pytest.mark.parametrize(
     ("samples", "options", "used"),
-    [(6, {"sample_block": 2}, True), (6, {"sample_block": 2, "memory": "1GiB"}, False), (2, {}, False)],
+    [
+        (6, {"sample_block": 2}, True),
+        (6, {"sample_block": 2, "memory": "1GiB"}, False),
+        (2, {}, False),
+        (6, {}, True),
+        (6, {"memory": "1GiB"}, False),
+    ],
 )
-def test_calls_that_are_cut_use_arenas_unless_they_have_a_budget(samples, options, used):
+def test_calls_with_large_arrays_use_arenas_unless_they_have_a_budget(samples, options, used):
     call(samples, **options)
     assert (idle_bytes() > 0) == used

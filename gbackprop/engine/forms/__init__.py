@@ -2,7 +2,19 @@
 
 from typing import Any
 
-from gbackprop.engine.forms import bias, conv, elementwise, images, linear, outer, parts, pooling, routed, transposed
+from gbackprop.engine.forms import (
+    bias,
+    conv,
+    elementwise,
+    images,
+    linear,
+    outer,
+    parts,
+    pooling,
+    recurrent,
+    routed,
+    transposed,
+)
 from gbackprop.engine.registry import Forms
 from gbackprop.layers.activation import Elementwise
 from gbackprop.layers.base import Layer
@@ -13,6 +25,7 @@ from gbackprop.layers.jacobian import Outer
 from gbackprop.layers.linear import Linear
 from gbackprop.layers.moves import Select, Slice, _Move
 from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
+from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps, Steps
 from gbackprop.layers.reshape import Flatten, Identity, ZeroPad2d
 
 
@@ -32,6 +45,7 @@ FORMS = Forms(
         AvgPool2d.forward: pooling.mean_forward,
         ZeroPad2d.forward: images.forward,
         Elementwise.forward: elementwise.forward,
+        LSTMSteps.forward: recurrent.forward,
     },
     carry={
         Linear.mjp: linear.carry,
@@ -41,12 +55,14 @@ FORMS = Forms(
         AvgPool2d.mjp: pooling.mean_carry,
         ZeroPad2d.mjp: images.carry,
         Elementwise.mjp: elementwise.carry,
+        LSTMSteps.mjp: recurrent.carry,
     },
     in_place={Elementwise.mjp: elementwise.in_place},
     into={(_Move.mjp, kind.back): parts.into for kind in (Slice, Select)},
     pure=frozenset(kind.mjp for kind in PURE),
     average={(MaxPool2d.mjp, Layer.average): pooling.max_average},
     jacobians={Conv.parameter_jacobians: conv.jacobians},
+    below={(Steps.parameter_jacobians, kind.mjp): Steps.jacobians_below for kind in (RNNSteps, LSTMSteps, GRUSteps)},
     gradients={Linear.parameter_jacobians: linear.gradients},
     reduce={**bias.REDUCE, **outer.REDUCE, **transposed.REDUCE},
     write_rows={**outer.WRITE_ROWS, **transposed.WRITE_ROWS},
@@ -65,6 +81,8 @@ FORMS = Forms(
         ZeroPad2d.forward: _own(ZeroPad2d, "_padded"),
         ZeroPad2d.mjp: _own(ZeroPad2d, "_padded"),
         **{kind.back: _own(kind, "_where") for kind in (Slice, Select)},
+        LSTMSteps.forward: _own(LSTMSteps, "hidden", "linear", "parts_of", "ordered", "restored"),
+        LSTMSteps.mjp: _own(LSTMSteps, "slopes", "back", "parts_of", "ordered", "restored"),
         Dropout.forward: _own(Dropout, "noise", "forward_training"),
         Outer.per_sample: _own(Outer, "split", "joined"),
     },
