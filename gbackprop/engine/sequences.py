@@ -24,10 +24,10 @@ def with_whole_sequences(plan: Plan, x: Array) -> Plan:
     nodes = WholeSequences(x.shape[1:])
     plan.network.place(nodes, "", INPUT)
     leaves = nodes.leaves
-    if not any(isinstance(leaf.layer, Steps) for leaf in leaves):
+    used = [name for leaf in leaves for name in leaf.parameters.values()]
+    if not any(isinstance(leaf.layer, Steps) for leaf in leaves) or set(used) != set(plan.parameters):
         return plan
     drawn = {leaf.name: noise for leaf, noise in zip(plan.leaves, plan.noise, strict=True)}
-    used = [name for leaf in leaves for name in leaf.parameters.values()]
     chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(set(used)) == len(used)
     swept = [leaf for leaf in leaves if leaf.swept]
     return replace(plan, leaves=leaves, swept=swept, chain=chain, noise=[drawn.get(leaf.name) for leaf in leaves])

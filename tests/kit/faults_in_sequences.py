@@ -7,8 +7,10 @@ from faults import Fault, after, before, instead, on_graph, on_layer, times
 
 from gbackprop import layers
 from gbackprop.audit import sequences
+from gbackprop.engine.forms import recurrent as short
 from gbackprop.layers.affine import Matrix, Plus, Shift, Times, Zeros
 from gbackprop.layers.base import Nodes
+from gbackprop.layers.recurrent import GRUSteps, Steps
 from gbackprop.layers.softmax import CausalSoftmax
 from gbackprop.network import GRU, LSTM, TransformerEncoderLayer, attention
 from gbackprop.network.recurrent import Recurrent
@@ -28,6 +30,15 @@ heads, masked, encoder, norm_first, rnn, lstm, gru = (on_case(number) for number
 unrolled = on_graph(
     lambda: [layers.Linear(2, 3), layers.Unflatten(1, (3, 1)), LSTM(1, 2), layers.Select(1, 2), layers.Linear(2, 2)]
 )
+whole_gru, whole_lstm = (
+    on_graph(
+        lambda kind=kind: [
+            layers.Linear(2, 3), layers.Unflatten(1, (3, 1)), kind(1, 2, bidirectional=True), layers.Flatten(),
+            layers.Linear(12, 2),
+        ]
+    )
+    for kind in (GRU, LSTM)
+)  # fmt: skip
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 
@@ -69,8 +80,21 @@ def without(start):
 def each_step_by_itself(sound):
     """A copy of the layer at each later step, with parameters of its own."""
     return lambda self, name, layer, *sources: sound(
-        self, name, copy.copy(layer) if "step" in name else layer, *sources
+        self, name, copy.copy(layer) if "_step" in name else layer, *sources
     )
+
+
+def in_the_order_of_steps(view):
+    return view[..., ::-1, :]
+
+
+def without_the_sign(z):
+    z[...] = 1 / (1 + np.exp(z))
+
+
+def with_another_forget_gate(slopes):
+    *others, f = slopes
+    return *others, np.roll(f, 1, axis=0)
 
 
 def values_for_keys(dim, i):
@@ -118,5 +142,10 @@ FAULTS = [
     Fault(Shift, "forward", "b_hh lost", without("bias_hh"), rnn, "forward"),
     Fault(Shift, "forward", "b_ih lost", without("bias_ih"), rnn, "forward"),
     Fault(Nodes, "add", "tie between steps lost", each_step_by_itself, unrolled, "backward"),
+    Fault(Steps, "back", "nothing from the step above", after(lambda mat: 0 * mat), whole_gru, "backward"),
+    Fault(GRUSteps, "at_hidden", "r lost", instead(lambda self, saved, delta: delta), whole_gru, "backward"),
+    Fault(Steps, "restored", "not reversed", after(in_the_order_of_steps), whole_gru, "backward"),
+    Fault(short, "_slopes", "f of the step above", after(with_another_forget_gate), whole_lstm, "backward"),
+    Fault(short, "_sigmoid", "e^z for e^-z", instead(without_the_sign), whole_lstm, "backward"),
     Fault(Flow, "mixed", "no step depends on another", instead(lambda self, leaf: {}), unrolled, "BatchDiagHessian"),
 ]  # fmt: skip
