@@ -17,7 +17,7 @@ from gbackprop.checks import check_batch, positive
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
 from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
-from gbackprop.engine.memory import arena, free_memory, fresh
+from gbackprop.engine.memory import Allocator, arena, free_memory, fresh
 from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, observed
 from gbackprop.engine.registry import Known
@@ -227,9 +227,10 @@ def _backward(
     results = Rows(x.shape[0], reuse, alone and cut.reuses)
     blocks = [Block(rows, results) for rows in cut.samples]
     if alone:
-        with few_blas_threads() if cut.small else nullcontext(), arena() if cut.reuses else fresh() as memory:
-            total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, memory, reuse, sweep, known)
-            total.found = {key: value.copy() if memory.has(value) else value for key, value in total.found.items()}
+        with few_blas_threads() if cut.small else nullcontext(), arena() if cut.reuses else nullcontext() as memory:
+            total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, memory or Allocator(), reuse, sweep, known)
+            if memory is not None:
+                total.found = {key: value.copy() if memory.has(value) else value for key, value in total.found.items()}
     else:
         parts = _parts(plan, x, y, blocks, cut, reuse, sweep, known)
         total = next(parts)

@@ -63,7 +63,8 @@ def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
         If a number is NaN or infinite.
     """
     first: tuple[str, Array] | None = None
-    for name, value in parameters.items():
+    alike = {(type(value), value.dtype) for value in (x, *parameters.values())} == {(np.ndarray, x.dtype)}
+    for name, value in () if alike else parameters.items():
         if first is None:
             first, device = (name, value), device_of(value)
             check_same("x", x, name, value)

@@ -28,6 +28,9 @@ REUSED_BYTES = 2**19
 """The size of the outputs of all layers for a whole batch from which a call without blocks takes its arrays from an
 arena. The gradient of an LSTM with 50 steps of 64 samples requested 12 MB anew in each call."""
 
+COMPILED_OUTER = 2**13
+"""Largest outer product of rows that is left to NumPy: calling compiled code takes as long as 8,000 products."""
+
 STEP_NUMBERS = 2**15
 """Least size of what a time step of a recurrent layer computes in a block. Blocks of 32 samples for 256 numbers each
 took 16 ms in two threads, one block of 64 samples 10 ms: threads wait for each other at each small step."""

@@ -82,10 +82,6 @@ class Allocator:
         """Compute ``a * b``, where `b` has at most the shape of `a`."""
         return a * b
 
-    def has(self, x: Any) -> bool:
-        """Return whether `x` is an array in memory that is reused after the call."""
-        return False
-
     def contiguous(self, x: Array) -> Array:
         """Return `x`, or a copy, in C order."""
         if x.flags.c_contiguous:
@@ -171,6 +167,7 @@ class Arena(Allocator):
         return start, start + more
 
     def has(self, x: Any) -> bool:
+        """Return whether `x` is an array in the arena's memory, or a view of one."""
         while isinstance(x, np.ndarray):
             x = x.base
         return isinstance(x, memoryview)

@@ -36,7 +36,7 @@ from gbackprop.signals import MonteCarlo
 MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""
 
-_OPTIONS = (type(None), int, str)
+_OPTIONS = {type(None), int, str}
 
 OWN = "gbackprop."
 """Where the modules are whose classes are known."""
@@ -119,7 +119,7 @@ class Calls:
         """Return the prepared call for these arguments, if there is one that is valid."""
         calls = self.of.get(network) if isinstance(network, Layer) and is_array(x) else None
         # True equals 1: what is not of the right type must not be found, but get its error
-        if calls is None or type(training) is not bool or any(type(option) not in _OPTIONS for option in options):
+        if calls is None or type(training) is not bool or not _OPTIONS.issuperset(map(type, options)):
             return None
         found = calls.get(_key(loss, x, quantities, training, options))
         if found is None or found.known.forms is not forms or not found.is_valid(network, loss, quantities):

@@ -15,7 +15,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.branching import Arriving, Found
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context, Forms, Known
+from gbackprop.engine.registry import Context, Forms, Function, Known
 from gbackprop.engine.routes import Route
 from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
 from gbackprop.engine.rows import Rows
@@ -166,10 +166,12 @@ class FastSweep(SpanSweep):
             if self.waiting:
                 signals = self._extract_routed(leaf, saved, signals)
                 self.extracted = leaf
-        if self.context.known.at[leaf.position].below is not None and leaf.parameters and leaf is not self.extracted:
-            return self._carried_first(leaf, saved, signals)
-        self.extract(leaf, saved, signals)
-        if leaf.lowest or self._added(leaf, saved, signals):
+        forms = self.context.known.at[leaf.position]
+        if leaf.parameters and leaf is not self.extracted:
+            if forms.below is not None:
+                return self._carried_first(leaf, saved, signals)
+            self.extract(leaf, saved, signals)
+        if leaf.lowest or (forms.into is not None and self._added(leaf, saved, signals, forms.into)):
             return []
         below = self.carry(leaf, saved, signals)
         return self.append(leaf, saved, signals, below) if self.curved else below
@@ -192,8 +194,6 @@ class FastSweep(SpanSweep):
     # ------------------------------------------------------------------------------------------------------- extract
 
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        if leaf is self.extracted or not leaf.parameters:
-            return
         if not self.plan.chain:
             super().extract(leaf, saved, signals)
             return
@@ -263,10 +263,10 @@ class FastSweep(SpanSweep):
             self.shared[source] = not forms.pure or alias
         return parts
 
-    def _added(self, leaf: Leaf, saved: Any, signals: Signals) -> bool:
+    def _added(self, leaf: Leaf, saved: Any, signals: Signals, into: Function) -> bool:
         """Add Jᵀ mat to the columns at the source in place, if they are there and nothing else refers to them."""
-        into, source = self.context.known.at[leaf.position].into, leaf.sources[0]
-        if into is None or self.curved or source not in self.arrived or self.shared.get(source, True):
+        source = leaf.sources[0]
+        if self.curved or source not in self.arrived or self.shared.get(source, True):
             return False
         into(leaf.layer, saved, signals.stack.values, self.arrived[source].stack.values)
         return True

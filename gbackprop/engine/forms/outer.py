@@ -271,7 +271,7 @@ def _outer(g: Array, u: Array, out: Array | None = None) -> Array:
 
 def _outer_of_rows(g: Array, u: Array, out: Array) -> None:
     """g uᵀ of rows: ``[..., O], [..., I] -> [..., O, I]``, written to `out`."""
-    kernels = numba_kernels() if isinstance(out, np.ndarray) else None
+    kernels = numba_kernels() if out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray) else None
     o, i = out.shape[-2:]
     if kernels is not None and out.flags.c_contiguous and g.dtype == u.dtype == out.dtype:
         kernels.outer(g.reshape(-1, o), u.reshape(-1, i), out.reshape(-1, o, i))
