@@ -34,7 +34,7 @@ def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[s
         return {"weight": weight}
     n, t = mat.shape[1], g.shape[1] // mat.shape[1]
     sums = g if t == 1 else array_module(g).ones(t, dtype=g.dtype) @ g.reshape(1, n, t, -1)
-    return {"weight": weight, "bias": array_module(g).add.reduce(sums, (0, 1))}
+    return {"weight": weight, "bias": sums.sum((0, 1))}
 
 
 def _apply(x: Array, matrix: Array, memory: Allocator) -> Array:
