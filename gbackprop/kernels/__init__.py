@@ -12,16 +12,16 @@ from types import ModuleType
 import numpy as np
 
 from gbackprop.array import FLOATS, Array
-from gbackprop.kernels import device
+from gbackprop.kernels import device, plain
 
 
 def windows_of(x: Array, axes: int) -> ModuleType | None:
     """Return the kernels for moving windows over `axes` spatial axes of arrays such as `x`, or None.
 
-    Either module has ``fold``, ``scatter``, ``first_places`` and ``largest``, with the same arguments.
+    Each module has ``fold``, ``scatter``, ``first_places`` and ``largest``, with the same arguments.
     """
     if on_host(x):
-        return numba_kernels()
+        return numba_kernels() or plain
     return on_gpu(x) if axes <= device.AXES else None
 
 

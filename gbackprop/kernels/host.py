@@ -6,13 +6,12 @@ are in `compiled`.
 
 from __future__ import annotations
 
-import functools
 from math import prod
 
 import numpy as np
 
 from gbackprop.kernels import compiled
-from gbackprop.layers.base import Shape
+from gbackprop.kernels.entries import seen
 from gbackprop.layers.window import Window
 
 
@@ -21,7 +20,7 @@ def fold(cols: np.ndarray, window: Window, image: np.ndarray) -> None:
     size, kernel = image.shape[1:-1], window.kernel
     out = cols.shape[1 : 1 + len(size)]
     places = np.ascontiguousarray(cols).reshape(len(cols), prod(out), prod(kernel), cols.shape[-1])
-    compiled.fold(places, *_seen(window, out, size), _flat(image))
+    compiled.fold(places, *seen(window, out, size), _flat(image))
 
 
 def scatter(rows: np.ndarray, places: np.ndarray, window: Window, image: np.ndarray) -> None:
@@ -29,19 +28,19 @@ def scatter(rows: np.ndarray, places: np.ndarray, window: Window, image: np.ndar
     size, out = image.shape[2:-1], places.shape[1:-1]
     rows = np.ascontiguousarray(rows).reshape(*rows.shape[:2], -1, rows.shape[-1])
     flat = image.reshape(*image.shape[:2], -1, image.shape[-1])
-    compiled.scatter(rows, _flat(places), *_seen(window, out, size), flat)
+    compiled.scatter(rows, _flat(places), *seen(window, out, size), flat)
 
 
 def first_places(image: np.ndarray, y: np.ndarray, window: Window, places: np.ndarray) -> None:
     """Write to `places` the first place of the maximum y ``[L, *out, C]`` in each window of the padded image."""
     places[...] = 0
-    seen = _seen(window, y.shape[1:-1], image.shape[1:-1])
-    compiled.first_places(_flat(image), _flat(y), *seen, _flat(places))
+    entries = seen(window, y.shape[1:-1], image.shape[1:-1])
+    compiled.first_places(_flat(image), _flat(y), *entries, _flat(places))
 
 
 def largest(image: np.ndarray, window: Window, y: np.ndarray) -> None:
     """Compute the maximum of each window of the padded image, written to `y` ``[L, *out, C]``."""
-    compiled.largest(_flat(image), *_seen(window, y.shape[1:-1], image.shape[1:-1]), _flat(y))
+    compiled.largest(_flat(image), *seen(window, y.shape[1:-1], image.shape[1:-1]), _flat(y))
 
 
 def outer(g: np.ndarray, u: np.ndarray, out: np.ndarray) -> None:
@@ -52,14 +51,3 @@ def outer(g: np.ndarray, u: np.ndarray, out: np.ndarray) -> None:
 def _flat(x: np.ndarray) -> np.ndarray:
     """Return ``[L, *S, C]`` as ``[L, S, C]``."""
     return np.ascontiguousarray(x).reshape(len(x), prod(x.shape[1:-1]), x.shape[-1])
-
-
-@functools.lru_cache(maxsize=256)  # a sweep asks for the same few many times
-def _seen(window: Window, out: Shape, size: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Return base and delta: place k of window p is entry ``base[p] + delta[k]`` of the flattened image."""
-    base, delta = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    axes = zip(window.kernel, window.stride, window.dilation, out, size, strict=True)
-    for k, s, d, o, length in axes:
-        base = (base[:, None] * length + np.arange(o) * s).reshape(-1)
-        delta = (delta[:, None] * length + np.arange(k) * d).reshape(-1)
-    return base, delta

@@ -20,6 +20,7 @@ from gbackprop.testing.golden import check_folder
 pytest.importorskip("numba")
 
 from gbackprop.kernels import host
+from gbackprop.kernels import plain as uncompiled
 from gbackprop.kernels.compiler import compiled
 
 TOLERANCES = {"float64": 1e-13, "float32": 1e-5}
@@ -33,13 +34,18 @@ def without_numba(monkeypatch):
 
 
 def check(name, *arguments, out, dtype):
-    """A kernel writes what its definition gives, whatever was there before."""
+    """A kernel writes what its definition gives, compiled or not, whatever was there before."""
     *arguments, out = plain.cast(dtype, *arguments, out)
     want = getattr(plain, name)(*arguments, out)
     assert (want.shape, want.dtype) == (out.shape, out.dtype)
-    got = plain.written(getattr(host, name), *arguments, like=out)
-    np.testing.assert_allclose(got, want, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+    for module in [each for each in (uncompiled, host) if hasattr(each, name)]:
+        got = plain.written(getattr(module, name), *arguments, like=out)
+        np.testing.assert_allclose(got, want, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
     return got
+
+
+def written_by_both(name, *arguments, like):
+    return [plain.written(getattr(module, name), *arguments, like=like) for module in (uncompiled, host)]
 
 
 # ---------------------------------------------------------------------------------------------------------- which, when
@@ -99,8 +105,9 @@ def test_code_that_cannot_be_stored_runs(monkeypatch):
     np.testing.assert_array_equal(x, [2.0, 4.0])
 
 
-def test_without_numba_there_are_neither_windows_nor_tiles(without_numba):
-    assert kernels.windows_of(np.zeros(1), 2) is None
+def test_without_numba_windows_are_numpys_and_there_are_no_tiles(without_numba):
+    assert kernels.windows_of(np.zeros(1), 2) is uncompiled
+    assert kernels.windows_of(np.zeros(1, complex), 2) is None
     assert kernels.tiles_of(np.zeros(1)) is None
 
 
@@ -155,7 +162,7 @@ THREE = Window((3,), (1,), (1,), ((0, 0),))
 @pytest.mark.parametrize("order", [(np.nan, 1.0, 2.0), (1.0, np.nan, 2.0), (1.0, 2.0, np.nan)])
 def test_the_largest_of_nan_and_numbers_is_nan(order):
     image, out = np.array(order).reshape(1, 3, 1), np.zeros((1, 1, 1))
-    for y in (plain.largest(image, THREE, out), plain.written(host.largest, image, THREE, like=out)):
+    for y in (plain.largest(image, THREE, out), *written_by_both("largest", image, THREE, like=out)):
         assert np.isnan(y.item())
 
 
@@ -163,7 +170,7 @@ def test_nan_is_passed_on():
     """Wherever the maximum is NaN, the first place takes the derivative, by the definition as well."""
     image, out = np.full((1, 3, 1), np.nan), np.zeros((1, 1, 1), np.int32)
     arguments = image, image[:, :1], THREE
-    for places in (plain.first_places(*arguments, out), plain.written(host.first_places, *arguments, like=out)):
+    for places in (plain.first_places(*arguments, out), *written_by_both("first_places", *arguments, like=out)):
         assert places.item() == 0
 
 
