@@ -6,7 +6,7 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
-from gbackprop import data, interop, layers, losses, optim, quantities
+from gbackprop import data, interop, kronecker, layers, losses, optim, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward, prepare
 from gbackprop.engine.memory import free_memory
@@ -26,10 +26,10 @@ from gbackprop.network import (
     Sum,
     TransformerEncoderLayer,
     load,
-    save,
 )
 from gbackprop.reference import reference
 from gbackprop.result import Result
+from gbackprop.storage import load_result, save
 
 __version__ = "0.1.0"
 
@@ -57,8 +57,10 @@ __all__ = [
     "explain",
     "free_memory",
     "interop",
+    "kronecker",
     "layers",
     "load",
+    "load_result",
     "losses",
     "optim",
     "prepare",

@@ -5,17 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from gbackprop.array import asnumpy
 from gbackprop.network.container import Container
-from gbackprop.system.extras import require
-from gbackprop.system.files import check_output, written
+from gbackprop.system.tensors import OWN, check_tensors, read_tensors, write_tensors
 
 Network = TypeVar("Network", bound=Container)
-
-EXTRA = "interop"
-"""The extra that installs the package of the format."""
 
 
 def save(network: Container, path: str | Path) -> None:
@@ -38,11 +32,8 @@ def save(network: Container, path: str | Path) -> None:
         If the file cannot be written; the message names it.
     """
     _check_network(network)
-    numpy_format = require("safetensors.numpy", "gb.save", EXTRA)
-    check_output(path)
-    values = {name: np.asarray(asnumpy(value), order="C") for name, value in network.state_dict().items()}
-    with written(path) as part:
-        part.write_bytes(numpy_format.save(values))
+    check_tensors(path, "gb.save")
+    write_tensors(path, {name: asnumpy(value) for name, value in network.state_dict().items()}, "gb.save")
 
 
 def load(network: Network, path: str | Path) -> Network:
@@ -65,22 +56,17 @@ def load(network: Network, path: str | Path) -> Network:
     TypeError
         If `network` is not a network, or the file has numbers of another kind than the network.
     ValueError
-        If the file is no safetensors file or is damaged, or its names or shapes are not those of the network, or a
-        number is not finite. The message names the file; nothing is loaded then.
+        If the file is no safetensors file or is damaged, or has a result, or its names or shapes are not those of the
+        network, or a number is not finite. The message names the file; nothing is loaded then.
     OSError
         If the file cannot be read.
     MissingExtraError
         If the package safetensors is not installed.
     """
     _check_network(network)
-    numpy_format = require("safetensors.numpy", "gb.load", EXTRA)
-    content = Path(path).read_bytes()
-    try:
-        values = numpy_format.load(content)
-    except require("safetensors", "gb.load", EXTRA).SafetensorError as error:
-        raise ValueError(f"{path}: not a safetensors file, or damaged: {error}") from error
-    except (KeyError, TypeError) as error:  # which dtypes NumPy lacks differs between versions of the package
-        raise TypeError(f"{path}: expected floats and integers that NumPy has, got the dtype {error}") from error
+    values, texts = read_tensors(path, "gb.load")
+    if OWN in texts:
+        raise ValueError(f"{path}: expected a state dict, got a result or a block of gb.save: gb.load_result reads it")
     try:
         return network.load_state_dict(values)
     except (TypeError, ValueError) as error:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -28,6 +29,20 @@ def test_the_training_loop_goes_on_from_the_example_and_lowers_the_loss():
     before = names["result"].loss
     exec(loop, names)
     assert names["result"].loss < before
+
+
+def test_blocks_are_matrices_and_results_are_read_from_files(tmp_path, monkeypatch):
+    pytest.importorskip("safetensors")
+    monkeypatch.chdir(tmp_path)
+    (algebra,) = re.findall(r"## Curvature as a matrix\n.*?```python\n(.*?)```", README, re.DOTALL)
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(EXAMPLE, names)
+        exec(algebra, names)
+    want = names["block"].solve(names["result"].gradient["4.weight"], 1e-2)
+    np.testing.assert_allclose(names["step"]["4.weight"], want, rtol=1e-2, atol=1e-4 * abs(want).max())
+    for name, value in names["result"].gradient.items():
+        np.testing.assert_array_equal(names["same"].gradient[name], value)
 
 
 def test_merged_batches_are_the_whole():

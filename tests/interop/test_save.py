@@ -124,7 +124,7 @@ def test_a_folder_that_is_missing_is_named_and_nothing_is_drawn(path):
     assert net[0].drawn is None
 
 
-@pytest.mark.parametrize("call", [gb.save, gb.load])
+@pytest.mark.parametrize("call", [gb.network.save, gb.load])
 def test_what_is_no_network_is_refused(path, call):
     refuse(TypeError, ["network: expected a network such as gb.Sequential, got dict"], lambda: call({}, path))
 

@@ -1,0 +1,102 @@
+"""Quantities and losses in files: by class and arguments, if they are shipped; else what stands in for them."""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+from gbackprop import losses, quantities
+from gbackprop.errors import UnsupportedError
+from gbackprop.losses import Loss
+from gbackprop.quantities import Quantity, Statistic
+from gbackprop.storage.values import Writer, value_of
+
+UNKNOWN = "a file has its values, and not its class, which is not one of gbackprop's"
+
+
+class StoredQuantity(Quantity):
+    """What stands in a loaded result for a quantity whose class is not gbackprop's: its name, and its text.
+
+    Its values are in the result under its name. It cannot be computed or merged: for that, put the quantity itself in
+    its place, ``dataclasses.replace(result, quantities=[…])``.
+
+    Parameters
+    ----------
+    name : str
+        The quantity's name.
+    text : str
+        The quantity as text.
+    """
+
+    merging = UNKNOWN
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.text = name, text  # type: ignore[misc]  # of each object here
+
+    def __repr__(self) -> str:
+        return f"StoredQuantity({self.text})"
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        raise UnsupportedError(f"{self.text} cannot be computed: {UNKNOWN}")
+
+
+class StoredLoss(Loss):
+    """What stands in a loaded result for a loss whose class is not gbackprop's: its reduction, and its text.
+
+    Results that have it can be merged with others of the same loss; it computes nothing.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum"}
+    text : str
+        The loss as text.
+    """
+
+    def __init__(self, reduction: Any, text: str) -> None:
+        super().__init__(reduction)
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def quantity_tree(writer: Writer, quantity: Quantity) -> dict[str, Any]:
+    """Return the tree of a quantity: class and arguments, its name, and its text."""
+    return {"name": quantity.name} | _tree(writer, quantity, quantities)
+
+
+def quantity_of(tree: Any, arrays: Any) -> Quantity:
+    """Return the quantity of a tree, or a `StoredQuantity`."""
+    return _shipped(tree, arrays, quantities, Quantity) or StoredQuantity(tree["name"], tree["text"])
+
+
+def loss_tree(writer: Writer, loss: Loss) -> dict[str, Any]:
+    """Return the tree of a loss: class and arguments, its reduction, and its text."""
+    return {"reduction": loss.reduction} | _tree(writer, loss, losses)
+
+
+def loss_of(tree: Any, arrays: Any) -> Loss:
+    """Return the loss of a tree, or a `StoredLoss`."""
+    return _shipped(tree, arrays, losses, Loss) or StoredLoss(tree["reduction"], tree["text"])
+
+
+def _tree(writer: Writer, thing: Any, module: ModuleType) -> dict[str, Any]:
+    kind, text = type(thing), thing.text if isinstance(thing, StoredQuantity) else repr(thing)
+    if getattr(module, kind.__name__, None) is not kind:
+        return {"class": None, "text": text}
+    arguments = {name: getattr(thing, name) for name in _arguments(kind)}
+    return {"class": kind.__name__, "text": text, "arguments": writer.tree(f"arguments of {text}", arguments)}
+
+
+def _shipped(tree: Any, arrays: Any, module: ModuleType, base: type) -> Any:
+    """Return the object of a shipped class, or None."""
+    kind = getattr(module, tree["class"]) if tree["class"] in module.__all__ else None
+    if kind is None or not issubclass(kind, base):
+        return None
+    return kind(**value_of(tree["arguments"], arrays))
+
+
+def _arguments(kind: type) -> list[str]:
+    own = kind.__init__ is not object.__init__  # type: ignore[misc]
+    return list(inspect.signature(kind.__init__).parameters)[1:] if own else []  # type: ignore[misc]

@@ -1,0 +1,461 @@
+"""`gb.save` and `gb.load_result`: results and blocks come back equal in every bit, or the file is named."""
+
+import inspect
+import json
+import os
+import sys
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from drawn_blocks import cases
+from hypothesis import given
+from refusals import refuse
+
+import gbackprop as gb
+from gbackprop import array, layers, losses
+from gbackprop import quantities as q
+from gbackprop.kronecker import Block, BlockDiagonal, EigenKronecker, Kronecker
+from gbackprop.storage import StoredLoss, StoredQuantity
+from gbackprop.system.extras import MissingExtraError
+from gbackprop.system.files import OutputError
+from gbackprop.testing.runs import every_quantity
+
+safetensors, safe_open = pytest.importorskip("safetensors.numpy"), pytest.importorskip("safetensors").safe_open
+RNG = np.random.default_rng(0)
+
+
+def network(dtype="float64", outputs=3):
+    chain = [layers.Conv2d(2, 4, 2, groups=2), layers.Sigmoid(), layers.ConvTranspose2d(4, 2, 2), layers.Flatten()]
+    return gb.Sequential(*chain, layers.Linear(18, outputs), rng=0, dtype=dtype)
+
+
+def batch(dtype="float64", n=5):
+    return RNG.standard_normal((n, 2, 3, 3)).astype(dtype), np.arange(n) % 3
+
+
+def same(one, other):
+    """Whether two values are of one class and equal in every bit, inside too."""
+    if isinstance(one, Block | BlockDiagonal):
+        assert type(one) is type(other)
+        return all(same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, np.ndarray | np.generic):
+        bits = type(one) is type(other) and one.dtype == other.dtype and one.shape == other.shape
+        return bits and one.tobytes() == other.tobytes()
+    return type(one) is type(other) and one == other
+
+
+def same_result(one, other):
+    parts = [same(getattr(one, name), getattr(other, name)) for name in ("loss", "output", "gradient", "scale")]
+    parts += [same(dict(a), dict(b)) for a, b in zip(one.values, other.values, strict=True)]
+    parts += [repr(one.quantities) == repr(other.quantities), repr(one.objective) == repr(other.objective)]
+    return all(parts)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "result.safetensors"
+
+
+def saved(thing, path, **options):
+    gb.save(thing, path)
+    return gb.load_result(path, **options)
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_every_quantity_comes_back(dtype, path):
+    net, (x, y) = network(dtype), batch(dtype)
+    result = gb.backward(net, losses.CrossEntropyLoss("sum"), x, y, *every_quantity(), rng=0)
+    loaded = saved(result, path, network=net)
+    assert same_result(result, loaded)
+    assert [type(quantity) for quantity in loaded.quantities] == [type(quantity) for quantity in result.quantities]
+    for quantity in every_quantity():
+        assert same(dict(loaded[quantity]), dict(result[quantity])), quantity
+
+
+def test_a_result_without_quantities_and_without_a_loss(path):
+    x, y = batch()
+    result = gb.backward(network(), losses.CrossEntropyLoss(), x, y)
+    assert same_result(saved(result, path), result)
+    bare = replace(result, objective=None, scale=None)
+    assert same_result(saved(bare, path), bare)
+
+
+def test_quantities_of_one_name_stay_apart(path):
+    x, y = batch()
+    result = gb.backward(network(), losses.CrossEntropyLoss(), x, y, q.KFAC(2), q.KFAC(3), rng=0)
+    loaded = saved(result, path)
+    for quantity in (q.KFAC(2), q.KFAC(3)):
+        assert same(dict(loaded[quantity]), dict(result[quantity]))
+    assert {"kfac 0/0.weight/A", "kfac 1/0.weight/A"} <= set(safetensors.load_file(path))
+    with pytest.raises(KeyError, match="2 quantities are called 'kfac'"):
+        loaded["kfac"]
+
+
+def test_loaded_results_are_merged_as_the_ones_that_were_saved(path):
+    net, (x, y) = network(), batch(n=6)
+    loss, asked = losses.CrossEntropyLoss(weight=np.array([1.0, 2.0, 0.5])), [q.Variance(), q.KFLR(), q.BatchGrad()]
+    parts = [gb.backward(net, loss, x[rows], y[rows], *asked) for rows in (slice(2), slice(2, 6))]
+    loaded = [saved(part, path) for part in parts]
+    merged = gb.data.merge(parts)
+    assert same_result(gb.data.merge(loaded), merged)
+    assert same_result(gb.data.merge([parts[0], loaded[1]]), merged)
+    assert same_result(saved(merged, path), merged)
+
+
+def test_pseudo_targets_are_in_the_file_and_found_by_name(path):
+    x, y = batch()
+    quantity = q.KFAC(targets=np.stack([y, y[::-1]]))
+    result = gb.backward(network(), losses.CrossEntropyLoss(), x, y, quantity)
+    loaded = saved(result, path)
+    (found,) = loaded.quantities
+    assert same(found.targets, np.ascontiguousarray(quantity.targets))
+    assert found.mc_samples == 2
+    assert quantity not in loaded
+    assert same(dict(loaded["kfac"]), dict(result["kfac"]))
+    again = gb.backward(network(), loaded.objective, x, y, found)
+    assert same(dict(again["kfac"]), dict(result["kfac"]))
+
+
+LOSSES = [
+    losses.CrossEntropyLoss("sum", weight=np.ones(3), ignore_index=2, label_smoothing=0.1),
+    losses.MSELoss("sum"),
+    losses.BCEWithLogitsLoss(weight=np.ones(3), pos_weight=np.array([3.0])),
+    losses.HuberLoss(delta=0.3),
+    losses.SmoothL1Loss("sum", beta=0.2),
+    losses.PoissonNLLLoss(log_input=True, full=True, eps=1e-7),
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_losses_come_back_with_their_options(loss, path):
+    x, labels = batch()
+    y = labels if isinstance(loss, losses.CrossEntropyLoss) else np.ones((5, 3))
+    result = gb.backward(network(), loss, x, y)
+    found = saved(result, path).objective
+    assert type(found) is type(loss)
+    assert repr(found) == repr(loss)
+    output = RNG.standard_normal((5, 3))
+    np.testing.assert_array_equal(found(output, y), loss(output, y))
+
+
+def test_no_loss_is_missing():
+    assert {type(loss).__name__ for loss in LOSSES} == set(losses.__all__) - {"Loss"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        getattr(module, name)
+        for module, base in ((q, q.Quantity), (losses, losses.Loss))
+        for name in module.__all__
+        if inspect.isclass(getattr(module, name)) and issubclass(getattr(module, name), base)
+    ],
+)
+def test_arguments_are_attributes(kind):
+    """What a class is made with is read from its objects when they are saved."""
+    if kind.__init__ is not object.__init__:
+        thing = kind()
+        assert all(hasattr(thing, name) for name in list(inspect.signature(kind.__init__).parameters)[1:])
+
+
+def test_an_array_in_two_places_is_one_in_the_file(path):
+    x, y = batch()
+    result = gb.backward(network(), losses.CrossEntropyLoss(), x, y, q.DiagGGN(), q.DiagHessian())
+    shared = replace(result, values=[result.values[0], result.values[0]])
+    loaded = saved(shared, path)
+    assert loaded.values[0]["0.weight"] is loaded.values[1]["0.weight"]
+    assert len(safetensors.load_file(path)) == 2 + 2 * len(result.gradient)
+
+
+def test_the_names_in_the_file(path):
+    x, y = batch()
+    gb.save(gb.backward(network(), losses.CrossEntropyLoss(), x, y, q.KFLR()), path)
+    names = set(safetensors.load_file(path))
+    assert {"loss", "output", "gradient/0.weight", "kflr/0.weight/A", "kflr/0.bias/B"} <= names
+    assert "kflr/0.bias/A" not in names
+
+
+def test_arrays_on_a_gpu_are_copied_to_the_host(path, gpu):
+    x, y = batch()
+    want = gb.backward(network(), losses.CrossEntropyLoss(), x, y, q.KFLR(), q.BatchL2Grad())
+    parts = gb.asarray(x, "cuda"), gb.asarray(y, "cuda")
+    result = gb.backward(network().to("cuda"), losses.CrossEntropyLoss(), *parts, q.KFLR(), q.BatchL2Grad())
+    loaded = saved(result, path)
+    for name, block in loaded["kflr"].items():
+        assert array.device_of(block.B) == "cpu"
+        np.testing.assert_array_equal(block.B, gb.asnumpy(result["kflr"][name].B))
+        np.testing.assert_allclose(block.to_dense(), want["kflr"][name].to_dense(), rtol=1e-9, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------- classes that are not gbackprop's
+
+
+class Largest(q.Quantity):
+    """A quantity of a user, with values of several kinds."""
+
+    name = "largest"
+    scale = "max"
+
+    def statistics(self):
+        return (q.Statistic("sum", gb.signals.GRADIENT),)
+
+    def finish(self, scale, gradient):
+        return {"max": gradient.max(), "where": (int(gradient.argmax()), None), "block": Kronecker(None, np.eye(2))}
+
+
+class MyLoss(losses.MSELoss):
+    """A loss of a user."""
+
+
+def users_result():
+    x, _ = batch()
+    return gb.backward(network(), MyLoss("sum"), x, np.ones((5, 3)), Largest(), q.Variance())
+
+
+def test_a_users_quantity_comes_back_as_its_values(path):
+    result = users_result()
+    loaded = saved(result, path)
+    stored, variance = loaded.quantities
+    assert isinstance(stored, StoredQuantity)
+    assert repr(stored) == "StoredQuantity(Largest())"
+    assert same(dict(loaded["largest"]), dict(result["largest"]))
+    assert same(dict(loaded[variance]), dict(result["variance"]))
+    with pytest.raises(
+        gb.UnsupportedError, match=r"StoredQuantity\(Largest\(\)\) cannot be merged: a file has its values"
+    ):
+        gb.data.merge([loaded])
+    x, _ = batch()
+    with pytest.raises(
+        gb.UnsupportedError, match=r"Largest\(\) cannot be computed: a file has its values, and not its"
+    ):
+        gb.backward(network(), losses.MSELoss(), x, np.ones((5, 3)), stored)
+    assert repr(saved(loaded, path)) == repr(loaded)
+    again = replace(loaded, quantities=result.quantities)
+    assert again[result.quantities[0]] is loaded.values[0]
+
+
+def test_a_users_loss_comes_back_as_what_results_are_merged_by(path):
+    result = replace(users_result(), quantities=(q.Variance(),), values=users_result().values[1:])
+    loaded = saved(result, path)
+    assert isinstance(loaded.objective, StoredLoss)
+    assert repr(loaded.objective) == repr(result.objective) == "MyLoss('sum')"
+    assert same_result(gb.data.merge([result, loaded]), gb.data.merge([result, result]))
+    with pytest.raises(NotImplementedError, match="StoredLoss has no"):
+        loaded.objective(np.ones((2, 3)), np.ones((2, 3)))
+
+
+class Gradient(Largest):
+    """A quantity of a user with the name of something else."""
+
+    name = "gradient"
+
+    def finish(self, scale, gradient):
+        return 2 * gradient
+
+
+def test_a_quantity_may_have_any_name(path):
+    x, _ = batch()
+    result = gb.backward(network(), losses.MSELoss(), x, np.ones((5, 3)), Gradient())
+    assert same_result(replace(saved(result, path), quantities=result.quantities), result)
+
+
+class Fresh(dict):
+    """Values that are moved to the device when they are asked for, and forgotten then."""
+
+    def items(self):
+        return ((name, gb.asarray(value, "cuda")) for name, value in super().items())
+
+
+def test_arrays_that_do_not_last_are_not_taken_for_each_other(path, double):
+    values = {str(i): np.full(3, float(i)) for i in range(20)}
+    result = replace(plain_result(), values=[Fresh(values)])
+    assert same(saved(result, path).values[0], values)
+
+
+class Odd(Largest):
+    """A quantity whose value no file can have."""
+
+    def finish(self, scale, gradient):
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (object(), "largest/0.weight: expected an array, a block of gb.kronecker, a number, text, None, or a list"),
+        ([{1: 2}], "largest/0.weight/0: expected an array"),
+        (np.array([None]), "largest/0.weight: expected a dtype among bool, int8, "),
+        (np.ones(2, complex), "largest/0.weight: expected a dtype among bool, int8, "),
+    ],
+    ids=str,
+)
+def test_values_that_no_file_can_have_are_named_and_nothing_is_written(value, words, path):
+    quantity = Odd()
+    quantity.value = value
+    x, _ = batch()
+    result = gb.backward(network(), losses.MSELoss(), x, np.ones((5, 3)), quantity)
+    refuse(TypeError, [words], lambda: gb.save(result, path))
+    assert os.listdir(path.parent) == []
+
+
+# -------------------------------------------------------------------------------------------------------------- blocks
+
+
+@given(case=cases())
+def test_blocks_come_back(tmp_path_factory, case):
+    block, path = case.block(), tmp_path_factory.mktemp("blocks") / "block"
+    assert same(saved(block, path), block)
+    total = block + 2 * block.eigh()
+    assert same(saved(total, path), total)
+    assert same(saved(block.inverse(0.1, "exact"), path), block.inverse(0.1, "exact"))
+    both = BlockDiagonal({"0.weight": block, "a": total})
+    assert same(saved(both, path), both)
+
+
+def test_bits_that_are_no_numbers_come_back(path):
+    block = EigenKronecker(None, np.full((2, 2), np.nan), np.array([-0.0, np.inf]))
+    assert same(saved(block, path), block)
+    order = Kronecker(None, np.asfortranarray(np.arange(4.0).reshape(2, 2)))
+    np.testing.assert_array_equal(saved(order, path).B, order.B)
+
+
+class Own(Kronecker):
+    """A block of a user."""
+
+
+def test_a_users_block_is_refused(path):
+    words = "block: expected an array, a block of gb.kronecker"
+    refuse(TypeError, [words], lambda: gb.save(Own(None, np.eye(2)), path))
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+def plain_result():
+    x, y = batch()
+    return gb.backward(network(), losses.CrossEntropyLoss(), x, y, q.KFLR())
+
+
+def rewrite(path, change):
+    """Change what the file says about its arrays."""
+    with safe_open(path, "np") as file:
+        tree = json.loads(file.metadata()["gbackprop"])
+    arrays = safetensors.load_file(path)
+    changed = change(tree, arrays)
+    safetensors.save_file(arrays, path, {"gbackprop": changed if isinstance(changed, str) else json.dumps(tree)})
+
+
+DAMAGE = {
+    "no JSON": (lambda tree, arrays: "{", "damaged: its header does not say what it has"),
+    "no version": (lambda tree, arrays: tree.pop("version") and None, "damaged: its header does not say what it has"),
+    "no object": (lambda tree, arrays: "[1]", "damaged: its header does not say what it has"),
+    "a later version": (
+        lambda tree, arrays: tree.update(version=2),
+        "expected version 1 of the format of results, got 2",
+    ),
+    "an array is missing": (lambda tree, arrays: arrays.pop("kflr/0.bias/B") is None, "damaged: what it says does not"),
+    "another kind": (lambda tree, arrays: tree.update(kind="other"), "damaged: what it says does not fit"),
+    "a value is missing": (lambda tree, arrays: tree["values"].pop() and None, "expected the values of 1 quantities"),
+    "no block": (
+        lambda tree, arrays: tree["values"][0]["dict"]["0.bias"]["block"].__setitem__(0, "with_factors"),
+        "damaged: what it says does not fit its arrays ('with_factors')",
+    ),
+    "no such class": (
+        lambda tree, arrays: tree["values"][0]["dict"]["0.bias"]["block"].__setitem__(0, "subprocess"),
+        "damaged: what it says does not fit its arrays ('subprocess')",
+    ),
+    "an argument": (
+        lambda tree, arrays: tree["quantities"][0]["arguments"]["dict"].update(power=2),
+        "KFLR has no argument 'power'",
+    ),
+    "no result": (
+        lambda tree, arrays: tree.update(kind="block", value=3),
+        "expected a result or a block, got int",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_what_does_not_fit_together_is_named(name, path):
+    change, words = DAMAGE[name]
+    gb.save(plain_result(), path)
+    rewrite(path, change)
+    refuse(ValueError, [f"{path}: ", words], lambda: gb.load_result(path))
+
+
+@pytest.mark.parametrize("name", ["Statistic", "Reduction", "Kronecker", "EFFECT", None])
+def test_what_is_no_quantity_of_this_version_stands_for_itself(name, path):
+    """Of a class that a later version has, or that is none of a quantity: nothing is made of it."""
+    gb.save(plain_result(), path)
+    rewrite(path, lambda tree, arrays: tree["quantities"][0].update({"class": name, "arguments": {"dict": {}}}))
+    (stored,) = gb.load_result(path).quantities
+    assert repr(stored) == "StoredQuantity(KFLR())"
+    assert "0.weight" in gb.load_result(path)["kflr"]
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_a_file_that_is_cut_is_named(path, keep):
+    gb.save(plain_result(), path)
+    path.write_bytes(path.read_bytes()[:keep])
+    refuse(ValueError, [f"{path}: not a safetensors file, or damaged"], lambda: gb.load_result(path))
+
+
+def test_a_state_dict_is_no_result_and_a_result_no_state_dict(path):
+    gb.save(network(), path)
+    words = [
+        f"{path}: expected a result or a block of gb.save, got a state dict or other arrays",
+        "'0.bias', '0.weight'",
+    ]
+    refuse(ValueError, words, lambda: gb.load_result(path))
+    gb.save(plain_result(), path)
+    words = [f"{path}: expected a state dict, got a result or a block of gb.save: gb.load_result reads it"]
+    refuse(ValueError, words, lambda: gb.load(network(), path))
+
+
+def test_a_result_of_another_network_is_named(path):
+    gb.save(plain_result(), path)
+    words = [f"{path}: expected the parameters of the network, ", "'4.weight': (7, 18)", "got", "'4.weight': (3, 18)"]
+    refuse(ValueError, words, lambda: gb.load_result(path, network(outputs=7)))
+    refuse(TypeError, ["network: expected a network such as gb.Sequential, got str"], lambda: gb.load_result(path, "x"))
+    gb.save(Kronecker(None, np.eye(2)), path)
+    words = [f"{path}: expected a result, as a network is given, got a Kronecker"]
+    refuse(ValueError, words, lambda: gb.load_result(path, network()))
+
+
+def test_frozen_parameters_are_in_no_result_and_nothing_is_drawn(path):
+    x, y = batch()
+    net = network().freeze("0")
+    gb.save(gb.backward(net, losses.CrossEntropyLoss(), x, y), path)
+    undrawn = gb.Sequential(*[layer for _, layer in network().named_layers()])
+    assert list(gb.load_result(path, net).gradient) == list(net.trainable)
+    with pytest.raises(ValueError, match="expected the parameters of the network"):
+        gb.load_result(path, undrawn)
+
+
+def test_what_cannot_be_saved_is_named(path):
+    words = ["value: expected a network such as gb.Sequential, a Result or a block of gb.kronecker, got dict"]
+    refuse(TypeError, words, lambda: gb.save({}, path))
+
+
+def test_a_folder_that_is_missing_is_named(path):
+    words = [f"{path.parent / 'no'}: no such folder to write result.safetensors to"]
+    result = plain_result()
+    refuse(OutputError, words, lambda: gb.save(result, path.parent / "no" / path.name))
+
+
+@pytest.mark.parametrize("call", ["save", "load_result"])
+def test_without_the_package_the_extra_is_named(path, monkeypatch, call):
+    result = plain_result()
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    words = f"gb.{call}: the package 'safetensors' is not installed; pip install \"gbackprop[interop]\""
+    arguments = (result, path) if call == "save" else (path,)
+    refuse(MissingExtraError, [words], lambda: getattr(gb, call)(*arguments))
