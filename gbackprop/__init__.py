@@ -6,7 +6,7 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
-from gbackprop import data, interop, kronecker, layers, losses, optim, quantities
+from gbackprop import data, interop, kronecker, layers, losses, operators, optim, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward, prepare
 from gbackprop.engine.memory import free_memory
@@ -62,6 +62,7 @@ __all__ = [
     "load",
     "load_result",
     "losses",
+    "operators",
     "optim",
     "prepare",
     "quantities",

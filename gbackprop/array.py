@@ -10,13 +10,13 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from importlib import import_module
 from math import isfinite
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Array = NDArray[Any]
 """A NumPy or CuPy array; which of the two is known only at run time. To type checkers it is NumPy's."""
@@ -192,11 +192,12 @@ def bounds(x: Array) -> tuple[Any, Any]:
 
 def erfc(x: Array) -> Array:
     """1 − erf(x), with its leading digits where it is small."""
-    if _is_cupy(x):
-        from cupyx.scipy import special as device
+    return scipy_module(x, "special").erfc(x)
 
-        return device.erfc(x)
-    return special.erfc(x)
+
+def scipy_module(x: Array, name: str) -> ModuleType:
+    """Return a module of SciPy, or the one of CuPy's for arrays on a GPU."""
+    return import_module(f"cupyx.scipy.{name}" if _is_cupy(x) else f"scipy.{name}")
 
 
 # ------------------------------------------------------------------------------------------------ layouts and blocks

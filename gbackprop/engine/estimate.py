@@ -82,6 +82,11 @@ def _unfolded_bytes(plan: Plan) -> int:
     return wanted * max((unfolded for unfolded, _ in _weights(plan)), default=0) * number_bytes(plan)
 
 
+def unfolded_bytes(plan: Plan) -> int:
+    """Return the bytes of one sample in the unfolded inputs of all layers together."""
+    return sum(unfolded for unfolded, _ in _weights(plan)) * number_bytes(plan)
+
+
 def parameter_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     """Return the shape of each parameter by name; its first axis is that of the outputs."""
     named = [(name, leaf.layer, key) for leaf in plan.leaves for key, name in leaf.parameters.items()]

@@ -95,13 +95,66 @@ def make():
     return cupy
 
 
+class LinearOperator:
+    """As `cupyx.scipy.sparse.linalg.LinearOperator`, with what the package's operators are used for."""
+
+    def matvec(self, x):
+        return self._matvec(given(x)).reshape(self.shape[0], *x.shape[1:])
+
+    def matmat(self, x):
+        return self._matmat(given(x))
+
+    def rmatvec(self, x):
+        return self._rmatvec(given(x)).reshape(self.shape[1], *x.shape[1:])
+
+    def rmatmat(self, x):
+        return self._rmatmat(given(x))
+
+    def _rmatvec(self, x):
+        return self.H.matvec(x)
+
+    def _rmatmat(self, x):
+        return self.H.matmat(x)
+
+    def dot(self, x):
+        return (self.matvec if x.ndim == 1 else self.matmat)(given(x))
+
+    def __matmul__(self, x):
+        return self.dot(x)
+
+    def _adjoint(self):
+        return Adjoint(self)
+
+    def _transpose(self):
+        return Adjoint(self)
+
+    H = property(lambda self: self._adjoint())
+    T = property(lambda self: self._transpose())
+
+
+class Adjoint(LinearOperator):
+    """As CuPy's, of a real operator."""
+
+    def __init__(self, of):
+        self.shape, self.dtype = of.shape[::-1], of.dtype
+        self._matvec, self._matmat, self._rmatvec, self._rmatmat = of._rmatvec, of._rmatmat, of._matvec, of._matmat
+
+
+def given(x):
+    return x if isinstance(x, ndarray) else refuse(x)
+
+
 def make_cupyx():
-    """The modules `cupyx`, `cupyx.scipy` and `cupyx.scipy.special`, with what the package takes from them."""
+    """The modules `cupyx`, `cupyx.scipy` and those in it, with what the package takes from them."""
     device_special = types.SimpleNamespace(
         erfc=lambda x: run(special.erfc, (x,), {}) if isinstance(x, ndarray) and x.dtype.kind == "f" else refuse(x)
     )
-    scipy = types.SimpleNamespace(special=device_special)
-    return {"cupyx": types.SimpleNamespace(scipy=scipy), "cupyx.scipy": scipy, "cupyx.scipy.special": device_special}
+    linalg = types.SimpleNamespace(LinearOperator=LinearOperator)
+    sparse = types.SimpleNamespace(linalg=linalg)
+    scipy = types.SimpleNamespace(special=device_special, sparse=sparse)
+    inside = {"special": device_special, "sparse": sparse, "sparse.linalg": linalg}
+    modules = {f"cupyx.scipy.{name}": module for name, module in inside.items()}
+    return {"cupyx": types.SimpleNamespace(scipy=scipy), "cupyx.scipy": scipy, **modules}
 
 
 @contextmanager

@@ -45,6 +45,25 @@ def test_blocks_are_matrices_and_results_are_read_from_files(tmp_path, monkeypat
         np.testing.assert_array_equal(names["same"].gradient[name], value)
 
 
+def test_operators_multiply_and_are_solved_with():
+    (products,) = re.findall(r"## Products with whole matrices\n\n```python\n(.*?)```", README, re.DOTALL)
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(EXAMPLE, names)
+    exec(products, names)
+    net, gradient = names["net"], names["result"].gradient
+    before = {name: value.copy() for name, value in net.parameters.items()}
+    sides = []
+    for sign in (1, -1):
+        for name, value in before.items():
+            net.parameters[name] = value + np.float32(sign * 1e-3) * gradient[name]
+        sides.append(names["gb"].backward(net, names["losses"].CrossEntropyLoss(), names["x"], names["y"]).gradient)
+    for name, value in names["curved"].items():
+        difference = (sides[0][name] - sides[1][name]) / 2e-3
+        np.testing.assert_allclose(value, difference, atol=1e-2 * np.abs(difference).max(), err_msg=name)
+    assert 0 < names["largest"][0] < names["largest"][1]
+
+
 def test_merged_batches_are_the_whole():
     (merging,) = re.findall(r"## More samples than one batch\n.*?```python\n(.*?)```", README, re.DOTALL)
     names = {}

@@ -43,14 +43,15 @@ def places(layer: MaxPool2d, saved: Any, memory: Allocator) -> Array:
     return found
 
 
-def max_carry(layer: MaxPool2d, saved: Any, mat: Array, context: Context) -> Array:
-    """g[t], routed to the place of the maximum."""
+def max_carry(layer: MaxPool2d, saved: Any, mat: Array, context: Context, found: Array | None = None) -> Array:
+    """g[t], routed to the place of the maximum; `found` are these places, if they are known."""
     window, spatial, memory = layer.window, saved[0].shape[2:], context.memory
     kernels = windows_of(mat, layer.dims)
     if kernels is None:
         return MaxPool2d.mjp(layer, saved, mat)
     image = memory.empty(mat, (*mat.shape[:2], *window.padded(spatial), mat.shape[2]))
-    kernels.scatter(channels_last(mat, 2), places(layer, saved, memory), window, image)
+    found = places(layer, saved, memory) if found is None else found
+    kernels.scatter(channels_last(mat, 2), found, window, image)
     return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
 
 

@@ -1,0 +1,118 @@
+"""The data of an operator: one batch, or batches that can be gone through again; each product sees the same data."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, array_module, is_array, on_device_of
+
+Batch = tuple[Array, ...]
+"""x and y, or x alone."""
+
+
+class Batches:
+    """One batch or several, with what is needed to notice that they have changed.
+
+    Parameters
+    ----------
+    data : tuple of ndarray, or iterable of these
+        One batch, or an object that gives the same batches each time it is gone through.
+    parts : int
+        Number of arrays in a batch: 2 for (x, y), 1 for x alone.
+
+    Raises
+    ------
+    TypeError
+        If it is neither, or an iterator, which can be gone through only once.
+    """
+
+    def __init__(self, data: Any, parts: int) -> None:
+        self.data, self.parts, self.prints = data, parts, list[Any]()
+        what = "(x, y)" if parts == 2 else "x"
+        self.single = is_array(data) if parts == 1 else _is_batch(data, parts)
+        if self.single:
+            return
+        if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict) or is_array(data):
+            raise TypeError(f"data: expected one batch {what}, or several in a list, got {type(data).__name__}")
+        if iter(data) is data:
+            raise TypeError(
+                f"data: expected a batch {what}, or batches that can be gone through again, got {type(data).__name__}, "
+                "which can be gone through once (make a list of it)"
+            )
+
+    def name(self, i: int) -> str:
+        """Return how messages name a batch: they do not, where there is only one."""
+        return "" if self.single else f"batch {i}: "
+
+    def first(self) -> Iterator[tuple[int, Batch]]:
+        """Yield each batch with its number for the first time, and record it.
+
+        Raises
+        ------
+        TypeError
+            If a batch is not as many arrays as it should have.
+        ValueError
+            If there are no batches.
+        """
+        for i, batch in enumerate(self._batches()):
+            arrays = (batch,) if self.parts == 1 and is_array(batch) else batch
+            if not _is_batch(arrays, self.parts):
+                what = "a pair of arrays (x, y)" if self.parts == 2 else "an array x"
+                raise TypeError(f"batch {i}: expected {what}, got {type(batch).__name__}")
+            self.prints.append(fingerprint(*arrays))
+            yield i, tuple(arrays)
+        if not self.prints:
+            raise ValueError("data: expected at least one batch, got none")
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        """Yield each batch with its number, as it was the first time.
+
+        Raises
+        ------
+        ValueError
+            If a batch has changed, or their number has.
+        """
+        count = 0
+        for i, batch in enumerate(self._batches()):
+            arrays = (batch,) if self.parts == 1 and is_array(batch) else tuple(batch)
+            if i >= len(self.prints) or fingerprint(*arrays) != self.prints[i]:
+                raise ValueError(
+                    f"{self.name(i) or 'data: '}expected the same arrays as when the operator was made, got others "
+                    "(make a new operator; batches must not be shuffled or changed between products)"
+                )
+            count = i + 1
+            yield i, arrays
+        if count != len(self.prints):
+            raise ValueError(f"data: expected {len(self.prints)} batches as when the operator was made, got {count}")
+
+    def _batches(self) -> Iterable[Any]:
+        return [self.data] if self.single else self.data
+
+
+def _is_batch(data: Any, parts: int) -> bool:
+    return (
+        isinstance(data, tuple | list)
+        and len(data) == parts
+        and all(map(is_array, data))
+        and (isinstance(data, tuple) or parts == 1)
+    )
+
+
+def fingerprint(*arrays: Any) -> tuple[Any, ...]:
+    """Return shapes, dtypes and a checksum of arrays; of others it is, almost surely, another one."""
+    return tuple((array.shape, array.dtype.str, _checksum(array)) for array in arrays if is_array(array))
+
+
+def _checksum(array: Array) -> int:
+    """CRC-32 of the bytes on the host; on a GPU a sum of the words, each times its place, so that one number moves."""
+    if array.dtype.hasobject:  # which is an error anyway
+        return 0
+    if array_module(array) is np:
+        return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    with on_device_of(array):
+        words = array.ravel().view("uint32" if array.dtype.itemsize % 4 == 0 else "uint8").astype("uint64")
+        return int((words * (array_module(array).arange(words.size, dtype="uint64") + 1)).sum())

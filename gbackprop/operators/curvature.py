@@ -1,0 +1,238 @@
+"""The GGN, the Hessian, and the Fisher matrices: symmetric operators over all parameters, summed over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from gbackprop.array import Array, array_module, on_device_of
+from gbackprop.checks import generator, positive
+from gbackprop.engine.blocks import choose_blocks
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.forward import output_of
+from gbackprop.errors import UnsupportedError
+from gbackprop.layers.base import Layer
+from gbackprop.losses.base import Loss
+from gbackprop.operators.base import Operator
+from gbackprop.operators.linearized import Directions, Linearized
+from gbackprop.operators.losses import through
+from gbackprop.operators.pieces import Piece, chunks
+from gbackprop.operators.second import SecondOrder
+from gbackprop.operators.support import lacks_second
+from gbackprop.operators.vectors import Layout
+from gbackprop.plan import Plan
+from gbackprop.quantities import DiagGGNMC
+from gbackprop.signals import MonteCarlo
+
+
+class Curvature(Operator):
+    """A symmetric matrix R Σₙ Cₙ over all parameters: a subclass defines Σₙ Cₙ V for some samples."""
+
+    def __init__(
+        self,
+        network: Layer,
+        loss: Loss,
+        data: Any,
+        *,
+        blocks: bool = False,
+        executor: Executor | None = None,
+    ) -> None:
+        self._make(network, loss, data, blocks, executor)
+
+    def _make(self, network: Layer, loss: Loss, data: Any, blocks: bool, executor: Any, rng: Any = None) -> None:
+        if not isinstance(blocks, bool):
+            raise TypeError(f"blocks: expected True or False, got {blocks!r}")
+        self.blocks = blocks
+        self._prepare(network, loss, data, rng, executor)
+        self.shape = (self.layout.size, self.layout.size)
+
+    @staticmethod
+    def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:
+        """Compute Σₙ Cₙ V for directions V, in the parameters that are named, without R."""
+        raise NotImplementedError
+
+    def _matmat(self, V: Array) -> Array:
+        with on_device_of(self.layout.like):
+            vectors = array_module(V).ascontiguousarray(V.T, dtype=self.dtype)
+            product = partial(piece_product, type(self).directional, self.blocks)
+            results = self._results(product, ((piece, vectors) for piece in self._pieces()), len(vectors))
+            total = next(results)
+            for result in results:  # in the order of the data, whichever is ready first
+                total = total + result
+            total *= self.dtype.type(self.factor)
+            return self._warned(total.T)
+
+    def _transpose(self) -> Any:
+        return self
+
+    _adjoint = _transpose
+
+
+def piece_product(
+    directional: Callable[..., dict[str, Array]],
+    blocks: bool,
+    at: Linearized,
+    piece: Piece,
+    vectors: Array,
+    layout: Layout,
+) -> Array:
+    """Compute Σₙ Cₙ v of K vectors over the samples of a piece: ``[K, D] -> [K, D]``."""
+    parts = []
+    for some in chunks(at, vectors):
+        directions = layout.split(some)
+        if blocks:  # a direction in one parameter alone, and what comes back to it
+            found = {
+                name: directional(at, piece.extra, {name: each}, {name})[name] for name, each in directions.items()
+            }
+        else:
+            found = directional(at, piece.extra, directions, set(directions))
+        parts.append(layout.join(found))
+    return parts[0] if len(parts) == 1 else array_module(vectors).concatenate(parts)
+
+
+class _GGN(Curvature):
+    @staticmethod
+    def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:
+        """Σₙ Jᵀ ∇²ℓₙ J V."""
+        return at.pull(at.curve(at.push(directions)), names)
+
+
+class GGN(_GGN, LinearOperator):
+    """Generalized Gauss-Newton matrix over all parameters, shape (D, D).
+
+    Scale: R Σₙ Jₙᵀ ∇²ℓₙ Jₙ, R = 1/N over all data or 1, or what the loss says.
+
+    Parameters
+    ----------
+    network : Layer
+        In evaluation mode: layers such as Dropout are not active.
+    loss : Loss
+    data : tuple of ndarray, or iterable of these
+        One batch (x, y), or batches that can be gone through again: a list, or an object whose ``__iter__`` begins
+        anew. They must be the same at each product; a checksum tells.
+    blocks : bool
+        Whether to take the diagonal blocks alone, one for each parameter; the others are zero.
+    executor : concurrent.futures.Executor, optional
+        Computes the shares of pieces of the data, in threads or processes. They are added in the order of the data, so
+        that the sum is reproducible.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        (D, D): D counts the parameters that are not frozen, in the order of computation, each in row-major order.
+    dtype : dtype
+        That of the parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument or a batch is wrong: raised before anything is computed; the message names the batch.
+    UnsupportedError
+        If a layer cannot give what a product needs; the message names it.
+
+    Notes
+    -----
+    ``A @ v`` takes vectors (D,), matrices (D, K) and dictionaries {parameter: (*p) or (K, *p)}, and gives the same
+    structure; `pack` and `unpack` turn dictionaries into vectors and back. Floats of the other width are converted to
+    the operator's dtype. K columns go through the network together, but no more at a time than have 256 MiB at the
+    outputs of all layers. Large batches are cut into pieces of samples, which threads take as in `gbackprop.backward`,
+    or the executor. What the forward pass of a single batch saves is stored for the next product, if it is at most
+    256 MiB. The matrix is the one at the parameters' values when it is made: after a change of these, a product is an
+    error.
+    """
+
+
+class _Hessian(Curvature):
+    @staticmethod
+    def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:
+        """Σₙ ∇²ℓₙ V, forward over reverse."""
+        tangents = at.tangents(directions)
+        return at.pull(at.curve(at.last(tangents, directions)), names, SecondOrder(at, directions, tangents))
+
+    def _check_layers(self, plan: Plan) -> None:
+        super()._check_layers(plan)
+        for leaf in plan.swept:
+            reason = lacks_second(leaf)
+            if reason is not None:
+                raise UnsupportedError(f"{leaf} cannot give Hessian: {reason}")
+
+
+class Hessian(_Hessian, LinearOperator):
+    """Hessian of the objective over all parameters, shape (D, D).
+
+    Scale: ∇²L = R Σₙ ∇²ℓₙ, R = 1/N over all data or 1, or what the loss says.
+
+    Parameters, attributes, errors and notes are those of `GGN`.
+    Source: Pearlmutter 1994 (a derivative along the vector through the gradient's computation).
+    """
+
+
+class _Fisher(Curvature):
+    def __init__(
+        self,
+        network: Layer,
+        loss: Loss,
+        data: Any,
+        *,
+        mc_samples: int = 1,
+        rng: int | np.random.Generator | None = None,
+        blocks: bool = False,
+        executor: Executor | None = None,
+    ) -> None:
+        self.mc_samples = positive("mc_samples", mc_samples)
+        self.quantities = (DiagGGNMC(mc_samples),)
+        self._make(network, loss, data, blocks, executor, generator(rng))
+
+    def _extra(self, plan: Plan, x: Array, *rest: Array) -> Array:
+        (signal,) = [signal for signal in plan.signals if isinstance(signal, MonteCarlo)]
+        with on_device_of(x):
+            blocks = choose_blocks(plan, x, forms=FORMS).samples
+            output = array_module(x).concatenate([output_of(plan.leaves, x[rows], FORMS) for rows in blocks])
+            return plan.targets_of(signal, output, slice(None))
+
+    @staticmethod
+    def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:
+        """Σₙ Jᵀ (Σₘ s sᵀ) J V, with s from the gradients at pseudo-targets."""
+        return at.pull(
+            through(at.plan.loss.hessian_sqrt_mc(at.output, cast(Array, extra), at.y), at.push(directions)), names
+        )
+
+
+class Fisher(_Fisher, LinearOperator):
+    """Fisher information matrix from pseudo-targets that the model's likelihood gives, shape (D, D).
+
+    Scale: R Σₙ 1/(c M) Σₘ ∇ℓ(fₙ, ŷₙₘ) ∇ℓ(fₙ, ŷₙₘ)ᵀ with ℓ = c ℓ', ℓ' the negative log-likelihood. Its expectation over
+    the draws is the GGN. The draws are made once, when the operator is: it is one matrix.
+
+    Parameters
+    ----------
+    network, loss, data, blocks, executor
+        As for `GGN`, whose attributes, errors and notes apply, too.
+    mc_samples : int
+        M, the number of pseudo-targets for each sample.
+    rng : None, int or numpy.random.Generator
+        Source of the draws, which are those of `quantities.DiagGGNMC`.
+    """
+
+
+class _EmpiricalFisher(Curvature):
+    @staticmethod
+    def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:
+        """Σₙ ∇ℓₙ ∇ℓₙᵀ V."""
+        gradients = at.plan.loss.gradients(at.output, at.y)
+        return at.pull(through(gradients[None], at.push(directions)), names)
+
+
+class EmpiricalFisher(_EmpiricalFisher, LinearOperator):
+    """Empirical Fisher matrix, of the gradients at the true targets, shape (D, D).
+
+    Scale: R Σₙ ∇ℓₙ ∇ℓₙᵀ, with one factor R. The sum of the products of the gradients of the objective's samples,
+    Σₙ (R ∇ℓₙ) (R ∇ℓₙ)ᵀ, is R times this; `quantities.SecondMoment` is its diagonal where R = 1/N.
+
+    Parameters, attributes, errors and notes are those of `GGN`.
+    """

@@ -1,0 +1,172 @@
+"""A network linearized at one batch: one forward pass, then products with its Jacobian for K columns at once.
+
+J P goes from input to output, Σₙ Jᵀ g from output to input. Directions are dictionaries {parameter: (K, *p)}, one of
+them may lack parameters, in which it is zero; columns are arrays (K, N, *features). R is in none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
+from typing import Any
+
+from gbackprop.array import Array, array_module
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.forward import forward
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.registry import Context, Known
+from gbackprop.layers.base import INPUT, Leaf
+from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.operators.losses import hessian_product
+from gbackprop.operators.pushing import pull, push
+from gbackprop.operators.tangents import Store, jmp, mjp
+from gbackprop.plan import Plan
+
+Directions = Mapping[str, Array]
+"""One array (K, *p) for each parameter in which there is a direction."""
+
+Tangents = dict[int, Array | None]
+"""Columns (K, N, *out) at the output of each layer, by its position; None where they are zero."""
+
+
+class Linearized:
+    """The forward pass of a batch in evaluation mode, and what follows from it.
+
+    Parameters
+    ----------
+    plan : Plan
+    x : ndarray, shape (N, *in)
+    y : ndarray, shape (N, ...), optional
+        Targets; the Jacobian needs none.
+
+    Attributes
+    ----------
+    output : ndarray, shape (N, *out)
+    saved : list
+        What each layer saved.
+    stores : list of dict
+        What products store for the next, layer by layer.
+    """
+
+    def __init__(self, plan: Plan, x: Array, y: Any) -> None:
+        self.plan, self.y, self.known = plan, y, Known(FORMS, plan.leaves)
+        self.output, self.saved = forward(plan, x, slice(None), self.context())
+        self.stores: list[Store] = [{} for _ in self.saved]
+
+    def context(self) -> Context:
+        """Return a new context of fast forms, for one product."""
+        return Context(FORMS, Allocator(), self.known)
+
+    @cached_property
+    def jacobians(self) -> list[dict[str, ParameterJacobian]]:
+        """The Jacobian of each parameter of each layer, by the layer's position."""
+        context = self.context()
+        return [
+            context.jacobians(leaf.layer, self.saved[leaf.position]) if leaf.parameters else {}
+            for leaf in self.plan.leaves
+        ]
+
+    @cached_property
+    def gradients(self) -> dict[int, Array]:
+        """∇ℓₙ at the output of each layer that depends on parameters, shape (N, *out), by its position."""
+        start = self.plan.loss.gradients(self.output, self.y)[None]
+        return {leaf.position: mat[0] for leaf, mat in self.sweep(start)}
+
+    # --------------------------------------------------------------------------------------------------------- forward
+
+    def tangents(self, directions: Directions) -> Tangents:
+        """ẏ = Σᵢ Jᵢ ẋᵢ + Σ J_p P at the output of each layer: the derivative along the directions."""
+        at: Tangents = {INPUT: None}
+        context = self.context()
+        for leaf in self.plan.leaves:
+            parts = []
+            mats = [at[source] for source in leaf.sources]
+            if any(mat is not None for mat in mats):
+                saved, store = self.saved[leaf.position], self.stores[leaf.position]
+                parts.append(jmp(leaf.layer, saved, self.filled(leaf, mats), context, store))
+            for key, name in leaf.parameters.items():
+                if name in directions:
+                    jacobian = self.jacobians[leaf.position][key]
+                    parts.append(push(jacobian, directions[name], len(self.output), leaf.output_shape))
+            at[leaf.position] = sum(parts[1:], parts[0]) if parts else None
+        return at
+
+    def filled(self, leaf: Leaf, mats: Sequence[Array | None]) -> list[Array]:
+        """Return columns at each input of a layer, with zeros where there are none; there must be some."""
+        like = next(mat for mat in mats if mat is not None)
+        xp, lead = array_module(like), like.shape[:2]
+        shapes = zip(mats, leaf.input_shapes, strict=True)
+        return [xp.zeros((*lead, *shape), dtype=like.dtype) if mat is None else mat for mat, shape in shapes]
+
+    def push(self, directions: Directions) -> Array:
+        """J P at the network's output, shape (K, N, *out)."""
+        return self.last(self.tangents(directions), directions)
+
+    def last(self, tangents: Tangents, directions: Directions) -> Array:
+        """Return the tangents at the network's output."""
+        found = tangents[len(self.plan.leaves) - 1]
+        if found is not None:
+            return found
+        count = len(next(iter(directions.values())))  # the output depends on none of these parameters
+        return array_module(self.output).zeros((count, *self.output.shape), dtype=self.output.dtype)
+
+    def curve(self, mat: Array) -> Array:
+        """∇²ℓₙ z[k, n], shape (K, N, *out)."""
+        return hessian_product(self.plan.loss, self.output, self.y, mat)
+
+    # -------------------------------------------------------------------------------------------------------- backward
+
+    def sweep(
+        self,
+        mat: Array,
+        more: Callable[[Leaf], Sequence[Array | None]] | None = None,
+        least: int = 0,
+    ) -> Iterator[tuple[Leaf, Array]]:
+        """Yield each layer from output to input with the columns that arrive at its output, and multiply them by Jᵀ.
+
+        Parameters
+        ----------
+        mat : ndarray, shape (K, N, *out)
+            Columns at the network's output.
+        more : callable, optional
+            Returns what is added at each input of a layer, (K, N, *in) or None.
+        least : int
+            The position at which to end.
+        """
+        context, arrived = self.context(), {len(self.plan.leaves) - 1: mat}
+        for leaf in reversed(self.plan.swept):
+            if leaf.position < least:
+                return
+            mat = arrived.pop(leaf.position)
+            yield leaf, mat
+            if leaf.lowest:
+                continue
+            below = mjp(leaf.layer, self.saved[leaf.position], mat, context, self.stores[leaf.position])
+            added = more(leaf) if more else [None] * len(leaf.sources)
+            parts = below if isinstance(below, tuple) else (below,)
+            for source, part, extra in zip(leaf.sources, parts, added, strict=True):
+                if self.plan.reaches(source):
+                    total = part if extra is None else part + extra
+                    arrived[source] = arrived[source] + total if source in arrived else total
+
+    def pull(self, mat: Array, names: Set[str], second: Any = None) -> dict[str, Array]:
+        """Σₙ Jᵀ g[k, n] in each parameter that is named, shape (K, *p), plus second-order terms if there are any.
+
+        Parameters
+        ----------
+        mat : ndarray, shape (K, N, *out)
+        names : set of str
+        second : SecondOrder, optional
+        """
+        found: dict[str, Array] = {}
+        context = self.context()
+        least = min(leaf.position for leaf in self.plan.leaves if not names.isdisjoint(leaf.parameters.values()))
+        for leaf, columns in self.sweep(mat, second.on_inputs if second else None, least):
+            for key, name in leaf.parameters.items():
+                if name in names:
+                    value = pull(self.jacobians[leaf.position][key], columns, context)
+                    extra = second.on_parameter(leaf, key) if second else None
+                    value = value if extra is None else value + extra
+                    found[name] = found[name] + value if name in found else value
+            context.sums.clear()
+        return found

@@ -1,0 +1,127 @@
+"""The second-order terms of the Hessian's product: what the tangents of a layer's inputs and parameters change in Jᵀ g.
+
+A layer y = f(x, p) with the gradient g at its output gives the gradients Jᵀ g at its input and J_pᵀ g in its parameter.
+Along tangents ẋ and directions P both change, beside the change of g itself, by
+
+    at the input       (∇²ₓ gᵀf) ẋ + (∂²(gᵀf) / ∂x ∂p) P
+    in the parameter   Σₙ (∂²(gᵀf) / ∂p ∂x) ẋ
+
+for a layer is affine in each parameter. By the definition these are products with a layer's `residual` and with
+`mixed_residual`. `RULES` has shorter forms, registered under the functions that they replace; with an empty table all
+results are the same up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gbackprop.array import Array, array_module
+from gbackprop.engine.registry import function_of
+from gbackprop.layers.base import Leaf
+from gbackprop.layers.jacobian import Bias
+from gbackprop.layers.mixed import MixedLayer, mixed_residual
+from gbackprop.layers.residual import Factored
+from gbackprop.operators.linearized import Directions, Linearized, Tangents
+from gbackprop.operators.rules import RULES, Rules
+
+COLUMN_BYTES = 2**26
+"""Bytes of the columns of a factored residual that are formed at a time."""
+
+
+class SecondOrder:
+    """The second-order terms of each layer of a linearized network, for K directions.
+
+    Parameters
+    ----------
+    at : Linearized
+    directions : dict
+    tangents : dict
+        `Linearized.tangents` of these directions.
+    rules : Rules
+        The shorter forms to use.
+    """
+
+    def __init__(self, at: Linearized, directions: Directions, tangents: Tangents, rules: Rules = RULES) -> None:
+        self.at, self.directions, self.tangents, self.rules = at, directions, tangents, rules
+        self.context = at.context()
+
+    def inputs(self, leaf: Leaf) -> list[Array] | None:
+        """Return ẋ of each input of a layer, None if all are zero."""
+        mats = [self.tangents[source] for source in leaf.sources]
+        return None if all(mat is None for mat in mats) else self.at.filled(leaf, mats)
+
+    def on_inputs(self, leaf: Leaf) -> list[Array | None]:
+        """Return what is added to Jᵀ ġ at each input of a layer."""
+        saved, grad, inputs = self.at.saved[leaf.position], self.at.gradients[leaf.position], self.inputs(leaf)
+        found: list[Array | None] = [None] * len(leaf.sources)
+        if inputs is not None and leaf.layer.curvature != "zero":
+            found = [*self.curved(leaf, saved, grad, inputs)]
+        for key, name in leaf.parameters.items():
+            if name in self.directions and not self.is_added(leaf, key):
+                mixed = self.mixed_input(leaf, saved, key, grad, self.directions[name])
+                found = [mixed if found[0] is None else found[0] + mixed]
+        return found
+
+    def on_parameter(self, leaf: Leaf, key: str) -> Array | None:
+        """Return what is added to Σₙ J_pᵀ ġ in a parameter of a layer, None if that is nothing."""
+        inputs = self.inputs(leaf)
+        if inputs is None or self.is_added(leaf, key):
+            return None
+        saved, grad = self.at.saved[leaf.position], self.at.gradients[leaf.position]
+        rule = self.rules.mixed.get(function_of(leaf.layer, "parameter_jacobians"))
+        if rule is not None:
+            return rule.on_parameter(leaf.layer, saved, key, grad, inputs[0], self.context)
+        like = self.directions_like(leaf, key, len(inputs[0]))
+        return products(mixed_residual(leaf, saved, key, grad), [like, inputs[0]])[0].sum(1)
+
+    def is_added(self, leaf: Leaf, key: str) -> bool:
+        """Return whether a parameter is added, so that no input multiplies it."""
+        if isinstance(leaf.layer, MixedLayer):
+            return leaf.layer.mixed_width(key, leaf.input_shape) == 0
+        return type(self.at.jacobians[leaf.position][key]) is Bias
+
+    # ------------------------------------------------------------------------------------------------ by definition
+
+    def curved(self, leaf: Leaf, saved: Any, grad: Array, inputs: Sequence[Array]) -> Sequence[Array]:
+        """(∇²ₓ gᵀf) ẋ over all inputs of a layer."""
+        rule = self.rules.residual.get(function_of(leaf.layer, "residual"))
+        if rule is not None:
+            return rule(leaf.layer, saved, grad, *inputs)
+        residual = leaf.layer.residual(saved, grad)
+        if isinstance(residual, Factored):
+            return products(residual, inputs)
+        (mat,) = inputs
+        if residual.shape == grad.shape[:1] + mat.shape[2:]:
+            return [residual * mat]
+        flat = array_module(mat).moveaxis(mat.reshape(*mat.shape[:2], -1), 0, 2)  # [N, D, K]
+        return [array_module(mat).moveaxis(residual @ flat, 2, 0).reshape(mat.shape)]
+
+    def mixed_input(self, leaf: Leaf, saved: Any, key: str, grad: Array, direction: Array) -> Array:
+        """(∂²(gᵀf) / ∂x ∂p) P."""
+        rule = self.rules.mixed.get(function_of(leaf.layer, "parameter_jacobians"))
+        if rule is not None:
+            return rule.on_input(leaf.layer, saved, key, grad, direction, self.context)
+        xp, n = array_module(grad), len(grad)
+        each = xp.broadcast_to(direction[:, None], (len(direction), n, *direction.shape[1:]))
+        zeros = xp.zeros((len(direction), n, *leaf.input_shape), dtype=direction.dtype)
+        return products(mixed_residual(leaf, saved, key, grad), [each, zeros])[1]
+
+    def directions_like(self, leaf: Leaf, key: str, count: int) -> Array:
+        """Return zeros for each sample in a parameter, shape (K, N, *p)."""
+        value = leaf.layer.parameters[key]
+        return array_module(value).zeros((count, len(self.at.output), *value.shape), dtype=value.dtype)
+
+
+def products(residual: Factored, mats: Sequence[Array]) -> list[Array]:
+    """Σᵥ signᵥ v (vᵀ z) of a factored residual and columns z over the same places, each (K, N, *features)."""
+    xp, k, n = array_module(mats[0]), len(mats[0]), mats[0].shape[1]
+    flat = [xp.moveaxis(mat.reshape(k, n, -1), 0, 1) for mat in mats]  # [N, K, D]
+    found = [xp.zeros_like(each) for each in flat]
+    step = max(1, COLUMN_BYTES // max(1, sum(mat[0].nbytes for mat in mats)))
+    for start in range(0, residual.width, step):
+        pieces, sign = residual.columns(slice(start, min(start + step, residual.width)))
+        columns = [xp.moveaxis(piece.reshape(len(piece), n, -1), 0, 1) for piece in pieces]  # [N, V, D]
+        along = sum(z @ v.swapaxes(1, 2) for z, v in zip(flat, columns, strict=True)) * sign.T[:, None]  # [N, K, V]
+        found = [total + along @ v for total, v in zip(found, columns, strict=True)]
+    return [xp.moveaxis(each, 1, 0).reshape(mat.shape) for each, mat in zip(found, mats, strict=True)]

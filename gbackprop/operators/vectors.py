@@ -1,0 +1,98 @@
+"""Vectors over all parameters: one array of D numbers, or one array for each parameter.
+
+The D numbers are those of the parameters that are not frozen, in the order of `Plan.parameters`; those of each
+parameter are in row-major order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, all_finite, array_module, is_array
+from gbackprop.checks import check_same, kind_of
+from gbackprop.layers.base import Shape
+
+
+class Layout:
+    """The places of parameters in a vector of all their numbers.
+
+    Parameters
+    ----------
+    values : dict
+        The parameters' values by name.
+
+    Attributes
+    ----------
+    shapes : dict
+        The shape of each.
+    size : int
+        D.
+    """
+
+    def __init__(self, values: Mapping[str, Array]) -> None:
+        self.shapes: dict[str, Shape] = {name: value.shape for name, value in values.items()}
+        self.like = next(iter(values.values()))
+        self.size = sum(map(prod, self.shapes.values()))
+
+    def split(self, rows: Array) -> dict[str, Array]:
+        """Return the parts of K vectors: ``[K, D] -> {name: [K, *p]}``."""
+        parts, start = {}, 0
+        for name, shape in self.shapes.items():
+            parts[name] = rows[:, start : start + prod(shape)].reshape(len(rows), *shape)
+            start += prod(shape)
+        return parts
+
+    def join(self, parts: Mapping[str, Array]) -> Array:
+        """Return K vectors from their parts: ``{name: [K, *p]} -> [K, D]``."""
+        flat = [parts[name].reshape(len(parts[name]), prod(shape)) for name, shape in self.shapes.items()]
+        return array_module(flat[0]).concatenate(flat, axis=1)
+
+    def read(self, name: str, given: Mapping[str, Any]) -> tuple[Array, bool]:
+        """Check a dictionary of arrays; return K vectors (K, D), and whether it is one without the axis K.
+
+        Raises
+        ------
+        TypeError
+            If a value is not an array of the parameters' dtype on their device.
+        ValueError
+            If parameters are missing or unknown, or shapes are neither all (*p) nor all (K, *p).
+        """
+        if set(given) != set(self.shapes):
+            missing, unknown = [key for key in self.shapes if key not in given], list(given.keys() - self.shapes)
+            names = list(self.shapes)
+            raise ValueError(f"{name}: expected the parameters {names}, missing {missing}, unknown {unknown}")
+        counts: dict[str, int | None] = {}
+        for key, shape in self.shapes.items():
+            value = given[key]
+            check_numbers(f"{name}[{key!r}]", value, self.like)
+            if value.shape != shape and value.shape[1:] != shape:
+                raise ValueError(f"{name}[{key!r}]: expected shape {shape} or {('K', *shape)}, got {value.shape}")
+            counts[key] = None if value.shape == shape else len(value)
+        if len(set(counts.values())) != 1:
+            raise ValueError(f"{name}: expected the same number K of vectors for each parameter, got {counts}")
+        single = None in counts.values()
+        parts = {key: given[key][None] if single else given[key] for key in self.shapes}
+        return self.join(parts).astype(self.like.dtype, copy=False), single
+
+
+def check_numbers(name: str, value: Any, like: Array, finite: bool = True) -> None:
+    """Check that a vector is an array of floats, finite ones if asked for, on the device of `like`.
+
+    Raises
+    ------
+    TypeError
+        If it is no array of float32 or float64, or on another device.
+    ValueError
+        If a number is NaN or infinite.
+    """
+    if not is_array(value):
+        raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(value)}")
+    check_same(name, value, "the parameters", like, dtype=False)
+    if value.dtype not in (np.float32, np.float64):
+        raise TypeError(f"{name}: expected float32 or float64, got {value.dtype}")
+    if finite and not all_finite(value):
+        raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")

@@ -1,0 +1,71 @@
+"""The Hessian's product through every layer that ships, beside complex steps of the gradient, and every short form."""
+
+from math import prod
+
+import dense_matrices
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import operators as ops
+from gbackprop.audit.subjects import layer_cases
+from gbackprop.operators.linearized import Linearized
+from gbackprop.operators.rules import RULES, Rules
+from gbackprop.operators.second import SecondOrder
+from gbackprop.operators.vectors import Layout
+
+CASES = layer_cases()
+
+
+def network_around(case):
+    """The layer between layers with parameters, so that every second derivative of it counts."""
+    below = [] if case.layer.takes == "integers" else [layers.Linear(case.shape[-1], case.shape[-1]), layers.Tanh()]
+    inside = gb.Sequential(*below, case.layer)
+    out = inside.output_shape(case.shape)
+    return gb.Sequential(inside, layers.Flatten(), layers.Tanh(), layers.Linear(prod(out), 2), rng=3, dtype="float64")
+
+
+def batch_of(case, rng):
+    shape = (3, *case.shape)
+    return rng.integers(0, 3, shape) if case.layer.takes == "integers" else rng.standard_normal(shape)
+
+
+@pytest.fixture(params=range(len(CASES)), ids=lambda i: f"{CASES[i].layer!r}"[:60])
+def problem(request):
+    case, rng = layer_cases()[request.param], np.random.default_rng(request.param)
+    net, x, y = network_around(case), batch_of(case, rng), rng.integers(0, 2, 3)
+    for values in net.parameters.values():  # norms would begin with γ = 1 and β = 0
+        values += 0.1 * rng.standard_normal(values.shape)
+    return net, losses.CrossEntropyLoss(), x, y
+
+
+def test_the_hessians_product(problem):
+    net, loss, x, y = problem
+    operator = ops.Hessian(net, loss, (x, y))
+    v = np.random.default_rng(0).standard_normal((operator.shape[0], 3))
+    want = dense_matrices.hessian_times(net, loss, x, y, v)
+    assert np.abs(operator @ v - want).max() <= 1e-10 * np.abs(want).max()
+    assert np.abs(operator @ v[:, 0] - want[:, 0]).max() <= 1e-10 * np.abs(want).max()
+
+
+def test_the_short_forms_are_their_definitions(problem):
+    net, loss, x, y = problem
+    operator = ops.Hessian(net, loss, (x, y))
+    at, layout = Linearized(operator.plan, x, y), operator.layout
+    directions = layout.split(np.random.default_rng(0).standard_normal((2, layout.size)))
+    tangents, found = at.tangents(directions), []
+    for rules in (RULES, Rules()):
+        second = SecondOrder(at, directions, tangents, rules)
+        found.append(layout.join(at.pull(at.curve(tangents[len(at.saved) - 1]), set(layout.shapes), second)))
+    assert np.abs(found[0] - found[1]).max() <= 1e-10 * np.abs(found[0]).max()
+
+
+def test_the_jacobian_of_each_parameter(problem):
+    net, _, x, _ = problem
+    operator = ops.Jacobian(net, x)
+    rng = np.random.default_rng(0)
+    v, w = rng.standard_normal((operator.shape[1], 2)), rng.standard_normal((operator.shape[0], 2))
+    forward, back = w.T @ (operator @ v), (operator.T @ w).T @ v
+    assert np.abs(forward - back).max() <= 1e-11 * np.abs(forward).max()
+    assert Layout(net.parameters).size == operator.shape[1]

@@ -1,0 +1,44 @@
+"""Operators on a GPU, or its strict double: the numbers of the host, in CuPy's class of linear operators."""
+
+import sys
+
+import numpy as np
+import pytest
+from layer_table import TABLE, around
+
+import gbackprop as gb
+from gbackprop import array, losses
+from gbackprop import operators as ops
+from gbackprop.audit import graphs, sequences
+
+
+def check(network, x, y, loss):
+    rng = np.random.default_rng(0)
+    kinds = [ops.GGN, ops.Hessian, ops.EmpiricalFisher, lambda *given: ops.Fisher(*given, rng=3)]
+    host = [kind(network, loss, (x, y)) for kind in kinds] + [ops.Jacobian(network, x)]
+    v = rng.standard_normal((host[0].shape[0], 2))
+    w = rng.standard_normal((host[-1].shape[0], 2))
+    want = [operator @ v for operator in host] + [host[-1].T @ w]
+    network.to("cuda")
+    x, y, v, w = (gb.asarray(part, "cuda") for part in (x, y, v, w))
+    there = [kind(network, loss, (x, y)) for kind in kinds] + [ops.Jacobian(network, x)]
+    found = [operator @ v for operator in there] + [there[-1].T @ w]
+    assert all(isinstance(each, sys.modules["cupyx.scipy.sparse.linalg"].LinearOperator) for each in there)
+    for one, other in zip(found, want, strict=True):
+        assert array.device_of(one) == "cuda:0"
+        assert np.abs(gb.asnumpy(one) - other).max(initial=0) <= 1e-9 * np.abs(other).max(initial=0) + 1e-13
+    single = there[0] @ there[0].layout.split(v.T)
+    assert np.abs(gb.asnumpy(there[0].layout.join(single).T) - want[0]).max() <= 1e-9 * np.abs(want[0]).max() + 1e-13
+
+
+@pytest.mark.parametrize("row", TABLE, ids=str)
+def test_every_layer(row, gpu):
+    network = around(row)
+    out = network.output_shape(row.x(3).shape[1:])
+    check(network, row.x(3), np.random.default_rng(0).standard_normal((3, *out)), losses.MSELoss())
+
+
+@pytest.mark.parametrize(("make", "shape"), [(graphs.network, (2, 2)), (sequences.network, (3, 2))])
+def test_graphs(make, shape, gpu):
+    x = np.random.default_rng(1).standard_normal((3, *shape))
+    check(make(np.random.default_rng(0)), x, np.array([0, 2, 1]), losses.CrossEntropyLoss())

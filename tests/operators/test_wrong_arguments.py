@@ -1,0 +1,228 @@
+"""Wrong arguments, data that changes, and layers that lack what a product needs: errors that name what is wrong."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import operators as ops
+
+
+def network(dtype="float64"):
+    return gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype=dtype)
+
+
+def data(n=4, seed=0, dtype="float64"):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, 3)).astype(dtype), rng.integers(0, 2, n)
+
+
+X, Y = data()
+LOSS = losses.CrossEntropyLoss()
+NAN = np.where(np.arange(12).reshape(4, 3) == 5, np.nan, X)
+
+
+def changed(part, index, value):
+    part = part.copy()
+    part[index] = value
+    return part
+
+
+CASES = {
+    "a generator": (((X, Y) for _ in range(1)), TypeError, "data: expected a batch .*got generator, which can be gone"),
+    "gb.data.batches": (gb.data.batches(X, Y, 2), TypeError, "map, which can be gone through once .make a list of it."),
+    "no batches": ([], ValueError, "data: expected at least one batch, got none"),
+    "a list of arrays": ([X, Y], TypeError, r"batch 0: expected a pair of arrays .x, y., got ndarray"),
+    "an array": (X, TypeError, "data: expected one batch"),
+    "a number": (3, TypeError, "data: expected one batch .*got int"),
+    "three arrays": ([(X, Y), (X, Y, Y)], TypeError, "batch 1: expected a pair of arrays"),
+    "another feature shape": ([(X, Y), (X[:, :2], Y)], ValueError, r"batch 1: .*\(…, 3\), got \(2,\)"),
+    "an empty batch": ([(X, Y), (X[:0], Y[:0])], ValueError, "batch 1: x: expected a batch of at least one sample"),
+    "NaN": ([(X, Y), (NAN, Y)], ValueError, "batch 1: x: expected finite numbers"),
+    "NaN in one batch": ((NAN, Y), ValueError, "^x: expected finite numbers"),
+    "wrong targets": ([(X, Y), (X, Y + 1)], ValueError, "batch 1: y of CrossEntropyLoss"),
+    "too few targets": ([(X, Y), (X, Y[:3])], ValueError, "batch 1: y of .*expected 4 samples"),
+    "another dtype": ([(X, Y), (X.astype("float32"), Y)], TypeError, "batch 1: x: expected float64"),
+}
+
+
+@pytest.mark.parametrize("kind", [ops.GGN, ops.Hessian, ops.Fisher, ops.EmpiricalFisher])
+@pytest.mark.parametrize("case", [name for name in CASES if name not in ("a generator", "gb.data.batches")])
+def test_wrong_data(kind, case):
+    given, error, message = CASES[case]
+    with pytest.raises(error, match=message):
+        kind(network(), LOSS, given)
+
+
+@pytest.mark.parametrize("case", ["a generator", "gb.data.batches"])
+def test_data_that_can_be_gone_through_once(case):
+    given, error, message = CASES[case]
+    with pytest.raises(error, match=message):
+        ops.GGN(network(), LOSS, given)
+    assert next(iter(given))[0] is not None  # nothing was taken
+
+
+def test_batches_of_another_shape_that_the_network_takes():
+    net = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+    x, y = np.zeros((2, 5, 3)), np.zeros((2, 5, 2))
+    with pytest.raises(ValueError, match=r"batch 1: x: expected shape \('N', 5, 3\) as in batch 0, got \('N', 4, 3\)"):
+        ops.GGN(net, losses.MSELoss(), [(x, y), (x[:, :4], y[:, :4])])
+
+
+ARGUMENTS = {
+    "network": (lambda: ops.GGN(3, LOSS, (X, Y)), TypeError, "network: expected a Layer"),
+    "loss": (lambda: ops.Hessian(network(), "mse", (X, Y)), TypeError, "loss: expected a Loss"),
+    "blocks": (lambda: ops.GGN(network(), LOSS, (X, Y), blocks=1), TypeError, "blocks: expected True or False, got 1"),
+    "executor": (lambda: ops.GGN(network(), LOSS, (X, Y), executor=2), TypeError, "executor: expected a concurrent"),
+    "mc_samples": (lambda: ops.Fisher(network(), LOSS, (X, Y), mc_samples=0), ValueError, "mc_samples: expected"),
+    "rng": (lambda: ops.Fisher(network(), LOSS, (X, Y), rng="a"), (TypeError, ValueError), "rng: expected"),
+    "an unknown one": (lambda: ops.GGN(network(), LOSS, (X, Y), rng=0), TypeError, "GGN has no argument 'rng'"),
+    "a missing one": (lambda: ops.GGN(network(), LOSS), TypeError, "GGN"),
+    "no parameters": (lambda: ops.GGN(layers.Tanh(), losses.MSELoss(), (X, X)), ValueError, "with parameters that"),
+    "a loss without draws": (
+        lambda: ops.Fisher(network(), losses.HuberLoss(), (X, X[:, :2].copy())), gb.UnsupportedError, "HuberLoss"
+    ),
+    "x of a Jacobian": (lambda: ops.Jacobian(network(), iter([X])), TypeError, "which can be gone through once"),
+    "no x of a Jacobian": (lambda: ops.Jacobian(network(), []), ValueError, "at least one batch"),
+    "batches of a Jacobian": (lambda: ops.Jacobian(network(), [X, NAN]), ValueError, "batch 1: x: expected finite"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ARGUMENTS)
+def test_wrong_arguments(case):
+    make, error, message = ARGUMENTS[case]
+    with pytest.raises(error, match=message):
+        make()
+
+
+V = np.random.default_rng(1).standard_normal((26, 2))
+VECTORS = {
+    "too short": (V[:25, 0], ValueError, r"v: expected shape \(26,\) or \(26, 1\), got \(25,\)"),
+    "too few rows": (V[:25], ValueError, r"V: expected shape \(26, K\), got \(25, 2\)"),
+    "too many axes": (V[None], ValueError, r"v: expected shape \(26,\) or \(26, K\), got \(1, 26, 2\)"),
+    "integers": (np.ones(26, int), TypeError, "v: expected float32 or float64, got int64"),
+    "complex": (V[:, 0] + 0j, TypeError, "v: expected float32 or float64, got complex128"),
+    "NaN": (changed(V[:, 0], 3, np.nan), ValueError, "v: expected finite numbers"),
+    "infinity": (changed(V, 3, np.inf), ValueError, "V: expected finite numbers"),
+}
+
+
+@pytest.mark.parametrize("case", VECTORS)
+@pytest.mark.parametrize("kind", [ops.GGN, ops.Hessian])
+def test_wrong_vectors(kind, case):
+    given, error, message = VECTORS[case]
+    operator = kind(network(), LOSS, (X, Y))
+    with pytest.raises(error, match=message):
+        operator @ given
+    with pytest.raises(error, match=message):
+        operator.T @ given
+
+
+def test_wrong_vectors_of_a_jacobian():
+    jacobian = ops.Jacobian(network(), X)
+    with pytest.raises(ValueError, match=r"v: expected shape \(26,\) or"):
+        jacobian @ V[:8, 0]
+    with pytest.raises(ValueError, match=r"v: expected shape \(8,\) or"):
+        jacobian.rmatvec(V[:, 0])
+    with pytest.raises(ValueError, match=r"V: expected shape \(8, K\)"):
+        jacobian.rmatmat(V)
+
+
+def test_what_cannot_be_unpacked():
+    operator = ops.GGN(network(), LOSS, (X, Y))
+    with pytest.raises(ValueError, match=r"v: expected shape \(26,\) or \(26, K\), got \(25, 2\)"):
+        operator.unpack(V[:25])
+    with pytest.raises(TypeError, match="v: expected a NumPy or CuPy array, got list"):
+        operator.unpack([0.0] * 26)
+
+
+def test_wrong_dictionaries():
+    net = network()
+    operator, given = ops.GGN(net, LOSS, (X, Y)), dict(net.parameters)
+    for wrong, error, message in (
+        (
+            {k: v for k, v in given.items() if k != "2.bias"},
+            ValueError,
+            r"v: expected the parameters .*missing \['2.bias'\], unknown \[\]",
+        ),
+        ({**given, "other": V}, ValueError, r"missing \[\], unknown \['other'\]"),
+        ({**given, "0.bias": V}, ValueError, r"v\['0.bias'\]: expected shape \(4,\) or \('K', 4\), got \(26, 2\)"),
+        ({**given, "0.bias": [0.0] * 4}, TypeError, r"v\['0.bias'\]: expected a NumPy or CuPy array, got list"),
+        ({**given, "0.bias": np.zeros(4, int)}, TypeError, r"v\['0.bias'\]: expected float32 or float64"),
+        ({**given, "0.bias": np.full(4, np.nan)}, ValueError, r"v\['0.bias'\]: expected finite"),
+        ({**given, "0.bias": np.zeros((2, 4))}, ValueError, "the same number K of vectors for each parameter"),
+    ):
+        with pytest.raises(error, match=message):
+            operator @ wrong
+
+
+class Changing:
+    """Batches that change after some passes."""
+
+    def __init__(self, *passes):
+        self.passes, self.count = passes, 0
+
+    def __iter__(self):
+        self.count += 1
+        return iter(self.passes[min(self.count - 1, len(self.passes) - 1)])
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ([(X, Y), (X + 1, Y)], "batch 1: expected the same arrays as when the operator was made"),
+        ([(X, Y), (X, 1 - Y)], "batch 1: expected the same arrays"),
+        ([(X, Y)], "data: expected 2 batches as when the operator was made, got 1"),
+        ([(X, Y), (X, Y), (X, Y)], "batch 2: expected the same arrays"),
+        ([(X, Y), X], "batch 1: expected the same arrays"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ops.GGN, ops.Hessian, ops.Fisher])
+def test_data_that_changes(kind, after, message):
+    first = [(X, Y), (X, Y)]
+    operator = kind(network(), LOSS, Changing(first, first, after))  # one pass asks whether it is an iterator
+    with pytest.raises(ValueError, match=message):
+        operator @ V
+
+
+def test_a_batch_that_is_written_over():
+    x = X.copy()
+    operator = ops.GGN(network(), LOSS, (x, Y))
+    operator @ V
+    x[0, 0] += 1
+    with pytest.raises(ValueError, match="data: expected the same arrays"):
+        operator @ V
+    x[0, 0] = X[0, 0]
+    operator @ V
+
+
+def test_parameters_that_change():
+    net = network()
+    operator = ops.GGN(net, LOSS, (X, Y))
+    net.parameters["0.bias"][0] += 1
+    with pytest.raises(ValueError, match="network: expected the parameters as they were when the operator was made"):
+        operator @ V
+
+
+def test_products_that_overflow():
+    net = network("float32")
+    operator = ops.GGN(net, losses.MSELoss("sum"), (X.astype("float32"), X[:, :2].astype("float32")))
+    with pytest.warns(gb.NotFiniteWarning, match="product of GGN"), np.errstate(all="ignore"):
+        operator @ np.full(26, 3e38, "float32")
+
+
+def test_buffers_and_frozen_parameters_that_change():
+    net = gb.Sequential(layers.Linear(3, 2), layers.BatchNorm1d(2), rng=0, dtype="float64").freeze("0.weight")
+    x, y = X, X[:, :2].copy()
+    for values, name in ((net.buffers, "1.running_mean"), (net.parameters, "0.weight")):
+        operator = ops.Hessian(net, losses.MSELoss(), (x, y))
+        operator @ np.ones(6)
+        values[name] = values[name] + 1
+        with pytest.raises(ValueError, match="network: expected the parameters as they were"):
+            operator @ np.ones(6)
+
+
+def test_a_layer_at_fault_is_not_told_of_a_batch():
+    net = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+    with pytest.raises(gb.UnsupportedError, match=r"^HuberLoss"):
+        ops.Fisher(net, losses.HuberLoss(), [(X, X[:, :2].copy())])
