@@ -6,9 +6,10 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
-from gbackprop import data, interop, kronecker, layers, losses, operators, optim, quantities
+from gbackprop import data, interop, kronecker, layers, losses, operators, optim, quantities, spectra
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward, prepare
+from gbackprop.data import accumulate
 from gbackprop.engine.memory import free_memory
 from gbackprop.errors import NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
 from gbackprop.explanation import explain
@@ -50,6 +51,7 @@ __all__ = [
     "TooLargeError",
     "TransformerEncoderLayer",
     "UnsupportedError",
+    "accumulate",
     "asarray",
     "asnumpy",
     "backward",
@@ -68,6 +70,7 @@ __all__ = [
     "quantities",
     "reference",
     "save",
+    "spectra",
     "tf32",
 ]
 

@@ -27,12 +27,13 @@ from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
 from gbackprop.engine.threads import few_blas_threads, one_blas_thread
 from gbackprop.errors import TooLargeError, naming, release
 from gbackprop.layers.base import Layer
+from gbackprop.layers.gram import Pairs
 from gbackprop.losses.base import Loss
 from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.reference import finish
 from gbackprop.result import Result
-from gbackprop.signals import AVERAGE
+from gbackprop.signals import AVERAGE, GRADIENT
 
 _CALLS = Calls()
 
@@ -127,7 +128,7 @@ def backward(
         prepared = _CALLS.find(network, loss, x, quantities, training, FORMS, options)
         try:
             if prepared is None:
-                _check_whole(quantities, x, sample_block, workers)
+                _check_whole(quantities, x, sample_block, column_block, workers)
                 plan = make_plan(network, loss, x, y, quantities, rng, training)
             else:
                 check_batch(x)
@@ -210,14 +211,26 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
     return PreparedCall(network, loss, quantities, options)
 
 
-def _check_whole(quantities: Sequence[Any], x: Any, sample_block: int | None, workers: int | None) -> None:
-    """KFRA's recursion takes the whole batch, in one thread."""
-    if sample_block is None and workers is None:
+def _check_whole(
+    quantities: Sequence[Any], x: Any, sample_block: int | None, column_block: int | None, workers: int | None
+) -> None:
+    """KFRA's recursion and Gram matrices take the whole batch, in one thread, and the latter all columns."""
+    if sample_block is None and column_block is None and workers is None:
         return
-    statistics = [s for quantity in quantities if isinstance(quantity, Quantity) for s in quantity.statistics()]
-    averages = any(statistic.signal == AVERAGE for statistic in statistics)
-    if averages and is_array(x) and ((sample_block or len(x)) < len(x) or (workers or 1) > 1):
+    asked = [quantity for quantity in quantities if isinstance(quantity, Quantity)]
+    statistics = [(type(quantity).__name__, statistic) for quantity in asked for statistic in quantity.statistics()]
+    averages = [name for name, statistic in statistics if statistic.signal == AVERAGE]
+    pairs = [(name, statistic) for name, statistic in statistics if isinstance(statistic.reduction, Pairs)]
+    if not (averages or pairs) or not is_array(x) or x.ndim == 0:
+        return
+    cut = (sample_block or len(x)) < len(x) or (workers or 1) > 1
+    if cut and averages:
         raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
+    for name, statistic in pairs:
+        if cut:
+            raise ValueError(f"{name} pairs all samples: sample_block and workers must be None")
+        if column_block is not None and statistic.signal != GRADIENT:
+            raise ValueError(f"{name} pairs all columns: column_block must be None")
 
 
 def _backward(

@@ -85,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
 def _run_study(
     protocol: Protocol, output: Path, options: argparse.Namespace, notes: dict[str, str], console: Console
 ) -> Summary:
+    from gbackprop.data.executors import open_pool
     from gbackprop.engine.threads import cpu_count
-    from gbackprop.experiments.executors import open_pool
     from gbackprop.experiments.schema import StoreError
     from gbackprop.experiments.study import Settings, run_study
     from gbackprop.experiments.view import Bars, Lines

@@ -80,25 +80,29 @@ class _Variances:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
+    """Factors free of 1/N and R, which add up."""
+
     a: Array | None
     b: Array
     like: Kronecker | GroupedKronecker  # has the order of the parameter's entries
 
-    def __add__(self, other: _Pair) -> _Pair:
-        return _Pair(None if self.a is None else self.a + other.a, self.b + other.b, self.like)
+    def __add__(self, other: Pair) -> Pair:
+        return Pair(None if self.a is None else self.a + other.a, self.b + other.b, self.like)
 
 
 class _Factors:
     """A is a mean over samples and B is R times a sum, each for itself: the block is not the mean of the batches'."""
 
-    def take(self, value: Kronecker | GroupedKronecker, gradient: Array, scale: Scale) -> _Pair:
-        return _Pair(None if value.A is None else value.A * scale.batch, value.B / scale.factor, value)
+    def take(self, value: Kronecker | GroupedKronecker, gradient: Array, scale: Scale) -> Pair:
+        return Pair(None if value.A is None else value.A * scale.batch, value.B / scale.factor, value)
 
-    def give(self, total: _Pair, scale: Scale) -> Kronecker | GroupedKronecker:
+    def give(self, total: Pair, scale: Scale) -> Kronecker | GroupedKronecker:
         a = None if total.a is None else total.a / scale.batch
         return with_factors(total.like, a, total.b * scale.factor)
 
+
+PAIRS = "it pairs samples of all batches"
 
 RULES: dict[type[Quantity], Rule | str] = {
     q.BatchGrad: Rows(),
@@ -112,6 +116,8 @@ RULES: dict[type[Quantity], Rule | str] = {
     q.DiagHessian: Summed(),
     q.KFAC: _Factors(),
     q.KFLR: _Factors(),
+    q.GramGradients: PAIRS,
+    q.GramGGN: PAIRS,
     q.KFRA: "its recursion averages over the whole batch at each layer, so results of batches do not determine it",
 }
 """The rules of the shipped quantities, or why there is none."""
@@ -165,13 +171,13 @@ def merge(results: Iterable[Result]) -> Result:
     """
     if isinstance(results, Result):
         raise TypeError("results: expected an iterable of Results, got a Result (of one: merge([result]))")
-    merged: _Merged | None = None
+    merged: Merged | None = None
     for i, result in enumerate(results):
         if not isinstance(result, Result):
             raise TypeError(f"result {i}: expected a Result, got {type(result).__name__}")
         with on_device_of(result.output):
             if merged is None:
-                merged = _Merged(result)
+                merged = Merged(result)
             else:
                 merged.check(i, result)
             merged.add(result)
@@ -181,7 +187,7 @@ def merge(results: Iterable[Result]) -> Result:
         return merged.finish()
 
 
-class _Merged:
+class Merged:
     """The sums over the results so far; `first` says what the others must be like."""
 
     def __init__(self, first: Result) -> None:

@@ -16,16 +16,20 @@ from gbackprop.engine.estimate import (
     least_samples,
     multiplications,
     output_bytes,
+    pair_bytes,
+    pairs,
+    pairs_columns,
     parse_bytes,
     row_bytes,
     stack_bytes,
+    whole_batch,
 )
 from gbackprop.engine.registry import PLAIN, Forms
 from gbackprop.engine.spans import column_count, spans
 from gbackprop.engine.threads import blas_controller, cpu_count
+from gbackprop.errors import TooLargeError
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.plan import Plan
-from gbackprop.signals import AVERAGE
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ def choose_blocks(
         If `memory` cannot be parsed, or is too small for one sample and one column.
     """
     n, each = x.shape[0], max(stack_bytes(plan, column_block), row_bytes(plan) // 4)
-    whole = AVERAGE in plan.signals or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
+    check_pairs(plan, x)
+    whole = whole_batch(plan) or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
     most = cpu_count()  # more threads would have smaller blocks, and wait for each other
     least = least_samples(plan)
     several = not whole and blas_controller() is not None
@@ -96,6 +101,18 @@ def choose_blocks(
     shipped = all(REDUCTIONS.get(each.reduction.name) is each.reduction for each in plan.statistics)
     reuses = memory is None and device_of(x) == "cpu" and shipped and n * output_bytes(plan) >= REUSED_BYTES
     return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)), small, reuses)
+
+
+def check_pairs(plan: Plan, x: Array) -> None:
+    """Check that Gram matrices fit into memory; raise a TooLargeError otherwise."""
+    statistics = pairs(plan)
+    if not statistics or (needed := pair_bytes(plan, len(x))) <= (free := available_memory(device_of(x))):
+        return
+    asked = [repr(quantity) for quantity, some in plan.needs if set(some) & set(statistics)]
+    raise TooLargeError(
+        f"{' and '.join(asked)}: the matrices of {len(x)} samples for {len(plan.parameters)} parameters need "
+        f"{size(needed)}, with {size(free)} free; give fewer samples"
+    )
 
 
 def _even(n: int, most: int, threads: int) -> int:
@@ -118,10 +135,10 @@ def advice(plan: Plan, x: Array, cut: Cut, forms: Forms = PLAIN) -> str:
     """
     free, samples = available_memory(device_of(x)), max(block.stop - block.start for block in cut.samples)
     room, total = f"the {size(free)} that are free", max(1, column_count(plan))
-    columns, whole = min(cut.columns or total, total), AVERAGE in plan.signals
+    columns, whole = min(cut.columns or total, total), whole_batch(plan)
     if samples > 1 and not whole:
         samples = -(-samples // 2)
-    elif columns > 1:
+    elif columns > 1 and not pairs_columns(plan):
         columns = -(-columns // 2)
     elif cut.threads == 1:
         return f"there is no smaller block, for {room}"

@@ -29,9 +29,11 @@ from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
 from gbackprop.layers.base import INPUT, Layer, Leaf
 from gbackprop.layers.conv_transpose import _ConvTranspose as ConvTranspose
+from gbackprop.layers.gram import Pairs
 from gbackprop.layers.recurrent import Steps
 from gbackprop.plan import Plan
-from gbackprop.signals import AVERAGE
+from gbackprop.quantities.base import Statistic
+from gbackprop.signals import AVERAGE, GRADIENT
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -42,13 +44,13 @@ def fit(
     """Reduce the threads, then the samples, then the columns, until the estimate is within the budget."""
     saved = saved_bytes(plan, x, forms)
     columns = columns or max(1, column_count(plan))
-    whole = fixed or AVERAGE in plan.signals
+    fixed = fixed or whole_batch(plan)
     while (needed := estimate(plan, x, samples, columns, threads, saved)) > budget:
         if threads > 1:
             threads -= 1
-        elif samples > 1 and not whole:
+        elif samples > 1 and not fixed:
             samples = -(-samples // 2)
-        elif columns > 1:
+        elif columns > 1 and not pairs_columns(plan):
             columns = -(-columns // 2)
         else:
             raise ValueError(f"memory: at least {size(needed)} ({needed} bytes) are needed, got {size(budget)}")
@@ -64,11 +66,41 @@ def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: i
     if AVERAGE in plan.signals:
         widest = max((prod(leaf.output_shape) for leaf in plan.swept), default=0)
         results += KFRA_COPIES * widest**2 * number_bytes(plan)
+    results += pair_bytes(plan, x.shape[0])
     block = samples * (saved + _unfolded_bytes(plan) + 3 * stack_bytes(plan, columns))
     each = sums * number_bytes(plan) + 2 * parameters + block
     if device_of(x) != "cpu":
         each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * _widest_bytes(plan))
     return results + 2 * threads * each
+
+
+def whole_batch(plan: Plan) -> bool:
+    """Whether the batch cannot be cut into blocks of samples: for KFRA's averages, or for pairs of samples."""
+    return AVERAGE in plan.signals or bool(pairs(plan))
+
+
+def pairs(plan: Plan) -> list[Statistic]:
+    """Return the statistics of pairs of samples and of columns."""
+    return [statistic for statistic in plan.statistics if isinstance(statistic.reduction, Pairs)]
+
+
+def pairs_columns(plan: Plan) -> bool:
+    """Whether columns cannot be cut into blocks: the gradient's only one is in the first."""
+    return any(statistic.signal != GRADIENT for statistic in pairs(plan))
+
+
+def pair_bytes(plan: Plan, samples: int) -> int:
+    """Return the bytes of the Gram matrices of a batch, and of the products Jᵀ g that the largest is made of."""
+    numbers, shapes = 0, parameter_shapes(plan)
+    # a weight that is applied at one position needs no such products
+    vectors = {name for leaf in plan.leaves if len(leaf.output_shape) == 1 for name in leaf.parameters.values()}
+    single = {name for name in vectors if len(shapes[name]) == 2 and plan.flow.uses[name] == 1}
+    largest = max((prod(shape) for name, shape in shapes.items() if name not in single), default=0)
+    for statistic in pairs(plan):
+        assert statistic.signal is not None  # what it pairs
+        rows = samples * (1 if statistic.signal == GRADIENT else loss_column_count(plan, statistic.signal))
+        numbers = max(numbers, rows * largest) + (2 + len(shapes)) * rows**2
+    return numbers * number_bytes(plan)
 
 
 def number_bytes(plan: Plan) -> int:

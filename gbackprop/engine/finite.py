@@ -24,8 +24,7 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
     state = np.geterr()
     if device_of(result.output) != "cpu" or state["over"] == state["invalid"] == "ignore":
         return
-    others = [part for _, _, parts in _quantities(result, rows=False) for part in parts] if result.quantities else []
-    if all_finite(result.loss, result.output, *result.gradient.values(), *others):
+    if is_finite(result):
         return
     layers = {name: leaf for leaf in reversed(plan.leaves) for name in leaf.parameters.values()}
     found: dict[str, list[str]] = {}
@@ -43,6 +42,12 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
         NotFiniteWarning,
         stacklevel=3,
     )
+
+
+def is_finite(result: Result) -> bool:
+    """Whether nothing in a result is NaN or infinite."""
+    others = [part for _, _, parts in _quantities(result, rows=False) for part in parts] if result.quantities else []
+    return all_finite(result.loss, result.output, *result.gradient.values(), *others)
 
 
 def _parts(result: Result) -> Iterator[tuple[str, str, list[Array]]]:

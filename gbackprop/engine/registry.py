@@ -55,7 +55,8 @@ class Forms:
         For the same: ``form(layer, saved, mat, context) -> dict``, Σᵥₙ Jᵀ g of each parameter, to every bit as the
         reductions "sum" give it. It is used where only the gradient is asked for.
     reduce : mapping
-        For the pair `ParameterJacobian.per_sample`, reduction: ``form(jacobian, *arriving, context)``.
+        For the pair `ParameterJacobian.per_sample`, reduction: ``form(jacobian, *arriving, context)``. The reduction
+        is the method that computes it, or the `Reduction` where there is none.
     write_rows : mapping
         For the same pair, for "batch": ``form(jacobian, mat, sign, rows, context)``, which writes the result into its
         final array.
@@ -84,10 +85,10 @@ class Forms:
     routed: Table = field(default_factory=dict)
     helpers: Table = field(default_factory=dict)
 
-    def find(self, table: Table, owner: Any, *names: str) -> Any:
-        """Return the form in a table for an owner's methods, or None."""
+    def find(self, table: Table, owner: Any, *names: str, reduction: Reduction | None = None) -> Any:
+        """Return the form in a table for an owner's methods, and a reduction that is none of them, or None."""
         functions = tuple([function_of(owner, name) for name in names])
-        form = table.get(functions if len(names) > 1 else functions[0])
+        form = table.get((*functions, reduction) if reduction else functions if len(names) > 1 else functions[0])
         if form is not None:
             for function in functions:
                 for name, helper in self.helpers.get(function, ()):
@@ -183,9 +184,11 @@ class Known:
         key = (type(jacobian), type(jacobian).per_sample, id(reduction), table, *jacobian.__dict__)
         found = self.reductions.get(key)
         if found is None:
-            form = None
+            forms, find = getattr(self.forms, table), self.forms.find
             if has_method(reduction):
-                form = self.forms.find(getattr(self.forms, table), jacobian, "per_sample", reduction.name)
+                form = find(forms, jacobian, "per_sample", reduction.name)
+            else:
+                form = find(forms, jacobian, "per_sample", reduction=reduction)
             found = (reduction, form)
             if _is_plain(jacobian):
                 self.reductions[key] = found

@@ -20,8 +20,8 @@ from gbackprop.experiments.formats import (
     read_cifar100,
     read_idx,
 )
-from gbackprop.experiments.names import near_miss
 from gbackprop.system.extras import require
+from gbackprop.system.names import near_miss
 
 __all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
 

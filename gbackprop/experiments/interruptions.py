@@ -30,19 +30,3 @@ def interruptions() -> Iterator[threading.Event]:
         yield event
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def withheld() -> Iterator[None]:
-    """Processes that are started meanwhile never hear of Ctrl-C, not even before they can say that they would not.
-
-    This process hears of it nevertheless, afterwards at the latest.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -21,8 +21,8 @@ from gbackprop.experiments.initialization import (
     xavier_normal,
     xavier_uniform,
 )
-from gbackprop.experiments.names import near_miss
 from gbackprop.layers import Layer
+from gbackprop.system.names import near_miss
 
 HELD_OUT = 10_000
 """How many of the published training images are held out for validation."""

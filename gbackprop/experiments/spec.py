@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from gbackprop.checks import positive
-from gbackprop.experiments.names import near_miss
 from gbackprop.experiments.optimizers import AVERAGES, CURVATURES, DEFAULT_MOMENTUM, OPTIMIZERS
 from gbackprop.experiments.problems import problem
 from gbackprop.optim.base import number
+from gbackprop.system.names import near_miss
 
 
 @dataclass(frozen=True)

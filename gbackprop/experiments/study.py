@@ -11,10 +11,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gbackprop.data.executors import Pool, withheld
 from gbackprop.experiments.estimate import Estimate, weight
-from gbackprop.experiments.executors import Pool
 from gbackprop.experiments.folder import alone, folder_of
-from gbackprop.experiments.interruptions import interruptions, withheld
+from gbackprop.experiments.interruptions import interruptions
 from gbackprop.experiments.protocol import Grid, Protocol
 from gbackprop.experiments.schema import StoreError
 from gbackprop.experiments.spec import RunSpec

@@ -3,17 +3,13 @@
 import contextlib
 import functools
 import json
-import os
 import platform
-import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -120,19 +116,6 @@ class _Stopped(Exception):
 def stop_file(folder: Path) -> Path:
     """While it is there, runs of the study stop at their next report."""
     return folder / "stop"
-
-
-def initialize() -> None:
-    """Prepare a process of the pool: it ends when the study does, however that ends, and leaves Ctrl-C to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def compute(task: Task) -> Answer:

@@ -5,6 +5,7 @@ from gbackprop.layers.jacobian import Reduction
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
 from gbackprop.quantities.first_order import BatchGrad, BatchL2Grad, SecondMoment, Variance
+from gbackprop.quantities.gram import GramGGN, GramGradients
 from gbackprop.quantities.kronecker import KFAC, KFLR, KFRA
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "DiagGGN",
     "DiagGGNMC",
     "DiagHessian",
+    "GramGGN",
+    "GramGradients",
     "GroupedKronecker",
     "Kronecker",
     "Quantity",

@@ -71,10 +71,7 @@ class Sampled(Quantity):
                 raise TypeError(f"targets of {type(self).__name__}: expected an array, got {kind_of(targets)}")
             given = targets.shape[0] if targets.ndim else 0
             if mc_samples not in (1, given):
-                raise ValueError(
-                    f"{type(self).__name__}, targets: expected {mc_samples} pseudo-targets a sample, as mc_samples "
-                    f"says, got {given}"
-                )
+                raise ValueError(f"{type(self).__name__}, targets: expected mc_samples={mc_samples}, got {given}")
             mc_samples = given or mc_samples
         self.mc_samples, self.targets = int(mc_samples), targets
         self.signal = monte_carlo(self.mc_samples, targets)

@@ -137,9 +137,21 @@ def dense_quantities(
     batch = _hessian_diagonals(twin, leaves, loss, x, y)
     found["batch_diag_hessian"] = {name: factor * batch[name] for name in names}
     found["diag_hessian"] = {name: factor * batch[name].sum(0) for name in names}
+    columns = loss.hessian_sqrt(output, y)  # any root of the Hessian gives the same matrix but for its basis
+    found["gram_ggn"] = _gram(names, jacobians, np.moveaxis(columns.reshape(len(columns), n, -1), 0, 1) * factor**0.5)
+    found["gram_gradients"] = _gram(names, jacobians, gradient[:, None] * factor)
     found |= kronecker(names, leaves, x, jacobians, kron, factor)
     if is_chain(leaves):
         found["kfra"] = kfra(names, leaves, x, factor * hessian.sum(0), n)
+    return found
+
+
+def _gram(names: list[str], jacobians: dict[str, np.ndarray], columns: np.ndarray) -> dict[str, np.ndarray]:
+    """The products of all Jₙᵀ c of columns c at the outputs, (N, V, C) -> (N V, N V), in each parameter."""
+    found = {}
+    for name in names:
+        rows = np.einsum("nvc,nc...->nv...", columns, jacobians[name]).reshape(columns.shape[0] * columns.shape[1], -1)
+        found[name] = np.einsum("ip,jp->ij", rows, rows)
     return found
 
 

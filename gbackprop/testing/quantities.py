@@ -20,7 +20,7 @@ from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.likelihood import ALARMS, LEVEL
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import FLOOR, Runs, averages, floor_of
+from gbackprop.testing.runs import FLOOR, Runs, fits, floor_of, pairs
 from gbackprop.testing.setting import Setting, Values, values
 
 ORACLE_TOLERANCE = 1e-9
@@ -51,6 +51,8 @@ POWERS = {
     "kfac": (1, 1),
     "kflr": (1, 1),
     "kfra": (1, 1),
+    "gram_gradients": (2, 2),
+    "gram_ggn": (1, 1),
 }
 """How a shipped quantity scales with R and with the loss's weight c; of Kronecker factors B does so, A never."""
 
@@ -194,8 +196,8 @@ def _definition(runs: Runs, quantity: Quantity) -> Pair:
 
 
 def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Pair:
-    if set(options) != {"column_block"} and averages(quantity):
-        raise NotGivenError("averages over the whole batch at each layer")
+    if not fits(quantity, options):
+        raise NotGivenError("needs the whole batch at each layer")
     want = runs.alone(quantity)
     return Pair(runs.together(quantity, options=options), want, "the whole batch", floor=runs.floor(quantity, want))
 
@@ -215,9 +217,17 @@ def _permuted(runs: Runs, quantity: Quantity) -> Pair:
     if not isinstance(quantity, Sampled) and any(isinstance(s.signal, MonteCarlo) for s in quantity.statistics()):
         raise NotGivenError("draws anew")
     want = runs.alone(quantity)
-    if any(statistic.per_sample for statistic in quantity.statistics()):
+    if pairs(quantity):
+        want = {name: _both_permuted(value, runs.order) for name, value in want.items()}
+    elif any(statistic.per_sample for statistic in quantity.statistics()):
         want = {name: value[runs.order] for name, value in want.items()}
     return Pair(runs.together(quantity, "permuted"), want, "the order given", floor=runs.floor(quantity, want))
+
+
+def _both_permuted(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Permute the samples in both axes of a Gram matrix, (N V, N V)."""
+    n = len(order)
+    return matrix.reshape(n, -1, n, len(matrix) // n)[order][:, :, order].reshape(matrix.shape)
 
 
 def _reduced(runs: Runs, quantity: Quantity) -> Pair:

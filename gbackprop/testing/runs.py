@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop import quantities as shipped
+from gbackprop.layers.gram import Pairs
 from gbackprop.quantities import Quantity
-from gbackprop.signals import AVERAGE
+from gbackprop.signals import AVERAGE, GRADIENT
 from gbackprop.testing.setting import Setting, Values
 
 FLOOR = 1e-8
@@ -63,8 +64,7 @@ class Runs:
 
     def together(self, quantity: Quantity, variant: str = "", options: Mapping[str, int] = NO_OPTIONS) -> Values:
         """What a quantity gives among the others that are checked."""
-        whole = set(options) <= {"column_block"}
-        members = [q for q in self.members if whole or not averages(q)]
+        members = [q for q in self.members if fits(q, options)]
         return self._made(quantity, members, variant, options)
 
     def packed(self, quantity: Quantity) -> Values:
@@ -87,8 +87,21 @@ class Runs:
 
 
 def averages(quantity: Quantity) -> bool:
-    """Whether a quantity needs the whole batch at each layer."""
-    return any(statistic.signal == AVERAGE for statistic in quantity.statistics())
+    """Whether a quantity needs the whole batch at each layer, as averages and pairs of samples do."""
+    return any(statistic.signal == AVERAGE for statistic in quantity.statistics()) or pairs(quantity)
+
+
+def pairs(quantity: Quantity) -> bool:
+    """Whether a quantity is of pairs of samples and of columns."""
+    return any(isinstance(statistic.reduction, Pairs) for statistic in quantity.statistics())
+
+
+def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
+    """Whether a quantity can be computed in blocks that the options of a call ask for."""
+    if not options or not averages(quantity):
+        return True
+    gradients = all(statistic.signal == GRADIENT for statistic in quantity.statistics())
+    return set(options) == {"column_block"} and (gradients or not pairs(quantity))
 
 
 def floor_of(want: Values) -> float:

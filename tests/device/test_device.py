@@ -20,7 +20,7 @@ from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
 from gbackprop.layers.residual import Factored
 from gbackprop.testing.errors import largest_error, relative_error
-from gbackprop.testing.runs import every_quantity
+from gbackprop.testing.runs import every_quantity, fits
 from gbackprop.testing.strategies import outputs, targets
 
 TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
@@ -215,7 +215,7 @@ CE = losses.CrossEntropyLoss()
     ids=str,
 )
 def test_blocks_and_threads(gpu, options):
-    quantities = [quantity for quantity in every_quantity() if quantity.name != "kfra"]
+    quantities = [quantity for quantity in every_quantity() if fits(quantity, options)]
     assert compare(simple(), CE, X, Y, *quantities, rng=3, training=True, **options) <= LISTED
 
 

@@ -18,6 +18,7 @@ import pytest
 
 import gbackprop
 from gbackprop.engine.forms import FORMS
+from gbackprop.layers.gram import GRAM
 from gbackprop.layers.jacobian import REDUCTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -214,7 +215,7 @@ def replace_everywhere(function, wrong, monkeypatch):
                 monkeypatch.setattr(owner, name, property(wrong) if getter else wrong)
                 places += 1
     tables = [table for table in vars(FORMS).values() if isinstance(table, dict)]
-    for table in [*tables, *map(vars, REDUCTIONS.values())]:
+    for table in [*tables, *map(vars, [*REDUCTIONS.values(), GRAM])]:
         for key in [key for key, value in table.items() if value is function]:
             monkeypatch.setitem(table, key, wrong)
             places += 1

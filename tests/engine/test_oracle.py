@@ -27,7 +27,7 @@ KINDS = {
     "batch_grad": q.BatchGrad, "batch_l2_grad": q.BatchL2Grad, "second_moment": q.SecondMoment, "variance": q.Variance,
     "diag_ggn": q.DiagGGN, "batch_diag_ggn": q.BatchDiagGGN, "diag_ggn_mc": lambda: q.DiagGGNMC(2),
     "diag_hessian": q.DiagHessian, "batch_diag_hessian": q.BatchDiagHessian, "kfac": q.KFAC, "kflr": q.KFLR,
-    "kfra": q.KFRA,
+    "kfra": q.KFRA, "gram_gradients": q.GramGradients, "gram_ggn": q.GramGGN,
 }  # fmt: skip
 
 
@@ -51,8 +51,8 @@ class Options:
 @st.composite
 def options(draw):
     asked = tuple(draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5, unique=True)))
-    call = {"column_block": draw(st.none() | st.integers(1, 6))}
-    if "kfra" not in asked:
+    call = {} if "gram_ggn" in asked else {"column_block": draw(st.none() | st.integers(1, 6))}
+    if not {"kfra", "gram_gradients", "gram_ggn"} & set(asked):
         call |= {"sample_block": draw(st.none() | st.integers(1, 3)), "workers": draw(st.none() | st.integers(1, 3))}
     if draw(st.integers(0, 3)) == 0:
         call["memory"] = "1GiB"

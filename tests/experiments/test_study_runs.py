@@ -17,8 +17,8 @@ pytest.importorskip("rich")
 
 from rich.console import Console
 
+from gbackprop.data.executors import Pool, open_pool
 from gbackprop.experiments.estimate import Estimate, duration, weight
-from gbackprop.experiments.executors import Pool, open_pool
 from gbackprop.experiments.export import HEADER, export
 from gbackprop.experiments.folder import folder_of
 from gbackprop.experiments.spec import RunSpec
@@ -293,7 +293,7 @@ def test_executors_that_make_no_sense(name, workers, expected):
 
 def test_mpi_without_ranks():
     pytest.importorskip("mpi4py", reason="needs mpi4py")
-    code = "from gbackprop.experiments.executors import open_pool\nwith open_pool('mpi'): pass"
+    code = "from gbackprop.data.executors import open_pool\nwith open_pool('mpi'): pass"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE, check=False
     )

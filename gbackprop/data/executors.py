@@ -1,18 +1,23 @@
-"""Where a study's runs are computed: any `concurrent.futures.Executor` will do, and these four are known by name."""
+"""Executors, which compute tasks elsewhere: any `concurrent.futures.Executor`, and some that are known by name.
+
+The tasks are the runs of a study, or the batches of a data set.
+"""
 
 import contextlib
 import multiprocessing
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import parent_process
 
 from gbackprop.engine.threads import cpu_count
-from gbackprop.experiments.interruptions import withheld
-from gbackprop.experiments.names import near_miss
-from gbackprop.experiments.worker import initialize
 from gbackprop.system.extras import require
+from gbackprop.system.names import near_miss
 
 DASK = "dask://"
 NAMES = ("processes", "serial", "mpi", DASK)
@@ -129,7 +134,7 @@ def _mpi(stack: contextlib.ExitStack, address: str, workers: int) -> Pool:
         # Without, mpi4py would try to start ranks itself, which many machines answer by waiting for ever.
         raise RuntimeError(
             "executor: mpi wants two ranks or more, one to hand out the work, as in "
-            f"mpiexec -n 3 python -m mpi4py.futures -m gbackprop study FILE --executor mpi; got {ranks}"
+            f"mpiexec -n 3 python -m mpi4py.futures SCRIPT (or -m gbackprop study FILE --executor mpi); got {ranks}"
         )
     return Pool(stack.enter_context(futures.MPIPoolExecutor()), ranks - 1)
 
@@ -140,3 +145,32 @@ _OPEN: dict[str, Callable[[contextlib.ExitStack, str, int], Pool]] = {
     "mpi": _mpi,
     DASK: _dask,
 }
+
+
+@contextmanager
+def withheld() -> Iterator[None]:
+    """Processes that are started meanwhile never hear of Ctrl-C, not even before they can say that they would not.
+
+    This process hears of it nevertheless, afterwards at the latest.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def initialize() -> None:
+    """Prepare a process of the pool: it ends when its parent does, however that ends, and leaves Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

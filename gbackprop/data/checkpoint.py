@@ -1,0 +1,209 @@
+"""Checkpoints of `gbackprop.accumulate`: what was merged so far, in one .npz file, written whole or not at all.
+
+A text, ``header``, is JSON with the format's number, what the call is, and the number of batches; ``digests`` has one
+number for each of these batches, by which they are compared; the other arrays are the sums.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, asnumpy, is_array, like
+from gbackprop.data.merging import Merged, Pair
+from gbackprop.errors import UnsupportedError
+from gbackprop.layers.base import Layer
+from gbackprop.layers.moments import Moments
+from gbackprop.losses.base import Loss
+from gbackprop.quantities.base import Quantity
+from gbackprop.system.files import check_output, written
+from gbackprop.system.npz import read_arrays
+
+FORMAT = 1
+
+
+class Checkpoint:
+    """The state of a call in a file, which may be there already.
+
+    Parameters
+    ----------
+    path : str or Path
+    every : float
+        Seconds from one state to the next.
+    network, loss, quantities, options
+        The call's.
+    entropy : tuple of int
+        Of the call's random numbers.
+    any_entropy : bool
+        Whether that of the file replaces it.
+
+    Attributes
+    ----------
+    entropy : tuple of int
+    done : int
+        Number of batches in the file.
+    due : float
+        Time (`time.monotonic`) from which the next state is to be written.
+
+    Raises
+    ------
+    ValueError
+        If the file is no checkpoint, or one of another call.
+    OutputError
+        If it cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        every: float,
+        network: Layer,
+        loss: Loss,
+        quantities: Sequence[Quantity],
+        options: Mapping[str, Any],
+        entropy: tuple[int, ...],
+        any_entropy: bool,
+    ) -> None:
+        self.path, self.every, self.entropy = Path(path), every, entropy
+        self.told = {
+            "network": repr(network),
+            "numbers of the network": _digest({**network.parameters, **getattr(network, "buffers", {})}),
+            "frozen parameters": str([(at, sorted(each.frozen)) for at, each in network.named_layers() if each.frozen]),
+            "loss": repr(loss),
+            "numbers of the loss": _digest(_arrays_of(loss)),
+            "quantities": repr(list(quantities)),
+            "numbers of the quantities": _digest({f"{i}": v for i, q in enumerate(quantities) for v in _arrays_of(q)}),
+            "options": repr(sorted(options.items())),
+        }
+        self.done, self.merged, self.due = 0, 0, time.monotonic() + every
+        self.digests: list[int] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self.header: dict[str, Any] = {}
+        check_output(path)
+        if self.path.exists():
+            self._read(any_entropy)
+
+    def _read(self, any_entropy: bool) -> None:
+        try:
+            self.arrays = read_arrays(self.path)
+            self.header = json.loads(str(self.arrays.pop("header")))
+            if self.header["format"] != FORMAT:
+                raise ValueError(f"expected format {FORMAT}, got {self.header['format']}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.path}: expected a checkpoint of gb.accumulate: {error}") from error
+        there = self.header["call"]
+        for what, mine in self.told.items():
+            if there.get(what) != mine:
+                more = "" if what.startswith("numbers") else f": expected {mine}, got {there.get(what)}"
+                raise ValueError(f"{self.path}: the checkpoint is of another call, with other {what}{more}")
+        entropy = tuple(self.header["entropy"])
+        if entropy != self.entropy and not any_entropy:
+            raise ValueError(f"{self.path}: the checkpoint is of another call, with another rng")
+        self.entropy, self.done = entropy, self.header["done"]
+        self.digests = self.arrays.pop("digests").tolist()
+
+    def lacks(self, number: int, x: Array, y: Array) -> bool:
+        """Compare a batch with the one of that number in the file; return whether there is none.
+
+        Raises
+        ------
+        ValueError
+            If they differ.
+        """
+        digest = int(_digest({"x": x, "y": y}), 16)
+        if number >= self.done:
+            self.digests.append(digest)
+            return True
+        if digest != self.digests[number]:
+            raise ValueError(f"{self.path}: the checkpoint is of other data: batch {number} differs")
+        return False
+
+    def begin(self, merged: Merged) -> None:
+        """Check that the sums over the first batch can be stored, and replace them by those of the file, if any."""
+        for total in merged.sums.values():
+            _packed(total)
+        if not self.done:
+            return
+        keys = list(merged.sums)
+        if self.header["sums"] != [str(key) for key in keys]:
+            raise ValueError(f"{self.path}: expected the sums {keys}, got {self.header['sums']}")
+        merged.count, merged.divisor = self.header["samples"], float.fromhex(self.header["divisor"])
+        for i, key in enumerate(keys):
+            prefix = f"{i}."
+            parts = {name.removeprefix(prefix): v for name, v in self.arrays.items() if name.startswith(prefix)}
+            merged.sums[key] = _unpacked(merged.sums[key], parts)
+        self.arrays = {}
+
+    def count(self, number: int) -> int:
+        """Note that the batch of a number is merged; return how many are."""
+        self.merged = max(number + 1, self.done)
+        return self.merged
+
+    def write(self, merged: Merged) -> None:
+        """Write the state so far, unless the file has it."""
+        if self.merged > self.done:
+            arrays = {f"{i}.{name}": v for i, s in enumerate(merged.sums.values()) for name, v in _packed(s).items()}
+            digests = np.array(self.digests[: self.merged], np.uint64)
+            header = {
+                "format": FORMAT,
+                "call": self.told,
+                "entropy": self.entropy,
+                "done": self.merged,
+                "samples": merged.count,
+                "divisor": merged.divisor.hex(),
+                "sums": [str(key) for key in merged.sums],
+            }
+            with written(self.path) as part, open(part, "wb") as file:
+                np.savez(file, header=np.array(json.dumps(header)), digests=digests, **arrays)  # type: ignore[arg-type]
+                file.flush()
+                os.fsync(file.fileno())
+            self.done = self.merged
+        self.due = time.monotonic() + self.every
+
+
+def _packed(total: Any) -> dict[str, np.ndarray]:
+    """Return a sum as arrays."""
+    if isinstance(total, list):
+        return {"rows": np.concatenate([asnumpy(rows) for rows in total])}
+    if isinstance(total, Moments):
+        parts = {"count": np.array(total.count), "mean": total.mean, "centered": total.centered, "low": total.low}
+    elif isinstance(total, Pair):
+        parts = {"a": total.a, "b": total.b}
+    elif is_array(total) or np.isscalar(total):
+        parts = {"value": total}
+    else:
+        raise UnsupportedError(f"checkpoint: expected sums that are arrays, got {type(total).__name__}")
+    return {name: asnumpy(part) for name, part in parts.items() if part is not None}
+
+
+def _unpacked(before: Any, parts: Mapping[str, np.ndarray]) -> Any:
+    """Return a sum from its arrays, of the kind and on the device of the sum `before`."""
+    if isinstance(before, list):
+        return [like(parts["rows"], before[0])]
+    if isinstance(before, Moments):
+        mean, centered = (like(parts[name], before.mean) for name in ("mean", "centered"))
+        return Moments(int(parts["count"]), mean, centered, like(parts["low"], mean) if "low" in parts else None)
+    if isinstance(before, Pair):
+        return Pair(None if before.a is None else like(parts["a"], before.a), like(parts["b"], before.b), before.like)
+    return like(parts["value"], before) if is_array(before) else parts["value"][()]
+
+
+def _arrays_of(value: object) -> dict[str, Array]:
+    return {name: each for name, each in vars(value).items() if is_array(each)}
+
+
+def _digest(arrays: Mapping[str, Any]) -> str:
+    """Return 64 bits, in hexadecimal, that depend on names, dtypes, shapes and numbers."""
+    digest = blake2b(digest_size=8)
+    for name, array in arrays.items():
+        host = np.ascontiguousarray(asnumpy(array))
+        digest.update(f"{name} {host.dtype} {array.shape} ".encode())
+        digest.update(host.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,269 @@
+"""Stochastic estimates of traces, diagonals and densities, against the matrices in dense form."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+
+import gbackprop as gb
+from gbackprop.spectra import density, diagonal, trace
+
+N = 40
+TRACES = ["hutchinson", "hutch++", "xtrace"]
+DIAGONALS = ["hutchinson", "xdiag"]
+
+
+def orthogonal(n, seed=0):
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))[0]
+
+
+def decaying(n=N, rate=0.8):
+    q = orthogonal(n)
+    return q * rate ** np.arange(n) @ q.T
+
+
+def low_rank(rank, n=N):
+    q = orthogonal(n)[:, :rank]
+    return q * np.arange(1, rank + 1) @ q.T
+
+
+def skew():
+    rng = np.random.default_rng(1)
+    return decaying() + 0.1 * rng.standard_normal((N, N))
+
+
+class Counted(LinearOperator):
+    """An operator that notes the vectors that it is multiplied with, product by product."""
+
+    def __init__(self, a):
+        super().__init__(a.dtype, a.shape)
+        self.a, self.widths = a, []
+
+    def _matmat(self, v):
+        self.widths.append(v.shape[1])
+        return self.a @ v
+
+
+# -------------------------------------------------------------------------------------------------------------- means
+
+
+@pytest.mark.parametrize("matrix", [decaying(), skew()], ids=["symmetric", "not symmetric"])
+@pytest.mark.parametrize("method", TRACES)
+def test_traces_have_no_bias(method, matrix):
+    values = np.array([trace(matrix, method, 24, seed).value for seed in range(400)])
+    assert abs(values.mean() - np.trace(matrix)) < 3.5 * values.std() / 20
+
+
+@pytest.mark.parametrize("method", DIAGONALS)
+def test_diagonals_have_no_bias(method):
+    matrix = decaying()
+    values = np.array([diagonal(matrix, 24, seed, method).value for seed in range(400)])
+    off = (values.mean(0) - np.diag(matrix)) / (values.std(0) / 20)
+    assert np.sqrt((off**2).mean()) < 1.3
+    assert abs(off).max() < 4.5
+
+
+@pytest.mark.parametrize(
+    ("method", "least", "ratio"), [("hutchinson", 0.93, 0.1), ("hutch++", 0.85, 0.15), ("xtrace", 0.7, 0.45)]
+)
+def test_the_truth_is_within_two_standard_errors_of_traces(method, least, ratio):
+    found = [trace(decaying(), method, 24, seed) for seed in range(400)]
+    values, errors = (np.array([getattr(each, name) for each in found]) for name in ("value", "error"))
+    assert np.mean(abs(values - np.trace(decaying())) <= 2 * errors) > least
+    assert abs(errors.mean() / values.std() - 1) < ratio  # that of XTrace is somewhat too small where decay is fast
+
+
+@pytest.mark.parametrize(("method", "least", "ratio"), [("hutchinson", 0.9, 0.1), ("xdiag", 0.8, 0.35)])
+def test_the_truth_is_within_two_standard_errors_of_diagonals(method, least, ratio):
+    found = [diagonal(decaying(), 24, seed, method) for seed in range(200)]
+    values, errors = (np.array([getattr(each, name) for each in found]) for name in ("value", "error"))
+    assert np.mean(abs(values - np.diag(decaying())) <= 2 * errors) > least
+    assert abs((errors.mean(0) / values.std(0)).mean() - 1) < ratio
+
+
+def test_more_products_pay_most_for_the_later_methods():
+    spread = {m: np.std([trace(decaying(rate=0.6), m, 24, seed).value for seed in range(100)]) for m in TRACES}
+    assert spread["xtrace"] < 0.3 * spread["hutch++"] < 0.3 * spread["hutchinson"]
+
+
+# --------------------------------------------------------------------------------------------------------- exact cases
+
+
+@given(n=st.integers(1, 20), samples=st.integers(4, 50), seed=st.integers(0, 99))
+def test_signs_give_traces_and_diagonals_of_diagonal_matrices_exactly(n, samples, seed):
+    entries = np.random.default_rng(seed).standard_normal(n)
+    assert trace(np.diag(entries), "hutchinson", samples, seed).value == pytest.approx(entries.sum(), abs=1e-12)
+    found = diagonal(np.diag(entries), samples, seed)
+    np.testing.assert_allclose(found.value, entries, atol=1e-14)
+    np.testing.assert_allclose(found.error, 0, atol=1e-14)
+
+
+@given(n=st.integers(1, 20), rank=st.integers(0, 6), seed=st.integers(0, 99))
+def test_low_ranks_are_exact(n, rank, seed):
+    rng = np.random.default_rng(seed)
+    left, right = rng.standard_normal((2, n, rank))
+    matrix = left @ right.T
+    scale = 1 + np.abs(matrix).sum()
+    for found in (trace(matrix, "hutch++", 3 * rank + 4, seed), trace(matrix, "xtrace", 2 * rank + 4, seed)):
+        assert abs(found.value - np.trace(matrix)) < 1e-8 * scale
+        assert 0 <= found.error < 1e-8 * scale
+
+
+@pytest.mark.parametrize("rank", [1, 5])
+def test_diagonals_of_low_ranks_are_exact(rank):
+    found = diagonal(low_rank(rank), 2 * rank + 4, 0, "xdiag")
+    np.testing.assert_allclose(found.value, np.diag(low_rank(rank)), atol=1e-12)
+    np.testing.assert_allclose(found.error, 0, atol=1e-12)
+
+
+@given(n=st.integers(1, 12), more=st.integers(0, 9), seed=st.integers(0, 99))
+def test_as_many_vectors_as_there_are_dimensions_are_exact(n, more, seed):
+    matrix = np.random.default_rng(seed).standard_normal((n, n))
+    for method, samples in (("hutch++", 3 * n + more + 1), ("xtrace", max(4, 2 * n + more))):
+        assert trace(matrix, method, samples, seed).value == pytest.approx(np.trace(matrix), abs=1e-7)
+
+
+# ----------------------------------------------------------------------------------------------------------- densities
+
+
+@given(n=st.integers(1, 20), steps=st.integers(1, 8), vectors=st.integers(1, 3), seed=st.integers(0, 99))
+def test_nodes_have_the_moments_of_the_matrix(n, steps, vectors, seed):
+    """vᵀ Aᵖ v = Σ w θᵖ up to p = 2 · steps − 1."""
+    rng = np.random.default_rng(seed)
+    half = rng.standard_normal((n, n))
+    matrix = (half + half.T) / (4 * n**0.5)
+    found = density(matrix, steps, vectors, seed)
+    start = np.random.default_rng(seed).standard_normal((vectors, n)).T
+    start /= np.linalg.norm(start, axis=0)
+    power = start
+    for p in range(2 * steps):
+        np.testing.assert_allclose((found.weights * found.nodes**p).sum(1), (start * power).sum(0), atol=1e-10)
+        power = matrix @ power
+
+
+def test_all_steps_give_the_eigenvalues_each_once():
+    eigenvalues = np.array([-1.0, 0.0, 2.0, 2.0, 2.0, 5.0])
+    q = orthogonal(6)
+    found = density(q * eigenvalues @ q.T, 50, 3, 0)
+    assert found.nodes.shape == found.weights.shape == (3, 6)
+    for nodes, weights in zip(found.nodes, found.weights, strict=True):
+        np.testing.assert_allclose(nodes[weights > 0], [-1, 0, 2, 5], atol=1e-12)
+
+
+def test_a_density_integrates_to_one_and_counts_eigenvalues():
+    matrix = np.diag(np.r_[np.zeros(300), np.full(100, 3.0)])
+    found, points = density(matrix, 10, 20, 0), np.linspace(-2, 5, 7001)
+    assert np.trapezoid(found(points, 0.1), points) == pytest.approx(1, abs=1e-6)
+    assert np.trapezoid(found(points), points) == pytest.approx(1, abs=1e-6)
+    above = points > 1.5
+    assert np.trapezoid(found(points, 0.1)[above], points[above]) == pytest.approx(0.25, abs=0.02)
+
+
+def test_functions_of_a_matrix_have_traces():
+    matrix = decaying() + np.eye(N)
+    found = [density(matrix, 12, 4, seed).trace(np.log) for seed in range(200)]
+    values, want = np.array([each.value for each in found]), np.linalg.slogdet(matrix)[1]
+    assert abs(values.mean() - want) < 3.5 * values.std() / 200**0.5
+    assert np.mean([abs(each.value - want) <= 2 * each.error for each in found]) > 0.8
+    assert np.isnan(density(matrix, 12, 1, 0).trace(np.log).error)
+
+
+def test_full_orthogonalization_lets_no_eigenvalue_appear_twice():
+    """Without it a large eigenvalue has copies after some dozens of steps."""
+    matrix = np.diag(np.r_[100.0, np.linspace(0, 1, 99)])
+    nodes = density(matrix, 60, 1, 0).nodes[0]
+    assert (nodes > 50).sum() == 1
+
+
+# ---------------------------------------------------------------------------------------------- operators and arguments
+
+
+@pytest.mark.parametrize("kind", [aslinearoperator, csr_array, lambda a: a], ids=["operator", "sparse", "array"])
+def test_any_operator_gives_the_same(kind):
+    a = decaying()
+    for method in TRACES:
+        assert trace(kind(a), method, 12, 0).value == pytest.approx(trace(a, method, 12, 0).value, rel=1e-10)
+    for method in DIAGONALS:
+        np.testing.assert_allclose(diagonal(kind(a), 12, 0, method).value, diagonal(a, 12, 0, method).value, rtol=1e-9)
+    np.testing.assert_allclose(density(kind(a), 5, 2, 0).nodes, density(a, 5, 2, 0).nodes, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", TRACES)
+def test_products_are_with_blocks_and_as_many_as_was_said(method):
+    counted = Counted(decaying())
+    trace(counted, method, 24, 0, block=5)
+    assert sum(counted.widths) == 24
+    assert max(counted.widths) == 5
+
+
+def test_all_vectors_go_through_the_steps_together():
+    counted = Counted(decaying())
+    density(counted, 6, 7, 0)
+    assert counted.widths == [7] * 6
+
+
+def test_float32_stays_float32():
+    counted = Counted(decaying().astype(np.float32))
+    found = diagonal(counted, 8, 0)
+    assert found.value.dtype == found.error.dtype == np.float32
+    assert trace(counted, samples=40, rng=0).value == pytest.approx(np.trace(decaying()), rel=1e-2)
+    assert density(counted, 5, 2, 0).nodes.max() == pytest.approx(1, rel=1e-3)
+
+
+def test_on_a_device_products_stay_there(double):
+    a = gb.asarray(decaying(), "cuda:1")
+    for method in TRACES:
+        assert trace(a, method, 12, 0).value == pytest.approx(trace(decaying(), method, 12, 0).value, rel=1e-10)
+    for method in DIAGONALS:
+        found = diagonal(a, 12, 0, method)
+        np.testing.assert_allclose(gb.asnumpy(found.value), diagonal(decaying(), 12, 0, method).value, rtol=1e-9)
+    np.testing.assert_allclose(density(a, 5, 2, 0).nodes, density(decaying(), 5, 2, 0).nodes, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("function", [trace, diagonal, density])
+@pytest.mark.parametrize(
+    ("matrix", "error", "message"),
+    [
+        ([[1.0]], TypeError, "A: expected an array or a linear operator, .*, got list"),
+        (np.ones((2, 3)), ValueError, r"A: expected a square matrix, got shape \(2, 3\)"),
+        (np.ones(3), ValueError, "A: expected a square matrix"),
+        (np.ones((0, 0)), ValueError, "A: expected a square matrix"),
+        (np.eye(2) * 1j, TypeError, "A: expected real numbers, got complex128"),
+        (np.full((3, 3), np.nan), ValueError, "A: expected finite products with vectors"),
+    ],
+    ids=str,
+)
+def test_what_is_no_square_matrix_is_told(function, matrix, error, message):
+    with pytest.raises(error, match=message):
+        function(matrix, rng=0)
+
+
+class Wrong:
+    shape, dtype = (3, 3), np.dtype("float64")
+
+    def __matmul__(self, v):
+        return v[:2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: trace(np.eye(3), "hutch"), "method: expected one of hutchinson, hutch"),
+        (lambda: trace(np.eye(3), "hutchinson", 1), "samples for 'hutchinson': expected an integer of at least 2"),
+        (lambda: trace(np.eye(3), "xtrace", 3), "samples for 'xtrace': expected an integer of at least 4"),
+        (lambda: trace(np.eye(3), block=0), "block: expected an integer of at least 1"),
+        (lambda: trace(np.eye(3), rng=-1), "rng: expected None"),
+        (lambda: diagonal(np.eye(3), method="hutch++"), "method: expected one of hutchinson, xdiag"),
+        (lambda: diagonal(skew(), method="xdiag"), "A: expected a symmetric matrix for 'xdiag'"),
+        (lambda: density(skew(), 5, 2, 0), "A: expected a symmetric matrix, got one that is not"),
+        (lambda: density(np.eye(3), 0), "steps: expected an integer of at least 1"),
+        (lambda: density(np.eye(3), vectors=0), "vectors: expected an integer of at least 1"),
+        (lambda: density(np.eye(3), rng=0)([0.0], width=0), "width: expected a finite number above 0"),
+        (lambda: trace(Wrong(), rng=0), r"A: expected a product of shape \(3, 3\), got \(2, 3\)"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
