@@ -82,7 +82,9 @@ def factors(problem: Problem) -> Iterator[tuple[str, Sides]]:
         "inverse of KFAC times a vector",
         {
             "ours": lambda: blocks.inverse(DAMPING) @ vector,
-            "curvlinops": lambda: KFACInverseLinearOperator(operator, damping=DAMPING, use_heuristic_damping=True) @ there,
+            "curvlinops": lambda: (
+                KFACInverseLinearOperator(operator, damping=DAMPING, use_heuristic_damping=True) @ there
+            ),
         },
     )
 

@@ -11,7 +11,7 @@ from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward, prepare
 from gbackprop.data import accumulate
 from gbackprop.engine.memory import free_memory
-from gbackprop.errors import NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
+from gbackprop.errors import NotConvergedWarning, NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
 from gbackprop.explanation import explain
 from gbackprop.kernels.precision import tf32
 from gbackprop.network import (
@@ -41,6 +41,7 @@ __all__ = [
     "Concatenate",
     "Graph",
     "MultiheadAttention",
+    "NotConvergedWarning",
     "NotFiniteError",
     "NotFiniteWarning",
     "Product",

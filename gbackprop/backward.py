@@ -29,7 +29,7 @@ from gbackprop.errors import TooLargeError, naming, release
 from gbackprop.layers.base import Layer
 from gbackprop.layers.gram import Pairs
 from gbackprop.losses.base import Loss
-from gbackprop.plan import Plan, make_plan
+from gbackprop.plan import Plan, complete, make_plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.reference import finish
 from gbackprop.result import Result
@@ -89,7 +89,8 @@ def backward(
     progress : bool or callable
         True writes a line to stderr that says how much of the call is done. A function is called as ``progress(done,
         total)`` after each of `total` steps: a layer, or the loss, in one block of samples and columns. It may be
-        called from other threads, but by one at a time, with `done` counting up; an error that it raises ends the call.
+        called from other threads, but by one at a time, with `done` counting up, for each sweep where a quantity takes
+        several; an error that it raises ends the call.
 
     Returns
     -------
@@ -143,12 +144,18 @@ def backward(
             known = _CALLS.add(plan, x, cut, FORMS, options)
         else:
             cut, known = prepared.cut, prepared.known
-        try:
+
+        def run(some: Plan) -> Result:
+            nonlocal cut, known
+            if some is not plan:  # a further sweep, of other statistics: it has blocks and forms of its own
+                cut, known = choose_blocks(some, x, **blocks, memory=memory, forms=FORMS), Known(FORMS, some.leaves)
             if progress is False:
-                result = _backward(plan, x, y, cut, memory is None, FastSweep, known)
-            else:
-                with observed(progress, plan, cut) as sweep:
-                    result = _backward(plan, x, y, cut, memory is None, sweep, known)
+                return _backward(some, x, y, cut, memory is None, FastSweep, known)
+            with observed(progress, some, cut) as sweep:
+                return _backward(some, x, y, cut, memory is None, sweep, known)
+
+        try:
+            result = complete(plan, x, run(plan), run)
         except MemoryError as error:
             release(error)
             free_memory()

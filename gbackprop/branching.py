@@ -110,7 +110,7 @@ class Branching:
     def reduce_all(self, name: str, jacobian: ParameterJacobian, todo: Sequence[Statistic], arriving: Arriving) -> None:
         """Compute statistics of a parameter by their definitions."""
         for statistic in todo:
-            if statistic.signal in arriving:
+            if statistic.signal in arriving and statistic.only in (None, name):
                 self.found[statistic, name] = statistic.reduction.define(jacobian, *arriving[statistic.signal])
 
     # ---------------------------------------------------------------------------------------------- carry and append

@@ -1,4 +1,4 @@
-"""The errors and the warning that Python does not provide; all others are a ValueError, TypeError or RuntimeError."""
+"""The errors and warnings that Python does not provide; all others are a ValueError, TypeError or RuntimeError."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ class NotFiniteError(ArithmeticError, ValueError):
 
 class NotFiniteWarning(RuntimeWarning):
     """A result contains NaN or infinity; the message says which."""
+
+
+class NotConvergedWarning(RuntimeWarning):
+    """An iteration ended before its result had settled; the message says which, and by how much it still changed."""
 
 
 class naming:

@@ -16,21 +16,16 @@ from gbackprop.array import Array, on_device_of
 from gbackprop.branching import Arriving, Branching, Found
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
-from gbackprop.plan import GRADIENT_SUM, Plan, make_plan
+from gbackprop.plan import GRADIENT_SUM, Plan, complete, plan_of
 from gbackprop.quantities.base import Quantity
 from gbackprop.result import Result
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack, residual_columns
 
 
 def reference(
-    network: Layer,
-    loss: Loss,
-    x: Array,
-    y: Array,
-    *quantities: Quantity,
-    rng: int | np.random.Generator | None = None,
-    training: bool = False,
-) -> Result:
+    network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity,
+    rng: int | np.random.Generator | None = None, training: bool = False,
+) -> Result:  # fmt: skip
     """Compute what `gbackprop.backward` computes by the plain sweep, to read and to check against.
 
     Parameters
@@ -49,11 +44,18 @@ def reference(
         As `gbackprop.backward` does.
     """
     with on_device_of(x):
-        plan = make_plan(network, loss, x, y, quantities, rng, training)
-        sweep = Sweep(plan) if plan.chain else GraphSweep(plan)
-        output, saved = sweep.forward(x)
-        sweep.backward(output, y, saved)
-        return finish(plan, loss.values(output, y).sum(), output, sweep.found)
+        plan = plan_of(network, loss, x, quantities, training).with_batch(x, y, rng, first=True)
+        result = run(plan, x, y)
+        waits = any(isinstance(value, Quantity) for value in result.values)
+        return complete(plan, x, result, lambda following: run(following, x, y)) if waits else result
+
+
+def run(plan: Plan, x: Array, y: Array) -> Result:
+    """Run one forward pass and one backward sweep."""
+    sweep = Sweep(plan) if plan.chain else GraphSweep(plan)
+    output, saved = sweep.forward(x)
+    sweep.backward(output, y, saved)
+    return finish(plan, plan.loss.values(output, y).sum(), output, sweep.found)
 
 
 class AtLoss:
@@ -125,13 +127,13 @@ class Sweep(AtLoss):
         jacobians = leaf.layer.parameter_jacobians(saved) if leaf.parameters else {}
         for key, name in leaf.parameters.items():
             for statistic in self.plan.statistics:
-                if statistic.signal in arriving:
+                if statistic.signal in arriving and statistic.only in (None, name):
                     value = statistic.reduction.define(jacobians[key], *arriving[statistic.signal])
                     self.found[statistic, name] = value
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
         """Multiply every column by Jᵀ, and compute Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ."""
-        stack, average = signals.stack.moved(leaf.layer.mjp(saved, signals.stack.values)), signals.average
+        stack, average = Stack(leaf.layer.mjp(saved, signals.stack.values), signals.stack.spans), signals.average
         if average is not None:
             average = leaf.layer.average(saved, average, len(signals.gradient), leaf.output_shape)
         return Signals(stack, average)
@@ -153,6 +155,7 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     gradient, values = {name: found[GRADIENT_SUM, name] for name in plan.parameters}, []
     for quantity, statistics in plan.needs:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
-        values.append({name: quantity.finish(plan.scale, *share) for name, share in shares.items()})
+        together = quantity.together and quantity.together(quantity, plan.scale, shares)
+        values.append(together or {name: quantity.finish(plan.scale, *share) for name, share in shares.items()})
     asked = tuple(quantity for quantity, _ in plan.needs)
     return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss, plan.scale)

@@ -10,6 +10,8 @@ from gbackprop.array import Array, is_array
 from gbackprop.kronecker import GroupedKronecker, Kronecker
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity, Scale
+from gbackprop.quantities.kronecker_error import BlockError, KroneckerError
+from gbackprop.quantities.scaling import scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,49 @@ class Result:
         if found and all(alike(self.quantities[i], self.quantities[found[0]]) for i in found):
             return self.values[found[0]]
         raise KeyError(self._problem(key, len(found)))
+
+    def error(self, key: Quantity | str) -> Mapping[str, BlockError]:
+        """Return the error of an approximation of the GGN's blocks by parameter name, see `KroneckerError`.
+
+        Parameters
+        ----------
+        key : Quantity or str
+            The approximation, or its name; ``KroneckerError(approximation)`` must have been asked for in the same call.
+
+        Raises
+        ------
+        KeyError
+            If it was not, or for several approximations of that name.
+        """
+        errors = [(each, i) for i, each in enumerate(self.quantities) if isinstance(each, KroneckerError)]
+        found = [i for each, i in errors if each.of is key or each.of.name == key]
+        found = found or [i for each, i in errors if alike(each.of, key)]
+        if len(found) == 1:
+            return self.values[found[0]]
+        asked = f"ask for KroneckerError({key if isinstance(key, Quantity) else '…'}) in the same call"
+        problem = f"{len(found)} of that name: pass the quantity" if found else asked
+        raise KeyError(f"no error of {key!r}: {problem}; there are {list(self.quantities)}")
+
+    def scaled(self, key: Quantity | str, library: str) -> dict[str, Kronecker | GroupedKronecker]:
+        """Return Kronecker factors as another library scales them, by parameter name.
+
+        Parameters
+        ----------
+        key : Quantity or str
+            `KFAC`, `KFLR` or `KFRA` that was asked for, or its name.
+        library : {"backpack", "curvlinops", "kfac-jax", "laplace"}
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If the quantity was not asked for, is none of these, or in a convention that the library does not have; if
+            there is no such library in the table, `gbackprop.quantities.scaling`.
+        """
+        values = self[key]
+        assert self.objective is not None, "results of gb.backward have it"
+        assert self.scale is not None
+        quantity = self.quantities[self._found(key)[0]]
+        return scaled(quantity, values, library, self.scale, self.objective, self.output.shape[1:])
 
     def _problem(self, key: object, found: int) -> str:
         """Say why a key finds nothing, or too much."""
@@ -138,6 +183,6 @@ def alike(one: object, other: object) -> bool:
 
 def _equal(one: object, other: object) -> bool:
     try:
-        return bool(one == other)
+        return alike(one, other) or bool(one == other)  # an argument may be a quantity, too
     except ValueError:  # arrays inside, which cannot be told apart by ==
         return False

@@ -7,7 +7,7 @@ batches' means, and Σ (R ∇ℓₙ)² contains R twice. A `Rule` says for one q
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gbackprop import quantities as q
@@ -91,15 +91,22 @@ class Pair:
         return Pair(None if self.a is None else self.a + other.a, self.b + other.b, self.like)
 
 
+@dataclass(frozen=True)
 class _Factors:
-    """A is a mean over samples and B is R times a sum, each for itself: the block is not the mean of the batches'."""
+    """A is a mean over samples and B is R times a sum, each for itself: the block is not the mean of the batches'.
+
+    `of_b` is the rule of B.
+    """
+
+    of_b: Rule = field(default_factory=Summed)
 
     def take(self, value: Kronecker | GroupedKronecker, gradient: Array, scale: Scale) -> Pair:
-        return Pair(None if value.A is None else value.A * scale.batch, value.B / scale.factor, value)
+        b = self.of_b.take(value.B, gradient, scale)
+        return Pair(None if value.A is None else value.A * scale.batch, b, value)
 
     def give(self, total: Pair, scale: Scale) -> Kronecker | GroupedKronecker:
         a = None if total.a is None else total.a / scale.batch
-        return with_factors(total.like, a, total.b * scale.factor)
+        return with_factors(total.like, a, self.of_b.give(total.b, scale))
 
 
 PAIRS = "it pairs samples of all batches"
@@ -114,7 +121,10 @@ RULES: dict[type[Quantity], Rule | str] = {
     q.DiagGGN: Summed(),
     q.DiagGGNMC: Summed(),
     q.DiagHessian: Summed(),
+    q.EKFAC: "its eigenvectors are those of the batch's factors: other batches have others",
     q.KFAC: _Factors(),
+    q.KroneckerError: "a block of all samples has products of columns of different batches in its norm",
+    q.NearestKronecker: "the product closest to a sum of blocks is no function of those closest to each",
     q.KFLR: _Factors(),
     q.GramGradients: PAIRS,
     q.GramGGN: PAIRS,
@@ -132,6 +142,9 @@ def rule_of(quantity: Quantity) -> Rule:
         If it has none.
     """
     rule = quantity.merging or RULES.get(type(quantity), "it has no rule: give it one, `merging = gb.data.Summed()`, …")
+    convention = quantity.convention if isinstance(quantity, q.KFAC) else None
+    if convention and convention.fisher == "forward-only" and isinstance(rule, _Factors):
+        return _Factors(Averaged())  # B = I is no sum over samples
     if isinstance(rule, str):
         raise UnsupportedError(f"{quantity!r} cannot be merged: {rule}")
     return rule
@@ -224,7 +237,8 @@ class Merged:
         scale = Scale(self.count, factor, self.first.output.dtype.name)
         values = {key: rule.give(self.sums[key], scale) for key, (rule, *_) in self.parts(self.first).items()}
         gradient, *quantities = (
-            {name: values[i, name] for name in self.first.gradient} for i in range(1 + len(self.rules))
+            {name: values[i, name] for name in self.first.gradient if (i, name) in values}
+            for i in range(1 + len(self.rules))
         )
         asked, loss, output = self.first.quantities, values["loss"], values["output"]
         return Result(loss, output, gradient, asked, quantities, self.objective, scale)

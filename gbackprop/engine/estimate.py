@@ -175,12 +175,13 @@ def groups_of(leaf: Leaf) -> int:
 def _reduced_numbers(plan: Plan, per_sample: bool) -> int:
     """Count the entries of the statistics with a row for each sample (for one sample), or of those that are added."""
     groups = {name: groups_of(leaf) for leaf in plan.leaves for name in leaf.parameters.values()}
-    sizes = [(shape, groups[name]) for name, shape in parameter_shapes(plan).items() if shape]
-    reductions = [s.reduction for s in plan.statistics if s.per_sample == per_sample]
+    sizes = [(name, shape, groups[name]) for name, shape in parameter_shapes(plan).items() if shape]
+    statistics = [s for s in plan.statistics if s.per_sample == per_sample]
     return sum(  # each group has an input factor of its own; their output factors are blocks of the bias's
-        reduction.size(shape) * (number if reduction.name == "input_square" else 1)
-        for reduction in reductions
-        for shape, number in sizes
+        each.reduction.size(shape) * (number if each.reduction.name == "input_square" else 1)
+        for each in statistics
+        for name, shape, number in sizes
+        if each.only in (None, name)
     )
 
 

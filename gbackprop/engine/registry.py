@@ -15,6 +15,7 @@ from gbackprop.array import Array
 from gbackprop.engine.memory import Allocator
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
+from gbackprop.layers.views import Viewed
 
 Function = Callable[..., Any]
 
@@ -246,6 +247,8 @@ class Context:
 
     def reduce(self, jacobian: ParameterJacobian, reduction: Reduction, *arriving: Any) -> Any:
         """Compute a reduction of a Jacobian: by its form, else by the Jacobian's method, else by the definition."""
+        if isinstance(reduction, Viewed):
+            jacobian, reduction = reduction.view(jacobian), REDUCTIONS[reduction.name]
         form = self.known.reduction(jacobian, reduction)
         if form is not None:
             value = form(jacobian, *arriving, self)

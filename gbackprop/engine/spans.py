@@ -137,7 +137,7 @@ class SpanSweep(GraphSweep):
     def reduce_all(self, name: str, jacobian: ParameterJacobian, todo: Sequence[Statistic], arriving: Arriving) -> None:
         """Compute each statistic of this pass and add it to that of earlier passes."""
         for statistic in todo:
-            if statistic.signal in arriving:
+            if statistic.signal in arriving and statistic.only in (None, name):
                 self.add(statistic, name, self.reduce(statistic, name, jacobian, arriving[statistic.signal]))
 
     def add(self, statistic: Statistic, name: str, value: Any) -> None:

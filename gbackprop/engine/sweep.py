@@ -206,7 +206,7 @@ class FastSweep(SpanSweep):
         jacobians, arriving = self.jacobians(leaf, saved), self.arriving(leaf, signals)
         todo = [(each, arriving[each.signal]) for each in self.plan.statistics if each.signal in arriving]
         for key, name in leaf.parameters.items():
-            for statistic, given in todo:
+            for statistic, given in [some for some in todo if some[0].only in (None, name)]:
                 self.add(statistic, name, self.reduce(statistic, name, jacobians[key], given))
 
     def jacobians(self, leaf: Leaf, saved: Any) -> dict[str, ParameterJacobian]:
@@ -300,7 +300,8 @@ class FastSweep(SpanSweep):
 
     def _todo(self, leaf: Leaf) -> list[tuple[str, Statistic]]:
         """Return all statistics of all parameters, each with the parameter's name in its layer."""
-        return [(key, statistic) for key in leaf.parameters for statistic in self.plan.statistics]
+        named = [(key, name, statistic) for key, name in leaf.parameters.items() for statistic in self.plan.statistics]
+        return [(key, statistic) for key, name, statistic in named if statistic.only in (None, name)]
 
     def _reduce_some(
         self, leaf: Leaf, jacobians: dict[str, Any], todo: list[tuple[str, Statistic]], arriving: Arriving

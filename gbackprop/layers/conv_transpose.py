@@ -12,6 +12,7 @@ from gbackprop.checks import positive
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.jacobian import Bias, ParameterJacobian, group_blocks
 from gbackprop.layers.linear import uniform
+from gbackprop.layers.views import Seen
 from gbackprop.layers.window import Window, channels_and_axes, pad, per_axis
 
 
@@ -187,11 +188,19 @@ class _Weight(ParameterJacobian):
         return group_blocks(self.bias.average_kronecker(average, shape), self.layer.groups)
 
     def input_square(self) -> Array | None:
-        seen = self.layer.seen(self.x)
-        groups, *_, channels, places = seen.shape
-        rows = seen.reshape(groups, -1, channels * places)
-        squares = (rows.swapaxes(1, 2) @ rows).reshape(groups, *(channels, places) * 2)
-        return squares if groups > 1 else squares[0]
+        return self.outer.input_square()
+
+    @property
+    def outer(self) -> Seen:
+        """The Jacobian of the weight of that convolution."""
+        layer = self.layer
+
+        def inputs() -> Array:
+            seen = layer.seen(self.x)
+            return seen.reshape(*seen.shape[:3], -1)
+
+        axes = (layer.in_channels // layer.groups, prod(layer.window.kernel))
+        return Seen(inputs, self.bias, axes, layer.groups)
 
 
 class ConvTranspose1d(_ConvTranspose):

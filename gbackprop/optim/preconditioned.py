@@ -149,6 +149,8 @@ def _curvature(name: str, value: Any) -> Quantity:
     if not isinstance(value, KRONECKER + DIAGONAL):
         names = ", ".join(kind.__name__ for kind in DIAGONAL + KRONECKER)
         raise TypeError(f"{name}: expected one of {names}, got {value!r}")
+    if isinstance(value, KFAC) and value.convention and value.convention.joint_bias:
+        raise ValueError(f"{name}: expected a curvature with a block for each parameter, got {value!r}")
     return value
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -22,20 +21,14 @@ from gbackprop.checks import (
     generator,
 )
 from gbackprop.errors import UnsupportedError
-from gbackprop.layers.base import INPUT, Layer, Leaf, jacobians_of_zeros, leaves_of
+from gbackprop.layers.base import INPUT, Layer, Leaf, leaves_of
 from gbackprop.layers.inputs import check_input, noise_of
-from gbackprop.layers.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian
-from gbackprop.layers.mixed import lacks_mixed
+from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.losses.base import Loss
-from gbackprop.plan.contract import check_contract
 from gbackprop.plan.flow import Flow
+from gbackprop.plan.support import SHIPPED, check_chain, check_contracts, lacks_factor, lacks_residual
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
-
-SHIPPED = "gbackprop."
-"""Where the layers' modules are that the tests check; all others are checked at their first call."""
-
-_CHECKED: WeakSet[Layer] = WeakSet()
 
 GRADIENT_SUM = Statistic("sum", GRADIENT)
 """The statistic of the gradient, which every call computes."""
@@ -109,10 +102,10 @@ class Plan:
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self.swept, None if self.chain else self.flow, self.needs)
-            if any(not leaf.layer.__module__.startswith(SHIPPED) and leaf.layer not in _CHECKED for leaf in leaves):
-                _check_contracts(leaves, x)
+            if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
+                check_contracts(leaves, x)
             if AVERAGE in self.signals:
-                _check_chain(leaves)
+                check_chain(leaves)
         for quantity, some in self.needs:
             for signal in [statistic.signal for statistic in some if isinstance(statistic.signal, MonteCarlo)]:
                 if signal.targets is not None:
@@ -193,16 +186,6 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     )  # fmt: skip
 
 
-def _check_contracts(leaves: Sequence[Leaf], x: Array) -> None:
-    """Check the layers that do not ship, each at its first call, on up to eight samples."""
-    at = {INPUT: x[:8].copy()}
-    for leaf in leaves:
-        inputs = [at[source] for source in leaf.sources]
-        taken = leaf.layer.__module__.startswith(SHIPPED) or any(x.dtype.kind != "f" for x in inputs)
-        at[leaf.position] = leaf.layer.forward(*inputs)[0] if taken else check_contract(leaf, *inputs)
-    _CHECKED.update(leaf.layer for leaf in leaves if not leaf.layer.__module__.startswith(SHIPPED))
-
-
 def _check_supported(
     leaves: Sequence[Leaf], flow: Flow | None, needs: Sequence[tuple[Quantity, tuple[Statistic, ...]]]
 ) -> None:
@@ -218,46 +201,16 @@ def _check_supported(
                     raise UnsupportedError(f"{leaf} cannot give {type(quantity).__name__}: {reason}")
 
 
-def _check_chain(leaves: Sequence[Leaf]) -> None:
-    """Check that KFRA's recursion, which is for chains, can pass the layers that the sweep visits."""
-    for leaf in leaves:
-        if leaf.swept and not leaf.lowest and leaf.sources != (leaf.position - 1,):
-            taken = [leaves[source].name if source != INPUT else "the input" for source in leaf.sources]
-            raise UnsupportedError(
-                f"{leaf} cannot give KFRA: its recursion is for chains, and this layer takes {' and '.join(taken)}"
-            )
-    for name, number in Flow(leaves).uses.items():
-        if number > 1:
-            raise UnsupportedError(f"parameter {name} cannot give KFRA: it is used at {number} places")
-
-
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
     layer, reduction = leaf.layer, statistic.reduction
-    if statistic.signal == RESIDUAL:
-        if layer.curvature != "zero" and type(layer).residual is Layer.residual and not leaf.lowest:
-            return f"its curvature is {layer.curvature!r}, and it has no residual"
-        if flow is not None and not layer.__module__.startswith(SHIPPED) and lacks_mixed(leaf, flow.mixed(leaf)):
-            return lacks_mixed(leaf, flow.mixed(leaf))
+    if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
+        return reason
     if reduction.formula is not None or not leaf.parameters:
         return None
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
         return layer.kronecker_factors
-    if reduction.name in REDUCTIONS and layer.kronecker_factors is True and not tied:
+    if REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied:
         return None
-    return _lacks_factor(leaf, tied, reduction.name)
-
-
-def _lacks_factor(leaf: Leaf, tied: bool, name: str) -> str | None:
-    """Return the reason why a Jacobian cannot give a reduction that it must define itself, or None."""
-    base = getattr(ParameterJacobian, name, None)
-    for key, jacobian in jacobians_of_zeros(leaf).items():
-        if key not in leaf.parameters:
-            continue
-        if getattr(type(jacobian), name, base) is base:
-            return f"the Jacobian of its {key} has no {name.replace('_', ' ')}"
-        special = tied and name == "input_square" and type(jacobian) not in (Outer, Bias)
-        if special and jacobian.input_square() is not None:
-            return f"its {key} is used at several places, and its factor A cannot be that of all of them"
-    return None
+    return lacks_factor(leaf, flow, reduction)

@@ -4,11 +4,15 @@ from gbackprop.kronecker import GroupedKronecker, Kronecker
 from gbackprop.layers.jacobian import Reduction
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
+from gbackprop.quantities.ekfac import EKFAC
 from gbackprop.quantities.first_order import BatchGrad, BatchL2Grad, SecondMoment, Variance
 from gbackprop.quantities.gram import GramGGN, GramGradients
 from gbackprop.quantities.kronecker import KFAC, KFLR, KFRA
+from gbackprop.quantities.kronecker_error import KroneckerError
+from gbackprop.quantities.nearest import NearestKronecker
 
 __all__ = [
+    "EKFAC",
     "KFAC",
     "KFLR",
     "KFRA",
@@ -23,6 +27,8 @@ __all__ = [
     "GramGradients",
     "GroupedKronecker",
     "Kronecker",
+    "KroneckerError",
+    "NearestKronecker",
     "Quantity",
     "Reduction",
     "Scale",

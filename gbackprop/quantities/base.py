@@ -30,6 +30,8 @@ class Statistic:
         The columns that it reduces; None if it needs none.
     per_sample : bool, optional
         Whether the result has a row for each sample; it must agree with the reduction.
+    only : str, optional
+        The name of the only parameter of which it is computed; all by default.
 
     Raises
     ------
@@ -40,9 +42,10 @@ class Statistic:
     reduction: Reduction
     signal: Signal | None
     per_sample: bool
+    only: str | None
 
     def __init__(
-        self, reduction: str | Reduction, signal: Signal | None = None, per_sample: bool | None = None
+        self, reduction: str | Reduction, signal: Any = None, per_sample: bool | None = None, only: str | None = None
     ) -> None:
         if (reduction, signal) == ("kronecker", AVERAGE):
             reduction = "average_kronecker"
@@ -54,13 +57,14 @@ class Statistic:
         if per_sample not in (None, known.per_sample):
             has = "has a row for each sample" if known.per_sample else "adds up over samples"
             raise ValueError(f"statistic {known.name!r}: {has}, got per_sample={per_sample!r}")
-        self.__dict__.update(reduction=known, signal=signal, per_sample=known.per_sample, hashed=hash((known, signal)))
+        hashed = hash((known, signal, only))
+        self.__dict__.update(reduction=known, signal=signal, per_sample=known.per_sample, only=only, hashed=hashed)
 
     def __hash__(self) -> int:
         return self.hashed  # type: ignore[attr-defined]  # it is part of a key at every layer
 
     def __reduce__(self) -> Any:
-        return Statistic, (self.reduction, self.signal)  # the hash is another one in another process
+        return Statistic, (self.reduction, self.signal, None, self.only)  # the hash is another one in another process
 
     def merge(self, parts: list[Any]) -> Any:
         """Add the results of blocks of samples, in order."""
@@ -94,10 +98,10 @@ class Quantity(Constructed):
     name: ClassVar[str]
     """Its name in a `Result`."""
 
-    scale: ClassVar[str]
+    scale: str
     """The exact formula of what it returns, R and 1/N included, in one line."""
 
-    finishes: ClassVar[str] = ""
+    finishes: str = ""
     """Optional: the formula of `finish` as text, for `gb.explain`; not needed where it returns what it gets."""
 
     definition: ClassVar[Any] = None
@@ -107,6 +111,12 @@ class Quantity(Constructed):
 
     merging: ClassVar[Any] = None
     """Optional: how results of batches are merged by `gbackprop.data.merge`, a `gbackprop.data.Rule`."""
+
+    together: Any = None
+    """Optional: a function of (quantity, scale, found) that computes the results of all parameters at once.
+
+    `found` has the values of the statistics, in their order, by parameter name; what it returns, results by parameter
+    name. If its statistics depend on values of others, it returns the quantity of a further sweep, with its results."""
 
     def statistics(self) -> tuple[Statistic, ...]:
         """Return the statistics that it needs, the same at each call."""

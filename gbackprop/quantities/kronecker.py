@@ -11,6 +11,7 @@ from gbackprop.array import Array
 from gbackprop.kronecker import BLOCKS, GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
+from gbackprop.quantities.sharing import Convention
 from gbackprop.signals import AVERAGE, EXACT
 
 INPUT_SQUARE = Statistic("input_square")
@@ -23,11 +24,15 @@ class Factors(Quantity):
     """
 
     finishes = "A = input_square / N, B as extracted"
+    convention: Convention | None = None
 
     def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker | GroupedKronecker:
         kind = BLOCKS[b.ndim if a is None else a.ndim]
         # a second array of A's size takes longer than a small sweep
         return kind(a if a is None or scale.batch == 1 else a / scale.batch, b)
+
+    def __repr__(self) -> str:
+        return self.convention.shown(super().__repr__()) if self.convention else super().__repr__()
 
 
 class KFAC(Factors, Sampled):
@@ -38,13 +43,49 @@ class KFAC(Factors, Sampled):
     Σₙₘ b bᵀ of them.) As BackPACK's `kfac`; how other libraries scale shared weights is on the page
     ``docs/derivations/weight_sharing.md``.
 
-    Source: Martens & Grosse 2015; paper, appendix A.2 (quantities of the GGN).
+    Parameters
+    ----------
+    mc_samples, targets
+        As for `DiagGGNMC`.
+    fisher : {"mc", "exact", "empirical", "forward-only"}
+        Which columns give B. "exact": B = R Σₙᵥ b bᵀ, as in `KFLR`. "empirical": B = R Σₙ b bᵀ, b from ∇ℓₙ at the true
+        targets. "forward-only": B = I, free of R (Benzing 2022: FOOF). For one linear layer with `MSELoss` the GGN is
+        2N B ⊗ A with it for "sum", and 2/C B ⊗ A for "mean".
+    sharing : {"bias", "expand", "reduce"}
+        What is done with the T positions of a shared weight; the same for T = 1. "bias": the scale above. "expand"
+        takes them as samples, A = 1/(N T) Σₙₜ u uᵀ and, with g the columns before the sum b = Σₜ g, B = R/M Σₙₘₜ g gᵀ;
+        "reduce" takes u's mean, A = 1/N Σₙ ū ūᵀ with ū = 1/T Σₜ u, and B as in "bias". Of a weight at several places T
+        is the sum over these.
+    joint_bias : bool
+        Whether the weight and the bias of a layer are one matrix [W, b], of shape (O, I + 1): u is followed by a 1, and
+        so A is (I + 1, I + 1), its last row that of the bias. The block has the weight's name, and the bias has none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these, or as for `DiagGGNMC`. At the call, UnsupportedError with `joint_bias` for a
+        weight without a bias of its own, with groups, or of a transposed convolution.
+
+    Source: Martens & Grosse 2015; paper, appendix A.2 (quantities of the GGN); Eschenhagen et al. 2023
+    (expand, reduce).
     """
 
     name = "kfac"
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R/M Σₙₘ b bᵀ"
 
+    def __init__(
+        self, mc_samples: int = 1, targets: Array | None = None, fisher: str = "mc", sharing: str = "bias",
+        joint_bias: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(mc_samples, targets)
+        self.fisher, self.sharing, self.joint_bias = fisher, sharing, joint_bias
+        if (fisher, sharing, joint_bias) != ("mc", "bias", False):
+            self.convention = self.together = Convention("KFAC", fisher, sharing, joint_bias, self.signal)
+            self.scale, self.finishes = self.convention.formulas
+
     def statistics(self) -> tuple[Statistic, ...]:
+        if self.convention:
+            return self.convention.statistics(self.signal)
         return INPUT_SQUARE, Statistic("kronecker", self.signal)
 
 

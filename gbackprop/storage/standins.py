@@ -6,6 +6,8 @@ import inspect
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from gbackprop import losses, quantities
 from gbackprop.errors import UnsupportedError
 from gbackprop.losses import Loss
@@ -85,7 +87,7 @@ def _tree(writer: Writer, thing: Any, module: ModuleType) -> dict[str, Any]:
     kind, text = type(thing), thing.text if isinstance(thing, StoredQuantity) else repr(thing)
     if getattr(module, kind.__name__, None) is not kind:
         return {"class": None, "text": text}
-    arguments = {name: getattr(thing, name) for name in _arguments(kind)}
+    arguments = {name: _argument(writer, getattr(thing, name)) for name in _arguments(kind)}
     return {"class": kind.__name__, "text": text, "arguments": writer.tree(f"arguments of {text}", arguments)}
 
 
@@ -94,7 +96,16 @@ def _shipped(tree: Any, arrays: Any, module: ModuleType, base: type) -> Any:
     kind = getattr(module, tree["class"]) if tree["class"] in module.__all__ else None
     if kind is None or not issubclass(kind, base):
         return None
-    return kind(**value_of(tree["arguments"], arrays))
+    arguments = value_of(tree["arguments"], arrays)
+    inner = {name: quantity_of(value, arrays) for name, value in arguments.items() if isinstance(value, dict)}
+    return kind(**arguments | inner)
+
+
+def _argument(writer: Writer, value: Any) -> Any:
+    """Return an argument as it is stored: of another quantity its tree, and no generator, whose state has moved on."""
+    if isinstance(value, Quantity):
+        return quantity_tree(writer, value)
+    return None if isinstance(value, np.random.Generator) else value
 
 
 def _arguments(kind: type) -> list[str]:

@@ -10,9 +10,10 @@ import numpy as np
 
 from gbackprop.array import asnumpy, is_array
 from gbackprop.kronecker import BlockDiagonal, EigenKronecker, GroupedKronecker, Kronecker, SumOfBlocks
+from gbackprop.quantities.kronecker_error import BlockError
 
-KINDS = (Kronecker, GroupedKronecker, EigenKronecker, SumOfBlocks, BlockDiagonal)
-"""The blocks that a file can have; those of a user's class it cannot."""
+KINDS = (Kronecker, GroupedKronecker, EigenKronecker, SumOfBlocks, BlockDiagonal, BlockError)
+"""The blocks, and their errors, that a file can have; those of a user's class it cannot."""
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *INTEGERS, "float16", "float32", "float64", "complex64")

@@ -20,6 +20,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
+from gbackprop.quantities.kronecker_error import BlockError
 from gbackprop.result import Result
 from gbackprop.signals import monte_carlo
 from gbackprop.testing.claims import NotGivenError
@@ -167,8 +168,10 @@ def on_host(result: Result) -> Result:
     """A result with all its arrays on the host."""
 
     def moved(value: Any) -> Any:
+        if isinstance(value, BlockError):
+            return value
         if not isinstance(value, Kronecker | GroupedKronecker):
-            return asnumpy(value)
+            return asnumpy(value.to_dense() if hasattr(value, "to_dense") else value)
         return with_factors(value, None if value.A is None else asnumpy(value.A), asnumpy(value.B))
 
     values = [{name: moved(value) for name, value in found.items()} for found in result.values]
@@ -194,8 +197,13 @@ def at_targets(quantity: Quantity, targets: Array | None) -> Quantity:
 
 
 def values(result: Result) -> list[Values]:
-    """What each quantity returned, Kronecker factors taken apart."""
-    return [
-        {name: {"A": v.A, "B": v.B} if isinstance(v, Kronecker | GroupedKronecker) else v for name, v in found.items()}
-        for found in result.values
-    ]
+    """What each quantity returned, Kronecker factors taken apart, and other objects as arrays."""
+    return [{name: _arrays(value) for name, value in found.items()} for found in result.values]
+
+
+def _arrays(value: Any) -> Any:
+    if isinstance(value, Kronecker | GroupedKronecker):
+        return {"A": value.A, "B": value.B}
+    if isinstance(value, BlockError):
+        return np.array([value.relative, value.best_scale, value.norm, value.approximation_norm, value.inner])
+    return value.to_dense() if hasattr(value, "to_dense") else value

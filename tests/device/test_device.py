@@ -100,13 +100,49 @@ def test_every_quantity_on_a_graph(make, shape, dtype, gpu):
     assert found <= LISTED
 
 
+def _compared():
+    """Conventions, EKFAC, the nearest product and errors, of weights with and without groups; the transfers."""
+    seen = set()
+    joint = {"fisher": "exact", "joint_bias": True}
+    asked = [q.KFAC(fisher="exact", sharing=sharing) for sharing in ("expand", "reduce")]
+    asked += [q.KFAC(fisher="forward-only"), q.KFAC(fisher="empirical"), q.DiagGGN(), q.EKFAC(fisher="exact")]
+    asked += [q.NearestKronecker(), q.KFAC(**joint), q.EKFAC(**joint), q.NearestKronecker(joint_bias=True)]
+    for groups in (1, 2):
+        conv = layers.Conv1d(2, 4, 2, groups=groups), layers.Tanh(), layers.Flatten(), layers.Linear(8, 3)
+        net = gb.Sequential(*conv, rng=0, dtype="float64")
+        some = [each for each in asked if groups == 1 or not getattr(getattr(each, "convention", 0), "joint_bias", 0)]
+        some += [q.KroneckerError(each, **options) for each in some for options in ({}, {"columns": 5, "rng": 0})]
+        x, y = np.random.default_rng(0).standard_normal((20, 2, 3)), np.arange(20) % 3
+        host = gb.backward(net, losses.CrossEntropyLoss(), x, y, *some)
+        net.to("cuda")
+        there_x, there_y = there(x), there(y)
+        ledger.clear()
+        found = gb.backward(net, losses.CrossEntropyLoss(), there_x, there_y, *some)
+        seen |= set(ledger.transfers)
+        for quantity, value in zip(some, found.values, strict=True):
+            for name, one in value.items():
+                other = host[quantity][name]
+                if isinstance(quantity, q.KroneckerError):
+                    assert abs(one.relative - other.relative) < 1e-9
+                    continue
+                one = one.to_dense() if hasattr(one, "to_dense") else one
+                assert array.device_of(one) == "cuda:0"
+                other = other.to_dense() if hasattr(other, "to_dense") else other
+                np.testing.assert_allclose(gb.asnumpy(one), other, rtol=0, atol=1e-9 * np.abs(other).max())
+    return seen
+
+
+def test_other_conventions_and_errors(gpu):
+    assert _compared() <= LISTED
+
+
 def test_every_transfer_that_is_listed_is_made(double):
     """What the page lists and nothing asks for would be a list that nobody holds."""
     seen = set()
     for row, loss in CASES:
         y = targets(loss, (3, 2), 0)
         seen |= compare(around(row), loss, row.x(3), y, *applicable(row.make()), rng=0, training=trains(row))
-    seen |= _drawn() | _counted() | _solved() | _stepped() | _converted() | _shuffled() | _embedded()
+    seen |= _drawn() | _counted() | _solved() | _stepped() | _converted() | _shuffled() | _embedded() | _compared()
     assert seen == LISTED
 
 

@@ -46,7 +46,7 @@ from gbackprop.quantities import (
     kronecker,
 )
 from gbackprop.reference import AtLoss, Sweep
-from gbackprop.signals import EXACT, GRADIENT, Columns, Stack
+from gbackprop.signals import EXACT, GRADIENT, Columns
 from gbackprop.testing.strategies import IGNORED
 
 driver = importlib.import_module("gbackprop.backward")  # the functions of the same names hide the modules
@@ -229,6 +229,10 @@ def from_another_column(self, leaf, saved, signals, below):
     return self, leaf, saved, replace(signals, stack=stack), below
 
 
+def doubled(signals):
+    return replace(signals, stack=signals.stack.moved(2 * signals.stack.values))
+
+
 def added_apart(self, other):
     return Moments(self.count + other.count, (self.mean + other.mean) / 2, self.centered + other.centered)
 
@@ -346,7 +350,7 @@ FAULTS = [
     Fault(plain, "residual_columns", "no root", after(lambda c: Columns(c.values**2, c.sign)), network, "sweep"),
     Fault(Sweep, "append", "wrong gradient", before(from_another_column), network, "sweep"),
     Fault(Sweep, "append", "left out", instead(lambda s, leaf, saved, signals, below: below), network, "sweep"),
-    Fault(Stack, "moved", "not moved", lambda sound: lambda self, v: sound(self, v * 2), network, "sweep"),
+    Fault(Sweep, "carry", "columns times 2", after(doubled), network, "sweep"),
     Fault(Sweep, "extract", "signs lost", before(without_any_signs), network, "BatchDiagHessian"),
     Fault(plain, "finish", "loss without R", after(lambda r: replace(r, loss=r.loss * 5)), network, "reference"),
     Fault(plain, "finish", "gradient times N", after(gradient_times_n), network, "reference"),

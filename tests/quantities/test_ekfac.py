@@ -1,0 +1,348 @@
+"""EKFAC, the nearest Kronecker product, and errors of approximations: against dense blocks from complex steps."""
+
+import numpy as np
+import pytest
+from dense_blocks import blocks, dense, distance
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.kronecker import EigenKronecker
+from gbackprop.testing import check_quantity
+from gbackprop.testing.strategies import SEEDS, problems
+
+RNG = np.random.default_rng(3)
+
+
+def sequential(*parts):
+    return gb.Sequential(*parts, rng=1, dtype="float64")
+
+
+def tied():
+    linear = layers.Linear(3, 3)
+    return sequential(linear, layers.Tanh(), linear, layers.Tanh(), layers.Linear(3, 3))
+
+
+def branched():
+    inner = gb.Residual(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3))
+    return sequential(inner, layers.Tanh(), layers.Linear(3, 3))
+
+
+NETWORKS = {
+    "vectors": (lambda: sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3)), (3,)),
+    "sequences": (
+        lambda: sequential(layers.Linear(3, 4), layers.Tanh(), layers.Flatten(), layers.Linear(8, 3)),
+        (2, 3),
+    ),
+    "images": (
+        lambda: sequential(layers.Conv2d(2, 3, 2), layers.Tanh(), layers.Flatten(), layers.Linear(12, 3)),
+        (2, 3, 3),
+    ),
+    "groups": (
+        lambda: sequential(layers.Conv1d(4, 4, 2, groups=2), layers.PReLU(4), layers.Flatten(), layers.Linear(8, 3)),
+        (4, 3),
+    ),
+    "transposed": (
+        lambda: sequential(layers.ConvTranspose1d(2, 4, 2, groups=2), layers.Flatten(), layers.Linear(12, 3)),
+        (2, 2),
+    ),
+    "tied": (tied, (3,)),
+    "graph": (branched, (3,)),
+}
+FULL = ["vectors", "sequences", "tied", "graph"]
+"""Networks of which A and B have no eigenvalue twice, for enough samples: their eigenvectors are unique."""
+
+
+def case(name, n=12):
+    make, shape = NETWORKS[name]
+    return make(), losses.CrossEntropyLoss(), RNG.standard_normal((n, *shape)), RNG.integers(0, 3, n)
+
+
+EACH = pytest.mark.parametrize("name", NETWORKS)
+ENGINES = pytest.mark.parametrize("engine", [gb.reference, gb.backward])
+
+
+# --------------------------------------------------------------------------------------------------------------- EKFAC
+
+
+@EACH
+@ENGINES
+@pytest.mark.parametrize("sharing", ["bias", "expand", "reduce"])
+def test_trace_and_pythagoras(name, engine, sharing):
+    net, loss, x, y = case(name, 5)
+    found, want = engine(net, loss, x, y, q.EKFAC(fisher="exact", sharing=sharing))["ekfac"], blocks(net, loss, x, y)
+    assert found.keys() == want.keys()
+    for key, value in found.items():
+        block, dense_value = want[key], value.to_dense()
+        assert isinstance(value, EigenKronecker)
+        assert value.shape == block.shape
+        np.testing.assert_allclose(value.trace(), np.trace(block), rtol=1e-10)
+        np.testing.assert_allclose(np.trace(dense_value), np.trace(block), rtol=1e-10)
+        squares = [np.linalg.norm(each) ** 2 for each in (block, dense_value, block - dense_value)]
+        np.testing.assert_allclose(squares[0], squares[1] + squares[2], rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::gbackprop.NotConvergedWarning")
+@settings(max_examples=15, deadline=None)
+@given(problems(depth=3), st.sampled_from(["bias", "expand", "reduce"]))
+def test_identities_on_drawn_networks(problem, sharing):
+    """tr EKFAC = tr G, Pythagoras, the errors, and that nothing is nearer than the nearest."""
+    net, loss, x, y = problem.network, problem.loss, problem.x, problem.y
+    asked = [q.EKFAC(fisher="exact", sharing=sharing), q.KFAC(fisher="exact", sharing=sharing), q.NearestKronecker()]
+    try:
+        result = gb.backward(net, loss, x, y, *asked, *map(q.KroneckerError, asked), q.DiagGGN())
+    except gb.UnsupportedError:
+        assume(False)
+    want = blocks(net, loss, x, y)
+    for key, value in result[asked[0]].items():
+        block, matrix = want[key], value.to_dense()
+        scale = max(np.linalg.norm(block), 1e-100)
+        np.testing.assert_allclose(value.trace() / scale, result["diag_ggn"][key].sum() / scale, rtol=1e-9, atol=1e-12)
+        squares = [np.linalg.norm(each / scale) ** 2 for each in (block, matrix, block - matrix)]
+        np.testing.assert_allclose(squares[0], squares[1] + squares[2], rtol=1e-7, atol=1e-9)
+        if np.linalg.norm(block) > 1e-6:
+            for quantity in asked:
+                error = result.error(quantity)[key].relative
+                found = distance(block, result[quantity][key].to_dense())
+                np.testing.assert_allclose(error, found, rtol=1e-7, atol=1e-7)
+            nearest, other = (result.error(each)[key] for each in (asked[2], asked[1]))
+            best = (1 - min(1.0, (other.inner / other.norm / max(other.approximation_norm, 1e-300)) ** 2)) ** 0.5
+            assert nearest.relative <= best + 1e-6
+
+
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("joint", [False, True])
+def test_eigenvectors_are_those_of_kfac_and_eigenvalues_the_diagonal(name, joint):
+    net, loss, x, y = case(name)
+    options = {"fisher": "exact", "joint_bias": joint}
+    ekfac, kfac = gb.backward(net, loss, x, y, q.EKFAC(**options), q.KFAC(**options)).values
+    want = blocks(net, loss, x, y, joint=joint)
+    assert ekfac.keys() == kfac.keys() == want.keys()
+    for key, value in ekfac.items():
+        for vectors, factor in ((value.QA, kfac[key].A), (value.QB, kfac[key].B)):
+            if vectors is not None:
+                turned = vectors.T @ factor @ vectors
+                np.testing.assert_allclose(turned, np.diag(np.diag(turned)), atol=1e-12 * np.abs(factor).max())
+        basis = np.kron(value.QB, np.eye(1) if value.QA is None else value.QA)
+        np.testing.assert_allclose(
+            value.eigenvalues.ravel(), np.diag(basis.T @ want[key] @ basis), rtol=1e-9, atol=1e-14
+        )
+
+
+@pytest.mark.parametrize("kind", ["mc", "empirical"])
+def test_eigenvalues_of_other_columns(kind):
+    net, loss, x, y = case("sequences")
+    targets = loss.draw(net(x), 3, rng=0)
+    quantity = q.EKFAC(targets=targets) if kind == "mc" else q.EKFAC(fisher="empirical")
+    diagonal = q.DiagGGNMC(targets=targets) if kind == "mc" else q.SecondMoment()
+    result = gb.backward(net, loss, x, y, quantity, diagonal)
+    for key, value in result[quantity].items():  # "mean": R Σₙ ∇ℓₙ ∇ℓₙᵀ has the second moment as its diagonal
+        np.testing.assert_allclose(value.trace(), result[diagonal][key].sum(), rtol=1e-10)
+
+
+def test_drawn_targets_are_those_of_the_first_sweep():
+    net, loss, x, y = case("vectors")
+    ekfac, diagonal = gb.backward(net, loss, x, y, q.EKFAC(2), q.DiagGGNMC(2), rng=5).values
+    for key, value in ekfac.items():
+        np.testing.assert_allclose(value.trace(), diagonal[key].sum(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{"sample_block": 5}, {"column_block": 1}, {"sample_block": 3, "workers": 2}])
+@pytest.mark.parametrize("name", FULL)
+def test_blocks_threads_and_a_memory_budget_change_nothing(name, options):
+    net, loss, x, y = case(name)
+    asked = [q.EKFAC(fisher="exact"), q.EKFAC(fisher="exact", sharing="expand"), q.NearestKronecker()]
+    asked += [q.KroneckerError(each) for each in asked]
+    whole = gb.reference(net, loss, x, y, *asked)
+    for given_options in (options, {"memory": "40 MB"}):
+        cut = gb.backward(net, loss, x, y, *asked, **given_options)
+        for quantity in asked[:3]:
+            for key, value in whole[quantity].items():
+                want, found = value.to_dense(), cut[quantity][key].to_dense()
+                allowed = 1e-6 if quantity is asked[2] else 1e-12  # the root of the iteration's tolerance
+                np.testing.assert_allclose(found, want, rtol=0, atol=allowed * np.abs(want).max())
+                np.testing.assert_allclose(
+                    cut.error(quantity)[key].relative, whole.error(quantity)[key].relative, atol=1e-10
+                )
+
+
+def test_float32_and_what_else_is_asked_for():
+    net, loss, x, y = case("vectors")
+    single = net.astype("float32")
+    for quantity in (q.EKFAC(fisher="exact"), q.NearestKronecker()):
+        found = gb.backward(single, loss, x.astype("float32"), y, quantity, q.Variance())[quantity]
+        for value in found.values():
+            assert {part.dtype for part in vars(value).values() if isinstance(part, np.ndarray)} == {
+                np.dtype("float32")
+            }
+
+
+# ------------------------------------------------------------------------------------------------- nearest and errors
+
+
+def approximations(name):
+    several = [q.KFAC(2), q.KFLR(), q.KFAC(fisher="exact", sharing="expand"), q.KFAC(fisher="exact", sharing="reduce")]
+    several += [q.KFAC(fisher="empirical"), q.EKFAC(), q.EKFAC(fisher="exact"), q.NearestKronecker()]
+    several += [q.DiagGGN(), q.DiagGGNMC()]
+    return several + [q.KFRA()] * (name in ("vectors", "sequences", "images", "transposed"))
+
+
+@EACH
+def test_errors_are_those_of_dense_matrices_and_nothing_is_nearer_than_the_nearest(name):
+    net, loss, x, y = case(name, 5)
+    asked = approximations(name)
+    result = gb.backward(net, loss, x, y, *asked, *[q.KroneckerError(each) for each in asked], rng=0)
+    want = blocks(net, loss, x, y)
+    nearest = next(each for each in asked if isinstance(each, q.NearestKronecker))
+    for quantity in asked:
+        for key, value in result[quantity].items():
+            block, matrix, error = want[key], dense(value), result.error(quantity)[key]
+            np.testing.assert_allclose(
+                error.relative, distance(block, matrix), rtol=0, atol=1e-10 * (1 + error.relative)
+            )
+            best = (block * matrix).sum() / (matrix**2).sum()
+            np.testing.assert_allclose(error.best_scale, best, rtol=1e-10)
+            np.testing.assert_allclose(
+                [error.norm, error.approximation_norm], [np.linalg.norm(m) for m in (block, matrix)]
+            )
+            if not isinstance(quantity, q.DiagGGN | q.DiagGGNMC | q.EKFAC):
+                assert result.error(nearest)[key].relative <= distance(block, best * matrix) + 1e-10, (quantity, key)
+            assert error.standard_error is None
+
+
+@pytest.mark.filterwarnings("ignore::gbackprop.NotConvergedWarning")
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), SEEDS)
+def test_the_nearest_is_the_best_of_a_dense_rearrangement(i, o, t, seed):
+    """Van Loan and Pitsianis with a dense SVD."""
+    net = gb.Sequential(
+        layers.Linear(i, o), layers.Tanh(), layers.Flatten(), layers.Linear(o * t, 2), rng=seed, dtype="float64"
+    )
+    rng = np.random.default_rng(seed)
+    x, y, loss = rng.standard_normal((4, t, i)), rng.integers(0, 2, 4), losses.CrossEntropyLoss()
+    found, block = gb.backward(net, loss, x, y, q.NearestKronecker())["nearest_kronecker"], blocks(net, loss, x, y)
+    singular = np.linalg.svd(block["0.weight"].reshape(o, i, o, i).swapaxes(1, 2).reshape(o * o, i * i))[1]
+    rest = (singular[1:] ** 2).sum() ** 0.5
+    value = found["0.weight"]
+    got = np.linalg.norm(block["0.weight"] - value.to_dense())
+    np.testing.assert_allclose(got, rest, rtol=1e-5, atol=1e-9 * singular[0])
+    np.testing.assert_allclose(np.linalg.norm(value.A), np.linalg.norm(value.B), rtol=1e-9)
+    np.testing.assert_allclose(found["0.bias"].to_dense(), block["0.bias"], rtol=1e-9, atol=1e-13)
+
+
+def test_errors_of_exact_factors_are_rounding():
+    net = sequential(layers.Linear(3, 4), layers.Linear(4, 2))
+    x, y, loss = RNG.standard_normal((6, 3)), RNG.standard_normal((6, 2)), losses.MSELoss()
+    asked = [q.KFLR(), q.KFRA(), q.EKFAC(fisher="exact"), q.NearestKronecker()]
+    asked += [q.KFAC(fisher="exact", joint_bias=True), q.NearestKronecker(joint_bias=True)]
+    result = gb.backward(net, loss, x, y, *[q.KroneckerError(each) for each in asked])
+    for quantity in asked:
+        for error in result.error(quantity).values():
+            assert error.relative < 1e-13
+            assert abs(error.best_scale - 1) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["vectors", "sequences"])
+def test_joint_blocks(name):
+    net, loss, x, y = case(name)
+    asked = [q.KFAC(fisher="exact", joint_bias=True), q.EKFAC(fisher="exact", joint_bias=True)]
+    asked.append(q.NearestKronecker(joint_bias=True))
+    result, want = (
+        gb.backward(net, loss, x, y, *asked, *map(q.KroneckerError, asked)),
+        blocks(net, loss, x, y, joint=True),
+    )
+    for quantity in asked:
+        for key, value in result[quantity].items():
+            np.testing.assert_allclose(
+                result.error(quantity)[key].relative, distance(want[key], dense(value)), atol=1e-10
+            )
+
+
+def test_the_estimate_is_unbiased_and_states_its_error():
+    net, loss, x, y = case("vectors")
+    exact = gb.backward(net, loss, x, y, q.KroneckerError(q.KFLR())).values[0]
+    runs = [
+        gb.backward(net, loss, x, y, q.KroneckerError(q.KFLR(), columns=8, rng=seed)).values[0] for seed in range(60)
+    ]
+    for key, value in exact.items():
+        squares = np.array([run[key].norm ** 2 for run in runs])
+        error = squares.std(ddof=1) / len(runs) ** 0.5
+        assert abs(squares.mean() - value.norm**2) < 5 * error
+        told = np.array([run[key].standard_error for run in runs if run[key].relative > 0.05])
+        if len(told) > 50:  # the stated errors are those that come about
+            relatives = np.array([run[key].relative for run in runs if run[key].relative > 0.05])
+            assert 0.4 < relatives.std(ddof=1) / np.median(told) < 2.5
+    every = gb.backward(net, loss, x, y, q.KroneckerError(q.KFLR(), columns=10**6, rng=0)).values[0]
+    for key, value in exact.items():
+        np.testing.assert_allclose(every[key].norm, value.norm, rtol=1e-12)
+        assert every[key].standard_error == 0 or value.relative < 1e-6
+
+
+def test_what_an_error_needs_is_told():
+    net, loss, x, y = case("vectors")
+    kflr = q.KFLR()
+    result = gb.backward(net, loss, x, y, kflr, q.KroneckerError(kflr))
+    assert result.error("kflr") is result.error(kflr) is result.error(q.KFLR())
+    with pytest.raises(KeyError, match=r"ask for KroneckerError\(EKFAC\(mc_samples=1\)\) in the same call"):
+        result.error(q.EKFAC())
+    with pytest.raises(TypeError, match=r"KroneckerError, of: expected a KFAC, KFLR, .*, got Variance"):
+        q.KroneckerError(q.Variance())
+    with pytest.raises(ValueError, match="KroneckerError, columns: expected an integer of at least 1, got 0"):
+        q.KroneckerError(kflr, columns=0)
+
+
+def test_no_convergence_is_told():
+    net, loss, x, y = case("sequences")
+    with pytest.warns(gb.NotConvergedWarning, match="not converged after 1 iterations: 0.weight"):
+        gb.backward(net, loss, x, y, q.NearestKronecker(iterations=1))
+    with pytest.raises(ValueError, match="NearestKronecker, tolerance: expected a finite number above 0, got 0"):
+        q.NearestKronecker(tolerance=0)
+
+
+@pytest.mark.parametrize("quantity", [q.EKFAC(), q.NearestKronecker(), q.KroneckerError(q.KFLR())], ids=repr)
+def test_batches_cannot_be_merged(quantity):
+    net, loss, x, y = case("vectors")
+    with pytest.raises(gb.UnsupportedError, match="cannot be merged"):
+        gb.data.merge([gb.backward(net, loss, x, y, quantity)])
+
+
+def test_an_explanation_names_the_second_sweep():
+    net, loss, x, y = case("vectors", 3)
+    assert "eigenvectors of A and B; λ by a second sweep" in str(gb.explain(net, loss, x, y, q.EKFAC()))
+
+
+KIT = [q.KFAC(fisher="exact", sharing="expand"), q.EKFAC(), q.NearestKronecker(), q.KroneckerError(q.KFLR())]
+
+
+@pytest.mark.parametrize("quantity", KIT, ids=repr)
+def test_the_laws_of_quantities_hold(quantity):
+    """Blocks, the plain sweep, other quantities, the order of the samples: what the kit holds of any quantity."""
+    net = sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3))
+    x, y = np.random.default_rng(0).standard_normal((5, 3)), np.array([0, 1, 2, 0, 1])
+    report = check_quantity(quantity, net, losses.CrossEntropyLoss(), x, y)
+    report.assert_ok()
+    assert sum(row.verdict == "ok" and row.method == type(quantity).__name__ for row in report.rows) >= 8
+
+
+def test_prepared_calls_take_the_second_sweep_of_their_own_batch():
+    net, loss, *_ = case("vectors")
+    ekfac = q.EKFAC(fisher="exact")
+    call = gb.prepare(net, loss, ekfac, q.KroneckerError(ekfac))
+    for _ in range(3):
+        x, y = RNG.standard_normal((12, 3)), RNG.integers(0, 3, 12)
+        found, want = call(x, y), gb.reference(net, loss, x, y, ekfac, q.KroneckerError(ekfac))
+        for key, value in want[ekfac].items():
+            np.testing.assert_allclose(found[ekfac][key].to_dense(), value.to_dense(), rtol=0, atol=1e-12)
+            np.testing.assert_allclose(found.error(ekfac)[key].relative, want.error(ekfac)[key].relative, atol=1e-10)
+
+
+def test_training_mode_has_the_masks_of_the_first_sweep():
+    net = sequential(layers.Linear(3, 6), layers.Tanh(), layers.Dropout(0.5), layers.Linear(6, 3))
+    x, y = RNG.standard_normal((8, 3)), RNG.integers(0, 3, 8)
+    ekfac, diagonal = gb.backward(
+        net, losses.CrossEntropyLoss(), x, y, q.EKFAC(fisher="exact"), q.DiagGGN(), rng=4, training=True
+    ).values
+    for key, value in ekfac.items():
+        np.testing.assert_allclose(value.trace(), diagonal[key].sum(), rtol=1e-10)
