@@ -17,7 +17,7 @@ from gbackprop.branching import Arriving, Branching, Found
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
 from gbackprop.plan import GRADIENT_SUM, Plan, complete, plan_of
-from gbackprop.quantities.base import Quantity
+from gbackprop.quantities.base import Quantity, averaged
 from gbackprop.result import Result
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack, residual_columns
 
@@ -152,7 +152,8 @@ class GraphSweep(Branching, AtLoss):
 
 def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     """Compute the results from the statistics; `loss` is Σₙ ℓₙ."""
-    gradient, values = {name: found[GRADIENT_SUM, name] for name in plan.parameters}, []
+    found, values = averaged(found, plan.scale.batch), []
+    gradient = {name: found[GRADIENT_SUM, name] for name in plan.parameters}
     for quantity, statistics in plan.needs:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         together = quantity.together and quantity.together(quantity, plan.scale, shares)

@@ -252,7 +252,7 @@ class Context:
         form = self.known.reduction(jacobian, reduction)
         if form is not None:
             value = form(jacobian, *arriving, self)
-        elif has_method(reduction):
+        elif has_method(reduction) and reduction.formula is not None:
             value = getattr(jacobian, reduction.name)(*arriving)
         else:
             return reduction.define(jacobian, *arriving)

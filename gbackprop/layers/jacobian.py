@@ -62,7 +62,9 @@ class Reduction:
             "average_kronecker"; nothing for "input_square".
         """
         if self.formula is None:
-            return getattr(jacobian, self.name)(*arriving)
+            value = getattr(jacobian, self.name)(*arriving)
+            ours = type(jacobian).__module__.startswith("gbackprop.") and self.name not in vars(jacobian)
+            return value if value is None or ours else value.copy()  # another's may be stored: a mean is taken in place
         mat, sign = arriving
         return self.formula(jacobian.per_sample(mat), sign)
 

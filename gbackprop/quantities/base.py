@@ -32,6 +32,8 @@ class Statistic:
         Whether the result has a row for each sample; it must agree with the reduction.
     only : str, optional
         The name of the only parameter of which it is computed; all by default.
+    mean : bool
+        Whether the sum over samples is divided by N at the end.
 
     Raises
     ------
@@ -43,10 +45,12 @@ class Statistic:
     signal: Signal | None
     per_sample: bool
     only: str | None
+    mean: bool
 
     def __init__(
-        self, reduction: str | Reduction, signal: Any = None, per_sample: bool | None = None, only: str | None = None
-    ) -> None:
+        self, reduction: str | Reduction, signal: Any = None, per_sample: bool | None = None, only: str | None = None,
+        mean: bool = False,
+    ) -> None:  # fmt: skip
         if (reduction, signal) == ("kronecker", AVERAGE):
             reduction = "average_kronecker"
         known = reduction if isinstance(reduction, Reduction) else REDUCTIONS.get(reduction)
@@ -57,20 +61,29 @@ class Statistic:
         if per_sample not in (None, known.per_sample):
             has = "has a row for each sample" if known.per_sample else "adds up over samples"
             raise ValueError(f"statistic {known.name!r}: {has}, got per_sample={per_sample!r}")
-        hashed = hash((known, signal, only))
-        self.__dict__.update(reduction=known, signal=signal, per_sample=known.per_sample, only=only, hashed=hashed)
+        hashed, per_sample = hash((known, signal, only, mean)), known.per_sample
+        fields = {"reduction": known, "signal": signal, "per_sample": per_sample, "only": only, "mean": mean}
+        self.__dict__.update(fields, hashed=hashed)
 
     def __hash__(self) -> int:
         return self.hashed  # type: ignore[attr-defined]  # it is part of a key at every layer
 
     def __reduce__(self) -> Any:
-        return Statistic, (self.reduction, self.signal, None, self.only)  # the hash is another one in another process
+        return Statistic, (self.reduction, self.signal, None, self.only, self.mean)  # the hash is another one in another process
 
     def merge(self, parts: list[Any]) -> Any:
         """Add the results of blocks of samples, in order."""
         if isinstance(parts[0], Moments):  # in place: they are large, and nobody else refers to them
             return functools.reduce(Moments.merge, parts)
         return parts[0] if parts[0] is None else sum(parts[1:], start=parts[0])
+
+
+def averaged(found: dict[tuple[Statistic, str], Any], batch: int) -> dict[tuple[Statistic, str], Any]:
+    """Divide the statistics that are means by N, in place: a second array of A's size takes as long as a small sweep."""
+    for (statistic, _), value in found.items() if batch > 1 else ():
+        if statistic.mean and value is not None:
+            value /= batch
+    return found
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.sharing import Convention
 from gbackprop.signals import AVERAGE, EXACT
 
-INPUT_SQUARE = Statistic("input_square")
+INPUT_SQUARE = Statistic("input_square", mean=True)
 
 
 class Factors(Quantity):
@@ -27,9 +27,7 @@ class Factors(Quantity):
     convention: Convention | None = None
 
     def finish(self, scale: Scale, a: Array | None, b: Array) -> Kronecker | GroupedKronecker:
-        kind = BLOCKS[b.ndim if a is None else a.ndim]
-        # a second array of A's size takes longer than a small sweep
-        return kind(a if a is None or scale.batch == 1 else a / scale.batch, b)
+        return BLOCKS[b.ndim if a is None else a.ndim](a, b)
 
     def __repr__(self) -> str:
         return self.convention.shown(super().__repr__()) if self.convention else super().__repr__()

@@ -130,11 +130,11 @@ class Convention:
         """Return the statistics of A and B; `drawn` are the columns of "mc"."""
         view, signal = VIEWS.get((self.sharing, self.joint_bias)), self.columns(drawn)
         if view is None:
-            return Statistic("input_square"), Statistic("kronecker", signal)
+            return Statistic("input_square", mean=True), Statistic("kronecker", signal)
         u = ", u ← [u, 1]" if self.joint_bias else ""
         a = Viewed.of("input_square", view, A_TEXT[self.sharing] + u, lacks_joint if self.joint_bias else None)
         b = Viewed.of("kronecker", expand, B_TEXT["expand"]) if self.sharing == "expand" else "kronecker"
-        return Statistic(a), Statistic(b, signal)
+        return Statistic(a, mean=True), Statistic(b, signal)
 
     def shown(self, plain: str) -> str:
         """Return the representation of a quantity with these arguments, from one without them."""

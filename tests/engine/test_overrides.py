@@ -10,6 +10,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import costs
+from gbackprop.layers.jacobian import Outer
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT
 
 CE = losses.CrossEntropyLoss()
@@ -192,3 +193,31 @@ def test_kfra_in_blocks_is_refused_before_anything_is_drawn():
     with pytest.raises(ValueError, match="KFRA averages over the whole batch"):
         gb.backward(net, CE, RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5), q.KFRA(), rng=rng, sample_block=2)
     assert rng.bit_generator.state == before
+
+
+class StoredFactor(Outer):
+    """A Jacobian whose input factor is computed once, and stored."""
+
+    stored = np.diag([1.0, 2.0, 3.0])
+
+    def input_square(self):
+        return self.stored
+
+
+class WithStoredFactor(layers.Linear):
+    def parameter_jacobians(self, saved):
+        found = super().parameter_jacobians(saved)
+        weight = found["weight"]
+        own = StoredFactor(weight.inputs, weight.bias, weight.to_parameter, weight.from_parameter)
+        return found | {"weight": own}
+
+
+@pytest.mark.parametrize("engine", [gb.reference, gb.backward])
+def test_what_a_layer_stores_is_not_divided_in_place(engine):
+    net = gb.Sequential(WithStoredFactor(3, 2), rng=0, dtype="float64")
+    x, y = np.ones((4, 3)), np.zeros(4, int)
+    for _ in range(2):
+        found = engine(net, losses.CrossEntropyLoss(), x, y, q.KFAC(), q.KFLR(), rng=0)
+        for name in ("kfac", "kflr"):
+            np.testing.assert_array_equal(found[name]["0.weight"].A, np.diag([1.0, 2.0, 3.0]) / 4)
+    np.testing.assert_array_equal(StoredFactor.stored, np.diag([1.0, 2.0, 3.0]))
