@@ -69,7 +69,8 @@ class Statistic:
         return self.hashed  # type: ignore[attr-defined]  # it is part of a key at every layer
 
     def __reduce__(self) -> Any:
-        return Statistic, (self.reduction, self.signal, None, self.only, self.mean)  # the hash is another one in another process
+        given = (self.reduction, self.signal, None, self.only, self.mean)
+        return Statistic, given  # the hash is another one in another process
 
     def merge(self, parts: list[Any]) -> Any:
         """Add the results of blocks of samples, in order."""
@@ -79,7 +80,7 @@ class Statistic:
 
 
 def averaged(found: dict[tuple[Statistic, str], Any], batch: int) -> dict[tuple[Statistic, str], Any]:
-    """Divide the statistics that are means by N, in place: a second array of A's size takes as long as a small sweep."""
+    """Divide the statistics that are means by N, in place: a second array of A's size takes longer than a sweep."""
     for (statistic, _), value in found.items() if batch > 1 else ():
         if statistic.mean and value is not None:
             value /= batch
