@@ -194,6 +194,8 @@ def spoiled(value):
         return map(spoiled, value)
     if isinstance(value, tuple | list):
         return type(value)(map(spoiled, value))
+    if isinstance(value, dict):
+        return {key: spoiled(part) for key, part in value.items()}
     if dataclasses.is_dataclass(value):
         fields = {field.name: spoiled(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return dataclasses.replace(value, **fields)
