@@ -282,10 +282,6 @@ def sum_of_all_samples(self):
     return (Statistic("sum", GRADIENT),)
 
 
-def without_one_over_n(self, scale, a, b):
-    return Kronecker(a, b)
-
-
 def swapped(result):
     return result if result.A is None else Kronecker(result.A.T + np.eye(len(result.A)), result.B)
 
@@ -386,7 +382,7 @@ FAULTS = [
     Fault(DiagGGNMC, "statistics", "exact columns", instead(in_exact), network, "DiagGGNMC"),
     Fault(DiagHessian, "finish", "residual subtracted", instead(squares_for_the_residual), network, "DiagHessian"),
     Fault(BatchDiagHessian, "finish", "no residual", instead(lambda self, s, g, r: g), network, "BatchDiagHessian"),
-    Fault(kronecker.Factors, "finish", "A without 1/N", instead(without_one_over_n), network, "KFAC"),
+    Fault(plain, "averaged", "A without 1/N", instead(lambda found, batch: found), network, "KFAC"),
     Fault(KFLR, "finish", "A not A", after(swapped), network, "KFLR"),
     Fault(KFAC, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFAC"),
     Fault(KFRA, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFRA"),
