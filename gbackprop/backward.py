@@ -148,6 +148,7 @@ def backward(
         def run(some: Plan) -> Result:
             nonlocal cut, known
             if some is not plan:  # a further sweep, of other statistics: it has blocks and forms of its own
+                some = with_whole_sequences(some, x)
                 cut, known = choose_blocks(some, x, **blocks, memory=memory, forms=FORMS), Known(FORMS, some.leaves)
             if progress is False:
                 return _backward(some, x, y, cut, memory is None, FastSweep, known)

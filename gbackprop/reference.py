@@ -157,6 +157,6 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     for quantity, statistics in plan.needs:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
-        values.append(together or {name: quantity.finish(plan.scale, *share) for name, share in shares.items()})
+        values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
     asked = tuple(quantity for quantity, _ in plan.needs)
     return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss, plan.scale)

@@ -18,11 +18,12 @@ from gbackprop.quantities.scaling import scaled
 class Result:
     """Loss, output, gradient, and the quantities that were asked for.
 
-    ``result[quantity]`` maps parameter names to arrays, or to `Kronecker` and `GroupedKronecker` objects for KFAC,
-    KFLR and KFRA. A quantity
-    is found by the object that was passed, by an equal one (of the same class, with the same arguments), or by name. A
-    result is read like a dictionary of its quantities: ``len(result)``, ``name in result``, ``for name in result``,
-    ``result.keys()``, ``result.items()``; but `values` is an attribute, and no method.
+    ``result[quantity]`` maps parameter names to arrays; for Kronecker factors to `Kronecker` and `GroupedKronecker`
+    objects, for EKFAC to `EigenKronecker`, for errors to `BlockError`. A quantity is found by the object that was
+    passed, by an equal one (of the same class, with the same arguments), or by name. A result is read like a
+    dictionary of its quantities: ``len(result)``, ``name in result``, ``for name in result``, ``result.keys()``,
+    ``result.items()``; but `values` is an attribute, and no method. Arrays that two quantities have in common, such as
+    A of KFAC and KFLR, are one array: copy it before you change it.
 
     Attributes
     ----------
@@ -81,7 +82,8 @@ class Result:
         if len(found) == 1:
             return self.values[found[0]]
         asked = f"ask for KroneckerError({key if isinstance(key, Quantity) else '…'}) in the same call"
-        problem = f"{len(found)} of that name: pass the quantity" if found else asked
+        several = f"{len(found)} fit: index by one, result[KroneckerError(…)]"
+        problem = several if found else asked
         raise KeyError(f"no error of {key!r}: {problem}; there are {list(self.quantities)}")
 
     def scaled(self, key: Quantity | str, library: str) -> dict[str, Kronecker | GroupedKronecker]:
@@ -97,11 +99,13 @@ class Result:
         ------
         KeyError, TypeError, ValueError
             If the quantity was not asked for, is none of these, or in a convention that the library does not have; if
-            there is no such library in the table, `gbackprop.quantities.scaling`.
+            there is no such library in the table, `gbackprop.quantities.scaling`, or the result has no loss.
+        UnsupportedError
+            If the result was read from a file and its loss is none of gbackprop's.
         """
         values = self[key]
-        assert self.objective is not None, "results of gb.backward have it"
-        assert self.scale is not None
+        if self.objective is None or self.scale is None:
+            raise ValueError("scaled: expected a result of gb.backward, got one that does not say of which loss")
         quantity = self.quantities[self._found(key)[0]]
         return scaled(quantity, values, library, self.scale, self.objective, self.output.shape[1:])
 
@@ -170,7 +174,6 @@ def _shape(value: Any) -> str:
     if isinstance(value, Kronecker | GroupedKronecker):
         return f"B {value.B.shape}" + ("" if value.A is None else f" ⊗ A {value.A.shape}")
     return str(getattr(value, "shape", type(value).__name__))
-
 
 
 def alike(one: object, other: object) -> bool:

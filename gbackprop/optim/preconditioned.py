@@ -9,17 +9,17 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
+from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker, with_factors
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.settings import Setting, numeric
-from gbackprop.quantities import KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Quantity
+from gbackprop.quantities import EKFAC, KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Quantity
 from gbackprop.result import Result
 
 INVERSE_CAP = 1e8
 """The largest eigenvalue that an inverse may have: so that λ = η = 0 does not divide by zero."""
 
-KRONECKER = (KFAC, KFLR, KFRA)
+KRONECKER = (KFAC, KFLR, KFRA, EKFAC)
 DIAGONAL = (DiagGGN, DiagGGNMC, DiagHessian)
 AVERAGES = (None, "mean", "ema")
 
@@ -33,13 +33,14 @@ class Preconditioned(Optimizer):
     - Kronecker, weight: (A + π √(λ+η) I)⁻¹ on the inputs' side, (B + 1/π √(λ+η) I)⁻¹ on the outputs',
       π² = (tr A / dim A) / (tr B / dim B); bias: (B + (λ+η) I)⁻¹. See `Kronecker.solve`. A weight
       with groups: likewise for each group.
+    - EKFAC: (QB ⊗ QA) diag(E + λ + η)⁻¹ (QB ⊗ QA)ᵀ, without an average, as each step has eigenvectors of its own.
     - Eigenvalues of each inverse are at most 1e8.
 
     Parameters
     ----------
     network : Container
     quantity : Quantity
-        `DiagGGN`, `DiagGGNMC`, `DiagHessian`, `KFAC`, `KFLR` or `KFRA`.
+        `DiagGGN`, `DiagGGNMC`, `DiagHessian`, `KFAC`, `KFLR`, `KFRA` or `EKFAC`.
     lr : float
         α, above 0.
     damping : float
@@ -58,7 +59,7 @@ class Preconditioned(Optimizer):
     TypeError
         If `quantity` is none of these; else see `Optimizer`.
     ValueError
-        See `Optimizer`; also for a damping, an average or a decay that does not exist.
+        See `Optimizer`; also for a damping, an average or a decay that does not exist, or an average of EKFAC.
 
     Notes
     -----
@@ -81,6 +82,8 @@ class Preconditioned(Optimizer):
         average: Literal["mean", "ema"] | None = None,
         decay: float = 0.95,
     ) -> None:
+        if isinstance(quantity, EKFAC) and average is not None:
+            raise ValueError(f"average: expected None for {quantity!r}, whose eigenvectors change, got {average!r}")
         super().__init__(network, lr, l2)
         self.quantity = quantity
         self.quantities = (quantity,)
@@ -91,7 +94,7 @@ class Preconditioned(Optimizer):
 
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         curvature, shift = self._averaged(name, result[self.quantity][name]), self.damping + self._l2[name]
-        if isinstance(curvature, Kronecker | GroupedKronecker):
+        if isinstance(curvature, EigenKronecker | Kronecker | GroupedKronecker):
             return curvature.solve(gradient, shift, INVERSE_CAP)
         xp = array_module(curvature)
         return gradient / xp.maximum(xp.maximum(curvature, 0) + shift, 1 / INVERSE_CAP)
@@ -149,7 +152,7 @@ def _curvature(name: str, value: Any) -> Quantity:
     if not isinstance(value, KRONECKER + DIAGONAL):
         names = ", ".join(kind.__name__ for kind in DIAGONAL + KRONECKER)
         raise TypeError(f"{name}: expected one of {names}, got {value!r}")
-    if isinstance(value, KFAC) and value.convention and value.convention.joint_bias:
+    if isinstance(value, KFAC | EKFAC) and value.convention and value.convention.joint_bias:
         raise ValueError(f"{name}: expected a curvature with a block for each parameter, got {value!r}")
     return value
 

@@ -38,7 +38,7 @@ class Statistic:
     Raises
     ------
     ValueError
-        If there is no reduction of that name, or `per_sample` contradicts it.
+        If there is no reduction of that name, `per_sample` contradicts it, or `mean` is of what is no sum over samples.
     """
 
     reduction: Reduction
@@ -61,16 +61,16 @@ class Statistic:
         if per_sample not in (None, known.per_sample):
             has = "has a row for each sample" if known.per_sample else "adds up over samples"
             raise ValueError(f"statistic {known.name!r}: {has}, got per_sample={per_sample!r}")
-        hashed, per_sample = hash((known, signal, only, mean)), known.per_sample
-        fields = {"reduction": known, "signal": signal, "per_sample": per_sample, "only": only, "mean": mean}
-        self.__dict__.update(fields, hashed=hashed)
+        if mean and (known.per_sample or known.name == "moments"):
+            raise ValueError(f"statistic {known.name!r}: expected mean=False, as it is no sum over samples")
+        self.__dict__.update(reduction=known, signal=signal, per_sample=known.per_sample, only=only, mean=mean)
+        self.__dict__["hashed"] = hash((known, signal, only, mean))
 
     def __hash__(self) -> int:
         return self.hashed  # type: ignore[attr-defined]  # it is part of a key at every layer
 
     def __reduce__(self) -> Any:
-        given = (self.reduction, self.signal, None, self.only, self.mean)
-        return Statistic, given  # the hash is another one in another process
+        return Statistic, (self.reduction, self.signal, None, self.only, self.mean)  # each process has its own hashes
 
     def merge(self, parts: list[Any]) -> Any:
         """Add the results of blocks of samples, in order."""

@@ -124,6 +124,7 @@ class NearestKronecker(Sampled):
 
     def __repr__(self) -> str:
         words = [f"fisher={self.convention.fisher!r}"] if self.convention.fisher != "exact" else []
+        words += [super().__repr__().partition("(")[2][:-1]] if self.convention.fisher == "mc" else []
         words += ["joint_bias=True"] if self.convention.joint_bias else []
         return f"NearestKronecker({', '.join(words)})"
 

@@ -62,6 +62,9 @@ class StoredLoss(Loss):
     def __repr__(self) -> str:
         return self.text
 
+    def summed_weight(self, shape: tuple[int, ...]) -> float:
+        raise UnsupportedError(f"{self.text}: its weight is not known: {UNKNOWN}")
+
 
 def quantity_tree(writer: Writer, quantity: Quantity) -> dict[str, Any]:
     """Return the tree of a quantity: class and arguments, its name, and its text."""
@@ -98,6 +101,8 @@ def _shipped(tree: Any, arrays: Any, module: ModuleType, base: type) -> Any:
         return None
     arguments = value_of(tree["arguments"], arrays)
     inner = {name: quantity_of(value, arrays) for name, value in arguments.items() if isinstance(value, dict)}
+    if any(isinstance(value, StoredQuantity) for value in inner.values()):  # it takes the class itself
+        return None
     return kind(**arguments | inner)
 
 

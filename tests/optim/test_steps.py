@@ -130,3 +130,24 @@ def test_a_state_that_is_not_finite_is_not_loaded():
     with pytest.raises(ValueError, match=r"state dict: second_moment/0.bias: expected finite numbers, got NaN"):
         optimizer.load_state_dict(state)
     optimizer.step(gb.backward(net, LOSS, X, Y))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_ekfac_divides_by_its_eigenvalues_and_the_damping(groups):
+    rng = np.random.default_rng(0)
+    chain = [layers.Conv1d(4, 4, 2, groups=groups), layers.Tanh(), layers.Flatten(), layers.Linear(8, 3)]
+    net = gb.Sequential(*chain, rng=1, dtype="float64")
+    x, y, loss = rng.standard_normal((12, 4, 3)), rng.integers(0, 3, 12), losses.CrossEntropyLoss()
+    quantity, before = q.EKFAC(fisher="exact"), {name: value.copy() for name, value in net.parameters.items()}
+    result = gb.backward(net, loss, x, y, quantity)
+    gb.optim.Preconditioned(net, quantity, lr=0.5, damping=0.1, l2=0.2).step(result)
+    for name, value in before.items():
+        block = result[quantity][name].to_dense()
+        change = np.linalg.solve(block + 0.3 * np.eye(len(block)), (result.gradient[name] + 0.2 * value).ravel())
+        np.testing.assert_allclose(net.parameters[name], value - 0.5 * change.reshape(value.shape), rtol=1e-9)
+
+
+def test_ekfac_has_no_average():
+    net = gb.Sequential(layers.Linear(3, 2), rng=0)
+    with pytest.raises(ValueError, match=r"average: expected None for EKFAC\(mc_samples=1\), .* got 'ema'"):
+        gb.optim.Preconditioned(net, q.EKFAC(), lr=0.1, damping=0.1, average="ema")

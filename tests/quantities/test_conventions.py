@@ -255,5 +255,8 @@ def test_results_of_batches_merge(reduction):
 
 def test_the_optimizer_needs_a_block_for_each_parameter():
     net = gb.Sequential(layers.Linear(3, 2), rng=0)
-    with pytest.raises(ValueError, match="quantity: expected a curvature with a block for each parameter, got KFAC"):
-        gb.optim.Preconditioned(net, q.KFAC(joint_bias=True), lr=0.1, damping=0.1)
+    for kind in (q.KFAC, q.EKFAC):
+        with pytest.raises(
+            ValueError, match=f"quantity: expected a curvature with a block for each parameter, got {kind.__name__}"
+        ):
+            gb.optim.Preconditioned(net, kind(joint_bias=True), lr=0.1, damping=0.1)

@@ -287,10 +287,38 @@ def test_what_an_error_needs_is_told():
     assert result.error("kflr") is result.error(kflr) is result.error(q.KFLR())
     with pytest.raises(KeyError, match=r"ask for KroneckerError\(EKFAC\(mc_samples=1\)\) in the same call"):
         result.error(q.EKFAC())
+    both = [q.KroneckerError(kflr), q.KroneckerError(kflr, columns=3, rng=0)]
+    result = gb.backward(net, loss, x, y, *both)
+    with pytest.raises(KeyError, match=r"2 fit: index by one, result\[KroneckerError\(…\)\]"):
+        result.error(kflr)
+    assert result[both[1]] is result.values[1]
     with pytest.raises(TypeError, match=r"KroneckerError, of: expected a KFAC, KFLR, .*, got Variance"):
         q.KroneckerError(q.Variance())
     with pytest.raises(ValueError, match="KroneckerError, columns: expected an integer of at least 1, got 0"):
         q.KroneckerError(kflr, columns=0)
+
+
+@pytest.mark.parametrize("kind", [gb.RNN, gb.LSTM, gb.GRU])
+@pytest.mark.parametrize("training", [False, True])
+def test_recurrent_layers_whose_steps_are_one_layer(kind, training):
+    """Their second sweep has the layers, and the masks, of the first: in the first call, and in a prepared one."""
+    net = sequential(kind(3, 2), layers.Dropout(0.4), layers.Flatten(), layers.Dropout(0.4), layers.Linear(6, 3))
+    x, y, loss = RNG.standard_normal((12, 3, 3)), RNG.integers(0, 3, 12), losses.CrossEntropyLoss()
+    ekfac, options = q.EKFAC(fisher="exact"), {"rng": 0, "training": training}
+    asked = [ekfac, q.KroneckerError(ekfac)]
+    want = gb.reference(net, loss, x, y, *asked, q.DiagGGN(), **options)
+    for _ in range(2):
+        found = gb.backward(net, loss, x, y, *asked, q.DiagGGN(), **options)
+        for key, value in found[ekfac].items():
+            np.testing.assert_allclose(value.trace(), want["diag_ggn"][key].sum(), rtol=1e-10)
+            np.testing.assert_allclose(value.trace(), want[ekfac][key].trace(), rtol=1e-10)
+            errors = [result.error(ekfac)[key].inner for result in (found, want)]
+            np.testing.assert_allclose(errors[0], errors[1], rtol=1e-6)
+
+
+def test_the_nearest_of_drawn_columns_says_how_many():
+    assert repr(q.NearestKronecker("mc", mc_samples=3)) == "NearestKronecker(fisher='mc', mc_samples=3)"
+    assert repr(q.NearestKronecker(joint_bias=True)) == "NearestKronecker(joint_bias=True)"
 
 
 def test_no_convergence_is_told():

@@ -182,6 +182,33 @@ def test_the_estimate_of_memory_knows_the_size_of_a_reduction():
         gb.backward(*PROBLEM, Large(), memory="64MiB")
 
 
+@pytest.mark.parametrize("name", ["moments", "batch", "square_norm"])
+def test_a_mean_is_of_a_sum_over_samples(name):
+    with pytest.raises(ValueError, match=f"statistic '{name}': expected mean=False, as it is no sum over samples"):
+        q.Statistic(name, GRADIENT, mean=True)
+
+
+class OfMatrices(q.Quantity):
+    """A user's quantity that has values of matrices only, computed for all parameters at once."""
+
+    name = "of_matrices"
+    scale = "Σₙ R ∇ℓₙ of matrices"
+
+    def statistics(self):
+        return (q.Statistic("sum", GRADIENT),)
+
+    @staticmethod
+    def together(quantity, scale, found):
+        return {name: value for name, (value,) in found.items() if value.ndim == 2}
+
+
+@pytest.mark.parametrize("engine", [gb.reference, gb.backward])
+def test_values_of_all_parameters_at_once_may_be_none_at_all(engine):
+    net = gb.Sequential(layers.LayerNorm(3), rng=0, dtype="float64")
+    result = engine(net, losses.MSELoss(), np.ones((2, 3)), np.ones((2, 3)), OfMatrices())
+    assert dict(result["of_matrices"]) == {}
+
+
 def test_a_statistic_that_contradicts_its_reduction_cannot_be_made():
     assert q.Statistic("batch", GRADIENT) == q.Statistic("batch", GRADIENT, per_sample=True)
     with pytest.raises(ValueError, match=r"'batch': has a row for each sample, got per_sample=False"):

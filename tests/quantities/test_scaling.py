@@ -3,6 +3,8 @@
 ``benchmarks/conventions.py`` holds the same table against the libraries themselves.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,11 @@ def test_what_a_library_does_not_have_is_an_error():
         found(loss, y, q.KFLR(), "torch")
     with pytest.raises(TypeError, match=r"scaled: expected KFAC, KFLR or KFRA, got DiagGGN\(\)"):
         found(loss, y, q.DiagGGN(), "laplace")
+
+
+def test_a_result_without_a_loss_has_no_scale():
+    loss, y = CASES[0]
+    net = gb.Sequential(layers.Linear(4, C), rng=0, dtype="float64")
+    result = replace(gb.backward(net, loss, X, y, q.KFLR()), objective=None)
+    with pytest.raises(ValueError, match=r"scaled: expected a result of gb\.backward, got one that does not say"):
+        result.scaled("kflr", "backpack")

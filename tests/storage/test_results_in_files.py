@@ -106,7 +106,9 @@ def test_quantities_of_one_name_stay_apart(path):
     loaded = saved(result, path)
     for quantity in (q.KFAC(2), q.KFAC(3)):
         assert same(dict(loaded[quantity]), dict(result[quantity]))
-    assert {"kfac 0/0.weight/B", "kfac 1/0.weight/B"} <= set(safetensors.load_file(path))  # A is the same of both
+    names = set(safetensors.load_file(path))
+    assert {"kfac 0/0.weight/A", "kfac 0/0.weight/B", "kfac 1/0.weight/B"} <= names
+    assert "kfac 1/0.weight/A" not in names  # both have the same A, one array in the result and in the file
     with pytest.raises(KeyError, match="2 quantities are called 'kfac'"):
         loaded["kfac"]
 
@@ -262,6 +264,27 @@ def test_a_users_loss_comes_back_as_what_results_are_merged_by(path):
     assert same_result(gb.data.merge([result, loaded]), gb.data.merge([result, result]))
     with pytest.raises(NotImplementedError, match="StoredLoss has no"):
         loaded.objective(np.ones((2, 3)), np.ones((2, 3)))
+
+
+def test_a_users_loss_from_a_file_has_no_weight_for_scales_of_other_libraries(path):
+    """Squared error has 1/C in it, and its class is what says so."""
+    x, _ = batch()
+    result = gb.backward(network(), MyLoss("mean"), x, np.ones((5, 3)), q.KFAC(fisher="empirical", sharing="expand"))
+    assert result.scaled("kfac", "laplace").keys() == result["kfac"].keys()
+    with pytest.raises(gb.UnsupportedError, match=r"MyLoss\('mean'\): its weight is not known: a file has its values"):
+        saved(result, path).scaled("kfac", "laplace")
+
+
+class MyKFAC(q.KFAC):
+    """A quantity of a user."""
+
+
+def test_an_error_of_a_users_approximation_comes_back_as_its_values(path):
+    x, y = batch()
+    result = gb.backward(network(), losses.CrossEntropyLoss(), x, y, q.KroneckerError(MyKFAC()), rng=0)
+    loaded = saved(result, path)
+    assert repr(loaded.quantities) == "(StoredQuantity(KroneckerError(MyKFAC(mc_samples=1))),)"
+    assert loaded["kronecker_error"] == result["kronecker_error"]
 
 
 class Gradient(Largest):
