@@ -123,6 +123,8 @@ def accumulate(
             positive(name, value)
     if not isinstance(outputs, bool):
         raise TypeError(f"outputs: expected True or False, got {outputs!r}")
+    if not isinstance(checkpoint, str | Path | None):
+        raise TypeError(f"checkpoint: expected a path, got {checkpoint!r}")
     check_progress(progress)
     number("checkpoint_every", checkpoint_every, 0)
     for option in options:

@@ -114,16 +114,16 @@ class Operator(Constructed):
         return self.cutter.results(product, tasks, self.layout, count)
 
     def _fingerprint(self) -> tuple[Any, ...]:
-        """Return that of all parameters and buffers, frozen ones too."""
+        """Return that of all parameters and buffers, frozen ones too, and of the loss's weights."""
         layers = {id(leaf.layer): leaf.layer for leaf in self.plan.leaves}.values()
         named = [values for layer in layers for values in (layer.parameters, getattr(layer, "buffers", {}))]
-        return fingerprint(*[value for values in named for value in values.values()])
+        return fingerprint(*[value for values in [*named, vars(self.loss)] for value in values.values()])
 
     def _check_parameters(self) -> None:
         if self._fingerprint() != self.print:
             raise ValueError(
-                "network: expected the parameters as they were when the operator was made, got others (make a new "
-                "operator: it is one matrix, at one point)"
+                "network: expected the parameters as they were when the operator was made, and the loss's weights, got "
+                "others (make a new operator: it is one matrix, at one point)"
             )
 
     def _warned(self, result: Array) -> Array:

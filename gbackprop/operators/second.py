@@ -6,7 +6,7 @@ Along tangents ẋ and directions P both change, beside the change of g itself, 
     at the input       (∇²ₓ gᵀf) ẋ + (∂²(gᵀf) / ∂x ∂p) P
     in the parameter   Σₙ (∂²(gᵀf) / ∂p ∂x) ẋ
 
-for a layer is affine in each parameter. By the definition these are products with a layer's `residual` and with
+for a layer that is affine in each parameter. By the definition these are products with a layer's `residual` and with
 `mixed_residual`. `RULES` has shorter forms, registered under the functions that they replace; with an empty table all
 results are the same up to rounding.
 """

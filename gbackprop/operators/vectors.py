@@ -87,12 +87,14 @@ def check_numbers(name: str, value: Any, like: Array, finite: bool = True) -> No
     TypeError
         If it is no array of float32 or float64, or on another device.
     ValueError
-        If a number is NaN or infinite.
+        If there are no numbers, or one is NaN or infinite.
     """
     if not is_array(value):
         raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(value)}")
     check_same(name, value, "the parameters", like, dtype=False)
     if value.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name}: expected float32 or float64, got {value.dtype}")
+    if value.size == 0:
+        raise ValueError(f"{name}: expected at least one vector, got shape {value.shape}")
     if finite and not all_finite(value):
         raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")

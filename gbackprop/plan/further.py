@@ -30,7 +30,7 @@ def complete(plan: Plan, x: Array, result: Result, run: Callable[[Plan], Result]
         return result
     following = plan_of(plan.network, plan.loss, x, waiting, plan.training)
     drawn = {leaf.name: noise for leaf, noise in zip(plan.leaves, plan.noise, strict=True)}
-    noise = [drawn.get(leaf.name) for leaf in following.leaves]  # a plan of whole sequences has fewer layers
+    noise = [drawn.get(leaf.name) for leaf in following.leaves]  # the plan before may take time steps as one layer
     following = replace(following, noise=noise, mc_noise=plan.mc_noise, scale=plan.scale)
     found = iter(complete(following, x, run(following), run).values)
     return replace(result, values=[next(found) if isinstance(value, Quantity) else value for value in result.values])

@@ -40,14 +40,16 @@ class SpectralDensity:
         ----------
         points : array_like, shape (P,)
         width : float, optional
-            The Gaussian's standard deviation; by default a hundredth of the range of the nodes.
+            The Gaussian's standard deviation; by default a hundredth of the range of the nodes, or of their size where
+            they are all the same.
 
         Returns
         -------
         ndarray, shape (P,)
             Its integral is 1.
         """
-        spread = float(np.ptp(self.nodes)) or abs(float(self.nodes[0, 0])) or 1.0
+        spread, size = float(np.ptp(self.nodes)), float(abs(self.nodes).max())
+        spread = spread if spread > 1e-6 * size else size or 1.0  # nodes that differ by rounding are one
         sigma = spread / 100 if width is None else number("width", width, above=0)
         distances = (np.asarray(points, np.float64).reshape(-1, 1) - self.nodes.reshape(1, -1)) / sigma
         weights = self.weights.reshape(-1) / (len(self.nodes) * sigma * (2 * np.pi) ** 0.5)
@@ -125,10 +127,12 @@ def _lanczos(products: Products, start: Array, steps: int) -> tuple[np.ndarray, 
     basis = xp.zeros((count, steps, n), dtype=start.dtype)
     basis[:, 0] = start.T
     diagonals, offs = xp.zeros((count, steps)), xp.zeros((count, steps))
-    eps, scale = float(np.finfo(start.dtype).eps), 0.0
+    eps, scale, unit = float(np.finfo(start.dtype).eps), 0.0, 0.0
     for j in range(steps):
         known = basis[:, : j + 1]
         w = xp.ascontiguousarray(products(xp.ascontiguousarray(basis[:, j].T)).T)[:, :, None]  # (K, n, 1)
+        unit = unit or float(xp.abs(w).max()) or 1.0  # of A, so that no square is beyond the range of its dtype
+        w /= unit
         scale = max(scale, float(xp.sqrt((w * w).sum(1)).max()))
         along = known @ w
         _check_symmetric(along[:, :, 0], offs, eps**0.5 * scale)
@@ -140,7 +144,7 @@ def _lanczos(products: Products, start: Array, steps: int) -> tuple[np.ndarray, 
         offs[:, j] = length
         if j + 1 < steps:
             basis[:, j + 1] = w / xp.where(length > 0, length, 1)[:, None] * (length > 0)[:, None]
-    return asnumpy(diagonals), asnumpy(offs[:, : steps - 1])
+    return unit * asnumpy(diagonals), unit * asnumpy(offs[:, : steps - 1])
 
 
 def _check_symmetric(along: Array, offs: Array, tolerance: float) -> None:

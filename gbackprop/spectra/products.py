@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array, like
-from gbackprop.checks import positive
+from gbackprop.checks import kind_of, positive
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,10 @@ class Products:
         parts = [self.A @ vectors[:, start : start + self.block] for start in range(0, count, self.block)]
         for part, start in zip(parts, range(0, count, self.block), strict=True):
             expected = (self.n, min(self.block, count - start))
-            if not is_array(part) or part.shape != expected:
-                raise ValueError(f"A: expected a product of shape {expected}, got {getattr(part, 'shape', part)}")
+            if not is_array(part):
+                raise TypeError(f"A: expected products that are arrays, got {kind_of(part)}")
+            if part.shape != expected:
+                raise ValueError(f"A: expected a product of shape {expected}, got {part.shape}")
         product = parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=1)
         if not all_finite(product):
             raise ValueError("A: expected finite products with vectors, got NaN or infinity")

@@ -18,16 +18,20 @@ from gbackprop.spectra.products import Estimate
 
 
 def leave_one_out(product: Array) -> tuple[Array, Array, Array]:
-    """Compute Q (n, k), R (k, k) and S (k, k), whose columns are the sᵢ, of a product Y (n, k) with k ≤ n."""
+    """Compute Q (n, k), R (k, k) and S (k, k), whose columns are the sᵢ, of a product Y (n, k) with k ≤ n.
+
+    R is diag(σ) Vᵀ, of Y's singular values and vectors. Where columns of Y depend on each other, Q has columns of
+    zeros, and sᵢ is zero for each of those columns of Y: Q₍ᵢ₎ spans them all.
+    """
     xp = array_module(product)
     q, r = xp.linalg.qr(product)
-    # Where the columns of Y depend on each other, any direction in their noise will do for sᵢ: Q₍ᵢ₎ spans them all.
-    diagonal = xp.diagonal(r)
-    least = xp.abs(diagonal).max() * np.finfo(r.dtype).eps
-    tiny = xp.abs(diagonal) <= least
-    regular = r + xp.diag(xp.where(tiny, xp.where(least > 0, least, 1.0), 0.0).astype(r.dtype))
-    s = xp.linalg.inv(regular).T
-    return q, r, s / xp.sqrt((s * s).sum(0))
+    u, sizes, vt = xp.linalg.svd(r)
+    tolerance = 10 * len(r) * float(np.finfo(r.dtype).eps)
+    known = sizes > tolerance * sizes[0]  # the other directions are of rounding
+    least = xp.where(known, sizes, sizes[0]).min()
+    alone = 1 - (vt * vt * known[:, None]).sum(0) <= tolerance
+    s = vt * xp.where(known, least / xp.where(known, sizes, 1), 0)[:, None] * alone
+    return q @ u * known, sizes[:, None] * vt, s / xp.where(alone, xp.sqrt((s * s).sum(0)), 1)
 
 
 def averaged(values: Any) -> Estimate:

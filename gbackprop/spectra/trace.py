@@ -91,7 +91,9 @@ def _xtrace(products: Products, samples: int, rng: np.random.Generator) -> Estim
     x = w - s * along.astype(s.dtype)
     rest = _dots(w, r) - _dots(z.T @ omega, x) - _dots(x, r) + _dots(x, h @ x)  # uᵀ A u
     square = n - _dots(w, w) + along**2  # ‖u‖²
-    return averaged(h.diagonal().sum() - _dots(s, h @ s) + (n - k + 1) / square * rest)
+    spanned = ~s.any(0)  # A ω depends on the others, as it does if they span A's range: Aᵀ u = 0
+    factor = array_module(s).where(spanned, 0, n - k + 1) / array_module(s).where(spanned, 1, square)
+    return averaged(h.diagonal().sum() - _dots(s, h @ s) + factor * rest)
 
 
 def _forms(products: Products, count: int, rng: np.random.Generator, change: Callable[[Array], Array]) -> Array:

@@ -457,6 +457,7 @@ def test_a_bad_batch_is_named(change, error, message, executor):
         ({"in_flight": 0}, ValueError, "in_flight: expected an integer of at least 1"),
         ({"outputs": 1}, TypeError, "outputs: expected True or False"),
         ({"progress": 3}, TypeError, "progress: expected True, False or a function"),
+        ({"checkpoint": 3}, TypeError, "checkpoint: expected a path, got 3"),
         ({"checkpoint_every": -1}, ValueError, "checkpoint_every: expected"),
         ({"sample_blocks": 3}, TypeError, "accumulate: expected options among training, .*, got 'sample_blocks'"),
     ],

@@ -42,7 +42,7 @@ def assert_same(result, plain, tolerance=1e-12):
     assert list(result.gradient) == list(plain.gradient)
     for got, want in zip([result.gradient, *result.values], [plain.gradient, *plain.values], strict=True):
         for name in want:
-            a, b = (each.to_dense() if hasattr(each, "B") else each for each in (got[name], want[name]))
+            a, b = (each.to_dense() if hasattr(each, "to_dense") else each for each in (got[name], want[name]))
             np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(abs(b).max(), 1e-300))
 
 
@@ -78,6 +78,18 @@ def test_masks_of_dropout_are_those_of_the_steps_one_by_one(kind):
     net, (x, y) = network(kind, num_layers=2, dropout=0.5), batch((6, 5, 3))
     result = gb.backward(net, LOSS, x, y, q.BatchGrad(), rng=3, training=True)
     assert_same(result, gb.reference(net, LOSS, x, y, q.BatchGrad(), rng=3, training=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("training", [False, True])
+def test_a_further_sweep_has_the_draws_of_the_first(kind, training):
+    net, (x, y) = network(kind, hidden=2, num_layers=2, dropout=0.5), batch((6, 5, 3))
+    asked, call = q.EKFAC(40), gb.prepare(net, LOSS, q.EKFAC(40), training=training)
+    plain = gb.reference(net, LOSS, x, y, asked, rng=3, training=training)
+    assert_same(gb.backward(net, LOSS, x, y, asked, rng=3, training=training), plain, 1e-8)
+    assert_same(gb.backward(net, LOSS, x, y, asked, rng=3, training=training, sample_block=2), plain, 1e-8)
+    for _ in range(2):
+        assert_same(call(x, y, 3), plain, 1e-8)
 
 
 @pytest.mark.parametrize("name", ["weight_hh_l0", "bias_hh_l0", "weight_ih_l0"])

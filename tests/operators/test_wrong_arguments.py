@@ -100,6 +100,7 @@ VECTORS = {
     "too short": (V[:25, 0], ValueError, r"v: expected shape \(26,\) or \(26, 1\), got \(25,\)"),
     "too few rows": (V[:25], ValueError, r"V: expected shape \(26, K\), got \(25, 2\)"),
     "too many axes": (V[None], ValueError, r"v: expected shape \(26,\) or \(26, K\), got \(1, 26, 2\)"),
+    "no columns": (V[:, :0], ValueError, r"V: expected at least one vector, got shape \(26, 0\)"),
     "integers": (np.ones(26, int), TypeError, "v: expected float32 or float64, got int64"),
     "complex": (V[:, 0] + 0j, TypeError, "v: expected float32 or float64, got complex128"),
     "NaN": (changed(V[:, 0], 3, np.nan), ValueError, "v: expected finite numbers"),
@@ -150,6 +151,7 @@ def test_wrong_dictionaries():
         ({**given, "0.bias": [0.0] * 4}, TypeError, r"v\['0.bias'\]: expected a NumPy or CuPy array, got list"),
         ({**given, "0.bias": np.zeros(4, int)}, TypeError, r"v\['0.bias'\]: expected float32 or float64"),
         ({**given, "0.bias": np.full(4, np.nan)}, ValueError, r"v\['0.bias'\]: expected finite"),
+        ({k: v[None][:0] for k, v in given.items()}, ValueError, r"v\['0.weight'\]: expected at least one vector"),
         ({**given, "0.bias": np.zeros((2, 4))}, ValueError, "the same number K of vectors for each parameter"),
     ):
         with pytest.raises(error, match=message):
@@ -194,6 +196,14 @@ def test_a_batch_that_is_written_over():
         operator @ V
     x[0, 0] = X[0, 0]
     operator @ V
+
+
+def test_weights_of_the_loss_that_change():
+    loss = losses.CrossEntropyLoss(weight=np.array([1.0, 2.0]))
+    operator = ops.GGN(network(), loss, (X, Y))
+    loss.weight[0] = 3
+    with pytest.raises(ValueError, match="as they were when the operator was made, and the loss's weights, got others"):
+        operator @ V
 
 
 def test_parameters_that_change():

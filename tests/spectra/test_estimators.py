@@ -1,5 +1,7 @@
 """Stochastic estimates of traces, diagonals and densities, against the matrices in dense form."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,8 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import gbackprop as gb
 from gbackprop.spectra import density, diagonal, trace
+from gbackprop.spectra.diagonal import _xdiag
+from gbackprop.spectra.products import Products
 
 N = 40
 TRACES = ["hutchinson", "hutch++", "xtrace"]
@@ -109,6 +113,42 @@ def test_low_ranks_are_exact(n, rank, seed):
     for found in (trace(matrix, "hutch++", 3 * rank + 4, seed), trace(matrix, "xtrace", 2 * rank + 4, seed)):
         assert abs(found.value - np.trace(matrix)) < 1e-8 * scale
         assert 0 <= found.error < 1e-8 * scale
+
+
+class Signs:
+    """A source of one draw of signs."""
+
+    def __init__(self, bits):
+        self.bits = np.array(bits)
+
+    def integers(self, low, high, shape):
+        return self.bits.reshape(shape)
+
+
+@pytest.mark.parametrize(("n", "samples"), [(2, 4), (3, 4), (3, 6)])
+def test_the_mean_over_all_draws_is_the_diagonal_though_vectors_depend_on_each_other(n, samples):
+    half = np.random.default_rng(1).standard_normal((n, n))
+    products = Products(half + half.T)
+    draws = itertools.product([0, 1], repeat=n * (samples // 2))
+    mean = np.mean([_xdiag(products, samples, Signs(bits)).value for bits in draws], axis=0)
+    np.testing.assert_allclose(mean, 2 * half.diagonal(), atol=1e-8)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e-21), ("float32", 1e-24), ("float64", 1e-200)])
+def test_small_matrices_are_as_large_ones(dtype, size):
+    half, tolerance = np.random.default_rng(2).standard_normal((6, 6)), 1e-4 if dtype == "float32" else 1e-10
+    large = (half + half.T).astype(dtype)
+    small = large * np.dtype(dtype).type(size)
+    for function in (
+        lambda matrix: trace(matrix, "xtrace", 8, rng=0).value,
+        lambda matrix: diagonal(matrix, 6, rng=0, method="xdiag").value.astype("float64"),
+        lambda matrix: density(matrix, 4, 2, rng=0).nodes,
+    ):
+        np.testing.assert_allclose(function(small) / size, function(large), rtol=tolerance, atol=tolerance)
+
+
+def test_the_width_of_a_density_of_equal_eigenvalues_is_of_their_size():
+    assert density(2 * np.eye(5), 3, 2, rng=0)([2.0]) == pytest.approx(1 / (0.02 * (2 * np.pi) ** 0.5))
 
 
 @pytest.mark.parametrize("rank", [1, 5])
@@ -267,3 +307,8 @@ class Wrong:
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_products_that_are_no_arrays_are_told():
+    with pytest.raises(TypeError, match="A: expected products that are arrays, got MaskedArray"):
+        trace(np.ma.masked_array(np.eye(3)), rng=0)
