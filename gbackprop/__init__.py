@@ -6,7 +6,19 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
-from gbackprop import data, interop, kronecker, layers, losses, operators, optim, quantities, spectra
+from gbackprop import (
+    data,
+    influence,
+    interop,
+    kronecker,
+    laplace,
+    layers,
+    losses,
+    operators,
+    optim,
+    quantities,
+    spectra,
+)
 from gbackprop.array import asarray, asnumpy
 from gbackprop.backward import backward, prepare
 from gbackprop.data import accumulate
@@ -59,8 +71,10 @@ __all__ = [
     "data",
     "explain",
     "free_memory",
+    "influence",
     "interop",
     "kronecker",
+    "laplace",
     "layers",
     "load",
     "load_result",

@@ -64,6 +64,20 @@ def test_operators_multiply_and_are_solved_with():
     assert 0 < names["largest"][0] < names["largest"][1]
 
 
+def test_evidence_and_influence():
+    (block,) = re.findall(r"## What curvature is for\n\n```python\n(.*?)```", README, re.DOTALL)
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(EXAMPLE, names)
+    exec(block, names)
+    laplace, evidence, net = names["laplace"], names["evidence"], names["net"]
+    assert all(laplace.with_prior(laplace.prior_precision * f).log_marginal_likelihood() < evidence for f in (0.9, 1.1))
+    np.testing.assert_allclose(names["p"].sum(1), 1, rtol=1e-5)
+    likelihood = -len(names["x"]) * names["losses"].CrossEntropyLoss()(net(names["x"]), names["y"])
+    assert evidence < likelihood
+    assert names["influence"].shape == (len(names["x"]),)
+
+
 def test_merged_batches_are_the_whole():
     (merging,) = re.findall(r"## More samples than one batch\n.*?```python\n(.*?)```", README, re.DOTALL)
     names = {}

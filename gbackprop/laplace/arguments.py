@@ -1,0 +1,90 @@
+"""The arguments of a Laplace approximation, checked: its curvature, its parameters, its hyperparameters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gbackprop.array import Array, available_memory, device_of
+from gbackprop.checks import number, size
+from gbackprop.errors import TooLargeError
+from gbackprop.laplace.evidence import Hyperparameters
+from gbackprop.losses import Loss, MSELoss
+from gbackprop.network import Container
+from gbackprop.quantities import KFAC, KFLR, DiagGGN, DiagGGNMC, Quantity
+
+QUANTITIES: dict[str, tuple[type[Quantity], ...]] = {"kron": (KFLR, KFAC), "diag": (DiagGGN, DiagGGNMC)}
+"""The curvature that each structure may have; the first is the default."""
+
+COPIES = 4
+"""Matrices in float64 that "full" has at a time: the GGN, its eigenvectors, and what these are computed with."""
+
+
+def quantities_of(structure: Any, curvature: Any) -> list[Quantity]:
+    """Return the quantity of which a structure is made; none for "full"."""
+    if not isinstance(structure, str) or structure not in ("full", *QUANTITIES):
+        raise ValueError(f"structure: expected 'full', 'kron' or 'diag', got {structure!r}")
+    kinds = QUANTITIES.get(structure, ())
+    if curvature is None:
+        return [kind() for kind in kinds[:1]]
+    if not isinstance(curvature, kinds):
+        expected = " or ".join(kind.__name__ for kind in kinds) or "none, as it is the GGN"
+        raise ValueError(f"curvature of structure {structure!r}: expected {expected}, got {curvature!r}")
+    return [curvature]
+
+
+def free_names(network: Container) -> list[str]:
+    """Return the names of the parameters that are not frozen."""
+    return [name for name, (layer, key) in network.parameters.owners.items() if key not in layer.frozen]
+
+
+def restricted(network: Container, chosen: Any) -> Container:
+    """Return a copy of the network in which all parameters but the chosen ones are frozen."""
+    _ = [*network.parameters.values()]  # drawn now, if they were not
+    network = copy.deepcopy(network)
+    free = free_names(network)
+    if chosen is not None and chosen != "last" and (isinstance(chosen, str) or not isinstance(chosen, Iterable)):
+        raise TypeError(f"parameters: expected 'last', or names in a list, got {chosen!r}")
+    if chosen == "last":
+        last = network.parameters.owners[free[-1]][0] if free else None
+        chosen = [name for name in free if network.parameters.owners[name][0] is last]
+    if chosen is not None:
+        names = list(chosen)
+        network.freeze()
+        try:
+            if names:  # without a name it would be all
+                network.unfreeze(*names)
+        except ValueError as error:
+            raise ValueError(f"parameters: {error}") from None
+    if not free_names(network):
+        raise ValueError("network: expected at least one parameter that is not frozen, got none")
+    return network
+
+
+def check_size(parameters: Mapping[str, Array]) -> None:
+    """Check that the matrices of the structure "full" fit into memory; raise a TooLargeError otherwise."""
+    d, like = sum(value.size for value in parameters.values()), next(iter(parameters.values()))
+    needed, free = COPIES * 8 * d * d, available_memory(device_of(like))
+    if needed > free:
+        raise TooLargeError(
+            f"structure 'full': matrices of {d} × {d} numbers need {size(needed)}, with {size(free)} free "
+            "('kron' and 'diag' need less, and parameters='last' does)"
+        )
+
+
+def hyperparameters(
+    names: list[str], loss: Loss, precision: Any, variance: float | None, temperature: float
+) -> Hyperparameters:
+    """Check the hyperparameters."""
+    if isinstance(precision, Mapping):
+        if set(precision) != set(names):
+            raise ValueError(f"prior_precision: expected a number for each of {names}, got {list(precision)}")
+        deltas = {name: number(f"prior_precision[{name!r}]", precision[name], above=0) for name in names}
+    else:
+        deltas = dict.fromkeys(names, number("prior_precision", precision, above=0))
+    if variance is not None and not isinstance(loss, MSELoss):
+        raise ValueError(f"noise_variance: expected none, as {loss!r} has no noise; got {variance!r}")
+    sigma = 0.5 if variance is None else number("noise_variance", variance, above=0)
+    cooled = number("temperature", temperature, above=0)
+    return Hyperparameters(deltas, not isinstance(precision, Mapping), sigma, cooled)

@@ -1,0 +1,194 @@
+"""The posterior's structures beside dense matrices of the GGN, and its draws."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.laplace import Laplace
+from gbackprop.laplace.structures import Full, of_blocks
+
+
+def problem(dtype="float64"):
+    rng = np.random.default_rng(0)
+    network = gb.Sequential(
+        layers.Conv2d(1, 2, 2), layers.Tanh(), layers.Flatten(), layers.Linear(8, 3), rng=1, dtype=dtype
+    )
+    return network, rng.standard_normal((5, 1, 3, 3)).astype(dtype), rng.integers(0, 3, 5)
+
+
+LOSS = losses.CrossEntropyLoss()
+PRIOR = {"0.weight": 0.5, "0.bias": 2.0, "3.weight": 1.5, "3.bias": 0.8}
+
+
+def jacobian(network, x, h=1e-5):
+    """Rows ∂fₙ[c]/∂θ by differences, ``[N, C, D]``."""
+    columns = []
+    for value in network.parameters.values():
+        for place in np.ndindex(value.shape):
+            sides = []
+            for step in (h, -h):
+                value[place] += step
+                sides.append(network(x))
+                value[place] -= step
+            columns.append((sides[0] - sides[1]) / (2 * h))
+    return np.stack(columns, axis=-1)
+
+
+def dense(structure, network, x, y):
+    """H of the sum over the samples, by its definition or from the quantity's blocks."""
+    if structure == "full":
+        j, f = jacobian(network, x), network(x)
+        p = np.exp(f) / np.exp(f).sum(1, keepdims=True)
+        hessians = np.stack([np.diag(row) - np.outer(row, row) for row in p])
+        return np.einsum("ncd,nce,nef->df", j, hessians, j)
+    name = {"kron": "kflr", "diag": "diag_ggn"}[structure]
+    values = gb.backward(network, losses.CrossEntropyLoss("sum"), x, y, q.KFLR(), q.DiagGGN())[name]
+    if structure == "diag":
+        return np.diag(np.concatenate([value.ravel() for value in values.values()]))
+    return gb.kronecker.BlockDiagonal(values).to_dense()
+
+
+def added(network, prior):
+    return np.concatenate([np.full(value.size, prior[name]) for name, value in network.parameters.items()])
+
+
+@pytest.mark.parametrize("prior", [dict.fromkeys(PRIOR, 1.3), PRIOR], ids=["one", "each"])
+@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+def test_beside_dense_matrices(structure, prior):
+    network, x, y = problem()
+    laplace = Laplace(network, LOSS, (x, y), structure, prior_precision=prior)
+    rounding = 1e-8 if structure == "full" else 1e-11  # of differences
+    delta = added(network, prior)
+    p = dense(structure, network, x, y) + np.diag(delta)
+    theta = np.concatenate([value.ravel() for value in network.parameters.values()])
+    f = network(x)
+    fit = (f[np.arange(5), y] - np.log(np.exp(f).sum(1))).sum()
+    want = fit - (delta * theta**2).sum() / 2 + np.log(delta).sum() / 2 - np.linalg.slogdet(p)[1] / 2
+    assert laplace.log_marginal_likelihood() == pytest.approx(want, rel=rounding)
+
+    new = np.random.default_rng(8).standard_normal((4, 1, 3, 3))
+    j = jacobian(network, new)
+    mean, covariance = laplace.functional(new)
+    np.testing.assert_array_equal(mean, network(new))
+    np.testing.assert_allclose(covariance, j @ np.linalg.inv(p) @ j.swapaxes(1, 2), rtol=1e-6, atol=1e-9)
+
+    inverse, start = np.linalg.inv(p).diagonal(), 0
+    for name, value in network.parameters.items():
+        trace = inverse[start : start + value.size].sum()
+        start += value.size
+        found = laplace.effective_parameters()[name]
+        assert found == pytest.approx(value.size - prior[name] * trace, rel=1e-6)
+
+    gradient = gb.backward(network, losses.CrossEntropyLoss("sum"), x, y).gradient
+    g = np.concatenate([value.ravel() for value in gradient.values()]) + delta * theta
+    assert laplace.decrement() == pytest.approx(g @ np.linalg.solve(p, g) / 2, rel=1e-6)
+
+
+def test_groups_and_transposed_weights_are_in_the_parameters_order():
+    rng = np.random.default_rng(0)
+    network = gb.Sequential(
+        layers.Conv1d(2, 4, 2, groups=2), layers.Tanh(), layers.ConvTranspose1d(4, 2, 2), layers.Flatten(),
+        layers.Linear(8, 3), rng=1, dtype="float64",
+    )  # fmt: skip
+    x, y = rng.standard_normal((4, 2, 4)), rng.integers(0, 3, 4)
+    prior = {name: 0.5 + i for i, name in enumerate(network.parameters)}
+    laplace = Laplace(network, LOSS, (x, y), "kron", prior_precision=prior)
+    p = dense("kron", network, x, y) + np.diag(added(network, prior))
+    j = jacobian(network, x)
+    np.testing.assert_allclose(laplace.functional(x)[1], j @ np.linalg.inv(p) @ j.swapaxes(1, 2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+def test_draws_have_the_posterior_as_their_distribution(structure):
+    network, x, y = problem()
+    laplace = Laplace(network, LOSS, (x, y), structure, prior_precision=PRIOR)
+    k = 40000
+    drawn = laplace.sample(k, rng=0)
+    assert {name: value.shape for name, value in drawn.items()} == {
+        name: (k, *value.shape) for name, value in network.parameters.items()
+    }
+    rows = np.concatenate([(drawn[name] - value).reshape(k, -1) for name, value in network.parameters.items()], axis=1)
+    want = np.linalg.inv(dense(structure, network, x, y) + np.diag(added(network, PRIOR)))
+    spread = np.sqrt(want.diagonal())
+    assert np.abs(rows.mean(0) / spread).max() < 5 / k**0.5
+    error = (rows.T @ rows / k - want) / np.outer(spread, spread)
+    assert np.abs(error).max() < 5 * 2**0.5 / k**0.5
+    np.testing.assert_array_equal(laplace.sample(2, rng=0)["3.bias"], laplace.sample(2, rng=0)["3.bias"])
+
+
+def test_monte_carlo_curvature_is_drawn_from_the_generator():
+    network, x, y = problem()
+    for structure, kind in (("kron", q.KFAC), ("diag", q.DiagGGNMC)):
+        one, same, other = (
+            Laplace(network, LOSS, (x, y), structure, curvature=kind(mc_samples=3), rng=rng) for rng in (0, 0, 1)
+        )
+        assert one.log_marginal_likelihood() == same.log_marginal_likelihood() != other.log_marginal_likelihood()
+        many = Laplace(network, LOSS, (x, y), structure, curvature=kind(mc_samples=20000), rng=0)
+        exact = Laplace(network, LOSS, (x, y), structure)
+        assert many.log_marginal_likelihood() == pytest.approx(exact.log_marginal_likelihood(), rel=2e-3)
+
+
+def test_a_copy_of_the_network_is_what_predicts():
+    network, x, y = problem()
+    laplace = Laplace(network, LOSS, (x, y))
+    before = laplace.predict(x)
+    network.parameters["3.bias"] += 1.0
+    laplace.mean["3.bias"][:] = 7.0
+    np.testing.assert_array_equal(laplace.predict(x), before)
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+def test_float32_keeps_its_dtype_and_the_numbers_of_float64(structure):
+    network, x, y = problem("float32")
+    found = Laplace(network, LOSS, (x, y), structure, prior_precision=1e-3)
+    wide, _, _ = problem()
+    wide.parameters.load({name: value.astype("float64") for name, value in network.parameters.items()})
+    want = Laplace(wide, LOSS, (x.astype("float64"), y), structure, prior_precision=1e-3)
+    assert found.log_marginal_likelihood() == pytest.approx(want.log_marginal_likelihood(), rel=2e-3)
+    for result in (
+        found.predict(x),
+        found.predict(x, "mc", 3, rng=0),
+        found.functional(x)[1],
+        *found.sample(2).values(),
+    ):
+        assert result.dtype == np.float32
+    np.testing.assert_allclose(found.functional(x)[1], want.functional(x.astype("float64"))[1], rtol=2e-2)
+
+
+def test_jacobians_of_few_samples_at_a_time_are_those_of_all(monkeypatch):
+    network, x, y = problem()
+    laplace = Laplace(network, LOSS, (x, y))
+    want = laplace.functional(x)[1]
+    monkeypatch.setattr("gbackprop.laplace.jacobians.BYTES", 1)
+    np.testing.assert_allclose(laplace.functional(x)[1], want, rtol=1e-12)
+
+
+def test_tied_and_frozen_parameters():
+    shared = layers.Linear(3, 3, bias=False)
+    network = gb.Sequential(shared, layers.Tanh(), shared, layers.Linear(3, 2), rng=0, dtype="float64").freeze("3.bias")
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((4, 3)), rng.integers(0, 2, 4)
+    laplace = Laplace(network, LOSS, (x, y), "full", prior_precision={"0.weight": 1.0, "3.weight": 3.0})
+    assert list(laplace.mean) == ["0.weight", "3.weight"]
+    p = gb.operators.GGN(network, losses.CrossEntropyLoss("sum"), (x, y)).to_dense() + np.diag([1.0] * 9 + [3.0] * 6)
+    j = gb.operators.Jacobian(network, x).to_dense().reshape(4, 2, 15)
+    np.testing.assert_allclose(laplace.functional(x)[1], j @ np.linalg.inv(p) @ j.swapaxes(1, 2), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        Full({"w": (2,)}, np.diag([1.0, -1e-3])),
+        of_blocks({"w": gb.kronecker.Kronecker(None, np.diag([1.0, -1e-3]))}, 1.0),
+        of_blocks({"w": np.array([1.0, -1e-3])}, 1.0),
+    ],
+    ids=["full", "kron", "diag"],
+)
+def test_eigenvalues_that_rounding_makes_negative_count_as_zero(structure):
+    delta = {"w": 1e-4}
+    assert structure.logdet(2.0, delta) == pytest.approx(np.log(2 + 1e-4) + np.log(1e-4), rel=1e-12)
+    assert structure.traces(2.0, delta)["w"] == pytest.approx(1 / (2 + 1e-4) + 1e4, rel=1e-12)
+    found = structure.root(2.0, delta)({"w": np.eye(2)})["w"]
+    np.testing.assert_allclose(found, np.diag([(2 + 1e-4) ** -0.5, 100]), rtol=1e-12)
