@@ -282,8 +282,8 @@ def norms(draw: DrawFn, shape: Shape) -> Layer:
     groups = draw(st.sampled_from([k for k in range(1, shape[0] + 1) if shape[0] % k == 0]))
     kinds: list[Layer] = [layers.LayerNorm(last, eps, affine), layers.RMSNorm(last, eps, affine)]
     kinds.append(layers.GroupNorm(groups, shape[0], eps, affine))
-    if 2 <= len(shape) <= 4:
-        kinds.append(_over("InstanceNorm", shape)(shape[0], eps, affine=affine))
+    if 2 <= len(shape) <= 4:  # as often as the others together: it is three classes
+        kinds += [_over("InstanceNorm", shape)(shape[0], eps, affine=affine)] * len(kinds)
     return draw(st.sampled_from(kinds))
 
 
