@@ -39,8 +39,8 @@ class Size:
 SIZES = {
     "mnist_logreg": Size(4, 64),
     "fmnist_2c2d": Size(8, 16),
-    "cifar10_3c3d": Size(8, 16),
-    "cifar100_allcnnc": Size(16, 3, kfra=False),  # KFRA would store a matrix of 6,936² numbers
+    "cifar10_3c3d": Size(8, 8),
+    "cifar100_allcnnc": Size(16, 2, kfra=False),  # KFRA would store a matrix of 6,936² numbers
 }
 QUICK = {"fmnist_2c2d": Size(32, 2), "cifar10_3c3d": Size(32, 2, kfra=False)}
 
