@@ -282,9 +282,13 @@ def norms(draw: DrawFn, shape: Shape) -> Layer:
     groups = draw(st.sampled_from([k for k in range(1, shape[0] + 1) if shape[0] % k == 0]))
     kinds: list[Layer] = [layers.LayerNorm(last, eps, affine), layers.RMSNorm(last, eps, affine)]
     kinds.append(layers.GroupNorm(groups, shape[0], eps, affine))
-    if 2 <= len(shape) <= 4:  # as often as the others together: it is three classes
-        kinds += [_over("InstanceNorm", shape)(shape[0], eps, affine=affine)] * len(kinds)
     return draw(st.sampled_from(kinds))
+
+
+def instance_norms(shape: Shape) -> SearchStrategy[Layer]:
+    """Normalization of each channel by itself."""
+    eps = st.sampled_from([1e-5, 0.1])
+    return st.builds(_over("InstanceNorm", shape), st.just(shape[0]), eps, affine=st.booleans())
 
 
 def identities(shape: Shape) -> SearchStrategy[Layer]:
@@ -296,7 +300,7 @@ OF_ANY: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
     linears, activations, flattens, dropouts, identities, slopes, softmaxes, norms,
 )  # fmt: skip
 OVER_AXES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
-    convolutions, framed_convolutions, max_pools, average_pools, adaptive_pools, zero_pads,
+    convolutions, framed_convolutions, max_pools, average_pools, adaptive_pools, zero_pads, instance_norms,
 )  # fmt: skip
 """Strategies for layers, by the feature shapes that they take: any; channels and one to three axes."""
 
