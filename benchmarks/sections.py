@@ -82,6 +82,13 @@ def small(turns: int) -> dict[str, Any]:
     return dict(rows(turns))
 
 
+def operators(turns: int) -> dict[str, Any]:
+    """Products with curvature matrices, Kronecker factors and inverses, beside curvlinops."""
+    from operators import rows  # curvlinops is asked for here
+
+    return dict(rows(turns))
+
+
 def memory(turns: int) -> dict[str, Any]:
     """Peaks of our calls, each in a process of its own."""
     return peaks()
@@ -95,4 +102,4 @@ def _pair(problem: Any, names: list[str], turns: int) -> dict[str, Any]:
     return take_turns({"ours": ours(problem, names), "theirs": theirs(problem, names)}, turns)
 
 
-SECTIONS = {f.__name__: f for f in (table, individual, overhead, classes, hessian, breadth, small, memory)}
+SECTIONS = {f.__name__: f for f in (table, individual, overhead, classes, hessian, breadth, small, operators, memory)}
