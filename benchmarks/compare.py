@@ -2,8 +2,9 @@
 
 Sections: table (the ratios that the README quotes), individual (for-loop against vectorized), overhead (over batch
 sizes), classes (100 classes), hessian (one sigmoid), breadth (other layers, and networks that are no chains), small
-(small calls, against JAX and curvlinops too), operators (products and factors, against curvlinops), memory (peaks of our
-calls). With ``--device cuda`` there is one, gpu: both sides on one GPU. Each writes ``results/SECTION.json``; all write ``results/README.md`` and the plots.
+(small calls, against JAX and curvlinops too), operators (products and factors, against curvlinops), memory (peaks of
+our calls). With ``--device cuda`` there is one, gpu: both sides on one GPU. Each writes ``results/SECTION.json``; all
+write ``results/README.md`` and the plots.
 """
 
 from __future__ import annotations
