@@ -36,7 +36,7 @@ class BlockError:
     Attributes
     ----------
     relative : float
-        ‖G − K‖ / ‖G‖.
+        ‖G − K‖ / ‖G‖. NaN where ‖G‖² was estimated so roughly that ‖G − K‖² would be negative: take more columns.
     best_scale : float
         ⟨G, K⟩ / ⟨K, K⟩, the number by which K would have to be multiplied to be closest to G.
     norm, approximation_norm : float
@@ -158,12 +158,12 @@ def block_error(columns: StoredColumns, approximation: Any, chosen: int | None, 
     if chosen is not None:
         norm, deviation = estimated_norm(columns, chosen, rng)
     difference = norm - 2 * inner + square
-    if chosen is None and difference < LOST * norm:
+    if not deviation and difference < LOST * norm:
         difference = float(small_difference(columns, multiply))
-    share = max(difference, 0.0) / norm if norm else (np.inf if square else 0.0)
-    relative, spread = float(share**0.5), None
+    share = difference / norm if norm else (np.inf if square else 0.0)
+    relative, spread = float(share**0.5) if share >= 0 else np.nan, None  # below 0: estimated from too few columns
     if deviation is not None:  # d relative / d ‖G‖² = (2 ⟨G, K⟩ − ‖K‖²) / (2 ‖G‖⁴ relative)
-        spread = abs(2 * inner - square) / norm**2 / (2 * relative) * deviation if relative else np.inf
+        spread = abs(2 * inner - square) / norm**2 / (2 * relative) * deviation if relative > 0 else np.inf
     best = inner / square if square else np.nan
     return BlockError(relative, best, norm**0.5, square**0.5, inner, spread)
 

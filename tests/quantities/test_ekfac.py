@@ -280,6 +280,17 @@ def test_the_estimate_is_unbiased_and_states_its_error():
         assert every[key].standard_error == 0 or value.relative < 1e-6
 
 
+def test_too_rough_an_estimate_is_no_number():
+    net, loss, x, y = case("vectors")
+    asked = [q.KroneckerError(q.KFLR(), columns=2, rng=seed) for seed in range(40)]
+    runs = [gb.backward(net, loss, x, y, one).values[0] for one in asked]
+    values = [value for run in runs for value in run.values()]
+    rough = [value for value in values if value.norm**2 - 2 * value.inner + value.approximation_norm**2 < 0]
+    assert rough
+    assert all(np.isnan(value.relative) and value.standard_error == np.inf for value in rough)
+    assert sum(np.isnan(value.relative) for value in values) == len(rough)
+
+
 def test_what_an_error_needs_is_told():
     net, loss, x, y = case("vectors")
     kflr = q.KFLR()
