@@ -82,7 +82,7 @@ def test_every_quantity_comes_back(dtype, path):
 
 def test_errors_and_other_conventions_come_back(path):
     net, (x, y) = network(), batch()
-    kfac, error = q.KFAC(fisher="exact", sharing="expand"), q.KroneckerError(q.KFLR(), columns=3, rng=1)
+    kfac, error = q.KFAC(fisher="exact", sharing="expand"), q.KroneckerError(q.KFLR(), columns=1000, rng=1)
     asked = [kfac, error, q.EKFAC(fisher="exact"), q.NearestKronecker(tolerance=1e-6)]
     result = gb.backward(net, losses.CrossEntropyLoss(), x, y, *asked)
     loaded = saved(result, path, network=net)
