@@ -250,8 +250,6 @@ def _backward(
     if alone:
         with few_blas_threads() if cut.small else nullcontext(), arena() if cut.reuses else nullcontext() as memory:
             total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, memory or Allocator(), reuse, sweep, known)
-            if memory is not None:
-                total.found = {key: value.copy() if memory.has(value) else value for key, value in total.found.items()}
     else:
         parts = _parts(plan, x, y, blocks, cut, reuse, sweep, known)
         total = next(parts)

@@ -19,7 +19,7 @@ from gbackprop.checks import generator, kind_of, number, positive
 from gbackprop.data.checkpoint import Checkpoint
 from gbackprop.data.executors import Pool, open_pool
 from gbackprop.data.flights import Batch, Call, Flights
-from gbackprop.data.merging import Merged, rule_of
+from gbackprop.data.merging import Merged, joined, rule_of
 from gbackprop.engine.finite import is_finite
 from gbackprop.engine.progress import check_progress
 from gbackprop.engine.threads import cpu_count, one_blas_thread
@@ -222,13 +222,9 @@ def _merged(
     try:
         for i, result in results:
             _warn(i, result)
-            with on_device_of(result.output):
-                if merged is None:
-                    merged = Merged(result)
-                else:
-                    merged.check(i, result)
-                merged.add(result)
-                if saved is not None and i == 0:
+            merged = joined(merged, i, result)
+            if saved is not None and i == 0:
+                with on_device_of(result.output):
                     saved.begin(merged)
             done = i + 1 if saved is None else saved.count(i)
             if saved is not None and time.monotonic() > saved.due:

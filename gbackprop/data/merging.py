@@ -188,16 +188,22 @@ def merge(results: Iterable[Result]) -> Result:
     for i, result in enumerate(results):
         if not isinstance(result, Result):
             raise TypeError(f"result {i}: expected a Result, got {type(result).__name__}")
-        with on_device_of(result.output):
-            if merged is None:
-                merged = Merged(result)
-            else:
-                merged.check(i, result)
-            merged.add(result)
+        merged = joined(merged, i, result)
     if merged is None:
         raise ValueError("results: expected at least one, got none")
     with on_device_of(merged.first.output):
         return merged.finish()
+
+
+def joined(merged: Merged | None, i: int, result: Result) -> Merged:
+    """Add the result of batch i to the sums of those before, which are None at the first; return the sums."""
+    with on_device_of(result.output):
+        if merged is None:
+            merged = Merged(result)
+        else:
+            merged.check(i, result)
+        merged.add(result)
+    return merged
 
 
 class Merged:

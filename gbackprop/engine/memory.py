@@ -166,12 +166,6 @@ class Arena(Allocator):
         self._slabs.append(memory.data)
         return start, start + more
 
-    def has(self, x: Any) -> bool:
-        """Return whether `x` is an array in the arena's memory, or a view of one."""
-        while isinstance(x, np.ndarray):
-            x = x.base
-        return isinstance(x, memoryview)
-
     def settle(self) -> None:
         """Replace several slabs by a single one of the size that was needed; called after a block."""
         self._take_back()

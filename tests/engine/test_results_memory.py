@@ -183,10 +183,11 @@ def arrays(result):
     return found
 
 
-@pytest.mark.parametrize("options", [{"sample_block": 2, "workers": 1}, {"sample_block": 2, "workers": 3}, {}])
-def test_results_have_nothing_that_was_there_before_and_nothing_of_an_arena(options, monkeypatch):
-    options |= {"asked": ASKED, "column_block": 40}
+@pytest.mark.parametrize(("block", "workers"), [(2, 1), (2, 3), (6, 1)])
+def test_results_have_nothing_that_was_there_before_and_nothing_of_an_arena(block, workers, monkeypatch):
+    options = {"asked": ASKED, "sample_block": block, "column_block": 40, "workers": workers}
     monkeypatch.setattr(blocks, "REUSED_BYTES", 1)
+    monkeypatch.setattr(memory, "LEAST_ARRAY", 1)  # the outputs, too
     for _ in range(4):  # until they have settled
         first = arrays(call(6, **options))
     assert any(one.nbytes for one in memory._idle_arenas)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.engine import sequences
+from gbackprop.engine import blocks, sequences
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
@@ -245,3 +245,12 @@ def test_the_short_forms_of_an_lstm_give_the_same(kind, bias, reverse):
 def test_other_features_are_refused():
     with pytest.raises(ValueError, match=r"expected features of shape \(T, 12\), got \(4, 11\)"):
         steps_of("LSTM", True, False).output_shape((4, 11))
+
+
+def test_steps_are_not_cut_into_blocks_of_few_samples():
+    """A step of 64 samples is as long as its calls: threads would wait for each other."""
+    x, y = batch((64, 50, 32), dtype="float32")
+    net = network("LSTM", 32, 64, 50, dtype="float32")
+    plan = sequences.with_whole_sequences(make_plan(net, LOSS, x, y, [], 0), x)
+    cut = blocks.choose_blocks(plan, x, forms=FORMS)
+    assert (len(cut.samples), cut.threads, cut.small) == (1, 1, True)
