@@ -23,12 +23,12 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import arena
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import Block, FastSweep, sweep_block
-from gbackprop.engine.threads import one_blas_thread
 from gbackprop.layers.base import Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import Plan, make_plan
 from gbackprop.quantities import Statistic
 from gbackprop.signals import Signals
+from gbackprop.system.threads import one_blas_thread
 
 
 def named(name: str, call: Callable[[], Any]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,6 @@ from gbackprop.engine.registry import Known
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sequences import with_whole_sequences
 from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
-from gbackprop.engine.threads import few_blas_threads, one_blas_thread
 from gbackprop.errors import TooLargeError, naming, release
 from gbackprop.layers.base import Layer
 from gbackprop.layers.gram import Pairs
@@ -34,6 +32,7 @@ from gbackprop.quantities.base import Quantity
 from gbackprop.reference import finish
 from gbackprop.result import Result
 from gbackprop.signals import AVERAGE, GRADIENT
+from gbackprop.system.threads import NO_CONTEXT, few_blas_threads, one_blas_thread
 
 _CALLS = Calls()
 
@@ -119,9 +118,9 @@ def backward(
     computes the same in the simplest way: read it first.
     """
     blocks = {"sample_block": sample_block, "column_block": column_block, "workers": workers}
-    for name, value in blocks.items():
-        if value is not None:
-            positive(name, value)
+    for name in blocks:
+        if blocks[name] is not None:
+            positive(name, blocks[name])
     if progress is not False:
         check_progress(progress)
     options = (sample_block, column_block, workers, memory)
@@ -246,11 +245,12 @@ def _backward(
 ) -> Result:
     alone = len(cut.samples) == 1
     results = Rows(x.shape[0], reuse, alone and cut.reuses)
-    blocks = [Block(rows, results) for rows in cut.samples]
     if alone:
-        with few_blas_threads() if cut.small else nullcontext(), arena() if cut.reuses else nullcontext() as memory:
-            total = sweep_block(plan, x, y, blocks[0], cut.spans, FORMS, memory or Allocator(), reuse, sweep, known)
+        block = Block(cut.samples[0], results)
+        with few_blas_threads() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
+            total = sweep_block(plan, x, y, block, cut.spans, FORMS, memory or Allocator(), reuse, sweep, known)
     else:
+        blocks = [Block(rows, results) for rows in cut.samples]
         parts = _parts(plan, x, y, blocks, cut, reuse, sweep, known)
         total = next(parts)
         for part in parts:

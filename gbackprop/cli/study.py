@@ -86,11 +86,11 @@ def _run_study(
     protocol: Protocol, output: Path, options: argparse.Namespace, notes: dict[str, str], console: Console
 ) -> Summary:
     from gbackprop.data.executors import open_pool
-    from gbackprop.engine.threads import cpu_count
     from gbackprop.experiments.schema import StoreError
     from gbackprop.experiments.study import Settings, run_study
     from gbackprop.experiments.view import Bars, Lines
     from gbackprop.system.extras import MissingExtraError
+    from gbackprop.system.threads import cpu_count
 
     with ExitStack() as stack:
         with users_errors(ValueError, RuntimeError, MissingExtraError):

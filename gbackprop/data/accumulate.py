@@ -22,13 +22,13 @@ from gbackprop.data.flights import Batch, Call, Flights
 from gbackprop.data.merging import Merged, joined, rule_of
 from gbackprop.engine.finite import is_finite
 from gbackprop.engine.progress import check_progress
-from gbackprop.engine.threads import cpu_count, one_blas_thread
 from gbackprop.errors import NotFiniteWarning
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
 from gbackprop.result import Result
 from gbackprop.signals import MonteCarlo
+from gbackprop.system.threads import cpu_count, one_blas_thread
 
 OPTIONS = ("training", "sample_block", "column_block", "memory")
 """Options of `gbackprop.backward` that `accumulate` hands on. Each batch is computed by one thread."""

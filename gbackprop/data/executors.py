@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import parent_process
 
-from gbackprop.engine.threads import cpu_count
 from gbackprop.system.extras import require
 from gbackprop.system.names import near_miss
+from gbackprop.system.threads import cpu_count
 
 DASK = "dask://"
 NAMES = ("processes", "serial", "mpi", DASK)

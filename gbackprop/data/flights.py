@@ -16,8 +16,8 @@ import numpy as np
 from gbackprop.array import Array
 from gbackprop.backward import PreparedCall
 from gbackprop.data.executors import Pool, withheld
-from gbackprop.engine.threads import one_blas_thread
 from gbackprop.result import Result
+from gbackprop.system.threads import one_blas_thread
 
 DEATHS = 3
 """Processes that may die one after the other while they compute the same batch."""

@@ -26,10 +26,10 @@ from gbackprop.engine.estimate import (
 )
 from gbackprop.engine.registry import PLAIN, Forms
 from gbackprop.engine.spans import column_count, spans
-from gbackprop.engine.threads import blas_controller, cpu_count
 from gbackprop.errors import TooLargeError
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.plan import Plan
+from gbackprop.system.threads import blas_controller, cpu_count
 
 
 @dataclass(frozen=True)

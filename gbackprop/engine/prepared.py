@@ -26,12 +26,12 @@ import numpy as np
 from gbackprop.array import Array, device_of, is_array
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.registry import Forms, Known
-from gbackprop.engine.threads import cpu_count
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
 from gbackprop.plan import Plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.signals import MonteCarlo
+from gbackprop.system.threads import cpu_count
 
 MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""

@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, array_module
 from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker
+from gbackprop.kronecker.eigenbasis import eigenbasis
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.layers.views import Viewed, joint, rotated
 from gbackprop.quantities.base import Quantity, Scale, Statistic
@@ -100,10 +103,7 @@ class InBasis(Quantity):
 
     def __init__(self, blocks: Mapping[str, Block], convention: Convention, signal: Signal) -> None:
         self.blocks, self.convention = blocks, convention
-        self.bases = {
-            name: (None if block.A is None else eigenvectors(block.A), eigenvectors(block.B))
-            for name, block in blocks.items()
-        }
+        self.bases = bases_of(blocks)
         self.needed = {}
         for name, bases in self.bases.items():
             reduction = Viewed.of("square", partial(view, bases=bases, both=convention.joint_bias), TEXT)
@@ -134,6 +134,12 @@ def view(jacobian: ParameterJacobian, bases: tuple[Array | None, Array], both: b
     return rotated(joint(jacobian) if both else jacobian, *bases)
 
 
-def eigenvectors(factor: Array) -> Array:
-    """Return the eigenvectors of a factor, or of each group's, as columns in ascending order of eigenvalues."""
-    return array_module(factor).linalg.eigh(factor)[1]
+def bases_of(blocks: Mapping[str, Block]) -> dict[str, tuple[Array | None, Array]]:
+    """Return QA and QB of each parameter's block; on the host a bias has the QB of its weight, whose B is the same."""
+    found: dict[str, tuple[Array | None, Array]] = {}
+    before: tuple[Array, Array] | None = None
+    for name, block in blocks.items():
+        if before is None or array_module(block.B) is not np or not np.array_equal(before[0], block.B):
+            before = block.B, eigenbasis(block.B)
+        found[name] = None if block.A is None else eigenbasis(block.A), before[1]
+    return found

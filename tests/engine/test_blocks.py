@@ -8,12 +8,13 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.engine import blocks, threads
+from gbackprop.engine import blocks
 from gbackprop.engine.blocks import choose_blocks
-from gbackprop.engine.threads import one_blas_thread
 from gbackprop.layers.base import Layer
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.plan import make_plan
+from gbackprop.system import threads
+from gbackprop.system.threads import one_blas_thread
 
 CE = losses.CrossEntropyLoss()
 

@@ -8,6 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from threading import Lock, get_ident
 from typing import Any
 
+NO_CONTEXT = nullcontext()
+"""A context that does nothing; it can be entered many times, by several threads."""
+
 
 def cpu_count() -> int:
     """Return the number of processors that this process may use."""

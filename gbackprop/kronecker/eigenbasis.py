@@ -1,0 +1,48 @@
+"""Orthonormal eigenvectors of positive semi-definite factors."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import eigh, get_lapack_funcs, qr
+
+from gbackprop.array import Array, array_module
+from gbackprop.kronecker.low_rank import root_of_low_rank
+from gbackprop.system.threads import one_blas_thread
+
+
+def eigenbasis(factor: Array) -> Array:
+    """Compute orthonormal eigenvectors of a positive semi-definite factor, or of each group's.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n, n) or (G, n, n)
+
+    Returns
+    -------
+    ndarray, shape of `factor`
+        The eigenvectors as columns, in ascending order of eigenvalues, within the rounding of the factor's dtype.
+    """
+    if array_module(factor) is not np or not np.isfinite(factor).all():
+        return array_module(factor).linalg.eigh(factor)[1]
+    if factor.ndim == 3:
+        return np.stack([eigenbasis(each) for each in factor])
+    with one_blas_thread():  # SciPy's BLAS has threads of its own: they and NumPy's, which wait for work, get in each
+        # other's way (150 ms for 1152 × 1152 of full rank and not 200, 16 of rank 128 and not 60 to 80, on two cores)
+        root = root_of_low_rank(factor)
+        return eigh(factor, driver="evd", check_finite=False)[1] if root is None else _of_root(root)
+
+
+def _of_root(root: np.ndarray) -> np.ndarray:
+    """Compute the eigenvectors of L Lᵀ for L (n, r), which is overwritten.
+
+    With L = Q [R; 0] and R Rᵀ = W S Wᵀ they are Q [0, W; 1, 0]: any basis serves for the eigenvalue 0.
+    """
+    n, rank = root.shape
+    (ormqr,) = get_lapack_funcs(("ormqr",), (root,))
+    (reflectors, tau), upper = qr(root, mode="raw", overwrite_a=True, check_finite=False)
+    inner = np.zeros((n, n), root.dtype, order="F")
+    inner[:rank, n - rank :] = eigh(upper @ upper.T, driver="evd", check_finite=False)[1]
+    inner[np.arange(rank, n), np.arange(n - rank)] = 1
+    vectors, _, failed = ormqr("L", "N", reflectors, tau, inner, 64 * n, overwrite_c=True)
+    assert not failed
+    return vectors
