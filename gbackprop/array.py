@@ -38,8 +38,9 @@ _GPU_BYTES = 2**29
 
 def is_array(x: object) -> bool:
     """Return whether `x` is a NumPy or CuPy array, and no masked array or matrix, whose operations differ."""
-    plain = isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray | np.matrix)
-    return plain or _is_cupy(x)
+    if type(x) is np.ndarray:
+        return True
+    return _is_cupy(x) or (isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray | np.matrix))
 
 
 def _is_cupy(x: object) -> bool:
@@ -170,9 +171,9 @@ def all_finite(*arrays: Array) -> bool:
     if not arrays:
         return True
     if array_module(arrays[0]) is np:
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares = sum([np.vdot(v, v) for v in [x if x.flags.c_contiguous else x.ravel("K") for x in arrays]])
-            return isfinite(squares) or all(np.isfinite(x).all() for x in arrays)
+        rows = [x if x.flags.c_contiguous else x.ravel("K") for x in arrays]
+        squares = sum(map(float, map(np.vdot, rows, rows)))  # neither a product by BLAS nor Python warns of overflow
+        return isfinite(squares) or all(np.isfinite(x).all() for x in arrays)
     with on_device_of(arrays[0]):
         xp, together = array_module(arrays[0]), arrays
         if len(arrays) > 1:
@@ -181,13 +182,12 @@ def all_finite(*arrays: Array) -> bool:
         return bool(xp.isfinite(sum([x.sum() for x in together]))) or all(bool(xp.isfinite(x).all()) for x in arrays)
 
 
-def bounds(x: Array) -> tuple[Any, Any]:
+def bounds(x: Array) -> tuple[Any, ...]:
     """Return the smallest and the largest number as Python numbers; the host waits for a GPU once."""
     if not _is_cupy(x):
-        return x.min().item(), x.max().item()
+        return np.minimum.reduce(x, axis=None).item(), np.maximum.reduce(x, axis=None).item()
     with on_device_of(x):
-        least, most = asnumpy(array_module(x).stack([x.min(), x.max()])).tolist()
-    return least, most
+        return tuple(asnumpy(array_module(x).stack([x.min(), x.max()])).tolist())
 
 
 def erfc(x: Array) -> Array:

@@ -102,6 +102,9 @@ class Branching:
         """Return the arguments of reductions for each signal."""
         arriving: Arriving = {None: (), AVERAGE: (signals.average, leaf.output_shape)}
         start, stack = 0, signals.stack
+        if len(stack.spans) == 1:  # the stack itself, so that forms can see that two of them got the same columns
+            arriving[stack.spans[0][0]] = (stack.values, stack.spans[0][2])
+            return arriving
         for signal, width, sign, _ in stack.spans:
             arriving[signal] = (stack.values[start : start + width], sign)
             start += width

@@ -39,7 +39,9 @@ class naming:
         pass
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, MemoryError) and not isinstance(error, TooLargeError):  # it already says so
+        if error is None or isinstance(error, TooLargeError):  # it already says so
+            return
+        if isinstance(error, MemoryError):
             raise TooLargeError(f"{self.doing()}: out of memory ({error})") from error
 
 

@@ -17,14 +17,14 @@ from gbackprop.result import Result
 def warn_not_finite(plan: Plan, result: Result) -> None:
     """Warn of NaN and infinity in a result, with each quantity, the first of its parameters, and that one's layer.
 
-    Nothing is looked at on a GPU, where the host would have to wait, and where `numpy.errstate` ignores what overflows
-    and what is invalid. The cost is a sum over each array. `BatchGrad`, the largest, is left out while the gradient,
-    its sum, is finite.
+    Nothing is looked at on a GPU, where the host would have to wait. There is no warning where `numpy.errstate` ignores
+    what overflows and what is invalid. The cost is a sum over each array. `BatchGrad`, the largest, is left out while
+    the gradient, its sum, is finite.
     """
-    state = np.geterr()
-    if device_of(result.output) != "cpu" or state["over"] == state["invalid"] == "ignore":
+    if device_of(result.output) != "cpu" or is_finite(result):
         return
-    if is_finite(result):
+    state = np.geterr()
+    if state["over"] == state["invalid"] == "ignore":
         return
     layers = {name: leaf for leaf in reversed(plan.leaves) for name in leaf.parameters.values()}
     found: dict[str, list[str]] = {}

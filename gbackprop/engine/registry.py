@@ -209,6 +209,11 @@ class Context:
         Sums over positions of the columns at the current layer, cached because every reduction needs them.
     total : (ParameterJacobian, columns, sum)
         The latest reduction "sum", cached because the moments start from the mean.
+    curvature : (Bias, columns, B)
+        The latest B of a bias, cached because it is that of the weight, too.
+    swapped : (layer, columns, Outer)
+        The latest Jacobian of a convolution with its sides swapped, for the columns at a transposed convolution, cached
+        because its windows serve all statistics, and the columns below.
     lower : dict of int to Leaf or None
         The next layer below that no route passes, by a layer's position, cached because many layers have the same.
     """
@@ -217,6 +222,8 @@ class Context:
         self.forms, self.memory, self.known = forms, memory, known or Known(forms)
         self.sums: list[tuple[Any, Array, Array]] = []
         self.total: tuple[Any, Any, Any] = (None, None, None)
+        self.curvature: tuple[Any, Any, Any] = (None, None, None)
+        self.swapped: tuple[Any, Any, Any] = (None, None, None)
         self.lower: dict[int, Leaf | None] = {}
 
     def forward(self, layer: Layer, *inputs: Array) -> tuple[Array, Any]:
@@ -268,5 +275,5 @@ def has_method(reduction: Reduction) -> bool:
 
 def _is_plain(jacobian: ParameterJacobian) -> bool:
     """Whether a Jacobian is one of this package, with the methods of its class."""
-    methods = vars(type(jacobian)).keys() | vars(ParameterJacobian).keys()
-    return type(jacobian).__module__.startswith("gbackprop.") and methods.isdisjoint(vars(jacobian))
+    own = [getattr(type(jacobian), name, None) for name in vars(jacobian)]
+    return type(jacobian).__module__.startswith("gbackprop.") and not any(map(callable, own))

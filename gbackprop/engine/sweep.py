@@ -241,10 +241,9 @@ class FastSweep(SpanSweep):
         average = signals.average
         if average is not None:
             average = self.context.average(leaf.layer, saved, average, len(self.block), leaf.output_shape)
-        mats = self._multiplied(leaf, saved, signals.stack.values)
-        if len(mats) == 1:
-            return [Signals(Stack(mats[0], signals.stack.spans), average)]
-        return [Signals(signals.stack.moved(mat), average) for mat in mats]
+        first, *more = self._multiplied(leaf, saved, signals.stack.values)
+        below = [Signals(Stack(first, signals.stack.spans), average)]
+        return below + [Signals(signals.stack.moved(mat), average) for mat in more] if more else below
 
     def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> tuple[Array, ...]:
         """Compute Jᵀ mat of each input, in place if the layer supports that and nothing else refers to `mat`."""
@@ -259,7 +258,7 @@ class FastSweep(SpanSweep):
         parts = back if isinstance(back, tuple) else (back,)
         for source, part in zip(leaf.sources, parts, strict=True):
             # An unknown function may have stored a reference to its argument or its result.
-            alias = len(parts) > 1 or (shared and array_module(mat).may_share_memory(part, mat))
+            alias = parts is back or (shared and array_module(mat).may_share_memory(part, mat))
             self.shared[source] = not forms.pure or alias
         return parts
 

@@ -68,3 +68,20 @@ def outer(g: np.ndarray, u: np.ndarray, out: np.ndarray) -> None:
         for o in range(out.shape[1]):
             for i in range(out.shape[2]):
                 out[row, o, i] = g[row, o] * u[row, i]
+
+
+@compiled
+def positive(x: np.ndarray, y: np.ndarray) -> None:
+    """``y[i] = max(x[i], 0)``; NaN remains NaN."""
+    zero = x.dtype.type(0)
+    for i in range(x.size):
+        y[i] = zero if x[i] < 0 else x[i]
+
+
+@compiled
+def where_positive(x: np.ndarray, g: np.ndarray) -> None:
+    """``g[v, i] *= x[i] > 0``, as a product: what is not finite remains so."""
+    one, zero = x.dtype.type(1), x.dtype.type(0)
+    for v in range(g.shape[0]):
+        for i in range(x.size):
+            g[v, i] *= one if x[i] > 0 else zero

@@ -1,7 +1,7 @@
-"""Kernels for the host, compiled by Numba (the extra ``fast``): moving windows, and outer products of rows.
+"""Kernels for the host, compiled by Numba (the extra ``fast``): moving windows, outer products of rows, and ReLU.
 
-All work channels-last, ``[L, *S, C]``, and write to an array that is given. This file flattens the geometry; the loops
-are in `compiled`.
+Windows are channels-last, ``[L, *S, C]``; all results are written to an array that is given. This file flattens the
+geometry; the loops are in `compiled`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,16 @@ def largest(image: np.ndarray, window: Window, y: np.ndarray) -> None:
 def outer(g: np.ndarray, u: np.ndarray, out: np.ndarray) -> None:
     """g uᵀ of rows: ``[L, O], [L, I] -> [L, O, I]``, written to `out`, which is C-contiguous."""
     compiled.outer(g, u, out)
+
+
+def positive(x: np.ndarray, y: np.ndarray) -> None:
+    """max(x, 0), written to `y`; both have the same order in memory, without gaps."""
+    compiled.positive(x.ravel("K"), y.ravel("K"))
+
+
+def where_positive(x: np.ndarray, g: np.ndarray) -> None:
+    """[x > 0] g for columns `g`, each with the order of x in memory, without gaps; written over g."""
+    compiled.where_positive(x.ravel("K"), g.ravel("K").reshape(len(g), -1))
 
 
 def _flat(x: np.ndarray) -> np.ndarray:

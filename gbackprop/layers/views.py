@@ -84,12 +84,12 @@ def matrix(jacobian: ParameterJacobian) -> Outer | None:
     if outer is None or outer.to_parameter is _same:
         return outer
 
-    def inputs() -> Array:
-        u, xp = outer.u, array_module(outer.u)
-        order = outer.to_parameter(xp.arange(u.shape[3])[None]).ravel()  # an entry's column of u
-        return u[..., order]
+    return Outer(lambda: by_entries(outer, outer.u), outer.bias, _same, _same, outer.groups)
 
-    return Outer(inputs, outer.bias, _same, _same, outer.groups)
+
+def by_entries(outer: Outer, u: Array) -> Array:
+    """Return u ``[…, I]`` with I in the order of the parameter's entries."""
+    return outer.to_parameter(u.reshape(1, -1, u.shape[-1])).reshape(u.shape)
 
 
 def expand(jacobian: ParameterJacobian) -> ParameterJacobian:
@@ -164,11 +164,18 @@ def rotated(jacobian: ParameterJacobian, qa: Array | None, qb: Array) -> Paramet
     qb : ndarray, shape (O, O) or (G, O, O)
         Those on the side of the outputs.
     """
-    outer = matrix(jacobian)
+    outer = outer_of(jacobian)
     if qa is None or outer is None:
         return Rotated(jacobian, qb)
     groups = outer.groups
     qa, qb = (q.reshape(groups, *q.shape[-2:]) for q in (qa, qb))
+    if outer.to_parameter is not _same:  # the rows of QA are put in the order of u, which has many more
+        order = by_entries(outer, array_module(qa).arange(qa.shape[1]))
+        qa, numbered = array_module(qa).empty_like(qa), qa
+        qa[:, order] = numbered
+
+    def inputs(u: Array) -> Array:
+        return (u.reshape(groups, -1, u.shape[3]) @ qa).reshape(u.shape)
 
     def rows(g: Array) -> Array:
         xp = array_module(g)
@@ -176,13 +183,16 @@ def rotated(jacobian: ParameterJacobian, qa: Array | None, qb: Array) -> Paramet
         turned = split.reshape(groups, -1, split.shape[-1]) @ qb
         return xp.moveaxis(turned.reshape(split.shape), 0, 3).reshape(g.shape)
 
-    return _changed(outer, lambda u: u @ qa[:, None], rows)
+    return _changed(outer, inputs, rows, entries=True)
 
 
-def _changed(jacobian: ParameterJacobian, inputs: Change, rows: Change) -> ParameterJacobian:
+def _changed(
+    jacobian: ParameterJacobian, inputs: Change, rows: Change, entries: bool = False
+) -> ParameterJacobian:
     """Return the Jacobian of a weight with other u (G, N, T, I) and other g (V, N, T, O), of a bias with other g.
 
-    One without positions is returned as it is.
+    One without positions is returned as it is. `entries` says whether the other u are in the order of the parameter's
+    entries.
     """
     outer = outer_of(jacobian)
     if outer is None:
@@ -190,7 +200,8 @@ def _changed(jacobian: ParameterJacobian, inputs: Change, rows: Change) -> Param
     bias = Bias(lambda mat: rows(outer.bias.rows(mat)))
     if isinstance(outer, Seen):
         return Seen(lambda: inputs(outer.u), bias, outer.axes, outer.groups)
-    return Outer(lambda: inputs(outer.u), bias, outer.to_parameter, outer.from_parameter, outer.groups)
+    order = (_same, _same) if entries else (outer.to_parameter, outer.from_parameter)
+    return Outer(lambda: inputs(outer.u), bias, *order, outer.groups)
 
 
 def _same(weight: Array) -> Array:

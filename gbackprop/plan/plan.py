@@ -98,7 +98,8 @@ class Plan:
         """
         leaves, loss, batch_shape = self.leaves, self.loss, (x.shape[0], *self.leaves[-1].output_shape)
         like = x if self.floats else check_input(leaves, x)
-        check_parameters({n: leaf.layer.parameters[key] for leaf in leaves for key, n in leaf.parameters.items()}, like)
+        owners = [leaf for leaf in leaves if leaf.parameters]
+        check_parameters({n: leaf.layer.parameters[key] for leaf in owners for key, n in leaf.parameters.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self.swept, None if self.chain else self.flow, self.needs)
@@ -119,8 +120,8 @@ class Plan:
         if self.training or drawn or not (rng is None or (type(rng) is int and rng >= 0)):
             # a Generator advances equally for all quantities; an int has no state
             entropy = generator(rng).integers(2**32, size=4).tolist()
-            masks = np.random.default_rng([*entropy, 0])
-            noise = [noise_of(leaf, batch_shape[0], masks) if self.training else None for leaf in leaves]
+            masks = np.random.default_rng([*entropy, 0]) if self.training else None
+            noise = [None if masks is None else noise_of(leaf, batch_shape[0], masks) for leaf in leaves]
             for signal in drawn:
                 source = np.random.default_rng([*entropy, signal.mc_samples])
                 mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)

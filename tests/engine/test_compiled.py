@@ -10,6 +10,7 @@ from drawn_windows import SEEDS, numbers, paddings, windows
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gbackprop.engine.forms.elementwise
 import gbackprop.engine.forms.outer
 from gbackprop import kernels
 from gbackprop.engine.forms.images import padded
@@ -29,7 +30,7 @@ PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
 
 @pytest.fixture
 def without_numba(monkeypatch):
-    for module in (kernels, gbackprop.engine.forms.outer):
+    for module in (kernels, gbackprop.engine.forms.outer, gbackprop.engine.forms.elementwise):
         monkeypatch.setattr(module, "numba_kernels", lambda: None)
 
 

@@ -102,8 +102,9 @@ def engine(opt):
         if opt.always_routed:
             patch.setattr(costs, "SAMPLE_COST", -np.inf)
         if not opt.numba:
-            for name in ("gbackprop.kernels.numba_kernels", "gbackprop.engine.forms.outer.numba_kernels"):
-                patch.setattr(name, lambda: None)
+            for module in ("kernels", "engine.forms.outer", "engine.forms.elementwise"):
+                patch.setattr(f"gbackprop.{module}.numba_kernels", lambda: None)
+        patch.setattr(costs, "COMPILED_LOOP", 0)
         yield
 
 

@@ -40,12 +40,22 @@ def shared(reduction: Function) -> Function:
     return reduce
 
 
+def kronecker(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
+    """B = Σᵥₙ s b bᵀ, computed once for the weight and the bias; each gets an array of its own."""
+    known, columns, found = context.curvature
+    if known is bias and columns is mat:
+        return found.copy()
+    found = Bias.kronecker(_Known(position_sums(bias, mat, context)), mat, sign)
+    context.curvature = bias, mat, found
+    return found
+
+
 def sum_(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     """Σᵥₙ s b[v, n]."""
     return weigh(position_sums(bias, mat, context), sign).sum((0, 1))
 
 
-REDUCE: Table = {(Bias.per_sample, ParameterJacobian.sum): sum_} | {
+REDUCE: Table = {(Bias.per_sample, ParameterJacobian.sum): sum_, (Bias.per_sample, Bias.kronecker): kronecker} | {
     (Bias.per_sample, reduction): shared(reduction)
     for reduction in (
         ParameterJacobian.batch,
@@ -53,6 +63,5 @@ REDUCE: Table = {(Bias.per_sample, ParameterJacobian.sum): sum_} | {
         ParameterJacobian.batch_square,
         ParameterJacobian.moments,
         ParameterJacobian.square_norm,
-        Bias.kronecker,
     )
 }

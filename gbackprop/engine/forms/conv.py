@@ -29,10 +29,15 @@ def forward(layer: Conv, x: Array, context: Context) -> tuple[Array, Any]:
         y = linear(layer, x, memory)
     else:  # the backward sweep needs u again
         u = unfolded(layer, x, memory)
-        y = channels_first(_product(layer, u, memory).reshape(len(x), *out, -1))
+        y = of_windows(layer, u, out, memory)
     if layer.bias:
         y += layer.parameters["bias"].reshape(-1, *(1,) * layer.dims)
     return y, (x, u)
+
+
+def of_windows(layer: Conv, u: Array, out: Shape, memory: Allocator) -> Array:
+    """Compute W u: ``[G, L, T, I] -> [L, O, *out]``."""
+    return channels_first(_product(layer, u, memory).reshape(u.shape[1], *out, -1))
 
 
 def linear(layer: Conv, x: Array, memory: Allocator) -> Array:

@@ -23,17 +23,24 @@ def forward(layer: Linear, x: Array, context: Context) -> tuple[Array, Any]:
 
 def carry(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
     """Wᵀ g."""
-    return _apply(mat, layer.parameters["weight"], context.memory)
+    weight = layer.parameters["weight"]
+    if mat.ndim == 3 and mat.shape[0] == 1:
+        return context.memory.matmul(mat, weight)
+    return _apply(mat, weight, context.memory)
 
 
 def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[str, Array]:
     """Σᵥₙₜ g[v, n, t] u[n, t]ᵀ and Σᵥₙₜ g[v, n, t], of a single column."""
-    g, u = mat.reshape(1, -1, layer.out_features), saved.reshape(1, -1, layer.in_features)
+    rows = mat.ndim == 3 and mat.shape[0] == 1  # as they are, without further axes
+    g = mat if rows else mat.reshape(1, -1, layer.out_features)
+    u = saved[None] if rows else saved.reshape(1, -1, layer.in_features)
     weight = outer.summed(g, u)[0]
     if not layer.bias:
         return {"weight": weight}
     n, t = mat.shape[1], g.shape[1] // mat.shape[1]
     sums = g if t == 1 else array_module(g).ones(t, dtype=g.dtype) @ g.reshape(1, n, t, -1)
+    if n == 1:
+        return {"weight": weight, "bias": sums[0, 0].copy()}
     return {"weight": weight, "bias": sums.sum((0, 1))}
 
 

@@ -16,6 +16,7 @@ from gbackprop.engine.registry import Context, Table
 from gbackprop.kernels import numba_kernels
 from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, group_blocks, weigh
 from gbackprop.layers.moments import TIGHT, Moments
+from gbackprop.layers.views import by_entries
 
 
 def batch(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
@@ -54,7 +55,7 @@ def summed(g: Array, u: Array) -> Array:
     """Σₗ gₗ uₗᵀ: ``[G, L, O], [G, L, I] -> [G, O, I]``."""
     if g.shape[1] > 1:
         return g.swapaxes(1, 2) @ u
-    out = array_module(g).empty((len(g), g.shape[2], u.shape[2]), dtype=g.dtype)
+    out = array_module(g).empty((g.shape[0], g.shape[2], u.shape[2]), dtype=g.dtype)
     _outer_of_rows(g[:, 0], u[:, 0], out)
     return out
 
@@ -82,11 +83,12 @@ def square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Ar
         return outer.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
     if costs.square_by_positions(columns, t, i, o) < costs.square_by_products(columns, t, i):
         return outer.joined(square_by_positions(outer, g, sign))
-    total = array_module(mat).zeros((groups, o * i), dtype=mat.dtype)
-    for v, rows, product in _products(outer, g):
-        product *= product
-        total += _total(product, None if sign is None else sign[v, rows])
-    return outer.joined(total.reshape(groups, o, -1))
+    total = array_module(mat).zeros((groups, o, i), dtype=mat.dtype)
+    for some in row_blocks(o, groups * i * mat.dtype.itemsize, mat):  # one product may be larger than the cache
+        for v, rows, product in _products(outer, g[..., some]):
+            product *= product
+            total[:, some] += _total(product, None if sign is None else sign[v, rows]).reshape(groups, -1, i)
+    return outer.joined(total)
 
 
 def square_by_positions(outer: Outer, g: Array, sign: Array | None) -> Array:
@@ -225,9 +227,12 @@ def kronecker(outer: Outer, mat: Array, sign: Array | None, context: Context) ->
 def input_square(outer: Outer, context: Context) -> Array | None:
     """Σₙₜ u uᵀ of each group."""
     u, xp = outer.u.reshape(outer.groups, -1, outer.u.shape[3]), array_module(outer.u)
+    few = u.shape[1] < u.shape[2]
+    if few:  # the smaller one is put in the order of the parameter's entries: u here, else the squares
+        u = by_entries(outer, u)
     # NumPy detects the symmetry and mirrors one half: for few rows that takes longer than computing the other half.
     other = u.copy() if xp is np and not costs.mirrored(*u.shape[1:]) else u
-    squares = outer.by_entries(summed(u, other))
+    squares = summed(u, other) if few else outer.by_entries(summed(u, other))
     return squares if outer.groups > 1 else squares[0]
 
 
@@ -290,6 +295,8 @@ def _pairs(xp: Any, t: int) -> tuple[Array, Array, Array]:
 def _total(products: Array, weights: Array | None) -> Array:
     """Σᵥₙ of ``weights * products``: ``[V, N], [G, V, N, O, I] -> [G, O*I]``, as one product, in one pass."""
     groups, columns, n = products.shape[:3]
+    if weights is None and columns * n == 1:
+        return products.reshape(groups, -1)
     if weights is None:
         weights = array_module(products).ones(columns * n, dtype=products.dtype)
     return weights.reshape(-1).astype(products.dtype) @ products.reshape(groups, columns * n, -1)

@@ -6,6 +6,8 @@ gradient x ⊗ u(g) is the one of C for the input g and the columns x.
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any
 
 from gbackprop.array import Array, array_module
@@ -17,6 +19,7 @@ from gbackprop.layers.conv import _Conv as Conv
 from gbackprop.layers.conv_transpose import _ConvTranspose, _Weight
 from gbackprop.layers.dimensions import Conv1d, Conv3d
 from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, Reduction, weigh
+from gbackprop.layers.window import Window
 
 KINDS: dict[int, type[Conv]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 
@@ -26,10 +29,16 @@ def convolution(layer: _ConvTranspose) -> Conv | None:
     window = layer.window
     if any(more >= stride for more, stride in zip(layer.output_padding, window.stride)):
         return None
-    sizes = (layer.out_channels, layer.in_channels, window.kernel, window.stride, layer.padding, window.dilation)
-    found = KINDS[layer.dims](*sizes, groups=layer.groups, bias=False)
+    channels = layer.out_channels, layer.in_channels
+    found = copy.copy(_without_weight(layer.dims, *channels, window, layer.padding, layer.groups))
     found.drawn = {"weight": layer.parameters["weight"]}
     return found
+
+
+@functools.lru_cache(maxsize=256)  # checking the arguments of a layer takes longer than a small product
+def _without_weight(dims: int, channels: int, out: int, window: Window, padding: tuple[int, ...], groups: int) -> Conv:
+    sizes = (channels, out, window.kernel, window.stride, padding, window.dilation)
+    return KINDS[dims](*sizes, groups=groups, bias=False)
 
 
 def forward(layer: _ConvTranspose, x: Array, context: Context) -> tuple[Array, Any]:
@@ -44,11 +53,15 @@ def forward(layer: _ConvTranspose, x: Array, context: Context) -> tuple[Array, A
 
 
 def carry(layer: _ConvTranspose, saved: Any, mat: Array, context: Context) -> Array:
-    """C g."""
+    """C g, from the windows u(g) if a statistic of the weight has unfolded them."""
     found = convolution(layer)
     if found is None:
         return layer.mjp(saved, mat)
-    below = conv.linear(found, mat.reshape(-1, *mat.shape[2:]), context.memory)
+    (of, columns, jacobian), context.swapped = context.swapped, (None, None, None)
+    if of is layer and columns is mat and "u" in vars(jacobian):
+        below = conv.of_windows(found, jacobian.u, saved.shape[2:], context.memory)
+    else:
+        below = conv.linear(found, mat.reshape(-1, *mat.shape[2:]), context.memory)
     return below.reshape(*mat.shape[:2], *below.shape[1:])
 
 
@@ -57,9 +70,10 @@ def swapped(weight: _Weight, mat: Array, context: Context) -> Outer | None:
     found = convolution(weight.layer)
     if found is None:
         return None
-    images = mat.reshape(-1, *mat.shape[2:])
-    jacobian = conv.jacobians(found, (images, None), context)["weight"]
-    assert isinstance(jacobian, Outer)
+    of, columns, jacobian = context.swapped
+    if of is not weight.layer or columns is not mat:
+        jacobian = conv.jacobians(found, (mat.reshape(-1, *mat.shape[2:]), None), context)["weight"]
+        context.swapped = weight.layer, mat, jacobian
     return jacobian
 
 
