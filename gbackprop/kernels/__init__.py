@@ -11,7 +11,7 @@ from types import ModuleType
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array
+from gbackprop.array import FLOAT_NAMES, Array
 from gbackprop.kernels import device, plain
 
 
@@ -36,12 +36,12 @@ def tiles_of(x: Array) -> ModuleType | None:
 
 def on_host(x: Array) -> bool:
     """Return whether `x` is an array of floats on the host."""
-    return isinstance(x, np.ndarray) and x.dtype.name in FLOATS
+    return isinstance(x, np.ndarray) and x.dtype in FLOAT_NAMES
 
 
 def on_gpu(x: Array) -> ModuleType | None:
     """Return the module `device` if `x` is an array of floats on a GPU, else None."""
-    return None if isinstance(x, np.ndarray) or x.dtype.name not in FLOATS else device
+    return None if isinstance(x, np.ndarray) or x.dtype not in FLOAT_NAMES else device
 
 
 @functools.cache

@@ -275,7 +275,7 @@ def test_tiles_are_made_for_few_samples_at_a_time():
     pytest.importorskip("numba")
     layer = layers.Conv2d(32, 32, 3, padding=1)
     x, g = batch(64, 32, 32, 32)[0], batch(64, 32, 32, 32)[0]
-    tiles, weight = conv.tiles(layer, (32, 32), x, Allocator()), layer.parameters["weight"]
+    tiles, weight = conv.tiles(layer, (32, 32), x, Allocator(), len(x)), layer.parameters["weight"]
     x, g = (np.ascontiguousarray(part.transpose(0, 2, 3, 1)) for part in (x, g))
     for call in (lambda: tiles.forward(x, weight), lambda: tiles.backward(g, weight)):
         assert peak(call) < x.nbytes + 8 * 2**20  # all tiles together are 32 MiB, twice

@@ -99,6 +99,7 @@ def engine(opt):
         patch.setattr(costs, "square_by_positions", lambda *sizes: opt.form_of_squares * positions(*sizes))
         if opt.always_tiles:
             patch.setattr(costs, "TILED_CHANNELS", 1)
+            patch.setattr(costs, "TILED_POSITIONS", 1)
         if opt.always_routed:
             patch.setattr(costs, "SAMPLE_COST", -np.inf)
         if not opt.numba:

@@ -61,10 +61,11 @@ def test_the_fast_convolution_against_the_plain_one(by_tiles, dtype, drawn, colu
     want = derivatives(layer, x, columns, sign, Context(PLAIN, Allocator()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "TILED_CHANNELS", 1)
+        patch.setattr(costs, "TILED_POSITIONS", 1)
         patch.setattr(array, "_CACHE_BYTES", 2**10)  # several blocks of rows, of columns, and of pairs of positions
         if not by_tiles:
             patch.setattr(conv, "tiles", no_tiles)
-        assert (conv.tiles(layer, sizes, x, Allocator()) is not None) == by_tiles
+        assert (conv.tiles(layer, sizes, x, Allocator(), 99) is not None) == by_tiles
         got = derivatives(layer, x, columns, sign, Context(FORMS, Arena()))
     for name, value in want.items():
         assert (got[name].dtype, got[name].shape) == (dtype, value.shape), name
@@ -91,10 +92,16 @@ def test_the_fast_convolution_against_the_plain_one(by_tiles, dtype, drawn, colu
 def test_where_tiles_are_taken(keywords, shape, taken, monkeypatch):
     layer = layers.Conv2d(**{"in_channels": 64, "out_channels": 96, "kernel_size": 3, **keywords})
     for dtype in (np.float32, np.float64):
-        assert (conv.tiles(layer, shape[1:], np.zeros(1, dtype), Allocator()) is not None) == taken
-    assert conv.tiles(layer, shape[1:], np.zeros(1, complex), Allocator()) is None  # complex steps go the plain way
+        assert (conv.tiles(layer, shape[1:], np.zeros(1, dtype), Allocator(), 99) is not None) == taken
+    assert conv.tiles(layer, shape[1:], np.zeros(1, complex), Allocator(), 99) is None  # complex steps go the plain way
     monkeypatch.setattr(kernels, "numba_kernels", lambda: None)
-    assert conv.tiles(layer, shape[1:], np.zeros(1), Allocator()) is None
+    assert conv.tiles(layer, shape[1:], np.zeros(1), Allocator(), 99) is None
+
+
+def test_few_images_take_no_tiles():
+    layer, x = layers.Conv2d(64, 96, 3), np.zeros(1)  # 12 x 12 outputs of an image
+    taken = [conv.tiles(layer, (14, 14), x, Allocator(), images) is not None for images in (1, 3, 4, 100)]
+    assert taken == [False, False, True, True]
 
 
 def test_a_network_either_way(monkeypatch):
@@ -115,6 +122,7 @@ def test_a_network_either_way(monkeypatch):
         return [result.gradient, each, spread, hessian, factors]
 
     tiles = conv.tiles
+    monkeypatch.setattr(costs, "TILED_POSITIONS", 1)
     monkeypatch.setattr(conv, "tiles", lambda *arguments: taken.append(tiles(*arguments)) or taken[-1])
     by_tiles = call()
     assert any(taken)

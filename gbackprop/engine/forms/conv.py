@@ -25,7 +25,7 @@ def forward(layer: Conv, x: Array, context: Context) -> tuple[Array, Any]:
     memory, out = context.memory, layer.window.out(x.shape[2:])
     unfolded_bytes = len(x) * _bytes(layer, out, x)
     u = None
-    if unfolded_bytes > costs.UNFOLDED_BYTES or tiles(layer, x.shape[2:], x, memory) is not None:
+    if unfolded_bytes > costs.UNFOLDED_BYTES or tiles(layer, x.shape[2:], x, memory, len(x)) is not None:
         y = linear(layer, x, memory)
     else:  # the backward sweep needs u again
         u = unfolded(layer, x, memory)
@@ -42,7 +42,7 @@ def of_windows(layer: Conv, u: Array, out: Shape, memory: Allocator) -> Array:
 
 def linear(layer: Conv, x: Array, memory: Allocator) -> Array:
     """Compute W u: ``[L, C, *S] -> [L, O, *out]``."""
-    tiled = tiles(layer, x.shape[2:], x, memory)
+    tiled = tiles(layer, x.shape[2:], x, memory, len(x))
     if tiled is not None:
         return channels_first(tiled.forward(channels_last(x), layer.parameters["weight"]))
     out = layer.window.out(x.shape[2:])
@@ -62,7 +62,7 @@ def transposed(layer: Conv, mat: Array, spatial: Shape, context: Context) -> Arr
     memory, out = context.memory, mat.shape[3:]
     rows = layer.rows(mat)
     columns, n, positions, _ = rows.shape
-    tiled = tiles(layer, spatial, mat, memory)
+    tiled = tiles(layer, spatial, mat, memory, columns * n)
     if tiled is not None:
         image = tiled.backward(rows.reshape(columns * n, *out, -1), layer.parameters["weight"])
         return _inside(layer, channels_first(image.reshape(columns, n, *image.shape[1:]), 2))
@@ -88,7 +88,7 @@ def jacobians(layer: Conv, saved: Any, context: Context) -> dict[str, ParameterJ
     plain = Conv.parameter_jacobians(layer, saved)
     weight = plain["weight"]
     assert isinstance(weight, Outer)
-    tiled = tiles(layer, x.shape[2:], x, memory)
+    tiled = tiles(layer, x.shape[2:], x, memory, len(x))
     if u is None:
         weight.inputs = lambda: unfolded(layer, x, memory)
     if tiled is not None:
@@ -115,11 +115,11 @@ class TiledOuter(Outer):
         return self.joined(self.tiles.weight_sum(self.x, channels_last(one))[None])
 
 
-def tiles(layer: Conv, spatial: Shape, like: Array, memory: Allocator) -> Any:
-    """Return the layer's tiles, or None if there are none or they are slower."""
+def tiles(layer: Conv, spatial: Shape, like: Array, memory: Allocator, images: int) -> Any:
+    """Return the layer's tiles for so many images, or None if there are none or they are slower."""
     module = tiles_of(like)
     channels = (layer.in_channels, layer.out_channels)
-    if module is None or not costs.tiles_pay(layer.window, channels, layer.groups, spatial):
+    if module is None or not costs.tiles_pay(layer.window, channels, layer.groups, spatial, images):
         return None
     return module.Tiles.of(layer.window, spatial, memory)
 
