@@ -223,6 +223,12 @@ def result_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
     return array.view(dtype).reshape(shape)
 
 
+def result_like(x: Array, shape: Sequence[int], dtype: Any = None) -> Array:
+    """Return an array as from `result_array`, of the module of `x` and by default of its dtype."""
+    dtype = x.dtype if dtype is None else dtype
+    return result_array(shape, dtype) if isinstance(x, np.ndarray) else array_module(x).empty(shape, dtype)
+
+
 def free_memory() -> None:
     """Return the memory cached for the next call to the operating system: at most 1 GiB, on the host.
 

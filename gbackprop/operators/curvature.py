@@ -58,13 +58,12 @@ class Curvature(Operator):
 
     def _matmat(self, V: Array) -> Array:
         with on_device_of(self.layout.like):
-            vectors = array_module(V).ascontiguousarray(V.T, dtype=self.dtype)
+            vectors = self.layout.rows(V, self.factor)
             product = partial(piece_product, type(self).directional, self.blocks)
             results = self._results(product, ((piece, vectors) for piece in self._pieces()), len(vectors))
             total = next(results)
             for result in results:  # in the order of the data, whichever is ready first
                 total = total + result
-            total *= self.dtype.type(self.factor)
             return self._warned(total.T)
 
     def _transpose(self) -> Any:

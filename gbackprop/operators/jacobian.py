@@ -36,15 +36,13 @@ class _Jacobian(Operator):
 
     def _matmat(self, V: Array) -> Array:
         with on_device_of(self.layout.like):
-            vectors = array_module(V).ascontiguousarray(V.T, dtype=self.dtype)
+            vectors = self.layout.rows(V)
             results = list(self._results(pushed, ((piece, vectors) for piece in self._pieces()), len(vectors)))
             return self._warned(array_module(vectors).concatenate(results, axis=1).T)
 
     def _rmatmat(self, V: Array) -> Array:
         with on_device_of(self.layout.like):
-            results = self._results(
-                pulled, self._with_rows(array_module(V).ascontiguousarray(V.T, dtype=self.dtype)), V.shape[1]
-            )
+            results = self._results(pulled, self._with_rows(self.layout.rows(V)), V.shape[1])
             return self._warned(sum(results, next(results)).T)
 
     def _rmatvec(self, x: Array) -> Array:

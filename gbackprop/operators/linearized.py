@@ -18,7 +18,7 @@ from gbackprop.engine.registry import Context, Known
 from gbackprop.layers.base import INPUT, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.operators.losses import hessian_product
-from gbackprop.operators.pushing import pull, push
+from gbackprop.operators.pushing import add_pushed, pull
 from gbackprop.operators.tangents import Store, jmp, mjp
 from gbackprop.plan import Plan
 
@@ -79,16 +79,20 @@ class Linearized:
         at: Tangents = {INPUT: None}
         context = self.context()
         for leaf in self.plan.leaves:
-            parts = []
-            mats = [at[source] for source in leaf.sources]
-            if any(mat is not None for mat in mats):
-                saved, store = self.saved[leaf.position], self.stores[leaf.position]
-                parts.append(jmp(leaf.layer, saved, self.filled(leaf, mats), context, store))
+            total = None
             for key, name in leaf.parameters.items():
                 if name in directions:
                     jacobian = self.jacobians[leaf.position][key]
-                    parts.append(push(jacobian, directions[name], len(self.output), leaf.output_shape))
-            at[leaf.position] = sum(parts[1:], parts[0]) if parts else None
+                    total = add_pushed(total, jacobian, directions[name], len(self.output), leaf.output_shape)
+            mats = [at[source] for source in leaf.sources]
+            if any(mat is not None for mat in mats):
+                saved, store = self.saved[leaf.position], self.stores[leaf.position]
+                carried = jmp(leaf.layer, saved, self.filled(leaf, mats), context, store)
+                if total is None:
+                    total = carried
+                else:
+                    total += carried
+            at[leaf.position] = total
         return at
 
     def filled(self, leaf: Leaf, mats: Sequence[Array | None]) -> list[Array]:
@@ -166,7 +170,8 @@ class Linearized:
                 if name in names:
                     value = pull(self.jacobians[leaf.position][key], columns, context)
                     extra = second.on_parameter(leaf, key) if second else None
-                    value = value if extra is None else value + extra
+                    if extra is not None:
+                        value += extra
                     found[name] = found[name] + value if name in found else value
             context.sums.clear()
         return found

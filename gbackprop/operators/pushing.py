@@ -17,6 +17,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module, channels_first
 from gbackprop.engine.forms.conv import TiledOuter
+from gbackprop.engine.memory import result_like
 from gbackprop.engine.registry import SUM, Context, function_of
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.conv_transpose import _Weight
@@ -38,12 +39,27 @@ def push(jacobian: ParameterJacobian, directions: Array, batch: int, shape: Shap
     """J P: directions ``[K, *p] -> [K, N, *out]``, for outputs of feature shape `shape`."""
     own = getattr(jacobian, "push", None)
     if own is not None:
-        return own(directions, batch, shape)
+        return own(directions, batch, shape).copy()  # the sum of all J P is written over the first
     form = PUSH.get(function_of(jacobian, "per_sample"))
     with suppress(NotAViewError):
         if form is not None:
             return form(jacobian, directions, batch, shape)
     return by_units(jacobian, directions, batch, shape)
+
+
+def add_pushed(
+    total: Array | None, jacobian: ParameterJacobian, directions: Array, batch: int, shape: Shape
+) -> Array:
+    """Return total + J P, written over `total` if there is one; a bias is added where it is, without an array J P."""
+    if total is None:
+        return push(jacobian, directions, batch, shape)
+    if function_of(jacobian, "per_sample") is Bias.per_sample and not hasattr(jacobian, "push"):
+        view = jacobian.rows(total)  # type: ignore[attr-defined]  # of a `Bias`
+        if array_module(total).may_share_memory(view, total):
+            view += directions[:, None, None]
+            return total
+    total += push(jacobian, directions, batch, shape)
+    return total
 
 
 def pull(jacobian: ParameterJacobian, mat: Array, context: Context) -> Array:
@@ -172,8 +188,10 @@ def _outer_sum(jacobian: Outer, mat: Array) -> Array:
 
 def outer_sums(jacobian: Outer, g: Array, u: Array) -> Array:
     """Σₙₜ g[k, n, t] u[k, n, t]ᵀ, where one of the two may be the same for each k: its K is 1."""
-    g = g.reshape(*g.shape[:2], -1, g.shape[4])
-    return jacobian.joined(g.swapaxes(2, 3) @ u.reshape(*u.shape[:2], -1, u.shape[4]))
+    g, u = g.reshape(*g.shape[:2], -1, g.shape[4]), u.reshape(*u.shape[:2], -1, u.shape[4])
+    shape = (len(g), max(g.shape[1], u.shape[1]), g.shape[3], u.shape[3])
+    product = array_module(g).matmul(g.swapaxes(2, 3), u, out=result_like(g, shape))
+    return jacobian.joined(product)
 
 
 def _over_samples(jacobian: ParameterJacobian, mat: Array) -> Array:

@@ -14,6 +14,7 @@ import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array
 from gbackprop.checks import check_same, kind_of
+from gbackprop.engine.memory import result_like
 from gbackprop.layers.base import Shape
 
 
@@ -48,8 +49,17 @@ class Layout:
 
     def join(self, parts: Mapping[str, Array]) -> Array:
         """Return K vectors from their parts: ``{name: [K, *p]} -> [K, D]``."""
-        flat = [parts[name].reshape(len(parts[name]), prod(shape)) for name, shape in self.shapes.items()]
-        return array_module(flat[0]).concatenate(flat, axis=1)
+        first, start = next(iter(parts.values())), 0
+        rows = result_like(first, (len(first), self.size))
+        for name, shape in self.shapes.items():
+            rows[:, start : start + prod(shape)] = parts[name].reshape(len(first), -1)
+            start += prod(shape)
+        return rows
+
+    def rows(self, columns: Array, factor: float = 1) -> Array:
+        """Return `factor` times K vectors that are columns as rows, in the parameters' dtype: ``[D, K] -> [K, D]``."""
+        rows = result_like(columns, columns.shape[::-1], self.like.dtype)
+        return array_module(rows).multiply(columns.T, columns.dtype.type(factor), out=rows, casting="same_kind")
 
     def read(self, name: str, given: Mapping[str, Any]) -> tuple[Array, bool]:
         """Check a dictionary of arrays; return K vectors (K, D), and whether it is one without the axis K.
