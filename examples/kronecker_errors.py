@@ -148,11 +148,13 @@ def draw(pictures, path):
             label = f"KFAC {column}" if column in CONVENTIONS else column
             panel.plot(range(len(values)), values, mark + ":", markersize=6, linewidth=0.7, alpha=0.8, label=label)
         panel.axhline(1, color="0.6", linewidth=1, zorder=0)
-        panel.set_xticks(range(len(found)), list(found), fontsize=8)
+        panel.set_xticks(range(len(found)), [name.removesuffix(".weight") for name in found])
         panel.set_xlim(-0.5, len(found) - 0.5)
         panel.set(yscale="log", title=title)
     for panel in axes[:, 0]:
         panel.set_ylabel("‖G − K‖ / ‖G‖")
+    for panel in axes[-1]:
+        panel.set_xlabel("number of the layer")
     figure.suptitle(f"Errors of approximations of the GGN's blocks (below {FLOOR}: drawn there; grey: K = 0)")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLUMNS))
     figure.savefig(path, dpi=100)
