@@ -39,9 +39,9 @@ class naming:
         pass
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, TooLargeError):  # it already says so
+        if error is None:  # nearly always
             return
-        if isinstance(error, MemoryError):
+        if isinstance(error, MemoryError) and not isinstance(error, TooLargeError):  # it already says so
             raise TooLargeError(f"{self.doing()}: out of memory ({error})") from error
 
 

@@ -210,10 +210,10 @@ class Context:
     total : (ParameterJacobian, columns, sum)
         The latest reduction "sum", cached because the moments start from the mean.
     curvature : (Bias, columns, B)
-        The latest B of a bias, cached because it is that of the weight, too.
+        The latest B of a bias, cached because it is that of the weight, too; columns have one sign.
     swapped : (layer, columns, Outer)
         The latest Jacobian of a convolution with its sides swapped, for the columns at a transposed convolution, cached
-        because its windows serve all statistics, and the columns below.
+        because its windows serve all statistics, and the columns below. Both are cleared at the next layer.
     lower : dict of int to Leaf or None
         The next layer below that no route passes, by a layer's position, cached because many layers have the same.
     """

@@ -155,8 +155,10 @@ class FastSweep(SpanSweep):
 
     def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
         self.at = leaf, signals.stack
-        if self.context.sums:
-            self.context.sums.clear()
+        context = self.context
+        if context.sums:
+            context.sums.clear()
+        context.curvature = context.swapped = (None, None, None)
         if self.routing:
             route = next_route(self.plan, leaf, saved, signals, self.route if self.waiting else None, self.context)
             if route is not None:

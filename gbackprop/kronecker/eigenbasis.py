@@ -20,15 +20,17 @@ def eigenbasis(factor: Array) -> Array:
     Returns
     -------
     ndarray, shape of `factor`
-        The eigenvectors as columns, in ascending order of eigenvalues, within the rounding of the factor's dtype.
+        The eigenvectors as columns, in ascending order of eigenvalues, within the rounding of the factor's dtype: QᵀAQ
+        differs from a diagonal matrix by some ε times the largest eigenvalue.
     """
     if array_module(factor) is not np or not np.isfinite(factor).all():
         return array_module(factor).linalg.eigh(factor)[1]
     if factor.ndim == 3:
         return np.stack([eigenbasis(each) for each in factor])
-    with one_blas_thread():  # SciPy's BLAS has threads of its own: they and NumPy's, which wait for work, get in each
-        # other's way (150 ms for 1152 × 1152 of full rank and not 200, 16 of rank 128 and not 60 to 80, on two cores)
-        root = root_of_low_rank(factor)
+    root = root_of_low_rank(factor)
+    # SciPy's BLAS has threads of its own. They and NumPy's, which wait for work, disturb each other: on two cores 1152
+    # by 1152 numbers take 150 ms with one thread and 200 with two.
+    with one_blas_thread():
         return eigh(factor, driver="evd", check_finite=False)[1] if root is None else _of_root(root)
 
 

@@ -7,10 +7,9 @@ from operator import mul
 from types import ModuleType
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, get_lapack_funcs, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, get_lapack_funcs
 
 from gbackprop.array import Array, array_module, asnumpy
-from gbackprop.kronecker.low_rank import root_of_low_rank
 from gbackprop.system.threads import one_blas_thread
 
 
@@ -49,11 +48,7 @@ def solve(name: str, factor: Array, shift: Array | None, rhs: Array, cap: float 
 def inverse(name: str, factor: Array, shift: Array | None) -> Array:
     """(factor + shift I)⁻¹ of each group, symmetric; see `solve`."""
     whole = shifted(factor, shift)
-    if array_module(whole) is not np or len(whole) > 1:
-        quick = _by_elimination(whole)
-    else:
-        quick = _by_woodbury(factor, shift)
-        quick = _by_cholesky(whole) if quick is None else quick
+    quick = _by_cholesky(whole) if array_module(whole) is np and len(whole) == 1 else _by_elimination(whole)
     if quick is not None and _regular(whole, quick, shift):
         return quick
     values, vectors = array_module(factor).linalg.eigh(factor)
@@ -162,24 +157,6 @@ def _by_cholesky(whole: Array) -> Array | None:
     full = half + half.T  # above its diagonal `half` is 0
     full[np.arange(len(full)), np.arange(len(full))] *= 0.5
     return full[None]
-
-
-def _by_woodbury(factor: Array, shift: Array | None) -> Array | None:
-    """Return (δ I + L Lᵀ)⁻¹ = (I − L (δ I + Lᵀ L)⁻¹ Lᵀ) / δ of one factor of low rank and a shift, else None.
-
-    Of float32 alone, in float64: digits cancel in the difference where an eigenvalue of A is much larger than δ.
-    """
-    delta = 0.0 if shift is None or factor.dtype != np.float32 else float(shift[0])
-    root = root_of_low_rank(factor[0]) if delta > 0 else None
-    if root is None:
-        return None
-    root = root.astype(np.float64)
-    lower = np.linalg.cholesky(root.T @ root + delta * np.eye(root.shape[1]))
-    with one_blas_thread():
-        half = solve_triangular(lower, root.T, lower=True, check_finite=False)
-    found = half.T @ (half / -delta)
-    found[np.arange(len(found)), np.arange(len(found))] += 1 / delta
-    return found.astype(factor.dtype)[None]
 
 
 def _by_elimination(whole: Array) -> Array | None:

@@ -170,8 +170,7 @@ class Linearized:
                 if name in names:
                     value = pull(self.jacobians[leaf.position][key], columns, context)
                     extra = second.on_parameter(leaf, key) if second else None
-                    if extra is not None:
-                        value += extra
+                    value = value if extra is None else value + extra
                     found[name] = found[name] + value if name in found else value
             context.sums.clear()
         return found

@@ -59,7 +59,8 @@ class Layout:
     def rows(self, columns: Array, factor: float = 1) -> Array:
         """Return `factor` times K vectors that are columns as rows, in the parameters' dtype: ``[D, K] -> [K, D]``."""
         rows = result_like(columns, columns.shape[::-1], self.like.dtype)
-        return array_module(rows).multiply(columns.T, columns.dtype.type(factor), out=rows, casting="same_kind")
+        number = rows.dtype.type(factor)
+        return array_module(rows).multiply(columns.T, number, out=rows, dtype=rows.dtype, casting="same_kind")
 
     def read(self, name: str, given: Mapping[str, Any]) -> tuple[Array, bool]:
         """Check a dictionary of arrays; return K vectors (K, D), and whether it is one without the axis K.

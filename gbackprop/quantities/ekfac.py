@@ -135,11 +135,14 @@ def view(jacobian: ParameterJacobian, bases: tuple[Array | None, Array], both: b
 
 
 def bases_of(blocks: Mapping[str, Block]) -> dict[str, tuple[Array | None, Array]]:
-    """Return QA and QB of each parameter's block; on the host a bias has the QB of its weight, whose B is the same."""
+    """Return QA and QB of each parameter's block; on the host a bias has a copy of its weight's QB: B is the same."""
     found: dict[str, tuple[Array | None, Array]] = {}
     before: tuple[Array, Array] | None = None
     for name, block in blocks.items():
-        if before is None or array_module(block.B) is not np or not np.array_equal(before[0], block.B):
-            before = block.B, eigenbasis(block.B)
-        found[name] = None if block.A is None else eigenbasis(block.A), before[1]
+        if before is not None and array_module(block.B) is np and np.array_equal(before[0], block.B):
+            qb = before[1].copy()
+        else:
+            qb = eigenbasis(block.B)
+        before = block.B, qb
+        found[name] = None if block.A is None else eigenbasis(block.A), qb
     return found

@@ -86,7 +86,7 @@ def one_blas_thread() -> AbstractContextManager:
 
 def few_blas_threads() -> AbstractContextManager:
     """Return a context in which BLAS uses one thread because products are small, if that can be set in no time."""
-    return _COUNTED if blas_functions() else nullcontext()
+    return _COUNTED if blas_functions() else NO_CONTEXT
 
 
 @functools.cache

@@ -79,6 +79,16 @@ def test_large_arrays_in_one_order_take_the_loops(taken):
     assert taken == ["positive", "where_positive"] * 2
 
 
+def test_reversed_arrays_do_not(taken):
+    rng = np.random.default_rng(0)
+    x, mat = rng.standard_normal((100, 100)), rng.standard_normal((2, 100, 100))
+    for backwards in (mat[::-1], mat[:, ::-1]):
+        of = x if backwards.strides[1] > 0 else x[::-1]
+        want = backwards * (of > 0)
+        np.testing.assert_array_equal(of_relu(of, backwards)[1], want)
+    assert "where_positive" not in taken
+
+
 def test_other_arrays_and_layers_do_not(taken, monkeypatch):
     rng, shape = np.random.default_rng(0), (4, 3, 40, 40)
     x, mat = (rng.standard_normal((*lead, *shape)) for lead in ((), (1,)))

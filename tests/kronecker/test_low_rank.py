@@ -1,10 +1,11 @@
-"""Factors of low rank: the same eigenvectors and inverses as of any other, by another way."""
+"""Factors of low rank: the same eigenvectors as of any other, by another way."""
 
 import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop.kronecker import factors
+from gbackprop import layers, losses
+from gbackprop import quantities as q
 from gbackprop.kronecker.eigenbasis import eigenbasis
 from gbackprop.kronecker.low_rank import LEAST_SIZE, root_of_low_rank
 
@@ -63,21 +64,37 @@ def test_eigenvectors_of_what_is_not_finite_are_nan():
 
 
 @PRECISIONS
-@pytest.mark.parametrize("scale", [1.0, 1e3])
-def test_an_inverse_of_low_rank_is_the_inverse(scale, dtype):
-    """Also where one eigenvalue is much larger than the shift: entry by entry, as its eigenvector is a single input."""
-    a = gram(20, dtype)
-    a[0, 0] = scale  # this input is zero otherwise
-    shift = np.array([1e-2], dtype)
-    assert root_of_low_rank(a) is not None
-    found = factors.inverse("A", a[None], shift)[0]
-    exact = np.linalg.inv(a.astype("float64") + float(shift[0]) * np.eye(SIZE))
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, exact, rtol=0, atol=2000 * np.finfo(dtype).eps * abs(exact).max())
-    np.testing.assert_allclose(found[0, 0], exact[0, 0], rtol=20 * np.finfo(dtype).eps)
-    np.testing.assert_array_equal(found, found.T)
+@pytest.mark.parametrize("rank", [20, 400])
+def test_one_large_input_hides_no_others(rank, dtype):
+    """The rank counts what is within the rounding of each entry, not of the largest."""
+    a, large = gram(rank, dtype), np.ones(SIZE, dtype)
+    large[1] = 3000
+    a *= large * large[:, None]
+    root, spread = root_of_low_rank(a), np.sqrt(np.outer(a.diagonal(), a.diagonal())).astype("float64")
+    if rank > SIZE / 2:
+        assert root is None
+        return
+    assert root.shape == (SIZE, rank)
+    rounding = 4 * SIZE**0.5 * np.finfo(dtype).eps
+    assert (np.abs(root.astype("float64") @ root.T - a) <= rounding * spread).all()
 
 
-def test_no_inverse_of_low_rank_without_damping():
-    with pytest.raises(np.linalg.LinAlgError, match=r"factor A of shape \(96, 96\) is singular"):
-        gb.kronecker.Kronecker(gram(20, "float64"), np.eye(2)).inverse()
+@PRECISIONS
+def test_what_is_not_positive_semi_definite_has_no_root(dtype):
+    a = np.zeros((SIZE, SIZE), dtype)
+    a[:10, :10] = np.eye(10)
+    assert root_of_low_rank(a).shape == (SIZE, 10)
+    for i, j, value in ((10, 10, -5), (20, 21, 0.5), (1, 2, 3), (0, 30, 0.1)):
+        other = a.copy()
+        other[i, j] = other[j, i] = value
+        assert root_of_low_rank(other) is None
+
+
+def test_ekfac_gives_each_parameter_arrays_of_its_own():
+    rng = np.random.default_rng(0)
+    net = gb.Sequential(layers.Linear(80, 70), layers.Tanh(), layers.Linear(70, 3), rng=0)
+    x, y = rng.standard_normal((9, 80), dtype=np.float32), rng.integers(0, 3, 9)
+    found = gb.backward(net, losses.CrossEntropyLoss(), x, y, q.EKFAC(), rng=0)["ekfac"]
+    weight, bias = found["0.weight"], found["0.bias"]
+    np.testing.assert_array_equal(weight.QB, bias.QB)
+    assert not np.shares_memory(weight.QB, bias.QB)

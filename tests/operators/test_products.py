@@ -221,6 +221,16 @@ def test_float32(name):
     assert np.abs(found - want).max() <= 1e-5 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("name", ["GGN", "Hessian"])
+def test_float32_vectors_lose_no_digits_in_float64(name):
+    """R = 1/3, which float32 cannot hold: it multiplies the vectors in the operator's dtype."""
+    operator = make(name, network("float64"), losses.CrossEntropyLoss(), tuple(part[:3] for part in batch()))
+    v = np.random.default_rng(5).standard_normal((operator.shape[1], 2)).astype("float32")
+    found, want = operator @ v, operator @ v.astype("float64")
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-14 * np.abs(want).max())
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_scipys_solvers(dtype):
     net, loss, data = network(dtype), losses.CrossEntropyLoss(), batch(dtype=dtype)

@@ -32,7 +32,7 @@ def _relu(layer: ReLU, x: Array, context: Context) -> Array:
 
 
 def _sigmoid(layer: Sigmoid, x: Array, context: Context) -> Array:
-    kernels = on_gpu(x)
+    kernels = None if type(x) is np.ndarray else on_gpu(x)
     return Sigmoid.value(layer, x) if kernels is None else kernels.sigmoid(x)
 
 
@@ -62,6 +62,8 @@ def _where_positive(saved: Any, mat: Array) -> bool:
     """[x > 0] g, written over g; False if x has not the order of g in memory, or there are no compiled loops."""
     x, kernels = saved[0], _loops(mat)
     if kernels is None or x.dtype != mat.dtype or x.strides != mat.strides[1:] or not compact(x):
+        return False
+    if min(mat.strides) < 0:  # a flat view of them does not exist
         return False
     kernels.where_positive(x, mat)
     return True
