@@ -10,7 +10,6 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, get_lapack_funcs
 
 from gbackprop.array import Array, array_module, asnumpy
-from gbackprop.system.threads import one_blas_thread
 
 
 def solve(name: str, factor: Array, shift: Array | None, rhs: Array, cap: float | None) -> Array:
@@ -138,9 +137,8 @@ def _by_factorization(whole: Array, rhs: Array) -> Array | None:
     """Return the solutions, or None if rounding has made a matrix indefinite: LU on a GPU, which cannot tell."""
     try:
         if array_module(whole) is np and len(whole) == 1:
-            with one_blas_thread():
-                root = cho_factor(whole[0], lower=True, overwrite_a=True, check_finite=False)
-                return cho_solve(root, rhs[0], check_finite=False)[None]
+            root = cho_factor(whole[0], lower=True, overwrite_a=True, check_finite=False)
+            return cho_solve(root, rhs[0], check_finite=False)[None]
         return _definite(whole).linalg.solve(whole, rhs)
     except np.linalg.LinAlgError:
         return None
@@ -149,9 +147,8 @@ def _by_factorization(whole: Array, rhs: Array) -> Array | None:
 def _by_cholesky(whole: Array) -> Array | None:
     """Return the inverse of the one matrix of ``[1, n, n]``, or None if it is not positive definite."""
     potrf, potri = get_lapack_funcs(("potrf", "potri"), (whole,))
-    with one_blas_thread():
-        root, failed = potrf(whole[0].T, lower=True, clean=True)
-        half, singular = potri(root, lower=True, overwrite_c=True) if not failed else (root, failed)
+    root, failed = potrf(whole[0].T, lower=True, clean=True)
+    half, singular = potri(root, lower=True, overwrite_c=True) if not failed else (root, failed)
     if failed or singular:
         return None
     full = half + half.T  # above its diagonal `half` is 0
