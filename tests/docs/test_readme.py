@@ -14,6 +14,14 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 EXAMPLE, PRINTED = re.search(r"```python\n(import numpy.*?)```\n\nprints\n\n```\n(.*?)```", README, re.DOTALL).groups()
 
 
+def after_the_example():
+    """The names that the example defines, for a block that goes on from it."""
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(EXAMPLE, names)
+    return names
+
+
 def test_the_example_prints_what_it_says():
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -23,9 +31,7 @@ def test_the_example_prints_what_it_says():
 
 def test_the_training_loop_goes_on_from_the_example_and_lowers_the_loss():
     (loop,) = re.findall(r"## Training\n\n```python\n(.*?)```", README, re.DOTALL)
-    names = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(EXAMPLE, names)
+    names = after_the_example()
     before = names["result"].loss
     exec(loop, names)
     assert names["result"].loss < before
@@ -35,9 +41,8 @@ def test_blocks_are_matrices_and_results_are_read_from_files(tmp_path, monkeypat
     pytest.importorskip("safetensors")
     monkeypatch.chdir(tmp_path)
     (algebra,) = re.findall(r"## Curvature as a matrix\n.*?```python\n(.*?)```", README, re.DOTALL)
-    names = {}
+    names = after_the_example()
     with contextlib.redirect_stdout(io.StringIO()):
-        exec(EXAMPLE, names)
         exec(algebra, names)
     want = names["block"].solve(names["result"].gradient["4.weight"], 1e-2)
     np.testing.assert_allclose(names["step"]["4.weight"], want, rtol=1e-2, atol=1e-4 * abs(want).max())
@@ -47,9 +52,7 @@ def test_blocks_are_matrices_and_results_are_read_from_files(tmp_path, monkeypat
 
 def test_operators_multiply_and_are_solved_with():
     (products,) = re.findall(r"## Products with whole matrices\n\n```python\n(.*?)```", README, re.DOTALL)
-    names = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(EXAMPLE, names)
+    names = after_the_example()
     exec(products, names)
     net, gradient = names["net"], names["result"].gradient
     before = {name: value.copy() for name, value in net.parameters.items()}
@@ -66,9 +69,7 @@ def test_operators_multiply_and_are_solved_with():
 
 def test_evidence_and_influence():
     (block,) = re.findall(r"## What curvature is for\n\n```python\n(.*?)```", README, re.DOTALL)
-    names = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(EXAMPLE, names)
+    names = after_the_example()
     exec(block, names)
     laplace, evidence, net = names["laplace"], names["evidence"], names["net"]
     assert all(laplace.with_prior(laplace.prior_precision * f).log_marginal_likelihood() < evidence for f in (0.9, 1.1))
@@ -80,9 +81,7 @@ def test_evidence_and_influence():
 
 def test_merged_batches_are_the_whole():
     (merging,) = re.findall(r"## More samples than one batch\n.*?```python\n(.*?)```", README, re.DOTALL)
-    names = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(EXAMPLE, names)
+    names = after_the_example()
     exec(merging, names)
     for name, value in names["whole"]["variance"].items():
         np.testing.assert_allclose(names["merged"]["variance"][name], value, rtol=1e-3, atol=1e-6 * value.max())

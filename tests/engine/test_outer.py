@@ -65,7 +65,7 @@ def test_squares_by_pairs_of_positions_keep_digits_where_positions_cancel():
 def test_products_are_made_in_blocks_of_columns_and_samples(monkeypatch):
     weight, mat = jacobian(layers.Conv2d(4, 4, 3), batch(6, 4, 6, 6)[0], 8)
     monkeypatch.setattr(array, "_CACHE_BYTES", 2**12)
-    sizes = [product.nbytes for *_, product in outer._products(weight, weight.split(mat))]
+    sizes = [product.nbytes for *_, product in outer.products(weight, weight.split(mat))]
     assert max(sizes) <= 2**12
     assert sum(sizes) == 6 * 8 * 4 * 4 * 9 * 4
 

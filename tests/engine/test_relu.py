@@ -111,6 +111,8 @@ def test_other_arrays_and_layers_do_not(taken, monkeypatch):
     got = FORMS.in_place[layers.Elementwise.mjp](layer, saved, mat.copy())
     np.testing.assert_array_equal(got, 2 * mat * (x > 0))
     own = layers.ReLU()
+    monkeypatch.setattr(own, "value", lambda x: 5 * np.maximum(x, 0))
+    np.testing.assert_array_equal(Context(FORMS, Allocator()).forward(own, x)[0], 5 * np.maximum(x, 0))
     monkeypatch.setattr(own, "first", lambda x, y: 3.0 * (x > 0))
     np.testing.assert_array_equal(FORMS.in_place[layers.Elementwise.mjp](own, saved, mat.copy()), 3 * mat * (x > 0))
     assert taken == ["positive"]

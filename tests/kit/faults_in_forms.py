@@ -20,7 +20,7 @@ from faults_in_layers import (
 )
 
 from gbackprop.array import channels_last
-from gbackprop.engine.forms import bias, conv, elementwise, images, outer, parts, pooling, routed, transposed
+from gbackprop.engine.forms import bias, conv, elementwise, images, moments, outer, parts, pooling, routed, transposed
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.engine.registry import Context
 from gbackprop.layers import ConvTranspose2d, Linear, Slice, jacobian
@@ -156,8 +156,8 @@ FAULTS = [
     Fault(outer, "square_norm", "positions apart", instead(norms_of_each_position), convolution, "weight.square_norm"),
     Fault(outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), sequence, "weight.square_norm"),
     Fault(outer, "square_norm", "right for N = 3", after(lambda y: y * len(y) / 3), linear, "weight.square_norm"),
-    Fault(outer, "moments", "not centered", after(not_centered), linear, "weight.moments"),
-    Fault(outer, "_moments_of_sums", "twice", after(lambda m: replace(m, mean=2 * m.mean)), linear, "weight.moments"),
+    Fault(moments, "moments", "not centered", after(not_centered), linear, "weight.moments"),
+    Fault(moments, "_moments_of_sums", "twice", after(lambda m: replace(m, mean=2 * m.mean)), linear, "weight.moments"),
     Fault(Moments, "about", "K forgotten", after(about_zero), sequence, "weight.moments"),
     Fault(outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
     Fault(outer, "input_square", "one A for all groups", after(mean_of_groups), grouped, "weight.input_square"),

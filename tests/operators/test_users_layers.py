@@ -194,3 +194,21 @@ def test_rows_that_are_a_copy_and_a_push_of_ones_own():
     jacobian = ops.Jacobian(around(Own()), X)
     assert np.abs(jacobian.to_dense() - (jacobian.T @ np.eye(8)).T).max() <= 1e-13
     assert any(hasattr(each, "asked") for each in asked)
+
+
+def test_what_a_push_of_ones_own_returns_is_not_written_over():
+    class Storing(Pushing):
+        def push(self, directions, batch, shape):
+            found = super().push(directions, batch, shape)
+            returned.append((found, found.copy()))
+            return found
+
+    class Own(Gain):
+        def parameter_jacobians(self, saved):
+            return {"gain": Storing(saved)}
+
+    returned = []
+    ops.GGN(around(Own()), LOSS, (X, Y)).to_dense()
+    assert returned
+    for found, before in returned:
+        np.testing.assert_array_equal(found, before)

@@ -211,6 +211,17 @@ def test_rows_of_the_input_factor_are_numbered_as_the_weight_is():
     np.testing.assert_allclose(one["kflr"]["0.weight"].B, other["kflr"]["1.weight"].B, rtol=1e-12)
 
 
+def test_a_weight_and_its_bias_have_factors_of_their_own():
+    network = gb.Sequential(layers.Linear(4, 3), layers.Tanh(), layers.Linear(3, 2), rng=0)
+    x, y = RNG.standard_normal((5, 4)).astype("float32"), np.array([0, 1, 1, 0, 1])
+    for quantity in (q.KFAC(), q.KFLR(), q.KFAC(fisher="empirical")):
+        found = gb.backward(network, losses.CrossEntropyLoss(), x, y, quantity, rng=0)[quantity]
+        for layer in "02":
+            weight, bias = found[f"{layer}.weight"].B, found[f"{layer}.bias"].B
+            np.testing.assert_array_equal(weight, bias)
+            assert not np.shares_memory(weight, bias)
+
+
 def test_a_cap_below_the_damping_is_in_force():
     block, v = q.Kronecker(None, np.diag([1e-9, 10.0])), np.ones(2)
     # without the cap 1/(b + 0.5): 2 and 0.095; none may exceed a quarter

@@ -10,7 +10,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.engine.forms import FORMS, outer
+from gbackprop.engine.forms import FORMS, moments
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
 from gbackprop.layers.moments import Moments
@@ -86,7 +86,7 @@ def test_the_mean_of_products_of_nearly_constant_factors_has_twice_the_digits(se
     layer.drawn = {"weight": np.ones((1, 1))}
     x, g = 1e8 * (1 + 1e-9 * rng.random((20, 1))), 3 + 1e-9 * rng.random((1, 20, 1))
     weight = layer.parameter_jacobians(layer.forward(x)[1])["weight"]
-    found = outer.moments(weight, g, None, Context(FORMS, Allocator()))
+    found = moments.moments(weight, g, None, Context(FORMS, Allocator()))
     exact = sum(Fraction(a) * Fraction(b) for a, b in zip(g.ravel().tolist(), x.ravel().tolist(), strict=True)) / 20
     got = Fraction(found.mean.item()) + Fraction(found.low.item())
     assert abs(got / exact - 1) < 1e-30

@@ -15,7 +15,6 @@ from gbackprop.engine import costs
 from gbackprop.engine.registry import Context, Table
 from gbackprop.kernels import numba_kernels
 from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, group_blocks, weigh
-from gbackprop.layers.moments import TIGHT, Moments
 from gbackprop.layers.views import by_entries
 
 
@@ -67,7 +66,7 @@ def batch_square(outer: Outer, mat: Array, sign: Array | None, context: Context)
         return outer.joined(_outer(_signed_square(g, sign).sum(1), u * u))
     groups, _, n, _, o = g.shape
     total = array_module(mat).zeros((groups, n, o, u.shape[3]), dtype=mat.dtype)
-    for v, rows, product in _products(outer, g):
+    for v, rows, product in products(outer, g):
         weights = None if sign is None else sign[v, rows]
         total[:, rows] += _signed_square(product, weights).sum(1)
     return outer.joined(total)
@@ -85,9 +84,9 @@ def square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Ar
         return outer.joined(square_by_positions(outer, g, sign))
     total = array_module(mat).zeros((groups, o, i), dtype=mat.dtype)
     for some in row_blocks(o, groups * i * mat.dtype.itemsize, mat):  # one product may be larger than the cache
-        for v, rows, product in _products(outer, g[..., some]):
+        for v, rows, product in products(outer, g[..., some]):
             product *= product
-            total[:, some] += _total(product, None if sign is None else sign[v, rows]).reshape(groups, -1, i)
+            total[:, some] += total_of(product, None if sign is None else sign[v, rows]).reshape(groups, -1, i)
     return outer.joined(total)
 
 
@@ -112,92 +111,6 @@ def square_by_positions(outer: Outer, g: Array, sign: Array | None) -> Array:
     return (xp.maximum(total, 0) if sign is None else total).astype(g.dtype)
 
 
-def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Moments:
-    """Σᵥₙ Jᵀ g[v, n], and the squares of what differs from the mean, in float64."""
-    if sign is not None:
-        return REDUCTIONS["moments"].define(outer, mat, sign)
-    g, u, xp = outer.split(mat), outer.u, array_module(mat)
-    groups, columns, n, t, o = g.shape
-    if t == 1:
-        u = xp.concatenate([u] * columns, axis=1) if columns > 1 else u
-        g, u = g.reshape(groups, columns * n, o), u.reshape(groups, columns * n, -1)
-        return _moments_of_sums(outer, g, u) or _moments_of_rows(outer, g, u)
-    jacobian, of, total = context.total
-    if jacobian is not outer or of is not mat:
-        total = sum_(outer, mat, None, context)
-    mean = total / (columns * n)
-    shift = xp.ascontiguousarray(outer.from_parameter(mean)).reshape(groups, 1, 1, o, -1)
-    first, second = xp.zeros((2, groups, o * u.shape[3]), dtype=np.float64)
-    for _, _, product in _products(outer, g):
-        product -= shift
-        wide = product.astype(np.float64, copy=False)
-        first += _total(wide, None)
-        wide *= wide
-        second += _total(wide, None)
-    first, second = (outer.joined(part.reshape(groups, o, -1)) for part in (first, second))
-    return Moments.about(mean.astype(np.float64), first, second, columns * n)
-
-
-def _moments_of_sums(outer: Outer, g: Array, u: Array) -> Moments | None:
-    """Compute the moments of x = g uᵀ from Σ x and Σ x²; None where that would lose digits, or cannot be known."""
-    if not isinstance(g, np.ndarray):
-        return None  # a GPU would have to be waited for
-    g, u = g.astype(np.float64), u.astype(np.float64)
-    first = outer.joined(g.swapaxes(1, 2) @ u)
-    g *= g
-    u *= u
-    return Moments.of_sums(first, outer.joined(g.swapaxes(1, 2) @ u), g.shape[1])
-
-
-def _moments_of_rows(outer: Outer, g: Array, u: Array) -> Moments:
-    """Compute the moments of x = g uᵀ for rows g (G, n, O) and u (G, n, I), about K = ḡ ūᵀ.
-
-    With dg = g − ḡ and du = u − ū, x − K = ḡ du + dg u, so
-
-        Σ (x − K)² = Σ dg² u² + 2 ḡ Σ dg (du u) + ḡ² Σ du²   and   Σ (x − K) = Σ dg du
-
-    where no term is large but for a reason: the squares are one product of matrices with 2n + 1 rows.
-    """
-    xp, (groups, count, i) = array_module(g), u.shape
-    rows = xp.empty((groups, 2 * count + 1, i), dtype=np.float64)  # of u², of du u, and Σ du²
-    wide, du, last = rows[:, :count], rows[:, count:-1], rows[:, -1:]
-    wide[...] = u
-    mean_u = wide.mean(1, keepdims=True)
-    xp.subtract(wide, mean_u, out=du)
-    g = g.astype(np.float64)
-    mean_g = g.mean(1, keepdims=True)
-    dg = g - mean_g
-    square_g = dg * dg
-    first = dg.swapaxes(1, 2) @ du
-    last[...] = xp.einsum("gni,gni->gi", du, du)[:, None]
-    both = ((last, mean_u), (square_g, mean_g))
-    tight = xp is np and all((d.sum(1) < TIGHT * count * m[:, 0] ** 2).any() for d, m in both)  # a GPU would wait
-    if tight:  # both factors vary so little that the rounding of their means counts
-        first += mean_g.swapaxes(1, 2) * du.sum(1, keepdims=True) + dg.sum(1)[..., None] * mean_u
-    du *= wide
-    wide *= wide
-    dg *= 2 * mean_g
-    second = xp.concatenate([square_g, dg, mean_g * mean_g], axis=1).swapaxes(1, 2) @ rows
-    mean_g = mean_g.swapaxes(1, 2)
-    shift = mean_g * mean_u
-    error = outer.joined(_product_error(mean_g, mean_u, shift)) if tight else None
-    shift, first, second = (outer.joined(part) for part in (shift, first, second))
-    return Moments.about(shift, first, second, count, error, tight)
-
-
-def _product_error(a: Array, b: Array, product: Array) -> Array:
-    """Compute a b − fl(a b) exactly, from halves of the factors (Dekker 1971)."""
-    (high_a, low_a), (high_b, low_b) = _halves(a), _halves(b)
-    return ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
-
-
-def _halves(a: Array) -> tuple[Array, Array]:
-    """Split float64 numbers into a sum of two with half of the digits each."""
-    big = a * (2.0**27 + 1)
-    high = big - (big - a)
-    return high, a - high
-
-
 def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
     """Σᵥ s ‖Jᵀ g[v, n]‖²."""
     g, u = outer.split(mat), outer.u
@@ -213,7 +126,7 @@ def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) 
             squares = xp.maximum(gram.sum((0, 3, 4)), 0)  # the sum can cancel: float64, and not below 0
             norm[rows] = _weighted(squares, None if sign is None else sign[:, rows]).sum(0)
         return norm
-    for v, rows, product in _products(outer, g):
+    for v, rows, product in products(outer, g):
         product *= product
         norm[rows] += _weighted(product.sum((0, 3, 4)), None if sign is None else sign[v, rows]).sum(0)
     return norm
@@ -243,7 +156,6 @@ REDUCE: Table = {
         ParameterJacobian.batch: batch,
         ParameterJacobian.square: square,
         ParameterJacobian.batch_square: batch_square,
-        ParameterJacobian.moments: moments,
         ParameterJacobian.square_norm: square_norm,
         Outer.kronecker: kronecker,
         Outer.input_square: input_square,
@@ -253,7 +165,7 @@ REDUCE: Table = {
 WRITE_ROWS = {(Outer.per_sample, ParameterJacobian.batch): write_batch}
 
 
-def _products(outer: Outer, g: Array) -> Iterator[tuple[slice, slice, Array]]:
+def products(outer: Outer, g: Array) -> Iterator[tuple[slice, slice, Array]]:
     """Yield gᵀ u for blocks of columns and samples: (columns, samples, product (G, v, n, O, I))."""
     groups, columns, n, _, o = g.shape
     size = groups * o * outer.u.shape[3] * g.dtype.itemsize
@@ -292,7 +204,7 @@ def _pairs(xp: Any, t: int) -> tuple[Array, Array, Array]:
     return first, second, np.where(first == second, 1.0, 2.0)
 
 
-def _total(products: Array, weights: Array | None) -> Array:
+def total_of(products: Array, weights: Array | None) -> Array:
     """Σᵥₙ of ``weights * products``: ``[V, N], [G, V, N, O, I] -> [G, O*I]``, as one product, in one pass."""
     groups, columns, n = products.shape[:3]
     if weights is None and columns * n == 1:
