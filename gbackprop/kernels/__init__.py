@@ -1,6 +1,6 @@
 """Kernels: compiled loops for the host and for a GPU, each of which does in one pass what plain NumPy does in several.
 
-`windows_of` and `tiles_of` return the kernels for an array. The results are defined by functions in `gbackprop.layers`.
+`windows_of` and `transforms_of` return the kernels for an array. Their results are defined in `gbackprop.layers`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 
 from gbackprop.array import FLOAT_NAMES, Array
-from gbackprop.kernels import device, plain
+from gbackprop.kernels import device, plain, plain_tiles
 
 
 def windows_of(x: Array, axes: int) -> ModuleType | None:
@@ -25,13 +25,15 @@ def windows_of(x: Array, axes: int) -> ModuleType | None:
     return on_gpu(x) if axes <= device.AXES else None
 
 
-def tiles_of(x: Array) -> ModuleType | None:
-    """Return the module `tiles`, or None if there are no compiled transforms for arrays such as `x`."""
-    if not on_host(x) or numba_kernels() is None:
+def transforms_of(x: Array) -> ModuleType | None:
+    """Return the transforms for `tiles` of arrays such as `x`, or None if there are none."""
+    if not on_host(x):
         return None
-    from gbackprop.kernels import tiles
+    if numba_kernels() is None:
+        return plain_tiles
+    from gbackprop.kernels import compiled_tiles
 
-    return tiles
+    return compiled_tiles
 
 
 def on_host(x: Array) -> bool:

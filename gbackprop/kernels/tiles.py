@@ -1,4 +1,4 @@
-"""Convolutions of 3 x 3 kernels with 16 products for each 2 x 2 outputs instead of 36, by compiled transforms.
+"""Convolutions of 3 x 3 kernels with 16 products for each 2 x 2 outputs instead of 36.
 
 For a tile of 2 x 2 outputs, computed from the 4 x 4 inputs d, and the kernel w of a pair of channels
 
@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, row_blocks
-from gbackprop.kernels import compiled_tiles as transforms
 from gbackprop.layers.base import Shape
 from gbackprop.layers.window import Window
 
@@ -42,18 +42,21 @@ class Tiles:
         Padding above and on the left.
     memory : Allocator
         Makes the arrays.
+    transforms : module
+        `compiled_tiles`, or `plain_tiles` where there is no Numba: transforms between images and tiles.
     """
 
     spatial: Shape
     out: Shape
     before: tuple[int, int]
     memory: Any
+    transforms: ModuleType
 
     @staticmethod
-    def of(window: Window, spatial: Shape, memory: Any) -> Tiles:
+    def of(window: Window, spatial: Shape, memory: Any, transforms: ModuleType) -> Tiles:
         """Return the tiles of a convolution with such windows over images of size `spatial`."""
         (top, _), (left, _) = window.padding
-        return Tiles(spatial, window.out(spatial), (top, left), memory)
+        return Tiles(spatial, window.out(spatial), (top, left), memory, transforms)
 
     @property
     def down(self) -> int:
@@ -70,7 +73,7 @@ class Tiles:
         x, u = self.memory.contiguous(x), _windows(weight).swapaxes(1, 2)
         y = self.memory.empty(x, (len(x), *self.out, u.shape[2]))
         for rows in self._blocks(x, u):
-            transforms.outputs(self.memory.matmul(self._inputs(x[rows]), u), self.across, y[rows])
+            self.transforms.outputs(self.memory.matmul(self._inputs(x[rows]), u), self.across, y[rows])
         return y
 
     def backward(self, g: Array, weight: Array) -> Array:
@@ -78,7 +81,8 @@ class Tiles:
         g, u = self.memory.contiguous(g), _windows(weight)
         x = self.memory.empty(g, (len(g), *self.spatial, u.shape[2]))
         for rows in self._blocks(g, u):
-            transforms.inputs_adjoint(self.memory.matmul(self._outputs(g[rows]), u), *self.before, self.across, x[rows])
+            m = self.memory.matmul(self._outputs(g[rows]), u)
+            self.transforms.inputs_adjoint(m, *self.before, self.across, x[rows])
         return x
 
     def weight_sum(self, x: Array, g: Array) -> Array:
@@ -94,13 +98,13 @@ class Tiles:
     def _inputs(self, x: Array) -> Array:
         """Compute V, ``[16, L*T, C]``."""
         tiles = self.memory.empty(x, (16, len(x) * self.down * self.across, x.shape[3]))
-        transforms.inputs(x, *self.before, self.across, tiles)
+        self.transforms.inputs(x, *self.before, self.across, tiles)
         return tiles
 
     def _outputs(self, g: Array) -> Array:
         """Compute dm, ``[16, L*T, O]``."""
         tiles = self.memory.empty(g, (16, len(g) * self.down * self.across, g.shape[3]))
-        transforms.outputs_adjoint(g, self.across, tiles)
+        self.transforms.outputs_adjoint(g, self.across, tiles)
         return tiles
 
     def _blocks(self, x: Array, u: Array) -> Iterator[slice]:

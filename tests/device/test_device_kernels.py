@@ -8,7 +8,7 @@ from drawn_windows import SEEDS, numbers, windows
 from hypothesis import HealthCheck, given, settings
 
 import gbackprop as gb
-from gbackprop.kernels import device, on_gpu, tiles_of, windows_of
+from gbackprop.kernels import device, on_gpu, transforms_of, windows_of
 from gbackprop.layers.activation import sigmoid
 from gbackprop.layers.window import Window
 
@@ -191,5 +191,5 @@ def test_the_kernels_are_taken_for_floats_on_a_device_alone(double):
     for dtype, taken in ((np.float32, True), (np.complex128, False), (np.int64, False)):
         assert (on_gpu(double.zeros(3, dtype)) is device) == taken
         assert (windows_of(double.zeros(3, dtype), 2) is device) == taken
-        assert tiles_of(double.zeros(3, dtype)) is None
+        assert transforms_of(double.zeros(3, dtype)) is None
     assert on_gpu(np.zeros(3)) is None

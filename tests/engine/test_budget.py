@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop import layers, losses
+from gbackprop import kernels, layers, losses
 from gbackprop import quantities as q
 from gbackprop.checks import KFRA_COPIES
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
@@ -271,8 +271,12 @@ def test_all_units():
     }  # fmt: skip
 
 
-def test_tiles_are_made_for_few_samples_at_a_time():
-    pytest.importorskip("numba")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_tiles_are_made_for_few_samples_at_a_time(compiled, monkeypatch):
+    if compiled:
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(kernels, "numba_kernels", lambda: None)
     layer = layers.Conv2d(32, 32, 3, padding=1)
     x, g = batch(64, 32, 32, 32)[0], batch(64, 32, 32, 32)[0]
     tiles, weight = conv.tiles(layer, (32, 32), x, Allocator(), len(x)), layer.parameters["weight"]

@@ -20,7 +20,7 @@ from gbackprop.testing.golden import check_folder
 
 pytest.importorskip("numba")
 
-from gbackprop.kernels import host
+from gbackprop.kernels import compiled_tiles, host, plain_tiles
 from gbackprop.kernels import plain as uncompiled
 from gbackprop.kernels.compiler import compiled
 
@@ -55,10 +55,10 @@ def written_by_both(name, *arguments, like):
 def test_the_compiled_kernels_are_taken_for_floats_on_the_host():
     for dtype in (np.float32, np.float64):
         assert kernels.windows_of(np.zeros(1, dtype), 2) is host
-        assert kernels.tiles_of(np.zeros(1, dtype)) is not None
+        assert kernels.transforms_of(np.zeros(1, dtype)) is compiled_tiles
     for dtype in (np.complex128, np.int64, bool):
         assert kernels.windows_of(np.zeros(1, dtype), 2) is None
-        assert kernels.tiles_of(np.zeros(1, dtype)) is None
+        assert kernels.transforms_of(np.zeros(1, dtype)) is None
 
 
 def twice(x):
@@ -106,10 +106,11 @@ def test_code_that_cannot_be_stored_runs(monkeypatch):
     np.testing.assert_array_equal(x, [2.0, 4.0])
 
 
-def test_without_numba_windows_are_numpys_and_there_are_no_tiles(without_numba):
+def test_without_numba_windows_and_transforms_are_numpys(without_numba):
     assert kernels.windows_of(np.zeros(1), 2) is uncompiled
     assert kernels.windows_of(np.zeros(1, complex), 2) is None
-    assert kernels.tiles_of(np.zeros(1)) is None
+    assert kernels.transforms_of(np.zeros(1)) is plain_tiles
+    assert kernels.transforms_of(np.zeros(1, complex)) is None
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-8), ("float32", 1e-4)])

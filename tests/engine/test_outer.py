@@ -108,9 +108,11 @@ def test_outer_products_of_rows_are_written_in_any_layout(dtype, groups, numba, 
         monkeypatch.setattr(outer, "numba_kernels", lambda: None)
     rng = np.random.default_rng(0)
     g, u = (rng.standard_normal((groups, 4, size)).astype(dtype)[:, ::2] for size in (3, 5))
-    out = np.zeros([(groups, 2, 3, 5)[axis] for axis in order], dtype).transpose(order)  # each undoes itself
-    outer._outer_of_rows(g, u, out)
-    np.testing.assert_array_equal(out, g[..., None] * u[..., None, :])
+    for largest in (99, 0):  # by NumPy's product, and by what is taken for large arrays
+        monkeypatch.setattr(outer.costs, "COMPILED_OUTER", largest)
+        out = np.full([(groups, 2, 3, 5)[axis] for axis in order], np.nan, dtype).transpose(order)  # undoes itself
+        outer._outer_of_rows(g, u, out)
+        np.testing.assert_array_equal(out, g[..., None] * u[..., None, :])
 
 
 def test_a_large_convolution_is_unfolded_for_a_few_samples_at_a_time(monkeypatch):

@@ -13,7 +13,8 @@ from gbackprop.engine.memory import Allocator, Arena
 from gbackprop.engine.registry import PLAIN, Context
 from gbackprop.layers.jacobian import REDUCTIONS
 
-pytest.importorskip("numba")
+COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(kernels.numba_kernels() is None, reason="needs Numba"))
+TRANSFORMS = pytest.mark.parametrize("transforms", [COMPILED, "NumPy"])
 
 TOLERANCE = {"float32": 3e-6, "float64": 1e-14}
 """Of the largest entry; the plain path errs by as much."""
@@ -33,6 +34,10 @@ def no_tiles(*arguments):
     return None
 
 
+def without_numba(monkeypatch):
+    monkeypatch.setattr(kernels, "numba_kernels", lambda: None)
+
+
 def derivatives(layer, x, columns, sign, context):
     """All that a convolution multiplies, one way or the other."""
     y, saved = context.forward(layer, x)
@@ -48,10 +53,10 @@ def derivatives(layer, x, columns, sign, context):
     }
 
 
-@pytest.mark.parametrize("by_tiles", [True, False])
+@pytest.mark.parametrize("transforms", [COMPILED, "NumPy", None])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @given(drawn=convolutions(), columns=st.integers(1, 3), signed=st.booleans())
-def test_the_fast_convolution_against_the_plain_one(by_tiles, dtype, drawn, columns, signed):
+def test_the_fast_convolution_against_the_plain_one(transforms, dtype, drawn, columns, signed):
     layer, shape = drawn
     layer.dtype, sizes = dtype, shape[2:]
     out = layer.window.out(sizes)
@@ -63,9 +68,13 @@ def test_the_fast_convolution_against_the_plain_one(by_tiles, dtype, drawn, colu
         patch.setattr(costs, "TILED_CHANNELS", 1)
         patch.setattr(costs, "TILED_POSITIONS", 1)
         patch.setattr(array, "_CACHE_BYTES", 2**10)  # several blocks of rows, of columns, and of pairs of positions
-        if not by_tiles:
+        if transforms is None:
             patch.setattr(conv, "tiles", no_tiles)
-        assert (conv.tiles(layer, sizes, x, Allocator(), 99) is not None) == by_tiles
+        else:
+            if transforms == "NumPy":
+                without_numba(patch)
+            taken = conv.tiles(layer, sizes, x, Allocator(), 99).transforms
+            assert taken.__name__.endswith({"compiled": ".compiled_tiles", "NumPy": ".plain_tiles"}[transforms])
         got = derivatives(layer, x, columns, sign, Context(FORMS, Arena()))
     for name, value in want.items():
         assert (got[name].dtype, got[name].shape) == (dtype, value.shape), name
@@ -89,13 +98,14 @@ def test_the_fast_convolution_against_the_plain_one(by_tiles, dtype, drawn, colu
         ({"out_channels": 16}, (64, 14, 14), False),
     ],
 )
-def test_where_tiles_are_taken(keywords, shape, taken, monkeypatch):
+@TRANSFORMS
+def test_where_tiles_are_taken(transforms, keywords, shape, taken, monkeypatch):
+    if transforms == "NumPy":
+        without_numba(monkeypatch)
     layer = layers.Conv2d(**{"in_channels": 64, "out_channels": 96, "kernel_size": 3, **keywords})
     for dtype in (np.float32, np.float64):
         assert (conv.tiles(layer, shape[1:], np.zeros(1, dtype), Allocator(), 99) is not None) == taken
     assert conv.tiles(layer, shape[1:], np.zeros(1, complex), Allocator(), 99) is None  # complex steps go the plain way
-    monkeypatch.setattr(kernels, "numba_kernels", lambda: None)
-    assert conv.tiles(layer, shape[1:], np.zeros(1), Allocator(), 99) is None
 
 
 def test_few_images_take_no_tiles():
@@ -104,8 +114,11 @@ def test_few_images_take_no_tiles():
     assert taken == [False, False, True, True]
 
 
-def test_a_network_either_way(monkeypatch):
+@TRANSFORMS
+def test_a_network_either_way(transforms, monkeypatch):
     """Every quantity, float64: what is unfolded for some of them does not come from the forward pass by tiles."""
+    if transforms == "NumPy":
+        without_numba(monkeypatch)
     rng = np.random.default_rng(0)
     net = gb.Sequential(
         layers.Conv2d(2, 32, 3), layers.Tanh(), layers.Conv2d(32, 33, 3, padding=1), layers.ReLU(),

@@ -12,7 +12,8 @@ from gbackprop.engine import costs
 from gbackprop.engine.forms.images import padded
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.kernels import tiles_of, windows_of
+from gbackprop.kernels import transforms_of, windows_of
+from gbackprop.kernels.tiles import Tiles
 from gbackprop.kernels.view import unfold
 from gbackprop.layers.base import Shape
 from gbackprop.layers.conv import _Conv as Conv
@@ -106,7 +107,7 @@ class TiledOuter(Outer):
     tiles : Tiles
     """
 
-    def __init__(self, outer: Outer, x: Array, tiles: Any) -> None:
+    def __init__(self, outer: Outer, x: Array, tiles: Tiles) -> None:
         super().__init__(outer.inputs, outer.bias, outer.to_parameter, outer.from_parameter)
         self.x, self.tiles = x, tiles
 
@@ -115,13 +116,13 @@ class TiledOuter(Outer):
         return self.joined(self.tiles.weight_sum(self.x, channels_last(one))[None])
 
 
-def tiles(layer: Conv, spatial: Shape, like: Array, memory: Allocator, images: int) -> Any:
+def tiles(layer: Conv, spatial: Shape, like: Array, memory: Allocator, images: int) -> Tiles | None:
     """Return the layer's tiles for so many images, or None if there are none or they are slower."""
-    module = tiles_of(like)
+    transforms = transforms_of(like)
     channels = (layer.in_channels, layer.out_channels)
-    if module is None or not costs.tiles_pay(layer.window, channels, layer.groups, spatial, images):
+    if transforms is None or not costs.tiles_pay(layer.window, channels, layer.groups, spatial, images):
         return None
-    return module.Tiles.of(layer.window, spatial, memory)
+    return Tiles.of(layer.window, spatial, memory, transforms)
 
 
 def unfolded(layer: Conv, x: Array, memory: Allocator) -> Array:

@@ -192,6 +192,8 @@ def _outer_of_rows(g: Array, u: Array, out: Array) -> None:
     o, i = out.shape[-2:]
     if kernels is not None and out.flags.c_contiguous and g.dtype == u.dtype == out.dtype:
         kernels.outer(g.reshape(-1, o), u.reshape(-1, i), out.reshape(-1, o, i))
+    elif out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray):
+        np.einsum("...o,...i->...oi", g, u, out=out)
     else:
         array_module(out).multiply(g[..., :, None], u[..., None, :], out=out)
 
