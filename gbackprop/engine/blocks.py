@@ -99,7 +99,7 @@ def choose_blocks(
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
     small = device_of(x) == "cpu" and (n * multiplications(plan) <= SMALL_PRODUCTS or n < least)
     shipped = all(REDUCTIONS.get(each.reduction.name) is each.reduction for each in plan.statistics)
-    reuses = memory is None and device_of(x) == "cpu" and shipped and n * output_bytes(plan) >= REUSED_BYTES
+    reuses = memory is None and device_of(x) == "cpu" and shipped and n * max(each, output_bytes(plan)) >= REUSED_BYTES
     return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)), small, reuses)
 
 

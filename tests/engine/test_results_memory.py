@@ -205,6 +205,7 @@ def test_results_have_nothing_that_was_there_before_and_nothing_of_an_arena(bloc
         (6, {"sample_block": 2}, True),
         (6, {"sample_block": 2, "memory": "1GiB"}, False),
         (2, {}, False),
+        (2, {"asked": ASKED[4:5]}, True),  # the stack of ten columns is large
         (6, {}, True),
         (6, {"memory": "1GiB"}, False),
     ],

@@ -50,18 +50,33 @@ def kronecker(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     return found
 
 
+def batch_square(bias: Bias, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥ s b[v, n]², (N, O), computed once for the weight and the bias."""
+    known, columns, found = context.squares
+    if known is bias and columns is mat:
+        return found
+    sums = position_sums(bias, mat, context)
+    found = array_module(mat).einsum("vno,vno->no", weigh(sums, sign), sums)
+    context.squares = bias, mat, found
+    return found
+
+
+def square(bias: Bias, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥₙ s b[v, n]²."""
+    return batch_square(bias, mat, sign, context).sum(0)
+
+
 def sum_(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     """Σᵥₙ s b[v, n]."""
     return weigh(position_sums(bias, mat, context), sign).sum((0, 1))
 
 
-REDUCE: Table = {(Bias.per_sample, ParameterJacobian.sum): sum_, (Bias.per_sample, Bias.kronecker): kronecker} | {
+REDUCE: Table = {
+    (Bias.per_sample, ParameterJacobian.sum): sum_,
+    (Bias.per_sample, ParameterJacobian.square): square,
+    (Bias.per_sample, ParameterJacobian.batch_square): batch_square,
+    (Bias.per_sample, Bias.kronecker): kronecker,
+} | {
     (Bias.per_sample, reduction): shared(reduction)
-    for reduction in (
-        ParameterJacobian.batch,
-        ParameterJacobian.square,
-        ParameterJacobian.batch_square,
-        ParameterJacobian.moments,
-        ParameterJacobian.square_norm,
-    )
+    for reduction in (ParameterJacobian.batch, ParameterJacobian.moments, ParameterJacobian.square_norm)
 }

@@ -12,6 +12,7 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.engine import costs
+from gbackprop.engine.forms import bias
 from gbackprop.engine.registry import Context, Table
 from gbackprop.kernels import numba_kernels
 from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, group_blocks, weigh
@@ -63,7 +64,8 @@ def batch_square(outer: Outer, mat: Array, sign: Array | None, context: Context)
     """Σᵥ s (Jᵀ g[v, n])²."""
     g, u = outer.split(mat), outer.u
     if u.shape[2] == 1:  # one position: (g uᵀ)² = g² (u²)ᵀ
-        return outer.joined(_outer(_signed_square(g, sign).sum(1), u * u))
+        squares = _squares(outer, mat, sign, context)[:, :, None]
+        return outer.joined(_outer(squares, context.memory.multiply(u, u)))
     groups, _, n, _, o = g.shape
     total = array_module(mat).zeros((groups, n, o, u.shape[3]), dtype=mat.dtype)
     for v, rows, product in products(outer, g):
@@ -78,8 +80,8 @@ def square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Ar
     groups, columns, n, t, o = g.shape
     i = u.shape[3]
     if t == 1:
-        weights = _signed_square(g, sign).sum(1).reshape(groups, n, o)
-        return outer.joined(weights.swapaxes(1, 2) @ (u * u).reshape(groups, n, -1))
+        squares = _squares(outer, mat, sign, context).swapaxes(1, 2)
+        return outer.joined(squares @ context.memory.multiply(u, u).reshape(groups, n, -1))
     if costs.square_by_positions(columns, t, i, o) < costs.square_by_products(columns, t, i):
         return outer.joined(square_by_positions(outer, g, sign))
     total = array_module(mat).zeros((groups, o, i), dtype=mat.dtype)
@@ -88,6 +90,12 @@ def square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Ar
             product *= product
             total[:, some] += total_of(product, None if sign is None else sign[v, rows]).reshape(groups, -1, i)
     return outer.joined(total)
+
+
+def _squares(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥ s g[v, n]² where there is one position, (G, N, O)."""
+    found = bias.batch_square(outer.bias, mat, sign, context)
+    return array_module(found).moveaxis(found.reshape(len(found), outer.groups, -1), 1, 0)
 
 
 def square_by_positions(outer: Outer, g: Array, sign: Array | None) -> Array:
@@ -116,7 +124,7 @@ def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) 
     g, u = outer.split(mat), outer.u
     groups, columns, n, t, o = g.shape
     if t == 1:  # ‖g uᵀ‖² = ‖g‖² ‖u‖²
-        return (_signed_square(g, sign).sum((1, 3, 4)) * (u * u).sum((2, 3))).sum(0)
+        return (_squares(outer, mat, sign, context).sum(2) * context.memory.multiply(u, u).sum((2, 3))).sum(0)
     xp = array_module(mat)
     norm = xp.zeros(mat.shape[1], dtype=mat.dtype)
     if costs.norm_by_grams(columns, t, u.shape[3], o):  # ‖Σₜ gₜ uₜᵀ‖² = Σₜₛ (gₜᵀ gₛ)(uₜᵀ uₛ): no matrix of p's size
