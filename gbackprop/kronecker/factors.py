@@ -33,15 +33,24 @@ def solve(name: str, factor: Array, shift: Array | None, rhs: Array, cap: float 
     numpy.linalg.LinAlgError
         If a group's factor is singular even with its shift, and there is no `cap`.
     """
-    # No eigenvalue of the inverse exceeds 1/shift. If that is at most the cap, the cap has no effect, and a
-    # factorization, much cheaper than the eigenvalues, gives the same solution.
-    if cap is not None and shift is not None and bool((shift * cap >= 1).all()):
+    if shift is not None and _needs_no_eigenvalues(factor, shift, cap):
         solution = _by_factorization(shifted(factor, shift), rhs)
         if solution is not None:
             return solution
     values, vectors = array_module(factor).linalg.eigh(factor)
     values = above(told(name, factor), values, None if shift is None else shift[:, None], cap)
     return vectors @ ((vectors.swapaxes(1, 2) @ rhs) / values[:, :, None])
+
+
+def _needs_no_eigenvalues(factor: Array, shift: Array, cap: float | None) -> bool:
+    """Return whether a factorization, much cheaper than the eigenvalues, gives the solution that they give.
+
+    No eigenvalue of the inverse exceeds 1/shift. A cap that is at least that has no effect; without a cap, a shift far
+    from rounding leaves nothing to refuse but an indefinite factor, which a factorization detects on the host alone.
+    """
+    if cap is not None:
+        return bool((shift * cap >= 1).all())
+    return array_module(factor) is np and bool(_far_from_singular(factor, shift).all())
 
 
 def inverse(name: str, factor: Array, shift: Array | None) -> Array:
@@ -175,8 +184,18 @@ def _definite(whole: Array) -> ModuleType:
 
 def _regular(whole: Array, inverted: Array, shift: Array | None) -> bool:
     """Return whether `check_positive` would accept all groups, by norms that are no less than the spectral ones."""
-    xp, n = array_module(whole), whole.shape[1]
-    norm, other = (xp.abs(part).sum(1).max(1) for part in (whole, inverted))
-    rounding = n * float(xp.finfo(whole.dtype).eps)
-    fine = norm * other * rounding < 1
+    n, norm = whole.shape[1], _norm(whole)
+    rounding = n * float(array_module(whole).finfo(whole.dtype).eps)
+    fine = norm * _norm(inverted) * rounding < 1
     return bool((fine if shift is None else fine | (shift > norm * rounding / n**0.5)).all())
+
+
+def _far_from_singular(factor: Array, shift: Array) -> Array:
+    """Return for each group whether `check_positive` would accept the factor with its shift, ``[G]``."""
+    rounding = factor.shape[1] ** 0.5 * float(array_module(factor).finfo(factor.dtype).eps)
+    return shift > (_norm(factor) + shift) * rounding
+
+
+def _norm(whole: Array) -> Array:
+    """Return the largest sum of absolute values in a column of each group, ``[G]``: no less than the spectral norm."""
+    return array_module(whole).abs(whole).sum(1).max(1)
