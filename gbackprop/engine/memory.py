@@ -6,7 +6,7 @@ before it provides it again: on a virtual machine that took a third of a call's 
 - a block of samples takes its arrays from an `Arena`, a few large slabs of memory in which new arrays take the place of
   freed ones (CuPy's pools do the same on a GPU);
 - results with a row for each sample, from `LEAST_RESULT` on, are made by `result_array`, and their memory is reused for
-  a later result when no view of them is left.
+  a later result when no view of them is left; so are the temporary arrays of operators (`Reused`).
 
 Memory is freed automatically: a piece is free again when the last array that refers to it is deleted. Between calls at
 most `IDLE_BYTES` of each kind stay in the process, none of it part of a result in use, until `free_memory`. A call with
@@ -41,6 +41,12 @@ LEAST_ARRAY = 2**16
 
 LEAST_RESULT = 2**22
 """NumPy allocates smaller results."""
+
+LEAST_REUSED = 2**18
+"""NumPy allocates smaller temporary arrays of operators."""
+
+IDLE_PIECES = 64
+"""Largest number of idle pieces of results and of operators' arrays: a search takes a microsecond for some of them."""
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
@@ -82,6 +88,10 @@ class Allocator:
         """Compute ``a * b``, where `b` has at most the shape of `a`."""
         return a * b
 
+    def add(self, a: Array, b: Array) -> Array:
+        """Compute ``a + b`` for arrays of one shape."""
+        return a + b
+
     def contiguous(self, x: Array) -> Array:
         """Return `x`, or a copy, in C order."""
         if x.flags.c_contiguous:
@@ -91,7 +101,40 @@ class Allocator:
         return array
 
 
-class Arena(Allocator):
+class _Filling(Allocator):
+    """Base class of allocators whose products are computed into arrays of their own `empty`."""
+
+    def empty_like(self, x: Array, dtype: Any = None) -> Array:
+        axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+        array = self.empty(x, [x.shape[axis] for axis in axes], dtype)
+        return array.transpose([axes.index(axis) for axis in range(x.ndim)])
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        xp = array_module(a)
+        return xp.matmul(a, b, out=self.empty(a, (*a.shape[:-1], b.shape[-1]), xp.result_type(a, b)))
+
+    def multiply(self, a: Array, b: Array) -> Array:
+        xp = array_module(a)
+        return xp.multiply(a, b, out=self.empty_like(a, xp.result_type(a, b)))
+
+    def add(self, a: Array, b: Array) -> Array:
+        xp = array_module(a)
+        return xp.add(a, b, out=self.empty_like(a, xp.result_type(a, b)))
+
+
+class Reused(_Filling):
+    """An allocator on the host that makes arrays in the memory of deleted ones, and of deleted results.
+
+    Its arrays may be stored as long as wanted, unlike those of an arena, which would keep a slab in use.
+    """
+
+    def empty(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
+        if not isinstance(like, np.ndarray):
+            return super().empty(like, shape, dtype)
+        return result_array(shape, like.dtype if dtype is None else dtype, LEAST_REUSED)
+
+
+class Arena(_Filling):
     """An allocator on the host that makes arrays out of a few slabs of memory, for one thread at a time."""
 
     def __init__(self) -> None:
@@ -127,19 +170,6 @@ class Arena(Allocator):
         reference = weakref.ref(array, self._dropped.append)
         self._used[id(reference)] = (reference, place)
         return array.view(dtype).reshape(shape)
-
-    def empty_like(self, x: Array, dtype: Any = None) -> Array:
-        axes = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
-        array = self.empty(x, [x.shape[axis] for axis in axes], dtype)
-        return array.transpose([axes.index(axis) for axis in range(x.ndim)])
-
-    def matmul(self, a: Array, b: Array) -> Array:
-        xp = array_module(a)
-        return xp.matmul(a, b, out=self.empty(a, (*a.shape[:-1], b.shape[-1]), xp.result_type(a, b)))
-
-    def multiply(self, a: Array, b: Array) -> Array:
-        xp = array_module(a)
-        return xp.multiply(a, b, out=self.empty_like(a, xp.result_type(a, b)))
 
     def _find(self, size: int) -> tuple[int, int, int]:
         """Take `size` bytes from the smallest free piece that is large enough; the rest of it stays free."""
@@ -208,11 +238,14 @@ def fresh() -> Iterator[Allocator]:
     yield Allocator()
 
 
-def result_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """Return an uninitialized C-contiguous array for a result, in the memory of a deleted result if there is one."""
+def result_array(shape: Sequence[int], dtype: Any, least: int | None = None) -> np.ndarray:
+    """Return an uninitialized C-contiguous array for a result, in the memory of a deleted result if there is one.
+
+    NumPy allocates arrays of less than `least` bytes, by default `LEAST_RESULT`.
+    """
     dtype = np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
-    if not LEAST_RESULT <= size <= IDLE_BYTES:
+    if not (LEAST_RESULT if least is None else least) <= size <= IDLE_BYTES:
         return np.empty(shape, dtype)
     memory = _found(size)
     if memory is None:
@@ -270,7 +303,7 @@ def _new(size: int) -> np.ndarray:
 def _keep(memory: np.ndarray) -> None:
     """Cache the memory of a deleted result, in place of the oldest ones, whose sizes are no longer asked for."""
     for key in list(_idle_results):
-        if _idle_result_bytes() + memory.nbytes <= IDLE_BYTES:
+        if _idle_result_bytes() + memory.nbytes <= IDLE_BYTES and len(_idle_results) < IDLE_PIECES:
             break
         _idle_results.pop(key, None)
     _idle_results[id(memory)] = memory

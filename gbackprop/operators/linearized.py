@@ -13,7 +13,7 @@ from typing import Any
 from gbackprop.array import Array, array_module
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import forward
-from gbackprop.engine.memory import Allocator
+from gbackprop.engine.memory import Reused
 from gbackprop.engine.registry import Context, Known
 from gbackprop.layers.base import INPUT, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
@@ -55,7 +55,7 @@ class Linearized:
 
     def context(self) -> Context:
         """Return a new context of fast forms, for one product."""
-        return Context(FORMS, Allocator(), self.known)
+        return Context(FORMS, Reused(), self.known)
 
     @cached_property
     def jacobians(self) -> list[dict[str, ParameterJacobian]]:
@@ -150,8 +150,8 @@ class Linearized:
             parts = below if isinstance(below, tuple) else (below,)
             for source, part, extra in zip(leaf.sources, parts, added, strict=True):
                 if self.plan.reaches(source):
-                    total = part if extra is None else part + extra
-                    arrived[source] = arrived[source] + total if source in arrived else total
+                    total = part if extra is None else context.memory.add(part, extra)
+                    arrived[source] = context.memory.add(arrived[source], total) if source in arrived else total
 
     def pull(self, mat: Array, names: Set[str], second: Any = None) -> dict[str, Array]:
         """Σₙ Jᵀ g[k, n] in each parameter that is named, shape (K, *p), plus second-order terms if there are any.

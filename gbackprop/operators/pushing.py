@@ -17,7 +17,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module, channels_first
 from gbackprop.engine.forms.conv import TiledOuter
-from gbackprop.engine.memory import result_like
+from gbackprop.engine.memory import Reused, result_like
 from gbackprop.engine.registry import SUM, Context, function_of
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.conv_transpose import _Weight
@@ -97,12 +97,12 @@ def place(rows: Callable[[Array], Array], count: int, batch: int, shape: Shape, 
     NotAViewError
         If `rows` copies.
     """
-    xp = array_module(like)
-    usual = xp.empty((count, batch, *shape), dtype=like.dtype)
+    xp, memory = array_module(like), Reused()
+    usual = memory.empty(like, (count, batch, *shape))
     view = rows(usual)
     if view.flags.c_contiguous and xp.may_share_memory(view, usual):
         return usual, view
-    last = channels_first(xp.empty((count, batch, *shape[1:], shape[0]), dtype=like.dtype), 2)
+    last = channels_first(memory.empty(like, (count, batch, *shape[1:], shape[0])), 2)
     view = rows(last)
     if xp.may_share_memory(view, last):
         return last, view

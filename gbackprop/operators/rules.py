@@ -93,8 +93,10 @@ def _norm(layer: Norm, saved: Any, g: Array, mat: Array) -> tuple[Array]:
 
 def _by_matrix(layer: Any, saved: Any, key: str, g: Array, direction: Array, context: Context) -> Array:
     """y = W x: Pᵀ g."""
-    rows = g.reshape(-1, g.shape[-1]) @ direction  # [K, N T, I]
-    return rows.reshape(len(direction), *g.shape[:-1], direction.shape[2])
+    found = context.memory.empty(g, (len(direction), *g.shape[:-1], direction.shape[2]))
+    rows = g.reshape(-1, g.shape[-1])
+    array_module(g).matmul(rows, direction, out=found.reshape(len(direction), len(rows), -1))
+    return found
 
 
 def _by_weight(layer: Layer, saved: Any, key: str, g: Array, direction: Array, context: Context) -> Array:

@@ -93,7 +93,7 @@ class SecondOrder:
             return products(residual, inputs)
         (mat,) = inputs
         if residual.shape == grad.shape[:1] + mat.shape[2:]:
-            return [residual * mat]
+            return [self.context.memory.multiply(mat, residual)]
         flat = array_module(mat).moveaxis(mat.reshape(*mat.shape[:2], -1), 0, 2)  # [N, D, K]
         return [array_module(mat).moveaxis(residual @ flat, 2, 0).reshape(mat.shape)]
 

@@ -7,11 +7,12 @@ from math import prod
 from typing import Any, cast
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
-from gbackprop.engine.forms import conv, elementwise, pooling
+from gbackprop.engine.forms import conv, elementwise, linear, pooling
 from gbackprop.engine.registry import Context, function_of
 from gbackprop.layers.activation import Elementwise
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.layers.conv import _Conv as Conv
+from gbackprop.layers.linear import Linear
 from gbackprop.layers.pooling import MaxPool2d, _MaxPool
 
 Store = dict[str, Any]
@@ -38,6 +39,11 @@ def _conv(layer: Conv, saved: Any, mat: Array, context: Context, store: Store) -
     x = mat.reshape(-1, *mat.shape[2:])
     y = conv.linear(layer, layer.frame.around(x) if layer.frame else x, context.memory)
     return y.reshape(*mat.shape[:2], *y.shape[1:])
+
+
+def _linear(layer: Linear, saved: Any, mat: Array, context: Context, store: Store) -> Array:
+    """W ẋ."""
+    return linear.multiplied(mat, layer.parameters["weight"].T, context.memory)
 
 
 def _elementwise(layer: Elementwise, saved: Any, mat: Array, context: Context, store: Store) -> Array:
@@ -78,6 +84,7 @@ def maxima(layer: _MaxPool, shape: Shape, found: Array) -> Array:
 
 JMP: dict[Any, Callable[..., Array]] = {
     Conv.jmp: _conv,
+    Linear.jmp: _linear,
     Elementwise.jmp: _elementwise,
     _MaxPool.jmp: _max_pool,
 }

@@ -9,7 +9,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import blocks, memory
-from gbackprop.engine.memory import LEAST_RESULT, compact, idle_bytes, result_array
+from gbackprop.engine.memory import LEAST_RESULT, LEAST_REUSED, Reused, compact, idle_bytes, result_array
 from gbackprop.engine.rows import Rows
 
 SIZE = LEAST_RESULT // 4  # float32
@@ -77,6 +77,41 @@ def test_what_is_idle_is_bounded(monkeypatch):
     for size in (3 * SIZE, SIZE - 1):  # never stay: too large, and too small to matter
         result(size)
         assert idle_bytes() == 0
+
+
+def test_pieces_are_few(monkeypatch):
+    """Else a search among many small ones would take longer than new memory."""
+    monkeypatch.setattr(memory, "IDLE_PIECES", 3)
+    in_use = [result_array((LEAST_REUSED,), np.uint8, 1) for _ in range(5)]
+    last = address(in_use[4])
+    while in_use:
+        del in_use[0]
+    assert len(memory._idle_results) == 3
+    assert last in [address(piece) for piece in memory._idle_results.values()]
+
+
+def test_temporary_arrays_of_operators_take_the_memory_of_deleted_ones():
+    reused, like = Reused(), np.zeros((2, LEAST_REUSED // 8), np.float32)
+    first = reused.multiply(like, like)
+    there = address(first)
+    np.testing.assert_array_equal(first, like)
+    del first
+    assert address(reused.empty(like, like.shape[::-1])) == there
+    assert idle_bytes() == LEAST_REUSED
+    small = reused.empty(like, (LEAST_REUSED // 4 - 1,))
+    del small
+    assert idle_bytes() == LEAST_REUSED
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_sums_and_products_in_the_memory_of_deleted_arrays(order):
+    rng, reused = np.random.default_rng(0), Reused()
+    a, b = (rng.standard_normal((64, 32, 40)).transpose(order) for _ in range(2))
+    for _ in range(2):
+        for name, want in (("add", a + b), ("multiply", a * b)):
+            found = getattr(reused, name)(a, b)
+            np.testing.assert_array_equal(found, want)
+            assert (found.strides, found.base is None) == (a.strides, False)
 
 
 def test_what_is_idle_is_given_back_before_memory_is_short(monkeypatch):

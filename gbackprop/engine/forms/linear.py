@@ -15,7 +15,7 @@ def forward(layer: Linear, x: Array, context: Context) -> tuple[Array, Any]:
     """y = W x + b."""
     parameters = layer.parameters
     weight = parameters["weight"].T
-    y = context.memory.matmul(x, weight) if x.ndim == 2 else _apply(x, weight, context.memory)
+    y = context.memory.matmul(x, weight) if x.ndim == 2 else multiplied(x, weight, context.memory)
     if layer.bias:
         y += parameters["bias"]
     return y, x
@@ -26,7 +26,7 @@ def carry(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
     weight = layer.parameters["weight"]
     if mat.ndim == 3 and mat.shape[0] == 1:
         return context.memory.matmul(mat, weight)
-    return _apply(mat, weight, context.memory)
+    return multiplied(mat, weight, context.memory)
 
 
 def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[str, Array]:
@@ -44,6 +44,6 @@ def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[s
     return {"weight": weight, "bias": sums.sum((0, 1))}
 
 
-def _apply(x: Array, matrix: Array, memory: Allocator) -> Array:
+def multiplied(x: Array, matrix: Array, memory: Allocator) -> Array:
     """Compute ``[…, I] @ [I, O]``."""
     return memory.matmul(x.reshape(-1, matrix.shape[0]), matrix).reshape(*x.shape[:-1], matrix.shape[1])
