@@ -18,9 +18,9 @@ from specs import SPECS
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.array import Array
+from gbackprop.engine.arena import arena
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.forms import FORMS
-from gbackprop.engine.memory import arena
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import Block, FastSweep, sweep_block
 from gbackprop.layers.base import Leaf

@@ -13,10 +13,11 @@ import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
 from gbackprop.checks import check_batch, positive
+from gbackprop.engine.arena import arena, fresh
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
 from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
-from gbackprop.engine.memory import Allocator, arena, free_memory, fresh
+from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, observed
 from gbackprop.engine.registry import Known

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import gbackprop as gb
 from gbackprop.engine import memory
-from gbackprop.engine.memory import LEAST_ARRAY, SLAB_BYTES, Allocator, Arena, arena, fresh, idle_bytes
+from gbackprop.engine.arena import LEAST_ARRAY, SLAB_BYTES, Arena, arena, fresh
+from gbackprop.engine.memory import Allocator, idle_bytes
 
 LARGE = LEAST_ARRAY // 8
 """Numbers of the smallest array that an arena makes."""

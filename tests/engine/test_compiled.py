@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import gbackprop.engine.forms.elementwise
 import gbackprop.engine.forms.outer
 from gbackprop import kernels
+from gbackprop.engine.arena import Arena
 from gbackprop.engine.forms.images import padded
-from gbackprop.engine.memory import Allocator, Arena
+from gbackprop.engine.memory import Allocator
 from gbackprop.layers.window import Window, pad
 from gbackprop.testing.golden import check_folder
 

@@ -93,7 +93,7 @@ def engine(opt):
         patch.setattr(blocks, "BLOCK_BYTES", opt.block)
         patch.setattr(blocks, "SMALL_BYTES", 0 if opt.block < 2**20 else blocks.SMALL_BYTES)
         patch.setattr(blocks, "REUSED_BYTES", opt.cache)
-        patch.setattr(memory, "LEAST_ARRAY", opt.least_array)
+        patch.setattr("gbackprop.engine.arena.LEAST_ARRAY", opt.least_array)
         patch.setattr(memory, "LEAST_RESULT", opt.least_array)
         positions = costs.square_by_positions
         patch.setattr(costs, "square_by_positions", lambda *sizes: opt.form_of_squares * positions(*sizes))
@@ -111,7 +111,7 @@ def engine(opt):
 
 def poison():
     """Fill all idle memory with NaN: who reads before he writes shall be seen."""
-    for arena in memory._idle_arenas:
+    for arena in memory.idle_arenas:
         for slab in arena._slabs:
             np.frombuffer(slab, np.uint8)[...] = 0xFF
     for piece in memory._idle_results.values():

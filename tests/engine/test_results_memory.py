@@ -222,11 +222,11 @@ def arrays(result):
 def test_results_have_nothing_that_was_there_before_and_nothing_of_an_arena(block, workers, monkeypatch):
     options = {"asked": ASKED, "sample_block": block, "column_block": 40, "workers": workers}
     monkeypatch.setattr(blocks, "REUSED_BYTES", 1)
-    monkeypatch.setattr(memory, "LEAST_ARRAY", 1)  # the outputs, too
+    monkeypatch.setattr("gbackprop.engine.arena.LEAST_ARRAY", 1)  # the outputs, too
     for _ in range(4):  # until they have settled
         first = arrays(call(6, **options))
-    assert any(one.nbytes for one in memory._idle_arenas)
-    for one in memory._idle_arenas:
+    assert any(one.nbytes for one in memory.idle_arenas)
+    for one in memory.idle_arenas:
         for slab in one._slabs:
             np.frombuffer(slab, np.uint8)[...] = 0xFF  # NaN, in either precision
             assert not any(np.may_share_memory(np.frombuffer(slab, np.uint8), value) for value in first.values())

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import array, kernels, layers, losses, quantities
 from gbackprop.engine import costs
+from gbackprop.engine.arena import Arena
 from gbackprop.engine.forms import FORMS, conv, outer
-from gbackprop.engine.memory import Allocator, Arena
+from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
 from gbackprop.layers.jacobian import REDUCTIONS
 
