@@ -25,8 +25,9 @@ SMALL_BYTES = 2**22
 """The same size for a whole batch, up to which it is not cut: starting threads would cost more than they save."""
 
 REUSED_BYTES = 2**19
-"""The size of the outputs of all layers, or of the largest stack, for a whole batch from which a call without blocks
-takes its arrays from an arena. The gradient of an LSTM with 50 steps of 64 samples requested 12 MB in each call."""
+"""The size of the outputs of all layers, of the largest stack, or of a fourth of the rows of results, for a whole batch
+from which a call without blocks takes its arrays from an arena. The gradient of an LSTM with 50 steps of 64 samples
+requested 12 MB anew in each call."""
 
 COMPILED_OUTER = 2**13
 """Largest outer product of rows that is left to NumPy: calling compiled code takes as long as 8,000 products."""

@@ -37,7 +37,7 @@ LEAST_REUSED = 2**18
 """NumPy allocates smaller temporary arrays of operators."""
 
 IDLE_PIECES = 64
-"""Largest number of idle pieces of results and of operators' arrays: a search takes a microsecond for some of them."""
+"""Largest number of idle pieces of results and of operators' arrays: a search through 64 of them takes 10 µs."""
 
 
 def compact(x: Array) -> bool:
@@ -152,8 +152,8 @@ def free_memory() -> None:
 
     Notes
     -----
-    After a call that was cut into blocks of samples up to 512 MiB are cached, and as much from large results that are
-    no longer referenced. Results that are still in use are not touched.
+    After a call that was cut into blocks of samples up to 512 MiB are cached, and as much from large results and from
+    operators' temporary arrays that are no longer referenced. Results that are still in use are not touched.
     """
     idle_arenas.clear()
     _idle_results.clear()

@@ -209,12 +209,13 @@ class Context:
         Sums over positions of the columns at the current layer, cached because every reduction needs them.
     total : (ParameterJacobian, columns, sum)
         The latest reduction "sum", cached because the moments start from the mean.
-    curvature, squares : (Bias, columns, array)
-        The latest B of a bias, and its squares summed over columns, cached because the weight's are computed from
-        them, too; columns have one sign.
+    curvature : (Bias, columns, B)
+        The latest B of a bias, cached because it is that of the weight, too; columns have one sign.
+    squares : (Bias, columns, sign, squares)
+        The latest squares of a bias, summed over columns, cached because the weight's are computed from them, too.
     swapped : (layer, columns, Outer)
         The latest Jacobian of a convolution with its sides swapped, for the columns at a transposed convolution, cached
-        because its windows serve all statistics, and the columns below. These three are cleared at the next layer.
+        because its windows serve all statistics, and the columns below. All but `total` are cleared at the next layer.
     lower : dict of int to Leaf or None
         The next layer below that no route passes, by a layer's position, cached because many layers have the same.
     """
@@ -224,7 +225,7 @@ class Context:
         self.sums: list[tuple[Any, Array, Array]] = []
         self.total: tuple[Any, Any, Any] = (None, None, None)
         self.curvature: tuple[Any, Any, Any] = (None, None, None)
-        self.squares: tuple[Any, Any, Any] = (None, None, None)
+        self.squares: tuple[Any, Any, Any, Any] = (None, None, None, None)
         self.swapped: tuple[Any, Any, Any] = (None, None, None)
         self.lower: dict[int, Leaf | None] = {}
 

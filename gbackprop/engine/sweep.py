@@ -158,7 +158,8 @@ class FastSweep(SpanSweep):
         context = self.context
         if context.sums:
             context.sums.clear()
-        context.curvature = context.squares = context.swapped = (None, None, None)
+        context.curvature = context.swapped = (None, None, None)
+        context.squares = (None, None, None, None)
         if self.routing:
             route = next_route(self.plan, leaf, saved, signals, self.route if self.waiting else None, self.context)
             if route is not None:

@@ -14,8 +14,7 @@ def inputs(x: np.ndarray, top: int, left: int, across: int, tiles: np.ndarray) -
     m = _by_place(tiles, len(x), across)
     down, images, channels = m.shape[2], *m.shape[4:]
     patch = np.zeros((2 * down + 2, 2 * across + 2, images, channels), x.dtype)
-    seen = x[:, : len(patch) - top, : patch.shape[1] - left].transpose(1, 2, 0, 3)
-    patch[top : top + len(seen), left : left + seen.shape[1]] = seen
+    patch[top : top + x.shape[1], left : left + x.shape[2]] = x.transpose(1, 2, 0, 3)
     half = np.empty((4, down, *patch.shape[1:]), x.dtype)
     for d, out in ((patch, half), (half.transpose(2, 0, 1, 3, 4), m.transpose(1, 3, 0, 2, 4, 5))):
         d0, d1, d2, d3 = (d[k : len(d) - 2 + k : 2] for k in range(4))
@@ -41,11 +40,7 @@ def inputs_adjoint(tiles: np.ndarray, top: int, left: int, across: int, x: np.nd
         even[1:] += m1
         even[1:] += m2
         even[1:] -= m0
-    rows, columns = len(patch) - top, patch.shape[1] - left
-    x[:, rows:] = 0
-    x[:, :, columns:] = 0
-    seen = patch[top : top + x.shape[1], left : left + x.shape[2]]
-    x[:, :rows, :columns] = seen.transpose(2, 0, 1, 3)
+    x[...] = patch[top : top + x.shape[1], left : left + x.shape[2]].transpose(2, 0, 1, 3)
 
 
 def outputs(tiles: np.ndarray, across: int, y: np.ndarray) -> None:

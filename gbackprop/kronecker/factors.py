@@ -34,7 +34,8 @@ def solve(name: str, factor: Array, shift: Array | None, rhs: Array, cap: float 
         If a group's factor is singular even with its shift, and there is no `cap`.
     """
     if shift is not None and _needs_no_eigenvalues(factor, shift, cap):
-        solution = _by_factorization(shifted(factor, shift), rhs)
+        on_host = array_module(factor) is np  # in float64, as NumPy computes eigenvalues: float32 would lose digits
+        solution = _by_factorization(shifted(factor.astype(np.float64) if on_host else factor, shift), rhs)
         if solution is not None:
             return solution
     values, vectors = array_module(factor).linalg.eigh(factor)
@@ -46,11 +47,11 @@ def _needs_no_eigenvalues(factor: Array, shift: Array, cap: float | None) -> boo
     """Return whether a factorization, much cheaper than the eigenvalues, gives the solution that they give.
 
     No eigenvalue of the inverse exceeds 1/shift. A cap that is at least that has no effect; without a cap, a shift far
-    from rounding leaves nothing to refuse but an indefinite factor, which a factorization detects on the host alone.
+    from rounding leaves nothing to refuse but an eigenvalue below −shift, which a factorization detects on the host.
     """
     if cap is not None:
         return bool((shift * cap >= 1).all())
-    return array_module(factor) is np and bool(_far_from_singular(factor, shift).all())
+    return array_module(factor) is np and bool(_far_from_singular(shifted(factor, shift), shift).all())
 
 
 def inverse(name: str, factor: Array, shift: Array | None) -> Array:
@@ -147,8 +148,10 @@ def _by_factorization(whole: Array, rhs: Array) -> Array | None:
     try:
         if array_module(whole) is np and len(whole) == 1:
             root = cho_factor(whole[0], lower=True, overwrite_a=True, check_finite=False)
-            return cho_solve(root, rhs[0], check_finite=False)[None]
-        return _definite(whole).linalg.solve(whole, rhs)
+            found = cho_solve(root, rhs[0], check_finite=False)[None]
+        else:
+            found = _definite(whole).linalg.solve(whole, rhs)
+        return found.astype(rhs.dtype, copy=False)
     except np.linalg.LinAlgError:
         return None
 
@@ -184,16 +187,17 @@ def _definite(whole: Array) -> ModuleType:
 
 def _regular(whole: Array, inverted: Array, shift: Array | None) -> bool:
     """Return whether `check_positive` would accept all groups, by norms that are no less than the spectral ones."""
-    n, norm = whole.shape[1], _norm(whole)
-    rounding = n * float(array_module(whole).finfo(whole.dtype).eps)
-    fine = norm * _norm(inverted) * rounding < 1
-    return bool((fine if shift is None else fine | (shift > norm * rounding / n**0.5)).all())
+    rounding = whole.shape[1] * float(array_module(whole).finfo(whole.dtype).eps)
+    fine = _norm(whole) * _norm(inverted) * rounding < 1
+    return bool((fine if shift is None else fine | _far_from_singular(whole, shift)).all())
 
 
-def _far_from_singular(factor: Array, shift: Array) -> Array:
-    """Return for each group whether `check_positive` would accept the factor with its shift, ``[G]``."""
-    rounding = factor.shape[1] ** 0.5 * float(array_module(factor).finfo(factor.dtype).eps)
-    return shift > (_norm(factor) + shift) * rounding
+def _far_from_singular(whole: Array, shift: Array) -> Array:
+    """Return for each group whether `check_positive` would accept a positive semi-definite factor's shift, ``[G]``.
+
+    `whole` is the factor with its shift.
+    """
+    return shift > _norm(whole) * whole.shape[1] ** 0.5 * float(array_module(whole).finfo(whole.dtype).eps)
 
 
 def _norm(whole: Array) -> Array:

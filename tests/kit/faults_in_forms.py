@@ -166,6 +166,6 @@ FAULTS = [
     Fault(Outer, "average_kronecker", "first group alone", after(of_first_group), grouped, "weight.average_kronecker"),
     Fault(Outer, "by_entries", "in the order of u", instead(lambda self, a: a), grouped, "weight.input_square"),
     Fault(bias, "position_sums", "first position alone", instead(first_position), sequence, "weight.kronecker"),
-    Fault(bias, "position_sums", "of earlier columns", of_earlier_columns, on_network(), "BatchDiagHessian"),
+    Fault(bias, "position_sums", "of earlier columns", of_earlier_columns, on_network(), "backward"),
     Fault(Context, "average", "twice", after(lambda average: 2 * average), max_pool, "average"),
 ]

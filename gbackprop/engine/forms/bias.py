@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, array_module
 from gbackprop.engine.registry import Context, Function, Table
 from gbackprop.layers.jacobian import Bias, ParameterJacobian, weigh
@@ -50,20 +52,27 @@ def kronecker(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     return found
 
 
-def batch_square(bias: Bias, mat: Array, sign: Array | None, context: Context) -> Array:
-    """Σᵥ s b[v, n]², (N, O), computed once for the weight and the bias."""
-    known, columns, found = context.squares
-    if known is bias and columns is mat:
+def squares(bias: Bias, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥ s b[v, n]², (N, O), computed once for the weight and the bias: not to be written to."""
+    known, columns, signs, found = context.squares
+    if known is bias and columns is mat and signs is sign:
         return found
     sums = position_sums(bias, mat, context)
-    found = array_module(mat).einsum("vno,vno->no", weigh(sums, sign), sums)
-    context.squares = bias, mat, found
+    weighted, on_host = weigh(sums, sign), isinstance(mat, np.ndarray)
+    # NumPy's needs no array of the squares; CuPy's would copy both.
+    found = np.einsum("vno,vno->no", weighted, sums) if on_host else (weighted * sums).sum(0)
+    context.squares = bias, mat, sign, found
     return found
+
+
+def batch_square(bias: Bias, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥ s b[v, n]², (N, O), an array of its own: results are added to in place."""
+    return squares(bias, mat, sign, context).copy()
 
 
 def square(bias: Bias, mat: Array, sign: Array | None, context: Context) -> Array:
     """Σᵥₙ s b[v, n]²."""
-    return batch_square(bias, mat, sign, context).sum(0)
+    return squares(bias, mat, sign, context).sum(0)
 
 
 def sum_(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:

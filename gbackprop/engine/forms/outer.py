@@ -94,7 +94,7 @@ def square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Ar
 
 def _squares(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
     """Σᵥ s g[v, n]² where there is one position, (G, N, O)."""
-    found = bias.batch_square(outer.bias, mat, sign, context)
+    found = bias.squares(outer.bias, mat, sign, context)
     return array_module(found).moveaxis(found.reshape(len(found), outer.groups, -1), 1, 0)
 
 
@@ -201,7 +201,7 @@ def _outer_of_rows(g: Array, u: Array, out: Array) -> None:
     if kernels is not None and out.flags.c_contiguous and g.dtype == u.dtype == out.dtype:
         kernels.outer(g.reshape(-1, o), u.reshape(-1, i), out.reshape(-1, o, i))
     elif out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray):
-        np.einsum("...o,...i->...oi", g, u, out=out)
+        np.einsum("...o,...i->...oi", g, u, out=out, casting="same_kind")
     else:
         array_module(out).multiply(g[..., :, None], u[..., None, :], out=out)
 
