@@ -14,6 +14,13 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 EXAMPLE, PRINTED = re.search(r"```python\n(import numpy.*?)```\n\nprints\n\n```\n(.*?)```", README, re.DOTALL).groups()
 
 
+def test_it_is_short_and_its_code_is_python():
+    assert len(README.splitlines()) <= 220
+    assert README[: README.index("prints\n")].count("\n") < 35  # the first result is within the first screen
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        compile(block, "README.md", "exec")
+
+
 def after_the_example():
     """The names that the example defines, for a block that goes on from it."""
     names = {}
@@ -30,11 +37,15 @@ def test_the_example_prints_what_it_says():
 
 
 def test_the_training_loop_goes_on_from_the_example_and_lowers_the_loss():
-    (loop,) = re.findall(r"## Training\n\n```python\n(.*?)```", README, re.DOTALL)
+    (loop,) = re.findall(r"## Training and predicting\n\n```python\n(.*?)```", README, re.DOTALL)
     names = after_the_example()
     before = names["result"].loss
-    exec(loop, names)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(loop, names)
     assert names["result"].loss < before
+    accuracy = np.mean([names["net"](row[None]).argmax() == label for row, label in zip(names["x"], names["y"])])
+    assert f"accuracy {accuracy:.2f}, loss " in out.getvalue()
 
 
 def test_blocks_are_matrices_and_results_are_read_from_files(tmp_path, monkeypatch):
