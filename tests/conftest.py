@@ -1,7 +1,8 @@
 """Where the tests compute, and how Hypothesis draws.
 
 ``--device cuda`` puts the golden cases, the kit, the quantities and the kernels on a GPU; ``--device double`` on the
-strict double. Hypothesis draws a few examples, the same each time; or many, with HYPOTHESIS_PROFILE=long.
+strict double. Hypothesis draws a few examples, the same each time; or many, with HYPOTHESIS_PROFILE=long, which also
+runs the tests that are marked `long`.
 """
 
 import importlib.util
@@ -22,6 +23,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_addoption(parser):
     words = "where golden cases, kit, quantities and kernels are computed: the strict double is no GPU (default: cpu)"
     parser.addoption("--device", choices=["cpu", "double", "cuda"], default="cpu", help=words)
+
+
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("HYPOTHESIS_PROFILE") != "long" and not config.getoption("markexpr"):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_configure(config):

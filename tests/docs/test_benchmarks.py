@@ -142,6 +142,7 @@ def test_the_committed_report_is_that_of_the_committed_figures(report, tmp_path)
     assert (tmp_path / "README.md").read_text() == (FOLDER / "results" / "README.md").read_text()
 
 
+@pytest.mark.long
 def test_the_table_of_a_gpu(monkeypatch):
     """With stand-ins for what needs a GPU: every row is asked for, TF32 is the same on both sides, no side is lost."""
     asked, settings = [], []

@@ -26,7 +26,7 @@ from gbackprop.experiments.worker import Task, compute
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-KILLS = 200 if LONG else 20
+KILLS = 200 if LONG else 5
 PATIENCE = 60.0  # seconds: far beyond what anything here takes, so that a slow machine fails nothing
 
 FAKE = """
