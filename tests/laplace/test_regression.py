@@ -153,7 +153,7 @@ def test_derivatives_beside_differences(structure):
     laplace = Laplace(
         network, losses.MSELoss(), (x, y), structure, prior_precision=prior, noise_variance=0.4, temperature=1.5
     )
-    slopes, noise = laplace.evidence.derivative(laplace.at)
+    slopes, noise = laplace.evidence.derivative(laplace.hyperparameters)
 
     def difference(change, h=1e-5):
         up, down = (laplace.with_prior(**change(np.exp(sign * h))).log_marginal_likelihood() for sign in (1, -1))
@@ -173,7 +173,7 @@ def test_one_precision_for_each_parameter_is_found_too():
     for structure in ("full", "kron", "diag"):
         start = Laplace(network, losses.MSELoss(), (x, y), structure, prior_precision=prior, noise_variance=0.2)
         best = start.optimize_prior()
-        slopes, _ = best.evidence.derivative(best.at)
+        slopes, _ = best.evidence.derivative(best.hyperparameters)
         assert max(map(abs, slopes.values())) < 1e-5
         shared = start.with_prior(1.0).optimize_prior()
         assert isinstance(best.prior_precision, dict)

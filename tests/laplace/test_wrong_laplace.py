@@ -105,8 +105,8 @@ def test_classes_at_several_positions_have_no_predictive():
 
 def test_hyperparameters_are_read_as_they_were_given():
     laplace = made(loss=MSE, data=(X, X[:, :2]), prior_precision=2.0, noise_variance=0.3, temperature=1.5)
-    assert (laplace.prior_precision, laplace.noise_variance, laplace.at.temperature) == (2.0, 0.3, 1.5)
+    assert (laplace.prior_precision, laplace.noise_variance, laplace.hyperparameters.temperature) == (2.0, 0.3, 1.5)
     changed = laplace.with_prior(dict.fromkeys(NAMES, 3.0), temperature=1.0)
     assert changed.prior_precision == dict.fromkeys(NAMES, 3.0)
-    assert (changed.noise_variance, changed.at.temperature) == (0.3, 1.0)
+    assert (changed.noise_variance, changed.hyperparameters.temperature) == (0.3, 1.0)
     assert made().noise_variance is None
