@@ -81,9 +81,7 @@ def joint_covariance(network: Layer, x: Array, output: Array, size: int, root: R
     return found
 
 
-def _halves(
-    network: Layer, x: Array, output: Array, size: int, root: Root
-) -> Iterator[tuple[slice, list[Array]]]:
+def _halves(network: Layer, x: Array, output: Array, size: int, root: Root) -> Iterator[tuple[slice, list[Array]]]:
     """Yield slices of samples with their J P^(−1/2), ``[n C, d]`` for each parameter of d entries."""
     for some, rows in jacobians(network, x, output, size):
         yield some, [*root({name: each.reshape(-1, *each.shape[2:]) for name, each in rows.items()}).values()]
