@@ -29,6 +29,7 @@ def test_the_numbers_of_the_host(structure, loss, gpu):
         best = laplace.with_prior(2.0).optimize_prior()
         numbers = [laplace.log_marginal_likelihood(), laplace.decrement(), *laplace.effective_parameters().values()]
         predicted = [laplace.predict(x), laplace.predict(x, "mc", 3, rng=0)]
+        predicted += [laplace.functional(x, joint=True), laplace.sample_functions(x, 2, rng=0)]
         parts = [part for each in predicted for part in (each if isinstance(each, tuple) else [each])]
         return [*numbers, best.prior_precision], [*parts, *laplace.sample(2, rng=0).values()]
 

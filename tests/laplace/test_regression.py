@@ -71,6 +71,8 @@ def test_evidence_and_predictive_are_exact(n, inputs, outputs, bias, reduction, 
     for i, each in enumerate(found.covariance):
         np.testing.assert_allclose(each, (covariance[i, i] + variance) * np.eye(outputs), rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(laplace.functional(new).covariance[0, 0, 0], covariance[0, 0], rtol=1e-9, atol=1e-10)
+    joint = np.einsum("mn,ab->manb", covariance, np.eye(outputs))  # outputs are independent of each other
+    np.testing.assert_allclose(laplace.functional(new, joint=True).covariance, joint, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("structure", ["full", "kron"])

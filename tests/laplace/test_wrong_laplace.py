@@ -39,6 +39,9 @@ WRONG = {
         ValueError,
         "curvature of structure 'kron': expected KFLR or KFAC",
     ),
+    "free of R": (lambda: made(curvature=q.KFAC(fisher="forward-only")), ValueError, "fisher='mc' or 'exact'"),
+    "gradients": (lambda: made(curvature=q.KFAC(fisher="empirical")), ValueError, "got KFAC.*fisher='empirical'"),
+    "joint_bias": (lambda: made(curvature=q.KFAC(joint_bias=True)), ValueError, "without joint_bias, got KFAC"),
     "of full": (lambda: made(structure="full", curvature=q.KFLR()), ValueError, "curvature of .*'full': expected none"),
     "all frozen": (
         lambda: made(gb.Sequential(layers.Linear(3, 2), rng=0).freeze()),
@@ -77,6 +80,9 @@ WRONG = {
     "method": (lambda: made().predict(X, "exact"), ValueError, "method: expected 'probit' or 'mc', got 'exact'"),
     "samples": (lambda: made().predict(X, "mc", 0), ValueError, "samples: .*at least 1, got 0"),
     "k": (lambda: made().sample(0), ValueError, "k: .*at least 1, got 0"),
+    "k of functions": (lambda: made().sample_functions(X, 0), ValueError, "k: .*at least 1, got 0"),
+    "joint": (lambda: made().functional(X, joint="yes"), TypeError, "joint: expected True or False, got 'yes'"),
+    "x of functions": (lambda: made().sample_functions(X[:, :2], 1), ValueError, r"layer 0, Linear\(3, 4.*"),
     "x": (lambda: made().predict(X[:, :2]), ValueError, r"layer 0, Linear\(3, 4.*"),
     "noise of classes": (
         lambda: made().optimize_prior(noise_variance=True),
@@ -93,6 +99,14 @@ def test_wrong_arguments(case):
     call, kind, message = WRONG[case]
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_a_joint_covariance_that_is_too_large(monkeypatch):
+    laplace = made()
+    monkeypatch.setattr("gbackprop.laplace.arguments.available_memory", lambda device: 1599)
+    message = r"joint=True: covariances of 10 × 10 numbers need 1.6 KiB, with 1.6 KiB free .fewer samples"
+    with pytest.raises(MemoryError, match=message):
+        laplace.functional(X, joint=True)
 
 
 def test_classes_at_several_positions_have_no_predictive():
