@@ -40,12 +40,21 @@ def quantities_of(structure: Any, curvature: Any) -> list[Quantity]:
     if not isinstance(curvature, kinds):
         expected = " or ".join(kind.__name__ for kind in kinds) or "none, as it is the GGN"
         raise ValueError(f"curvature of structure {structure!r}: expected {expected}, got {curvature!r}")
-    if isinstance(curvature, KFAC) and (curvature.fisher not in ("mc", "exact") or curvature.joint_bias):
+    if isinstance(curvature, KFAC) and curvature.fisher not in ("mc", "exact"):
         raise ValueError(
-            "curvature of structure 'kron': expected an estimate of the GGN with a block for each parameter, KFAC with "
-            f"fisher='mc' or 'exact' and without joint_bias, got {curvature!r}"
+            "curvature of structure 'kron': expected an estimate of the GGN, KFAC with fisher='mc' or 'exact', "
+            f"got {curvature!r}"
         )
     return [curvature]
+
+
+def check_joint_prior(asked: list[Quantity], precision: Any) -> None:
+    """Check that the prior is one number where a weight and its bias have one block."""
+    if isinstance(precision, Mapping) and any(isinstance(kind, KFAC) and kind.joint_bias for kind in asked):
+        raise ValueError(
+            "prior_precision: expected one number for a curvature with joint_bias (with_prior takes one for each "
+            f"block), got one for each of {list(precision)}"
+        )
 
 
 def free_names(network: Container) -> list[str]:

@@ -27,7 +27,7 @@ class Hyperparameters:
     Attributes
     ----------
     precision : dict of str to float
-        δ, the prior's precision of each parameter.
+        δ, the prior's precision of each parameter; of a weight with its bias in one block, by the weight's name.
     shared : bool
         Whether δ is one number for all parameters.
     noise_variance : float
@@ -40,6 +40,10 @@ class Hyperparameters:
     shared: bool
     noise_variance: float
     temperature: float
+
+    def precision_of(self, parameter: str) -> float:
+        """Return δ of a parameter: that of its block."""
+        return self.precision[parameter if parameter in self.precision else f"{parameter.removesuffix('bias')}weight"]
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,9 @@ class Evidence:
     structure : Structure
         H.
     squares : dict of str to float
-        Σ θ² of each parameter.
+        Σ θ² over the entries that each δ belongs to.
     sizes : dict of str to int
-        The number of entries of each.
+        The number of these entries.
 
     Source: MacKay 1992 (the evidence and its fixed points); Immer et al. 2021 (GGN, Kronecker blocks).
     """

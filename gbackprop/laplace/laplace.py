@@ -12,7 +12,14 @@ import numpy as np
 from gbackprop.array import is_array, on_device_of
 from gbackprop.checks import Constructed
 from gbackprop.data.accumulate import accumulate
-from gbackprop.laplace.arguments import check_full, checked_hyperparameters, free_names, quantities_of, restricted
+from gbackprop.laplace.arguments import (
+    check_full,
+    check_joint_prior,
+    checked_hyperparameters,
+    free_names,
+    quantities_of,
+    restricted,
+)
 from gbackprop.laplace.evidence import Evidence, Hyperparameters
 from gbackprop.laplace.likelihoods import check_loss
 from gbackprop.laplace.predictions import Predictions
@@ -47,13 +54,15 @@ class Laplace(Predictions, Constructed):
         "full": the whole GGN, D × D numbers. "kron": a block in Kronecker form for each parameter. "diag": the GGN's
         diagonal.
     curvature : Quantity, optional
-        For "kron" ``KFAC(fisher="exact", sharing="expand")`` (the default), `KFAC` with another `sharing` or "mc", or
-        `KFLR()`; for "diag" `DiagGGN()` (the default) or `DiagGGNMC`.
+        For "kron" ``KFAC(fisher="exact", sharing="expand")`` (the default), `KFAC` with other arguments, or `KFLR()`;
+        for "diag" `DiagGGN()` (the default) or `DiagGGNMC`. With `joint_bias`, a weight and its bias have one block and
+        one precision.
     parameters : "last" or sequence of str, optional
         The parameters that have uncertainty: those of the last layer that has any, or of layers and parameters by
         name. All by default.
     prior_precision : float or dict of str to float
-        δ > 0, one number or one for each parameter.
+        δ > 0, one number or one for each parameter; with `joint_bias` one number, and `with_prior` takes one for each
+        block.
     noise_variance : float, optional
         σ² of yₙ ~ N(fₙ, σ² I), for `MSELoss` alone. ½ by default: the likelihood whose −log is ‖f − y‖² + const.
     temperature : float
@@ -106,9 +115,9 @@ class Laplace(Predictions, Constructed):
         asked = quantities_of(structure, curvature)
         self.loss, self._network = loss, restricted(network, parameters)
         self.mean = {name: self._network.parameters[name].copy() for name in free_names(self._network)}
-        self.hyperparameters = checked_hyperparameters(
-            list(self.mean), loss, prior_precision, noise_variance, temperature
-        )
+        check_joint_prior(asked, prior_precision)
+        given = loss, prior_precision, noise_variance, temperature
+        checked_hyperparameters(list(self.mean), *given)
         if not asked:
             check_full(self.mean)
         batches = [data] if isinstance(data, tuple) and all(map(is_array, data)) else data
@@ -124,14 +133,18 @@ class Laplace(Predictions, Constructed):
             with on_device_of(found.output):
                 curved = Full(operator.layout.shapes, operator.to_dense().astype("float64") * scale)
         wide = {name: value.astype("float64") for name, value in self.mean.items()}
+        blocks = {name: [wide[name]] for name in (found[asked[0]] if asked else wide)}
+        for name in wide.keys() - blocks.keys():  # biases in the blocks of their weights
+            blocks[f"{name.removesuffix('bias')}weight"].append(wide[name])
         self.evidence = Evidence(
             loss=loss,
             total=float(found.loss) * scale,
             outputs=found.scale.batch * prod(self._out),
             structure=curved,
-            squares={name: float((value**2).sum()) for name, value in wide.items()},
-            sizes={name: value.size for name, value in wide.items()},
+            squares={name: sum(float((value**2).sum()) for value in values) for name, values in blocks.items()},
+            sizes={name: sum(value.size for value in values) for name, values in blocks.items()},
         )
+        self.hyperparameters = checked_hyperparameters(list(blocks), *given)
 
     # -------------------------------------------------------------------------------------------------------- evidence
 
@@ -155,7 +168,10 @@ class Laplace(Predictions, Constructed):
         return self.evidence.value(self.hyperparameters)
 
     def effective_parameters(self) -> dict[str, float]:
-        """Compute γ = d − δ tr P⁻¹, how many of the d entries of each parameter the data determines."""
+        """Compute γ = d − δ tr P⁻¹, the number of the d entries of each parameter that the data determines.
+
+        With `joint_bias` those of a weight and its bias together, by the weight's name.
+        """
         return self.evidence.effective(self.hyperparameters)
 
     def decrement(self) -> float:
@@ -164,8 +180,8 @@ class Laplace(Predictions, Constructed):
         By so much would the logarithm of the posterior rise from θ to the maximum, if it had second order; the evidence
         is too small by that number then.
         """
-        b, delta = self.evidence.weight(self.hyperparameters), self.hyperparameters.precision
-        prior = {name: delta[name] * value.astype("float64") for name, value in self.mean.items()}
+        b, delta = self.evidence.weight(self.hyperparameters), self.hyperparameters.precision_of
+        prior = {name: delta(name) * value.astype("float64") for name, value in self.mean.items()}
         rows = {name: (b * self._slope[name] + prior[name])[None] for name in prior}
         return sum(float((each**2).sum()) for each in self._root()(rows).values()) / 2
 
@@ -179,7 +195,7 @@ class Laplace(Predictions, Constructed):
         prior = self.prior_precision if prior_precision is None else prior_precision
         variance = self.noise_variance if noise_variance is None else noise_variance
         cooled = self.hyperparameters.temperature if temperature is None else temperature
-        return self._with(checked_hyperparameters(list(self.mean), self.loss, prior, variance, cooled))
+        return self._with(checked_hyperparameters(list(self.evidence.sizes), self.loss, prior, variance, cooled))
 
     def optimize_prior(self, noise_variance: bool = False) -> Laplace:
         """Return the approximation with the prior precision, one or one for each, of the largest evidence at this θ.

@@ -52,18 +52,41 @@ def dense(structure, network, x, y):
     return gb.kronecker.BlockDiagonal(values).to_dense()
 
 
+JOINT = q.KFAC(fisher="exact", sharing="reduce", joint_bias=True)
+
+
+def joint_dense(network, x, y):
+    """H of weights with their biases as one, in the order of the parameters."""
+    found = gb.backward(network, losses.CrossEntropyLoss("sum"), x, y, JOINT)[JOINT]
+    matrix, start = np.zeros((37, 37)), 0
+    for name, (outputs, inputs) in {"0.weight": (2, 4), "3.weight": (3, 8)}.items():
+        weights = np.arange(start, start + outputs * inputs).reshape(outputs, inputs)
+        biases = weights[-1, -1] + 1 + np.arange(outputs)
+        rows = np.concatenate([weights, biases[:, None]], axis=1).ravel()
+        matrix[np.ix_(rows, rows)] = found[name].to_dense()
+        start = biases[-1] + 1
+    return matrix
+
+
 def added(network, prior):
     return np.concatenate([np.full(value.size, prior[name]) for name, value in network.parameters.items()])
 
 
 @pytest.mark.parametrize("prior", [dict.fromkeys(PRIOR, 1.3), PRIOR], ids=["one", "each"])
-@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+@pytest.mark.parametrize("structure", ["full", "kron", "diag", "joint"])
 def test_beside_dense_matrices(structure, prior):
     network, x, y = problem()
-    laplace = Laplace(network, LOSS, (x, y), structure, prior_precision=prior)
+    if structure == "joint":
+        weights = {name: prior[name] for name in ("0.weight", "3.weight")}
+        laplace = Laplace(network, LOSS, (x, y), curvature=JOINT, prior_precision=0.1)
+        assert laplace.prior_precision == 0.1
+        laplace = laplace.with_prior(weights)
+        prior = {name: weights[name.replace("bias", "weight")] for name in prior}
+    else:
+        laplace = Laplace(network, LOSS, (x, y), structure, prior_precision=prior)
     rounding = 1e-8 if structure == "full" else 1e-11  # of differences
     delta = added(network, prior)
-    p = dense(structure, network, x, y) + np.diag(delta)
+    p = (joint_dense(network, x, y) if structure == "joint" else dense(structure, network, x, y)) + np.diag(delta)
     theta = np.concatenate([value.ravel() for value in network.parameters.values()])
     f = network(x)
     fit = (f[np.arange(5), y] - np.log(np.exp(f).sum(1))).sum()
@@ -80,11 +103,18 @@ def test_beside_dense_matrices(structure, prior):
     np.testing.assert_allclose(laplace.functional(new, joint=True)[1].reshape(12, 12), together, rtol=1e-6, atol=1e-9)
 
     inverse, start = np.linalg.inv(p).diagonal(), 0
+    effective, want = laplace.effective_parameters(), dict.fromkeys(laplace.effective_parameters(), 0)
     for name, value in network.parameters.items():
         trace = inverse[start : start + value.size].sum()
         start += value.size
-        found = laplace.effective_parameters()[name]
-        assert found == pytest.approx(value.size - prior[name] * trace, rel=1e-6)
+        want[name if name in want else name.replace("bias", "weight")] += value.size - prior[name] * trace
+    assert effective == pytest.approx(want, rel=1e-6)
+    if structure == "joint":
+        h, (slopes, _) = 1e-5, laplace.evidence.derivative(laplace.hyperparameters)
+        sides = [laplace.with_prior(weights | {"0.weight": weights["0.weight"] * np.exp(s)}) for s in (h, -h)]
+        up, down = (each.log_marginal_likelihood() for each in sides)
+        assert slopes["0.weight"] == pytest.approx((up - down) / (2 * h), rel=1e-6)
+        assert laplace.optimize_prior().log_marginal_likelihood() > laplace.log_marginal_likelihood()
 
     gradient = gb.backward(network, losses.CrossEntropyLoss("sum"), x, y).gradient
     g = np.concatenate([value.ravel() for value in gradient.values()]) + delta * theta

@@ -41,7 +41,16 @@ WRONG = {
     ),
     "free of R": (lambda: made(curvature=q.KFAC(fisher="forward-only")), ValueError, "fisher='mc' or 'exact'"),
     "gradients": (lambda: made(curvature=q.KFAC(fisher="empirical")), ValueError, "got KFAC.*fisher='empirical'"),
-    "joint_bias": (lambda: made(curvature=q.KFAC(joint_bias=True)), ValueError, "without joint_bias, got KFAC"),
+    "joint_bias": (
+        lambda: made(curvature=q.KFAC(joint_bias=True), prior_precision=dict.fromkeys(NAMES, 1.0)),
+        ValueError,
+        "prior_precision: expected one number .*joint_bias .*, got one for each of .*0.bias",
+    ),
+    "of blocks": (
+        lambda: made(curvature=q.KFAC(joint_bias=True)).with_prior(dict.fromkeys(NAMES, 1.0)),
+        ValueError,
+        r"prior_precision: expected a number for each of \['0.weight', '2.weight'\], got",
+    ),
     "of full": (lambda: made(structure="full", curvature=q.KFLR()), ValueError, "curvature of .*'full': expected none"),
     "all frozen": (
         lambda: made(gb.Sequential(layers.Linear(3, 2), rng=0).freeze()),
