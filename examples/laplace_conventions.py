@@ -3,10 +3,11 @@
 Run it from the top of the repository, ``python examples/laplace_conventions.py``, in an environment with the extra
 ``experiments``: the digits, 8 × 8 pixels, come with scikit-learn. Each network is trained to the maximum of its
 posterior at a prior precision of 1, and each block approximation of the GGN is then compared as a dense matrix. The
-table is explained in docs/derivations/laplace.md. About a minute; ``--networks`` chooses some.
+table, means over three seeds, is explained in docs/laplace_conventions.md. About two minutes; ``--quick``, seconds.
 """
 
 import argparse
+import copy
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -22,11 +23,14 @@ CE, MSE = losses.CrossEntropyLoss("sum"), losses.MSELoss("sum")
 NOISE = 0.1  # the variance of a regression's targets
 KINDS = {
     **{sharing: q.KFAC(fisher="exact", sharing=sharing) for sharing in ("bias", "expand", "reduce")},
-    **{f"{sharing}+b": q.KFAC(fisher="exact", sharing=sharing, joint_bias=True) for sharing in ("expand", "reduce")},
+    **{
+        f"{each}, joint": q.KFAC(fisher="exact", sharing=each, joint_bias=True) for each in ("bias", "expand", "reduce")
+    },
     "nearest": q.NearestKronecker(tolerance=1e-8),
     "EKFAC": q.EKFAC(fisher="exact"),
     "DiagGGN": q.DiagGGN(),
 }
+HEADINGS = ("Δ evidence", "Δ at best δ", "KL(K‖full)", "KL(full‖K)", "variances", "covariance")
 
 
 def digits(rng, count=200, test=50):
@@ -37,10 +41,15 @@ def digits(rng, count=200, test=50):
     return x, data.train_y[order], new
 
 
+def fresh(parts, rng):
+    """A network of copies of the layers: layers that are used again would have their trained parameters."""
+    return gb.Sequential(*copy.deepcopy(parts), rng=rng, dtype="float64")
+
+
 def classes(*parts, change=lambda x: x):
     def make(rng):
         x, y, new = digits(rng)
-        return gb.Sequential(*parts, rng=rng, dtype="float64"), CE, change(x), y, change(new)
+        return fresh(parts, rng), CE, change(x), y, change(new)
 
     return make
 
@@ -50,16 +59,16 @@ def curve(rng):
     x = rng.standard_normal((150, 3))
     y = np.sin(x @ [1.0, 2.0, -1.0])[:, None] + NOISE**0.5 * rng.standard_normal((150, 1))
     parts = layers.Linear(3, 16), layers.Tanh(), layers.Linear(16, 16), layers.Tanh(), layers.Linear(16, 1)
-    return gb.Sequential(*parts, rng=rng, dtype="float64"), MSE, x, y, rng.standard_normal((50, 3))
+    return fresh(parts, rng), MSE, x, y, rng.standard_normal((50, 3))
 
 
-def noisy(parts, change=lambda x: x):
+def noisy(parts, change=lambda x: x, count=100):
     """Digits without their noise, from those with it: the loss sees every position."""
 
     def make(rng):
-        x, _, new = digits(rng, 100, 20)
+        x, _, new = digits(rng, count, 20)
         with_noise, other = (change(each + NOISE**0.5 * rng.standard_normal(each.shape)) for each in (x, new))
-        return gb.Sequential(*parts, rng=rng, dtype="float64"), MSE, with_noise, change(x), other
+        return fresh(parts, rng), MSE, with_noise, change(x), other
 
     return make
 
@@ -76,6 +85,8 @@ def halved(x):
 def flat(inputs):
     return layers.Flatten(), layers.Linear(inputs, 10)
 
+
+PIXELS = layers.Conv2d(1, 6, 3, padding=1), layers.Tanh(), layers.Conv2d(6, 1, 3, padding=1)
 
 NETWORKS = {
     "mlp, classes": classes(
@@ -104,11 +115,10 @@ NETWORKS = {
         layers.AvgPool1d(8), *flat(12), change=rows,
     ),
     "rnn": classes(gb.RNN(8, 12), layers.Select(1, -1), layers.Linear(12, 10), change=rows),
-    "conv, every pixel": noisy(
-        (layers.Conv2d(1, 6, 3, padding=1), layers.Tanh(), layers.Conv2d(6, 1, 3, padding=1))
-    ),
+    "conv, every pixel": noisy(PIXELS),
     "linear, every row": noisy((layers.Linear(8, 12), layers.Tanh(), layers.Linear(12, 8)), rows),
 }  # fmt: skip
+QUICK = {"conv, every pixel, fewer": noisy(PIXELS, count=15)}
 
 
 def train(network, loss, x, y, b, steps):
@@ -165,7 +175,12 @@ def dense(network, values):
 
 
 def measure(network, loss, x, y, new, steps):
-    """The evidence, its maximum, the divergence and the error of variances of each matrix, by its name."""
+    """The evidence of the whole GGN and its maximum, and the errors of each approximation K by its name.
+
+    The errors are, in the order of HEADINGS: of the evidence at a prior precision of 1, and at that of the largest
+    evidence of each; both divergences of the posteriors; the mean absolute logarithm of the ratio of the variances
+    of outputs; the relative error of the covariance in the Frobenius norm.
+    """
     b = 1.0 if loss is CE else 1 / (2 * NOISE)
     _, theta = train(network, loss, x, y, b, steps)
     total = b * float(gb.backward(network, loss, x, y).loss) + (loss is MSE) * y.size / 2 * np.log(2 * np.pi * NOISE)
@@ -182,40 +197,66 @@ def measure(network, loss, x, y, new, steps):
             continue
     j = gb.operators.Jacobian(network, new).to_dense()
     posteriors = {name: Posterior.of(b * matrix) for name, matrix in matrices.items()}
-    full, found = posteriors["full"], {}
-    precision, exact = b * matrices["full"] + np.eye(len(theta)), full.covariance(1.0)
+    full, eye = posteriors.pop("full"), np.eye(len(theta))
+    precision, exact = b * matrices["full"] + eye, full.covariance(1.0)
     want = (j @ exact * j).sum(1)
+    top, found = best(evidence, full), {}
     for name, posterior in posteriors.items():
-        best = minimize_scalar(lambda s, p=posterior: -evidence(p, np.exp(s)), bounds=(-7, 9), method="bounded")
         covariance = posterior.covariance(1.0)
-        # KL(N_K ‖ N_full) and of N_full from N_K
         dets = posterior.logdet(1.0) - full.logdet(1.0)
-        forth = ((precision * covariance).sum() - len(theta) + dets) / 2
-        back = (((b * matrices[name] + np.eye(len(theta))) * exact).sum() - len(theta) - dets) / 2
-        variance = (j @ covariance * j).sum(1)
         found[name] = (
-            evidence(posterior, 1.0), -best.fun, np.exp(best.x), forth, back,
-            np.abs(np.log(variance / want)).mean(), np.linalg.norm(covariance - exact) / np.linalg.norm(exact),
-        )  # fmt: skip
-    return len(theta), found
+            evidence(posterior, 1.0) - evidence(full, 1.0),
+            best(evidence, posterior) - top,
+            ((precision * covariance).sum() - len(theta) + dets) / 2,
+            (((b * matrices[name] + eye) * exact).sum() - len(theta) - dets) / 2,
+            np.abs(np.log((j @ covariance * j).sum(1) / want)).mean(),
+            np.linalg.norm(covariance - exact) / np.linalg.norm(exact),
+        )
+    return evidence(full, 1.0), top, found
+
+
+def best(evidence, posterior):
+    """The largest evidence over the prior precision."""
+    return -minimize_scalar(lambda s: -evidence(posterior, np.exp(s)), bounds=(-7, 9), method="bounded").fun
+
+
+def shown(values):
+    """A line of the table."""
+    cells = [f"{v:>12.1f}" if abs(v) >= 100 else f"{v:>12.2f}" if abs(v) >= 10 else f"{v:>12.3f}" for v in values]
+    return "".join(cells)
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="a small network, 15 images, one seed, 30 steps")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=500, help="most steps of L-BFGS")
     options = parser.parse_args(arguments)
-    for title in options.networks:
-        total = defaultdict(list)
+    if options.quick:
+        options.seeds, options.steps = 1, 30
+    networks = QUICK if options.quick else NETWORKS
+    shared = defaultdict(list)
+    for title, make in networks.items():
+        total, evidences = defaultdict(list), []
         for seed in range(options.seeds):
-            size, found = measure(*NETWORKS[title](np.random.default_rng(seed)), options.steps)
+            case = make(np.random.default_rng(seed))
+            evidence, top, found = measure(*case, options.steps)
+            evidences.append((evidence, top))
             for name, values in found.items():
                 total[name].append(values)
-        print(f"\n{title}, {size} parameters")
+        evidence, top = np.mean(evidences, 0)
+        size = sum(value.size for value in case[0].parameters.values())
+        print(f"\n{title}: {size} parameters; evidence of the whole GGN {evidence:.1f}, {top:.1f} at its best δ")
+        print(f"{'':<14}" + "".join(f"{heading:>12}" for heading in HEADINGS))
         for name, values in total.items():
-            one = np.mean(values, 0)
-            print(f"{name:<10}" + "".join(f"{v:>11.3f}" if abs(v) < 10 else f"{v:>11.1f}" for v in one), flush=True)
+            print(f"{name:<14}" + shown(np.mean(values, 0)), flush=True)
+            if not title.startswith("mlp"):
+                shared[name].append(np.abs(np.mean(values, 0)))
+    count = max(map(len, shared.values()))
+    print(f"\nGeometric means of the absolute errors, all networks with shared weights ({count})")
+    for name, values in shared.items():
+        if len(values) == count:
+            print(f"{name:<14}" + shown(np.exp(np.log(values).mean(0))))
 
 
 if __name__ == "__main__":

@@ -177,8 +177,8 @@ class Laplace(Predictions, Constructed):
     def decrement(self) -> float:
         """Compute ½ gᵀ P⁻¹ g with g the gradient of the posterior's −log at θ: 0 at its maximum.
 
-        By so much would the logarithm of the posterior rise from θ to the maximum, if it had second order; the evidence
-        is too small by that number then.
+        The logarithm of the posterior, at second order, is higher by this number at its maximum than at θ, and the
+        evidence is too small by it.
         """
         b, delta = self.evidence.weight(self.hyperparameters), self.hyperparameters.precision_of
         prior = {name: delta(name) * value.astype("float64") for name, value in self.mean.items()}

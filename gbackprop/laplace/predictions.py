@@ -80,8 +80,12 @@ class Predictions:
 
         Raises
         ------
-        ValueError
-            If `k` is not positive, or x does not fit the network.
+        TypeError, ValueError
+            If `k` is no positive integer, or x does not fit the network.
+
+        Notes
+        -----
+        Memory: K vectors of all parameters beside the result.
         """
         positive("k", k)
         output, steps = self._network(x), self._steps(k, rng)
