@@ -45,6 +45,8 @@ def dense(structure, network, x, y):
         p = np.exp(f) / np.exp(f).sum(1, keepdims=True)
         hessians = np.stack([np.diag(row) - np.outer(row, row) for row in p])
         return np.einsum("ncd,nce,nef->df", j, hessians, j)
+    if structure == "joint":
+        return joint_dense(network, x, y)
     quantity = {"kron": q.KFAC(fisher="exact", sharing="expand"), "diag": q.DiagGGN()}[structure]
     values = gb.backward(network, losses.CrossEntropyLoss("sum"), x, y, quantity)[quantity]
     if structure == "diag":
@@ -72,21 +74,24 @@ def added(network, prior):
     return np.concatenate([np.full(value.size, prior[name]) for name, value in network.parameters.items()])
 
 
+def approximation(structure, network, x, y, prior):
+    """The approximation, and the precision of each parameter: with joint blocks the biases have the weights'."""
+    if structure != "joint":
+        return Laplace(network, LOSS, (x, y), structure, prior_precision=prior), prior
+    weights = {name: value for name, value in prior.items() if name.endswith("weight")}
+    laplace = Laplace(network, LOSS, (x, y), curvature=JOINT, prior_precision=0.1)
+    assert laplace.prior_precision == 0.1
+    return laplace.with_prior(weights), {name: weights[name.replace("bias", "weight")] for name in prior}
+
+
 @pytest.mark.parametrize("prior", [dict.fromkeys(PRIOR, 1.3), PRIOR], ids=["one", "each"])
 @pytest.mark.parametrize("structure", ["full", "kron", "diag", "joint"])
 def test_beside_dense_matrices(structure, prior):
     network, x, y = problem()
-    if structure == "joint":
-        weights = {name: prior[name] for name in ("0.weight", "3.weight")}
-        laplace = Laplace(network, LOSS, (x, y), curvature=JOINT, prior_precision=0.1)
-        assert laplace.prior_precision == 0.1
-        laplace = laplace.with_prior(weights)
-        prior = {name: weights[name.replace("bias", "weight")] for name in prior}
-    else:
-        laplace = Laplace(network, LOSS, (x, y), structure, prior_precision=prior)
+    laplace, prior = approximation(structure, network, x, y, prior)
     rounding = 1e-8 if structure == "full" else 1e-11  # of differences
     delta = added(network, prior)
-    p = (joint_dense(network, x, y) if structure == "joint" else dense(structure, network, x, y)) + np.diag(delta)
+    p = dense(structure, network, x, y) + np.diag(delta)
     theta = np.concatenate([value.ravel() for value in network.parameters.values()])
     f = network(x)
     fit = (f[np.arange(5), y] - np.log(np.exp(f).sum(1))).sum()
@@ -110,6 +115,7 @@ def test_beside_dense_matrices(structure, prior):
         want[name if name in want else name.replace("bias", "weight")] += value.size - prior[name] * trace
     assert effective == pytest.approx(want, rel=1e-6)
     if structure == "joint":
+        weights = laplace.prior_precision
         h, (slopes, _) = 1e-5, laplace.evidence.derivative(laplace.hyperparameters)
         sides = [laplace.with_prior(weights | {"0.weight": weights["0.weight"] * np.exp(s)}) for s in (h, -h)]
         up, down = (each.log_marginal_likelihood() for each in sides)
@@ -135,17 +141,17 @@ def test_groups_and_transposed_weights_are_in_the_parameters_order():
     np.testing.assert_allclose(laplace.functional(x)[1], j @ np.linalg.inv(p) @ j.swapaxes(1, 2), rtol=1e-6)
 
 
-@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+@pytest.mark.parametrize("structure", ["full", "kron", "diag", "joint"])
 def test_draws_have_the_posterior_as_their_distribution(structure):
     network, x, y = problem()
-    laplace = Laplace(network, LOSS, (x, y), structure, prior_precision=PRIOR)
+    laplace, prior = approximation(structure, network, x, y, PRIOR)
     k = 40000
     drawn = laplace.sample(k, rng=0)
     assert {name: value.shape for name, value in drawn.items()} == {
         name: (k, *value.shape) for name, value in network.parameters.items()
     }
     rows = np.concatenate([(drawn[name] - value).reshape(k, -1) for name, value in network.parameters.items()], axis=1)
-    want = np.linalg.inv(dense(structure, network, x, y) + np.diag(added(network, PRIOR)))
+    want = np.linalg.inv(dense(structure, network, x, y) + np.diag(added(network, prior)))
     spread = np.sqrt(want.diagonal())
     assert np.abs(rows.mean(0) / spread).max() < 5 / k**0.5
     error = (rows.T @ rows / k - want) / np.outer(spread, spread)
