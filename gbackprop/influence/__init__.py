@@ -1,4 +1,4 @@
-"""The influence of training samples: what would change if one of them were not there."""
+"""The influence of training samples: changes of parameters and losses when one of them is removed."""
 
 from gbackprop.influence.samples import on_loss, removal
 

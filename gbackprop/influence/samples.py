@@ -1,4 +1,4 @@
-"""What would change if a training sample were not there, from the curvature at the minimum, without training again.
+"""Effects of removing a training sample, from the curvature at the minimum, without training again.
 
 The objective is J(θ) = R Σₙ ℓₙ + ½ λ ‖θ‖² at its minimum θ; R stays that of all samples when one is removed.
 """
@@ -140,7 +140,7 @@ def removal(
 
 
 class _Curved:
-    """The matrix C + λ I, its solutions, and what each sample has to do with it."""
+    """The matrix C + λ I, its solutions, and the changes of its minimum without a sample."""
 
     def __init__(
         self, network: Any, loss: Any, data: Any, damping: Any, curvature: Any, rtol: Any, maxiter: Any
@@ -180,11 +180,11 @@ class _Curved:
         return found
 
     def toward(self, n: int) -> np.ndarray:
-        """(C + λ I)⁻¹ R ∇ℓₙ."""
+        """Compute (C + λ I)⁻¹ R ∇ℓₙ."""
         return self.solve(self._pulled(n, self.gradients[n]) * self.factor, f"sample {n}")
 
     def without(self, n: int) -> np.ndarray:
-        """(C + λ I)⁻¹ Jₙᵀ (I − Λₙ Gₙ)⁻¹ R rₙ."""
+        """Compute (C + λ I)⁻¹ Jₙᵀ (I − Λₙ Gₙ)⁻¹ R rₙ."""
         rows = slice(n, n + 1)
         root = self.loss.hessian_sqrt(self.output[rows], self.y[rows]).reshape(-1, self.gradients.shape[1])
         root = root * self.factor**0.5  # Λ = rootᵀ root
@@ -198,7 +198,7 @@ class _Curved:
         return columns @ np.linalg.solve(eye - root.T @ root @ g, self.factor * self.gradients[n])
 
     def _pulled(self, n: int, vector: np.ndarray) -> np.ndarray:
-        """Jₙᵀ v."""
+        """Compute Jₙᵀ v."""
         whole = np.zeros_like(self.gradients)
         whole[n] = vector
         return self.jacobian.T @ whole.ravel()

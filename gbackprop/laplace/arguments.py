@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gbackprop.array import Array, available_memory, device_of
@@ -15,10 +15,19 @@ from gbackprop.network import Container
 from gbackprop.quantities import KFAC, KFLR, DiagGGN, DiagGGNMC, Quantity
 
 QUANTITIES: dict[str, tuple[type[Quantity], ...]] = {"kron": (KFLR, KFAC), "diag": (DiagGGN, DiagGGNMC)}
-"""The curvature that each structure may have; the first is the default."""
+"""The curvature that each structure may have."""
+
+DEFAULTS: dict[str, Callable[[], Quantity]] = {
+    "kron": lambda: KFAC(fisher="exact", sharing="expand"),
+    "diag": DiagGGN,
+}
+"""The curvature of each structure where none is given: examples/laplace_conventions.py compares those of "kron"."""
 
 COPIES = 4
 """Matrices in float64 that "full" has at a time: the GGN, its eigenvectors, and what these are computed with."""
+
+JOINT_COPIES = 2
+"""Matrices of all samples' outputs that a joint covariance has at a time: in float64, and in the parameters' dtype."""
 
 
 def quantities_of(structure: Any, curvature: Any) -> list[Quantity]:
@@ -27,11 +36,25 @@ def quantities_of(structure: Any, curvature: Any) -> list[Quantity]:
         raise ValueError(f"structure: expected 'full', 'kron' or 'diag', got {structure!r}")
     kinds = QUANTITIES.get(structure, ())
     if curvature is None:
-        return [kind() for kind in kinds[:1]]
+        return [DEFAULTS[structure]()] if kinds else []
     if not isinstance(curvature, kinds):
         expected = " or ".join(kind.__name__ for kind in kinds) or "none, as it is the GGN"
         raise ValueError(f"curvature of structure {structure!r}: expected {expected}, got {curvature!r}")
+    if isinstance(curvature, KFAC) and curvature.fisher not in ("mc", "exact"):
+        raise ValueError(
+            "curvature of structure 'kron': expected an estimate of the GGN, KFAC with fisher='mc' or 'exact', "
+            f"got {curvature!r}"
+        )
     return [curvature]
+
+
+def check_joint_prior(asked: list[Quantity], precision: Any) -> None:
+    """Check that the prior is one number where a weight and its bias have one block."""
+    if isinstance(precision, Mapping) and any(isinstance(kind, KFAC) and kind.joint_bias for kind in asked):
+        raise ValueError(
+            "prior_precision: expected one number for a curvature with joint_bias (with_prior takes one for each "
+            f"block), got one for each of {list(precision)}"
+        )
 
 
 def free_names(network: Container) -> list[str]:
@@ -62,18 +85,27 @@ def restricted(network: Container, chosen: Any) -> Container:
     return network
 
 
-def check_size(parameters: Mapping[str, Array]) -> None:
+def check_full(parameters: Mapping[str, Array]) -> None:
     """Check that the matrices of the structure "full" fit into memory; raise a TooLargeError otherwise."""
-    d, like = sum(value.size for value in parameters.values()), next(iter(parameters.values()))
-    needed, free = COPIES * 8 * d * d, available_memory(device_of(like))
+    d = sum(value.size for value in parameters.values())
+    rest = "('kron' and 'diag' need less, and parameters='last' does)"
+    check_memory(f"structure 'full': matrices of {d} × {d} numbers", COPIES * 8 * d * d, parameters, rest)
+
+
+def check_joint(rows: int, parameters: Mapping[str, Array]) -> None:
+    """Check that a joint covariance of so many outputs fits into memory; raise a TooLargeError otherwise."""
+    name, rest = f"joint=True: covariances of {rows} × {rows} numbers", "(fewer samples at a time need less)"
+    check_memory(name, JOINT_COPIES * 8 * rows * rows, parameters, rest)
+
+
+def check_memory(name: str, needed: int, parameters: Mapping[str, Array], rest: str) -> None:
+    """Check that so many bytes are free on the parameters' device; raise a TooLargeError otherwise."""
+    free = available_memory(device_of(next(iter(parameters.values()))))
     if needed > free:
-        raise TooLargeError(
-            f"structure 'full': matrices of {d} × {d} numbers need {size(needed)}, with {size(free)} free "
-            "('kron' and 'diag' need less, and parameters='last' does)"
-        )
+        raise TooLargeError(f"{name} need {size(needed)}, with {size(free)} free {rest}")
 
 
-def hyperparameters(
+def checked_hyperparameters(
     names: list[str], loss: Loss, precision: Any, variance: float | None, temperature: float
 ) -> Hyperparameters:
     """Check the hyperparameters."""

@@ -22,14 +22,14 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What the posterior depends on beside the data and the parameters.
+    """The numbers that the posterior depends on beside the data and the parameters.
 
     Attributes
     ----------
     precision : dict of str to float
-        δ, the prior's precision of each parameter.
+        δ, the prior's precision of each parameter; of a weight with its bias in one block, by the weight's name.
     shared : bool
-        Whether it is one number for all parameters.
+        Whether δ is one number for all parameters.
     noise_variance : float
         σ² of a regression's targets.
     temperature : float
@@ -40,6 +40,10 @@ class Hyperparameters:
     shared: bool
     noise_variance: float
     temperature: float
+
+    def precision_of(self, parameter: str) -> float:
+        """Return δ of a parameter: that of its block."""
+        return self.precision[parameter if parameter in self.precision else f"{parameter.removesuffix('bias')}weight"]
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,9 @@ class Evidence:
     structure : Structure
         H.
     squares : dict of str to float
-        Σ θ² of each parameter.
+        Σ θ² over the entries that each δ belongs to.
     sizes : dict of str to int
-        The number of entries of each.
+        The number of these entries.
 
     Source: MacKay 1992 (the evidence and its fixed points); Immer et al. 2021 (GGN, Kronecker blocks).
     """
@@ -74,22 +78,22 @@ class Evidence:
     sizes: Mapping[str, int]
 
     def weight(self, at: Hyperparameters) -> float:
-        """b, by which H is multiplied."""
+        """Compute b, by which H is multiplied."""
         return multiple(self.loss, at.noise_variance) / at.temperature
 
     def value(self, at: Hyperparameters) -> float:
-        """log p(D)."""
+        """Compute log p(D)."""
         prior = sum(self.sizes[k] * log(d) - d * self.squares[k] for k, d in at.precision.items())
         likelihood = fit(self.loss, self.total, self.outputs, at.noise_variance) / at.temperature
         return likelihood + prior / 2 - self.structure.logdet(self.weight(at), at.precision) / 2
 
     def effective(self, at: Hyperparameters) -> dict[str, float]:
-        """γ = d − δ tr P⁻¹ of each parameter with d entries: how many of them the data determines."""
+        """Compute γ = d − δ tr P⁻¹, the number of the d entries of each parameter that the data determines."""
         traces = self.structure.traces(self.weight(at), at.precision)
         return {name: self.sizes[name] - delta * traces[name] for name, delta in at.precision.items()}
 
     def derivative(self, at: Hyperparameters) -> tuple[dict[str, float], float]:
-        """∂ log p(D) / ∂ log δ = ½ (γ − δ Σ θ²) of each parameter, and / ∂ log σ² = (S/σ² − K)/(2T) + ½ Σ γ."""
+        """Compute ∂ log p(D) / ∂ log δ = ½ (γ − δ Σ θ²) of each, and ∂ / ∂ log σ² = (S/σ² − K)/(2T) + ½ Σ γ."""
         gamma = self.effective(at)
         slopes = {name: (gamma[name] - delta * self.squares[name]) / 2 for name, delta in at.precision.items()}
         noise = 0.0

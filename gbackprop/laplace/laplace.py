@@ -9,14 +9,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, is_array, like, on_device_of
-from gbackprop.checks import Constructed, generator, positive
+from gbackprop.array import is_array, on_device_of
+from gbackprop.checks import Constructed
 from gbackprop.data.accumulate import accumulate
-from gbackprop.laplace import likelihoods
-from gbackprop.laplace.arguments import check_size, free_names, hyperparameters, quantities_of, restricted
+from gbackprop.laplace.arguments import (
+    check_full,
+    check_joint_prior,
+    checked_hyperparameters,
+    free_names,
+    quantities_of,
+    restricted,
+)
 from gbackprop.laplace.evidence import Evidence, Hyperparameters
-from gbackprop.laplace.jacobians import jacobians
-from gbackprop.laplace.likelihoods import Normal, check_loss
+from gbackprop.laplace.likelihoods import check_loss
+from gbackprop.laplace.predictions import Predictions
 from gbackprop.laplace.structures import Full, Root, Structure, of_blocks
 from gbackprop.losses import Loss, MSELoss
 from gbackprop.network import Container
@@ -27,7 +33,7 @@ Prior = float | Mapping[str, float]
 """The prior's precision, of all parameters or by parameter name."""
 
 
-class Laplace(Constructed):
+class Laplace(Predictions, Constructed):
     """A Gaussian posterior N(θ, P⁻¹) over parameters around their trained values θ, and the evidence.
 
     P = b H + Δ: H is the GGN of Σₙ ℓ'ₙ, the SUM over the data set of the loss without R and c, b = 1/T for the
@@ -48,12 +54,15 @@ class Laplace(Constructed):
         "full": the whole GGN, D × D numbers. "kron": a block in Kronecker form for each parameter. "diag": the GGN's
         diagonal.
     curvature : Quantity, optional
-        For "kron" `KFLR()` (the default) or `KFAC`; for "diag" `DiagGGN()` (the default) or `DiagGGNMC`.
+        For "kron" ``KFAC(fisher="exact", sharing="expand")`` (the default), `KFAC` with other arguments, or `KFLR()`;
+        for "diag" `DiagGGN()` (the default) or `DiagGGNMC`. With `joint_bias`, a weight and its bias have one block and
+        one precision.
     parameters : "last" or sequence of str, optional
         The parameters that have uncertainty: those of the last layer that has any, or of layers and parameters by
         name. All by default.
     prior_precision : float or dict of str to float
-        δ > 0, one number or one for each parameter.
+        δ > 0, one number or one for each parameter; with `joint_bias` one number, and `with_prior` takes one for each
+        block.
     noise_variance : float, optional
         σ² of yₙ ~ N(fₙ, σ² I), for `MSELoss` alone. ½ by default: the likelihood whose −log is ‖f − y‖² + const.
     temperature : float
@@ -65,6 +74,8 @@ class Laplace(Constructed):
     ----------
     mean : dict of str to ndarray, shape (*p)
         θ.
+    hyperparameters : Hyperparameters
+        The prior's precision of each parameter, the noise variance and the temperature.
 
     Raises
     ------
@@ -77,7 +88,9 @@ class Laplace(Constructed):
 
     Notes
     -----
-    An object does not change: `with_prior` and `optimize_prior` return others, which share the curvature.
+    An object does not change: `with_prior` and `optimize_prior` return others, which share the curvature. The default
+    of "kron" is the convention whose posterior is nearest to that of "full" on most of the networks of
+    ``docs/derivations/laplace.md``; all values of `sharing` are the same for a weight that is used at one position.
 
     Source: MacKay 1992; Ritter, Botev, Barber 2018 (Kronecker blocks); Daxberger et al. 2021 (the structures).
     """
@@ -102,9 +115,11 @@ class Laplace(Constructed):
         asked = quantities_of(structure, curvature)
         self.loss, self._network = loss, restricted(network, parameters)
         self.mean = {name: self._network.parameters[name].copy() for name in free_names(self._network)}
-        self.at = hyperparameters(list(self.mean), loss, prior_precision, noise_variance, temperature)
+        check_joint_prior(asked, prior_precision)
+        given = loss, prior_precision, noise_variance, temperature
+        checked_hyperparameters(list(self.mean), *given)
         if not asked:
-            check_size(self.mean)
+            check_full(self.mean)
         batches = [data] if isinstance(data, tuple) and all(map(is_array, data)) else data
         operator = None if asked else GGN(self._network, loss, batches)
         found = accumulate(self._network, loss, batches, *asked, rng=rng, outputs=False)
@@ -118,26 +133,31 @@ class Laplace(Constructed):
             with on_device_of(found.output):
                 curved = Full(operator.layout.shapes, operator.to_dense().astype("float64") * scale)
         wide = {name: value.astype("float64") for name, value in self.mean.items()}
+        blocks = {name: [wide[name]] for name in (found[asked[0]] if asked else wide)}
+        for name in wide.keys() - blocks.keys():  # biases in the blocks of their weights
+            blocks[f"{name.removesuffix('bias')}weight"].append(wide[name])
         self.evidence = Evidence(
             loss=loss,
             total=float(found.loss) * scale,
             outputs=found.scale.batch * prod(self._out),
             structure=curved,
-            squares={name: float((value**2).sum()) for name, value in wide.items()},
-            sizes={name: value.size for name, value in wide.items()},
+            squares={name: sum(float((value**2).sum()) for value in values) for name, values in blocks.items()},
+            sizes={name: sum(value.size for value in values) for name, values in blocks.items()},
         )
+        self.hyperparameters = checked_hyperparameters(list(blocks), *given)
 
     # -------------------------------------------------------------------------------------------------------- evidence
 
     @property
     def prior_precision(self) -> Prior:
         """δ, in the form in which it was given."""
-        return next(iter(self.at.precision.values())) if self.at.shared else dict(self.at.precision)
+        precision = self.hyperparameters.precision
+        return next(iter(precision.values())) if self.hyperparameters.shared else dict(precision)
 
     @property
     def noise_variance(self) -> float | None:
         """σ², or None for classes."""
-        return self.at.noise_variance if isinstance(self.loss, MSELoss) else None
+        return self.hyperparameters.noise_variance if isinstance(self.loss, MSELoss) else None
 
     def log_marginal_likelihood(self) -> float:
         """Compute the evidence, log p(D) = 1/T log p(D | θ) − ½ Σ δ θ² + ½ Σ log δ − ½ log det P.
@@ -145,20 +165,23 @@ class Laplace(Constructed):
         All constants are in it. It is exact where the outputs are affine in the parameters, the loss is `MSELoss`, the
         structure has no less than the GGN has, and θ is the maximum of the posterior.
         """
-        return self.evidence.value(self.at)
+        return self.evidence.value(self.hyperparameters)
 
     def effective_parameters(self) -> dict[str, float]:
-        """Compute γ = d − δ tr P⁻¹, how many of the d entries of each parameter the data determines."""
-        return self.evidence.effective(self.at)
+        """Compute γ = d − δ tr P⁻¹, the number of the d entries of each parameter that the data determines.
+
+        With `joint_bias` those of a weight and its bias together, by the weight's name.
+        """
+        return self.evidence.effective(self.hyperparameters)
 
     def decrement(self) -> float:
         """Compute ½ gᵀ P⁻¹ g with g the gradient of the posterior's −log at θ: 0 at its maximum.
 
-        By so much would the logarithm of the posterior rise from θ to the maximum, if it had second order; the evidence
-        is too small by that number then.
+        The logarithm of the posterior, at second order, is higher by this number at its maximum than at θ, and the
+        evidence is too small by it.
         """
-        b = self.evidence.weight(self.at)
-        prior = {name: self.at.precision[name] * value.astype("float64") for name, value in self.mean.items()}
+        b, delta = self.evidence.weight(self.hyperparameters), self.hyperparameters.precision_of
+        prior = {name: delta(name) * value.astype("float64") for name, value in self.mean.items()}
         rows = {name: (b * self._slope[name] + prior[name])[None] for name in prior}
         return sum(float((each**2).sum()) for each in self._root()(rows).values()) / 2
 
@@ -171,8 +194,8 @@ class Laplace(Constructed):
         """Return the approximation with other hyperparameters, at the same θ; None leaves one as it is."""
         prior = self.prior_precision if prior_precision is None else prior_precision
         variance = self.noise_variance if noise_variance is None else noise_variance
-        cooled = self.at.temperature if temperature is None else temperature
-        return self._at(hyperparameters(list(self.mean), self.loss, prior, variance, cooled))
+        cooled = self.hyperparameters.temperature if temperature is None else temperature
+        return self._with(checked_hyperparameters(list(self.evidence.sizes), self.loss, prior, variance, cooled))
 
     def optimize_prior(self, noise_variance: bool = False) -> Laplace:
         """Return the approximation with the prior precision, one or one for each, of the largest evidence at this θ.
@@ -196,104 +219,14 @@ class Laplace(Constructed):
         """
         if noise_variance and self.noise_variance is None:
             raise ValueError(f"noise_variance: expected MSELoss, whose targets have noise, got {self.loss!r}")
-        return self._at(self.evidence.maximized(self.at, noise_variance))
+        return self._with(self.evidence.maximized(self.hyperparameters, noise_variance))
 
     def _root(self) -> Root:
-        """P^(−1/2)."""
-        return self.evidence.structure.root(self.evidence.weight(self.at), self.at.precision)
+        """Return P^(−1/2) as a function of rows."""
+        return self.evidence.structure.root(self.evidence.weight(self.hyperparameters), self.hyperparameters.precision)
 
-    def _at(self, at: Hyperparameters) -> Laplace:
+    def _with(self, hyperparameters: Hyperparameters) -> Laplace:
+        """Return the approximation with these hyperparameters, at the same θ and with the same curvature."""
         other = copy.copy(self)
-        other.at = at
+        other.hyperparameters = hyperparameters
         return other
-
-    # ------------------------------------------------------------------------------------------------------- posterior
-
-    def sample(self, k: int, rng: int | np.random.Generator | None = None) -> dict[str, Array]:
-        """Draw parameters from the posterior, θ + P^(−1/2) z with z of independent standard normal numbers.
-
-        Parameters
-        ----------
-        k : int
-            K, the number of draws.
-        rng : None, int or numpy.random.Generator
-
-        Returns
-        -------
-        dict of str to ndarray, shape (K, *p)
-            In the dtype of the parameters.
-        """
-        positive("k", k)
-        source = generator(rng)
-        noise = {name: like(source.standard_normal((k, *value.shape)), value) for name, value in self.mean.items()}
-        rooted = self._root()(noise)
-        drawn = {name: value + rooted[name].reshape(k, *value.shape) for name, value in self.mean.items()}
-        return {name: value.astype(self.mean[name].dtype) for name, value in drawn.items()}
-
-    def functional(self, x: Array) -> Normal:
-        """Compute the posterior of the outputs of the network, linearized at θ: N(f, J P⁻¹ Jᵀ) for each sample.
-
-        Parameters
-        ----------
-        x : ndarray, shape (N, *in)
-
-        Returns
-        -------
-        Normal
-            ``mean`` (N, *out), the network's output, and ``covariance`` (N, C, C), in the dtype of the parameters.
-        """
-        output = self._network(x)
-        n, root = len(output), self._root()
-        with on_device_of(output):
-            xp, outputs = array_module(output), prod(output.shape[1:])
-            covariance = xp.zeros((n, outputs, outputs))
-            for some, rows in jacobians(self._network, x, output, sum(self.evidence.sizes.values())):
-                flat = {name: each.reshape(-1, *each.shape[2:]) for name, each in rows.items()}
-                for half in root(flat).values():
-                    half = half.reshape(-1, outputs, half.shape[1])
-                    covariance[some] += half @ half.swapaxes(1, 2)
-            return Normal(output, covariance.astype(output.dtype))
-
-    def predict(
-        self,
-        x: Array,
-        method: Literal["probit", "mc"] = "probit",
-        samples: int = 1000,
-        rng: int | np.random.Generator | None = None,
-    ) -> Any:
-        """Compute the predictive distribution of the targets, with the network linearized at θ.
-
-        Parameters
-        ----------
-        x : ndarray, shape (N, *in)
-        method : {"probit", "mc"}
-            For classes: MacKay's approximation, or the mean over draws of the outputs.
-        samples : int
-            The number of draws.
-        rng : None, int or numpy.random.Generator
-
-        Returns
-        -------
-        ndarray, shape (N, C), or Normal
-            Probabilities of the classes, or of y = 1 for each output with `BCEWithLogitsLoss`; for `MSELoss` the
-            Gaussian of y, N(f, J P⁻¹ Jᵀ + σ² I), which is exact for the linearized network.
-
-        Raises
-        ------
-        ValueError
-            If `method` is another, or outputs have other axes than (N, C).
-        """
-        if method not in ("probit", "mc"):
-            raise ValueError(f"method: expected 'probit' or 'mc', got {method!r}")
-        positive("samples", samples)
-        if len(self._out) != 1 and not isinstance(self.loss, MSELoss):
-            raise ValueError(f"network: expected outputs of shape (N, C) to predict classes, got {('N', *self._out)}")
-        source, (mean, covariance) = generator(rng), self.functional(x)
-        if isinstance(self.loss, MSELoss):
-            with on_device_of(mean):
-                noise = array_module(mean).eye(covariance.shape[1], dtype=mean.dtype) * self.at.noise_variance
-                return Normal(mean, covariance + noise)
-        if method == "probit":
-            return likelihoods.probit(self.loss, mean, covariance)
-        wide = mean.astype("float64"), covariance.astype("float64")
-        return likelihoods.sampled(self.loss, *wide, samples, source).astype(mean.dtype)

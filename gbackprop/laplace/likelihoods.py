@@ -19,12 +19,12 @@ LIKELIHOODS = (CrossEntropyLoss, BCEWithLogitsLoss, MSELoss)
 
 
 class Normal(NamedTuple):
-    """The predictive distribution of a regression, a Gaussian for each sample.
+    """A Gaussian for the outputs or targets of each sample, or of all samples together.
 
     Attributes
     ----------
     mean : ndarray, shape (N, *out)
-    covariance : ndarray, shape (N, C, C)
+    covariance : ndarray, shape (N, C, C) or (N, C, N, C)
         Of the C numbers of an output in row-major order.
     """
 
@@ -54,7 +54,7 @@ def check_loss(loss: Any) -> None:
 
 
 def fit(loss: Loss, total: float, outputs: int, noise_variance: float) -> float:
-    """log p(D | θ) = Σₙ log p(yₙ | fₙ).
+    """Compute log p(D | θ) = Σₙ log p(yₙ | fₙ).
 
     Cross-entropies: −Σₙ ℓ'ₙ. Squared error, ℓ'ₙ = ‖fₙ − yₙ‖², with yₙ ~ N(fₙ, σ² I): −Σₙ ℓ'ₙ / (2σ²) − K/2 log(2πσ²).
 
@@ -73,12 +73,12 @@ def fit(loss: Loss, total: float, outputs: int, noise_variance: float) -> float:
 
 
 def multiple(loss: Loss, noise_variance: float) -> float:
-    """b with −log p(y | f) = b ℓ' + const: 1/(2σ²) for the squared error, which is 1 at σ² = ½; else 1."""
+    """Return b of −log p(y | f) = b ℓ' + const: 1/(2σ²) for the squared error, which is 1 at σ² = ½; else 1."""
     return 1 / (2 * noise_variance) if isinstance(loss, MSELoss) else 1.0
 
 
 def probit(loss: Loss, mean: Array, covariance: Array) -> Array:
-    """E[p(y | f)] for f ~ N(mean, covariance), by the logistic function's likeness to that of the normal distribution.
+    """Compute E[p(y | f)] for f ~ N(mean, covariance), with the normal distribution function in place of the logistic.
 
     σ(f / √(1 + πv/8)) with the output's variance v; for classes softmax of the outputs scaled so, each by its own v.
 
@@ -93,7 +93,7 @@ def probit(loss: Loss, mean: Array, covariance: Array) -> Array:
 
 
 def sampled(loss: Loss, mean: Array, covariance: Array, samples: int, rng: np.random.Generator) -> Array:
-    """E[p(y | f)] for f ~ N(mean, covariance), the mean over draws of f."""
+    """Estimate E[p(y | f)] for f ~ N(mean, covariance) by the mean over draws of f."""
     xp = array_module(mean)
     with on_device_of(mean):
         values, vectors = xp.linalg.eigh(covariance)
@@ -106,7 +106,7 @@ def sampled(loss: Loss, mean: Array, covariance: Array, samples: int, rng: np.ra
 
 
 def probabilities(loss: Loss, output: Array) -> Array:
-    """softmax(f), or σ(f) for each output."""
+    """Compute softmax(f), or σ(f) for each output."""
     if isinstance(loss, CrossEntropyLoss):
         _, e, total = exponentials(output)
         return e / total

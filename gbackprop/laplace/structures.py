@@ -18,9 +18,10 @@ import numpy as np
 from gbackprop.array import Array, array_module, asnumpy, on_device_of
 from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker
 from gbackprop.layers.base import Shape
+from gbackprop.quantities.sharing import joined_bias
 
 Precisions = Mapping[str, float]
-"""δ by parameter name."""
+"""δ by parameter name; of a weight with its bias in one block, by the weight's name."""
 
 Rows = Mapping[str, Array]
 """K vectors over all parameters, ``[K, *p]`` of each."""
@@ -30,16 +31,16 @@ Root = Callable[[Rows], dict[str, Array]]
 
 
 class Structure(Protocol):
-    """What a posterior needs of H."""
+    """The functions of H that a posterior uses."""
 
     def logdet(self, multiple: float, delta: Precisions) -> float:
-        """log det P."""
+        """Compute log det P."""
 
     def traces(self, multiple: float, delta: Precisions) -> dict[str, float]:
-        """The trace of P⁻¹ over the entries of each parameter."""
+        """Compute the trace of P⁻¹ over the entries that each δ belongs to."""
 
     def root(self, multiple: float, delta: Precisions) -> Root:
-        """The product of P^(−1/2), the symmetric root, with each row: ``[K, *p]`` to ``[K, d]``, in float64."""
+        """Return the product of P^(−1/2), the symmetric root, with rows: ``[K, *p]`` to ``[K, d]``, in float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +106,12 @@ class Full:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """H with a block for each parameter, in Kronecker form.
+    """H with a block for each parameter, or for a weight with its bias as last column, in Kronecker form.
 
     Attributes
     ----------
     blocks : dict of str to EigenKronecker
+        By parameter name; that of a weight with its bias has the weight's.
     """
 
     blocks: Mapping[str, EigenKronecker]
@@ -130,7 +132,22 @@ class Blocks:
             name: replace(block, eigenvalues=(multiple * block.eigenvalues + delta[name]) ** -0.5)
             for name, block in self.blocks.items()
         }
-        return lambda rows: {name: (root @ flattened(rows[name]).T).T for name, root in roots.items()}
+
+        def product(rows: Rows) -> dict[str, Array]:
+            found = {}
+            for name, root in roots.items():
+                flat, bias = flattened(rows[name]), joined_bias(name)
+                if bias in roots or bias not in rows:
+                    found[name] = (root @ flat.T).T
+                    continue
+                k, outputs = flat.shape[0], rows[bias].shape[1]
+                last, xp = flattened(rows[bias])[:, :, None], array_module(flat)
+                both = xp.concatenate([flat.reshape(k, outputs, -1), last], axis=2).reshape(k, -1)
+                both = (root @ both.T).T.reshape(k, outputs, -1)
+                found[name], found[bias] = both[:, :, :-1].reshape(k, -1), both[:, :, -1]
+            return found
+
+        return product
 
 
 class Diagonal(Blocks):

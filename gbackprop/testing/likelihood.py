@@ -139,7 +139,10 @@ def _total(loss: Loss, output: np.ndarray, listing: Listing) -> Pair:
 def _expectation(
     loss: Loss, output: np.ndarray, target: np.ndarray, listing: Listing, where: np.ndarray, hessian: Derivative
 ) -> Pair:
-    """The sum over the listed targets; bits are independent of each other, so those that stay do not matter."""
+    """Compute Σ p(y) s(y) s(y)ᵀ over the listed targets, and the Hessian.
+
+    Where not all bits of a target are listed, both are compared in the listed entries alone: bits are independent.
+    """
     weights = _weights(loss, output, listing)
     s = np.stack([loss.hessian_sqrt_mc(output, listed[None], target)[0] for listed in listing.targets])
     s = s.reshape(*s.shape[:2], -1)[:, :, where[listing.entries]]

@@ -43,6 +43,20 @@ def test_laplace(tmp_path, capsys):
     assert picture.stat().st_size > 10000
 
 
+def test_laplace_conventions(capsys):
+    main("laplace_conventions.py")(["--quick"])
+    _, title, _, *lines = capsys.readouterr().out.splitlines()
+    assert title.startswith("conv, every pixel, fewer: 115 parameters")
+    rows = {line[:14].strip(): [float(word) for word in line[14:].split()] for line in lines[:9]}
+    for name, (evidence, _, forth, back, *_) in rows.items():
+        assert min(forth, back) > 0
+        if name in ("EKFAC", "DiagGGN"):  # with the whole matrix's diagonal in their eigenvectors tr P K⁻¹ is D
+            assert evidence == pytest.approx(-forth, rel=1e-3)
+    bias, expand, reduce, joint = (rows[name] for name in ("bias", "expand", "reduce", "expand, joint"))
+    assert all(abs(near) < abs(far) for near, far in zip(expand, bias, strict=True))
+    assert joint[2] < expand[2] < reduce[2]
+
+
 def test_influence(tmp_path, capsys):
     picture = tmp_path / "picture.png"
     main("influence.py")(["--images", "60", "--again", "6", "--output", str(picture)])

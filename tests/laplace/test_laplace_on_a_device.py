@@ -5,6 +5,7 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import array, layers, losses
+from gbackprop import quantities as q
 from gbackprop.influence import removal
 from gbackprop.laplace import Laplace
 
@@ -19,16 +20,20 @@ def problem(loss):
 
 
 @pytest.mark.parametrize("loss", [losses.CrossEntropyLoss(), losses.MSELoss()], ids=["classes", "numbers"])
-@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+@pytest.mark.parametrize("structure", ["full", "kron", "diag", "joint"])
 def test_the_numbers_of_the_host(structure, loss, gpu):
     network, x, y = problem(loss)
     prior = {name: 1.0 + i for i, name in enumerate(network.parameters)}
+    options = {"structure": structure, "prior_precision": prior}
+    if structure == "joint":
+        options = {"curvature": q.KFAC(fisher="exact", sharing="expand", joint_bias=True)}
 
     def results(x, y):
-        laplace = Laplace(network, loss, (x, y), structure, prior_precision=prior)
+        laplace = Laplace(network, loss, (x, y), **options)
         best = laplace.with_prior(2.0).optimize_prior()
         numbers = [laplace.log_marginal_likelihood(), laplace.decrement(), *laplace.effective_parameters().values()]
         predicted = [laplace.predict(x), laplace.predict(x, "mc", 3, rng=0)]
+        predicted += [laplace.functional(x, joint=True), laplace.sample_functions(x, 2, rng=0)]
         parts = [part for each in predicted for part in (each if isinstance(each, tuple) else [each])]
         return [*numbers, best.prior_precision], [*parts, *laplace.sample(2, rng=0).values()]
 

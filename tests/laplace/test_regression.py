@@ -71,6 +71,8 @@ def test_evidence_and_predictive_are_exact(n, inputs, outputs, bias, reduction, 
     for i, each in enumerate(found.covariance):
         np.testing.assert_allclose(each, (covariance[i, i] + variance) * np.eye(outputs), rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(laplace.functional(new).covariance[0, 0, 0], covariance[0, 0], rtol=1e-9, atol=1e-10)
+    joint = np.einsum("mn,ab->manb", covariance, np.eye(outputs))  # outputs are independent of each other
+    np.testing.assert_allclose(laplace.functional(new, joint=True).covariance, joint, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("structure", ["full", "kron"])
@@ -153,7 +155,7 @@ def test_derivatives_beside_differences(structure):
     laplace = Laplace(
         network, losses.MSELoss(), (x, y), structure, prior_precision=prior, noise_variance=0.4, temperature=1.5
     )
-    slopes, noise = laplace.evidence.derivative(laplace.at)
+    slopes, noise = laplace.evidence.derivative(laplace.hyperparameters)
 
     def difference(change, h=1e-5):
         up, down = (laplace.with_prior(**change(np.exp(sign * h))).log_marginal_likelihood() for sign in (1, -1))
@@ -173,7 +175,7 @@ def test_one_precision_for_each_parameter_is_found_too():
     for structure in ("full", "kron", "diag"):
         start = Laplace(network, losses.MSELoss(), (x, y), structure, prior_precision=prior, noise_variance=0.2)
         best = start.optimize_prior()
-        slopes, _ = best.evidence.derivative(best.at)
+        slopes, _ = best.evidence.derivative(best.hyperparameters)
         assert max(map(abs, slopes.values())) < 1e-5
         shared = start.with_prior(1.0).optimize_prior()
         assert isinstance(best.prior_precision, dict)

@@ -39,6 +39,18 @@ WRONG = {
         ValueError,
         "curvature of structure 'kron': expected KFLR or KFAC",
     ),
+    "free of R": (lambda: made(curvature=q.KFAC(fisher="forward-only")), ValueError, "fisher='mc' or 'exact'"),
+    "gradients": (lambda: made(curvature=q.KFAC(fisher="empirical")), ValueError, "got KFAC.*fisher='empirical'"),
+    "joint_bias": (
+        lambda: made(curvature=q.KFAC(joint_bias=True), prior_precision=dict.fromkeys(NAMES, 1.0)),
+        ValueError,
+        "prior_precision: expected one number .*joint_bias .*, got one for each of .*0.bias",
+    ),
+    "of blocks": (
+        lambda: made(curvature=q.KFAC(joint_bias=True)).with_prior(dict.fromkeys(NAMES, 1.0)),
+        ValueError,
+        r"prior_precision: expected a number for each of \['0.weight', '2.weight'\], got",
+    ),
     "of full": (lambda: made(structure="full", curvature=q.KFLR()), ValueError, "curvature of .*'full': expected none"),
     "all frozen": (
         lambda: made(gb.Sequential(layers.Linear(3, 2), rng=0).freeze()),
@@ -77,6 +89,9 @@ WRONG = {
     "method": (lambda: made().predict(X, "exact"), ValueError, "method: expected 'probit' or 'mc', got 'exact'"),
     "samples": (lambda: made().predict(X, "mc", 0), ValueError, "samples: .*at least 1, got 0"),
     "k": (lambda: made().sample(0), ValueError, "k: .*at least 1, got 0"),
+    "k of functions": (lambda: made().sample_functions(X, 0), ValueError, "k: .*at least 1, got 0"),
+    "joint": (lambda: made().functional(X, joint="yes"), TypeError, "joint: expected True or False, got 'yes'"),
+    "x of functions": (lambda: made().sample_functions(X[:, :2], 1), ValueError, r"layer 0, Linear\(3, 4.*"),
     "x": (lambda: made().predict(X[:, :2]), ValueError, r"layer 0, Linear\(3, 4.*"),
     "noise of classes": (
         lambda: made().optimize_prior(noise_variance=True),
@@ -95,6 +110,14 @@ def test_wrong_arguments(case):
         call()
 
 
+def test_a_joint_covariance_that_is_too_large(monkeypatch):
+    laplace = made()
+    monkeypatch.setattr("gbackprop.laplace.arguments.available_memory", lambda device: 1599)
+    message = r"joint=True: covariances of 10 × 10 numbers need 1.6 KiB, with 1.6 KiB free .fewer samples"
+    with pytest.raises(MemoryError, match=message):
+        laplace.functional(X, joint=True)
+
+
 def test_classes_at_several_positions_have_no_predictive():
     network = gb.Sequential(layers.Conv2d(1, 2, 2), rng=0, dtype="float64")
     x, y = RNG.standard_normal((3, 1, 3, 3)), RNG.integers(0, 2, (3, 2, 2))
@@ -105,8 +128,8 @@ def test_classes_at_several_positions_have_no_predictive():
 
 def test_hyperparameters_are_read_as_they_were_given():
     laplace = made(loss=MSE, data=(X, X[:, :2]), prior_precision=2.0, noise_variance=0.3, temperature=1.5)
-    assert (laplace.prior_precision, laplace.noise_variance, laplace.at.temperature) == (2.0, 0.3, 1.5)
+    assert (laplace.prior_precision, laplace.noise_variance, laplace.hyperparameters.temperature) == (2.0, 0.3, 1.5)
     changed = laplace.with_prior(dict.fromkeys(NAMES, 3.0), temperature=1.0)
     assert changed.prior_precision == dict.fromkeys(NAMES, 3.0)
-    assert (changed.noise_variance, changed.at.temperature) == (0.3, 1.0)
+    assert (changed.noise_variance, changed.hyperparameters.temperature) == (0.3, 1.0)
     assert made().noise_variance is None
