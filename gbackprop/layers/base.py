@@ -195,8 +195,8 @@ class Layer(Constructed):
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         """Return the Jacobian with respect to each parameter, bound to this forward pass.
 
-        A layer must be affine in each parameter, as in a weight or a bias: the Hessian's diagonal assumes that the
-        outputs' second derivatives with respect to the parameters are zero.
+        The Hessian and its diagonal take a layer to be affine in each parameter, as in a weight or a bias: the outputs'
+        second derivatives with respect to the parameters are zero. A layer that is not is refused there.
         """
         return {}
 

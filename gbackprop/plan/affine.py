@@ -13,7 +13,7 @@ import numpy as np
 from gbackprop.array import Array, all_finite, array_module
 from gbackprop.layers.base import Layer, Leaf, replaced, zeros
 
-GGN = "without that, the GGN and the quantities of gradients can be had"
+INSTEAD = "DiagGGN, operators.GGN and quantities of gradients"
 
 
 def lacks_affinity(leaf: Leaf, inputs: Sequence[Array], together: bool = False) -> str | None:
@@ -33,7 +33,7 @@ def lacks_affinity(leaf: Leaf, inputs: Sequence[Array], together: bool = False) 
         if _depends(leaf, key, inputs, others if together else {key: others[key]}):
             several = together and not _depends(leaf, key, inputs, {key: others[key]})
             of = f"parameters {', '.join(leaf.parameters)} together" if several else f"parameter {key}"
-            return f"it is not affine in its {of}, and has no second derivatives there; {GGN}"
+            return f"it is not affine in its {of}, and has no second derivatives there ({INSTEAD} need none)"
     return None
 
 
