@@ -95,6 +95,8 @@ def test_what_a_forward_pass_returns_is_checked(wrong, training, data, place, br
     net, x, y = problem(layer, place, branches and not training, batch, features, seed)
     where = f"{place}.0" if branches and not training else place
     method = "forward_training" if training else "forward"
+    if training:
+        gb.backward(net, LOSS, x, y)
     words = re.escape(f"layer {where}, {type(layer).__name__}(), {method}: expected ")
     with pytest.raises((TypeError, ValueError), match=words):
         call(net, x, y)

@@ -22,7 +22,7 @@ FUNCTIONS = {  # of the parameter, with their derivatives
     "sin p": (np.sin, np.cos),
     "√p": (np.sqrt, lambda p: 0.5 / np.sqrt(p)),
     "log p": (np.log, lambda p: 1 / p),
-    "1/(2 - p)": (lambda p: 1 / (2 - p), lambda p: 1 / (2 - p) ** 2),
+    "√(2 - p)": (lambda p: np.sqrt(2 - p), lambda p: -0.5 / np.sqrt(2 - p)),  # NaN at other values
 }
 AFFINE = ("p", "2 p - 1")
 
@@ -153,6 +153,9 @@ def test_what_two_parameters_have_together_is_not_on_the_diagonal():
     net.freeze("2.b")
     diagonal = np.diag(ops.Hessian(net, LOSS, (X, Y)).to_dense())
     np.testing.assert_allclose(diagonal[-3:], found["2.a"], rtol=1e-10)
+    net.unfreeze()
+    with pytest.raises(gb.UnsupportedError, match="not affine in its parameters a, b together"):
+        ops.Hessian(net, LOSS, (X, Y))
 
 
 def test_an_affine_layer_is_looked_at_once():
