@@ -68,7 +68,7 @@ def lacks_residual(leaf: Leaf, flow: Flow | None) -> str | None:
 
 
 def check_contracts(leaves: Sequence[Leaf], x: Array, training: bool) -> None:
-    """Check the layers that do not ship on up to eight samples, at their first call, and the first of several samples."""
+    """Check the layers that do not ship on up to eight samples: at the first call, and the first of several samples."""
     own = [leaf for leaf in leaves if not ships(leaf.layer)]
     facts = {leaf.position: ("contract", training, leaf.input_shapes, len(x) > 1) for leaf in own}
     _check_once(leaves, x, facts, lambda leaf, inputs: check_contract(leaf, inputs, training))

@@ -259,7 +259,7 @@ def test_frozen_parameters_have_no_results_and_the_others_stay_the_same():
     whole = gb.backward(network, CE, X, Y, *asked)
     assert network.frozen == frozenset()
     network.freeze("1.0.weight", "2.1")
-    assert network.frozen == {"1.0.weight", "2.1.weight", "2.1.bias"} == set(network.parameters) - set(network.trainable)
+    assert network.frozen == {"1.0.weight", "2.1.weight", "2.1.bias"}
     assert network[1].frozen == {"0.weight"}
     part = gb.backward(network, CE, X, Y, *asked)
     rest = [name for name in whole.gradient if name not in ("1.0.weight", "2.1.weight", "2.1.bias")]
