@@ -7,15 +7,14 @@ attribute in `forward`: `saved` is all that the backward sweep needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, is_array
-from gbackprop.checks import Constructed
+from gbackprop.array import Array, array_module
+from gbackprop.checks import Constructed, unpacked
 from gbackprop.layers.jacobian import ParameterJacobian, Shape, congruence
 
 __all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "leaves_of"]
@@ -162,8 +161,7 @@ class Layer(Constructed):
             If the layer cannot accept inputs of feature shape `shape`.
         """
         # The default, for a user's layer, is found from one sample of zeros.
-        y, _ = unpacked(f"{self!r}, forward", self.forward(zeros(self, shape)))
-        return tuple(y.shape[1:])
+        return tuple(unpacked(f"{self!r}, forward", self.forward(zeros(self, shape)))[0].shape[1:])
 
     # --------------------------------------------------------------------------------------------------- derivatives
 
@@ -271,20 +269,3 @@ def jacobians_of_zeros(leaf: Leaf) -> dict[str, ParameterJacobian]:
     inputs = [zeros(leaf.layer, shape) for shape in leaf.input_shapes]
     with np.errstate(all="ignore"):
         return leaf.layer.parameter_jacobians(leaf.layer.forward(*inputs)[1])
-
-
-def unpacked(where: str, made: Any) -> tuple[Array, Any]:
-    """Return what a forward pass gave, if it is a tuple (output, saved) with an array as the output."""
-    if not isinstance(made, tuple) or len(made) != 2:
-        got = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
-        raise TypeError(f"{where}: expected a tuple (output, saved), got {got}")
-    if not is_array(made[0]):
-        raise TypeError(f"{where}: expected a tuple (output, saved) with an array first, got {type(made[0]).__name__}")
-    return made
-
-
-def replaced(layer: Layer, values: Mapping[str, Array]) -> Any:
-    """Return a copy of a layer with other values of some parameters."""
-    twin = copy(layer)
-    twin.drawn = {**layer.parameters, **values}
-    return twin

@@ -18,13 +18,14 @@ from gbackprop.array import Array, array_module, channels_first
 from gbackprop.engine.forms.conv import TiledOuter
 from gbackprop.engine.memory import Reused, result_like
 from gbackprop.engine.registry import SUM, Context, function_of
-from gbackprop.layers.base import Shape, replaced
+from gbackprop.layers.base import Shape
 from gbackprop.layers.conv_transpose import _Weight
 from gbackprop.layers.embedding import _Rows
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.normalization import Entrywise
 from gbackprop.layers.prelu import _Slope
 from gbackprop.layers.scale import Factor
+from gbackprop.plan.affine import replaced
 
 UNIT_BYTES = 2**26
 """Bytes of the products with unit columns that `by_units` forms at a time."""

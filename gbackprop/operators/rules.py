@@ -13,7 +13,7 @@ from typing import Any
 from gbackprop.array import Array, array_module
 from gbackprop.engine.registry import SUM, Context
 from gbackprop.layers.affine import Matrix
-from gbackprop.layers.base import Layer, replaced
+from gbackprop.layers.base import Layer
 from gbackprop.layers.batchnorm import _BatchNorm as BatchNorm
 from gbackprop.layers.conv import _Conv as Conv
 from gbackprop.layers.conv_transpose import _ConvTranspose as ConvTranspose
@@ -25,6 +25,7 @@ from gbackprop.layers.prelu import PReLU
 from gbackprop.layers.scale import Scale
 from gbackprop.layers.softmax import _AlongAxis
 from gbackprop.operators.pushing import outer_sums, spread
+from gbackprop.plan.affine import replaced
 
 
 @dataclass(frozen=True)

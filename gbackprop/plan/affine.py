@@ -7,11 +7,13 @@ alone; for the whole Hessian all of a layer are changed at once, because two of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module
-from gbackprop.layers.base import Layer, Leaf, replaced, zeros
+from gbackprop.layers.base import Layer, Leaf, zeros
 
 INSTEAD = "DiagGGN, operators.GGN and quantities of gradients"
 
@@ -69,3 +71,10 @@ def _product(layer: Layer, key: str, inputs: Sequence[Array]) -> Array:
     with np.errstate(all="ignore"):
         y, saved = layer.forward(*inputs)
         return layer.parameter_jacobians(saved)[key].per_sample(_waves(y, 2)[None])
+
+
+def replaced(layer: Layer, values: Mapping[str, Array]) -> Any:
+    """Return a copy of a layer with other values of some parameters."""
+    twin = copy(layer)
+    twin.drawn = {**layer.parameters, **values}
+    return twin

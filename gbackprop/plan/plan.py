@@ -25,9 +25,9 @@ from gbackprop.layers.base import INPUT, Layer, Leaf, leaves_of
 from gbackprop.layers.inputs import check_input, noise_of
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.losses.base import Loss
-from gbackprop.plan.contract import ships
+from gbackprop.plan.contract import SHIPPED
 from gbackprop.plan.flow import Flow
-from gbackprop.plan.support import check_affine, check_chain, check_contracts, lacks_factor, lacks_residual
+from gbackprop.plan.support import check_chain, check_own, lacks_factor, lacks_residual, left_out
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 
@@ -104,10 +104,8 @@ class Plan:
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self.swept, None if self.chain else self.flow, self.needs)
-            if not all(ships(leaf.layer) for leaf in leaves):
-                check_contracts(leaves, x, self.training)
-                for quantity in [quantity for quantity, some in self.needs if any(s.signal == RESIDUAL for s in some)]:
-                    check_affine(leaves, x, type(quantity).__name__)
+            if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
+                check_own(leaves, x, self.training, self.needs)
             if AVERAGE in self.signals:
                 check_chain(leaves)
         for quantity, some in self.needs:
@@ -214,14 +212,7 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
         return None
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
-        return f"{layer.kronecker_factors}{_left_out(leaf)}"
+        return f"{layer.kronecker_factors}{left_out(leaf)}"
     if REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied:
         return None
-    reason = lacks_factor(leaf, flow, reduction)
-    return reason and f"{reason}{_left_out(leaf)}"
-
-
-def _left_out(leaf: Leaf) -> str:
-    """Return words on how to do without the Kronecker factors of a layer."""
-    names = ", ".join(map(repr, leaf.parameters.values()))
-    return f" (leave it out with network.freeze({names}), or ask for another quantity)"
+    return lacks_factor(leaf, flow, reduction)

@@ -15,6 +15,8 @@ from gbackprop.layers.views import Viewed
 from gbackprop.plan.affine import lacks_affinity
 from gbackprop.plan.contract import check_contract, ships
 from gbackprop.plan.flow import Flow
+from gbackprop.quantities.base import Quantity
+from gbackprop.signals import RESIDUAL
 
 _CHECKED: WeakKeyDictionary[Layer, set[Any]] = WeakKeyDictionary()
 """What is known to be right of each layer that does not ship."""
@@ -34,7 +36,12 @@ def check_chain(leaves: Sequence[Leaf]) -> None:
 
 
 def lacks_factor(leaf: Leaf, flow: Flow | None, reduction: Reduction) -> str | None:
-    """Return the reason why a Jacobian cannot give a reduction that it must define itself, or None."""
+    """Return the reason why a layer cannot give a reduction that its Jacobians must define themselves, or None."""
+    reason = _lacks_factor(leaf, flow, reduction)
+    return reason and f"{reason}{left_out(leaf)}"
+
+
+def _lacks_factor(leaf: Leaf, flow: Flow | None, reduction: Reduction) -> str | None:
     name, base = reduction.name, getattr(ParameterJacobian, reduction.name, None)
     if isinstance(reduction, Viewed) and reduction.lacks and (reason := reduction.lacks(leaf, flow and flow.uses)):
         return reason
@@ -53,8 +60,14 @@ def lacks_factor(leaf: Leaf, flow: Flow | None, reduction: Reduction) -> str | N
 def _lacks_reduction(reduction: Reduction, key: str) -> str:
     """Return the reason for a parameter whose Jacobian has no method for a reduction."""
     if reduction.name in REDUCTIONS:
-        return f"its {key} has no Kronecker factors"
+        return f"its {key} has no Kronecker factors{' of KFRA' if reduction.name == 'average_kronecker' else ''}"
     return f"the Jacobian of its {key} has no method {reduction.name}, and that reduction has no formula"
+
+
+def left_out(leaf: Leaf) -> str:
+    """Return words on how to do without the Kronecker factors of a layer."""
+    names = ", ".join(map(repr, leaf.parameters.values()))
+    return f" (leave it out with network.freeze({names}), or ask for another quantity)"
 
 
 def lacks_residual(leaf: Leaf, flow: Flow | None) -> str | None:
@@ -67,11 +80,17 @@ def lacks_residual(leaf: Leaf, flow: Flow | None) -> str | None:
     return None
 
 
-def check_contracts(leaves: Sequence[Leaf], x: Array, training: bool) -> None:
-    """Check the layers that do not ship on up to eight samples: at the first call, and the first of several samples."""
+def check_own(leaves: Sequence[Leaf], x: Array, training: bool, needs: Sequence[tuple[Quantity, Any]]) -> None:
+    """Check the layers that do not ship on up to eight samples: at the first call, and the first of several samples.
+
+    They must be affine in their parameters if a quantity `needs` the residual.
+    """
     own = [leaf for leaf in leaves if not ships(leaf.layer)]
     facts = {leaf.position: ("contract", training, leaf.input_shapes, len(x) > 1) for leaf in own}
     _check_once(leaves, x, facts, lambda leaf, inputs: check_contract(leaf, inputs, training))
+    for quantity, statistics in needs:
+        if any(statistic.signal == RESIDUAL for statistic in statistics):
+            check_affine(leaves, x, type(quantity).__name__)
 
 
 def check_affine(leaves: Sequence[Leaf], x: Array, what: str, together: bool = False) -> None:
