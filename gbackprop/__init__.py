@@ -43,6 +43,7 @@ from gbackprop.network import (
 from gbackprop.reference import reference
 from gbackprop.result import Result
 from gbackprop.storage import load_result, save
+from gbackprop.system.names import listing
 
 __version__ = "0.1.0"
 
@@ -88,8 +89,4 @@ __all__ = [
     "spectra",
     "tf32",
 ]
-
-
-def __dir__() -> list[str]:
-    """Return the public names, which are what completion offers."""
-    return [*__all__, "__version__"]
+__dir__ = listing([*__all__, "__version__"])

@@ -288,3 +288,13 @@ def check_average(leaves: Sequence[Any], x: Array) -> None:
             f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of {size(nbytes)}, "
             f"{KFRA_COPIES} times, with {size(free)} free"
         )
+
+
+def unpacked(where: str, made: Any) -> tuple[Array, Any]:
+    """Return what a forward pass gave, if it is a tuple (output, saved) with an array as the output."""
+    if not isinstance(made, tuple) or len(made) != 2:
+        got = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
+        raise TypeError(f"{where}: expected a tuple (output, saved), got {got}")
+    if not is_array(made[0]):
+        raise TypeError(f"{where}: expected a tuple (output, saved) with an array first, got {type(made[0]).__name__}")
+    return made

@@ -3,5 +3,7 @@
 from gbackprop.data.accumulate import accumulate
 from gbackprop.data.batches import batches
 from gbackprop.data.merging import Averaged, Rows, Rule, Summed, merge
+from gbackprop.system.names import listing
 
 __all__ = ["Averaged", "Rows", "Rule", "Summed", "accumulate", "batches", "merge"]
+__dir__ = listing(__all__)

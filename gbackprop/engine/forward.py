@@ -9,6 +9,7 @@ from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms, Known, function_of
 from gbackprop.layers.base import INPUT, Layer, Leaf
 from gbackprop.plan import Plan
+from gbackprop.plan.contract import checked
 
 
 def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array, list[Any]]:
@@ -41,7 +42,7 @@ def output_of(leaves: list[Leaf], x: Array, forms: Forms) -> Array:
         inputs = [outputs[source] for source in leaf.sources]
         for source in done:
             del outputs[source]
-        x = outputs[leaf.position] = context.forward(leaf.layer, *inputs)[0]
+        x = outputs[leaf.position] = checked(leaf, "forward", context.forward(leaf.layer, *inputs), inputs)[0]
         del inputs
     return x
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.system.extras import needed
+from gbackprop.system.names import listing
 
 __all__ = ["from_torch", "to_torch"]
+__dir__ = listing(__all__)
 
 
 def from_torch(module: Any, example: Any) -> Graph | Sequential:

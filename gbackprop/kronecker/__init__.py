@@ -5,6 +5,7 @@ from gbackprop.kronecker.diagonal import BlockDiagonal
 from gbackprop.kronecker.eigen import EigenKronecker
 from gbackprop.kronecker.grouped import BLOCKS, GroupedKronecker, with_factors
 from gbackprop.kronecker.kronecker import Kronecker
+from gbackprop.system.names import listing
 
 __all__ = [
     "BLOCKS",
@@ -16,3 +17,4 @@ __all__ = [
     "SumOfBlocks",
     "with_factors",
 ]
+__dir__ = listing(__all__)

@@ -2,5 +2,7 @@
 
 from gbackprop.laplace.laplace import Laplace
 from gbackprop.laplace.likelihoods import Normal
+from gbackprop.system.names import listing
 
 __all__ = ["Laplace", "Normal"]
+__dir__ = listing(__all__)

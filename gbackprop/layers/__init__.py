@@ -64,6 +64,7 @@ from gbackprop.layers.scale import Scale
 from gbackprop.layers.smooth import GELU, LogSigmoid, Mish, SiLU, Softplus, Softsign, Tanhshrink
 from gbackprop.layers.softmax import LogSoftmax, Softmax
 from gbackprop.layers.upsample import Upsample
+from gbackprop.system.names import listing
 
 __all__ = [
     "CELU",
@@ -155,3 +156,4 @@ __all__ = [
     "ZeroPad2d",
     "ZeroPad3d",
 ]
+__dir__ = listing(__all__)

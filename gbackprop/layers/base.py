@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.checks import Constructed
+from gbackprop.checks import Constructed, unpacked
 from gbackprop.layers.jacobian import ParameterJacobian, Shape, congruence
 
 __all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "leaves_of"]
@@ -161,10 +161,7 @@ class Layer(Constructed):
             If the layer cannot accept inputs of feature shape `shape`.
         """
         # The default, for a user's layer, is found from one sample of zeros.
-        made = self.forward(zeros(self, shape))
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise TypeError(f"{self!r}, forward: expected a tuple (output, saved), got {type(made).__name__}")
-        return tuple(made[0].shape[1:])
+        return tuple(unpacked(f"{self!r}, forward", self.forward(zeros(self, shape)))[0].shape[1:])
 
     # --------------------------------------------------------------------------------------------------- derivatives
 
@@ -196,8 +193,8 @@ class Layer(Constructed):
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         """Return the Jacobian with respect to each parameter, bound to this forward pass.
 
-        A layer must be affine in each parameter, as in a weight or a bias: the Hessian's diagonal assumes that the
-        outputs' second derivatives with respect to the parameters are zero.
+        The Hessian and its diagonal take a layer to be affine in each parameter, as in a weight or a bias: the outputs'
+        second derivatives with respect to the parameters are zero. A layer that is not is refused there.
         """
         return {}
 

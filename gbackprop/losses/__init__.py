@@ -6,6 +6,7 @@ from gbackprop.losses.cross_entropy import CrossEntropyLoss
 from gbackprop.losses.huber import HuberLoss, SmoothL1Loss
 from gbackprop.losses.mse import MSELoss
 from gbackprop.losses.poisson import PoissonNLLLoss
+from gbackprop.system.names import listing
 
 __all__ = [
     "BCEWithLogitsLoss",
@@ -16,3 +17,4 @@ __all__ = [
     "PoissonNLLLoss",
     "SmoothL1Loss",
 ]
+__dir__ = listing(__all__)

@@ -7,6 +7,7 @@ from gbackprop.network.files import load, save
 from gbackprop.network.graph import Graph
 from gbackprop.network.recurrent import GRU, LSTM, RNN
 from gbackprop.network.sequential import Sequential
+from gbackprop.system.names import listing
 
 __all__ = [
     "GRU",
@@ -24,3 +25,4 @@ __all__ = [
     "load",
     "save",
 ]
+__dir__ = listing(__all__)

@@ -15,6 +15,7 @@ from gbackprop.errors import naming
 from gbackprop.layers.base import INPUT, Layer, Nodes, Shape, leaves_of
 from gbackprop.layers.inputs import check_input
 from gbackprop.network.parameters import Buffers, Parameters, buffers_of, check_numbers, converted, copy_of
+from gbackprop.plan.contract import checked
 
 
 class Container(Layer):
@@ -120,11 +121,10 @@ class Container(Layer):
     def _forward(self, x: Array, noise: Any) -> tuple[Array, Any]:
         leaves, saved, at = leaves_of(self, x.shape[1:]), [], {INPUT: x}
         for leaf in leaves:
-            inputs = [at[source] for source in leaf.sources]
-            if noise is not None and len(inputs) == 1:
-                at[leaf.position], kept = leaf.layer.forward_training(inputs[0], noise[leaf.position])
-            else:
-                at[leaf.position], kept = leaf.layer.forward(*inputs)
+            layer, inputs = leaf.layer, [at[source] for source in leaf.sources]
+            training = noise is not None and len(inputs) == 1
+            made = layer.forward_training(inputs[0], noise[leaf.position]) if training else layer.forward(*inputs)
+            at[leaf.position], kept = checked(leaf, "forward_training" if training else "forward", made, inputs)
             saved.append(kept)
         return at[len(leaves) - 1], (leaves, saved)
 
@@ -161,6 +161,11 @@ class Container(Layer):
         """The parameters that are not frozen, by name: those that have gradients and quantities."""
         owners = self.parameters.owners
         return Parameters({name: (layer, key) for name, (layer, key) in owners.items() if key not in layer.frozen})
+
+    @property
+    def frozen(self) -> frozenset[str]:  # type: ignore[override]
+        """Names of the parameters that are frozen: those that are not in `trainable`."""
+        return frozenset(self.parameters) - frozenset(self.trainable)
 
     @property
     def buffers(self) -> Buffers:

@@ -80,14 +80,16 @@ class Operator(Constructed):
             if first is None:
                 if not plan.parameters:
                     raise ValueError(f"network: expected one with parameters that are not frozen, got {self.network!r}")
-                self._check_layers(plan)
             elif plan.leaves[0].input_shapes != first.leaves[0].input_shapes:
                 expected, got = (("N", *each.leaves[0].input_shapes[0]) for each in (first, plan))
                 raise ValueError(f"x: expected shape {expected} as in batch 0, got {got}")
-            return plan.with_batch(x, y, rng, first=first is None)
+            made = plan.with_batch(x, y, rng, first=first is None)
+            if first is None:
+                self._check_layers(plan, x)
+            return made
 
-    def _check_layers(self, plan: Plan) -> None:
-        """Check that each layer has what a product needs."""
+    def _check_layers(self, plan: Plan, x: Array) -> None:
+        """Check that each layer has what a product needs, by the first batch."""
         for leaf in plan.swept:
             if not leaf.lowest and type(leaf.layer).jmp is Layer.jmp:
                 raise UnsupportedError(f"{leaf} cannot give {type(self).__name__}: it has no jmp")

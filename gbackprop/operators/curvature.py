@@ -26,6 +26,7 @@ from gbackprop.operators.second import SecondOrder
 from gbackprop.operators.support import lacks_second
 from gbackprop.operators.vectors import Layout
 from gbackprop.plan import Plan
+from gbackprop.plan.support import check_affine
 from gbackprop.quantities import DiagGGNMC
 from gbackprop.signals import MonteCarlo
 
@@ -153,12 +154,13 @@ class _Hessian(Curvature):
         tangents = at.tangents(directions)
         return at.pull(at.curve(at.last(tangents, directions)), names, SecondOrder(at, directions, tangents))
 
-    def _check_layers(self, plan: Plan) -> None:
-        super()._check_layers(plan)
+    def _check_layers(self, plan: Plan, x: Array) -> None:
+        super()._check_layers(plan, x)
         for leaf in plan.swept:
             reason = lacks_second(leaf)
             if reason is not None:
                 raise UnsupportedError(f"{leaf} cannot give Hessian: {reason}")
+        check_affine(plan.leaves, x, "Hessian", together=True)
 
 
 class Hessian(_Hessian, LinearOperator):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from copy import copy
 from math import prod
 from typing import Any
 
@@ -19,13 +18,14 @@ from gbackprop.array import Array, array_module, channels_first
 from gbackprop.engine.forms.conv import TiledOuter
 from gbackprop.engine.memory import Reused, result_like
 from gbackprop.engine.registry import SUM, Context, function_of
-from gbackprop.layers.base import Layer, Shape
+from gbackprop.layers.base import Shape
 from gbackprop.layers.conv_transpose import _Weight
 from gbackprop.layers.embedding import _Rows
 from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.normalization import Entrywise
 from gbackprop.layers.prelu import _Slope
 from gbackprop.layers.scale import Factor
+from gbackprop.plan.affine import replaced
 
 UNIT_BYTES = 2**26
 """Bytes of the products with unit columns that `by_units` forms at a time."""
@@ -170,15 +170,8 @@ def _rows(jacobian: _Rows, directions: Array, batch: int, shape: Shape) -> Array
 
 def _transposed(jacobian: _Weight, directions: Array, batch: int, shape: Shape) -> Array:
     """y = fold(Pᵀ x[t])."""
-    layers = [replaced(jacobian.layer, "weight", direction) for direction in directions]
+    layers = [replaced(jacobian.layer, {"weight": direction}) for direction in directions]
     return array_module(directions).stack([layer._folded(jacobian.x) for layer in layers])
-
-
-def replaced(layer: Layer, key: str, value: Array) -> Any:
-    """Return a copy of a layer with another value of a parameter."""
-    twin = copy(layer)
-    twin.drawn = {**layer.parameters, key: value}
-    return twin
 
 
 def _outer_sum(jacobian: Outer, mat: Array) -> Array:

@@ -24,7 +24,8 @@ from gbackprop.layers.normalization import Norm
 from gbackprop.layers.prelu import PReLU
 from gbackprop.layers.scale import Scale
 from gbackprop.layers.softmax import _AlongAxis
-from gbackprop.operators.pushing import outer_sums, replaced, spread
+from gbackprop.operators.pushing import outer_sums, spread
+from gbackprop.plan.affine import replaced
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _by_matrix(layer: Any, saved: Any, key: str, g: Array, direction: Array, con
 def _by_weight(layer: Layer, saved: Any, key: str, g: Array, direction: Array, context: Context) -> Array:
     """Jₓᵀ g of the layer with each P as its weight, for one that is linear in it."""
     form = context.known.of(layer).carry
-    twins = [replaced(layer, key, each) for each in direction]
+    twins = [replaced(layer, {key: each}) for each in direction]
     found = [twin.mjp(saved, g[None]) if form is None else form(twin, saved, g[None], context) for twin in twins]
     return found[0] if len(found) == 1 else array_module(g).concatenate(found)
 

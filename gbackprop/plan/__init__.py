@@ -2,5 +2,7 @@
 
 from gbackprop.plan.further import complete
 from gbackprop.plan.plan import GRADIENT_SUM, Plan, make_plan, plan_of
+from gbackprop.system.names import listing
 
 __all__ = ["GRADIENT_SUM", "Plan", "complete", "make_plan", "plan_of"]
+__dir__ = listing(__all__)

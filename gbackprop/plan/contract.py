@@ -6,19 +6,42 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, all_finite, array_module, is_array
-from gbackprop.layers.base import Leaf
+from gbackprop.checks import unpacked
+from gbackprop.layers.base import Layer, Leaf
+from gbackprop.layers.inputs import noise_of
 from gbackprop.layers.residual import Factored, FactoredLayer
 
+SHIPPED = "gbackprop."
+"""Where the layers' modules are that the tests check; all others are checked when they are called."""
 
-def check_contract(leaf: Leaf, *inputs: Array) -> Array:
+
+def ships(layer: Layer) -> bool:
+    """Return whether a layer is one of this package."""
+    return layer.__module__.startswith(SHIPPED)
+
+
+def checked(leaf: Leaf, method: str, made: Any, inputs: Sequence[Array]) -> tuple[Array, Any]:
+    """Return what a layer's forward pass gave, (output, saved); check its kind and shape if the layer does not ship."""
+    if not ships(leaf.layer):
+        where, x = f"{leaf}, {method}", inputs[0]
+        y, _ = unpacked(where, made)
+        _check_array(where, y, (len(x), *leaf.output_shape), x.dtype if x.dtype.kind == "f" else y.dtype)
+    return made
+
+
+def check_contract(leaf: Leaf, inputs: Sequence[Array], training: bool = False) -> Array:
     """Check that a layer does on a few samples what every layer must do, and give its output.
 
     Parameters
     ----------
     leaf : Leaf
-    *inputs : ndarray, shape (n, *in)
+    inputs : sequence of ndarray, shape (n, *in)
         Finite; one for each input.
+    training : bool
+        Whether the forward pass is that of training.
 
     Raises
     ------
@@ -29,22 +52,22 @@ def check_contract(leaf: Leaf, *inputs: Array) -> Array:
         Jacobian.
     """
     layer, x, before = leaf.layer, inputs[0], [each.copy() for each in inputs]
-    y, saved = layer.forward(*inputs)
-    _check_array(f"{leaf}, forward", y, (len(x), *leaf.output_shape), x.dtype)
-    if not all_finite(y):
-        raise ValueError(f"{leaf}, forward: expected finite numbers for finite input, got NaN or infinity")
+    own = training and getattr(layer.forward_training, "__func__", None) is not Layer.forward_training
+    method = "forward_training" if own else "forward"
+    noise = noise_of(leaf, len(x), np.random.default_rng(0)) if own else None
+    y, saved = checked(leaf, method, layer.forward_training(x, noise) if own else layer.forward(*inputs), inputs)
     if not all(bool((each == same).all()) for each, same in zip(inputs, before, strict=True)):
-        raise ValueError(f"{leaf}, forward: expected an input that is left as it is, got one that is written over")
+        raise ValueError(f"{leaf}, {method}: expected an input that is left as it is, got one that is written over")
+    if any(each.dtype.kind != "f" for each in inputs):  # indices have no derivatives
+        return y
+    if not all_finite(y):
+        raise ValueError(f"{leaf}, {method}: expected finite numbers for finite input, got NaN or infinity")
     if layer.curvature not in ("zero", "diagonal", "dense"):
         raise ValueError(f"{leaf}: curvature: expected 'zero', 'diagonal' or 'dense', got {layer.curvature!r}")
     columns = array_module(y).ones((1, *y.shape), dtype=y.dtype)
-    below = layer.mjp(saved, columns)
-    parts = below if len(inputs) > 1 else (below,)
-    if not isinstance(parts, tuple) or len(parts) != len(inputs):
-        raise TypeError(f"{leaf}, mjp: expected a tuple of {len(inputs)} arrays, one for each input, got {below!r:.80}")
-    for part, each in zip(parts, inputs, strict=True):
-        _check_array(f"{leaf}, mjp", part, (1, *each.shape), x.dtype)
-    if layer.curvature != "zero":
+    if type(layer).mjp is not Layer.mjp:  # a layer that lacks what is asked for is told before
+        _check_mjp(leaf, layer.mjp(saved, columns), inputs)
+    if layer.curvature != "zero" and type(layer).residual is not Layer.residual:
         _check_residual(leaf, layer.residual(saved, columns[0]), inputs)
     shapes, jacobians = layer.parameter_shapes(), layer.parameter_jacobians(saved)
     if set(jacobians) != set(shapes):
@@ -53,6 +76,15 @@ def check_contract(leaf: Leaf, *inputs: Array) -> Array:
         each = jacobians[key].per_sample(columns)
         _check_array(f"{leaf}, per_sample of its {key}", each, (1, len(x), *shape), x.dtype)
     return y
+
+
+def _check_mjp(leaf: Leaf, below: Any, inputs: Sequence[Array]) -> None:
+    """Check the columns below a layer: an array for one input, a tuple of these for several."""
+    parts = below if len(inputs) > 1 else (below,)
+    if not isinstance(parts, tuple) or len(parts) != len(inputs):
+        raise TypeError(f"{leaf}, mjp: expected a tuple of {len(inputs)} arrays, one for each input, got {below!r:.80}")
+    for part, each in zip(parts, inputs, strict=True):
+        _check_array(f"{leaf}, mjp", part, (1, *each.shape), each.dtype)
 
 
 def _check_residual(leaf: Leaf, residual: Any, inputs: Sequence[Array]) -> None:

@@ -25,8 +25,9 @@ from gbackprop.layers.base import INPUT, Layer, Leaf, leaves_of
 from gbackprop.layers.inputs import check_input, noise_of
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.losses.base import Loss
+from gbackprop.plan.contract import SHIPPED
 from gbackprop.plan.flow import Flow
-from gbackprop.plan.support import SHIPPED, check_chain, check_contracts, lacks_factor, lacks_residual
+from gbackprop.plan.support import check_chain, check_own, lacks_factor, lacks_residual, left_out
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 
@@ -104,7 +105,7 @@ class Plan:
         if first:
             _check_supported(self.swept, None if self.chain else self.flow, self.needs)
             if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
-                check_contracts(leaves, x)
+                check_own(leaves, x, self.training, self.needs)
             if AVERAGE in self.signals:
                 check_chain(leaves)
         for quantity, some in self.needs:
@@ -211,7 +212,7 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
         return None
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
-        return layer.kronecker_factors
+        return f"{layer.kronecker_factors}{left_out(leaf)}"
     if REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied:
         return None
     return lacks_factor(leaf, flow, reduction)

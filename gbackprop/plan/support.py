@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from weakref import WeakSet
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from gbackprop.array import Array
 from gbackprop.errors import UnsupportedError
 from gbackprop.layers.base import INPUT, Layer, Leaf, jacobians_of_zeros
-from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian, Reduction
+from gbackprop.layers.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian, Reduction
 from gbackprop.layers.mixed import lacks_mixed
 from gbackprop.layers.views import Viewed
-from gbackprop.plan.contract import check_contract
+from gbackprop.plan.affine import lacks_affinity
+from gbackprop.plan.contract import check_contract, ships
 from gbackprop.plan.flow import Flow
+from gbackprop.quantities.base import Quantity
+from gbackprop.signals import RESIDUAL
 
-SHIPPED = "gbackprop."
-"""Where the layers' modules are that the tests check; all others are checked at their first call."""
-
-_CHECKED: WeakSet[Layer] = WeakSet()
+_CHECKED: WeakKeyDictionary[Layer, set[Any]] = WeakKeyDictionary()
+"""What is known to be right of each layer that does not ship."""
 
 
 def check_chain(leaves: Sequence[Leaf]) -> None:
@@ -34,7 +36,12 @@ def check_chain(leaves: Sequence[Leaf]) -> None:
 
 
 def lacks_factor(leaf: Leaf, flow: Flow | None, reduction: Reduction) -> str | None:
-    """Return the reason why a Jacobian cannot give a reduction that it must define itself, or None."""
+    """Return the reason why a layer cannot give a reduction that its Jacobians must define themselves, or None."""
+    reason = _lacks_factor(leaf, flow, reduction)
+    return reason and f"{reason}{left_out(leaf)}"
+
+
+def _lacks_factor(leaf: Leaf, flow: Flow | None, reduction: Reduction) -> str | None:
     name, base = reduction.name, getattr(ParameterJacobian, reduction.name, None)
     if isinstance(reduction, Viewed) and reduction.lacks and (reason := reduction.lacks(leaf, flow and flow.uses)):
         return reason
@@ -43,11 +50,24 @@ def lacks_factor(leaf: Leaf, flow: Flow | None, reduction: Reduction) -> str | N
         if key not in leaf.parameters:
             continue
         if getattr(type(jacobian), name, base) is base:
-            return f"the Jacobian of its {key} has no {name.replace('_', ' ')}"
+            return _lacks_reduction(reduction, key)
         special = tied and name == "input_square" and type(jacobian) not in (Outer, Bias)
         if special and jacobian.input_square() is not None:
             return f"its {key} is used at several places, and its factor A cannot be that of all of them"
     return None
+
+
+def _lacks_reduction(reduction: Reduction, key: str) -> str:
+    """Return the reason for a parameter whose Jacobian has no method for a reduction."""
+    if reduction.name in REDUCTIONS:
+        return f"its {key} has no Kronecker factors{' of KFRA' if reduction.name == 'average_kronecker' else ''}"
+    return f"the Jacobian of its {key} has no method {reduction.name}, and that reduction has no formula"
+
+
+def left_out(leaf: Leaf) -> str:
+    """Return words on how to do without the Kronecker factors of a layer."""
+    names = ", ".join(map(repr, leaf.parameters.values()))
+    return f" (leave it out with network.freeze({names}), or ask for another quantity)"
 
 
 def lacks_residual(leaf: Leaf, flow: Flow | None) -> str | None:
@@ -55,18 +75,46 @@ def lacks_residual(leaf: Leaf, flow: Flow | None) -> str | None:
     layer = leaf.layer
     if layer.curvature != "zero" and type(layer).residual is Layer.residual and not leaf.lowest:
         return f"its curvature is {layer.curvature!r}, and it has no residual"
-    if flow is not None and not layer.__module__.startswith(SHIPPED):
+    if flow is not None and not ships(layer):
         return lacks_mixed(leaf, flow.mixed(leaf))
     return None
 
 
-def check_contracts(leaves: Sequence[Leaf], x: Array) -> None:
-    """Check the layers that do not ship, each at its first call, on up to eight samples."""
-    if all(leaf.layer in _CHECKED or leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
+def check_own(leaves: Sequence[Leaf], x: Array, training: bool, needs: Sequence[tuple[Quantity, Any]]) -> None:
+    """Check the layers that do not ship on up to eight samples: at the first call, and the first of several samples.
+
+    They must be affine in their parameters if a quantity `needs` the residual.
+    """
+    own = [leaf for leaf in leaves if not ships(leaf.layer)]
+    facts = {leaf.position: ("contract", training, leaf.input_shapes, len(x) > 1) for leaf in own}
+    _check_once(leaves, x, facts, lambda leaf, inputs: check_contract(leaf, inputs, training))
+    for quantity, statistics in needs:
+        if any(statistic.signal == RESIDUAL for statistic in statistics):
+            check_affine(leaves, x, type(quantity).__name__)
+
+
+def check_affine(leaves: Sequence[Leaf], x: Array, what: str, together: bool = False) -> None:
+    """Check that layers that do not ship are affine in their parameters, for `what` needs it, at its first call."""
+
+    def check(leaf: Leaf, inputs: list[Array]) -> None:
+        reason = lacks_affinity(leaf, inputs, together)
+        if reason is not None:
+            raise UnsupportedError(f"{leaf} cannot give {what}: {reason}")
+
+    own = [leaf for leaf in leaves if leaf.parameters and not ships(leaf.layer)]
+    _check_once(leaves, x, {leaf.position: ("affine", together, *leaf.parameters) for leaf in own}, check)
+
+
+def _check_once(
+    leaves: Sequence[Leaf], x: Array, facts: Mapping[int, Hashable], check: Callable[[Leaf, list[Array]], Array | None]
+) -> None:
+    """Check facts of the layers at some positions that are not known yet; `check` may return a layer's output."""
+    if all(fact in _CHECKED.get(leaves[i].layer, ()) for i, fact in facts.items()):
         return
     at = {INPUT: x[:8].copy()}
     for leaf in leaves:
         inputs = [at[source] for source in leaf.sources]
-        taken = leaf.layer.__module__.startswith(SHIPPED) or any(x.dtype.kind != "f" for x in inputs)
-        at[leaf.position] = leaf.layer.forward(*inputs)[0] if taken else check_contract(leaf, *inputs)
-    _CHECKED.update(leaf.layer for leaf in leaves if not leaf.layer.__module__.startswith(SHIPPED))
+        y = check(leaf, inputs) if leaf.position in facts else None
+        at[leaf.position] = leaf.layer.forward(*inputs)[0] if y is None else y
+    for i, fact in facts.items():
+        _CHECKED.setdefault(leaves[i].layer, set()).add(fact)

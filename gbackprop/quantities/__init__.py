@@ -10,6 +10,7 @@ from gbackprop.quantities.gram import GramGGN, GramGradients
 from gbackprop.quantities.kronecker import KFAC, KFLR, KFRA
 from gbackprop.quantities.kronecker_error import KroneckerError
 from gbackprop.quantities.nearest import NearestKronecker
+from gbackprop.system.names import listing
 
 __all__ = [
     "EKFAC",
@@ -36,3 +37,4 @@ __all__ = [
     "Statistic",
     "Variance",
 ]
+__dir__ = listing(__all__)

@@ -6,6 +6,7 @@ from gbackprop.spectra.eigenpairs import Eigenpairs, ggn_eigenpairs
 from gbackprop.spectra.noise import GradientNoise, gradient_noise, signal_to_noise
 from gbackprop.spectra.products import Estimate
 from gbackprop.spectra.trace import trace
+from gbackprop.system.names import listing
 
 __all__ = [
     "Eigenpairs",
@@ -19,3 +20,4 @@ __all__ = [
     "signal_to_noise",
     "trace",
 ]
+__dir__ = listing(__all__)

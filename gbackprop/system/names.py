@@ -1,7 +1,7 @@
-"""Names that a user may mistype."""
+"""Public names: those that completion offers, and those that a user may have mistyped."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 def near_miss(name: object, names: Iterable[str]) -> str:
@@ -9,3 +9,8 @@ def near_miss(name: object, names: Iterable[str]) -> str:
     lowered = {each.lower(): each for each in names}
     near = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.4)
     return f"; did you mean {lowered[near[0]]!r}?" if near else ""
+
+
+def listing(names: Iterable[str]) -> Callable[[], list[str]]:
+    """Return a module's `__dir__`, which lists its public names alone: what it imports is left out."""
+    return lambda: sorted(names)

@@ -7,6 +7,7 @@ Each check returns a `Report`: a row for each claim, with the method that it jud
 entry. `gbackprop.testing.strategies`, which needs Hypothesis, draws what to check.
 """
 
+from gbackprop.system.names import listing
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.networks import check_network
@@ -15,3 +16,4 @@ from gbackprop.testing.quantities import check_quantity
 from gbackprop.testing.report import Report, Row
 
 __all__ = ["Parts", "Report", "Row", "check_layer", "check_loss", "check_network", "check_quantity"]
+__dir__ = listing(__all__)

@@ -10,9 +10,11 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import blocks
 from gbackprop.engine.blocks import choose_blocks
+from gbackprop.engine.estimate import output_bytes, row_bytes, stack_bytes
 from gbackprop.layers.base import Layer
-from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.plan import make_plan
+from gbackprop.signals import GRADIENT
 from gbackprop.system import threads
 from gbackprop.system.threads import one_blas_thread
 
@@ -111,6 +113,47 @@ def test_a_small_batch_is_not_cut_and_a_large_one_is(monkeypatch):
     assert len(cuts[1].samples) == 4  # three would leave a worker idle for a third of the time
     x, y = small
     assert len(choose_blocks(make_plan(net, CE, x, y, [], 0), x).samples) == 1
+
+
+@pytest.mark.parametrize(("controller", "threads"), [(object(), 3), (None, 1)])
+def test_blocks_have_a_thread_for_each_processor_where_blas_can_be_limited(controller, threads, monkeypatch):
+    monkeypatch.setattr(blocks, "cpu_count", lambda: 3)
+    monkeypatch.setattr(blocks, "blas_controller", lambda: controller)
+    net, (x, y) = network(layers.Linear(1000, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(6000, 1000)
+    plan = make_plan(net, CE, x, y, [q.KFLR()], 0)
+    assert choose_blocks(plan, x).threads == threads
+    assert choose_blocks(plan, x, workers=2).threads == 2
+    assert choose_blocks(plan, x[:8]).threads == 1  # it is not cut
+
+
+class Plain(q.Quantity):
+    """A quantity with a reduction of its own."""
+
+    name = "plain"
+
+    def statistics(self):
+        known = REDUCTIONS["sum"]
+        return (q.Statistic(q.Reduction("mine", "Σ", known.size, formula=known.formula), GRADIENT),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "largest"),
+    [([], output_bytes), ([q.KFLR()], stack_bytes), ([q.BatchGrad()], lambda plan: row_bytes(plan) // 4)],
+)
+def test_large_calls_on_the_host_take_their_arrays_from_an_arena(asked, largest, monkeypatch):
+    net, (x, y) = network(layers.Linear(20, 30), layers.ReLU(), layers.Linear(30, 10)), batch(8, 20)
+    plan = make_plan(net, CE, x, y, asked, 0)
+    size = 8 * largest(plan)
+    assert size == 8 * max(output_bytes(plan), stack_bytes(plan), row_bytes(plan) // 4)
+    monkeypatch.setattr(blocks, "REUSED_BYTES", size)
+    assert choose_blocks(plan, x).reuses
+    assert not choose_blocks(plan, x, memory="1 GiB").reuses
+    assert not choose_blocks(make_plan(net, CE, x, y, [*asked, Plain()], 0), x).reuses
+    monkeypatch.setattr(blocks, "REUSED_BYTES", size + 1)
+    assert not choose_blocks(plan, x).reuses
+    monkeypatch.setattr(blocks, "REUSED_BYTES", 1)
+    monkeypatch.setattr(blocks, "device_of", lambda x: "cuda:0")
+    assert not choose_blocks(plan, x).reuses
 
 
 def test_what_the_forward_pass_saves_sizes_blocks_where_the_stack_is_smaller():

@@ -11,7 +11,7 @@ from gbackprop import kernels, layers, losses
 from gbackprop import quantities as q
 from gbackprop.checks import KFRA_COPIES
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
-from gbackprop.engine.estimate import UNITS, estimate, parse_bytes, saved_bytes, stack_bytes
+from gbackprop.engine.estimate import UNITS, estimate, multiplications, parse_bytes, saved_bytes, stack_bytes
 from gbackprop.engine.forms import FORMS, conv
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
@@ -250,6 +250,16 @@ def test_the_estimate_is_the_formula(asked, sums, rows, unfolded, columns, avera
     each = sums + 2 * 39 + 2 * (saved // 4 + unfolded + 3 * stack)
     numbers = 2 * sums + 8 * rows + averaged + 2 * threads * each
     assert estimate(make_plan(net, CE, x, y, asked, 0), x, 2, None, threads, saved) == 4 * numbers
+
+
+def test_multiplications_of_one_sample_are_the_formula():
+    net = network(layers.Conv2d(2, 5, (2, 3)), layers.Flatten(), layers.Linear(5 * 3 * 2, 7))
+    x, y = batch(4, 2, 4, 4, classes=7)
+    weights = 6 * 5 * 12 + 30 * 7  # at 6 positions a weight of (5, 2, 2, 3), at one of (7, 30)
+    for asked, columns, factors in (
+        ([], 0, 0), ([q.DiagGGN()], 7, 0), ([q.KFLR()], 7, 6 * 12**2 + 30**2), ([q.KFAC()], 1, 6 * 12**2 + 30**2),
+    ):  # fmt: skip
+        assert multiplications(make_plan(net, CE, x, y, asked, 0)) == (1 + columns) * weights + factors
 
 
 def test_what_is_saved_counts_once_and_views_as_what_they_are_of():

@@ -5,8 +5,10 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import layers, losses
+from gbackprop import operators as ops
 from gbackprop import quantities as q
 from gbackprop.layers.residual import Factored, FactoredLayer
+from gbackprop.signals import GRADIENT
 from gbackprop.testing.oracles import dense_quantities
 
 X, Y = np.random.default_rng(0).standard_normal((6, 4)), np.zeros(6, int)
@@ -147,6 +149,90 @@ def test_a_sound_layer_is_checked_once():
     for _ in range(3):
         gb.backward(net, losses.CrossEntropyLoss(), X, Y)
     assert len(Counts.calls) == 4
+
+
+class LowestLinear(layers.Linear):
+    """It is never asked for columns at its input where no parameters are below it."""
+
+    mjp, jmp = layers.Layer.mjp, layers.Layer.jmp
+
+
+class LowestSquare(layers.Layer):
+    curvature = "diagonal"
+
+    def forward(self, x):
+        return x * x, None
+
+
+ALL = (
+    q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance(), q.DiagGGN(), q.DiagGGNMC(), q.DiagHessian(),
+    q.BatchDiagGGN(), q.BatchDiagHessian(), q.KFAC(), q.KFLR(), q.KFRA(), q.EKFAC(), q.GramGGN(), q.GramGradients(),
+    q.KroneckerError(q.KFLR()), q.NearestKronecker(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+def test_the_lowest_layer_needs_no_mjp(call):
+    def network(*lowest):
+        return gb.Sequential(*lowest, layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
+
+    net, plain = network(LowestSquare(), LowestLinear(4, 4)), network(layers.Linear(4, 4))
+    found = [call(each, losses.CrossEntropyLoss(), x, Y, *ALL, rng=0) for each, x in ((net, X), (plain, X**2))]
+    for one, two in zip(*[[each.gradient, *each.values] for each in found], strict=True):
+        for values in zip(one.values(), two.values(), strict=True):
+            a, b = (getattr(each, "to_dense", lambda each=each: getattr(each, "relative", each))() for each in values)
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+    for kind in (ops.GGN, ops.Hessian):
+        one, two = (kind(each, losses.CrossEntropyLoss(), (x, Y)).to_dense() for each, x in ((net, X), (plain, X**2)))
+        np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-14)
+
+
+class Times(layers.ParameterJacobian):
+    def __init__(self, x):
+        self.x = x
+
+    def per_sample(self, mat):
+        return mat * self.x
+
+
+class WithJacobian(WithoutJacobian):
+    def parameter_jacobians(self, saved):
+        return {"w": Times(saved)}
+
+    def mjp(self, saved, mat):
+        return mat * self.parameters["w"]
+
+
+class WithReason(WithJacobian):
+    kronecker_factors = "a gain is no matrix"
+
+
+@pytest.mark.parametrize(
+    "quantity", [q.KFAC(), q.KFLR(), q.KFRA(), q.EKFAC(), q.NearestKronecker(), q.KFAC(sharing="reduce")]
+)
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(WithJacobian, "its w has no Kronecker factors"), (WithReason, "a gain is no matrix")]
+)
+def test_a_layer_without_kronecker_factors_can_be_left_out(quantity, kind, reason):
+    net = gb.Sequential(layers.Linear(4, 4), kind(), layers.Linear(4, 2), rng=0, dtype="float64")
+    words = rf"^layer 1, .* cannot give {type(quantity).__name__}: {reason} \(leave it out with network.freeze\('1.w'\)"
+    with pytest.raises(gb.UnsupportedError, match=words):
+        gb.backward(net, losses.CrossEntropyLoss(), X, Y, quantity)
+    net.freeze("1.w")
+    assert set(gb.backward(net, losses.CrossEntropyLoss(), X, Y, quantity)[quantity]) == set(net.trainable)
+
+
+def test_a_reduction_without_a_formula_is_named():
+    class Trace(q.Quantity):
+        name = "trace"
+
+        def statistics(self):
+            return (q.Statistic(q.Reduction("my_trace", "tr", lambda p: 1), GRADIENT),)
+
+    net = gb.Sequential(layers.Linear(4, 2), rng=0, dtype="float64")
+    words = "cannot give Trace: the Jacobian of its weight has no method my_trace, and that reduction has no formula"
+    with pytest.raises(gb.UnsupportedError, match=words):
+        gb.backward(net, losses.CrossEntropyLoss(), X, Y, Trace())
 
 
 def test_a_quantity_without_a_name_is_refused():

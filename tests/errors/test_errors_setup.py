@@ -27,7 +27,7 @@ def mlp():
 @pytest.mark.parametrize("layer", [layers.PReLU(4), layers.Scale(4), layers.BatchNorm1d(4)], ids=repr)
 def test_kfra_has_no_factor_of_a_slope_and_kfac_has(layer):
     network = gb.Sequential(layers.Linear(3, 4), layer, layers.Linear(4, 2), rng=0, dtype="float64")
-    words = [f"layer 1, {layer!r}", "KFRA", "its weight has no average kronecker"]
+    words = [f"layer 1, {layer!r}", "KFRA", "its weight has no Kronecker factors of KFRA"]
     refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, q.DiagGGN(), q.KFRA()), in_time=False)
     block = gb.backward(network, CE, X, Y, q.KFAC(), rng=0)["kfac"]["1.weight"]
     assert (block.A, block.B.shape) == (None, (4, 4))

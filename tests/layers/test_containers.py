@@ -257,7 +257,10 @@ def test_frozen_parameters_have_no_results_and_the_others_stay_the_same():
     network = residual(rng=0, dtype="float64")
     asked = [q.BatchGrad(), q.DiagGGN(), q.DiagHessian(), q.KFLR()]
     whole = gb.backward(network, CE, X, Y, *asked)
+    assert network.frozen == frozenset()
     network.freeze("1.0.weight", "2.1")
+    assert network.frozen == {"1.0.weight", "2.1.weight", "2.1.bias"}
+    assert network[1].frozen == {"0.weight"}
     part = gb.backward(network, CE, X, Y, *asked)
     rest = [name for name in whole.gradient if name not in ("1.0.weight", "2.1.weight", "2.1.bias")]
     assert list(part.gradient) == rest == list(network.trainable)

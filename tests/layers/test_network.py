@@ -263,6 +263,20 @@ REPRESENTED = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (layers.LayerNorm(4), "LayerNorm(4)"),
+        (layers.LayerNorm(4, eps=0.25), "LayerNorm(4, eps=0.25)"),
+        (layers.GroupNorm(2, 4, eps=0.0), "GroupNorm(2, 4, eps=0.0)"),
+        (layers.InstanceNorm1d(4), "InstanceNorm1d(4)"),
+    ],
+    ids=str,
+)
+def test_a_usual_eps_is_left_out(layer, words):
+    assert repr(layer) == words
+
+
 @pytest.mark.parametrize("layer", REPRESENTED, ids=lambda layer: type(layer).__name__)
 def test_repr_says_how_to_build_it(layer):
     twin = eval(repr(layer), {**vars(layers), "Sequential": gb.Sequential})

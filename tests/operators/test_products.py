@@ -2,6 +2,7 @@
 
 import pickle
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from threading import get_ident
 
 import dense_matrices
 import numpy as np
@@ -134,6 +135,18 @@ def test_pieces_chunks_and_threads_change_rounding_only(name, threads, monkeypat
     assert np.array_equal(found @ v, found @ v)
     assert not found.cutter.stored
     assert len(operator.cutter.stored) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_are_computed_in_threads_of_their_own_only_if_there_are_several(threads, monkeypatch):
+    monkeypatch.setattr(pieces, "SAVED_BYTES", 1)
+    operator = ops.GGN(network(), losses.CrossEntropyLoss(), batch(3))
+    operator.cutter.threads, seen = threads, set()
+    original = layers.Tanh.first
+    monkeypatch.setattr(layers.Tanh, "first", lambda *given: seen.add(get_ident()) or original(*given))
+    operator @ np.ones(71)
+    assert seen
+    assert (seen == {get_ident()}) == (threads == 1)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

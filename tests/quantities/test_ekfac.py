@@ -10,6 +10,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.kronecker import EigenKronecker
+from gbackprop.quantities import kronecker_error
 from gbackprop.testing import check_quantity
 from gbackprop.testing.strategies import SEEDS, problems
 
@@ -242,6 +243,18 @@ def test_errors_of_exact_factors_are_rounding():
         for error in result.error(quantity).values():
             assert error.relative < 1e-13
             assert abs(error.best_scale - 1) < 1e-12
+
+
+@pytest.mark.parametrize("entries", [1, 3 * 32, kronecker_error.ENTRIES])
+def test_small_errors_have_their_digits_however_many_rows_are_compared_at_a_time(entries, monkeypatch):
+    monkeypatch.setattr(kronecker_error, "ENTRIES", entries)
+    rng = np.random.default_rng(0)
+    net, x, loss = sequential(layers.Linear(8, 4)), rng.standard_normal((2, 8)), losses.CrossEntropyLoss()
+    x[1] = x[0] + 1e-3 * x[1]
+    result = gb.backward(net, loss, x, np.zeros(2, int), q.KFLR(), q.KroneckerError(q.KFLR()))
+    want = distance(blocks(net, loss, x, np.zeros(2, int))["0.weight"], dense(result["kflr"]["0.weight"]))
+    assert 1e-8 < want < 1e-6
+    np.testing.assert_allclose(result.error(q.KFLR())["0.weight"].relative, want, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["vectors", "sequences"])

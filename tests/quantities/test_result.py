@@ -1,6 +1,7 @@
 """A `Result` is read like a dictionary of its quantities."""
 
 import re
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -71,3 +72,12 @@ def test_repr_says_what_is_in_it(result):
         ["'kfac'", "KFAC(mc_samples=2)", "0.weight B (4, 4) ⊗ A (3, 3)"],
         ["'batch_grad'", "BatchGrad()", "0.weight (5, 4, 3)"],
     ]
+
+
+def test_it_cannot_be_changed_and_equals_itself_alone(result):
+    with pytest.raises(FrozenInstanceError):
+        result.loss = 0
+    twin = replace(result)
+    assert result == result
+    assert result != twin
+    assert len({result, twin}) == 2

@@ -151,6 +151,14 @@ def test_the_width_of_a_density_of_equal_eigenvalues_is_of_their_size():
     assert density(2 * np.eye(5), 3, 2, rng=0)([2.0]) == pytest.approx(1 / (0.02 * (2 * np.pi) ** 0.5))
 
 
+@pytest.mark.parametrize("gap", [1.0, 1e-5])
+def test_the_width_of_a_density_is_a_hundredth_of_the_range_of_its_nodes(gap):
+    found = density(np.diag([2.0, 2.0 + gap, 2.0]), 3, 2, rng=0)
+    points = 2 + gap * np.linspace(-0.1, 1.1, 7)
+    np.testing.assert_array_equal(found(points), found(points, width=np.ptp(found.nodes) / 100))
+    assert np.ptp(found.nodes) == pytest.approx(gap)
+
+
 @pytest.mark.parametrize("rank", [1, 5])
 def test_diagonals_of_low_ranks_are_exact(rank):
     found = diagonal(low_rank(rank), 2 * rank + 4, 0, "xdiag")

@@ -1,0 +1,174 @@
+"""A user's layer that is not affine in a parameter is refused where the Hessian is asked for, and nowhere else."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import operators as ops
+from gbackprop import quantities as q
+from gbackprop.testing.oracles import dense_quantities
+
+LOSS = losses.MSELoss()
+X, Y = np.random.default_rng(0).uniform(0.5, 1.5, (2, 12, 3))
+
+FUNCTIONS = {  # of the parameter, with their derivatives
+    "p": (lambda p: p, np.ones_like),
+    "2 p - 1": (lambda p: 2 * p - 1, lambda p: 2 + 0 * p),
+    "p²": (lambda p: p**2, lambda p: 2 * p),
+    "exp p": (np.exp, np.exp),
+    "sin p": (np.sin, np.cos),
+    "√p": (np.sqrt, lambda p: 0.5 / np.sqrt(p)),
+    "log p": (np.log, lambda p: 1 / p),
+    "√(2 - p)": (lambda p: np.sqrt(2 - p), lambda p: -0.5 / np.sqrt(2 - p)),  # NaN at other values
+}
+AFFINE = ("p", "2 p - 1")
+
+
+class Times(layers.Layer):
+    """y = x f(p)."""
+
+    def __init__(self, function):
+        self.function, (self.value, self.slope) = function, FUNCTIONS[function]
+
+    def parameter_shapes(self):
+        return {"p": (3,)}
+
+    def draw(self, rng):
+        return {"p": rng.uniform(0.5, 1.5, 3)}
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return x * self.value(self.parameters["p"]), x
+
+    def jmp(self, saved, mat):
+        return mat * self.value(self.parameters["p"])
+
+    mjp = jmp
+
+    def parameter_jacobians(self, saved):
+        return {"p": Product(saved * self.slope(self.parameters["p"]))}
+
+
+class Product(layers.ParameterJacobian):
+    def __init__(self, x):
+        self.x = x
+
+    def per_sample(self, mat):
+        return mat * self.x
+
+
+def network(layer, kind, dtype="float64"):
+    """Return a network with the layer at its start, in a branch, at two places, or after a layer with parameters."""
+    linear = layers.Linear(3, 3)
+    inner = {
+        "chain": (linear, layers.Sigmoid(), layer),
+        "lowest": (layer, layers.Sigmoid(), linear),
+        "branch": (linear, gb.Residual(layers.Sigmoid(), layer)),
+        "twice": (layer, layers.Sigmoid(), layer, linear),
+        "twice in branches": (linear, gb.Sum(layer, gb.Sequential(layers.Tanh(), layer))),
+    }
+    return gb.Sequential(*inner[kind], rng=0, dtype=dtype)
+
+
+KINDS = st.sampled_from(["chain", "lowest", "branch", "twice", "twice in branches"])
+HESSIANS = {
+    "DiagHessian": lambda net, x, y: gb.backward(net, LOSS, x, y, q.DiagHessian()),
+    "BatchDiagHessian": lambda net, x, y: gb.reference(net, LOSS, x, y, q.BatchDiagHessian()),
+    "Hessian": lambda net, x, y: ops.Hessian(net, LOSS, (x, y)),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(list(FUNCTIONS)), KINDS, st.sampled_from(list(HESSIANS)), st.sampled_from(["float32", "float64"]),
+    st.booleans(),
+)  # fmt: skip
+def test_layers_that_are_not_affine_are_refused_by_the_hessian_alone(function, kind, asked, dtype, zeros):
+    net, x, y = network(Times(function), kind, dtype), X.astype(dtype), Y.astype(dtype)
+    if zeros and kind == "lowest":
+        x = 0 * x  # where the Jacobian is zero for any parameter
+    gb.backward(net, LOSS, x, y, q.DiagGGN(), q.BatchGrad())
+    if function in AFFINE:
+        HESSIANS[asked](net, x, y)
+        return
+    words = rf"Times\(\) cannot give {asked}: it is not affine in its parameter p, .* \(DiagGGN, .* need none\)"
+    for _ in range(2):
+        with pytest.raises(gb.UnsupportedError, match=words):
+            HESSIANS[asked](net, x, y)
+    net.freeze(*[name for name in net.parameters if name.endswith(".p")])
+    HESSIANS[asked](net, x, y)
+    net.unfreeze()
+    with pytest.raises(gb.UnsupportedError, match=words):
+        HESSIANS[asked](net, x, y)
+
+
+@pytest.mark.parametrize("kind", ["chain", "lowest", "branch", "twice", "twice in branches"])
+def test_affine_layers_have_the_hessians_diagonal(kind):
+    net = network(Times("2 p - 1"), kind)
+    found = gb.backward(net, LOSS, X, Y, q.DiagHessian())["diag_hessian"]
+    for name, want in dense_quantities(net, LOSS, X, Y)["diag_hessian"].items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-10, atol=1e-14)
+
+
+class Both(Times):
+    """y = x a b: affine in each of two parameters, and not in both."""
+
+    def __init__(self):
+        super().__init__("p")
+
+    def parameter_shapes(self):
+        return {"a": (3,), "b": (3,)}
+
+    def draw(self, rng):
+        return {"a": rng.uniform(0.5, 1.5, 3), "b": rng.uniform(0.5, 1.5, 3)}
+
+    @property
+    def both(self):
+        return self.parameters["a"] * self.parameters["b"]
+
+    def forward(self, x):
+        return x * self.both, x
+
+    def jmp(self, saved, mat):
+        return mat * self.both
+
+    mjp = jmp
+
+    def parameter_jacobians(self, saved):
+        return {"a": Product(saved * self.parameters["b"]), "b": Product(saved * self.parameters["a"])}
+
+
+def test_what_two_parameters_have_together_is_not_on_the_diagonal():
+    net = network(Both(), "chain")
+    found = gb.backward(net, LOSS, X, Y, q.DiagHessian())["diag_hessian"]
+    for name, want in dense_quantities(net, LOSS, X, Y)["diag_hessian"].items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-10)
+    with pytest.raises(gb.UnsupportedError, match="not affine in its parameters a, b together"):
+        ops.Hessian(net, LOSS, (X, Y))
+    net.freeze("2.b")
+    diagonal = np.diag(ops.Hessian(net, LOSS, (X, Y)).to_dense())
+    np.testing.assert_allclose(diagonal[-3:], found["2.a"], rtol=1e-10)
+    net.unfreeze()
+    with pytest.raises(gb.UnsupportedError, match="not affine in its parameters a, b together"):
+        ops.Hessian(net, LOSS, (X, Y))
+
+
+def test_an_affine_layer_is_looked_at_once():
+    class Counts(Times):
+        calls = 0
+
+        def forward(self, x):
+            Counts.calls += 1
+            return super().forward(x)
+
+    net, numbers = network(Counts("p"), "chain"), []
+    for _ in range(3):
+        before = Counts.calls
+        gb.backward(net, LOSS, X, Y, q.DiagHessian())
+        numbers.append(Counts.calls - before)
+    assert numbers[0] > numbers[1] == numbers[2] == 1
