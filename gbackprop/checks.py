@@ -114,10 +114,12 @@ def check_floats(name: str, x: Any) -> None:
 
 
 def kind_of(value: Any) -> str:
-    """Return the name of the type of what was given instead of an array, and for a tensor of torch what to give."""
+    """Return the name of the type of what was given instead of an array, and how to make one of it."""
     kind = type(value)
     if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
         return f"{kind.__name__} of torch (give tensor.detach().cpu().numpy())"
+    if kind in (list, tuple):
+        return f"{kind.__name__} (make an array with numpy.array)"
     return kind.__name__
 
 

@@ -78,6 +78,7 @@ class AtLoss:
     def start(self, output: Array, target: Array) -> Signals:
         """Compute the signals at the loss: R ∇ℓₙ, √R Sₙ, √(R/(c M)) ∇ℓ(fₙ, ŷₙₘ) and R Σₙ ∇²ℓₙ."""
         loss, factor = self.plan.loss, self.plan.scale.factor
+        loss.check_output(output)
         parts = [(GRADIENT, Columns(loss.gradients(output, target)[None] * factor))]
         for signal in self.plan.signals:
             columns = self.loss_columns(signal, output, target)

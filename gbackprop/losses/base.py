@@ -5,12 +5,12 @@ All methods but `value` are per sample and free of R: the sweep multiplies by R,
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
+from gbackprop.array import Array, all_finite, array_module, bounds, device_of, is_array, like, on_device_of
 from gbackprop.checks import Constructed, check_floats, check_same, generator, kind_of, no_draws, positive
 from gbackprop.layers.base import Shape
 
@@ -35,8 +35,14 @@ class Loss(Constructed):
     counts: ClassVar[bool] = False
     """Whether targets are counts y, whose likelihood has a factor 1/y!; `check_loss` asks."""
 
+    domain: tuple[float, float] = (-inf, inf)
+    """The outputs at which ℓₙ is defined, from the least to the largest; others are an error: see `check_output`."""
+
+    ends: bool = True
+    """Whether the ends of `domain` belong to it."""
+
     finite_range: tuple[float, float] = (-1e4, 1e4)
-    """The least and the largest output at which everything must be finite; `check_loss` asks."""
+    """The least and the largest output of `domain` at which everything must be finite; `check_loss` asks."""
 
     undrawn: str = ""
     """Why no pseudo-targets, drawn or given, have the loss's Hessian as the covariance of their gradients."""
@@ -71,10 +77,11 @@ class Loss(Constructed):
         Raises
         ------
         TypeError, ValueError
-            If output and target do not fit together.
+            If output and target do not fit together, or outputs are outside of `domain`.
         """
         check_floats("output", output)
         self.check_target("target", target, output)
+        self.check_output(output)
         with on_device_of(output):
             return self.factor(output.shape[0], target) * self.values(output, target).sum()
 
@@ -185,9 +192,29 @@ class Loss(Constructed):
         self.checked_target_shape(output.shape)
         if not all_finite(output):
             raise ValueError("output: expected finite numbers, got NaN or infinity")
+        self.check_output(output)
         noise = self.noise(output.shape, mc_samples, generator(rng))
         with on_device_of(output):
             return self.pseudo_targets(output, like(noise, output))
+
+    def check_output(self, output: Array) -> None:
+        """Check that no output is outside of `domain`; NaN passes, as other numbers that overflowed do.
+
+        Raises
+        ------
+        ValueError
+            The message names the loss, its domain, and the least or the largest output.
+        """
+        if self.domain == (-inf, inf):
+            return
+        (least, most), kind = bounds(output.real), output.real.dtype.type
+        low, high = (float(kind(end)) for end in self.domain)  # as the outputs are rounded
+        below = least < low or (not self.ends and least == low > -inf)
+        above = most > high or (not self.ends and most == high < inf)
+        if below or above:
+            left, right = "[]" if self.ends else "()"
+            words = f"expected numbers in {left}{self.domain[0]:g}, {self.domain[1]:g}{right}"
+            raise ValueError(f"output given to {self!r}: {words}, got {least if below else most:.6g}")
 
     def checked_target_shape(self, batch_shape: Shape) -> Shape:
         """Return `target_shape`, with the loss named in its error; samples without outputs are an error, too."""

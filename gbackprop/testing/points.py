@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from gbackprop.losses.base import Loss
 from gbackprop.testing.claims import FoundError
 from gbackprop.testing.differences import REAL_STEP, Curve, Derivative, derivative
 from gbackprop.testing.probe import Probe
@@ -72,6 +73,22 @@ class Point:
 def size_of(x: np.ndarray) -> float:
     """Root mean square, 1 for zeros: the unit for steps and moves."""
     return float(np.sqrt(np.mean(x**2))) or 1.0
+
+
+def finite_range(loss: Loss) -> tuple[float, float]:
+    """The least and the largest output of a loss's domain at which everything must be finite."""
+    (least, most), (low, high) = loss.finite_range, loss.domain
+    return max(least, low), min(most, high)
+
+
+def inside(loss: Loss, values: np.ndarray) -> np.ndarray:
+    """Numbers, of size 1, moved to where a loss must be finite; those of a loss of any outputs stay as they are."""
+    (low, high), margin, wide = finite_range(loss), 0.1, 10.0
+    if low <= -wide and high >= wide:
+        return values
+    if high - low < wide:
+        return low + (high - low) * (0.02 + 0.96 / (1 + np.exp(-values)))
+    return low + margin + np.abs(values) if low > -wide else high - margin - np.abs(values)
 
 
 def some_of(count: int, rng: np.random.Generator, size: int = 1) -> np.ndarray:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis.strategies import SearchStrategy
 
-from gbackprop.testing import strategies
+from gbackprop.testing import loss_strategies, strategies
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 BLOCKS = re.findall(
@@ -15,6 +15,7 @@ BLOCKS = re.findall(
 WRONG = [
     ("(2 + x * (1 - 2 * s))", "(1 + x * (1 - 2 * s))"),
     (".tanh(output - target) * self.summed_weight(output.shape[1:])", ".tanh(output - target)"),
+    ("1 / output**2", "2 / output**2"),
     ('Statistic("square", GRADIENT)', 'Statistic("sum", GRADIENT)'),
 ]
 
@@ -26,7 +27,7 @@ def run(block):
     test()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "quantity"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity"])
 def test_each_test_of_the_page_stands_alone_and_passes(block):
     run(block)
 
@@ -39,7 +40,8 @@ def test_each_test_of_the_page_finds_a_mistake(block, right, wrong):
 
 
 def test_every_strategy_is_in_the_table():
-    own = {name for name, value in vars(strategies).items() if getattr(value, "__module__", "") == strategies.__name__}
+    files = {strategies.__name__, loss_strategies.__name__}
+    own = {name for name, value in vars(strategies).items() if getattr(value, "__module__", "") in files}
     public = {name for name in own if not name.startswith("_") and name[0].islower()}
     public |= {name for name, value in vars(strategies).items() if isinstance(value, SearchStrategy)}
     layers_by_shape = (*strategies.OF_ANY, *strategies.OVER_AXES)

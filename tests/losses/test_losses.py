@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 
 from gbackprop.losses import (
+    BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
+    GaussianNLLLoss,
     HuberLoss,
+    L1Loss,
     MSELoss,
+    NLLLoss,
     PoissonNLLLoss,
     SmoothL1Loss,
 )
@@ -55,13 +59,24 @@ TABLE = [
     (PoissonNLLLoss, (2, 3), {"full": True}),
     (PoissonNLLLoss, (4,), {"log_input": False}),
     (PoissonNLLLoss, (2, 3), {"log_input": False, "full": True, "eps": 0.1}),
+    (BCELoss, (1,), {}),
+    (BCELoss, (2, 3), {}),
+    (BCELoss, (4,), {"weight": W4}),
+    (NLLLoss, (4,), {}),
+    (NLLLoss, (1,), {}),
+    (NLLLoss, (3, 2), {"ignore_index": IGNORED}),
+    (NLLLoss, (4, 2), {"weight": W4, "ignore_index": 2}),
+    (L1Loss, (1,), {}),
+    (L1Loss, (2, 3), {}),
+    (GaussianNLLLoss, (4,), {}),
+    (GaussianNLLLoss, (2, 3), {"full": True, "eps": 0.5}),
 ]
 COMPLEX_ERROR = 1e-12
 WITHOUT_DRAWS = {"draw", "hessian_sqrt_mc"}
 
 
 def has_draws(loss):
-    return not isinstance(loss, HuberLoss | SmoothL1Loss) and getattr(loss, "log_input", True)
+    return not loss.undrawn
 
 
 def batch(kind, shape, options, reduction):
