@@ -230,7 +230,7 @@ def loss_cases(rng: np.random.Generator) -> Iterator[LossCase]:
             counts = rng.poisson(2.0, output.shape).astype(float)
             yield LossCase(losses.PoissonNLLLoss(reduction, full=True), output, counts)
             yield LossCase(losses.PoissonNLLLoss(reduction, log_input=False), 0.1 + np.abs(output), counts)
-            likely, several = 1 / (1 + np.exp(-output)), rng.random((BATCH, 2, *shape))
+            likely, several = 0.02 + 0.96 * rng.random(output.shape), rng.random((BATCH, 2, *shape))
             yield LossCase(losses.BCELoss(reduction, weight=weights["weight"]), likely, bits)
             yield LossCase(losses.L1Loss(reduction), output, rng.standard_normal(output.shape))
             yield LossCase(losses.GaussianNLLLoss(reduction, full=True), output, several)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.testing.claims import Claims, FoundError, Pair
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.likelihood import check_likelihood
-from gbackprop.testing.points import finite_range, input_curve, size_of, smooth, some_of
+from gbackprop.testing.points import finite_range, input_curve, inside, size_of, smooth, some_of
 from gbackprop.testing.probe import without_layout
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -75,7 +76,8 @@ def _check(
     def values(moved: np.ndarray) -> np.ndarray:
         return loss.values(moved, _tiled(target, moved, output))
 
-    found = claims.attempt("values", "are smooth almost everywhere", smooth, values, output, where, rng)
+    place = partial(inside, loss)
+    found = claims.attempt("values", "are smooth almost everywhere", smooth, values, output, where, rng, place)
     if found is None:
         return
     output, slope = found

@@ -126,9 +126,13 @@ def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
 
 
 def smooth(
-    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, where: np.ndarray, rng: np.random.Generator
+    function: Callable[[np.ndarray], np.ndarray],
+    x: np.ndarray,
+    where: np.ndarray,
+    rng: np.random.Generator,
+    place: Callable[[np.ndarray], np.ndarray] = np.copy,
 ) -> tuple[np.ndarray, Derivative]:
-    """Move coordinates of `x` that have a kink, until there is none.
+    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie.
 
     Returns
     -------
@@ -148,5 +152,6 @@ def smooth(
         kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
         if not kinks.any():
             return x, found
-        x.reshape(len(x), -1)[:, where] += np.where(kinks, size * rng.standard_normal(kinks.shape), 0)
+        flat = x.reshape(len(x), -1)
+        flat[:, where] = np.where(kinks, place(flat[:, where] + size * rng.standard_normal(kinks.shape)), flat[:, where])
     raise FoundError(f"one-sided differences disagree at each of {DRAWS} points drawn")

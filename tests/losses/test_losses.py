@@ -169,3 +169,21 @@ def test_what_a_loss_need_not_give_is_no_failure(kind):
     report = check_loss(kind(), output, output.copy())
     report.assert_ok()
     assert {row.method for row in report.rows if row.verdict == "not given"} == {"draw", "hessian_sqrt_mc"}
+
+
+@pytest.mark.parametrize("domain", [(0.0, 1.0), (-0.5, np.inf), (-np.inf, 3.0), (5.0, 9.0)])
+def test_the_kit_stays_inside_the_domain(domain):
+    class Bounded(Absolute):
+        def values(self, output, target):
+            self.check_output(output)
+            return super().values(output, target)
+
+    Bounded.domain = domain
+    output = outputs(Bounded(), (3, 4), 0)
+    Bounded().check_output(output)
+    check_loss(Bounded(), output, output.copy()).assert_ok()  # with a kink everywhere
+
+
+def test_the_kit_says_which_output_is_outside_of_the_domain():
+    report = check_loss(BCELoss(), np.array([[0.5, 1.5]]), np.ones((1, 2)))
+    assert "expected numbers in [0, 1], got 1.5" in report.failures[0].problem
