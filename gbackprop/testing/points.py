@@ -152,6 +152,6 @@ def smooth(
         kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
         if not kinks.any():
             return x, found
-        flat = x.reshape(len(x), -1)
-        flat[:, where] = np.where(kinks, place(flat[:, where] + size * rng.standard_normal(kinks.shape)), flat[:, where])
+        flat, moved = x.reshape(len(x), -1), size * rng.standard_normal(kinks.shape)
+        flat[:, where] = np.where(kinks, place(flat[:, where] + moved), flat[:, where])
     raise FoundError(f"one-sided differences disagree at each of {DRAWS} points drawn")

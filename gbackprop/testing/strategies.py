@@ -17,15 +17,15 @@ from gbackprop.layers.base import Layer, Shape
 from gbackprop.network import Sequential
 from gbackprop.system.extras import needed
 from gbackprop.testing import further_strategies as further
-from gbackprop.testing.loss_strategies import (
-    IGNORED as IGNORED,
-    SEEDS as SEEDS,
-    LossCase as LossCase,
-    losses_for as losses_for,
-    outputs as outputs,
-    probability_losses as probability_losses,
-    rate_losses as rate_losses,
-    targets as targets,
+from gbackprop.testing.loss_strategies import (  # noqa: F401  (IGNORED, outputs: for who draws cases)
+    IGNORED,
+    SEEDS,
+    LossCase,
+    losses_for,
+    outputs,
+    probability_losses,
+    rate_losses,
+    targets,
 )
 
 with needed("hypothesis", "gbackprop.testing.strategies", "test"):

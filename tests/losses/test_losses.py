@@ -187,3 +187,23 @@ def test_the_kit_stays_inside_the_domain(domain):
 def test_the_kit_says_which_output_is_outside_of_the_domain():
     report = check_loss(BCELoss(), np.array([[0.5, 1.5]]), np.ones((1, 2)))
     assert "expected numbers in [0, 1], got 1.5" in report.failures[0].problem
+
+
+F, MEANS = np.array([[0.1, -0.4, 1.2], [2.0, -1.0, 0.3]]), np.array([[0.1, 0.5, -1.0], [1.0, -1.0, 0.0]])
+PAIRS = np.stack([MEANS, [[0.5, 1e-9, 2.0], [1.0, 0.25, 3.0]]], axis=1)
+P, BITS = np.array([[0.0, 1.0, 0.3, 1.0]]), np.array([[1.0, 0.0, 0.2, 1.0]])
+OF_TORCH = [
+    (BCELoss("sum"), P, BITS, 200.52613451601619, [[-1e12, 1e12, 1 / 2.1, 0]]),
+    (NLLLoss(weight=W4[:3] + 0.5), F, np.array([2, 0]), -1.7333333333333334, [[0, 0, -1 / 3], [-2 / 3, 0, 0]]),
+    (L1Loss(), F, MEANS, 0.7333333333333334, [[0, -1 / 6, 1 / 6], [1 / 6, 0, 1 / 6]]),
+    (GaussianNLLLoss(), F, PAIRS, 67499.11223394747, [[0, -150000, 1.1 / 6], [1 / 6, 0, 0.1 / 6]]),
+    (GaussianNLLLoss("sum", full=True, eps=0.3), F, PAIRS, 7.933964539236156, [[0, -3, 1.1], [1, 0, 0.1]]),
+]
+"""Losses, their values as torch 2.13 gave them, and its gradients, with 1e12 where it has 1.000000004e12."""
+
+
+@pytest.mark.parametrize(("loss", "output", "target", "value", "gradient"), OF_TORCH)
+def test_the_numbers_are_those_of_torch(loss, output, target, value, gradient):
+    np.testing.assert_allclose(loss(output, target), value, rtol=1e-12)
+    r = loss.factor(len(output), target)
+    np.testing.assert_allclose(r * loss.gradients(output, target), gradient, rtol=1e-8, atol=1e-12)
