@@ -81,8 +81,7 @@ class AtLoss:
         loss.check_output(output)
         parts = [(GRADIENT, Columns(loss.gradients(output, target)[None] * factor))]
         for signal in self.plan.signals:
-            columns = self.loss_columns(signal, output, target)
-            if columns is not None:
+            if (columns := self.loss_columns(signal, output, target)) is not None:
                 parts.append((signal, Columns(columns * factor**0.5)))
         average = loss.hessian_sum(output, target) * factor if AVERAGE in self.plan.signals else None
         return Signals(Stack.of(parts), average)
