@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gbackprop.array import Array, all_finite, array_module, bounds, device_of, is_array, like, on_device_of
-from gbackprop.checks import Constructed, check_floats, check_same, generator, kind_of, no_draws, positive
+from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
+from gbackprop.checks import Constructed, check_floats, check_same, check_within, generator, kind_of, no_draws, positive
 from gbackprop.layers.base import Shape
 
 ALL = slice(None)
@@ -163,9 +163,7 @@ class Loss(Constructed):
         s = s.reshape(-1, prod(output.shape[1:]))
         return s.T @ s
 
-    def draw(
-        self, output: Array, mc_samples: int = 1, rng: int | np.random.Generator | None = None
-    ) -> Array:
+    def draw(self, output: Array, mc_samples: int = 1, rng: int | np.random.Generator | None = None) -> Array:
         """Draw pseudo-targets from the model's own likelihood.
 
         Parameters
@@ -205,16 +203,8 @@ class Loss(Constructed):
         ValueError
             The message names the loss, its domain, and the least or the largest output.
         """
-        if self.domain == (-inf, inf):
-            return
-        (least, most), kind = bounds(output.real), output.real.dtype.type
-        low, high = (float(kind(end)) for end in self.domain)  # as the outputs are rounded
-        below = least < low or (not self.ends and least == low > -inf)
-        above = most > high or (not self.ends and most == high < inf)
-        if below or above:
-            left, right = "[]" if self.ends else "()"
-            words = f"expected numbers in {left}{self.domain[0]:g}, {self.domain[1]:g}{right}"
-            raise ValueError(f"output given to {self!r}: {words}, got {least if below else most:.6g}")
+        if self.domain != (-inf, inf):
+            check_within(f"output given to {self!r}", output, self.domain, self.ends)
 
     def checked_target_shape(self, batch_shape: Shape) -> Shape:
         """Return `target_shape`, with the loss named in its error; samples without outputs are an error, too."""
