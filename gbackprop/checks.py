@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import FLOAT_NAMES, FLOATS, Array, all_finite, available_memory, device_of, is_array
+from gbackprop.array import FLOAT_NAMES, FLOATS, Array, all_finite, available_memory, bounds, device_of, is_array
 from gbackprop.errors import TooLargeError, UnsupportedError
 
 NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
@@ -114,10 +114,12 @@ def check_floats(name: str, x: Any) -> None:
 
 
 def kind_of(value: Any) -> str:
-    """Return the name of the type of what was given instead of an array, and for a tensor of torch what to give."""
+    """Return the name of the type of what was given instead of an array, and how to make one of it."""
     kind = type(value)
     if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
         return f"{kind.__name__} of torch (give tensor.detach().cpu().numpy())"
+    if kind in (list, tuple):
+        return f"{kind.__name__} (make an array with numpy.array)"
     return kind.__name__
 
 
@@ -238,6 +240,24 @@ def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[in
             f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of "
             f"{size(nbytes)}, with {size(free)} free (fewer mc_samples, or the mean over several calls)"
         )
+
+
+def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -> None:
+    """Check that no number is outside of a domain, to which its ends may belong; NaN passes.
+
+    Raises
+    ------
+    ValueError
+        The message has the least number that is below, or the largest.
+    """
+    (least, most), kind = bounds(x.real), x.real.dtype.type
+    low, high = (float(kind(end)) for end in domain)  # as the numbers are rounded
+    below = least < low or (not ends and least == low > -inf)
+    above = most > high or (not ends and most == high < inf)
+    if below or above:
+        left, right = "[]" if ends else "()"
+        words = f"expected numbers in {left}{domain[0]:g}, {domain[1]:g}{right}"
+        raise ValueError(f"{name}: {words}, got {least if below else most:.6g}")
 
 
 def no_draws(loss: Any) -> UnsupportedError:

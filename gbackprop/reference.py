@@ -78,10 +78,10 @@ class AtLoss:
     def start(self, output: Array, target: Array) -> Signals:
         """Compute the signals at the loss: R ∇ℓₙ, √R Sₙ, √(R/(c M)) ∇ℓ(fₙ, ŷₙₘ) and R Σₙ ∇²ℓₙ."""
         loss, factor = self.plan.loss, self.plan.scale.factor
+        loss.check_output(output)
         parts = [(GRADIENT, Columns(loss.gradients(output, target)[None] * factor))]
         for signal in self.plan.signals:
-            columns = self.loss_columns(signal, output, target)
-            if columns is not None:
+            if (columns := self.loss_columns(signal, output, target)) is not None:
                 parts.append((signal, Columns(columns * factor**0.5)))
         average = loss.hessian_sum(output, target) * factor if AVERAGE in self.plan.signals else None
         return Signals(Stack.of(parts), average)

@@ -27,7 +27,7 @@ class NetworkCase:
 def network_cases(rng: np.random.Generator) -> Iterator[NetworkCase]:
     """Networks that between them have every kind of signal, sharing, reduction and nesting."""
     makes = (_classifier, _curved, _convolutional, _nested, _sequences, _grouped, _graph, _attention)
-    for make in (*makes, _segmenting, _counting, _robust):
+    for make in (*makes, _segmenting, _counting, _robust, _likely, _flat):
         yield make(rng)
 
 
@@ -97,3 +97,13 @@ def _counting(rng: np.random.Generator) -> NetworkCase:
 def _robust(rng: np.random.Generator) -> NetworkCase:
     network = _network(rng, layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2))
     return NetworkCase(network, losses.HuberLoss(), rng.standard_normal((4, 3)), 2 * rng.standard_normal((4, 2)))
+
+
+def _likely(rng: np.random.Generator) -> NetworkCase:
+    network = _network(rng, layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), layers.Sigmoid())
+    return NetworkCase(network, losses.BCELoss(), rng.standard_normal((4, 3)), rng.random((4, 2)))
+
+
+def _flat(rng: np.random.Generator) -> NetworkCase:
+    network = _network(rng, layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3), layers.LogSoftmax(1))
+    return NetworkCase(network, losses.NLLLoss(), rng.standard_normal((4, 3)), rng.integers(0, 3, 4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
@@ -13,7 +13,7 @@ from gbackprop.layers.base import Shape
 from gbackprop.losses.base import Loss
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.parameters import parameter_curve
-from gbackprop.testing.points import Point, input_curve, size_of, smooth, some_of, units
+from gbackprop.testing.points import Point, input_curve, inside, size_of, smooth, some_of, units
 from gbackprop.testing.probe import Probe, is_container
 
 
@@ -165,7 +165,7 @@ def loss_pictures(loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.ra
     def tiled(moved: np.ndarray) -> np.ndarray:
         return np.concatenate([target] * (len(moved) // n))
 
-    output, slope = smooth(lambda moved: loss.values(moved, tiled(moved)), output, where, rng)
+    output, slope = smooth(lambda moved: loss.values(moved, tiled(moved)), output, where, rng, partial(inside, loss))
     got = loss.gradients(output, target).reshape(n, -1)[:, where]
     samples = Axis("ℓ", (n,), np.arange(n))
     yield _picture(("∇ℓ, a row for each sample", "gradients"), samples, outputs, None, got, slope.values.T, slope)

@@ -230,6 +230,10 @@ def loss_cases(rng: np.random.Generator) -> Iterator[LossCase]:
             counts = rng.poisson(2.0, output.shape).astype(float)
             yield LossCase(losses.PoissonNLLLoss(reduction, full=True), output, counts)
             yield LossCase(losses.PoissonNLLLoss(reduction, log_input=False), 0.1 + np.abs(output), counts)
+            likely, several = 0.02 + 0.96 * rng.random(output.shape), rng.random((BATCH, 2, *shape))
+            yield LossCase(losses.BCELoss(reduction, weight=weights["weight"]), likely, bits)
+            yield LossCase(losses.L1Loss(reduction), output, rng.standard_normal(output.shape))
+            yield LossCase(losses.GaussianNLLLoss(reduction, full=True), output, several)
 
 
 def _classes(reduction: Literal["mean", "sum"], rng: np.random.Generator) -> Iterator[LossCase]:
@@ -245,3 +249,4 @@ def _classes(reduction: Literal["mean", "sum"], rng: np.random.Generator) -> Ite
     yield LossCase(kind(reduction, ignore_index=-100), logits, ignored)
     yield LossCase(kind(reduction, weight=weight, ignore_index=-100, label_smoothing=0.2), logits, ignored)
     yield LossCase(kind(reduction, weight=weight), logits, likely)
+    yield LossCase(losses.NLLLoss(reduction, weight=weight, ignore_index=-100), special.log_softmax(logits, 1), ignored)

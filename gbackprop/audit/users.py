@@ -16,6 +16,7 @@ from gbackprop.losses import CrossEntropyLoss, MSELoss
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
+from gbackprop.testing.points import inside
 from gbackprop.testing.probe import is_container
 
 
@@ -58,7 +59,7 @@ def audited(asked: Asked, subject: Layer | Loss | Quantity, auditor: Auditor) ->
     if out is None:
         return auditor.until_one_raises(network, x), False
     loss = _loss_for(asked, out)
-    y = _targets(loss, auditor.rng(2).standard_normal((asked.batch, *out)), auditor.rng(3))
+    y = _targets(loss, inside(loss, auditor.rng(2).standard_normal((asked.batch, *out))), auditor.rng(3))
     return auditor.network(network, loss, x, y), False
 
 
@@ -101,7 +102,7 @@ def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:
 
 def _loss(asked: Asked, loss: Loss, shape: Shape, auditor: Auditor) -> Iterable[Finding]:
     """With both reductions."""
-    output = 2 * auditor.rng(1).standard_normal((asked.batch, *shape))
+    output = inside(loss, 2 * auditor.rng(1).standard_normal((asked.batch, *shape)))
     _check_takes(loss, output.shape, f"{asked.target} does not take --input {asked.input}")
     target = _targets(loss, output, auditor.rng(3))
 

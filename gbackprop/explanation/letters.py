@@ -10,7 +10,7 @@ LETTERS = {
     "ℓₙ": "the loss of sample n, of the network's output fₙ",
     "Sₙ": "a root of ∇²ℓₙ, whose columns are the exact columns",
     "ŷₙₘ": "pseudo-target m of the M that are drawn for sample n",
-    "c": 'the weight of a sum over C outputs: 1/C for "mean" in MSELoss and BCEWithLogitsLoss, else 1',
+    "c": 'the weight of a sum over C outputs: 1/C for "mean" in MSELoss and other sums over outputs, else 1',
     "Hₙ": "∇²ℓₙ, and Jₙ the Jacobian of the network's output for sample n in the parameter",
     "s sᵀ": "of a Monte-Carlo column s = ∇ℓ(fₙ, ŷₙₘ)/√c, without √(R/M): Hₙ is its mean",
     "V": "columns of a signal, v one of them: each is a vector of features for each sample, [V, N, *features]",

@@ -5,13 +5,13 @@ All methods but `value` are per sample and free of R: the sweep multiplies by R,
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.checks import Constructed, check_floats, check_same, generator, kind_of, no_draws, positive
+from gbackprop.checks import Constructed, check_floats, check_same, check_within, generator, kind_of, no_draws, positive
 from gbackprop.layers.base import Shape
 
 ALL = slice(None)
@@ -35,8 +35,14 @@ class Loss(Constructed):
     counts: ClassVar[bool] = False
     """Whether targets are counts y, whose likelihood has a factor 1/y!; `check_loss` asks."""
 
+    domain: tuple[float, float] = (-inf, inf)
+    """The outputs at which ℓₙ is defined, from the least to the largest; others are an error: see `check_output`."""
+
+    ends: bool = True
+    """Whether the ends of `domain` belong to it."""
+
     finite_range: tuple[float, float] = (-1e4, 1e4)
-    """The least and the largest output at which everything must be finite; `check_loss` asks."""
+    """The least and the largest output of `domain` at which everything must be finite; `check_loss` asks."""
 
     undrawn: str = ""
     """Why no pseudo-targets, drawn or given, have the loss's Hessian as the covariance of their gradients."""
@@ -71,10 +77,11 @@ class Loss(Constructed):
         Raises
         ------
         TypeError, ValueError
-            If output and target do not fit together.
+            If output and target do not fit together, or outputs are outside of `domain`.
         """
         check_floats("output", output)
         self.check_target("target", target, output)
+        self.check_output(output)
         with on_device_of(output):
             return self.factor(output.shape[0], target) * self.values(output, target).sum()
 
@@ -156,9 +163,7 @@ class Loss(Constructed):
         s = s.reshape(-1, prod(output.shape[1:]))
         return s.T @ s
 
-    def draw(
-        self, output: Array, mc_samples: int = 1, rng: int | np.random.Generator | None = None
-    ) -> Array:
+    def draw(self, output: Array, mc_samples: int = 1, rng: int | np.random.Generator | None = None) -> Array:
         """Draw pseudo-targets from the model's own likelihood.
 
         Parameters
@@ -185,9 +190,21 @@ class Loss(Constructed):
         self.checked_target_shape(output.shape)
         if not all_finite(output):
             raise ValueError("output: expected finite numbers, got NaN or infinity")
+        self.check_output(output)
         noise = self.noise(output.shape, mc_samples, generator(rng))
         with on_device_of(output):
             return self.pseudo_targets(output, like(noise, output))
+
+    def check_output(self, output: Array) -> None:
+        """Check that no output is outside of `domain`; NaN passes, as other numbers that overflowed do.
+
+        Raises
+        ------
+        ValueError
+            The message names the loss, its domain, and the least or the largest output.
+        """
+        if self.domain != (-inf, inf):
+            check_within(f"output given to {self!r}", output, self.domain, self.ends)
 
     def checked_target_shape(self, batch_shape: Shape) -> Shape:
         """Return `target_shape`, with the loss named in its error; samples without outputs are an error, too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, bounds
+from gbackprop.array import Array, array_module
 from gbackprop.layers.activation import sigmoid
 from gbackprop.layers.base import Shape
 from gbackprop.losses.bit_weights import BitWeights
@@ -25,12 +25,6 @@ class BCEWithLogitsLoss(BitWeights):
     pos_weight : ndarray, optional
         u ≥ 0, the weight of y = 1 beside y = 0, likewise.
     """
-
-    def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
-        super().check_values(name, target, batch_shape, output)
-        low, high = bounds(target)
-        if low < 0 or high > 1:
-            raise ValueError(f"{name}: expected probabilities in [0, 1], got {low if low < 0 else high}")
 
     def values(self, output: Array, target: Array) -> Array:
         # −log σ(f) = max(−f, 0) + log(1 + e^−|f|), and −log σ(−f) is f more

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Literal, Self
 
-from gbackprop.array import Array
+from gbackprop.array import Array, bounds
 from gbackprop.layers.base import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.weights import cast, check_device, checked_weight, fits
@@ -43,6 +43,9 @@ class BitWeights(ElementwiseLoss):
         for which, value in self._given():
             check_device(f"{which} of {type(self).__name__}", value, output)
         super().check_values(name, target, batch_shape, output)
+        low, high = bounds(target)
+        if low < 0 or high > 1:
+            raise ValueError(f"{name}: expected probabilities in [0, 1], got {low if low < 0 else high}")
 
     def shares(self, output: Array, target: Array) -> tuple[Array, Array]:
         """u w y and w (1 − y)."""

@@ -56,7 +56,7 @@ class SmoothL1Loss(ElementwiseLoss):
     ----------
     reduction : {"mean", "sum"}
     beta : float
-        β > 0. (torch's β = 0 is the absolute error, whose Hessian is zero.)
+        β > 0. (torch's β = 0 is the absolute error: `L1Loss`.)
     """
 
     undrawn = UNDRAWN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import pi
+from math import inf, pi
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ class PoissonNLLLoss(ElementwiseLoss):
     """ℓₙ = c Σ e^f − y f, or c Σ f − y log(f + ε) with ``log_input=False``, targets y ≥ 0, c = 1 or 1/C for "mean".
 
     ∇ℓ = c (e^f − y), ∇²ℓ = c diag(e^f), S its elementwise root; likelihood: Poisson(e^f) for each output, whose −log is
-    ℓ and a term of y alone. With ``log_input=False``, where the outputs are rates f > −ε (elsewhere all is NaN), ∇ℓ =
+    ℓ and a term of y alone. With ``log_input=False``, where the outputs are rates f > −ε (others are an error), ∇ℓ =
     c (1 − y/(f + ε)) and ∇²ℓ = c diag(y/(f + ε)²), which depends on the target: there are no Monte-Carlo draws.
 
     Parameters
@@ -54,6 +54,7 @@ class PoissonNLLLoss(ElementwiseLoss):
         flag("PoissonNLLLoss, full", full)
         self.log_input, self.full, self.eps = log_input, full, number("PoissonNLLLoss, eps", eps, above=0)
         self.finite_range = (-1e4, 80.0) if log_input else (1e-3, 1e4)
+        self.domain, self.ends = ((-inf, inf), True) if log_input else ((-self.eps, inf), False)
         self.undrawn = "" if log_input else UNDRAWN
 
     def describe(self) -> list[str]:

@@ -51,6 +51,8 @@ class Linearized:
     def __init__(self, plan: Plan, x: Array, y: Any) -> None:
         self.plan, self.y, self.known = plan, y, Known(FORMS, plan.leaves)
         self.output, self.saved = forward(plan, x, slice(None), self.context())
+        if y is not None:
+            plan.loss.check_output(self.output)
         self.stores: list[Store] = [{} for _ in self.saved]
 
     def context(self) -> Context:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.testing.claims import Claims, FoundError, Pair
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.likelihood import check_likelihood
-from gbackprop.testing.points import input_curve, size_of, smooth, some_of
+from gbackprop.testing.points import finite_range, input_curve, inside, size_of, smooth, some_of
 from gbackprop.testing.probe import without_layout
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -60,6 +61,7 @@ def _check(
 ) -> None:
     output, target = np.array(asnumpy(output), dtype=np.float64), np.array(asnumpy(target))
     target = target.astype(np.float64) if target.dtype.kind == "f" else target
+    loss.check_output(output)
     claims.hold("target_shape", "is the target's", _wrong_target_shape, loss, output, target)
     for name, call in _calls(loss, 0).items():
         claims.hold(name, "is pure", _impurity, loss, call, output, target)
@@ -74,7 +76,8 @@ def _check(
     def values(moved: np.ndarray) -> np.ndarray:
         return loss.values(moved, _tiled(target, moved, output))
 
-    found = claims.attempt("values", "are smooth almost everywhere", smooth, values, output, where, rng)
+    place = partial(inside, loss)
+    found = claims.attempt("values", "are smooth almost everywhere", smooth, values, output, where, rng, place)
     if found is None:
         return
     output, slope = found
@@ -239,7 +242,7 @@ def _check_conduct(
 ) -> None:
     """Rows on what holds for each method, whatever it computes."""
     axes = {"gradients": 0, "hessian_sqrt": 1}
-    low, high = loss.finite_range
+    low, high = finite_range(loss)
     extreme = rng.choice([low, max(low, 0.0), high], output.shape, p=[0.4, 0.2, 0.4])
     for name, call in _calls(loss, 0).items():
         if name in axes:

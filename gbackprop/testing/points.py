@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from gbackprop.losses.base import Loss
 from gbackprop.testing.claims import FoundError
 from gbackprop.testing.differences import REAL_STEP, Curve, Derivative, derivative
 from gbackprop.testing.probe import Probe
@@ -74,6 +75,22 @@ def size_of(x: np.ndarray) -> float:
     return float(np.sqrt(np.mean(x**2))) or 1.0
 
 
+def finite_range(loss: Loss) -> tuple[float, float]:
+    """The least and the largest output of a loss's domain at which everything must be finite."""
+    (least, most), (low, high) = loss.finite_range, loss.domain
+    return max(least, low), min(most, high)
+
+
+def inside(loss: Loss, values: np.ndarray) -> np.ndarray:
+    """Numbers, of size 1, moved to where a loss must be finite; those of a loss of any outputs stay as they are."""
+    (low, high), margin, wide = finite_range(loss), 0.1, 10.0
+    if low <= -wide and high >= wide:
+        return values
+    if high - low < wide:
+        return low + (high - low) * (0.02 + 0.96 / (1 + np.exp(-values)))
+    return low + margin + np.abs(values) if low > -wide else high - margin - np.abs(values)
+
+
 def some_of(count: int, rng: np.random.Generator, size: int = 1) -> np.ndarray:
     """All of `count` coordinates or, if there are too many, some; `size` is how many numbers go with each."""
     most = min(COORDINATES, max(LEAST_COORDINATES, NUMBERS // size))
@@ -109,9 +126,13 @@ def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
 
 
 def smooth(
-    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, where: np.ndarray, rng: np.random.Generator
+    function: Callable[[np.ndarray], np.ndarray],
+    x: np.ndarray,
+    where: np.ndarray,
+    rng: np.random.Generator,
+    place: Callable[[np.ndarray], np.ndarray] = np.copy,
 ) -> tuple[np.ndarray, Derivative]:
-    """Move coordinates of `x` that have a kink, until there is none.
+    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie.
 
     Returns
     -------
@@ -131,5 +152,6 @@ def smooth(
         kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
         if not kinks.any():
             return x, found
-        x.reshape(len(x), -1)[:, where] += np.where(kinks, size * rng.standard_normal(kinks.shape), 0)
+        flat, moved = x.reshape(len(x), -1), size * rng.standard_normal(kinks.shape)
+        flat[:, where] = np.where(kinks, place(flat[:, where] + moved), flat[:, where])
     raise FoundError(f"one-sided differences disagree at each of {DRAWS} points drawn")

@@ -17,6 +17,16 @@ from gbackprop.layers.base import Layer, Shape
 from gbackprop.network import Sequential
 from gbackprop.system.extras import needed
 from gbackprop.testing import further_strategies as further
+from gbackprop.testing.loss_strategies import (  # noqa: F401  (IGNORED, outputs: for who draws cases)
+    IGNORED,
+    SEEDS,
+    LossCase,
+    losses_for,
+    outputs,
+    probability_losses,
+    rate_losses,
+    targets,
+)
 
 with needed("hypothesis", "gbackprop.testing.strategies", "test"):
     from hypothesis import strategies as st
@@ -24,11 +34,6 @@ with needed("hypothesis", "gbackprop.testing.strategies", "test"):
 
 LARGEST = 24
 """Numbers that a layer within a drawn network may put out, so that dense oracles stay small."""
-
-SEEDS = st.integers(0, 2**16)
-
-IGNORED = -1
-"""A label outside of the classes: targets of a loss that ignores it have it in places."""
 
 
 @dataclass(frozen=True)
@@ -44,28 +49,6 @@ class LayerCase:
     def x(self) -> np.ndarray:
         """A batch, shape (N, *in)."""
         return np.random.default_rng(self.seed).standard_normal((self.batch, *self.shape))
-
-
-@dataclass(frozen=True)
-class LossCase:
-    """A loss, and outputs and targets for it."""
-
-    loss: losses.Loss
-    shape: Shape
-    batch: int
-    seed: int
-
-    soft: bool = False
-
-    @property
-    def output(self) -> np.ndarray:
-        """Outputs, shape (N, *out)."""
-        return outputs(self.loss, (self.batch, *self.shape), self.seed)
-
-    @property
-    def target(self) -> np.ndarray:
-        """Targets, shape (N, ...)."""
-        return targets(self.loss, (self.batch, *self.shape), self.seed, self.soft)
 
 
 @dataclass(frozen=True)
@@ -87,42 +70,6 @@ class Problem:
     def y(self) -> np.ndarray:
         """Targets, shape (N, ...)."""
         return targets(self.loss, (self.batch, *self.network.output_shape(self.shape)), self.seed)
-
-
-def outputs(loss: losses.Loss, batch_shape: Shape, seed: int) -> np.ndarray:
-    """Outputs (N, *out) that a loss takes: numbers, or rates above 0."""
-    values = 2 * np.random.default_rng(seed).standard_normal(batch_shape)
-    rates = isinstance(loss, losses.PoissonNLLLoss) and not loss.log_input
-    return 0.1 + np.abs(values) if rates else values
-
-
-def targets(loss: losses.Loss, batch_shape: Shape, seed: int, soft: bool = False) -> np.ndarray:
-    """Targets for outputs (N, *out): labels, numbers, counts, or probabilities of which half are 0 or 1.
-
-    Parameters
-    ----------
-    loss : Loss
-    batch_shape : tuple of int
-    seed : int
-    soft : bool
-        Whether a loss that takes class labels gets class probabilities.
-    """
-    rng = np.random.default_rng([seed, 1])
-    if isinstance(loss, losses.CrossEntropyLoss) and soft:
-        return np.moveaxis(rng.dirichlet(np.ones(batch_shape[1]), (batch_shape[0], *batch_shape[2:])), -1, 1).copy()
-    if isinstance(loss, losses.CrossEntropyLoss):
-        labels = rng.integers(0, batch_shape[1], (batch_shape[0], *batch_shape[2:]))
-        if loss.ignore_index == IGNORED:
-            labels.flat[1::3] = IGNORED
-        elif loss.ignore_index is not None and (labels == loss.ignore_index).all():  # "mean" of nothing is an error
-            labels.flat[0] = (loss.ignore_index + 1) % batch_shape[1]
-        return labels
-    if isinstance(loss, losses.PoissonNLLLoss):
-        return rng.poisson(2.0, batch_shape).astype(float)
-    if isinstance(loss, losses.BCEWithLogitsLoss):
-        probabilities = rng.random(batch_shape)
-        return np.where(rng.random(batch_shape) < 0.5, probabilities, probabilities.round())
-    return rng.standard_normal(batch_shape)
 
 
 # -------------------------------------------------------------------------------------------------------------- shapes
@@ -339,38 +286,11 @@ def layer_cases(draw: DrawFn) -> LayerCase:
 # --------------------------------------------------------------------------------------------------- losses, networks
 
 
-def _weights(shape: Shape) -> SearchStrategy[np.ndarray | None]:
-    """No weights, or some, from a seed."""
-    return st.none() | SEEDS.map(lambda seed: 0.2 + np.random.default_rng(seed).random(shape))
-
-
-def losses_for(shape: Shape) -> SearchStrategy[losses.Loss]:
-    """Shipped losses, with options, that take any outputs of a feature shape."""
-    reductions, above = st.sampled_from(["mean", "sum"]), st.sampled_from([1.0, 0.3, 2.5])
-    cross = st.builds(
-        losses.CrossEntropyLoss,
-        reductions,
-        weight=_weights(shape[:1]),
-        ignore_index=st.sampled_from([None, IGNORED] + [0] * (shape[0] > 1)),
-        label_smoothing=st.sampled_from([0.0, 0.2, 1.0]),
-    )
-    bits = st.builds(losses.BCEWithLogitsLoss, reductions, weight=_weights(shape), pos_weight=_weights(shape[-1:]))
-    huber, smooth = st.builds(losses.HuberLoss, reductions, above), st.builds(losses.SmoothL1Loss, reductions, above)
-    counts = st.builds(losses.PoissonNLLLoss, reductions, full=st.booleans())
-    return st.one_of(st.builds(losses.MSELoss, reductions), bits, cross, huber, smooth, counts)
-
-
-def rate_losses() -> SearchStrategy[losses.Loss]:
-    """Shipped losses that take rates, above 0, alone."""
-    reductions, eps = st.sampled_from(["mean", "sum"]), st.sampled_from([1e-8, 0.1])
-    return st.builds(losses.PoissonNLLLoss, reductions, log_input=st.just(False), full=st.booleans(), eps=eps)
-
-
 @st.composite
 def loss_cases(draw: DrawFn) -> LossCase:
     """Losses with outputs and targets."""
     shape = draw(vectors(5) | sequences())
-    loss = draw(losses_for(shape) | rate_losses())
+    loss = draw(losses_for(shape) | rate_losses() | probability_losses(shape))
     soft = isinstance(loss, losses.CrossEntropyLoss) and loss.ignore_index != 0 and draw(st.booleans())
     return LossCase(loss, shape, draw(st.integers(1, 4)), draw(SEEDS), soft)
 

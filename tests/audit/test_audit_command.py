@@ -171,7 +171,7 @@ def test_same_seed_same_audit(mine):
         (["{}:Flip", "--input", "3,4"], "{}:Flip does not take --input 3,4: expected vectors, got (3, 4)"),
         (["{}:network", "--input", "5"], "{}:network does not take --input 5: layer 0, Linear(4, 3): expected "),
         (["{}:network", "--input", "4", "--loss", "MSE"], "no loss named 'MSE'; did you mean MSELoss?"),
-        (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCEWithLogitsLoss, "),
+        (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCELoss, "),
         (["{}:network", "--input", "4", "--loss", "{}:Cube"], "expected a loss, as in --loss my_losses:Huber, got "),
         (["{}:Cube", "--input", "3,4", "--loss", "{}:OfVectors"], "--loss {}:OfVectors does not take the "),
         (["{}:Cube", "--html", "no/where.html"], "--html: no: no such folder to write where.html to"),

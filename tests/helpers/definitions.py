@@ -243,12 +243,16 @@ def cross_entropy(reduction, weight=None, ignore_index=-100, smoothing=0.0):
 def divisor(loss, target):
     """What torch's "mean" divides the sum over all positions by: of labels, the sum of the weights that count."""
     if target.dtype.kind == "f":
-        return target.size / target.shape[1] if isinstance(loss, losses.CrossEntropyLoss) else target.size
+        return target.size / target.shape[1] if isinstance(loss, losses.CrossEntropyLoss) else size_of(loss, target)
     total = 0
     for label in target.ravel():
         if label != loss.ignore_index:
             total += 1 if loss.weight is None else loss.weight[label]
     return total
+
+
+def size_of(loss, target):
+    return target[:, 0].size if isinstance(loss, losses.GaussianNLLLoss) else target.size
 
 
 def squared_error(reduction):
@@ -264,6 +268,41 @@ def binary_cross_entropy(reduction, weight=None, pos_weight=None):
     def reference(output, target):
         p = 1 / (1 + np.exp(-output))
         return np.array([total(each) for each in -w * (u * target * np.log(p) + (1 - target) * np.log(1 - p))])
+
+    return reference
+
+
+def likely_bits(reduction, weight=None):
+    """Of probabilities; logarithms are cut off at −100."""
+    total, w = {"mean": np.mean, "sum": np.sum}[reduction], 1.0 if weight is None else weight
+
+    def reference(output, target):
+        rows = zip(output, target, strict=True)
+        each = [-w * (y * np.maximum(np.log(p), -100) + (1 - y) * np.maximum(np.log(1 - p), -100)) for p, y in rows]
+        return np.array([total(row) for row in each])
+
+    return reference
+
+
+def chosen_classes(reduction, weight=None, ignore_index=None):
+    """Minus what the label chooses, of as many as there are labels."""
+    def reference(output, target):
+        found = []
+        for f, y in zip(output, target, strict=True):
+            each = [-f[(y[t], *t)] * (1 if weight is None else weight[y[t]]) if y[t] != ignore_index else 0
+                    for t in np.ndindex(y.shape)]  # fmt: skip
+            found.append({"mean": np.mean, "sum": np.sum}[reduction](each))
+        return np.array(found)
+
+    return reference
+
+
+def normal(reduction, full, eps):
+    total, constant = {"mean": np.mean, "sum": np.sum}[reduction], np.log(2 * np.pi) if full else 0
+
+    def reference(output, target):
+        rows = zip(output, target[:, 0], np.where(target[:, 1] < eps, eps, target[:, 1]), strict=True)
+        return np.array([total(np.log(v) + (f - y) ** 2 / v + constant) / 2 for f, y, v in rows])
 
     return reference
 
@@ -306,6 +345,10 @@ def of_loss(loss):
         ),
         "MSELoss": lambda: squared_error(loss.reduction),
         "BCEWithLogitsLoss": lambda: binary_cross_entropy(loss.reduction, loss.weight, loss.pos_weight),
+        "BCELoss": lambda: likely_bits(loss.reduction, loss.weight),
+        "NLLLoss": lambda: chosen_classes(loss.reduction, loss.weight, loss.ignore_index),
+        "L1Loss": lambda: of_each(loss.reduction, lambda f, y: abs(f - y)),
+        "GaussianNLLLoss": lambda: normal(loss.reduction, loss.full, loss.eps),
         "HuberLoss": lambda: huber(loss.reduction, loss.delta),
         "SmoothL1Loss": lambda: smooth_absolute(loss.reduction, loss.beta),
         "PoissonNLLLoss": lambda: poisson(loss.reduction, loss.log_input, loss.full, loss.eps),

@@ -16,10 +16,14 @@ from gbackprop.engine.sweep import FastSweep
 from gbackprop.layers.activation import sigmoid
 from gbackprop.layers.moments import Moments
 from gbackprop.losses import (
+    BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
+    GaussianNLLLoss,
     HuberLoss,
+    L1Loss,
     MSELoss,
+    NLLLoss,
     PoissonNLLLoss,
     SmoothL1Loss,
     cross_entropy,
@@ -27,6 +31,7 @@ from gbackprop.losses import (
 )
 from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
+from gbackprop.losses.flat import FlatLoss
 from gbackprop.plan import Plan
 from gbackprop.quantities import (
     KFAC,
@@ -63,6 +68,8 @@ smoothed = on_loss(CrossEntropyLoss, (4,), label_smoothing=0.2)
 weighted_bits = on_loss(BCEWithLogitsLoss, (3,), pos_weight=np.array([0.5, 2.0, 3.0]))
 edged, smooth = on_loss(HuberLoss, (4,)), on_loss(SmoothL1Loss, (4,), beta=2.5)
 counted, rated = on_loss(PoissonNLLLoss, (3,)), on_loss(PoissonNLLLoss, (3,), log_input=False)
+likely, absolute = on_loss(BCELoss, (3,), weight=np.array([0.5, 2.0, 3.0])), on_loss(L1Loss, (3,))
+chosen, normal = on_loss(NLLLoss, (4, 2)), on_loss(GaussianNLLLoss, (3,))
 network = on_network()
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
@@ -98,6 +105,14 @@ def with_variance_one(self, output, noise):
 
 def complement(self, output, noise):
     return (noise >= sigmoid(output)).astype(output.dtype)
+
+
+def of_logits(self, p, y):
+    return (p - y) * self.weight.astype(p.dtype) * self.summed_weight(p.shape[1:])
+
+
+def without_bit_weights(self, p, y):
+    return y / p**2 + (1 - y) / (1 - p) ** 2
 
 
 def with_weights_of_the_drawn(self, output, targets, target):
@@ -336,6 +351,13 @@ FAULTS = [
     Fault(PoissonNLLLoss, "second", "1/λ", after(lambda value: 1 / value), counted, "hessian_sqrt"),
     Fault(PoissonNLLLoss, "pseudo_targets", "uniform", instead(with_normal_counts), counted, "draw"),
     Fault(PoissonNLLLoss, "gradients", "wrong sign", times(-1), rated, "gradients"),
+    Fault(BCELoss, "gradients", "the logits'", instead(of_logits), likely, "gradients"),
+    Fault(BCELoss, "second", "no weights", instead(without_bit_weights), likely, "hessian_sqrt"),
+    Fault(NLLLoss, "gradients", "wrong sign", times(-1), chosen, "gradients"),
+    Fault(L1Loss, "gradients", "half", times(0.5), absolute, "gradients"),
+    Fault(FlatLoss, "hessian_sqrt", "ones", after(lambda s: s + 1), absolute, "hessian_sqrt"),
+    Fault(GaussianNLLLoss, "second", "1/√v", after(lambda h: h**0.5), normal, "hessian_sqrt"),
+    Fault(GaussianNLLLoss, "variance", "for a deviation", after(lambda v: v**2), normal, "values"),
     Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
     # the plain sweep
     Fault(Plan, "with_batch", "no noise", after(without_noise), network, "DiagGGNMC"),

@@ -5,10 +5,10 @@ import pytest
 from refusals import refuse
 
 import gbackprop as gb
-from gbackprop import layers, losses
+from gbackprop import layers, losses, operators, spectra
 from gbackprop import quantities as q
 
-CE, BCE = losses.CrossEntropyLoss, losses.BCEWithLogitsLoss
+CE, BCE, NLL = losses.CrossEntropyLoss, losses.BCEWithLogitsLoss, losses.NLLLoss
 NAN, THREE = float("nan"), np.ones(3)
 ARGUMENTS = [
     (lambda: CE(THREE), ["CrossEntropyLoss, reduction", "'mean' or 'sum'", "array"]),
@@ -34,7 +34,19 @@ ARGUMENTS = [
     (lambda: losses.PoissonNLLLoss(log_input=1), ["PoissonNLLLoss, log_input", "True or False", "1"]),
     (lambda: losses.PoissonNLLLoss(full="yes"), ["PoissonNLLLoss, full", "True or False", "'yes'"]),
     (lambda: losses.PoissonNLLLoss(eps=0), ["PoissonNLLLoss, eps", "above 0", "0"]),
+    (lambda: losses.GaussianNLLLoss(eps=0), ["GaussianNLLLoss, eps", "above 0", "0"]),
+    (lambda: losses.GaussianNLLLoss(full=1), ["GaussianNLLLoss, full", "True or False", "1"]),
+    (lambda: losses.BCELoss(THREE), ["BCELoss, reduction", "'mean' or 'sum'", "array"]),
+    (lambda: losses.BCELoss(pos_weight=THREE), ["BCELoss has no argument 'pos_weight'", "it takes reduction, weight"]),
+    (lambda: NLL(weight=np.ones((2, 2))), ["NLLLoss, weight", "(C,)", "(2, 2)"]),
+    (lambda: NLL(label_smoothing=0.1), ["NLLLoss has no argument 'label_smoothing'", "weight, ignore_index"]),
 ]
+ARGUMENTS += [
+    (lambda kind=kind, name=name, given=given: kind(**{name: given}),
+     [f"{kind.__name__}, {name}: expected a NumPy or CuPy array", f"got {type(given).__name__} (make", "numpy.array"])
+    for kind, name in [*((kind, "weight") for kind in (CE, NLL, BCE, losses.BCELoss)), (BCE, "pos_weight")]
+    for given in ([1, 2, 3], [1.0, 2.0], (1.0, 2.0), [])
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "words"), ARGUMENTS)
@@ -67,6 +79,12 @@ BATCHES = {
     "negative counts": (losses.PoissonNLLLoss(), -Q, ["y of PoissonNLLLoss", "at least 0", "-0.33"]),
     "counts of ints": (losses.PoissonNLLLoss(), Y[:, None] * [1, 1, 1], ["y of PoissonNLLLoss", "float64", "int64"]),
     "NaN": (losses.HuberLoss(), Q * NAN, ["y of HuberLoss", "finite", "NaN"]),
+    "bits above 1": (losses.BCELoss(), Q + 1, ["y of BCELoss", "[0, 1]", "got 1.33"]),
+    "a weight of each sample of BCELoss": (losses.BCELoss(weight=np.ones((N, 3))), Q, ["weight", "every sample"]),
+    "label -100 of NLLLoss": (NLL(), Y - 100, ["y of NLLLoss", "0 to 2", "ignore_index=-100 leaves"]),
+    "one-hot rows": (NLL(), Q, ["y of NLLLoss", "(4,)", "(4, 3) (of one-hot rows give the labels, target.argmax(1))"]),
+    "no variances": (losses.GaussianNLLLoss(), Q, ["y of GaussianNLLLoss", "(4, 2, 3)", "np.stack([target, var]"]),
+    "a negative variance": (losses.GaussianNLLLoss(), np.stack([Q, -Q], 1), ["GaussianNLLLoss", "variances", "-0.33"]),
 }
 
 
@@ -85,16 +103,33 @@ def test_a_sum_over_nothing_is_zero():
     assert not any(value.any() for value in (*result.gradient.values(), *result["diag_ggn"].values()))
 
 
-WITHOUT_DRAWS = [losses.HuberLoss(), losses.SmoothL1Loss("sum"), losses.PoissonNLLLoss(log_input=False)]
+DEPENDS, ZERO = "depends on the target", "is zero"
+WITHOUT_DRAWS = [
+    (losses.HuberLoss(), Q, DEPENDS),
+    (losses.SmoothL1Loss("sum"), Q, DEPENDS),
+    (losses.PoissonNLLLoss(log_input=False), Q, DEPENDS),
+    (losses.BCELoss(), Q, DEPENDS),
+    (losses.GaussianNLLLoss(), np.stack([Q, Q], 1), DEPENDS),
+    (losses.L1Loss(), Q, ZERO),
+    (losses.NLLLoss(), Y, ZERO),
+]
 
 
 @pytest.mark.parametrize("kind", [q.DiagGGNMC, q.KFAC])
-@pytest.mark.parametrize("loss", WITHOUT_DRAWS, ids=repr)
-def test_draws_that_cannot_be_are_refused_drawn_or_given(loss, kind):
-    words = [repr(loss), "Monte-Carlo", "depends on the target", "KFLR"]
-    refuse(gb.UnsupportedError, words, lambda: gb.backward(network(), loss, X, Q, kind()))
-    refuse(gb.UnsupportedError, words, lambda: gb.backward(network(), loss, X, Q, kind(targets=Q[None])))
+@pytest.mark.parametrize(("loss", "y", "reason"), WITHOUT_DRAWS)
+def test_draws_that_cannot_be_are_refused_drawn_or_given(loss, y, reason, kind):
+    words = [repr(loss), "Monte-Carlo", reason, "KFLR"]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network(), loss, X, y, kind()))
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network(), loss, X, y, kind(targets=y[None])))
     refuse(gb.UnsupportedError, words, lambda: loss.draw(Q))
+    refuse(gb.UnsupportedError, words, lambda: operators.Fisher(network(), loss, (X, y)))
+
+
+def test_one_target_is_drawn_unless_more_are_asked_for():
+    for kind in (losses.MSELoss, losses.CrossEntropyLoss, losses.BCEWithLogitsLoss, losses.PoissonNLLLoss):
+        drawn = kind().draw(Q, rng=0)
+        assert drawn.shape == (1, *kind().target_shape(Q.shape))
+        np.testing.assert_array_equal(drawn, kind().draw(Q, 1, rng=0))
 
 
 def test_given_targets_do_for_a_loss_without_draws_of_its_own():
@@ -106,9 +141,58 @@ def test_given_targets_do_for_a_loss_without_draws_of_its_own():
     np.testing.assert_array_equal(gb.backward(network(), Square(), X, Q, asked)["diag_ggn_mc"]["0.weight"], want)
 
 
-def test_a_rate_below_zero_gives_nan():
-    loss, f, y = losses.PoissonNLLLoss(log_input=False), np.array([[-1.0]]), np.array([[2.0]])
-    assert all(np.isnan(found).all() for found in (loss(f, y), loss.gradients(f, y), loss.hessian_sqrt(f, y)))
+RATES, BITS = losses.PoissonNLLLoss(log_input=False, eps=0.1), losses.BCELoss("sum")
+
+
+class Inverse(losses.MSELoss):
+    """A user's, of numbers above 0."""
+
+    domain, ends = (0.0, np.inf), False
+
+
+OUTSIDE = [
+    (RATES, -0.5, ["PoissonNLLLoss('mean', log_input=False, eps=0.1)", "(-0.1, inf)", "got -0.5"]),
+    (RATES, -0.1, ["(-0.1, inf)", "got -0.1"]),
+    (BITS, -1e-3, ["BCELoss('sum')", "[0, 1]", "got -0.001"]),
+    (BITS, 1.001, ["BCELoss('sum')", "[0, 1]", "got 1.001"]),
+    (Inverse(), 0.0, ["Inverse('mean')", "(0, inf)", "got 0"]),
+]
+CALLS = {
+    "value": lambda net, loss, x, y: loss(net(x), y),
+    "backward": gb.backward,
+    "blocks": lambda *given: gb.backward(*given, q.DiagGGN(), sample_block=2, column_block=1),
+    "reference": gb.reference,
+    "explain": lambda *given: gb.explain(*given, q.DiagGGN()),
+    "GGN": lambda net, loss, x, y: operators.GGN(net, loss, (x, y)) @ np.ones(18),
+    "Hessian": lambda net, loss, x, y: operators.Hessian(net, loss, [(x, y)]) @ np.ones(18),
+    "accumulate": lambda net, loss, x, y: gb.data.accumulate(net, loss, [(x[:2], y[:2]), (x[2:], y[2:])], q.DiagGGN()),
+    "eigenpairs": lambda *given: spectra.ggn_eigenpairs(*given),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(("loss", "worst", "words"), OUTSIDE)
+def test_an_output_outside_of_the_domain_is_named(call, loss, worst, words):
+    """Only the last sample has it: every block is looked at."""
+    net, weight, x = network(), np.zeros((3, 5)), np.zeros((N, 5))
+    weight[:, 1], x[:-1, 1], weight[1, 0], x[-1, 0] = 0.5, 1, 1, worst
+    net.load_state_dict({"0.weight": weight, "0.bias": np.zeros(3)})
+    refuse(ValueError, ["output given to", *words], lambda: call(net, loss, x, Q), in_time=False)
+
+
+def test_a_draw_of_an_output_outside_of_the_domain_is_refused():
+    refuse(ValueError, ["Inverse('mean')", "got -2"], lambda: Inverse().draw(Q - 2 - 1 / 3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_ends_of_a_domain(dtype):
+    loss, y = losses.PoissonNLLLoss("sum", log_input=False, eps=1e-8), np.ones((1, 1), dtype)
+    end = np.array([[-1e-8]], dtype)
+    refuse(ValueError, ["got -1e-08"], lambda: loss(end, y))
+    assert np.isfinite(loss(np.nextafter(end, end + 1), y))
+    assert np.isfinite(losses.BCELoss()(np.array([[0.0, 1.0]], dtype), np.array([[1.0, 0.0]], dtype)))
+    for overflowed in (np.inf, np.nan):  # in the network, of which a warning tells
+        loss.check_output(np.array([[overflowed]], dtype))
 
 
 def test_a_weight_is_a_copy():
@@ -126,6 +210,10 @@ NAMES = [
     (losses.HuberLoss("sum", 0.5), "HuberLoss('sum', delta=0.5)"),
     (losses.SmoothL1Loss(), "SmoothL1Loss('mean')"),
     (losses.PoissonNLLLoss(log_input=False, full=True), "PoissonNLLLoss('mean', log_input=False, full=True)"),
+    (losses.GaussianNLLLoss("sum", full=True, eps=0.1), "GaussianNLLLoss('sum', full=True, eps=0.1)"),
+    (losses.BCELoss(weight=THREE), "BCELoss('mean', weight of shape (3,))"),
+    (NLL(weight=THREE, ignore_index=2), "NLLLoss('mean', weight of shape (3,), ignore_index=2)"),
+    (losses.L1Loss(), "L1Loss('mean')"),
 ]  # fmt: skip
 
 

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 
 from gbackprop.losses import (
+    BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
+    GaussianNLLLoss,
     HuberLoss,
+    L1Loss,
     MSELoss,
+    NLLLoss,
     PoissonNLLLoss,
     SmoothL1Loss,
 )
@@ -55,13 +59,24 @@ TABLE = [
     (PoissonNLLLoss, (2, 3), {"full": True}),
     (PoissonNLLLoss, (4,), {"log_input": False}),
     (PoissonNLLLoss, (2, 3), {"log_input": False, "full": True, "eps": 0.1}),
+    (BCELoss, (1,), {}),
+    (BCELoss, (2, 3), {}),
+    (BCELoss, (4,), {"weight": W4}),
+    (NLLLoss, (4,), {}),
+    (NLLLoss, (1,), {}),
+    (NLLLoss, (3, 2), {"ignore_index": IGNORED}),
+    (NLLLoss, (4, 2), {"weight": W4, "ignore_index": 2}),
+    (L1Loss, (1,), {}),
+    (L1Loss, (2, 3), {}),
+    (GaussianNLLLoss, (4,), {}),
+    (GaussianNLLLoss, (2, 3), {"full": True, "eps": 0.5}),
 ]
 COMPLEX_ERROR = 1e-12
 WITHOUT_DRAWS = {"draw", "hessian_sqrt_mc"}
 
 
 def has_draws(loss):
-    return not isinstance(loss, HuberLoss | SmoothL1Loss) and getattr(loss, "log_input", True)
+    return not loss.undrawn
 
 
 def batch(kind, shape, options, reduction):
@@ -154,3 +169,41 @@ def test_what_a_loss_need_not_give_is_no_failure(kind):
     report = check_loss(kind(), output, output.copy())
     report.assert_ok()
     assert {row.method for row in report.rows if row.verdict == "not given"} == {"draw", "hessian_sqrt_mc"}
+
+
+@pytest.mark.parametrize("domain", [(0.0, 1.0), (-0.5, np.inf), (-np.inf, 3.0), (5.0, 9.0)])
+def test_the_kit_stays_inside_the_domain(domain):
+    class Bounded(Absolute):
+        def values(self, output, target):
+            self.check_output(output)
+            return super().values(output, target)
+
+    Bounded.domain = domain
+    output = outputs(Bounded(), (3, 4), 0)
+    Bounded().check_output(output)
+    check_loss(Bounded(), output, output.copy()).assert_ok()  # with a kink everywhere
+
+
+def test_the_kit_says_which_output_is_outside_of_the_domain():
+    report = check_loss(BCELoss(), np.array([[0.5, 1.5]]), np.ones((1, 2)))
+    assert "expected numbers in [0, 1], got 1.5" in report.failures[0].problem
+
+
+F, MEANS = np.array([[0.1, -0.4, 1.2], [2.0, -1.0, 0.3]]), np.array([[0.1, 0.5, -1.0], [1.0, -1.0, 0.0]])
+PAIRS = np.stack([MEANS, [[0.5, 1e-9, 2.0], [1.0, 0.25, 3.0]]], axis=1)
+P, BITS = np.array([[0.0, 1.0, 0.3, 1.0]]), np.array([[1.0, 0.0, 0.2, 1.0]])
+OF_TORCH = [
+    (BCELoss("sum"), P, BITS, 200.52613451601619, [[-1e12, 1e12, 1 / 2.1, 0]]),
+    (NLLLoss(weight=W4[:3] + 0.5), F, np.array([2, 0]), -1.7333333333333334, [[0, 0, -1 / 3], [-2 / 3, 0, 0]]),
+    (L1Loss(), F, MEANS, 0.7333333333333334, [[0, -1 / 6, 1 / 6], [1 / 6, 0, 1 / 6]]),
+    (GaussianNLLLoss(), F, PAIRS, 67499.11223394747, [[0, -150000, 1.1 / 6], [1 / 6, 0, 0.1 / 6]]),
+    (GaussianNLLLoss("sum", full=True, eps=0.3), F, PAIRS, 7.933964539236156, [[0, -3, 1.1], [1, 0, 0.1]]),
+]
+"""Losses, their values as torch 2.13 gave them, and its gradients, with 1e12 where it has 1.000000004e12."""
+
+
+@pytest.mark.parametrize(("loss", "output", "target", "value", "gradient"), OF_TORCH)
+def test_the_numbers_are_those_of_torch(loss, output, target, value, gradient):
+    np.testing.assert_allclose(loss(output, target), value, rtol=1e-12)
+    r = loss.factor(len(output), target)
+    np.testing.assert_allclose(r * loss.gradients(output, target), gradient, rtol=1e-8, atol=1e-12)

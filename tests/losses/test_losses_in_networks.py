@@ -26,14 +26,16 @@ VARIANTS = [
     (losses.HuberLoss, {"delta": 0.7}, False),
     (losses.SmoothL1Loss, {"beta": 0.7}, False),
     (losses.PoissonNLLLoss, {"full": True}, False),
+    (losses.GaussianNLLLoss, {}, False),
+    (losses.L1Loss, {}, False),
+    (losses.NLLLoss, {"weight": W, "ignore_index": 1}, False),
 ]
 POSITIONS = [(CE, {}, False), (CE, {"weight": W, "ignore_index": IGNORED}, False), (CE, {"weight": W}, True)]
 STEP = 1e-5
-UNDRAWN = (losses.HuberLoss, losses.SmoothL1Loss)
 
 
-def vectors():
-    chain = [layers.Linear(4, 3), layers.Tanh(), layers.Linear(3, 3)]
+def vectors(*last):
+    chain = [layers.Linear(4, 3), layers.Tanh(), layers.Linear(3, 3), *last]
     return gb.Sequential(*chain, rng=0, dtype="float64"), np.random.default_rng(1).standard_normal((5, 4)), (5, 3)
 
 
@@ -43,7 +45,17 @@ def images():
     return network, np.random.default_rng(1).standard_normal((4, 1, 4, 3)), (4, 3, 2, 1)
 
 
+def likely():
+    return vectors(layers.Sigmoid())
+
+
+def log_likely():
+    return vectors(layers.LogSoftmax(1))
+
+
 CASES = [(vectors, *variant) for variant in VARIANTS] + [(images, *variant) for variant in POSITIONS]
+CASES += [(likely, losses.BCELoss, {"weight": W}, False), (log_likely, losses.NLLLoss, {}, False)]
+CASES += [(images, losses.NLLLoss, {"weight": W, "ignore_index": IGNORED}, False)]
 EACH = pytest.mark.parametrize(("make", "kind", "options", "soft"), CASES)
 REDUCTIONS = pytest.mark.parametrize("reduction", ["mean", "sum"])
 
@@ -56,7 +68,7 @@ def test_every_quantity(make, kind, options, soft, reduction):
     report = check_network(network, loss, x, targets(loss, shape, 2, soft))
     report.assert_ok()
     judged = {row.method for row in report.rows if row.oracle == "dense Jacobians" and row.verdict == "ok"}
-    without = {"KFAC", "DiagGGNMC"} if kind in UNDRAWN else set()
+    without = {"KFAC", "DiagGGNMC"} if loss.undrawn else set()
     assert judged >= {type(quantity).__name__ for quantity in every_quantity()} - without
 
 

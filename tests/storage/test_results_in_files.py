@@ -20,6 +20,7 @@ from gbackprop.storage import StoredLoss, StoredQuantity
 from gbackprop.system.extras import MissingExtraError
 from gbackprop.system.files import OutputError
 from gbackprop.testing.runs import every_quantity
+from gbackprop.testing.strategies import outputs, targets
 
 safetensors, safe_open = pytest.importorskip("safetensors.numpy"), pytest.importorskip("safetensors").safe_open
 RNG = np.random.default_rng(0)
@@ -145,18 +146,21 @@ LOSSES = [
     losses.HuberLoss(delta=0.3),
     losses.SmoothL1Loss("sum", beta=0.2),
     losses.PoissonNLLLoss(log_input=True, full=True, eps=1e-7),
+    losses.BCELoss(weight=np.array([0.5, 1.0, 2.0])),
+    losses.NLLLoss("sum", weight=np.ones(3), ignore_index=1),
+    losses.L1Loss("sum"),
+    losses.GaussianNLLLoss(full=True, eps=0.1),
 ]
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_losses_come_back_with_their_options(loss, path):
-    x, labels = batch()
-    y = labels if isinstance(loss, losses.CrossEntropyLoss) else np.ones((5, 3))
-    result = gb.backward(network(), loss, x, y)
+    x, y = batch()[0], targets(loss, (5, 3), 0)
+    result = gb.backward(gb.Sequential(network(), layers.Sigmoid()), loss, x, y)
     found = saved(result, path).objective
     assert type(found) is type(loss)
     assert repr(found) == repr(loss)
-    output = RNG.standard_normal((5, 3))
+    output = outputs(loss, (5, 3), 0)
     np.testing.assert_array_equal(found(output, y), loss(output, y))
 
 
