@@ -16,6 +16,7 @@ from gbackprop.array import Array, on_device_of
 from gbackprop.branching import Arriving, Branching, Found
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
+from gbackprop.losses.sample_weights import unwrapped, weighted
 from gbackprop.plan import GRADIENT_SUM, Plan, complete, plan_of
 from gbackprop.quantities.base import Quantity, averaged
 from gbackprop.result import Result
@@ -24,13 +25,13 @@ from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Monte
 
 def reference(
     network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity,
-    rng: int | np.random.Generator | None = None, training: bool = False,
+    rng: int | np.random.Generator | None = None, training: bool = False, sample_weight: Array | None = None,
 ) -> Result:  # fmt: skip
     """Compute what `gbackprop.backward` computes by the plain sweep, to read and to check against.
 
     Parameters
     ----------
-    network, loss, x, y, *quantities, rng, training
+    network, loss, x, y, *quantities, rng, training, sample_weight
         As for `gbackprop.backward`.
 
     Returns
@@ -43,6 +44,8 @@ def reference(
     TypeError, ValueError, UnsupportedError, TooLargeError
         As `gbackprop.backward` does.
     """
+    if sample_weight is not None:
+        loss, y = weighted(loss, y, sample_weight)
     with on_device_of(x):
         plan = plan_of(network, loss, x, quantities, training).with_batch(x, y, rng, first=True)
         result = run(plan, x, y)
@@ -159,4 +162,4 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
     asked = tuple(quantity for quantity, _ in plan.needs)
-    return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss, plan.scale)
+    return Result(loss * plan.scale.factor, output, gradient, asked, values, unwrapped(plan.loss), plan.scale)
