@@ -96,8 +96,9 @@ def accumulate(
     Raises
     ------
     TypeError, ValueError
-        If an argument is wrong, a batch is no pair (x, y) (nor with weights) or differs from the first one in its features, dtype or
-        device, there are no batches, or the checkpoint is of another call: the message says what differs.
+        If an argument is wrong, a batch is neither (x, y) nor (x, y, sample_weight) or differs from the first one in
+        its features, dtype or device, there are no batches, or the checkpoint is of another call: the message says what
+        differs.
     UnsupportedError
         If a quantity cannot be merged.
     RuntimeError
@@ -192,8 +193,10 @@ def _checked(batches: Any, saved: Checkpoint | None) -> Iterator[Batch]:
     for number, batch in enumerate(every):
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             got = f"{len(batch)} parts" if isinstance(batch, tuple | list) else kind_of(batch)
-            raise TypeError(f"batch {number}: expected a pair (x, y), or with sample_weight, got {got} (gb.data.batches cuts arrays)")
-        x, y, *_ = batch
+            raise TypeError(
+                f"batch {number}: expected a pair (x, y), or with sample_weight, got {got} (gb.data.batches cuts arrays)"
+            )
+        x = batch[0]
         for name, part in zip(("x", "y", "sample_weight"), batch, strict=False):
             if not is_array(part) or part.ndim == 0:
                 raise TypeError(f"batch {number}, {name}: expected an array of samples, got {kind_of(part)}")

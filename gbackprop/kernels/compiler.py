@@ -39,7 +39,7 @@ def compiled(loop: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-class Notice(event.Listener):  # type: ignore[misc]  # Numba has no types
+class Notice(event.Listener):
     """Write a line to stderr, once, when a process has compiled this package's loops for `PATIENCE` seconds.
 
     Numba tells when a compilation starts and ends, one at a time, and nothing of code that was stored: a call that

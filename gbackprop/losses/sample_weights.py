@@ -74,7 +74,7 @@ class Weighted(Loss):
             raise TypeError(f"sample_weight: expected a NumPy or CuPy array, got {kind_of(weight)}")
         check_same("sample_weight", weight, "x", output)
         if weight.shape != (batch,):
-            raise ValueError(f"sample_weight: expected shape ({batch},), one number for each sample, got {weight.shape}")
+            raise ValueError(f"sample_weight: expected shape ({batch},), a number for each sample, got {weight.shape}")
         check_weight("sample_weight", weight)
 
 

@@ -24,9 +24,8 @@ from gbackprop.testing.golden import check_folder
 
 pytest.importorskip("numba")
 
-from gbackprop.kernels import compiled_tiles, host, plain_tiles
+from gbackprop.kernels import compiled_tiles, compiler, host, plain_tiles
 from gbackprop.kernels import plain as uncompiled
-from gbackprop.kernels import compiler
 from gbackprop.kernels.compiler import Notice, compiled
 
 TOLERANCES = {"float64": 1e-13, "float32": 1e-5}

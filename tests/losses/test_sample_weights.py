@@ -164,7 +164,10 @@ def test_weights_of_one_change_no_bit(kind, dtype):
         assert got.output.dtype == dtype
 
 
-@pytest.mark.parametrize("options", [{"sample_block": 1}, {"sample_block": 2, "workers": 2}, {"column_block": 2}], ids=str)
+CUTS = [{"sample_block": 1}, {"sample_block": 2, "workers": 2}, {"column_block": 2}]
+
+
+@pytest.mark.parametrize("options", CUTS, ids=str)
 def test_blocks_and_threads_have_their_rows_of_the_weights(options):
     loss, net = losses.CrossEntropyLoss(), network()
     y = targets(loss, (N, C), 0)
@@ -244,7 +247,7 @@ def test_two_calls_clip_each_sample_s_gradient():
         ([1.0] * N, TypeError, "expected a NumPy or CuPy array, got list"),
         (W.astype("float32"), TypeError, "expected float64 as x is, got float32"),
         (W > 1, TypeError, "expected float64 as x is, got bool"),
-        (W[:3], ValueError, r"expected shape \(5,\), one number for each sample, got \(3,\)"),
+        (W[:3], ValueError, r"expected shape \(5,\), a number for each sample, got \(3,\)"),
         (W[:, None], ValueError, r"expected shape \(5,\), .* got \(5, 1\)"),
         (-W, ValueError, "expected finite numbers of at least 0, got -4.5"),
         (W * np.nan, ValueError, "expected finite numbers of at least 0, got nan"),
@@ -260,7 +263,7 @@ def test_wrong_weights_are_told_before_anything_is_computed(w, error, message, m
 
 
 def test_wrong_losses_and_targets_are_told_as_without_weights():
-    with pytest.raises(TypeError, match="^loss: expected a Loss, got 3"):
+    with pytest.raises(TypeError, match=r"^loss: expected a Loss, got 3"):
         gb.backward(network(), 3, X, np.zeros(N, int), sample_weight=W)
     with pytest.raises(TypeError, match=r"^y of CrossEntropyLoss\('mean'\): expected a NumPy or CuPy array, got list"):
         gb.backward(network(), losses.CrossEntropyLoss(), X, [0] * N, sample_weight=W)

@@ -79,7 +79,7 @@ def test_what_a_library_does_not_have_is_an_error():
         (q.EKFAC(), "curvlinops"),
     ):
         kind = type(quantity).__name__
-        words = rf"scaled: {library} has sharing in .* got {kind}\(.*\); ask for {kind}\(fisher=…, sharing=…\): with one"
+        words = rf"scaled: {library} has sharing in .* got {kind}\(.*\); ask for {kind}\(fisher=…, sharing=…\): with"
         with pytest.raises(ValueError, match=words):
             found(loss, y, quantity, library)
     for quantity, library, words in (
@@ -99,7 +99,7 @@ def test_what_a_library_does_not_have_is_an_error():
 @EACH
 def test_individual_gradients_and_diagonals_in_each_library_s_scale(loss, y):
     """BackPACK's are of R ∇ℓₙ, laplace's sums and kfac-jax's means of ∇ℓ' and ∇²ℓ', laplace's Hessians times h."""
-    (weight, f), h = found(loss, y, q.BatchGrad(), "laplace"), 0.5 if isinstance(loss, losses.MSELoss) else 1.0
+    (_, f), h = found(loss, y, q.BatchGrad(), "laplace"), 0.5 if isinstance(loss, losses.MSELoss) else 1.0
     gradients, hessians = likelihoods(loss, y, f)
     each = np.einsum("no,ni->noi", gradients, X)
     r = loss.factor(N, y) * loss.summed_weight((C,))
