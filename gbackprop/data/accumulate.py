@@ -194,7 +194,7 @@ def _checked(batches: Any, saved: Checkpoint | None) -> Iterator[Batch]:
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             got = f"{len(batch)} parts" if isinstance(batch, tuple | list) else kind_of(batch)
             raise TypeError(
-                f"batch {number}: expected a pair (x, y), or with sample_weight, got {got} (gb.data.batches cuts arrays)"
+                f"batch {number}: expected a pair (x, y), or with sample_weight, got {got} (gb.data.batches cuts them)"
             )
         x = batch[0]
         for name, part in zip(("x", "y", "sample_weight"), batch, strict=False):

@@ -16,6 +16,7 @@ from gbackprop.quantities import Kronecker
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.setting import on_host
 from gbackprop.testing.strategies import problems, targets
 
 N, C = 5, 3
@@ -260,6 +261,18 @@ def test_wrong_weights_are_told_before_anything_is_computed(w, error, message, m
     for call in (gb.backward, gb.reference, gb.backward):
         with pytest.raises(error, match=f"^sample_weight: {message}"):
             call(network(), losses.CrossEntropyLoss(), X, y, sample_weight=w)
+
+
+def test_on_a_device_the_numbers_are_those_of_the_host(gpu):
+    loss, net = losses.CrossEntropyLoss(), network()
+    y = targets(loss, (N, C), 0)
+    asked = [q.DiagHessian(), q.KFAC(2), q.BatchL2Grad(), q.KFRA()]
+    here = gb.backward(net, loss, X, y, *asked, rng=0, sample_weight=W)
+    net.to("cuda")
+    x, labels, w = (gb.asarray(part, "cuda") for part in (X, y, W))
+    assert_same(on_host(gb.backward(net, loss, x, labels, *asked, rng=0, sample_weight=w)), here)
+    with pytest.raises(TypeError, match="^sample_weight: expected an array on cuda:0 as x is, got one on cpu"):
+        gb.backward(net, loss, x, labels, sample_weight=W)
 
 
 def test_wrong_losses_and_targets_are_told_as_without_weights():
