@@ -137,7 +137,7 @@ class Slow:
 LINE = "\rgbackprop: Numba compiles loops, which takes some seconds once: the code is stored in HERE\n"
 
 
-@pytest.mark.parametrize(("each", "lines"), [([0.5, 1.4], 0), ([2.5, 9], 1), ([0.9, 0.9, 0.9, 9, 9], 1)], ids=str)
+@pytest.mark.parametrize(("each", "lines"), [([0.5, 1.4], 0), ([2.5, 9], 1), ([0.9, 0.9, 0.9], 1)], ids=str)
 def test_slow_compilation_is_told_once_after_two_seconds_of_it(each, lines, capsys, monkeypatch):
     slow, notice = Slow(monkeypatch), Notice()
     for seconds in each:
