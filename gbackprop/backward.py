@@ -28,8 +28,7 @@ from gbackprop.errors import TooLargeError, naming, release
 from gbackprop.layers.base import Layer
 from gbackprop.layers.gram import Pairs
 from gbackprop.losses.base import Loss
-from gbackprop.losses.sample_weights import weighted
-from gbackprop.plan import Plan, complete, make_plan
+from gbackprop.plan import Plan, complete, make_plan, weighted
 from gbackprop.quantities.base import Quantity
 from gbackprop.reference import finish
 from gbackprop.result import Result

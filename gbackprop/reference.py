@@ -16,8 +16,7 @@ from gbackprop.array import Array, on_device_of
 from gbackprop.branching import Arriving, Branching, Found
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
-from gbackprop.losses.sample_weights import unwrapped, weighted
-from gbackprop.plan import GRADIENT_SUM, Plan, complete, plan_of
+from gbackprop.plan import GRADIENT_SUM, Plan, complete, plan_of, weighted
 from gbackprop.quantities.base import Quantity, averaged
 from gbackprop.result import Result
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack, residual_columns
@@ -44,8 +43,7 @@ def reference(
     TypeError, ValueError, UnsupportedError, TooLargeError
         As `gbackprop.backward` does.
     """
-    if sample_weight is not None:
-        loss, y = weighted(loss, y, sample_weight)
+    loss, y = (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
     with on_device_of(x):
         plan = plan_of(network, loss, x, quantities, training).with_batch(x, y, rng, first=True)
         result = run(plan, x, y)
@@ -83,8 +81,7 @@ class AtLoss:
         loss, factor = self.plan.loss, self.plan.scale.factor
         parts = [(GRADIENT, Columns(loss.gradients(output, target)[None] * factor))]
         for signal in self.plan.signals:
-            columns = self.loss_columns(signal, output, target)
-            if columns is not None:
+            if (columns := self.loss_columns(signal, output, target)) is not None:
                 parts.append((signal, Columns(columns * factor**0.5)))
         average = loss.hessian_sum(output, target) * factor if AVERAGE in self.plan.signals else None
         return Signals(Stack.of(parts), average)
@@ -161,5 +158,5 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
-    asked = tuple(quantity for quantity, _ in plan.needs)
-    return Result(loss * plan.scale.factor, output, gradient, asked, values, unwrapped(plan.loss), plan.scale)
+    asked, own = tuple(quantity for quantity, _ in plan.needs), plan.loss.plain or plan.loss
+    return Result(loss * plan.scale.factor, output, gradient, asked, values, own, plan.scale)

@@ -28,7 +28,6 @@ from gbackprop.engine.blocks import Cut
 from gbackprop.engine.registry import Forms, Known
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
-from gbackprop.losses.sample_weights import unwrapped
 from gbackprop.plan import Plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.signals import MonteCarlo
@@ -129,7 +128,7 @@ class Calls:
 
     def add(self, plan: Plan, x: Array, cut: Cut, forms: Forms, options: tuple[Any, ...]) -> Known:
         """Store a call, if all that it depends on is known; return the forms, for this call too."""
-        known, network, loss = Known(forms, plan.leaves), plan.network, unwrapped(plan.loss)
+        known, network, loss = Known(forms, plan.leaves), plan.network, plan.loss.plain or plan.loss
         quantities = [quantity for quantity, _ in plan.needs]
         layers = list(_inside(network, plan.leaves))
         parts = [*layers, loss, *quantities]

@@ -38,7 +38,7 @@ class Weighted(Loss):
         self.of = of
         own = vars(Weighted)
         self.__dict__.update({name: getattr(of, name) for name in vars(Loss) if name[:2] != "__" and name not in own})
-        self.reduction = of.reduction
+        self.reduction, self.plain = of.reduction, of
 
     def __repr__(self) -> str:
         return repr(self.of)
@@ -81,11 +81,6 @@ class Weighted(Loss):
 def weighted(loss: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
     """Return the loss with weights, and targets with theirs; a loss that is none is left to later checks."""
     return (Weighted(loss), Targets(y, sample_weight)) if isinstance(loss, Loss) else (loss, y)
-
-
-def unwrapped(loss: Loss) -> Loss:
-    """Return the loss without the weights of samples, as the user made it."""
-    return loss.of if isinstance(loss, Weighted) else loss
 
 
 def times(values: Array, weight: Array, axis: int = 0) -> Array:

@@ -271,7 +271,7 @@ def test_on_a_device_the_numbers_are_those_of_the_host(gpu):
     net.to("cuda")
     x, labels, w = (gb.asarray(part, "cuda") for part in (X, y, W))
     assert_same(on_host(gb.backward(net, loss, x, labels, *asked, rng=0, sample_weight=w)), here)
-    with pytest.raises(TypeError, match="^sample_weight: expected an array on cuda:0 as x is, got one on cpu"):
+    with pytest.raises(TypeError, match=r"^sample_weight: expected an array on cuda:0 as x is, got one on cpu"):
         gb.backward(net, loss, x, labels, sample_weight=W)
 
 
