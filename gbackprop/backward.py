@@ -28,7 +28,7 @@ from gbackprop.errors import TooLargeError, naming, release
 from gbackprop.layers.base import Layer
 from gbackprop.layers.gram import Pairs
 from gbackprop.losses.base import Loss
-from gbackprop.plan import Plan, complete, make_plan
+from gbackprop.plan import Plan, complete, make_plan, weighted
 from gbackprop.quantities.base import Quantity
 from gbackprop.reference import finish
 from gbackprop.result import Result
@@ -53,6 +53,7 @@ def backward(
     workers: int | None = None,
     memory: str | int | None = None,
     progress: Progress = False,
+    sample_weight: Array | None = None,
 ) -> Result:
     """Compute the gradient and any quantities of L = R Σₙ ℓₙ in one sweep.
 
@@ -91,6 +92,10 @@ def backward(
         total)`` after each of `total` steps: a layer, or the loss, in one block of samples and columns. It may be
         called from other threads, but by one at a time, with `done` counting up, for each sweep where a quantity takes
         several; an error that it raises ends the call.
+    sample_weight : ndarray, shape (N), optional
+        wₙ ≥ 0, in the dtype of the parameters: L = R Σₙ wₙ ℓₙ with the same R, for example 1/N, and in each quantity's
+        definition wₙ ℓₙ replaces ℓₙ, as do wₙ ∇ℓₙ and wₙ Hₙ. Where wₙ = 0, the loss and its derivatives at the outputs
+        count as 0, also where they are infinite; A of Kronecker factors is of inputs alone and has no weights.
 
     Returns
     -------
@@ -124,9 +129,11 @@ def backward(
             positive(name, blocks[name])
     if progress is not False:
         check_progress(progress)
-    options = (sample_block, column_block, workers, memory)
+    options, plain = (sample_block, column_block, workers, memory), loss
+    if sample_weight is not None:
+        loss, y = weighted(loss, y, sample_weight)
     with on_device_of(x):
-        prepared = _CALLS.find(network, loss, x, quantities, training, FORMS, options)
+        prepared = _CALLS.find(network, plain, x, quantities, training, FORMS, options)
         try:
             if prepared is None:
                 _check_whole(quantities, x, sample_block, column_block, workers)
@@ -174,7 +181,9 @@ class PreparedCall:
     quantities: tuple[Quantity, ...]
     options: Mapping[str, Any]
 
-    def __call__(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> Result:
+    def __call__(
+        self, x: Array, y: Array, rng: int | np.random.Generator | None = None, sample_weight: Array | None = None
+    ) -> Result:
         """Compute what `gbackprop.backward` computes for a batch.
 
         Parameters
@@ -182,16 +191,18 @@ class PreparedCall:
         x : ndarray, shape (N, *in)
         y : ndarray, shape (N, ...)
         rng : None, int or numpy.random.Generator
+        sample_weight : ndarray, shape (N), optional
 
         Returns
         -------
         Result
         """
-        return backward(self.network, self.loss, x, y, *self.quantities, rng=rng, **self.options)
+        options = {"rng": rng, "sample_weight": sample_weight, **self.options}
+        return backward(self.network, self.loss, x, y, *self.quantities, **options)
 
 
 def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -> PreparedCall:
-    """Return a function of (x, y, rng=None) that does what `gbackprop.backward` does, for loops over batches.
+    """Return a function of (x, y, rng=None, sample_weight=None) that does what `gbackprop.backward` does, for loops.
 
     Both work out once what depends on no number in a batch, and do so again after a change of the network's structure,
     of what is frozen, or of the options of a layer, the loss or a quantity. Parameters may change at any time. With
@@ -202,7 +213,7 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
     network, loss, *quantities
         As for `gbackprop.backward`.
     **options
-        Its keywords but for `rng`: `training`, `sample_block`, `column_block`, `workers`, `memory`, `progress`.
+        Its keywords but for those: `training`, `sample_block`, `column_block`, `workers`, `memory`, `progress`.
 
     Returns
     -------

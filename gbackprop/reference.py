@@ -16,7 +16,7 @@ from gbackprop.array import Array, on_device_of
 from gbackprop.branching import Arriving, Branching, Found
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
-from gbackprop.plan import GRADIENT_SUM, Plan, complete, plan_of
+from gbackprop.plan import GRADIENT_SUM, Plan, complete, plan_of, weighted
 from gbackprop.quantities.base import Quantity, averaged
 from gbackprop.result import Result
 from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack, residual_columns
@@ -24,13 +24,13 @@ from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Monte
 
 def reference(
     network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity,
-    rng: int | np.random.Generator | None = None, training: bool = False,
+    rng: int | np.random.Generator | None = None, training: bool = False, sample_weight: Array | None = None,
 ) -> Result:  # fmt: skip
     """Compute what `gbackprop.backward` computes by the plain sweep, to read and to check against.
 
     Parameters
     ----------
-    network, loss, x, y, *quantities, rng, training
+    network, loss, x, y, *quantities, rng, training, sample_weight
         As for `gbackprop.backward`.
 
     Returns
@@ -43,6 +43,7 @@ def reference(
     TypeError, ValueError, UnsupportedError, TooLargeError
         As `gbackprop.backward` does.
     """
+    loss, y = (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
     with on_device_of(x):
         plan = plan_of(network, loss, x, quantities, training).with_batch(x, y, rng, first=True)
         result = run(plan, x, y)
@@ -158,5 +159,5 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
-    asked = tuple(quantity for quantity, _ in plan.needs)
-    return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss, plan.scale)
+    asked, own = tuple(quantity for quantity, _ in plan.needs), plan.loss.plain or plan.loss
+    return Result(loss * plan.scale.factor, output, gradient, asked, values, own, plan.scale)

@@ -86,20 +86,20 @@ class Result:
         problem = several if found else asked
         raise KeyError(f"no error of {key!r}: {problem}; there are {list(self.quantities)}")
 
-    def scaled(self, key: Quantity | str, library: str) -> dict[str, Kronecker | GroupedKronecker]:
-        """Return Kronecker factors as another library scales them, by parameter name.
+    def scaled(self, key: Quantity | str, library: str) -> dict[str, Any]:
+        """Return the values of a quantity as another library scales them, by parameter name.
 
         Parameters
         ----------
         key : Quantity or str
-            `KFAC`, `KFLR` or `KFRA` that was asked for, or its name.
+            Of the call, or its name: one that the library has, too.
         library : {"backpack", "curvlinops", "kfac-jax", "laplace"}
 
         Raises
         ------
-        KeyError, TypeError, ValueError
-            If the quantity was not asked for, is none of these, or in a convention that the library does not have; if
-            there is no such library in the table, `gbackprop.quantities.scaling`, or the result has no loss.
+        KeyError, ValueError
+            If the quantity was not asked for, or the library does not have it, or not in its convention; if there is no
+            such library in the table, `gbackprop.quantities.scaling`, or the result has no loss.
         UnsupportedError
             If the result was read from a file and its loss is none of gbackprop's.
         """

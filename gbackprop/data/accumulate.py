@@ -40,7 +40,7 @@ Progress = bool | Callable[[int, int | None], object]
 def accumulate(
     network: Layer,
     loss: Loss,
-    batches: Iterable[tuple[Array, Array]],
+    batches: Iterable[tuple[Array, ...]],
     *quantities: Quantity,
     rng: int | np.random.Generator | None = None,
     executor: Any = None,
@@ -59,8 +59,8 @@ def accumulate(
     network, loss, *quantities
         As for `gbackprop.backward`. Quantities need a rule by which results merge: all have one but `KFRA`.
     batches : iterable of (ndarray, ndarray)
-        Batches x (n, *in) and y (n, ...), of any sizes. They are taken one by one, as they are needed, and must not be
-        changed afterwards: a generator yields new arrays.
+        Batches x (n, *in) and y (n, ...), of any sizes, or with `sample_weight` (n) as a third array. They are taken
+        one by one, as they are needed, and must not be changed afterwards: a generator yields new arrays.
     rng : None, int or numpy.random.Generator
         Source of the Monte-Carlo draws and, in training mode, of dropout's masks. Each batch's seed is made from it
         and the batch's number, so that the draws depend on neither the executor nor the number of workers.
@@ -96,8 +96,9 @@ def accumulate(
     Raises
     ------
     TypeError, ValueError
-        If an argument is wrong, a batch is no pair (x, y) or differs from the first one in its features, dtype or
-        device, there are no batches, or the checkpoint is of another call: the message says what differs.
+        If an argument is wrong, a batch is neither (x, y) nor (x, y, sample_weight) or differs from the first one in
+        its features, dtype or device, there are no batches, or the checkpoint is of another call: the message says what
+        differs.
     UnsupportedError
         If a quantity cannot be merged.
     RuntimeError
@@ -190,11 +191,13 @@ def _checked(batches: Any, saved: Checkpoint | None) -> Iterator[Batch]:
         raise TypeError(f"batches: expected an iterable of pairs (x, y), got {kind_of(batches)}") from error
     first, number = None, -1
     for number, batch in enumerate(every):
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
+        if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             got = f"{len(batch)} parts" if isinstance(batch, tuple | list) else kind_of(batch)
-            raise TypeError(f"batch {number}: expected a pair (x, y), got {got} (gb.data.batches cuts arrays)")
-        x, y = batch
-        for name, part in (("x", x), ("y", y)):
+            raise TypeError(
+                f"batch {number}: expected a pair (x, y), or with sample_weight, got {got} (gb.data.batches cuts them)"
+            )
+        x = batch[0]
+        for name, part in zip(("x", "y", "sample_weight"), batch, strict=False):
             if not is_array(part) or part.ndim == 0:
                 raise TypeError(f"batch {number}, {name}: expected an array of samples, got {kind_of(part)}")
         mine = (x.shape[1:], x.dtype.name, device_of(x))
@@ -203,8 +206,8 @@ def _checked(batches: Any, saved: Checkpoint | None) -> Iterator[Batch]:
             if one != other:
                 kind = ValueError if what.startswith("features") else TypeError
                 raise kind(f"batch {number}, x: expected {what} {one} as in batch 0, got {other}")
-        if saved is None or saved.lacks(number, x, y) or number == 0:
-            yield number, x, y
+        if saved is None or saved.lacks(number, *batch) or number == 0:
+            yield number, *batch
     if number < 0:
         raise ValueError("batches: expected at least one, got none")
     if saved is not None and number + 1 < saved.done:

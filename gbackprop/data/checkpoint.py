@@ -109,7 +109,7 @@ class Checkpoint:
         self.entropy, self.done = entropy, self.header["done"]
         self.digests = self.arrays.pop("digests").tolist()
 
-    def lacks(self, number: int, x: Array, y: Array) -> bool:
+    def lacks(self, number: int, *arrays: Array) -> bool:
         """Compare a batch with the one of that number in the file; return whether there is none.
 
         Raises
@@ -117,7 +117,7 @@ class Checkpoint:
         ValueError
             If they differ.
         """
-        digest = int(_digest({"x": x, "y": y}), 16)
+        digest = int(_digest(dict(zip(("x", "y", "sample_weight"), arrays, strict=False))), 16)
         if number >= self.done:
             self.digests.append(digest)
             return True

@@ -22,8 +22,8 @@ from gbackprop.system.threads import one_blas_thread
 DEATHS = 3
 """Processes that may die one after the other while they compute the same batch."""
 
-Batch = tuple[int, Array, Array]
-"""A batch's number, its samples and its targets."""
+Batch = tuple[int, Array, Array] | tuple[int, Array, Array, Array]
+"""A batch's number, its samples and its targets, and maybe the weights of its samples."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Call:
     entropy: tuple[int, ...]
     outputs: bool = True
 
-    def __call__(self, number: int, x: Array, y: Array) -> Result:
+    def __call__(self, number: int, x: Array, y: Array, sample_weight: Array | None = None) -> Result:
         """Compute the result of a batch."""
         rng = np.random.default_rng([*self.entropy, number])
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):  # `accumulate` warns, with the number
-            result = self.prepared(x, y, rng)
+            result = self.prepared(x, y, rng, sample_weight)
         return result if self.outputs else replace(result, output=result.output[:0].copy())
 
     @cached_property
@@ -85,12 +85,12 @@ class Flights:
     ----------
     pool : Pool
     call : callable
-        Computes a batch from its number, samples and targets.
+        Computes a batch from its number, samples, targets and, if there are any, weights.
     most : int
         Number of batches that exist at a time, those included whose results wait for an earlier one's.
     """
 
-    def __init__(self, pool: Pool, call: Callable[[int, Array, Array], Result], most: int) -> None:
+    def __init__(self, pool: Pool, call: Callable[..., Result], most: int) -> None:
         self.pool, self.call, self.most = pool, call, most
         self.flying: deque[_Flight] = deque()
         self.deaths = 0

@@ -128,10 +128,10 @@ class Calls:
 
     def add(self, plan: Plan, x: Array, cut: Cut, forms: Forms, options: tuple[Any, ...]) -> Known:
         """Store a call, if all that it depends on is known; return the forms, for this call too."""
-        known, network = Known(forms, plan.leaves), plan.network
+        known, network, loss = Known(forms, plan.leaves), plan.network, plan.loss.plain or plan.loss
         quantities = [quantity for quantity, _ in plan.needs]
         layers = list(_inside(network, plan.leaves))
-        parts = [*layers, plan.loss, *quantities]
+        parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(type(part).__module__.startswith(OWN) for part in parts)
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
@@ -147,14 +147,14 @@ class Calls:
             cut,
             known,
             [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
-            _copied(plan.loss.__dict__),
+            _copied(loss.__dict__),
             [_copied(quantity.__dict__) for quantity in quantities],
             [(kind, dict(kind.__dict__)) for kind in classes if kind.__module__.startswith(OWN)],
             0 if whole else cpu_count(),
         )
         with self.lock:
             calls = self.of.setdefault(network, OrderedDict())
-            calls[_key(plan.loss, x, quantities, plan.training, options)] = prepared
+            calls[_key(loss, x, quantities, plan.training, options)] = prepared
             if len(calls) > MOST:
                 calls.popitem(last=False)
         return known

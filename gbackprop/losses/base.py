@@ -50,6 +50,9 @@ class Loss(Constructed):
     weighted: bool = False
     """Whether ℓₙ has weights that its likelihood does not have: see `unweighted`."""
 
+    plain: Loss | None = None
+    """The loss that the user gave, where this is that loss with the weights of a call's samples."""
+
     def __init__(self, reduction: Literal["mean", "sum"] = "mean") -> None:
         if not isinstance(reduction, str) or reduction not in ("mean", "sum"):
             raise ValueError(f"{type(self).__name__}, reduction: expected 'mean' or 'sum', got {reduction!r}")
@@ -159,8 +162,7 @@ class Loss(Constructed):
 
     def hessian_sum(self, output: Array, target: Array) -> Array:
         """Σₙ ∇²_f ℓₙ, shape (D, D) with D = ∏ out."""
-        s = self.hessian_sqrt(output, target)
-        s = s.reshape(-1, prod(output.shape[1:]))
+        s = self.hessian_sqrt(output, target).reshape(-1, prod(output.shape[1:]))
         return s.T @ s
 
     def draw(self, output: Array, mc_samples: int = 1, rng: int | np.random.Generator | None = None) -> Array:

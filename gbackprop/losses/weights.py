@@ -9,14 +9,20 @@ from gbackprop.checks import check_floats, check_same
 
 
 def checked_weight(name: str, value: Any) -> Array:
-    """Return a copy of `value`, which will be a loss's weight.
+    """Return a copy of `value`, which will be a loss's weight; the errors are those of `check_weight`."""
+    check_weight(name, value)
+    return value.copy()
+
+
+def check_weight(name: str, value: Any) -> None:
+    """Check weights.
 
     Raises
     ------
     TypeError
-        If it is no array of floats.
+        If they are no array of floats.
     ValueError
-        If it is empty, or contains a number that is negative, NaN or infinite: no likelihood has such weights.
+        If there are none, or one is negative, NaN or infinite: no likelihood has such weights.
     """
     check_floats(name, value)
     if value.size == 0:
@@ -24,7 +30,6 @@ def checked_weight(name: str, value: Any) -> Array:
     low, high = bounds(value)
     if not 0 <= low <= high < float("inf"):
         raise ValueError(f"{name}: expected finite numbers of at least 0, got {low if not low >= 0 else high}")
-    return value.copy()
 
 
 def check_device(name: str, weight: Array, output: Array) -> None:

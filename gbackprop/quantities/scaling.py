@@ -1,132 +1,170 @@
-"""Kronecker factors as other libraries scale them.
+"""Results as other libraries scale them: the table of factors between theirs and ours.
 
-Ours: A is a mean over samples, B contains R and the loss's weight c (1/C where "mean" of squared error is also one over
-C outputs, `Loss.summed_weight`). With ℓ = c ℓ', B of "empirical" has c² in it, and that of the others c. The table's
-entries multiply A and B:
+With ℓ = c ℓ', c the loss's weight (1/C where "mean" of squared error is also one over C outputs, `Loss.summed_weight`),
+each factor is a product of powers of N, R, c and h. kfac-jax takes means over samples of ℓ' in place of L, and since
+version 0.0.8 divides what is "empirical" by N once more; laplace sums over samples of h ℓ', h = ½ for squared error and
+1 else. BackPACK and curvlinops have R and c where ours are, but for
+BackPACK's second moments, of R ∇ℓₙ, and curvlinops' "empirical" columns, which have one c.
 
-============ ============================ ==================== ========================================================
-library      sharing                      A                    B
-============ ============================ ==================== ========================================================
-backpack     "bias"                       1                    1
-curvlinops   "expand", "reduce"           1                    1; 1/c for "empirical"
-kfac-jax     "expand"                     1                    1/(N R c); 1/(N R c²) for "empirical": a mean over
-                                                               samples of ℓ' in place of L
-laplace      "expand", "reduce"           √h                   √h/(R c), √h/(R c²) for "empirical": the sum over samples
-                                                               of h ℓ', h = ½ for squared error and 1 else; of a bias h
-                                                               in place of √h
-============ ============================ ==================== ========================================================
+The Kronecker factors of a weight share the factor of their block: A has a part of it, B the rest, and of a bias B has
+all. `LIBRARIES` is the table, and docs/derivations/README.md shows it.
 
-With "forward-only" B is I in curvlinops too. kfac-jax stores other numbers beside the factors of shared weights: its
-row is for vectors, where its blocks are those of `joint_bias`. ``benchmarks/conventions.py`` holds the table against
-BackPACK 1.7.1, curvlinops 3.0.1, kfac-jax 0.0.6 and laplace-torch 0.3.
+kfac-jax stores other numbers beside the factors of shared weights: its column is for vectors, where its blocks are
+those of `joint_bias`. ``benchmarks/conventions.py`` holds the table against BackPACK 1.7.1, curvlinops 3.0.1, kfac-jax
+0.0.8 and laplace-torch 0.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
 from gbackprop.losses import Loss, MSELoss
 from gbackprop.quantities.base import Quantity, Scale
+from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
+from gbackprop.quantities.ekfac import EKFAC
+from gbackprop.quantities.first_order import BatchGrad, BatchL2Grad, SecondMoment, Variance
 from gbackprop.quantities.kronecker import KFAC, KFLR, KFRA
-
-Block = Kronecker | GroupedKronecker
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What factors depend on.
+class Factor:
+    """N, R, c and h, each to a power; without powers 1."""
 
-    Attributes
-    ----------
-    batch : int
-        N.
-    factor : float
-        R.
-    weight : float
-        c.
-    empirical : bool
-        Whether the columns are ∇ℓₙ.
-    likelihood : float
-        h, by which laplace multiplies ℓ'.
-    """
+    n: float = 0
+    r: float = 0
+    c: float = 0
+    h: float = 0
 
-    batch: int
-    factor: float
-    weight: float
-    empirical: bool
-    likelihood: float
+    def __call__(self, n: int, r: float, c: float, h: float) -> float:
+        """Return the number."""
+        return float(n**self.n * r**self.r * c**self.c * h**self.h)
 
-    @property
-    def without_weight(self) -> float:
-        """What turns B of ℓ into that of ℓ': 1/c, or 1/c² for squares of ∇ℓₙ."""
-        return 1 / self.weight**2 if self.empirical else 1 / self.weight
+    def __truediv__(self, other: Factor) -> Factor:
+        return Factor(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __str__(self) -> str:
+        powers = list(zip("NRch", astuple(self), strict=True))
+        above, below = ([_power(name, p * sign) for name, p in powers if p * sign > 0] for sign in (1, -1))
+        shown = " ".join(above) or "1"
+        return shown if not below else f"{shown}/({' '.join(below)})" if len(below) > 1 else f"{shown}/{below[0]}"
+
+
+def _power(name: str, power: float) -> str:
+    return {0.5: f"√{name}", 1: name, 2: f"{name}²"}[power]
+
+
+ONE = Factor()
 
 
 @dataclass(frozen=True)
 class Library:
-    """How a library scales.
+    """What a library has, and how it scales.
 
     Attributes
     ----------
+    factors : dict of type to Factor
+        The number by which our result is multiplied, for each quantity that the library has.
+    names : dict of type to str
+        Where the library has another name for it than ours.
     sharing, fisher : tuple of str
-        The conventions that it has.
-    scales : callable
-        Returns the numbers by which A and B are multiplied, from the setting and whether there is an A.
+        The conventions of Kronecker factors that it has.
+    a : Factor
+        The part of the factor of a block that belongs to A.
+    empirical : Factor
+        By what the factor of "empirical" columns is divided.
     """
 
-    sharing: tuple[str, ...]
-    fisher: tuple[str, ...]
-    scales: Callable[[Setting, bool], tuple[float, float]]
+    factors: dict[type[Quantity], Factor]
+    names: dict[type[Quantity], str]
+    sharing: tuple[str, ...] = ("expand", "reduce")
+    fisher: tuple[str, ...] = ("mc", "exact", "empirical")
+    a: Factor = ONE
+    empirical: Factor = Factor(c=1)
 
 
-def _laplace(s: Setting, weight: bool) -> tuple[float, float]:
-    root = s.likelihood**0.5 if weight else s.likelihood
-    return root, root * s.without_weight / s.factor
-
-
-def _curvlinops(s: Setting, weight: bool) -> tuple[float, float]:
-    return 1.0, s.without_weight * s.weight  # 1 but for "empirical"
-
-
-def _kfac_jax(s: Setting, weight: bool) -> tuple[float, float]:
-    return 1.0, s.without_weight / (s.batch * s.factor)
-
-
-CURVATURE = ("mc", "exact", "empirical")
+_BACKPACK = {
+    BatchGrad: "grad_batch", BatchL2Grad: "batch_l2", SecondMoment: "sum_grad_squared", Variance: "variance",
+    DiagGGN: "diag_ggn_exact", BatchDiagGGN: "diag_ggn_exact_batch", DiagGGNMC: "diag_ggn_mc", DiagHessian: "diag_h",
+    BatchDiagHessian: "diag_h_batch", KFAC: "kfac", KFLR: "kflr", KFRA: "kfra",
+}  # fmt: skip
+_OF_SUMS, _OF_MEANS = Factor(r=-1, c=-1, h=1), Factor(n=-1, r=-1, c=-1)
 
 LIBRARIES = {
-    "backpack": Library(("bias",), ("mc", "exact"), lambda s, weight: (1.0, 1.0)),
-    "curvlinops": Library(("expand", "reduce"), (*CURVATURE, "forward-only"), _curvlinops),
-    "kfac-jax": Library(("expand",), CURVATURE, _kfac_jax),
-    "laplace": Library(("expand", "reduce"), CURVATURE, _laplace),
-}
+    "backpack": Library(
+        dict.fromkeys(_BACKPACK, ONE) | {SecondMoment: Factor(n=1, r=2), Variance: Factor(r=2)},
+        _BACKPACK,
+        sharing=("bias",),
+        fisher=("mc", "exact"),
+    ),
+    "curvlinops": Library(
+        dict.fromkeys((KFAC, EKFAC), ONE),
+        {KFAC: "KFACLinearOperator", EKFAC: "EKFACLinearOperator"},
+        fisher=("mc", "exact", "empirical", "forward-only"),
+    ),
+    "kfac-jax": Library(
+        dict.fromkeys((DiagGGN, DiagGGNMC, KFAC), _OF_MEANS) | {SecondMoment: Factor(n=-1, c=-2)},
+        dict.fromkeys((DiagGGN, DiagGGNMC, SecondMoment), "DenseDiagonal") | {KFAC: "DenseTwoKroneckerFactored"},
+        sharing=("expand",),
+        empirical=Factor(n=1, c=1),
+    ),
+    "laplace": Library(
+        dict.fromkeys((DiagGGN, DiagGGNMC, KFAC), _OF_SUMS)
+        | {BatchGrad: Factor(r=-1, c=-1), SecondMoment: Factor(n=1, c=-2, h=1)},
+        {
+            BatchGrad: "EFInterface.gradients", SecondMoment: "EFInterface.diag", DiagGGN: "GGNInterface.diag",
+            DiagGGNMC: "GGNInterface.diag", KFAC: "kron",
+        },
+        a=Factor(h=0.5),
+    ),
+}  # fmt: skip
 """The table."""
 
 
 def scaled(
-    quantity: Quantity, values: Mapping[str, Block], library: str, scale: Scale, loss: Loss, features: tuple[int, ...]
-) -> dict[str, Block]:
-    """Return Kronecker factors as a library scales them: see `Result.scaled`."""
+    quantity: Quantity, values: Mapping[str, Any], library: str, scale: Scale, loss: Loss, features: tuple[int, ...]
+) -> dict[str, Any]:
+    """Return a quantity's values as a library scales them: see `Result.scaled`."""
     if library not in LIBRARIES:
         raise ValueError(f"scaled, library: expected one of {', '.join(map(repr, LIBRARIES))}, got {library!r}")
-    if not isinstance(quantity, KFAC | KFLR | KFRA):
-        raise TypeError(f"scaled: expected KFAC, KFLR or KFRA, got {quantity!r}")
-    entry, convention = LIBRARIES[library], quantity.convention
-    sharing = convention.sharing if convention else "bias"
-    fisher = convention.fisher if convention else "mc" if isinstance(quantity, KFAC) else "exact"
-    averaged = isinstance(quantity, KFRA) and library != "backpack"
-    if sharing not in entry.sharing or fisher not in entry.fisher or averaged:
-        raise ValueError(
-            f"scaled: {library} has sharing in {entry.sharing} and fisher in {entry.fisher}, got {quantity!r}; ask for "
-            "KFAC(fisher=…, sharing=…): with one position sharing makes no difference"
-        )
-    weight, squared = loss.summed_weight(features), isinstance(loss, MSELoss)
-    setting = Setting(scale.batch, scale.factor, weight, fisher == "empirical", 0.5 if squared else 1.0)
-    return {name: _times(value, *entry.scales(setting, value.A is not None)) for name, value in values.items()}
+    entry = LIBRARIES[library]
+    if type(quantity) not in entry.factors:
+        known = ", ".join(kind.__name__ for kind in entry.factors)
+        raise ValueError(f"scaled: {library} has {known}, got {quantity!r}{_hint(quantity)}")
+    factor = entry.factors[type(quantity)]
+    if isinstance(quantity, KFAC | KFLR | KFRA | EKFAC):
+        sharing, fisher = _convention(quantity)
+        if sharing not in entry.sharing or fisher not in entry.fisher:
+            raise ValueError(
+                f"scaled: {library} has sharing in {entry.sharing} and fisher in {entry.fisher}, got {quantity!r}"
+                f"{_hint(quantity)}"
+            )
+        factor = factor / entry.empirical if fisher == "empirical" else factor
+    numbers = (scale.batch, scale.factor, loss.summed_weight(features), 0.5 if isinstance(loss, MSELoss) else 1.0)
+    whole, a = factor(*numbers), entry.a(*numbers)
+    return {name: _times(value, whole, a) for name, value in values.items()}
 
 
-def _times(block: Block, a: float, b: float) -> Block:
-    """Return a block with other multiples of its factors."""
-    return with_factors(block, None if block.A is None else block.A * a, block.B * b)
+def _convention(quantity: Any) -> tuple[str, str]:
+    """Return the convention of Kronecker factors: sharing and fisher."""
+    if quantity.convention:
+        return quantity.convention.sharing, quantity.convention.fisher
+    return "bias", "mc" if isinstance(quantity, KFAC) else "exact"
+
+
+def _hint(quantity: Quantity) -> str:
+    if not isinstance(quantity, KFAC | KFLR | KFRA | EKFAC):
+        return ""
+    kind = "EKFAC" if isinstance(quantity, EKFAC) else "KFAC"
+    return f"; ask for {kind}(fisher=…, sharing=…): with one position sharing makes no difference"
+
+
+def _times(value: Any, whole: float, a: float) -> Any:
+    """Return an array or a block times a number, of which A of Kronecker factors has the part `a`."""
+    if not isinstance(value, Kronecker | GroupedKronecker):
+        return value * whole
+    if value.A is None:
+        return with_factors(value, None, value.B * whole)
+    return with_factors(value, value.A * a, value.B * (whole / a))

@@ -1,7 +1,10 @@
 """The compiled kernels give what the layers' plain functions give; every golden cell holds without them too."""
 
 import builtins
+import io
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import kernel_definitions as plain
 import numpy as np
@@ -21,9 +24,9 @@ from gbackprop.testing.golden import check_folder
 
 pytest.importorskip("numba")
 
-from gbackprop.kernels import compiled_tiles, host, plain_tiles
+from gbackprop.kernels import compiled_tiles, compiler, host, plain_tiles
 from gbackprop.kernels import plain as uncompiled
-from gbackprop.kernels.compiler import compiled
+from gbackprop.kernels.compiler import Notice, compiled
 
 TOLERANCES = {"float64": 1e-13, "float32": 1e-5}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
@@ -105,6 +108,81 @@ def test_code_that_cannot_be_stored_runs(monkeypatch):
     x = np.array([1.0, 2.0])
     double(x)
     np.testing.assert_array_equal(x, [2.0, 4.0])
+
+
+class Slow:
+    """Numba's events of a loop that takes some seconds to compile, on a clock of its own."""
+
+    def __init__(self, monkeypatch, module="gbackprop.kernels.compiled"):
+        self.now, self.due, self.started = 0.0, None, 0
+        monkeypatch.setattr(compiler, "Timer", self.timer)
+        monkeypatch.setattr(compiler.time, "monotonic", lambda: self.now)
+        loop = SimpleNamespace(py_func=SimpleNamespace(__module__=module), stats=SimpleNamespace(cache_path="HERE"))
+        self.event = SimpleNamespace(data={"dispatcher": loop})
+
+    def timer(self, seconds, function, arguments):
+        def start():
+            self.due, self.tell, self.started = self.now + seconds, partial(function, *arguments), self.started + 1
+
+        return SimpleNamespace(start=start, cancel=lambda: setattr(self, "due", None), daemon=False)
+
+    def __call__(self, notice, seconds):
+        notice.on_start(self.event)
+        self.now += seconds
+        if self.due is not None and self.due <= self.now:
+            self.tell()
+        notice.on_end(self.event)
+
+
+LINE = "\rgbackprop: Numba compiles loops, which takes some seconds once: the code is stored in HERE\n"
+
+
+@pytest.mark.parametrize(("each", "lines"), [([0.5, 1.4], 0), ([2.5, 9], 1), ([0.9, 0.9, 0.9], 1)], ids=str)
+def test_slow_compilation_is_told_once_after_two_seconds_of_it(each, lines, capsys, monkeypatch):
+    slow, notice = Slow(monkeypatch), Notice()
+    for seconds in each:
+        slow(notice, seconds)
+        slow.now += 100  # what is between compilations does not count
+    assert capsys.readouterr().err == LINE * lines
+    assert slow.due is None
+
+
+def test_a_loop_that_compiles_another_is_one_compilation(capsys, monkeypatch):
+    slow, notice = Slow(monkeypatch), Notice()
+    notice.on_start(slow.event)
+    slow(notice, 1.9)
+    slow.now += 0.2
+    assert slow.due <= slow.now
+    notice.on_end(slow.event)
+    assert slow.started == 1
+
+
+def test_loops_of_others_are_theirs_to_tell(capsys, monkeypatch):
+    Slow(monkeypatch, "someone.else")(Notice(), 9)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_closed_stderr_is_no_error(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    for stream in (None, closed):
+        monkeypatch.setattr("sys.stderr", stream)
+        Notice().tell("HERE")
+
+
+def test_numba_tells_when_it_compiles_and_not_when_it_loads_or_calls(monkeypatch):
+    told = []
+    monkeypatch.setattr(compiler.NOTICE, "told", False)
+    monkeypatch.setattr(compiler.NOTICE, "tell", told.append)
+    monkeypatch.setattr(compiler.NOTICE, "left", 0.0)
+    monkeypatch.setattr(twice, "__module__", "gbackprop.tests")
+    monkeypatch.setattr("numba.core.caching.Cache.load_overload", lambda *_: None)
+    monkeypatch.setattr("numba.core.caching.Cache.save_overload", lambda *_: None)
+    double, x = compiled(twice), np.ones(2)
+    for _ in range(2):
+        double(x)
+    assert len(told) == 1
+    assert Path(told[0]).parts[-2:] == ("engine", "__pycache__")
 
 
 def test_without_numba_windows_and_transforms_are_numpys(without_numba):

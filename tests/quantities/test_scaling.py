@@ -1,9 +1,10 @@
-"""Kronecker factors in the scales of other libraries: what is known of them, against sums over single samples.
+"""Results in the scales of other libraries: what is known of them, against sums over single samples.
 
 ``benchmarks/conventions.py`` holds the same table against the libraries themselves.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.quantities import scaling
 
 N, C = 5, 3
 RNG = np.random.default_rng(0)
@@ -51,7 +53,8 @@ def test_kfac_jax_is_the_mean_of_the_likelihoods(loss, y, fisher):
     blocks, f = found(loss, y, q.KFAC(fisher=fisher, sharing="expand", joint_bias=True), "kfac-jax")
     gradients, hessians = likelihoods(loss, y, f)
     b = sum(hessians) if fisher == "exact" else gradients.T @ gradients
-    np.testing.assert_allclose(blocks["0.weight"].B, b / N, rtol=1e-12, atol=1e-15)
+    twice = N if fisher == "empirical" else 1  # since version 0.0.8
+    np.testing.assert_allclose(blocks["0.weight"].B, b / N / twice, rtol=1e-12, atol=1e-15)
     extended = np.c_[X, np.ones(N)]
     np.testing.assert_allclose(blocks["0.weight"].A, extended.T @ extended / N, rtol=1e-12)
 
@@ -70,17 +73,87 @@ def test_curvlinops_divides_squares_of_gradients_by_the_loss_s_weight_once(loss,
 def test_what_a_library_does_not_have_is_an_error():
     loss, y = CASES[0]
     for quantity, library in (
-        (q.KFLR(), "curvlinops"),
-        (q.KFRA(), "laplace"),
+        (q.KFAC(), "curvlinops"),
         (q.KFAC(sharing="expand"), "backpack"),
         (q.KFAC(fisher="forward-only", sharing="expand"), "laplace"),
+        (q.EKFAC(), "curvlinops"),
     ):
-        with pytest.raises(ValueError, match=f"scaled: {library} has sharing in .* got KF"):
+        kind = type(quantity).__name__
+        words = rf"scaled: {library} has sharing in .* got {kind}\(.*\); ask for {kind}\(fisher=…, sharing=…\): with"
+        with pytest.raises(ValueError, match=words):
+            found(loss, y, quantity, library)
+    for quantity, library, words in (
+        (q.KFLR(), "curvlinops", r"KFAC, EKFAC, got KFLR\(\); ask for KFAC\(fisher=…, sharing=…\)"),
+        (q.KFRA(), "laplace", r"DiagGGN, DiagGGNMC, KFAC, BatchGrad, SecondMoment, got KFRA\(\); ask for"),
+        (q.EKFAC(), "backpack", "BatchGrad, .*, KFAC, KFLR, KFRA, got EKFAC"),
+        (q.Variance(), "laplace", r"DiagGGN, .*, got Variance\(\)$"),
+        (q.GramGGN(), "kfac-jax", r"DiagGGN, DiagGGNMC, KFAC, SecondMoment, got GramGGN\(\)$"),
+        (q.NearestKronecker(), "curvlinops", "KFAC, EKFAC, got NearestKronecker"),
+    ):
+        with pytest.raises(ValueError, match=f"scaled: {library} has {words}"):
             found(loss, y, quantity, library)
     with pytest.raises(ValueError, match=r"scaled, library: expected one of 'backpack', .*, got 'torch'"):
         found(loss, y, q.KFLR(), "torch")
-    with pytest.raises(TypeError, match=r"scaled: expected KFAC, KFLR or KFRA, got DiagGGN\(\)"):
-        found(loss, y, q.DiagGGN(), "laplace")
+
+
+@EACH
+def test_individual_gradients_and_diagonals_in_each_library_s_scale(loss, y):
+    """BackPACK's are of R ∇ℓₙ, laplace's sums and kfac-jax's means of ∇ℓ' and ∇²ℓ', laplace's Hessians times h."""
+    (_, f), h = found(loss, y, q.BatchGrad(), "laplace"), 0.5 if isinstance(loss, losses.MSELoss) else 1.0
+    gradients, hessians = likelihoods(loss, y, f)
+    each = np.einsum("no,ni->noi", gradients, X)
+    r = loss.factor(N, y) * loss.summed_weight((C,))
+    ggn = np.einsum("noo,ni->noi", hessians, X**2)
+    wanted = {
+        "backpack": {
+            q.BatchGrad: r * each, q.BatchL2Grad: (r**2 * each**2).sum((1, 2)), q.BatchDiagGGN: r * ggn,
+            q.SecondMoment: (r**2 * each**2).sum(0), q.Variance: (r * each).var(0), q.DiagGGN: r * ggn.sum(0),
+            q.DiagHessian: r * ggn.sum(0), q.BatchDiagHessian: r * ggn,
+        },
+        "laplace": {q.BatchGrad: each, q.SecondMoment: h * (each**2).sum(0), q.DiagGGN: h * ggn.sum(0)},
+        "kfac-jax": {q.SecondMoment: (each**2).mean(0) / N, q.DiagGGN: ggn.mean(0)},
+    }  # fmt: skip
+    for library, quantities in wanted.items():
+        for kind, want in quantities.items():
+            got, _ = found(loss, y, kind(), library)
+            np.testing.assert_allclose(got["0.weight"], want, rtol=1e-11, atol=1e-14, err_msg=f"{library} {kind}")
+
+
+@EACH
+def test_curvlinops_ekfac_is_ours_and_has_c_once_for_empirical(loss, y):
+    for fisher in ("exact", "empirical"):
+        got, _ = found(loss, y, q.EKFAC(fisher=fisher, sharing="expand"), "curvlinops")
+        net = gb.Sequential(layers.Linear(4, C), rng=0, dtype="float64")
+        ours = gb.backward(net, loss, X, y, q.EKFAC(fisher=fisher, sharing="expand"))["ekfac"]
+        c = loss.summed_weight((C,)) if fisher == "empirical" else 1.0
+        np.testing.assert_allclose(got["0.weight"].to_dense() * c, ours["0.weight"].to_dense(), rtol=1e-12, atol=1e-15)
+
+
+def cell(library, kind):
+    """What the page says of a quantity in a library."""
+    entry = scaling.LIBRARIES[library]
+    if kind not in entry.factors:
+        return "–"
+    factor = entry.factors[kind]
+    said = f"A {entry.a}, B {factor / entry.a}" if str(entry.a) != "1" and kind is q.KFAC else str(factor)
+    return f"`{entry.names[kind]}`: {said}"
+
+
+def test_the_page_shows_the_table():
+    kinds = dict.fromkeys(kind for entry in scaling.LIBRARIES.values() for kind in entry.factors)
+    rows = [["quantity", *scaling.LIBRARIES], ["---"] * 5]
+    rows += [[f"`{kind.__name__}`", *(cell(library, kind) for library in scaling.LIBRARIES)] for kind in kinds]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows).replace("| --- ", "|---").replace("--- |", "---|")
+    page = (Path(__file__).parents[2] / "docs" / "derivations" / "README.md").read_text(encoding="utf-8")
+    assert table in page, f"write there\n{table}"
+    assert f"`sum_grad_squared` = {scaling.LIBRARIES['backpack'].factors[q.SecondMoment]} × ours" in page
+    assert f"`variance` = {scaling.LIBRARIES['backpack'].factors[q.Variance]} × ours" in page
+
+
+def test_factors_are_written_as_formulas():
+    factor = scaling.Factor(n=1, r=-1, c=-2, h=0.5)
+    assert (str(factor), str(factor / factor), str(scaling.Factor(c=-1))) == ("N √h/(R c²)", "1", "1/c")
+    assert factor(3, 0.5, 0.25, 4.0) == 3 * 2 / (0.5 * 0.0625)
 
 
 def test_a_result_without_a_loss_has_no_scale():
