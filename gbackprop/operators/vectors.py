@@ -6,7 +6,8 @@ parameter are in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from math import prod
 from typing import Any
 
@@ -39,13 +40,25 @@ class Layout:
         self.like = next(iter(values.values()))
         self.size = sum(map(prod, self.shapes.values()))
 
-    def split(self, rows: Array) -> dict[str, Array]:
-        """Return the parts of K vectors: ``[K, D] -> {name: [K, *p]}``."""
-        parts, start = {}, 0
+    def only(self, names: Iterable[str]) -> Layout:
+        """Return the layout of some of the parameters, in the order of their names here."""
+        some = copy(self)
+        some.shapes = {name: self.shapes[name] for name in names}
+        some.size = sum(map(prod, some.shapes.values()))
+        return some
+
+    def places(self) -> dict[str, slice]:
+        """Return the place of each parameter in a vector."""
+        found, start = {}, 0
         for name, shape in self.shapes.items():
-            parts[name] = rows[:, start : start + prod(shape)].reshape(len(rows), *shape)
+            found[name] = slice(start, start + prod(shape))
             start += prod(shape)
-        return parts
+        return found
+
+    def split(self, rows: Array, lead: int = 1) -> dict[str, Array]:
+        """Return views of the parts of K vectors: ``[K, D] -> {name: [K, *p]}``; of several leading axes, too."""
+        places, front = self.places(), rows.shape[:lead]
+        return {name: rows[..., places[name]].reshape(*front, *shape) for name, shape in self.shapes.items()}
 
     def join(self, parts: Mapping[str, Array]) -> Array:
         """Return K vectors from their parts: ``{name: [K, *p]} -> [K, D]``."""
