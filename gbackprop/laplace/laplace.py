@@ -247,7 +247,7 @@ class Laplace(Constructed):
         with on_device_of(output):
             xp, outputs = array_module(output), prod(output.shape[1:])
             covariance = xp.zeros((n, outputs, outputs))
-            for some, rows in jacobians(self._network, x, output, sum(self.evidence.sizes.values())):
+            for some, rows in jacobians(self._network, x, outputs * sum(self.evidence.sizes.values())):
                 flat = {name: each.reshape(-1, *each.shape[2:]) for name, each in rows.items()}
                 for half in root(flat).values():
                     half = half.reshape(-1, outputs, half.shape[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.array import Array, all_finite, device_of, on_device_of
-from gbackprop.errors import NotFiniteWarning, UnsupportedError
+from gbackprop.errors import NotFiniteWarning, UnsupportedError, warn
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.operators.batches import Batches, fingerprint
@@ -124,9 +123,8 @@ class Operator(Matrix):
     def _warned(self, result: Array) -> Array:
         """Return a result; warn if it is not finite."""
         if device_of(result) == "cpu" and not all_finite(result):
-            warnings.warn(
+            warn(
                 f"NaN or infinity in a product of {type(self).__name__}: numbers are beyond the range of {self.dtype}",
                 NotFiniteWarning,
-                stacklevel=6,
             )
         return result

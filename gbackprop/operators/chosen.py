@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,28 +42,22 @@ class Chosen:
     """
 
     def __init__(self, name: str, given: Any, layout: Layout | None, size: int, other: Array, narrow: bool) -> None:
-        names = [given] if isinstance(given, str) else given
-        self.named = layout if given is None else None
         if given is None:
-            self.places = np.arange(size)
-        elif isinstance(names, Sequence) and names and all(isinstance(each, str) for each in names):
-            self.named = _named(name, names, layout)
-            self.places = _places(layout, list(names))
+            self.named, self.places = layout, np.arange(size)
+        elif isinstance(given, str) or (isinstance(given, Sequence) and given and isinstance(given[0], str)):
+            self.named = _named(name, [given] if isinstance(given, str) else given, layout)
+            self.places = _places(layout, self.named.shapes)
         else:
-            self.places = _numbers(name, given, size)
-        self.layout = layout
+            self.named, self.places = None, _numbers(name, given, size)
+        self.layout, within = layout, np.arange(size)
         if narrow and layout is not None:
             spans = layout.places().items()
-            chosen = self.named or [n for n, span in spans if _any_within(self.places, span)]
-            self.layout = layout.only(chosen.shapes if isinstance(chosen, Layout) else chosen)
-        inside = self.places
-        if self.layout is not None and self.layout is not layout:
-            wide = np.zeros(size, int)
-            wide[_places(layout, list(self.layout.shapes))] = np.arange(self.layout.size)
-            inside = wide[self.places]
-        self.size = size if self.layout is None else self.layout.size
-        whole = len(inside) == self.size and np.array_equal(inside, np.arange(self.size))
-        self.index = None if whole else like(inside, other)
+            self.layout = self.named or layout.only([key for key, span in spans if _any_in(span, self.places)])
+            within = _places(layout, self.layout.shapes)
+        self.size, where = len(within), np.zeros(size, int)
+        where[within] = np.arange(self.size)
+        index = where[self.places]
+        self.index = None if np.array_equal(index, np.arange(self.size)) else like(index, other)
 
     def put(self, V: Array) -> Array:
         """Return the vectors of which these are the entries, zero elsewhere: ``[n, K] -> [size, K]``."""
@@ -80,6 +74,7 @@ class Chosen:
 
 
 def _named(name: str, names: Sequence[str], layout: Layout | None) -> Layout:
+    """Return the layout of parameters that are named, or raise an error."""
     if layout is None:
         raise TypeError(f"{name}: expected numbers, as they are not all entries of parameters, got {list(names)}")
     unknown = [each for each in names if each not in layout.shapes]
@@ -89,6 +84,7 @@ def _named(name: str, names: Sequence[str], layout: Layout | None) -> Layout:
 
 
 def _numbers(name: str, given: Any, size: int) -> np.ndarray:
+    """Return numbers of rows or columns as an array, or raise an error."""
     wrong = f"{name}: expected names of parameters, or numbers from 0 to {size - 1}, each once"
     found = asnumpy(given) if is_array(given) else np.asarray(given if isinstance(given, Sequence | range) else None)
     if found.ndim != 1 or found.dtype.kind not in "iu":
@@ -98,10 +94,11 @@ def _numbers(name: str, given: Any, size: int) -> np.ndarray:
     return found.astype(int)
 
 
-def _places(layout: Any, names: list[str]) -> np.ndarray:
+def _places(layout: Any, names: Iterable[str]) -> np.ndarray:
+    """Return the numbers of the entries of some parameters."""
     spans = layout.places()
     return np.concatenate([np.arange(spans[each].start, spans[each].stop) for each in names])
 
 
-def _any_within(places: np.ndarray, span: slice) -> bool:
+def _any_in(span: slice, places: np.ndarray) -> bool:
     return bool(((places >= span.start) & (places < span.stop)).any())

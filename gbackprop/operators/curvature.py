@@ -58,7 +58,7 @@ class Curvature(Operator):
         """Compute Σₙ Cₙ V for directions V, in the parameters that are named, without R."""
         raise NotImplementedError
 
-    def _part(self, V: Array, rows: Layout | None, columns: Layout | None) -> Array:
+    def _part(self, V: Array, rows: Any, columns: Any) -> Array:
         with on_device_of(self.like):
             vectors = self.layout.rows(V, self.factor)
             product = partial(piece_product, type(self).directional, self.blocks, rows, columns)
@@ -68,7 +68,7 @@ class Curvature(Operator):
                 total = total + result
             return self._warned(total.T)
 
-    def _rpart(self, V: Array, rows: Layout | None, columns: Layout | None) -> Array:
+    def _rpart(self, V: Array, rows: Any, columns: Any) -> Array:
         return self._part(V, columns, rows)
 
 
@@ -142,12 +142,12 @@ class GGN(_GGN, LinearOperator):
     -----
     ``A @ v`` takes vectors (D,), matrices (D, K) and dictionaries {parameter: (*p) or (K, *p)}, and gives the same
     structure; `pack` and `unpack` turn dictionaries into vectors and back. Floats of the other width, integers and
-    booleans are converted to the operator's dtype; of complex numbers, the real and the imaginary parts go through
-    together. `damped`, `submatrix` and `inverse` return operators with all of this. K columns go through the network together, but no more at a time than have 256 MiB at the
-    outputs of all layers. Large batches are cut into pieces of samples, which threads take as in `gbackprop.backward`,
-    or the executor. What the forward pass of a single batch saves is stored for the next product, if it is at most
-    256 MiB. The matrix is the one at the parameters' values when it is made: after a change of these, a product is an
-    error.
+    booleans are converted to the operator's dtype; the two parts of complex numbers go through together. `damped`,
+    `submatrix` and `inverse` return operators with all of this. K columns go through the network together, but no more
+    at a time than have 256 MiB at the outputs of all layers. Large batches are cut into pieces of samples, which
+    threads take as in `gbackprop.backward`, or the executor. What the forward pass of a single batch saves is stored
+    for the next product, if it is at most 256 MiB. The matrix is the one at the parameters' values when it is made:
+    after a change of these, a product is an error.
     """
 
 

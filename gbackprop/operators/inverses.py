@@ -7,7 +7,6 @@ times the same block: each step is then one product of the operator with K vecto
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, on_device_of, scipy_module
 from gbackprop.checks import number, positive
-from gbackprop.errors import NotConvergedWarning
+from gbackprop.errors import NotConvergedWarning, warn
 
 TERMS = 100
 """Terms of a Neumann series, unless told otherwise."""
@@ -65,11 +64,8 @@ def inverted(
             found = series(A, B, rtol, maxiter, scale)
         if not found.converged:
             left = residual(A, found.x, B, damping)
-            warnings.warn(
-                f"{method}: the residual is {left:.1e} after {found.steps} steps, expected {rtol:.1e} ({found.why})",
-                NotConvergedWarning,
-                stacklevel=8,
-            )
+            steps = f"{method}: the residual is {left:.1e} after {found.steps} steps"
+            warn(f"{steps}, expected {rtol:.1e} ({found.why})", NotConvergedWarning)
         return found.x
 
     return partial(solved, matrix), partial(solved, matrix.T)
@@ -155,5 +151,5 @@ def _side_by_side(module: Any, A: Any, count: int) -> Any:
     def flat(product: Callable[[Array], Array], v: Array) -> Array:
         return product(v.reshape(-1, count)).reshape(-1)
 
-    shape = A.shape[0] * count, A.shape[1] * count
-    return module.LinearOperator(shape, matvec=partial(flat, A._matmat), rmatvec=partial(flat, A._rmatmat), dtype=A.dtype)
+    shape, products = (A.shape[0] * count, A.shape[1] * count), (partial(flat, A._matmat), partial(flat, A._rmatmat))
+    return module.LinearOperator(shape, matvec=products[0], rmatvec=products[1], dtype=A.dtype)

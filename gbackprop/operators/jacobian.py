@@ -38,14 +38,14 @@ class _Jacobian(Operator):
         targets = array_module(x).zeros((len(x), *plan.output_shape), dtype=like.dtype)  # which nothing depends on
         return super()._plan_for(first, rng, x, targets)
 
-    def _part(self, V: Array, rows: Layout | None, columns: Layout | None) -> Array:
+    def _part(self, V: Array, rows: Any, columns: Any) -> Array:
         with on_device_of(self.like):
             vectors = self.layout.rows(V)
             tasks = ((piece, vectors) for piece in self._pieces())
             results = list(self._results(partial(pushed, columns), tasks, len(vectors)))
             return self._warned(array_module(vectors).concatenate(results, axis=1).T)
 
-    def _rpart(self, V: Array, rows: Layout | None, columns: Layout | None) -> Array:
+    def _rpart(self, V: Array, rows: Any, columns: Any) -> Array:
         with on_device_of(self.like):
             tasks = self._with_rows(self.layout.rows(V))
             results = self._results(partial(pulled, columns), tasks, V.shape[1])
@@ -67,14 +67,6 @@ class _Jacobian(Operator):
         TooLargeError
             If the arrays do not fit into memory.
         """
-        return self.layout.split(self._rows(), 2)
-
-    def to_dense(self) -> Array:
-        """Return the matrix, of the arrays that `to_arrays` gives."""
-        return self._rows().reshape(self.shape)
-
-    def _rows(self) -> Array:
-        """∂fₙ[c]/∂θ, shape (N, C, D)."""
         needed, free = self.shape[0] * self.shape[1] * self.dtype.itemsize, available_memory(device_of(self.like))
         if needed > free:
             raise TooLargeError(f"Jacobian of shape {self.shape}: {size(needed)}, with {size(free)} free")
@@ -82,8 +74,18 @@ class _Jacobian(Operator):
             xp = array_module(self.like)
             units = xp.eye(self.features, dtype=self.dtype)
             tasks = ((piece, units) for piece in self._pieces())
-            rows = list(self._results(partial(individual, self.layout), tasks, len(units)))
-            return self._warned(rows[0] if len(rows) == 1 else xp.concatenate(rows))
+            found = list(self._results(partial(individual, self.layout), tasks, len(units)))
+            whole = {name: [each[name] for each in found] for name in self.layout.shapes}
+            return {
+                name: self._warned(parts[0] if len(parts) == 1 else xp.concatenate(parts))
+                for name, parts in whole.items()
+            }
+
+    def to_dense(self) -> Array:
+        """Return the matrix, of the arrays that `to_arrays` gives."""
+        arrays = {name: each.reshape(-1, *each.shape[2:]) for name, each in self.to_arrays().items()}
+        with on_device_of(self.like):
+            return self.layout.join(arrays)
 
     def _with_rows(self, vectors: Array) -> Iterator[tuple[Piece, Array]]:
         """Yield each piece with the rows of its outputs."""
@@ -129,20 +131,20 @@ def pulled(columns: Layout, at: Linearized, piece: Piece, vectors: Array) -> Arr
     return array_module(vectors).concatenate(parts)
 
 
-def individual(layout: Layout, at: Linearized, piece: Piece, units: Array) -> Array:
-    """Compute Jₙᵀ e_c of the samples of a piece and all unit columns: ``[C, C] -> [n, C, D]``."""
+def individual(layout: Layout, at: Linearized, piece: Piece, units: Array) -> dict[str, Array]:
+    """Compute Jₙᵀ e_c of the samples of a piece and all unit columns: ``[C, C] -> {name: [n, C, *p]}``."""
     n, start = len(at.output), 0
-    rows = result_like(units, (n, len(units), layout.size))
+    found = {name: result_like(units, (n, len(units), *shape)) for name, shape in layout.shapes.items()}
     for some in chunks(at, units):
-        here = layout.split(rows[:, start : start + len(some)], 2)
         seen: set[str] = set()  # a parameter that is used several times has a part at each place
         for leaf, columns in at.sweep(at.each_sample(some)):
             for key, name in leaf.parameters.items():
+                here = found[name][:, start : start + len(some)]
                 each = at.jacobians[leaf.position][key].per_sample(columns).swapaxes(0, 1)
                 if name in seen:
-                    here[name] += each
+                    here += each
                 else:
-                    here[name][...] = each
+                    here[...] = each
                 seen.add(name)
         start += len(some)
-    return rows
+    return found

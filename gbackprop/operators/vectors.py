@@ -55,18 +55,17 @@ class Layout:
             start += prod(shape)
         return found
 
-    def split(self, rows: Array, lead: int = 1) -> dict[str, Array]:
-        """Return views of the parts of K vectors: ``[K, D] -> {name: [K, *p]}``; of several leading axes, too."""
-        places, front = self.places(), rows.shape[:lead]
-        return {name: rows[..., places[name]].reshape(*front, *shape) for name, shape in self.shapes.items()}
+    def split(self, rows: Array) -> dict[str, Array]:
+        """Return the parts of K vectors: ``[K, D] -> {name: [K, *p]}``."""
+        places = self.places()
+        return {name: rows[:, places[name]].reshape(len(rows), *shape) for name, shape in self.shapes.items()}
 
     def join(self, parts: Mapping[str, Array]) -> Array:
         """Return K vectors from their parts: ``{name: [K, *p]} -> [K, D]``."""
-        first, start = next(iter(parts.values())), 0
+        first = next(iter(parts.values()))
         rows = result_like(first, (len(first), self.size))
-        for name, shape in self.shapes.items():
-            rows[:, start : start + prod(shape)] = parts[name].reshape(len(first), -1)
-            start += prod(shape)
+        for name, place in self.places().items():
+            rows[:, place] = parts[name].reshape(len(first), -1)
         return rows
 
     def rows(self, columns: Array, factor: float = 1) -> Array:

@@ -179,6 +179,13 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, some in needs for statistic in some]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
+    for quantity, some in needs:
+        for statistic in some:
+            if statistic.only is not None and statistic.only not in used:
+                raise ValueError(
+                    f"{type(quantity).__name__}, statistic {statistic.reduction.name!r}: expected only= one of the "
+                    f"parameters {parameters}, got {statistic.only!r}"
+                )
     chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(parameters) == len(used)
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
     return Plan(
