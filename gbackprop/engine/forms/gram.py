@@ -19,16 +19,30 @@ def gram(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Arra
 
 def products(one: Any, mat: Array, other: Any, columns: Array) -> Array:
     """⟨Jᵀ g[v, n], J'ᵀ g'[w, m]⟩ of two Jacobians of a parameter: ``[V, N, *out], [W, M, *out] -> [N V, M W]``."""
-    pair = [(one, mat), (other, columns)]
-    if all(function_of(each, "per_sample") is Outer.per_sample and each.u.shape[2] == 1 for each, _ in pair):
-        (g, u), (h, v) = [(each.split(columns)[:, :, :, 0].swapaxes(1, 2), each.u[:, :, 0]) for each, columns in pair]
-        groups, n, k, o = g.shape
-        m, w = h.shape[1:3]
-        found = (g.reshape(groups, n * k, o) @ h.reshape(groups, m * w, o).swapaxes(1, 2)).reshape(groups, n, k, m, w)
-        found *= (u @ v.swapaxes(1, 2))[:, :, None, :, None]
-        return found.sum(0).reshape(n * k, m * w)
-    rows, others = [each.per_sample(columns).swapaxes(0, 1) for each, columns in pair]
-    return rows.reshape(len(rows) * rows.shape[1], -1) @ others.reshape(len(others) * others.shape[1], -1).T
+    split = _at_one_position if _is_outer(one) and _is_outer(other) else _individual
+    g, u = split(one, mat)
+    h, w = (g, u) if other is one and columns is mat else split(other, columns)  # BLAS computes half of a symmetric one
+    found = g @ h.swapaxes(1, 2)  # [G, N V, M W]
+    if u is not None:
+        cells = found.reshape(len(g), u.shape[1], len(mat), w.shape[1], len(columns))
+        cells *= (u @ w.swapaxes(1, 2))[:, :, None, :, None]
+    return found.sum(0)
+
+
+def _is_outer(jacobian: Any) -> bool:
+    return function_of(jacobian, "per_sample") is Outer.per_sample and jacobian.u.shape[2] == 1
+
+
+def _at_one_position(outer: Any, mat: Array) -> tuple[Array, Array]:
+    """Return g as ``[G, N V, O]`` and u as ``[G, N, I]``."""
+    g = outer.split(mat)[:, :, :, 0].swapaxes(1, 2)
+    return g.reshape(len(g), -1, g.shape[3]), outer.u[:, :, 0]
+
+
+def _individual(jacobian: Any, mat: Array) -> tuple[Array, None]:
+    """Return Jᵀ g as ``[1, N V, P]``, and no u."""
+    each = jacobian.per_sample(mat)
+    return each.swapaxes(0, 1).reshape(1, each.shape[0] * each.shape[1], -1), None
 
 
 REDUCE: Table = {(Outer.per_sample, GRAM): gram}
