@@ -48,7 +48,7 @@ class Matrix(Multiplied):
         self._check_square("damped")
 
         def product(apply: Callable[[Array], Array]) -> Callable[[Array], Array]:
-            return lambda V: apply(V) + (shift * V).astype(self.dtype, copy=False)
+            return lambda V: apply(V) + shift * V
 
         return derived(
             self, product(self._matmat), product(self._rmatmat), self.rows, self.columns, self.shape, self.symmetric

@@ -4,8 +4,8 @@ from gbackprop.spectra.density import SpectralDensity, density
 from gbackprop.spectra.diagonal import diagonal
 from gbackprop.spectra.eigenpairs import Eigenpairs, ggn_eigenpairs
 from gbackprop.spectra.noise import GradientNoise, gradient_noise, signal_to_noise
-from gbackprop.spectra.tangent_kernel import ntk
 from gbackprop.spectra.products import Estimate
+from gbackprop.spectra.tangent_kernel import ntk
 from gbackprop.spectra.trace import trace
 
 __all__ = [

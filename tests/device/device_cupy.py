@@ -154,13 +154,13 @@ def on_host(A):
     return linalg.LinearOperator(A.shape, *there, dtype=A.dtype)
 
 
-def cg(A, b, x0=None, tol=1e-5, maxiter=None, M=None, callback=None, atol=None):  # noqa: N803
+def cg(A, b, x0=None, tol=1e-5, maxiter=None, M=None, callback=None, atol=None):
     """As CuPy's, whose tolerance has SciPy's older name."""
     x, steps = linalg.cg(on_host(A), given(b).get(), rtol=tol, maxiter=maxiter, atol=atol or 0.0)
     return moved(x), steps
 
 
-def lsmr(A, b, x0=None, damp=0.0, atol=1e-6, btol=1e-6, conlim=1e8, maxiter=None):  # noqa: N803
+def lsmr(A, b, x0=None, damp=0.0, atol=1e-6, btol=1e-6, conlim=1e8, maxiter=None):
     """As CuPy's."""
     x, *rest = linalg.lsmr(on_host(A), given(b).get(), damp, atol, btol, conlim, maxiter)
     return moved(x), *rest

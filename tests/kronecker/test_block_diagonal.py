@@ -105,7 +105,7 @@ def test_numbers_that_are_not_finite(value):
     wrong = np.array([1, value])
     v = {"0.weight": np.ones((3, 2)), "0.bias": wrong}
     for call in (lambda: matrix @ v, lambda: matrix.solve(v, 1.0), lambda: matrix.solve(v, 1.0, method="exact")):
-        with pytest.raises(ValueError, match="^0.bias: v: expected finite numbers, got NaN or infinity"):
+        with pytest.raises(ValueError, match=r"^0.bias: v: expected finite numbers, got NaN or infinity"):
             call()
-    with pytest.raises(ValueError, match="^v: expected finite numbers"):
+    with pytest.raises(ValueError, match=r"^v: expected finite numbers"):
         (matrix.blocks["0.bias"] + matrix.blocks["0.bias"]) @ wrong

@@ -1,4 +1,4 @@
-"""Operators made of others against dense matrices: damped, some rows and columns, inverses; and numbers of all kinds."""
+"""Operators made of others against dense matrices: damped, some rows and columns, inverses; vectors of any numbers."""
 
 from pathlib import Path
 
@@ -26,9 +26,12 @@ KINDS = {
 }
 
 
+def network(dtype="float64"):
+    return gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype=dtype)
+
+
 def make(name, dtype="float64"):
-    net = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype=dtype)
-    return KINDS[name](net, X.astype(dtype))
+    return KINDS[name](network(dtype), X.astype(dtype))
 
 
 def near(got, want, tolerance=1e-12):
@@ -132,8 +135,10 @@ def test_a_block_takes_no_sweep_through_the_other_layers(monkeypatch):
     monkeypatch.setattr(
         type(at), "sweep", lambda *a: (visited.append(each[0].position) or each for each in sweep(*a))
     )
-    operator.submatrix("2.weight", "2.weight") @ np.ones(8)
-    assert visited == [2]
+    for part in ("2.weight", np.arange(16, 24)):
+        operator.submatrix(part, part) @ np.ones(8)
+        assert visited == [2]
+        visited.clear()
 
 
 @pytest.mark.parametrize("name", ["GGN", "Fisher", "EmpiricalFisher", "blocks"])
@@ -141,7 +146,7 @@ def test_a_block_takes_no_sweep_through_the_other_layers(monkeypatch):
 def test_inverses(name, method):
     operator = make(name)
     want = np.linalg.inv(operator.to_dense() + 0.5 * np.eye(26))
-    options = {"scale": 1 / (np.linalg.eigvalsh(operator.to_dense())[-1] + 0.5), "maxiter": 400} if method == "neumann" else {}
+    options = {"scale": np.linalg.eigvalsh(want)[0], "maxiter": 400} if method == "neumann" else {}
     inverse = operator.inverse(method, damping=0.5, rtol=1e-12, **options)
     v = drawn((26, 3)) * np.array([1, 1e-5, 0])
     found = inverse @ v
@@ -181,10 +186,10 @@ def test_the_inverse_of_a_jacobian_is_that_of_least_squares(damping):
 def test_systems_that_are_not_solved():
     operator, v = make("GGN"), drawn(26)
     largest = np.linalg.eigvalsh(operator.to_dense())[-1]
-    with pytest.warns(gb.NotConvergedWarning, match=r"cg: the residual is .* after 2 steps, expected 1.5e-08") as found:
-        operator.inverse(damping=1e-3, maxiter=2) @ v
-        operator.inverse(damping=1e-3, maxiter=2) @ operator.unpack(v)
-    assert {Path(each.filename) for each in found} == {Path(__file__)}
+    for vector in (v, operator.unpack(v)):
+        with pytest.warns(gb.NotConvergedWarning, match=r"cg: the residual is .* after 2 steps, ") as found:
+            operator.inverse(damping=1e-3, maxiter=2) @ vector
+        assert Path(found[0].filename) == Path(__file__)
     with pytest.warns(gb.NotConvergedWarning, match=r"lsmr: the residual is .* after 2 steps"):
         operator.inverse("lsmr", damping=1e-3, maxiter=2) @ v
     with pytest.warns(gb.NotConvergedWarning, match=r"neumann: the residual is .* after 3 steps, .*a larger maxiter"):
@@ -202,7 +207,7 @@ def test_systems_that_are_not_solved():
 GGN, JACOBIAN = make("GGN"), make("Jacobian")
 WRONG = {
     "damping": (lambda: GGN.damped(-1), ValueError, "damping: expected a finite number of at least 0, got -1"),
-    "damped": (lambda: JACOBIAN.damped(1), ValueError, r"damped: expected a square operator, got one of shape \(10, 26\)"),
+    "damped": (lambda: JACOBIAN.damped(1), ValueError, r"damped: expected a square operator, .* \(10, 26\)"),
     "damping of an inverse": (lambda: GGN.inverse(damping=-1), ValueError, "damping: .*at least 0, got -1"),
     "damping of least squares": (lambda: JACOBIAN.inverse("lsmr", damping=-1), ValueError, "damping: .*got -1"),
     "method": (lambda: GGN.inverse("lu"), ValueError, "method: expected 'cg', 'lsmr' or 'neumann', got 'lu'"),
@@ -211,14 +216,14 @@ WRONG = {
     "maxiter": (lambda: GGN.inverse(maxiter=0), ValueError, "maxiter: expected an integer of at least 1, got 0"),
     "scale": (lambda: GGN.inverse("neumann", scale=-1), ValueError, "scale: expected a finite number above 0"),
     "a name": (
-        lambda: GGN.submatrix("0.wieght"), ValueError, r"rows: expected some of the parameters \['0.weight', .*'0.wieght'"
+        lambda: GGN.submatrix("0.wieght"), ValueError, r"rows: expected some of the parameters \['0.weight', .*wieght'"
     ),
     "a name twice": (lambda: GGN.submatrix(None, ["0.bias"] * 2), ValueError, "columns: .*each once, got"),
     "names of outputs": (lambda: JACOBIAN.submatrix("0.bias"), TypeError, "rows: expected numbers, as they are not"),
     "a number": (lambda: GGN.submatrix([26]), ValueError, "rows: .*numbers from 0 to 25, each once, got .26."),
     "a number twice": (lambda: GGN.submatrix([1, 1]), ValueError, "rows: .*each once"),
     "a negative number": (lambda: GGN.submatrix(np.array([-1])), ValueError, "rows: .*numbers from 0 to 25"),
-    "none": (lambda: GGN.submatrix([], None), (TypeError, ValueError), "rows: expected names of parameters, or numbers"),
+    "none": (lambda: GGN.submatrix([], None), (TypeError, ValueError), "rows: expected names of parameters, or"),
     "floats": (lambda: GGN.submatrix(None, [0.5]), TypeError, "columns: expected names of parameters, or numbers"),
     "a mask": (lambda: GGN.submatrix(np.ones(26, bool)), TypeError, "rows: expected names of parameters, or numbers"),
     "names and numbers": (lambda: GGN.submatrix(["0.bias", 1]), (TypeError, ValueError), "rows: expected"),
@@ -242,7 +247,7 @@ def test_wrong_arguments(case):
 
 def test_data_that_changes_are_an_error_in_what_is_made_of_it():
     x = X.copy()
-    net = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
+    net = network()
     operator, jacobian = ops.GGN(net, LOSS, (x, Y)), ops.Jacobian(net, x)
     made = [operator.damped(1), operator.submatrix([1]), operator.inverse(damping=1)]
     x[0] += 1
@@ -252,7 +257,7 @@ def test_data_that_changes_are_an_error_in_what_is_made_of_it():
 
 
 def test_arrays_of_a_jacobian_in_pieces_and_of_frozen_parameters(monkeypatch):
-    net = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64").freeze("0.weight")
+    net = network().freeze("0.weight")
     whole = ops.Jacobian(net, X).to_arrays()
     assert {name: each.shape for name, each in whole.items()} == {
         "0.bias": (5, 2, 4), "2.weight": (5, 2, 2, 4), "2.bias": (5, 2, 2)

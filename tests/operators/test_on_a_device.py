@@ -63,7 +63,8 @@ def made_of(network, x, y, v, w):
 def test_what_is_made_of_operators(gpu):
     network = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
     rng = np.random.default_rng(0)
-    given = rng.standard_normal((4, 3)), np.array([0, 1, 1, 0]), rng.standard_normal((26, 2)), rng.standard_normal((8, 2))
+    x, v, w = (rng.standard_normal(shape) for shape in ((4, 3), (26, 2), (8, 2)))
+    given = x, np.array([0, 1, 1, 0]), v, w
     want = made_of(network, *given)
     found = made_of(network.to("cuda"), *(gb.asarray(each, "cuda") for each in given))
     for one, other in zip(found, want, strict=True):

@@ -33,13 +33,13 @@ def _is_outer(jacobian: Any) -> bool:
     return function_of(jacobian, "per_sample") is Outer.per_sample and jacobian.u.shape[2] == 1
 
 
-def _at_one_position(outer: Any, mat: Array) -> tuple[Array, Array]:
+def _at_one_position(outer: Any, mat: Array) -> tuple[Array, Any]:
     """Return g as ``[G, N V, O]`` and u as ``[G, N, I]``."""
     g = outer.split(mat)[:, :, :, 0].swapaxes(1, 2)
     return g.reshape(len(g), -1, g.shape[3]), outer.u[:, :, 0]
 
 
-def _individual(jacobian: Any, mat: Array) -> tuple[Array, None]:
+def _individual(jacobian: Any, mat: Array) -> tuple[Array, Any]:
     """Return Jᵀ g as ``[1, N V, P]``, and no u."""
     each = jacobian.per_sample(mat)
     return each.swapaxes(0, 1).reshape(1, each.shape[0] * each.shape[1], -1), None
