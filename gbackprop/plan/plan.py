@@ -26,7 +26,7 @@ from gbackprop.layers.inputs import check_input, noise_of
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.losses.base import Loss
 from gbackprop.plan.flow import Flow
-from gbackprop.plan.support import SHIPPED, check_chain, check_contracts, lacks_factor, lacks_residual
+from gbackprop.plan.support import SHIPPED, check_chain, check_contracts, lacks_factor, lacks_residual, statistics_of
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 
@@ -175,17 +175,10 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     check_batch(x)
     leaves = leaves_of(network, x.shape[1:]) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
-    needs = [(quantity, quantity.statistics()) for quantity in quantities]
+    needs = [(quantity, statistics_of(quantity, used)) for quantity in quantities]
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, some in needs for statistic in some]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
-    for quantity, some in needs:
-        for statistic in some:
-            if statistic.only is not None and statistic.only not in used:
-                raise ValueError(
-                    f"{type(quantity).__name__}, statistic {statistic.reduction.name!r}: expected only= one of the "
-                    f"parameters {parameters}, got {statistic.only!r}"
-                )
     chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(parameters) == len(used)
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
     return Plan(
