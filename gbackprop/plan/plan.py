@@ -26,7 +26,7 @@ from gbackprop.layers.inputs import check_input, noise_of
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.losses.base import Loss
 from gbackprop.plan.flow import Flow
-from gbackprop.plan.support import SHIPPED, check_chain, check_contracts, lacks_factor, lacks_residual, statistics_of
+from gbackprop.plan.support import SHIPPED, check_chain, check_contracts, lacks_factor, lacks_residual
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 
@@ -102,7 +102,7 @@ class Plan:
         check_parameters({n: leaf.layer.parameters[key] for leaf in owners for key, n in leaf.parameters.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
-            _check_supported(self.swept, None if self.chain else self.flow, self.needs)
+            _check_supported(self)
             if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
                 check_contracts(leaves, x)
             if AVERAGE in self.signals:
@@ -175,7 +175,7 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     check_batch(x)
     leaves = leaves_of(network, x.shape[1:]) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
-    needs = [(quantity, statistics_of(quantity, used)) for quantity in quantities]
+    needs = [(quantity, quantity.statistics()) for quantity in quantities]
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, some in needs for statistic in some]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
@@ -187,18 +187,19 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     )  # fmt: skip
 
 
-def _check_supported(
-    leaves: Sequence[Leaf], flow: Flow | None, needs: Sequence[tuple[Quantity, tuple[Statistic, ...]]]
-) -> None:
-    """Check that every layer that the sweep visits provides what the quantities need; `flow` is None for a chain."""
-    for leaf in leaves:
+def _check_supported(plan: Plan) -> None:
+    """Check that each parameter that is named exists, and that each layer of the sweep has what the quantities need."""
+    flow = None if plan.chain else plan.flow
+    for leaf in plan.swept:
         if type(leaf.layer).mjp is Layer.mjp and not leaf.lowest:
             raise UnsupportedError(f"{leaf} cannot give a gradient: it has no mjp")
-    for quantity, statistics in needs:
+    for quantity, statistics in plan.needs:
         for statistic in statistics:
-            for leaf in leaves:
-                reason = _lacks(leaf, flow, statistic)
-                if reason is not None:
+            if statistic.only is not None and statistic.only not in plan.parameters:
+                message = f"expected only= one of {plan.parameters}, got {statistic.only!r}"
+                raise ValueError(f"{type(quantity).__name__}: {message}")
+            for leaf in plan.swept:
+                if (reason := _lacks(leaf, flow, statistic)) is not None:
                     raise UnsupportedError(f"{leaf} cannot give {type(quantity).__name__}: {reason}")
 
 
@@ -212,6 +213,5 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
         return layer.kronecker_factors
-    if REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied:
-        return None
-    return lacks_factor(leaf, flow, reduction)
+    plain = REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied
+    return None if plain else lacks_factor(leaf, flow, reduction)

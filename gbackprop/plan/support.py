@@ -13,24 +13,11 @@ from gbackprop.layers.mixed import lacks_mixed
 from gbackprop.layers.views import Viewed
 from gbackprop.plan.contract import check_contract
 from gbackprop.plan.flow import Flow
-from gbackprop.quantities.base import Quantity, Statistic
 
 SHIPPED = "gbackprop."
 """Where the layers' modules are that the tests check; all others are checked at their first call."""
 
 _CHECKED: WeakSet[Layer] = WeakSet()
-
-
-def statistics_of(quantity: Quantity, parameters: Sequence[str]) -> tuple[Statistic, ...]:
-    """Return the statistics of a quantity; raise an error if one is only of a parameter that there is not."""
-    statistics = quantity.statistics()
-    for statistic in statistics:
-        if statistic.only is not None and statistic.only not in parameters:
-            raise ValueError(
-                f"{type(quantity).__name__}, statistic {statistic.reduction.name!r}: expected only= one of the "
-                f"parameters {list(dict.fromkeys(parameters))}, got {statistic.only!r}"
-            )
-    return statistics
 
 
 def check_chain(leaves: Sequence[Leaf]) -> None:
