@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+import warnings
 from collections.abc import Callable
+
+OURS = ("gbackprop", "scipy", "cupyx")
+"""The packages through which a product goes."""
 
 
 class UnsupportedError(NotImplementedError, ValueError):
@@ -43,6 +48,14 @@ class naming:
             return
         if isinstance(error, MemoryError) and not isinstance(error, TooLargeError):  # it already says so
             raise TooLargeError(f"{self.doing()}: out of memory ({error})") from error
+
+
+def warn(text: str, kind: type[Warning]) -> None:
+    """Warn at the line that called this package, through SciPy or not."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OURS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, kind, stacklevel=level)
 
 
 def release(error: BaseException | None) -> None:

@@ -10,7 +10,6 @@ from math import prod
 from typing import Any, Literal
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, cg
 
 from gbackprop.array import Array, device_of, is_array
 from gbackprop.backward import backward
@@ -18,6 +17,7 @@ from gbackprop.checks import number, positive
 from gbackprop.layers.base import Layer
 from gbackprop.losses import Loss
 from gbackprop.operators import GGN, Hessian, Jacobian
+from gbackprop.operators.inverses import conjugate_gradients, residual
 
 CURVATURES: dict[str, type] = {"hessian": Hessian, "ggn": GGN}
 
@@ -147,7 +147,7 @@ class _Curved:
     ) -> None:
         if curvature not in ("hessian", "ggn"):
             raise ValueError(f"curvature: expected 'hessian' or 'ggn', got {curvature!r}")
-        self.damping, self.rtol = number("damping", damping, least=0), number("rtol", rtol, above=0, below=1)
+        damping, self.rtol = number("damping", damping, least=0), number("rtol", rtol, above=0, below=1)
         self.maxiter = None if maxiter is None else positive("maxiter", maxiter)
         if not (isinstance(data, tuple) and len(data) == 2 and all(map(is_array, data))):
             raise TypeError(f"data: expected one batch (x, y), got {type(data).__name__}")
@@ -158,26 +158,25 @@ class _Curved:
         self.loss, (self.x, self.y) = loss, data
         self.output = backward(network, loss, self.x, self.y).output
         self.operator = CURVATURES[curvature](network, loss, data)
+        self.matrix = self.operator.damped(damping)
         self.jacobian, self.factor = Jacobian(network, self.x), self.operator.factor
         self.gradients = loss.gradients(self.output, self.y).reshape(len(self.x), -1)
 
     def solve(self, b: np.ndarray, what: str) -> np.ndarray:
-        """Solve (C + λ I) s = b."""
-        if not b.any():
-            return b
-        matrix = LinearOperator(
-            self.operator.shape, matvec=lambda v: self.operator @ v + self.damping * v, dtype=self.operator.dtype
-        )
-        found, failed = cg(matrix, b, rtol=self.rtol, atol=0.0, maxiter=self.maxiter)
-        if not np.isfinite(found).all() or found @ b <= 0:
-            raise RuntimeError(f"cg: the damped {type(self.operator).__name__} is not positive definite: more damping")
-        if failed:
-            left = np.linalg.norm(matrix @ found - b) / np.linalg.norm(b)
+        """Solve (C + λ I) s = b for a vector, or for each column of a matrix."""
+        columns = b.reshape(len(b), -1)
+        try:
+            found = conjugate_gradients(self.matrix, columns, self.rtol, self.maxiter)
+        except np.linalg.LinAlgError:
             raise RuntimeError(
-                f"cg: for {what} the residual is {left:.1e} after {failed} steps, expected {self.rtol:.1e} "
-                "(more damping, a larger rtol or maxiter, or float64)"
+                f"cg: the damped {type(self.operator).__name__} is not positive definite: more damping"
+            ) from None
+        if not found.converged:
+            raise RuntimeError(
+                f"cg: for {what} the residual is {residual(self.matrix, found.x, columns):.1e} after {found.steps} "
+                f"steps, expected {self.rtol:.1e} ({found.why})"
             )
-        return found
+        return found.x.reshape(b.shape)
 
     def toward(self, n: int) -> np.ndarray:
         """Compute (C + λ I)⁻¹ R ∇ℓₙ."""
@@ -189,7 +188,7 @@ class _Curved:
         root = self.loss.hessian_sqrt(self.output[rows], self.y[rows]).reshape(-1, self.gradients.shape[1])
         root = root * self.factor**0.5  # Λ = rootᵀ root
         eye = np.eye(self.gradients.shape[1], dtype=self.output.dtype)
-        columns = np.stack([self.solve(self._pulled(n, unit), f"sample {n}") for unit in eye], axis=1)
+        columns = self.solve(np.stack([self._pulled(n, unit) for unit in eye], axis=1), f"sample {n}")
         outputs = prod(self.output.shape[1:])
         g = (self.jacobian @ columns)[n * outputs : (n + 1) * outputs]
         leverage = float(np.linalg.eigvalsh(root @ g @ root.T).max())

@@ -101,7 +101,7 @@ class Block:
         TypeError
             If `v` is not an array of the block's dtype on its device.
         ValueError
-            If `v` has another shape.
+            If `v` has another shape, or a number that is not finite.
         """
         self.entries.check(v, self.source, self._array())
         return self.entries.join(self._multiply(self.entries.split(v))).reshape(v.shape)
@@ -136,7 +136,9 @@ class Block:
             raise TypeError(f"as_linear_operator: expected a block on the cpu, as SciPy computes there, got {device}")
 
         def product(block: Block, v: np.ndarray) -> np.ndarray:
-            return block @ (v.astype(block.dtype, copy=False) if v.dtype.kind in "fiu" else v)
+            if v.dtype.kind == "c":
+                return product(block, v.real) + 1j * product(block, v.imag)
+            return block @ (v.astype(block.dtype, copy=False) if v.dtype.kind in "biuf" else v)
 
         def transposed(v: np.ndarray) -> np.ndarray:
             return product(self.T, v)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from gbackprop.array import Array, array_module, is_array
+from gbackprop.array import Array, all_finite, array_module, is_array
 from gbackprop.checks import check_same, kind_of, positive
 
 
@@ -36,13 +36,15 @@ class Entries:
         return self.groups * self.outputs * self.inputs
 
     def check(self, v: Array, name: str, other: Array) -> None:
-        """Check that v is an array beside `other`, called `name`, of shape (D,), (D, K), or the parameter's."""
+        """Check that v is finite, beside `other`, called `name`, and of shape (D,), (D, K), or the parameter's."""
         check_array("v", v)
         check_same("v", v, name, other)
         d, rows = self.size, self.groups * (self.channels or self.outputs)
         single = prod(v.shape) == d and v.shape[:1] in ((rows,), (d,))
         if not single and (v.ndim != 2 or v.shape[0] != d):
             raise ValueError(f"v: expected shape ({d},), ({d}, K) or ({rows}, …) with {d} entries, got {v.shape}")
+        if not all_finite(v):
+            raise ValueError("v: expected finite numbers, got NaN or infinity")
 
     def split(self, v: Array) -> Array:
         """Return v, in the parameter's order, as ``[G, O, I, K]``; K = 1 for a single vector."""

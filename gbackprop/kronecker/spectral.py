@@ -139,8 +139,8 @@ class SpectralBlock(Block):
         TypeError
             If `v` is not an array of the block's dtype on its device.
         ValueError
-            If `damping` is negative or not finite, `cap` is not above 0, `v` has another shape, or the block has no
-            such `method`.
+            If `damping` is negative or not finite, `cap` is not above 0, `v` has another shape or a number that is not
+            finite, or the block has no such `method`.
         numpy.linalg.LinAlgError
             If the block is singular even with the damping, and there is no `cap`.
 

@@ -1,4 +1,4 @@
-"""The Jacobians of single samples' outputs in the parameters, a few samples at a time, and covariances from them."""
+"""The Jacobians of single samples' outputs in the parameters, a few samples at a time."""
 
 from __future__ import annotations
 
@@ -6,47 +6,12 @@ from collections.abc import Iterator
 from math import prod
 
 from gbackprop.array import Array, array_module
-from gbackprop.backward import backward
 from gbackprop.laplace.structures import Root
 from gbackprop.layers.base import Layer
-from gbackprop.layers.jacobian import Reduction
-from gbackprop.losses import MSELoss
-from gbackprop.quantities.base import Quantity, Scale, Statistic
-from gbackprop.signals import EXACT
+from gbackprop.operators import Jacobian
 
 BYTES = 2**28
 """Most bytes of the Jacobians that exist at a time, in float64."""
-
-
-class OutputJacobian(Quantity):
-    """∂fₙ[c]/∂θ for each sample and output, shape (N, C, *p) for each parameter.
-
-    With the loss ℓₙ = ‖fₙ − yₙ‖² the columns of Sₙ are √2 e_c, so that Jₙᵀ sₙ_c / √2 are the rows of Jₙ.
-
-    Parameters
-    ----------
-    outputs : int
-        C.
-    """
-
-    name = "output_jacobian"
-    scale = "∂fₙ[c]/∂θ"
-
-    def __init__(self, outputs: int) -> None:
-        columns = Reduction(
-            "columns",
-            "Jᵀ g, each column of each sample",
-            lambda p: outputs * prod(p),
-            True,
-            lambda each, sign: each.swapaxes(0, 1),
-        )
-        self.needs = (Statistic(columns, EXACT),)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return self.needs
-
-    def finish(self, scale: Scale, columns: Array) -> Array:
-        return columns * 0.5**0.5
 
 
 def covariance(network: Layer, x: Array, output: Array, size: int, root: Root) -> Array:
@@ -83,26 +48,21 @@ def joint_covariance(network: Layer, x: Array, output: Array, size: int, root: R
 
 def _halves(network: Layer, x: Array, output: Array, size: int, root: Root) -> Iterator[tuple[slice, list[Array]]]:
     """Yield slices of samples with their J P^(−1/2), ``[n C, d]`` for each parameter of d entries."""
-    for some, rows in jacobians(network, x, output, size):
+    for some, rows in jacobians(network, x, size * prod(output.shape[1:])):
         yield some, [*root({name: each.reshape(-1, *each.shape[2:]) for name, each in rows.items()}).values()]
 
 
-def jacobians(network: Layer, x: Array, output: Array, size: int) -> Iterator[tuple[slice, dict[str, Array]]]:
+def jacobians(network: Layer, x: Array, entries: int) -> Iterator[tuple[slice, dict[str, Array]]]:
     """Yield slices of samples with their Jacobians, ``{parameter: [n, C, *p]}``, in order.
 
     Parameters
     ----------
     network : Layer
     x : ndarray, shape (N, *in)
-    output : ndarray, shape (N, *out)
-        The network's.
-    size : int
-        D, the number of entries of all parameters that are not frozen.
+    entries : int
+        C D, the number of entries of a sample's Jacobian.
     """
-    outputs = prod(output.shape[1:])
-    step = max(1, BYTES // (8 * size * outputs))
-    targets = array_module(output).zeros((min(step, len(x)), *output.shape[1:]), dtype=output.dtype)
+    step = max(1, BYTES // (8 * entries))
     for start in range(0, len(x), step):
-        some, quantity = slice(start, min(start + step, len(x))), OutputJacobian(outputs)
-        result = backward(network, MSELoss("sum"), x[some], targets[: some.stop - start], quantity)
-        yield some, dict(result[quantity])
+        some = slice(start, min(start + step, len(x)))
+        yield some, Jacobian(network, x[some]).to_arrays()

@@ -34,6 +34,8 @@ from gbackprop.signals import MonteCarlo
 class Curvature(Operator):
     """A symmetric matrix R Σₙ Cₙ over all parameters: a subclass defines Σₙ Cₙ V for some samples."""
 
+    symmetric = True
+
     def __init__(
         self,
         network: Layer,
@@ -50,48 +52,50 @@ class Curvature(Operator):
             raise TypeError(f"blocks: expected True or False, got {blocks!r}")
         self.blocks = blocks
         self._prepare(network, loss, data, rng, executor)
-        self.shape = (self.layout.size, self.layout.size)
+        self.shape, self.rows = (self.layout.size, self.layout.size), self.layout
 
     @staticmethod
     def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:
         """Compute Σₙ Cₙ V for directions V, in the parameters that are named, without R."""
         raise NotImplementedError
 
-    def _matmat(self, V: Array) -> Array:
-        with on_device_of(self.layout.like):
+    def _part(self, V: Array, rows: Any, columns: Any) -> Array:
+        with on_device_of(self.like):
             vectors = self.layout.rows(V, self.factor)
-            product = partial(piece_product, type(self).directional, self.blocks)
+            product = partial(piece_product, type(self).directional, self.blocks, rows, columns)
             results = self._results(product, ((piece, vectors) for piece in self._pieces()), len(vectors))
             total = next(results)
             for result in results:  # in the order of the data, whichever is ready first
                 total = total + result
             return self._warned(total.T)
 
-    def _transpose(self) -> Any:
-        return self
-
-    _adjoint = _transpose
+    def _rpart(self, V: Array, rows: Any, columns: Any) -> Array:
+        return self._part(V, columns, rows)
 
 
 def piece_product(
     directional: Callable[..., dict[str, Array]],
     blocks: bool,
+    rows: Layout,
+    columns: Layout,
     at: Linearized,
     piece: Piece,
     vectors: Array,
-    layout: Layout,
 ) -> Array:
-    """Compute Σₙ Cₙ v of K vectors over the samples of a piece: ``[K, D] -> [K, D]``."""
+    """Compute Σₙ Cₙ v of K vectors over the samples of a piece, from the columns of some parameters to rows of some."""
     parts = []
     for some in chunks(at, vectors):
-        directions = layout.split(some)
+        directions = columns.split(some)
         if blocks:  # a direction in one parameter alone, and what comes back to it
             found = {
-                name: directional(at, piece.extra, {name: each}, {name})[name] for name, each in directions.items()
+                name: directional(at, piece.extra, {name: directions[name]}, {name})[name]
+                if name in directions
+                else array_module(some).zeros((len(some), *shape), dtype=some.dtype)
+                for name, shape in rows.shapes.items()
             }
         else:
-            found = directional(at, piece.extra, directions, set(directions))
-        parts.append(layout.join(found))
+            found = directional(at, piece.extra, directions, set(rows.shapes))
+        parts.append(rows.join(found))
     return parts[0] if len(parts) == 1 else array_module(vectors).concatenate(parts)
 
 
@@ -138,12 +142,13 @@ class GGN(_GGN, LinearOperator):
     Notes
     -----
     ``A @ v`` takes vectors (D,), matrices (D, K) and dictionaries {parameter: (*p) or (K, *p)}, and gives the same
-    structure; `pack` and `unpack` turn dictionaries into vectors and back. Floats of the other width are converted to
-    the operator's dtype. K columns go through the network together, but no more at a time than have 256 MiB at the
-    outputs of all layers. Large batches are cut into pieces of samples, which threads take as in `gbackprop.backward`,
-    or the executor. What the forward pass of a single batch saves is stored for the next product, if it is at most
-    256 MiB. The matrix is the one at the parameters' values when it is made: after a change of these, a product is an
-    error.
+    structure; `pack` and `unpack` turn dictionaries into vectors and back. Floats of the other width, integers and
+    booleans are converted to the operator's dtype; the two parts of complex numbers go through together. `damped`,
+    `submatrix` and `inverse` return operators with all of this. K columns go through the network together, but no more
+    at a time than have 256 MiB at the outputs of all layers. Large batches are cut into pieces of samples, which
+    threads take as in `gbackprop.backward`, or the executor. What the forward pass of a single batch saves is stored
+    for the next product, if it is at most 256 MiB. The matrix is the one at the parameters' values when it is made:
+    after a change of these, a product is an error.
     """
 
 

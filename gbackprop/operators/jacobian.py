@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from functools import partial
 from math import prod
 from typing import Any
 
 from scipy.sparse.linalg import LinearOperator
 
-from gbackprop.array import Array, array_module, on_device_of
+from gbackprop.array import Array, array_module, available_memory, device_of, on_device_of
+from gbackprop.checks import size
+from gbackprop.engine.memory import result_like
+from gbackprop.errors import TooLargeError
 from gbackprop.layers.base import Layer
 from gbackprop.losses import MSELoss
 from gbackprop.operators.base import Operator
@@ -34,22 +38,54 @@ class _Jacobian(Operator):
         targets = array_module(x).zeros((len(x), *plan.output_shape), dtype=like.dtype)  # which nothing depends on
         return super()._plan_for(first, rng, x, targets)
 
-    def _matmat(self, V: Array) -> Array:
-        with on_device_of(self.layout.like):
+    def _part(self, V: Array, rows: Any, columns: Any) -> Array:
+        with on_device_of(self.like):
             vectors = self.layout.rows(V)
-            results = list(self._results(pushed, ((piece, vectors) for piece in self._pieces()), len(vectors)))
+            tasks = ((piece, vectors) for piece in self._pieces())
+            results = list(self._results(partial(pushed, columns), tasks, len(vectors)))
             return self._warned(array_module(vectors).concatenate(results, axis=1).T)
 
-    def _rmatmat(self, V: Array) -> Array:
-        with on_device_of(self.layout.like):
-            results = self._results(pulled, self._with_rows(self.layout.rows(V)), V.shape[1])
+    def _rpart(self, V: Array, rows: Any, columns: Any) -> Array:
+        with on_device_of(self.like):
+            tasks = self._with_rows(self.layout.rows(V))
+            results = self._results(partial(pulled, columns), tasks, V.shape[1])
             return self._warned(sum(results, next(results)).T)
 
-    def _rmatvec(self, x: Array) -> Array:
-        return self._rmatmat(x.reshape(-1, 1))[:, 0]
+    def to_arrays(self) -> dict[str, Array]:
+        """Compute the Jacobian of each sample as arrays, by one sweep from unit columns at the outputs.
 
-    def _answer(self, product: Array) -> Array:
-        return product
+        Returns
+        -------
+        dict of str to ndarray, shape (N, C, *p)
+            ∂fₙ[c]/∂θ by parameter name; C numbers the entries of an output in row-major order. Row n C + c of the
+            matrix has the entries (n, c) of all arrays, one after the other.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters have changed since the operator was made.
+        TooLargeError
+            If the arrays do not fit into memory.
+        """
+        needed, free = self.shape[0] * self.shape[1] * self.dtype.itemsize, available_memory(device_of(self.like))
+        if needed > free:
+            raise TooLargeError(f"Jacobian of shape {self.shape}: {size(needed)}, with {size(free)} free")
+        with on_device_of(self.like):
+            xp = array_module(self.like)
+            units = xp.eye(self.features, dtype=self.dtype)
+            tasks = ((piece, units) for piece in self._pieces())
+            found = list(self._results(partial(individual, self.layout), tasks, len(units)))
+            whole = {name: [each[name] for each in found] for name in self.layout.shapes}
+            return {
+                name: self._warned(parts[0] if len(parts) == 1 else xp.concatenate(parts))
+                for name, parts in whole.items()
+            }
+
+    def to_dense(self) -> Array:
+        """Return the matrix, of the arrays that `to_arrays` gives."""
+        arrays = {name: each.reshape(-1, *each.shape[2:]) for name, each in self.to_arrays().items()}
+        with on_device_of(self.like):
+            return self.layout.join(arrays)
 
     def _with_rows(self, vectors: Array) -> Iterator[tuple[Piece, Array]]:
         """Yield each piece with the rows of its outputs."""
@@ -77,19 +113,38 @@ class Jacobian(_Jacobian, LinearOperator):
     Notes
     -----
     ``J @ v`` takes vectors (D,), matrices (D, K) and dictionaries of directions, and gives (N C,) or (N C, K);
-    ``J.T @ w`` takes vectors (N C,) and matrices (N C, K).
+    ``J.T @ w`` takes vectors (N C,) and matrices (N C, K). `to_arrays` computes the matrix by parameter.
     """
 
 
-def pushed(at: Linearized, piece: Piece, vectors: Array, layout: Layout) -> Array:
+def pushed(columns: Layout, at: Linearized, piece: Piece, vectors: Array) -> Array:
     """Compute J v of K vectors over the samples of a piece: ``[K, D] -> [K, n C]``."""
-    parts = [at.push(layout.split(some)).reshape(len(some), -1) for some in chunks(at, vectors)]
+    parts = [at.push(columns.split(some)).reshape(len(some), -1) for some in chunks(at, vectors)]
     return array_module(vectors).concatenate(parts)
 
 
-def pulled(at: Linearized, piece: Piece, vectors: Array, layout: Layout) -> Array:
+def pulled(columns: Layout, at: Linearized, piece: Piece, vectors: Array) -> Array:
     """Compute Jᵀ w of K vectors over the outputs of a piece: ``[K, n C] -> [K, D]``."""
     parts = []
     for some in chunks(at, vectors):
-        parts.append(layout.join(at.pull(some.reshape(len(some), *at.output.shape), set(layout.shapes))))
+        parts.append(columns.join(at.pull(some.reshape(len(some), *at.output.shape), set(columns.shapes))))
     return array_module(vectors).concatenate(parts)
+
+
+def individual(layout: Layout, at: Linearized, piece: Piece, units: Array) -> dict[str, Array]:
+    """Compute Jₙᵀ e_c of the samples of a piece and all unit columns: ``[C, C] -> {name: [n, C, *p]}``."""
+    n, start = len(at.output), 0
+    found = {name: result_like(units, (n, len(units), *shape)) for name, shape in layout.shapes.items()}
+    for some in chunks(at, units):
+        seen: set[str] = set()  # a parameter that is used several times has a part at each place
+        for leaf, columns in at.sweep(at.each_sample(some)):
+            for key, name in leaf.parameters.items():
+                here = found[name][:, start : start + len(some)]
+                each = at.jacobians[leaf.position][key].per_sample(columns).swapaxes(0, 1)
+                if name in seen:
+                    here += each
+                else:
+                    here[...] = each
+                seen.add(name)
+        start += len(some)
+    return found

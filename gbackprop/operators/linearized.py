@@ -155,6 +155,11 @@ class Linearized:
                     total = part if extra is None else context.memory.add(part, extra)
                     arrived[source] = context.memory.add(arrived[source], total) if source in arrived else total
 
+    def each_sample(self, columns: Array) -> Array:
+        """Return columns of one output for each sample: ``[K, C] -> [K, N, *out]``."""
+        xp, n = array_module(columns), len(self.output)
+        return xp.repeat(columns[:, None], n, axis=1).reshape(len(columns), *self.output.shape)
+
     def pull(self, mat: Array, names: Set[str], second: Any = None) -> dict[str, Array]:
         """Σₙ Jᵀ g[k, n] in each parameter that is named, shape (K, *p), plus second-order terms if there are any.
 

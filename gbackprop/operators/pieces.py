@@ -18,7 +18,6 @@ from gbackprop.engine.estimate import multiplications, saved_bytes, unfolded_byt
 from gbackprop.engine.forms import FORMS
 from gbackprop.errors import naming
 from gbackprop.operators.linearized import Linearized
-from gbackprop.operators.vectors import Layout
 from gbackprop.plan import Plan
 from gbackprop.system.threads import few_blas_threads, one_blas_thread
 
@@ -32,7 +31,7 @@ TANGENT_BYTES = 2**28
 IN_FLIGHT = 16
 """Pieces that are given to an executor, or to threads, at a time."""
 
-Product = Callable[[Linearized, "Piece", Array, Layout], Array]
+Product = Callable[[Linearized, "Piece", Array], Any]
 """A product with K vectors over the samples of a piece."""
 
 
@@ -88,24 +87,22 @@ class Cutter:
             some = None if extra is None else extra[:, rows]
             yield Piece(self.plan, x[rows], None if y is None else y[rows], some, start)
 
-    def results(
-        self, product: Product, tasks: Iterable[tuple[Piece, Array]], layout: Layout, count: int
-    ) -> Iterator[Array]:
+    def results(self, product: Product, tasks: Iterable[tuple[Piece, Array]], count: int) -> Iterator[Any]:
         """Yield the product of each piece with its K = `count` vectors, in their order."""
         if self.executor is not None:
-            calls = ((linearized_product, (product, piece, vectors, layout)) for piece, vectors in tasks)
+            calls = ((linearized_product, (product, piece, vectors)) for piece, vectors in tasks)
             yield from _in_order(self.executor, calls)
         elif self.threads == 1:
             with few_blas_threads() if count * self.products <= SMALL_PRODUCTS else nullcontext():
                 for piece, vectors in tasks:
-                    yield self.product(product, piece, vectors, layout)
+                    yield self.product(product, piece, vectors)
         else:
             with one_blas_thread(), ThreadPoolExecutor(self.threads) as pool:
                 # Each task runs in a copy of this thread's context, so that np.errstate applies there too.
-                run = ((copy_context().run, (self.product, product, piece, v, layout)) for piece, v in tasks)
+                run = ((copy_context().run, (self.product, product, piece, v)) for piece, v in tasks)
                 yield from _in_order(pool, run)
 
-    def product(self, product: Product, piece: Piece, vectors: Array, layout: Layout) -> Array:
+    def product(self, product: Product, piece: Piece, vectors: Array) -> Any:
         """Compute the product of a piece, whose forward pass is stored if it may be."""
         with naming(lambda: f"product with {len(vectors)} vectors over {len(piece.x)} samples"):
             at = self.stored.get(piece.start)
@@ -113,18 +110,18 @@ class Cutter:
                 at = Linearized(piece.plan, piece.x, piece.y)
                 if self.stores:
                     self.stored[piece.start] = at
-            return product(at, piece, vectors, layout)
+            return product(at, piece, vectors)
 
 
-def linearized_product(product: Product, piece: Piece, vectors: Array, layout: Layout) -> Array:
+def linearized_product(product: Product, piece: Piece, vectors: Array) -> Any:
     """Compute a product of a piece from its forward pass on: what an executor is given."""
     with on_device_of(piece.x):
-        return product(Linearized(piece.plan, piece.x, piece.y), piece, vectors, layout)
+        return product(Linearized(piece.plan, piece.x, piece.y), piece, vectors)
 
 
-def _in_order(pool: Executor, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Iterator[Array]:
+def _in_order(pool: Executor, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Iterator[Any]:
     """Yield the results of calls in their order; `IN_FLIGHT` of them are under way at any time."""
-    waiting: deque[Future[Array]] = deque()
+    waiting: deque[Future[Any]] = deque()
     for function, given in calls:
         if len(waiting) >= IN_FLIGHT:
             yield waiting.popleft().result()

@@ -6,7 +6,8 @@ parameter are in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from math import prod
 from typing import Any
 
@@ -39,21 +40,32 @@ class Layout:
         self.like = next(iter(values.values()))
         self.size = sum(map(prod, self.shapes.values()))
 
+    def only(self, names: Iterable[str]) -> Layout:
+        """Return the layout of some of the parameters, in the order of their names here."""
+        some = copy(self)
+        some.shapes = {name: self.shapes[name] for name in names}
+        some.size = sum(map(prod, some.shapes.values()))
+        return some
+
+    def places(self) -> dict[str, slice]:
+        """Return the place of each parameter in a vector."""
+        found, start = {}, 0
+        for name, shape in self.shapes.items():
+            found[name] = slice(start, start + prod(shape))
+            start += prod(shape)
+        return found
+
     def split(self, rows: Array) -> dict[str, Array]:
         """Return the parts of K vectors: ``[K, D] -> {name: [K, *p]}``."""
-        parts, start = {}, 0
-        for name, shape in self.shapes.items():
-            parts[name] = rows[:, start : start + prod(shape)].reshape(len(rows), *shape)
-            start += prod(shape)
-        return parts
+        places = self.places()
+        return {name: rows[:, places[name]].reshape(len(rows), *shape) for name, shape in self.shapes.items()}
 
     def join(self, parts: Mapping[str, Array]) -> Array:
         """Return K vectors from their parts: ``{name: [K, *p]} -> [K, D]``."""
-        first, start = next(iter(parts.values())), 0
+        first = next(iter(parts.values()))
         rows = result_like(first, (len(first), self.size))
-        for name, shape in self.shapes.items():
-            rows[:, start : start + prod(shape)] = parts[name].reshape(len(first), -1)
-            start += prod(shape)
+        for name, place in self.places().items():
+            rows[:, place] = parts[name].reshape(len(first), -1)
         return rows
 
     def rows(self, columns: Array, factor: float = 1) -> Array:

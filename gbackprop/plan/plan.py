@@ -103,7 +103,7 @@ class Plan:
         check_parameters({n: leaf.layer.parameters[key] for leaf in owners for key, n in leaf.parameters.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
-            _check_supported(self.swept, None if self.chain else self.flow, self.needs)
+            _check_supported(self)
             if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
                 check_own(leaves, x, self.training, self.needs)
             if AVERAGE in self.signals:
@@ -188,18 +188,19 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     )  # fmt: skip
 
 
-def _check_supported(
-    leaves: Sequence[Leaf], flow: Flow | None, needs: Sequence[tuple[Quantity, tuple[Statistic, ...]]]
-) -> None:
-    """Check that every layer that the sweep visits provides what the quantities need; `flow` is None for a chain."""
-    for leaf in leaves:
+def _check_supported(plan: Plan) -> None:
+    """Check that each parameter that is named exists, and that each layer of the sweep has what the quantities need."""
+    flow = None if plan.chain else plan.flow
+    for leaf in plan.swept:
         if type(leaf.layer).mjp is Layer.mjp and not leaf.lowest:
             raise UnsupportedError(f"{leaf} cannot give a gradient: it has no mjp")
-    for quantity, statistics in needs:
+    for quantity, statistics in plan.needs:
         for statistic in statistics:
-            for leaf in leaves:
-                reason = _lacks(leaf, flow, statistic)
-                if reason is not None:
+            if statistic.only is not None and statistic.only not in plan.parameters:
+                message = f"expected only= one of {plan.parameters}, got {statistic.only!r}"
+                raise ValueError(f"{type(quantity).__name__}: {message}")
+            for leaf in plan.swept:
+                if (reason := _lacks(leaf, flow, statistic)) is not None:
                     raise UnsupportedError(f"{leaf} cannot give {type(quantity).__name__}: {reason}")
 
 
@@ -213,6 +214,5 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
         return f"{layer.kronecker_factors}{left_out(leaf)}"
-    if REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied:
-        return None
-    return lacks_factor(leaf, flow, reduction)
+    plain = REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied
+    return None if plain else lacks_factor(leaf, flow, reduction)

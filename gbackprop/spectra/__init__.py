@@ -1,10 +1,11 @@
-"""Spectra: stochastic estimates for any linear operator, eigenpairs of the GGN, and the noise of gradients."""
+"""Spectra: estimates for any linear operator, eigenpairs of the GGN, the tangent kernel, and the noise of gradients."""
 
 from gbackprop.spectra.density import SpectralDensity, density
 from gbackprop.spectra.diagonal import diagonal
 from gbackprop.spectra.eigenpairs import Eigenpairs, ggn_eigenpairs
 from gbackprop.spectra.noise import GradientNoise, gradient_noise, signal_to_noise
 from gbackprop.spectra.products import Estimate
+from gbackprop.spectra.tangent_kernel import ntk
 from gbackprop.spectra.trace import trace
 from gbackprop.system.names import listing
 
@@ -17,6 +18,7 @@ __all__ = [
     "diagonal",
     "ggn_eigenpairs",
     "gradient_noise",
+    "ntk",
     "signal_to_noise",
     "trace",
 ]

@@ -9,6 +9,7 @@ from device_double import NAMES, SYNCHRONIZING, check_keywords, ndarray, refuse,
 from device_elementwise import ElementwiseKernel
 from device_ledger import MEMORY, Device, OutOfMemoryError, current_device, ledger
 from scipy import special
+from scipy.sparse import linalg
 
 FROM_HOST = {"array", "asarray", "ascontiguousarray", "asanyarray", "asfortranarray"}
 DEVICES = 2
@@ -98,6 +99,9 @@ def make():
 class LinearOperator:
     """As `cupyx.scipy.sparse.linalg.LinearOperator`, with what the package's operators are used for."""
 
+    def __new__(cls, *given, **named):
+        return object.__new__(Custom if cls is LinearOperator else cls)
+
     def matvec(self, x):
         return self._matvec(given(x)).reshape(self.shape[0], *x.shape[1:])
 
@@ -132,6 +136,36 @@ class LinearOperator:
     T = property(lambda self: self._transpose())
 
 
+class Custom(LinearOperator):
+    """As CuPy's, of functions."""
+
+    def __init__(self, shape, matvec, rmatvec=None, dtype=None):
+        self.shape, self.dtype, self._matvec, self._rmatvec = shape, np.dtype(dtype), matvec, rmatvec
+
+
+def moved(v):
+    """An array of the double for one of the host."""
+    return from_host("asarray", v)
+
+
+def on_host(A):
+    """SciPy's operator for an operator of the double."""
+    there = [lambda v, f=f: f(moved(v)).get() for f in (A.matvec, A.rmatvec)]
+    return linalg.LinearOperator(A.shape, *there, dtype=A.dtype)
+
+
+def cg(A, b, x0=None, tol=1e-5, maxiter=None, M=None, callback=None, atol=None):
+    """As CuPy's, whose tolerance has SciPy's older name."""
+    x, steps = linalg.cg(on_host(A), given(b).get(), rtol=tol, maxiter=maxiter, atol=atol or 0.0)
+    return moved(x), steps
+
+
+def lsmr(A, b, x0=None, damp=0.0, atol=1e-6, btol=1e-6, conlim=1e8, maxiter=None):
+    """As CuPy's."""
+    x, *rest = linalg.lsmr(on_host(A), given(b).get(), damp, atol, btol, conlim, maxiter)
+    return moved(x), *rest
+
+
 class Adjoint(LinearOperator):
     """As CuPy's, of a real operator."""
 
@@ -149,10 +183,10 @@ def make_cupyx():
     device_special = types.SimpleNamespace(
         erfc=lambda x: run(special.erfc, (x,), {}) if isinstance(x, ndarray) and x.dtype.kind == "f" else refuse(x)
     )
-    linalg = types.SimpleNamespace(LinearOperator=LinearOperator)
-    sparse = types.SimpleNamespace(linalg=linalg)
+    solvers = types.SimpleNamespace(LinearOperator=LinearOperator, cg=cg, lsmr=lsmr)
+    sparse = types.SimpleNamespace(linalg=solvers)
     scipy = types.SimpleNamespace(special=device_special, sparse=sparse)
-    inside = {"special": device_special, "sparse": sparse, "sparse.linalg": linalg}
+    inside = {"special": device_special, "sparse": sparse, "sparse.linalg": solvers}
     modules = {f"cupyx.scipy.{name}": module for name, module in inside.items()}
     return {"cupyx": types.SimpleNamespace(scipy=scipy), "cupyx.scipy": scipy, **modules}
 

@@ -29,6 +29,15 @@ class OfLastBias(q.Quantity):
         return square
 
 
+@pytest.mark.parametrize("run", [gb.backward, gb.reference, gb.explain])
+def test_the_name_of_a_parameter_that_is_not_there(run, monkeypatch):
+    monkeypatch.setattr(OfLastBias, "statistics", lambda self: (q.Statistic("batch_square", EXACT, only="2.bais"),))
+    net = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0)
+    message = r"OfLastBias: expected only= one of \['0.weight', '0.bias', '2.weight', '2.bias'\], got '2.bais'"
+    with pytest.raises(ValueError, match=message):
+        run(net, CE, np.zeros((2, 3), "float32"), np.zeros(2, int), OfLastBias())
+
+
 class TwoBiases(layers.Linear):
     """y = W x + b + c; b and c have one Jacobian, the same object."""
 

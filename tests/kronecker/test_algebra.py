@@ -127,6 +127,8 @@ def test_a_linear_operator_is_the_block(case):
     close(case, operator @ v[:, :1], dense @ v[:, :1])
     close(case, operator.T @ v[:, 0], dense @ v[:, 0])
     close(case, operator @ np.ones(len(dense), int), dense.sum(1))
+    close(case, operator @ np.ones(len(dense), bool), dense.sum(1))
+    np.testing.assert_allclose(operator @ (v + 1j), dense @ (v + 1j), rtol=1e-9, atol=1e-10)
     solution, failed = cg(operator, v[:, 0], rtol=1e-12)
     assert failed == 0
     np.testing.assert_allclose(dense @ solution, v[:, 0], rtol=1e-7, atol=1e-8)

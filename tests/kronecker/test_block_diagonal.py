@@ -97,3 +97,15 @@ def test_it_computes_where_the_blocks_lie(double):
     for call in (BlockDiagonal.to_dense, BlockDiagonal.trace, BlockDiagonal.frobenius_norm, BlockDiagonal.logdet):
         np.testing.assert_allclose(gb.asnumpy(call(there)), call(host), rtol=1e-10)
     np.testing.assert_allclose(gb.asnumpy((there**-0.5).to_dense()), (host**-0.5).to_dense(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite(value):
+    matrix = BlockDiagonal({"0.weight": Kronecker(np.eye(2), np.eye(3)), "0.bias": Kronecker(None, np.eye(2))})
+    wrong = np.array([1, value])
+    v = {"0.weight": np.ones((3, 2)), "0.bias": wrong}
+    for call in (lambda: matrix @ v, lambda: matrix.solve(v, 1.0), lambda: matrix.solve(v, 1.0, method="exact")):
+        with pytest.raises(ValueError, match=r"^0.bias: v: expected finite numbers, got NaN or infinity"):
+            call()
+    with pytest.raises(ValueError, match=r"^v: expected finite numbers"):
+        (matrix.blocks["0.bias"] + matrix.blocks["0.bias"]) @ wrong

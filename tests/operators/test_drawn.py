@@ -5,6 +5,7 @@ import numpy as np
 from hypothesis import assume, given
 
 from gbackprop import operators as ops
+from gbackprop.spectra import ntk
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.oracles import _mc_curvature
 from gbackprop.testing.strategies import problems
@@ -41,7 +42,18 @@ def check(problem):
         assert_near(fisher.to_dense(), want, np.abs(want).max())
     operator = ops.Jacobian(net, x)
     assert_near(operator.to_dense(), rows, np.abs(rows).max())
+    assert_near(operator @ np.eye(rows.shape[1]), rows, np.abs(rows).max())
     assert_near(operator.T @ np.eye(len(rows)), rows.T, np.abs(rows).max())
+    start = 0
+    for name, each in operator.to_arrays().items():
+        value = net.parameters[name]
+        assert each.shape == (*jacobian.shape[:2], *value.shape)
+        part = jacobian[:, :, start : start + value.size]
+        assert_near(each.reshape(part.shape), part, np.abs(rows).max())
+        start += value.size
+    kernel = np.einsum("ncd,mkd->ncmk", jacobian, jacobian)
+    assert_near(ntk(net, x), kernel, np.abs(kernel).max())
+    assert_near(ntk(net, x[:1], x[1:]), kernel[:1, :, 1:], np.abs(kernel).max()) if len(x) > 1 else None
 
 
 @given(problems())

@@ -7,9 +7,10 @@ import pytest
 from layer_table import TABLE, around
 
 import gbackprop as gb
-from gbackprop import array, losses
+from gbackprop import array, layers, losses
 from gbackprop import operators as ops
 from gbackprop.audit import graphs, sequences
+from gbackprop.spectra import ntk
 
 
 def check(network, x, y, loss):
@@ -42,3 +43,30 @@ def test_every_layer(row, gpu):
 def test_graphs(make, shape, gpu):
     x = np.random.default_rng(1).standard_normal((3, *shape))
     check(make(np.random.default_rng(0)), x, np.array([0, 2, 1]), losses.CrossEntropyLoss())
+
+
+def made_of(network, x, y, v, w):
+    """Products of what is made of operators, as arrays."""
+    ggn, jacobian = ops.GGN(network, losses.CrossEntropyLoss(), (x, y)), ops.Jacobian(network, x)
+    names = ["2.weight", "0.bias"]
+    damped, part = ggn.damped(0.5), ggn.submatrix(names, names)
+    inverses = [
+        ggn.inverse(damping=0.5, rtol=1e-12), part.inverse("lsmr", damping=0.5, rtol=1e-12),
+        ggn.inverse("neumann", damping=0.5, rtol=1e-12, scale=0.3, maxiter=500),
+    ]  # fmt: skip
+    found = [damped @ v, part @ v[:12], ggn.submatrix([3, 20], None) @ v, jacobian.submatrix([1], names).T @ w[:1]]
+    found += [inverse @ v[: inverse.shape[1]] for inverse in inverses]
+    found += [jacobian.inverse("lsmr", damping=0.1, rtol=1e-12) @ w, *jacobian.to_arrays().values()]
+    return [*found, ntk(network, x), ntk(network, x[:1], x), damped @ (v > 0)]
+
+
+def test_what_is_made_of_operators(gpu):
+    network = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    x, v, w = (rng.standard_normal(shape) for shape in ((4, 3), (26, 2), (8, 2)))
+    given = x, np.array([0, 1, 1, 0]), v, w
+    want = made_of(network, *given)
+    found = made_of(network.to("cuda"), *(gb.asarray(each, "cuda") for each in given))
+    for one, other in zip(found, want, strict=True):
+        assert array.device_of(one) == "cuda:0"
+        np.testing.assert_allclose(gb.asnumpy(one), other, rtol=1e-8, atol=1e-9)

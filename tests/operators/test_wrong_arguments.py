@@ -101,8 +101,8 @@ VECTORS = {
     "too few rows": (V[:25], ValueError, r"V: expected shape \(26, K\), got \(25, 2\)"),
     "too many axes": (V[None], ValueError, r"v: expected shape \(26,\) or \(26, K\), got \(1, 26, 2\)"),
     "no columns": (V[:, :0], ValueError, r"V: expected at least one vector, got shape \(26, 0\)"),
-    "integers": (np.ones(26, int), TypeError, "v: expected float32 or float64, got int64"),
-    "complex": (V[:, 0] + 0j, TypeError, "v: expected float32 or float64, got complex128"),
+    "half floats": (np.ones(26, "float16"), TypeError, "v: expected float32 or float64, got float16"),
+    "complex NaN": (V[:, 0] + 1j * changed(V[:, 0], 3, np.nan), ValueError, "v: expected finite numbers"),
     "NaN": (changed(V[:, 0], 3, np.nan), ValueError, "v: expected finite numbers"),
     "infinity": (changed(V, 3, np.inf), ValueError, "V: expected finite numbers"),
 }

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gbackprop.array import Array
-from gbackprop.engine.registry import Context, Table
+from gbackprop.engine.registry import Context, Table, function_of
 from gbackprop.layers.gram import GRAM
 from gbackprop.layers.jacobian import Outer
 
 
 def gram(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
     """⟨Jᵀ g[v, n], Jᵀ g[w, m]⟩; at one position it is (gᵀ g)(uᵀ u), without a matrix of p's size."""
-    g, u = outer.split(mat), outer.u
-    groups, columns, n, t, o = g.shape
-    if t > 1 or sign is not None:
+    if outer.u.shape[2] > 1 or sign is not None:
         return GRAM.define(outer, mat, sign)
-    rows = g[:, :, :, 0].swapaxes(1, 2).reshape(groups, n * columns, o)
-    products = (rows @ rows.swapaxes(1, 2)).reshape(groups, n, columns, n, columns)
-    products *= (u[:, :, 0] @ u[:, :, 0].swapaxes(1, 2))[:, :, None, :, None]
-    return products.sum(0).reshape(n * columns, n * columns)
+    return products(outer, mat, outer, mat)
+
+
+def products(one: Any, mat: Array, other: Any, columns: Array) -> Array:
+    """⟨Jᵀ g[v, n], J'ᵀ g'[w, m]⟩ of two Jacobians of a parameter: ``[V, N, *out], [W, M, *out] -> [N V, M W]``."""
+    split = _at_one_position if _is_outer(one) and _is_outer(other) else _individual
+    g, u = split(one, mat)
+    h, w = (g, u) if other is one and columns is mat else split(other, columns)  # BLAS computes half of a symmetric one
+    found = g @ h.swapaxes(1, 2)  # [G, N V, M W]
+    if u is not None:
+        cells = found.reshape(len(g), u.shape[1], len(mat), w.shape[1], len(columns))
+        cells *= (u @ w.swapaxes(1, 2))[:, :, None, :, None]
+    return found.sum(0)
+
+
+def _is_outer(jacobian: Any) -> bool:
+    return function_of(jacobian, "per_sample") is Outer.per_sample and jacobian.u.shape[2] == 1
+
+
+def _at_one_position(outer: Any, mat: Array) -> tuple[Array, Any]:
+    """Return g as ``[G, N V, O]`` and u as ``[G, N, I]``."""
+    g = outer.split(mat)[:, :, :, 0].swapaxes(1, 2)
+    return g.reshape(len(g), -1, g.shape[3]), outer.u[:, :, 0]
+
+
+def _individual(jacobian: Any, mat: Array) -> tuple[Array, Any]:
+    """Return Jᵀ g as ``[1, N V, P]``, and no u."""
+    each = jacobian.per_sample(mat)
+    return each.swapaxes(0, 1).reshape(1, each.shape[0] * each.shape[1], -1), None
 
 
 REDUCE: Table = {(Outer.per_sample, GRAM): gram}
