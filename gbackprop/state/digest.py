@@ -90,7 +90,7 @@ class Walk:
         self.arrays: list[tuple[Array, bytes]] = []
         self.others: list[Any] = []
         self.kinds: set[type] = set()
-        self.layouts: dict[type, tuple[bool, tuple[str, ...], set[str]]] = {}
+        self.layouts: dict[type, tuple[bool, tuple[str, ...]]] = {}
 
     def root(self, value: Any) -> bytes:
         """Return the digest of an object, even of one that counts by a name elsewhere."""
@@ -128,7 +128,7 @@ class Walk:
             yield b"dict"
             yield from self._items(value, [name for pair in value.items() for name in pair])
         elif kind in (set, frozenset):
-            yield b"set"
+            yield kind.__name__.encode()
             yield from sorted(map(self.token, value))
             if kind is set:
                 self.others.append(value)
@@ -201,13 +201,13 @@ class Walk:
         own = getattr(value, "__dict__", None)
         if kind not in self.layouts:
             self.layouts[kind] = _layout(kind)
-        plain, slots, derived = self.layouts[kind]
+        plain, slots = self.layouts[kind]
         if isinstance(own, dict) and "__wrapped__" in own:  # a compiled or a caching function
             yield self.token(own["__wrapped__"])
             return
         if plain and (slots or isinstance(own, dict)):
             if isinstance(own, dict):
-                names = sorted(own.keys() - derived) if derived else sorted(own)
+                names = [name for name in sorted(own) if not isinstance(getattr(kind, name, None), cached_property)]
                 yield from self._items(own, [part for name in names for part in (name, own[name])])
             if slots:
                 yield from self._fields(value, slots)
@@ -218,17 +218,15 @@ class Walk:
         yield from [self.token(part) for part in reduced]
 
 
-def _layout(kind: type) -> tuple[bool, tuple[str, ...], set[str]]:
-    """Return whether attributes are all of an object, the names of those in slots, and of those that are derived."""
+def _layout(kind: type) -> tuple[bool, tuple[str, ...]]:
+    """Return whether an object is no more than its attributes, and the names of those in slots."""
     default = kind.__reduce_ex__ is object.__reduce_ex__ and kind.__reduce__ is object.__reduce__
-    slots = tuple(sorted({name for base in kind.__mro__ for name in _slots(base)}))
-    named = [pair for base in kind.__mro__ for pair in vars(base).items()]
-    derived = {name for name, value in named if isinstance(value, cached_property)}
-    return default and not issubclass(kind, _BUILT_IN), slots, derived
+    slots = {name for base in kind.__mro__ if "__slots__" in vars(base) for name in _slots(base)}
+    return default and not issubclass(kind, _BUILT_IN), tuple(sorted(slots))
 
 
 def _slots(kind: type) -> list[str]:
-    names = vars(kind).get("__slots__", ())
+    names = vars(kind)["__slots__"]
     names = [names] if isinstance(names, str) else list(names)
     private = f"_{kind.__name__.lstrip('_')}"
     mangled = [f"{private}{name}" if name.startswith("__") and not name.endswith("__") else name for name in names]
