@@ -203,7 +203,7 @@ def test_weights_of_the_loss_that_change():
     loss = losses.CrossEntropyLoss(weight=np.array([1.0, 2.0]))
     operator = ops.GGN(network(), loss, (X, Y))
     loss.weight[0] = 3
-    with pytest.raises(ValueError, match="loss, CrossEntropyLoss.*: expected all parameters and options as they were"):
+    with pytest.raises(ValueError, match=r"loss, CrossEntropyLoss.*: expected all parameters and options as they were"):
         operator @ V
 
 
