@@ -119,8 +119,8 @@ class Operator(Constructed):
         name = self.watch.changed()
         if name is not None:
             raise ValueError(
-                f"{name}: expected all parameters and options as they were when the operator was made, got others (make "
-                "a new operator: it is one matrix, at one point)"
+                f"{name}: expected all parameters and options as they were when the operator was made, got others "
+                "(make a new operator: it is one matrix, at one point)"
             )
 
     def _warned(self, result: Array) -> Array:

@@ -22,9 +22,7 @@ def parts_of(network: Layer, loss: Any = None, quantities: Sequence[Any] = ()) -
     return found | {f"quantity {i}": quantity for i, quantity in enumerate(quantities)}
 
 
-def digests_of(
-    parts: dict[str, Any], numbers: Callable[[Array], bytes] = numbers_of
-) -> tuple[dict[str, str], Walk]:
+def digests_of(parts: dict[str, Any], numbers: Callable[[Array], bytes] = numbers_of) -> tuple[dict[str, str], Walk]:
     """Return the digest of each part, in which the others count by their names; and the walk over them."""
     names: dict[int, str] = {}
     for name, part in parts.items():

@@ -87,9 +87,7 @@ def loss_tree(writer: Writer, loss: Loss) -> dict[str, Any]:
 
 def loss_of(tree: Any, arrays: Any) -> Loss:
     """Return the loss of a tree, or a `StoredLoss`."""
-    return _shipped(tree, arrays, losses, Loss) or StoredLoss(
-        tree["reduction"], tree["text"], tree.get("digest")
-    )
+    return _shipped(tree, arrays, losses, Loss) or StoredLoss(tree["reduction"], tree["text"], tree.get("digest"))
 
 
 def _tree(writer: Writer, thing: Any, module: ModuleType) -> dict[str, Any]:

@@ -394,7 +394,7 @@ def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path):
         once(checkpoint=path)
     assert path.read_bytes() == before
     np.savez(path, header=np.array('{"format": 2}'))
-    with pytest.raises(ValueError, match="net.npz: expected a checkpoint of gb.accumulate: its 'digests' is missing"):
+    with pytest.raises(ValueError, match=r"net.npz: expected a checkpoint of gb.accumulate: its 'digests' is missing"):
         once(checkpoint=path)
 
 
