@@ -57,7 +57,8 @@ def accumulate(
     Parameters
     ----------
     network, loss, *quantities
-        As for `gbackprop.backward`. Quantities need a rule by which results merge: all have one but `KFRA`.
+        As for `gbackprop.backward`. Quantities need a rule by which results merge: all have one but `EKFAC`,
+        `GramGGN`, `GramGradients`, `KFRA`, `KroneckerError` and `NearestKronecker`.
     batches : iterable of (ndarray, ndarray)
         Batches x (n, *in) and y (n, ...), of any sizes, or with `sample_weight` (n) as a third array. They are taken
         one by one, as they are needed, and must not be changed afterwards: a generator yields new arrays.
@@ -77,8 +78,9 @@ def accumulate(
     outputs : bool
         Whether `Result.output` contains the outputs of all samples; if not, it has no rows.
     checkpoint : str or Path, optional
-        A file (.npz) for the state so far. If it is there, the call goes on from it: the batches that it contains are
-        read again, to compare them, but not computed, except for the first one. The file remains at the end.
+        A file of any name for the state so far, an archive as `numpy.savez` writes it. If it is there, the call goes on
+        from it: the batches that it contains are read again, to compare them, but not computed, except for the first
+        one, whose result is compared. The file remains at the end.
     checkpoint_every : float
         Seconds from one state to the next; the last one is always written, after an error or Ctrl-C, too.
     progress : bool or callable
@@ -175,7 +177,7 @@ def _opened(executor: Any, workers: int | None, network: Layer) -> Iterator[Pool
         with ThreadPoolExecutor(most) as threads:
             yield Pool(threads, most)
     elif isinstance(executor, str):
-        with open_pool(executor, workers) as pool:
+        with open_pool(executor, workers, more=("threads",)) as pool:
             yield pool
     elif callable(getattr(executor, "submit", None)):
         yield Pool(executor, workers or cpu_count())

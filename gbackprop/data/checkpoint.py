@@ -1,7 +1,8 @@
 """Checkpoints of `gbackprop.accumulate`: what was merged so far, in one .npz file, written whole or not at all.
 
 A text, ``header``, is JSON with the format's number, what the call is, and the number of batches; ``digests`` has one
-number for each of these batches, by which they are compared; the other arrays are the sums.
+number for each of these batches, by which they are compared; ``first`` says what the first one's result was; the other
+arrays are the sums.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,20 @@ import numpy as np
 
 from gbackprop.array import Array, asnumpy, is_array, like
 from gbackprop.data.merging import Merged, Pair
+from gbackprop.data.summary import differing, summary
 from gbackprop.errors import UnsupportedError
 from gbackprop.layers.base import Layer
 from gbackprop.layers.moments import Moments
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
+from gbackprop.state import digest, digests_of, parts_of
 from gbackprop.system.files import check_output, written
 from gbackprop.system.npz import read_arrays
 
-FORMAT = 1
+FORMAT = 2
+
+TEXTS = ("network", "loss", "quantities")
+"""What a message shows of a call; the digests of attributes decide."""
 
 
 class Checkpoint:
@@ -74,16 +79,17 @@ class Checkpoint:
         self.path, self.every, self.entropy = Path(path), every, entropy
         self.told = {
             "network": repr(network),
-            "numbers of the network": _digest({**network.parameters, **getattr(network, "buffers", {})}),
+            "numbers of the network": digest({**network.parameters, **getattr(network, "buffers", {})}),
             "frozen parameters": str([(at, sorted(each.frozen)) for at, each in network.named_layers() if each.frozen]),
             "loss": repr(loss),
-            "numbers of the loss": _digest(_arrays_of(loss)),
             "quantities": repr(list(quantities)),
-            "numbers of the quantities": _digest({f"{i}": v for i, q in enumerate(quantities) for v in _arrays_of(q)}),
             "options": repr(sorted(options.items())),
         }
+        parts = parts_of(network, loss, quantities)
+        self.told |= {f"attributes of {_named(name, parts[name])}": each for name, each in digests_of(parts)[0].items()}
         self.done, self.merged, self.due = 0, 0, time.monotonic() + every
         self.digests: list[int] = []
+        self.first = np.zeros(0)
         self.arrays: dict[str, np.ndarray] = {}
         self.header: dict[str, Any] = {}
         check_output(path)
@@ -93,21 +99,27 @@ class Checkpoint:
     def _read(self, any_entropy: bool) -> None:
         try:
             self.arrays = read_arrays(self.path)
+            if "header" not in self.arrays:
+                raise ValueError(f"its text 'header' is missing, there are the arrays {sorted(self.arrays)[:5]}")
             self.header = json.loads(str(self.arrays.pop("header")))
             if self.header["format"] != FORMAT:
-                raise ValueError(f"expected format {FORMAT}, got {self.header['format']}")
-        except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"expected format {FORMAT}, got {self.header['format']} (of another version)")
+            self.digests, self.first = self.arrays.pop("digests").tolist(), self.arrays.pop("first")
+        except KeyError as error:
+            raise ValueError(f"{self.path}: expected a checkpoint of gb.accumulate: its {error} is missing") from error
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{self.path}: expected a checkpoint of gb.accumulate: {error}") from error
         there = self.header["call"]
-        for what, mine in self.told.items():
-            if there.get(what) != mine:
-                more = "" if what.startswith("numbers") else f": expected {mine}, got {there.get(what)}"
-                raise ValueError(f"{self.path}: the checkpoint is of another call, with other {what}{more}")
+        differ = [what for what, mine in self.told.items() if there.get(what) != mine]
+        if not set(differ) <= set(TEXTS):  # a text alone may have an address
+            what = differ[0]
+            shown = what in TEXTS or what in ("options", "frozen parameters")
+            more = f": expected {self.told[what]}, got {there.get(what)}" if shown else ""
+            raise ValueError(f"{self.path}: the checkpoint is of another call, with other {what}{more}")
         entropy = tuple(self.header["entropy"])
         if entropy != self.entropy and not any_entropy:
             raise ValueError(f"{self.path}: the checkpoint is of another call, with another rng")
         self.entropy, self.done = entropy, self.header["done"]
-        self.digests = self.arrays.pop("digests").tolist()
 
     def lacks(self, number: int, *arrays: Array) -> bool:
         """Compare a batch with the one of that number in the file; return whether there is none.
@@ -117,23 +129,35 @@ class Checkpoint:
         ValueError
             If they differ.
         """
-        digest = int(_digest(dict(zip(("x", "y", "sample_weight"), arrays, strict=False))), 16)
+        found = int(digest(*arrays)[:16], 16)
         if number >= self.done:
-            self.digests.append(digest)
+            self.digests.append(found)
             return True
-        if digest != self.digests[number]:
+        if found != self.digests[number]:
             raise ValueError(f"{self.path}: the checkpoint is of other data: batch {number} differs")
         return False
 
     def begin(self, merged: Merged) -> None:
-        """Check that the sums over the first batch can be stored, and replace them by those of the file, if any."""
-        for total in merged.sums.values():
-            _packed(total)
+        """Check that the sums over the first batch can be stored, and replace them by those of the file, if any.
+
+        Raises
+        ------
+        ValueError
+            If they are not what they were when the file was written.
+        """
+        packed = {key: _packed(total) for key, total in merged.sums.items()}
         if not self.done:
+            self.first = summary(packed)
             return
         keys = list(merged.sums)
         if self.header["sums"] != [str(key) for key in keys]:
             raise ValueError(f"{self.path}: expected the sums {keys}, got {self.header['sums']}")
+        key = differing(packed, self.first, merged.first.output.dtype.name)
+        if key is not None:
+            raise ValueError(
+                f"{self.path}: the checkpoint is of another call: batch 0 has another result now, first in its "
+                f"{merged.name(key)} (code has changed that no attribute shows)"
+            )
         merged.count, merged.divisor = self.header["samples"], float.fromhex(self.header["divisor"])
         for i, key in enumerate(keys):
             prefix = f"{i}."
@@ -161,7 +185,7 @@ class Checkpoint:
                 "sums": [str(key) for key in merged.sums],
             }
             with written(self.path) as part, open(part, "wb") as file:
-                np.savez(file, header=np.array(json.dumps(header)), digests=digests, **arrays)  # type: ignore[arg-type]
+                np.savez(file, header=np.array(json.dumps(header)), digests=digests, first=self.first, **arrays)  # type: ignore[arg-type]
                 file.flush()
                 os.fsync(file.fileno())
             self.done = self.merged
@@ -195,15 +219,5 @@ def _unpacked(before: Any, parts: Mapping[str, np.ndarray]) -> Any:
     return like(parts["value"], before) if is_array(before) else parts["value"][()]
 
 
-def _arrays_of(value: object) -> dict[str, Array]:
-    return {name: each for name, each in vars(value).items() if is_array(each)}
-
-
-def _digest(arrays: Mapping[str, Any]) -> str:
-    """Return 64 bits, in hexadecimal, that depend on names, dtypes, shapes and numbers."""
-    digest = blake2b(digest_size=8)
-    for name, array in arrays.items():
-        host = np.ascontiguousarray(asnumpy(array))
-        digest.update(f"{name} {host.dtype} {array.shape} ".encode())
-        digest.update(host.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+def _named(name: str, part: Any) -> str:
+    return f"{name}, {part!r}" if name.startswith("layer") else f"the {name}"

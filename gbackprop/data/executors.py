@@ -57,7 +57,7 @@ class Pool:
 
 
 @contextmanager
-def open_pool(name: str, workers: int | None = None) -> Iterator[Pool]:
+def open_pool(name: str, workers: int | None = None, more: tuple[str, ...] = ()) -> Iterator[Pool]:
     """Open an executor by its name, and close it afterwards.
 
     Parameters
@@ -67,6 +67,8 @@ def open_pool(name: str, workers: int | None = None) -> Iterator[Pool]:
         of this machine, or those of a scheduler that runs.
     workers : int, optional
         How many, where that is not settled elsewhere; one a core by default.
+    more : tuple of str
+        Names that the caller takes in addition, for messages.
 
     Yields
     ------
@@ -83,7 +85,8 @@ def open_pool(name: str, workers: int | None = None) -> Iterator[Pool]:
     """
     kind = DASK if name.startswith(DASK) else name
     if kind not in _OPEN:
-        raise ValueError(f"executor: expected one of {', '.join(NAMES)}HOST:PORT, got {name!r}{near_miss(name, NAMES)}")
+        names = (*more, *NAMES)
+        raise ValueError(f"executor: expected one of {', '.join(names)}HOST:PORT, got {name!r}{near_miss(name, names)}")
     address = name.removeprefix(DASK)
     if workers is not None and (kind in ("serial", "mpi") or (kind == DASK and address)):
         raise ValueError(f"workers: the executor {name} has its own, got {workers}")

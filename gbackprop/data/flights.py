@@ -15,6 +15,7 @@ import numpy as np
 
 from gbackprop.array import Array
 from gbackprop.backward import PreparedCall
+from gbackprop.checks import kind_of
 from gbackprop.data.executors import Pool, withheld
 from gbackprop.result import Result
 from gbackprop.system.threads import one_blas_thread
@@ -131,9 +132,13 @@ class Flights:
             if flight.future is None:
                 try:
                     with withheld():  # a pool may start its processes now
-                        flight.future = self.pool.executor.submit(self.call, *flight.batch)
+                        future = self.pool.executor.submit(self.call, *flight.batch)
                 except BrokenExecutor:
                     break  # those under way will say so, or `_first`
+                if not callable(getattr(future, "result", None)):
+                    kind = type(self.pool.executor).__name__
+                    raise TypeError(f"executor: expected submit of {kind} to return a Future, got {kind_of(future)}")
+                flight.future = future
         return bool(self.flying)
 
     def _first(self) -> Future[Result]:

@@ -6,7 +6,8 @@ batches' means, and Σ (R ∇ℓₙ)² contains R twice. A `Rule` says for one q
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from gbackprop.kronecker import with_factors
 from gbackprop.layers.moments import Moments
 from gbackprop.quantities import GroupedKronecker, Kronecker, Quantity, Scale
 from gbackprop.result import Result
+from gbackprop.state import digest
 
 
 class Rule(Protocol):
@@ -173,12 +175,17 @@ def merge(results: Iterable[Result]) -> Result:
     TypeError
         If something is not a `Result`, or dtypes or devices differ.
     ValueError
-        If there are none, or they are of different losses, quantities or networks.
+        If there are none, or they are of different losses or quantities, by class or by any attribute, or of networks
+        whose parameters have other names or shapes.
     UnsupportedError
         If a quantity has no rule, as KFRA.
 
     Notes
     -----
+    A result does not have its network: nothing tells that two are of networks with equal shapes but other parameters
+    or options, as those before and after a training step. Nor does it tell of a loss that changed between two calls,
+    unless the first result was merged before, as those of a generator are.
+
     Variances are merged with the batches' mean gradients, as far as their dtype gives these.
     Source: Chan, Golub, LeVeque 1979.
     """
@@ -214,6 +221,7 @@ class Merged:
             raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
         self.first, self.objective = first, first.objective
         self.rules = [rule_of(quantity) for quantity in first.quantities]
+        self.told = {what: state(first) for what, (state, _) in _ALIKE.items()}
         self.count, self.divisor = 0, 0.0
         self.sums: dict[Any, Any] = {}
 
@@ -249,15 +257,40 @@ class Merged:
         asked, loss, output = self.first.quantities, values["loss"], values["output"]
         return Result(loss, output, gradient, asked, quantities, self.objective, scale)
 
+    def name(self, key: Any) -> str:
+        """Return how messages name a sum."""
+        if not isinstance(key, tuple):
+            return str(key)
+        i, parameter = key
+        return f"{self.first.quantities[i - 1] if i else 'gradient'} of {parameter}"
+
     def check(self, i: int, result: Result) -> None:
         """Check that a result is of the same loss, quantities and parameters as the first."""
-        for what, told in (("the loss", _loss), ("quantities", _asked), ("outputs", _outputs), ("parameters", _shapes)):
-            want, got = told(self.first), told(result)
-            if got != want:
+        for what, (state, text) in _ALIKE.items():
+            if state(result) != self.told[what]:
+                want, got = text(self.first), text(result)
+                got = "other attributes, which its text does not show" if got == want else got
                 raise ValueError(f"result {i}: expected {what} {want} as in result 0, got {got}")
         where = [(result.output.dtype.name, device_of(result.output)) for result in (self.first, result)]
         if where[0] != where[1]:
             raise TypeError(f"result {i}: expected {' on '.join(where[0])} as in result 0, got {' on '.join(where[1])}")
+
+
+def _state_of_loss(result: Result) -> str:
+    loss = result.objective  # one that was read from a file has the digest of the class that it stands for
+    return "" if result.scale is None else getattr(loss, "stored", None) or digest(loss)
+
+
+def _state_of_quantities(result: Result) -> str:
+    return digest([_without(quantity, quantity.of_batch) for quantity in result.quantities])
+
+
+def _without(quantity: Quantity, names: tuple[str, ...]) -> Quantity:
+    """Return a quantity without what belongs to a batch."""
+    shared = copy(quantity) if names else quantity
+    for name in names:
+        vars(shared).pop(name, None)
+    return shared
 
 
 def _loss(result: Result) -> str:
@@ -274,3 +307,12 @@ def _outputs(result: Result) -> str:
 
 def _shapes(result: Result) -> str:
     return str({name: value.shape for name, value in result.gradient.items()})
+
+
+_ALIKE: dict[str, tuple[Callable[[Result], str], Callable[[Result], str]]] = {
+    "the loss": (_state_of_loss, _loss),
+    "quantities": (_state_of_quantities, _asked),
+    "outputs": (_outputs, _outputs),
+    "parameters": (_shapes, _shapes),
+}
+"""What results have in common that are merged: its state, by which it is compared, and its text in messages."""

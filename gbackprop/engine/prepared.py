@@ -31,15 +31,13 @@ from gbackprop.losses.base import Loss
 from gbackprop.plan import Plan
 from gbackprop.quantities.base import Quantity
 from gbackprop.signals import MonteCarlo
+from gbackprop.state import OWN, same_class
 from gbackprop.system.threads import cpu_count
 
 MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""
 
 _OPTIONS = {type(None), int, str}
-
-OWN = "gbackprop."
-"""Where the modules are whose classes are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class Prepared:
                 if (network if layer is None else layer).__dict__ != attributes:
                     return False
             for kind, attributes in self.kinds:
-                if kind.__dict__ != attributes:
+                if kind.__dict__ != attributes and not same_class(kind, attributes):
                     return False
             if loss.__dict__ != self.loss or [quantity.__dict__ for quantity in quantities] != self.quantities:
                 return False

@@ -13,13 +13,14 @@ from gbackprop.array import Array, all_finite, device_of, on_device_of
 from gbackprop.errors import NotFiniteWarning, UnsupportedError, warn
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
-from gbackprop.operators.batches import Batches, fingerprint
+from gbackprop.operators.batches import Batches
 from gbackprop.operators.matrix import Matrix, beside
 from gbackprop.operators.pieces import Cutter, Piece, Product
 from gbackprop.operators.vectors import Layout
 from gbackprop.plan import Plan
 from gbackprop.plan.plan import plan_of
 from gbackprop.quantities.base import Quantity
+from gbackprop.state import Watch
 
 
 class Operator(Matrix):
@@ -63,7 +64,7 @@ class Operator(Matrix):
         self.plan = self.cutter.plan
         self.factor = 1 / divisor if loss.reduction == "mean" else 1.0
         self.layout = self.columns = Layout(self._values())
-        self.print = self._fingerprint()
+        self.watch = Watch(network, loss, self.quantities)
         self.like = self.layout.like
         self.dtype = np.dtype(self.like.dtype)
 
@@ -100,8 +101,8 @@ class Operator(Matrix):
     # --------------------------------------------------------------------------------------------------------- products
 
     def _pieces(self) -> Iterator[Piece]:
-        """Yield the data in pieces; an error tells if they, or the parameters, have changed."""
-        self._check_parameters()
+        """Yield the data in pieces; an error tells if they, or network or loss, have changed."""
+        self._check_state()
         for (_, (x, *rest)), extra in zip(self.batches, self.extras, strict=False):
             yield from self.cutter.pieces(x, rest[0] if rest else None, extra)
 
@@ -109,17 +110,13 @@ class Operator(Matrix):
         """Yield the product of each piece with its K = `count` vectors, in the order of the data."""
         return self.cutter.results(product, tasks, count)
 
-    def _fingerprint(self) -> tuple[Any, ...]:
-        """Return that of all parameters and buffers, frozen ones too, and of the loss's weights."""
-        layers = {id(leaf.layer): leaf.layer for leaf in self.plan.leaves}.values()
-        named = [values for layer in layers for values in (layer.parameters, getattr(layer, "buffers", {}))]
-        return fingerprint(*[value for values in [*named, vars(self.loss)] for value in values.values()])
-
-    def _check_parameters(self) -> None:
-        if self._fingerprint() != self.print:
+    def _check_state(self) -> None:
+        """Check that parameters and options of layers, loss and quantities are as they were."""
+        name = self.watch.changed()
+        if name is not None:
             raise ValueError(
-                "network: expected the parameters as they were when the operator was made, and the loss's weights, got "
-                "others (make a new operator: it is one matrix, at one point)"
+                f"{name}: expected all parameters and options as they were when the operator was made, got others "
+                "(make a new operator: it is one matrix, at one point)"
             )
 
     def _warned(self, result: Array) -> Array:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
-from gbackprop.array import Array, array_module, is_array, on_device_of
+from gbackprop.array import Array, is_array
+from gbackprop.state import checksum
 
 Batch = tuple[Array, ...]
 """x and y, or x alone."""
@@ -104,15 +102,4 @@ def _is_batch(data: Any, parts: int) -> bool:
 
 def fingerprint(*arrays: Any) -> tuple[Any, ...]:
     """Return shapes, dtypes and a checksum of arrays; of others it is, almost surely, another one."""
-    return tuple((array.shape, array.dtype.str, _checksum(array)) for array in arrays if is_array(array))
-
-
-def _checksum(array: Array) -> int:
-    """CRC-32 of the bytes on the host; on a GPU a sum of the words, each times its place, so that one number moves."""
-    if array.dtype.hasobject:  # which is an error anyway
-        return 0
-    if array_module(array) is np:
-        return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    with on_device_of(array):
-        words = array.ravel().view("uint32" if array.dtype.itemsize % 4 == 0 else "uint8").astype("uint64")
-        return int((words * (array_module(array).arange(words.size, dtype="uint64") + 1)).sum())
+    return tuple((array.shape, array.dtype.str, checksum(array)) for array in arrays if is_array(array))

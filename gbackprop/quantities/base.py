@@ -126,6 +126,9 @@ class Quantity(Constructed):
     merging: ClassVar[Any] = None
     """Optional: how results of batches are merged by `gbackprop.data.merge`, a `gbackprop.data.Rule`."""
 
+    of_batch: ClassVar[tuple[str, ...]] = ()
+    """Optional: attributes that belong to a batch, so that they may differ between results that are merged."""
+
     together: Any = None
     """Optional: a function of (quantity, scale, found) that computes the results of all parameters at once.
 

@@ -64,6 +64,8 @@ class Sampled(Quantity):
         If `mc_samples` is not a positive integer, or contradicts `targets`.
     """
 
+    of_batch = ("targets", "signal")
+
     def __init__(self, mc_samples: int = 1, targets: Array | None = None) -> None:
         positive(f"{type(self).__name__}, mc_samples", mc_samples)
         if targets is not None:

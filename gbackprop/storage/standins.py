@@ -12,6 +12,7 @@ from gbackprop import losses, quantities
 from gbackprop.errors import UnsupportedError
 from gbackprop.losses import Loss
 from gbackprop.quantities import Quantity, Statistic
+from gbackprop.state import digest
 from gbackprop.storage.values import Writer, value_of
 
 UNKNOWN = "a file has its values, and not its class, which is not one of gbackprop's"
@@ -53,11 +54,13 @@ class StoredLoss(Loss):
     reduction : {"mean", "sum"}
     text : str
         The loss as text.
+    stored : str, optional
+        The loss's digest, by which results of other losses are told from its own.
     """
 
-    def __init__(self, reduction: Any, text: str) -> None:
+    def __init__(self, reduction: Any, text: str, stored: str | None = None) -> None:
         super().__init__(reduction)
-        self.text = text
+        self.text, self.stored = text, stored
 
     def __repr__(self) -> str:
         return self.text
@@ -77,13 +80,14 @@ def quantity_of(tree: Any, arrays: Any) -> Quantity:
 
 
 def loss_tree(writer: Writer, loss: Loss) -> dict[str, Any]:
-    """Return the tree of a loss: class and arguments, its reduction, and its text."""
-    return {"reduction": loss.reduction} | _tree(writer, loss, losses)
+    """Return the tree of a loss: class and arguments, its reduction, its text and its digest."""
+    stored = loss.stored if isinstance(loss, StoredLoss) else digest(loss)
+    return {"reduction": loss.reduction, "digest": stored} | _tree(writer, loss, losses)
 
 
 def loss_of(tree: Any, arrays: Any) -> Loss:
     """Return the loss of a tree, or a `StoredLoss`."""
-    return _shipped(tree, arrays, losses, Loss) or StoredLoss(tree["reduction"], tree["text"])
+    return _shipped(tree, arrays, losses, Loss) or StoredLoss(tree["reduction"], tree["text"], tree.get("digest"))
 
 
 def _tree(writer: Writer, thing: Any, module: ModuleType) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import foreign
 import mortal
 import numpy as np
 import pytest
@@ -388,9 +389,80 @@ def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path):
     path = tmp_path / "net.npz"
     np.savez(path, weight=np.ones(3))
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"net.npz: expected a checkpoint of gb.accumulate: 'header'"):
+    message = r"net.npz: expected a checkpoint of gb.accumulate: its text 'header' is missing, there are .*'weight'"
+    with pytest.raises(ValueError, match=message):
         once(checkpoint=path)
     assert path.read_bytes() == before
+    np.savez(path, header=np.array('{"format": 2}'))
+    with pytest.raises(ValueError, match=r"net.npz: expected a checkpoint of gb.accumulate: its 'digests' is missing"):
+        once(checkpoint=path)
+
+
+def own(**attributes):
+    """The arguments of a call of a user's own network, loss and quantity, with other attributes of their parts."""
+    inner = foreign.Chain(foreign.Multiplied(), layers.Flatten())
+    net = gb.Sequential(inner, layers.Linear(9, 3), rng=0, dtype="float64")
+    parts_of_it = {"layer": inner.layers[0], "chain": inner, "loss": foreign.ScaledLoss(), "quantity": foreign.Powers()}
+    for name, value in attributes.items():
+        part, _, attribute = name.partition("_")
+        setattr(parts_of_it[part], attribute, value)
+    batches = [(x, np.eye(3)[y]) for x, y in parts(*samples())]
+    return net, parts_of_it["loss"], batches, parts_of_it["quantity"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"loss_times": 2.0}, "with other attributes of the loss"),
+        ({"layer_factor": 3.0}, r"with other attributes of layer 0\.0, Multiplied\(\)"),
+        ({"chain_note": [{"a": 1}]}, "with other attributes of layer 0, Sequential"),
+        ({"quantity_power": 2}, "with other attributes of the quantity 0"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_attributes_that_no_text_shows_are_of_another_call(tmp_path, attributes, message):
+    path = tmp_path / "any name.txt"
+    net, loss, batches, quantity = own()
+    whole = gb.accumulate(net, loss, batches, quantity)
+    gb.accumulate(net, loss, batches[:4], quantity, checkpoint=path)
+    with pytest.raises(ValueError, match=f"any name.txt: the checkpoint is of another call, {message}"):
+        gb.accumulate(*own(**attributes), checkpoint=path)
+    assert_same_bits(gb.accumulate(*own(), checkpoint=path), whole)
+    assert [each.name for each in tmp_path.iterdir()] == ["any name.txt"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("kind", "name", "place"),
+    [
+        (losses.MSELoss, "values", "loss"),
+        (losses.MSELoss, "gradients", "gradient of 0.weight"),
+        (q.DiagGGN, "finish", r"DiagGGN\(\) of "),
+    ],
+    ids=str,
+)
+def test_code_that_changed_shows_in_the_first_batch(tmp_path, monkeypatch, dtype, kind, name, place):
+    path, net, loss, (x, y) = tmp_path / "state.npz", network(dtype), losses.MSELoss(), samples(dtype)
+    batches, plain = parts(x, np.eye(3, dtype=dtype)[y]), getattr(kind, name)
+    gb.accumulate(net, loss, batches[:4], q.DiagGGN(), checkpoint=path)
+    monkeypatch.setattr(kind, name, lambda *given: (1.01 * plain(*given)).astype(dtype))
+    with pytest.raises(ValueError, match=f"state.npz: .*: batch 0 has another result now, first in its {place}"):
+        gb.accumulate(net, loss, batches, q.DiagGGN(), checkpoint=path)
+    monkeypatch.setattr(kind, name, lambda *given: plain(*given))
+    gb.accumulate(net, loss, batches, q.DiagGGN(), checkpoint=path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_is_no_other_result(tmp_path, dtype):
+    """Numbers that are zero but for rounding, as a variance of one sample, differ between machines."""
+    path, (x, y), asked = tmp_path / "state.npz", samples(dtype), [q.Variance(), q.KFLR()]
+    batches, net, loss = parts(x, y, [1, 4, 4]), network(dtype), losses.CrossEntropyLoss()
+    gb.accumulate(net, loss, batches[:2], *asked, checkpoint=path)
+    with np.load(path) as arrays:
+        stored = dict(arrays)
+    stored["first"] += 2 * np.finfo(dtype).eps * np.random.default_rng(0).standard_normal(stored["first"].shape)
+    np.savez(path, **stored)
+    gb.accumulate(net, loss, batches, *asked, checkpoint=path)
 
 
 def test_a_folder_that_is_missing_is_told_before_anything_is_computed(tmp_path):
@@ -411,6 +483,11 @@ def spoiled(number, change):
 def with_nan(x, y):
     x[-1] = np.nan
     return x, y
+
+
+class Nothing:
+    def submit(self, *given):
+        pass
 
 
 @pytest.mark.parametrize("executor", [None, "serial"])
@@ -452,7 +529,8 @@ def test_a_bad_batch_is_named(change, error, message, executor):
         ({"asked": [q.KFAC]}, TypeError, "quantity 0: expected a Quantity"),
         ({"asked": [q.KFAC(targets=np.zeros((1, 3), int))]}, ValueError, "targets of KFAC: expected none"),
         ({"loss": None}, TypeError, "loss: expected a Loss"),
-        ({"executor": "proceses"}, ValueError, "executor: expected one of"),
+        ({"executor": "proceses"}, ValueError, "executor: expected one of threads, processes, serial, mpi, dask"),
+        ({"executor": Nothing()}, TypeError, "executor: expected submit of Nothing to return a Future, got NoneType"),
         ({"executor": 3}, TypeError, "executor: expected a name or a concurrent.futures.Executor, got int"),
         ({"workers": 0}, ValueError, "workers: expected an integer of at least 1"),
         ({"in_flight": 0}, ValueError, "in_flight: expected an integer of at least 1"),

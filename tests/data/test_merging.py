@@ -1,5 +1,10 @@
 """Results of batches, merged, are the result of one call with all samples."""
 
+import copy
+import inspect
+import re
+
+import foreign
 import numpy as np
 import pytest
 
@@ -223,6 +228,47 @@ def test_what_has_no_rule_is_refused(quantity, reason):
 def test_results_that_do_not_belong_together_are_told(other, error, message):
     with pytest.raises(error, match=message):
         gb.data.merge([run(q.Variance()), other()])
+
+
+@pytest.mark.parametrize(
+    ("make", "attributes", "message"),
+    [
+        (foreign.ScaledLoss, {"times": 2.0}, r"the loss ScaledLoss\('mean'\) as in result 0, got other attributes"),
+        (foreign.ScaledLoss, {"note": [{"a": np.zeros(2)}]}, "the loss ScaledLoss"),
+        (foreign.Powers, {"power": 2}, r"quantities \[Powers\(\)\] as in result 0, got other attributes"),
+        (foreign.Powers, {"note": foreign.enclosing(2)}, "quantities"),
+    ],
+)
+def test_attributes_that_no_text_shows_are_told(make, attributes, message):
+    def result(some):
+        parts_of_it = [foreign.ScaledLoss(), foreign.Powers()]
+        for part in parts_of_it:
+            vars(part).update(some if type(part) is make else {})
+        return gb.backward(network(), parts_of_it[0], batch(losses.MSELoss())[0], np.ones((N, 3)), parts_of_it[1])
+
+    gb.data.merge([result({}), result({})])
+    gb.data.merge([result(attributes), copy.deepcopy(result(attributes))])
+    with pytest.raises(ValueError, match=f"result 1: expected {message}"):
+        gb.data.merge([result({}), result(attributes)])
+
+
+def test_a_loss_that_changes_between_two_results_is_told():
+    net, loss, x = network(), foreign.ScaledLoss(), batch(losses.MSELoss())[0]
+
+    def results():
+        for times in (1.0, 2.0):
+            loss.times = times
+            yield gb.backward(net, loss, x, np.ones((N, 3)))
+
+    with pytest.raises(ValueError, match="result 1: expected the loss"):
+        gb.data.merge(results())
+
+
+def test_the_documentation_names_what_has_no_rule():
+    text = " ".join(inspect.getdoc(gb.accumulate).split())
+    told = re.search(r"all have one but (.*?)\. batches", text).group(1)
+    without = sorted(kind.__name__ for kind, rule in RULES.items() if isinstance(rule, str))
+    assert re.findall(r"`(\w+)`", told) == without
 
 
 def test_no_result_at_all():

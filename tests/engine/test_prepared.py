@@ -102,6 +102,18 @@ def test_the_blocks_of_a_large_batch_are_prepared_too(calls):
     assert calls.found == 4
 
 
+def test_copies_do_not_end_it(calls):
+    network, loss = chain(), losses.CrossEntropyLoss()
+    for kind in {base for part in (*network.layers, network, loss) for base in type(part).__mro__}:
+        if "__slotnames__" in vars(kind):  # Python adds it when an object of the class is copied or pickled
+            del kind.__slotnames__
+    gb.backward(network, loss, X, Y)
+    copy.deepcopy((network, loss))
+    for _ in range(2):
+        gb.backward(network, loss, X, Y)
+    assert calls.found == 2
+
+
 def change_parameters(network):
     network.parameters["0.weight"] = np.full((2, 1, 3, 3), 0.1)
 

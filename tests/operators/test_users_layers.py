@@ -174,6 +174,10 @@ class Copying(Layer):
         return {"bias": Bias(lambda mat: mat[:, :, None].copy())}
 
 
+ASKED = []
+"""Jacobians that were made: not an attribute of a layer, by which it would be another one."""
+
+
 class Pushing(Times):
     def push(self, directions, batch, shape):
         self.asked = True
@@ -184,16 +188,16 @@ def test_rows_that_are_a_copy_and_a_push_of_ones_own():
     net = around(Copying())
     jacobian = ops.Jacobian(net, X)
     assert np.abs(jacobian @ np.eye(jacobian.shape[1]) - (jacobian.T @ np.eye(8)).T).max() <= 1e-13
-    asked = []
+    ASKED.clear()
 
     class Own(Gain):
         def parameter_jacobians(self, saved):
-            asked.append(Pushing(saved))
-            return {"gain": asked[-1]}
+            ASKED.append(Pushing(saved))
+            return {"gain": ASKED[-1]}
 
     jacobian = ops.Jacobian(around(Own()), X)
     assert np.abs(jacobian @ np.eye(jacobian.shape[1]) - (jacobian.T @ np.eye(8)).T).max() <= 1e-13
-    assert any(hasattr(each, "asked") for each in asked)
+    assert any(hasattr(each, "asked") for each in ASKED)
 
 
 def test_what_a_push_of_ones_own_returns_is_not_written_over():

@@ -1,5 +1,6 @@
 """Wrong arguments, data that changes, and layers that lack what a product needs: errors that name what is wrong."""
 
+import foreign
 import numpy as np
 import pytest
 
@@ -202,7 +203,7 @@ def test_weights_of_the_loss_that_change():
     loss = losses.CrossEntropyLoss(weight=np.array([1.0, 2.0]))
     operator = ops.GGN(network(), loss, (X, Y))
     loss.weight[0] = 3
-    with pytest.raises(ValueError, match="as they were when the operator was made, and the loss's weights, got others"):
+    with pytest.raises(ValueError, match=r"loss, CrossEntropyLoss.*: expected all parameters and options as they were"):
         operator @ V
 
 
@@ -210,8 +211,55 @@ def test_parameters_that_change():
     net = network()
     operator = ops.GGN(net, LOSS, (X, Y))
     net.parameters["0.bias"][0] += 1
-    with pytest.raises(ValueError, match="network: expected the parameters as they were when the operator was made"):
+    with pytest.raises(ValueError, match=r"layer 0, Linear.*: expected all parameters and options as they were when"):
         operator @ V
+
+
+def replace_layer(net, loss):
+    net.layers = (*net.layers[:-1], layers.Linear(3, 2, bias=False))
+
+
+def remove_layer(net, loss):
+    del net.children["1"]
+
+
+def enclose_another(net, loss):
+    loss.note = foreign.enclosing(3)
+
+
+CHANGES = {
+    "option": (lambda net, loss: setattr(net.layers[1], "negative_slope", 0.9), "layer 1, LeakyReLU"),
+    "own": (lambda net, loss: setattr(net.layers[2], "factor", 3.0), "layer 2, Multiplied"),
+    "class": (lambda net, loss: setattr(foreign.Multiplied, "note", [1]), "layer 2, Multiplied"),
+    "reduction": (lambda net, loss: setattr(loss, "reduction", "sum"), "loss, ScaledLoss"),
+    "loss": (lambda net, loss: setattr(loss, "times", 2.0), "loss, ScaledLoss"),
+    "function": (enclose_another, "loss, ScaledLoss"),
+    "replaced": (replace_layer, "network"),
+    "removed": (remove_layer, "network"),
+    "freeze": (lambda net, loss: net.freeze("0.bias"), "layer 0, Linear"),
+    "unfreeze": (lambda net, loss: net.unfreeze("3.bias"), "layer 3, Linear"),
+}
+
+
+@pytest.mark.parametrize("kind", [ops.GGN, ops.Hessian, ops.Fisher, ops.EmpiricalFisher, ops.Jacobian])
+@pytest.mark.parametrize(("change", "name"), CHANGES.values(), ids=CHANGES)
+def test_a_network_or_loss_that_changes_is_another_operator(kind, change, name, monkeypatch):
+    monkeypatch.setattr(foreign.Multiplied, "note", None)
+    parts = layers.Linear(3, 3), layers.LeakyReLU(0.1), foreign.Multiplied(), layers.Linear(3, 2)
+    net, loss = gb.Sequential(*parts, rng=0, dtype="float64").freeze("3.bias"), foreign.ScaledLoss()
+    loss.note = foreign.enclosing(2)
+    operator = kind(net, X) if kind is ops.Jacobian else kind(net, loss, (X, X[:, :2].copy()))
+    if kind is ops.Jacobian and name.startswith("loss"):
+        return  # it has none
+    v = np.ones(operator.shape[1])
+    before = operator @ v
+    for layer in net.layers:
+        layer.drawn = {key: value.copy() for key, value in layer.drawn.items()}  # equal, and other objects
+    assert np.array_equal(operator @ v, before)
+    change(net, loss)
+    for product in (lambda: operator @ v, lambda: operator.T @ np.ones(operator.shape[0]), lambda: operator.to_dense()):
+        with pytest.raises(ValueError, match=f"^{name}.*: expected all parameters and options as they were"):
+            product()
 
 
 def test_products_that_overflow():
@@ -228,7 +276,7 @@ def test_buffers_and_frozen_parameters_that_change():
         operator = ops.Hessian(net, losses.MSELoss(), (x, y))
         operator @ np.ones(6)
         values[name] = values[name] + 1
-        with pytest.raises(ValueError, match="network: expected the parameters as they were"):
+        with pytest.raises(ValueError, match=f"layer {name[0]}, .*: expected all parameters"):
             operator @ np.ones(6)
 
 
