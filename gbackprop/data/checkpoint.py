@@ -6,11 +6,8 @@ number for each of these batches, by which they are compared; the other arrays a
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +20,13 @@ from gbackprop.layers.base import Layer
 from gbackprop.layers.moments import Moments
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
-from gbackprop.system.files import check_output, written
-from gbackprop.system.npz import read_arrays
+from gbackprop.system.files import check_output
+from gbackprop.system.headers import digest_of
+from gbackprop.system.npz import read_checkpoint, write_checkpoint
 
-FORMAT = 1
+FORMAT = 2
+HEADER = {"call": dict, "entropy": list, "done": int, "samples": int, "divisor": str, "sums": list}
+"""What the header has beside the format's number."""
 
 
 class Checkpoint:
@@ -92,11 +92,8 @@ class Checkpoint:
 
     def _read(self, any_entropy: bool) -> None:
         try:
-            self.arrays = read_arrays(self.path)
-            self.header = json.loads(str(self.arrays.pop("header")))
-            if self.header["format"] != FORMAT:
-                raise ValueError(f"expected format {FORMAT}, got {self.header['format']}")
-        except (KeyError, TypeError, ValueError) as error:
+            self.header, self.arrays = read_checkpoint(self.path, FORMAT, HEADER)
+        except ValueError as error:
             raise ValueError(f"{self.path}: expected a checkpoint of gb.accumulate: {error}") from error
         there = self.header["call"]
         for what, mine in self.told.items():
@@ -107,7 +104,9 @@ class Checkpoint:
         if entropy != self.entropy and not any_entropy:
             raise ValueError(f"{self.path}: the checkpoint is of another call, with another rng")
         self.entropy, self.done = entropy, self.header["done"]
-        self.digests = self.arrays.pop("digests").tolist()
+        self.digests = self.arrays.pop("digests", np.empty(0)).tolist()
+        if len(self.digests) != self.done:
+            raise ValueError(f"{self.path}: expected digests of {self.done} batches, got {len(self.digests)}")
 
     def lacks(self, number: int, x: Array, y: Array) -> bool:
         """Compare a batch with the one of that number in the file; return whether there is none.
@@ -160,10 +159,7 @@ class Checkpoint:
                 "divisor": merged.divisor.hex(),
                 "sums": [str(key) for key in merged.sums],
             }
-            with written(self.path) as part, open(part, "wb") as file:
-                np.savez(file, header=np.array(json.dumps(header)), digests=digests, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
+            write_checkpoint(self.path, header, {"digests": digests, **arrays})
             self.done = self.merged
         self.due = time.monotonic() + self.every
 
@@ -201,9 +197,4 @@ def _arrays_of(value: object) -> dict[str, Array]:
 
 def _digest(arrays: Mapping[str, Any]) -> str:
     """Return 64 bits, in hexadecimal, that depend on names, dtypes, shapes and numbers."""
-    digest = blake2b(digest_size=8)
-    for name, array in arrays.items():
-        host = np.ascontiguousarray(asnumpy(array))
-        digest.update(f"{name} {host.dtype} {array.shape} ".encode())
-        digest.update(host.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    return digest_of({name: asnumpy(array) for name, array in arrays.items()}, 8)
