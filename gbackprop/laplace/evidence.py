@@ -9,6 +9,7 @@ from math import exp, log
 import numpy as np
 from scipy.optimize import minimize
 
+from gbackprop.array import Array
 from gbackprop.laplace.likelihoods import fit, multiple
 from gbackprop.laplace.structures import Structure
 from gbackprop.losses import Loss, MSELoss
@@ -72,6 +73,12 @@ class Evidence:
     structure: Structure
     squares: Mapping[str, float]
     sizes: Mapping[str, int]
+
+    @classmethod
+    def around(cls, mean: Mapping[str, Array], loss: Loss, total: float, outputs: int, curved: Structure) -> Evidence:
+        """Return the evidence around the parameters θ."""
+        squares = {name: float((value.astype("float64") ** 2).sum()) for name, value in mean.items()}
+        return cls(loss, total, outputs, curved, squares, {name: value.size for name, value in mean.items()})
 
     def weight(self, at: Hyperparameters) -> float:
         """b, by which H is multiplied."""

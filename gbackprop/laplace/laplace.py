@@ -117,15 +117,8 @@ class Laplace(Constructed):
         else:
             with on_device_of(found.output):
                 curved = Full(operator.layout.shapes, operator.to_dense().astype("float64") * scale)
-        wide = {name: value.astype("float64") for name, value in self.mean.items()}
-        self.evidence = Evidence(
-            loss=loss,
-            total=float(found.loss) * scale,
-            outputs=found.scale.batch * prod(self._out),
-            structure=curved,
-            squares={name: float((value**2).sum()) for name, value in wide.items()},
-            sizes={name: value.size for name, value in wide.items()},
-        )
+        total, outputs = float(found.loss) * scale, found.scale.batch * prod(self._out)
+        self.evidence = Evidence.around(self.mean, loss, total, outputs, curved)
 
     # -------------------------------------------------------------------------------------------------------- evidence
 
