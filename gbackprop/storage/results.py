@@ -16,7 +16,7 @@ from gbackprop.quantities import Scale
 from gbackprop.result import Result
 from gbackprop.storage.posteriors import check_point, laplace_of, laplace_tree
 from gbackprop.storage.standins import StoredQuantity, loss_of, loss_tree, quantity_of, quantity_tree
-from gbackprop.storage.values import KINDS, NUMBERS, Reader, Writer, expect, parts
+from gbackprop.storage.values import KINDS, Reader, Writer, expect, is_number, parts
 from gbackprop.system.tensors import check_tensors, read_tensors, write_tensors
 
 Saved = Result | Block | BlockDiagonal | Laplace
@@ -155,7 +155,7 @@ def _result_of(reader: Reader, tree: dict[str, Any], _: Any) -> Result:
     quantities = tuple(quantity_of(reader, f"quantity {i}", part) for i, part in enumerate(tree["quantities"]))
     expect("values", tree["values"], f"those of {len(quantities)} quantities", len(tree["values"]) == len(quantities))
     loss = reader.value("loss", tree["loss"])
-    expect("loss", loss, "a scalar", isinstance(loss, NUMBERS) or (is_array(loss) and loss.ndim == 0))
+    expect("loss", loss, "a scalar", is_number(loss) or (is_array(loss) and loss.ndim == 0))
     output = reader.array("output", tree["output"])
     gradient = reader.mapping("gradient", tree["gradient"], "an array", is_array)
     values = []

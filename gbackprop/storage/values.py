@@ -21,7 +21,6 @@ BLOCKS = {kind.__name__: kind for kind in KINDS}
 PLAIN = (bool, int, float, str)
 """The types that JSON has; a file has them, and None, as they are."""
 
-NUMBERS = (int, float, np.number)
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *INTEGERS, "float16", "float32", "float64", "complex64")
@@ -125,8 +124,8 @@ class Reader:
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{where}: {error}") from error
         if kind is BlockError:
-            right = all(isinstance(value, NUMBERS) or value is None for value in arguments.values())
-            expect(where, arguments, "numbers", right and made.relative is not None)
+            others = [value for name, value in arguments.items() if (name, value) != ("standard_error", None)]
+            expect(where, arguments, "numbers", all(map(is_number, others)))
         return made
 
     def _inside(self, where: str, tree: Any) -> dict[str, Any]:
@@ -139,6 +138,11 @@ class Reader:
         if kind == "array":
             return array
         return expect(where, array, "a scalar", not array.ndim)[()]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, of Python or NumPy, and no truth value."""
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def expect(where: str, value: Any, expected: str, right: bool) -> Any:

@@ -6,6 +6,7 @@ damage to one of them makes it a file of another program, whose contents nothing
 """
 
 import json
+import reprlib
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -113,9 +114,10 @@ def _digest(before: memoryview, after: memoryview) -> bytes:
 def _tree(path: str | Path, text: str) -> dict[str, Any]:
     try:
         tree = parsed(text)
-        version, _ = tree["version"], tree["kind"]
-    except (KeyError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: damaged: its header does not say what it has ({error})") from error
-    if version != VERSION:
-        raise ValueError(f"{path}: expected version {VERSION} of the format, got {version!r}")
+    if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str) or type(tree.get("version")) is not int:
+        raise ValueError(f"{path}: damaged: its header does not say what it has ({reprlib.repr(tree)})")
+    if tree["version"] != VERSION:
+        raise ValueError(f"{path}: expected version {VERSION} of the format, got {tree['version']}")
     return tree
