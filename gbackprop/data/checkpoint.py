@@ -1,7 +1,7 @@
 """Checkpoints of `gbackprop.accumulate`: what was merged so far, in one .npz file, written whole or not at all.
 
-A text, ``header``, is JSON with the format's number, what the call is, and the number of batches; ``digests`` has one
-number for each of these batches, by which they are compared; the other arrays are the sums.
+Its header has the format's number, what the call is, and the number of batches; ``digests`` has one number for each of
+these batches, by which they are compared; the other arrays are the sums.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.array import device_of
 from gbackprop.backward import PreparedCall
+from gbackprop.system.npz import write_checkpoint
 from gbackprop.testing.errors import largest_error, relative_error
 
 ROOT = Path(__file__).parents[2]
@@ -385,12 +386,14 @@ def test_a_checkpoint_of_another_call_says_what_differs(tmp_path, changed, messa
 
 
 def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path):
-    path = tmp_path / "net.npz"
+    path, run = tmp_path / "net.npz", tmp_path / "run.npz"
     np.savez(path, weight=np.ones(3))
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"net.npz: expected a checkpoint of gb.accumulate: 'header'"):
-        once(checkpoint=path)
-    assert path.read_bytes() == before
+    write_checkpoint(run, {"format": 2, "run": {}, "rows": []}, {})  # that of an experiment
+    for file, words in ((path, "expected an entry 'header', got weight"), (run, "its header: expected 'call', a dict")):
+        before = file.read_bytes()
+        with pytest.raises(ValueError, match=f"{file.name}: expected a checkpoint of gb.accumulate: {words}"):
+            once(checkpoint=file)
+        assert file.read_bytes() == before
 
 
 def test_a_folder_that_is_missing_is_told_before_anything_is_computed(tmp_path):

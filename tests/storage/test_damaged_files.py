@@ -147,10 +147,14 @@ def test_a_file_of_another_program_needs_none(tmp_path):
     np.testing.assert_array_equal(gb.load(network(1), path).parameters["0.weight"], network().parameters["0.weight"])
 
 
-@pytest.mark.parametrize("text", ['"x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},' * 2, "[" * 200, '"x":null,'])
-def test_a_header_that_is_none_is_named(text, tmp_path):
+ENTRY = '"x":{"dtype":"F64","shape":[%s],"data_offsets":[0,8]}'
+HEADERS = {"twice": f"{ENTRY % 1},{ENTRY % 1}", "no end": "[" * 200, "null": '"x":null', "huge": ENTRY % "0,9876543210987654"}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_that_is_none_is_named(name, tmp_path):
     path = tmp_path / "file"
-    header = ("{" + text.removesuffix(",") + "}").encode()
+    header = ("{" + HEADERS[name] + "}").encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     assert refused(path, gb.load_result)
     assert refused(path, lambda path: gb.load(network(), path))
