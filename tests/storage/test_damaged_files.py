@@ -129,14 +129,17 @@ def test_numbers_that_have_changed_places_are_found(file):
         assert refused(path, read)
 
 
-@pytest.mark.parametrize("marks", [("gbackprop",), ("gbackprop.digest",), ("gbackprop", "gbackprop.digest")])
+MARKS = '"gbackprop":', '"gbackprop.digest":', '"gbackprop:'
+
+
+@pytest.mark.parametrize("marks", [MARKS[:1], MARKS[1:2], MARKS[:2], MARKS[::2], MARKS[1:]], ids=str)
 def test_a_file_with_one_mark_of_ours_needs_the_others(marks, tmp_path):
     """No damage to a name makes a state dict that of another program."""
     path = tmp_path / "file"
     gb.save(network(), path)
     content = path.read_bytes()
     for mark in marks:
-        content = content.replace(f'"{mark}":'.encode(), f'"{mark[:-1]}q":'.encode())
+        content = content.replace(mark.encode(), mark.replace("gback", "gbock").encode())
     path.write_bytes(content)
     assert refused(path, lambda path: gb.load(network(1), path))
 

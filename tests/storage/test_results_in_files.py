@@ -421,6 +421,10 @@ DAMAGE = {
         lambda tree, arrays: tree["quantities"][0].update(name="kfac"),
         "quantity 0: expected a quantity called 'kfac', got KFLR()",
     ),
+    "another reduction": (
+        lambda tree, arrays: tree["objective"].update(reduction="sum"),
+        "objective: expected the reduction 'sum', got CrossEntropyLoss('mean')",
+    ),
     "no batch": (lambda tree, arrays: tree["scale"].update(batch=-5), "batch: expected a number of samples, got -5"),
     "part of a batch": (lambda tree, arrays: tree["scale"].update(batch=2.5), "batch: expected a number of samples"),
     "no factor": (lambda tree, arrays: tree["scale"].update(factor=float("nan")), "factor: expected a finite number"),
