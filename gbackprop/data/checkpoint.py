@@ -1,14 +1,12 @@
 """Checkpoints of `gbackprop.accumulate`: what was merged so far, in one .npz file, written whole or not at all.
 
-A text, ``header``, is JSON with the format's number, what the call is, and the number of batches; ``digests`` has one
-number for each of these batches, by which they are compared; ``first`` says what the first one's result was; the other
-arrays are the sums.
+Its header has the format's number, what the call is, and the number of batches; ``digests`` has one number for each of
+these batches, by which they are compared; ``first`` says what the first one's result was; the other arrays are the
+sums.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,10 +23,13 @@ from gbackprop.layers.moments import Moments
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
 from gbackprop.state import digest, digests_of, parts_of
-from gbackprop.system.files import check_output, written
-from gbackprop.system.npz import read_arrays
+from gbackprop.system.files import check_output
+from gbackprop.system.npz import read_checkpoint, write_checkpoint
 
 FORMAT = 2
+
+HEADER = {"call": dict, "entropy": list, "done": int, "samples": int, "divisor": str, "sums": list}
+"""What the header has beside the format's number."""
 
 TEXTS = ("network", "loss", "quantities")
 """What a message shows of a call; the digests of attributes decide."""
@@ -98,16 +99,11 @@ class Checkpoint:
 
     def _read(self, any_entropy: bool) -> None:
         try:
-            self.arrays = read_arrays(self.path)
-            if "header" not in self.arrays:
-                raise ValueError(f"its text 'header' is missing, there are the arrays {sorted(self.arrays)[:5]}")
-            self.header = json.loads(str(self.arrays.pop("header")))
-            if self.header["format"] != FORMAT:
-                raise ValueError(f"expected format {FORMAT}, got {self.header['format']} (of another version)")
-            self.digests, self.first = self.arrays.pop("digests").tolist(), self.arrays.pop("first")
-        except KeyError as error:
-            raise ValueError(f"{self.path}: expected a checkpoint of gb.accumulate: its {error} is missing") from error
-        except (TypeError, ValueError) as error:
+            self.header, self.arrays = read_checkpoint(self.path, FORMAT, HEADER)
+            missing = {"digests", "first"} - self.arrays.keys()
+            if missing:
+                raise ValueError(f"expected an entry {min(missing)!r}, got {', '.join(self.arrays) or 'none'}")
+        except ValueError as error:
             raise ValueError(f"{self.path}: expected a checkpoint of gb.accumulate: {error}") from error
         there = self.header["call"]
         differ = [what for what, mine in self.told.items() if there.get(what) != mine]
@@ -120,6 +116,9 @@ class Checkpoint:
         if entropy != self.entropy and not any_entropy:
             raise ValueError(f"{self.path}: the checkpoint is of another call, with another rng")
         self.entropy, self.done = entropy, self.header["done"]
+        self.digests, self.first = self.arrays.pop("digests").tolist(), self.arrays.pop("first")
+        if len(self.digests) != self.done:
+            raise ValueError(f"{self.path}: expected digests of {self.done} batches, got {len(self.digests)}")
 
     def lacks(self, number: int, *arrays: Array) -> bool:
         """Compare a batch with the one of that number in the file; return whether there is none.
@@ -184,10 +183,7 @@ class Checkpoint:
                 "divisor": merged.divisor.hex(),
                 "sums": [str(key) for key in merged.sums],
             }
-            with written(self.path) as part, open(part, "wb") as file:
-                np.savez(file, header=np.array(json.dumps(header)), digests=digests, first=self.first, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
+            write_checkpoint(self.path, header, {"digests": digests, "first": self.first, **arrays})
             self.done = self.merged
         self.due = time.monotonic() + self.every
 

@@ -1,23 +1,21 @@
 """Checkpoints of a run: one .npz file, written whole or not at all.
 
-Arrays under ``parameters/`` and ``optimizer/``, and one text, ``header``: JSON with the format's number, the run's
-settings and its rows so far.
+Arrays under ``parameters/`` and ``optimizer/``, and a header with the format's number, the run's settings and its rows
+so far.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gbackprop.system.files import written
-from gbackprop.system.npz import read_arrays
+from gbackprop.system.npz import read_checkpoint, write_checkpoint
 
-FORMAT = 1
+FORMAT = 2
 PARTS = ("parameters", "optimizer")
 
 
@@ -46,17 +44,13 @@ def save(
     OutputError
         If it cannot be written; the old one is still there.
     """
-    header = json.dumps({"format": FORMAT, "run": json.loads(key), "rows": rows})
     arrays = {
         f"{part}/{name}": value
         for part, mapping in zip(PARTS, (parameters, optimizer), strict=True)
         for name, value in mapping.items()
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    with written(path) as part, open(part, "wb") as file:
-        np.savez(file, header=np.array(header), **arrays)  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
+    write_checkpoint(path, {"format": FORMAT, "run": json.loads(key), "rows": rows}, arrays)
 
 
 def load(path: Path, key: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -82,21 +76,11 @@ def load(path: Path, key: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarr
         If the file is no checkpoint, is damaged, comes from a newer version, or is of another run.
     """
     try:
-        arrays = read_arrays(path)
+        header, arrays = read_checkpoint(path, FORMAT, {"run": dict, "rows": list})
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: not a checkpoint, or a damaged one: {error}") from error
-    if "header" not in arrays:
-        raise ValueError(f"{path}: not a checkpoint: expected an entry 'header', got {', '.join(arrays) or 'none'}")
-    try:
-        header = json.loads(str(arrays.pop("header")))
-        version, run, rows = header["format"], header["run"], header["rows"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not a checkpoint, or a damaged one (its header)") from error
-    if not isinstance(run, dict) or not isinstance(rows, list):
-        raise ValueError(f"{path}: not a checkpoint, or a damaged one (its header)")
-    if version != FORMAT:
-        raise ValueError(f"{path}: expected a checkpoint of format {FORMAT}, got format {version}")
-    _check_run(path, run, json.loads(key), len(rows) - 1)
+    rows = header["rows"]
+    _check_run(path, header["run"], json.loads(key), len(rows) - 1)
     parameters, optimizer = (
         {name.removeprefix(f"{part}/"): value for name, value in arrays.items() if name.startswith(f"{part}/")}
         for part in PARTS

@@ -9,6 +9,7 @@ from math import exp, log
 import numpy as np
 from scipy.optimize import minimize
 
+from gbackprop.array import Array
 from gbackprop.laplace.likelihoods import fit, multiple
 from gbackprop.laplace.structures import Structure
 from gbackprop.losses import Loss, MSELoss
@@ -76,6 +77,16 @@ class Evidence:
     structure: Structure
     squares: Mapping[str, float]
     sizes: Mapping[str, int]
+
+    @classmethod
+    def around(cls, mean: Mapping[str, Array], loss: Loss, total: float, outputs: int, curved: Structure) -> Evidence:
+        """Return the evidence around the parameters θ; a bias without a block of its own is in its weight's."""
+        squares, sizes = dict.fromkeys(curved.names, 0.0), dict.fromkeys(curved.names, 0)
+        for name, value in mean.items():
+            block = name if name in sizes else f"{name.removesuffix('bias')}weight"
+            squares[block] += float((value.astype("float64") ** 2).sum())
+            sizes[block] += value.size
+        return cls(loss, total, outputs, curved, squares, sizes)
 
     def weight(self, at: Hyperparameters) -> float:
         """Compute b, by which H is multiplied."""

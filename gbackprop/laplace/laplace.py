@@ -132,19 +132,9 @@ class Laplace(Predictions, Constructed):
         else:
             with on_device_of(found.output):
                 curved = Full(operator.layout.shapes, operator.to_dense().astype("float64") * scale)
-        wide = {name: value.astype("float64") for name, value in self.mean.items()}
-        blocks = {name: [wide[name]] for name in (found[asked[0]] if asked else wide)}
-        for name in wide.keys() - blocks.keys():  # biases in the blocks of their weights
-            blocks[f"{name.removesuffix('bias')}weight"].append(wide[name])
-        self.evidence = Evidence(
-            loss=loss,
-            total=float(found.loss) * scale,
-            outputs=found.scale.batch * prod(self._out),
-            structure=curved,
-            squares={name: sum(float((value**2).sum()) for value in values) for name, values in blocks.items()},
-            sizes={name: sum(value.size for value in values) for name, values in blocks.items()},
-        )
-        self.hyperparameters = checked_hyperparameters(list(blocks), *given)
+        total, outputs = float(found.loss) * scale, found.scale.batch * prod(self._out)
+        self.evidence = Evidence.around(self.mean, loss, total, outputs, curved)
+        self.hyperparameters = checked_hyperparameters(list(self.evidence.sizes), *given)
 
     # -------------------------------------------------------------------------------------------------------- evidence
 

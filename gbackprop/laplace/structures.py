@@ -33,6 +33,10 @@ Root = Callable[[Rows], dict[str, Array]]
 class Structure(Protocol):
     """The functions of H that a posterior uses."""
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts that have a precision each."""
+
     def logdet(self, multiple: float, delta: Precisions) -> float:
         """Compute log det P."""
 
@@ -56,6 +60,11 @@ class Full:
 
     shapes: Mapping[str, Shape]
     matrix: Array
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts that have a precision each."""
+        return list(self.shapes)
 
     @cached_property
     def _spectrum(self) -> tuple[Array, Array]:
@@ -115,6 +124,11 @@ class Blocks:
     """
 
     blocks: Mapping[str, EigenKronecker]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts that have a precision each."""
+        return list(self.blocks)
 
     @cached_property
     def values(self) -> dict[str, np.ndarray]:

@@ -7,9 +7,12 @@ from typing import Any, TypeVar
 
 from gbackprop.array import asnumpy
 from gbackprop.network.container import Container
-from gbackprop.system.tensors import OWN, check_tensors, read_tensors, write_tensors
+from gbackprop.system.tensors import check_tensors, read_tensors, write_tensors
 
 Network = TypeVar("Network", bound=Container)
+
+KIND = "state dict"
+"""What the header of such a file calls it."""
 
 
 def save(network: Container, path: str | Path) -> None:
@@ -33,7 +36,8 @@ def save(network: Container, path: str | Path) -> None:
     """
     _check_network(network)
     check_tensors(path, "gb.save")
-    write_tensors(path, {name: asnumpy(value) for name, value in network.state_dict().items()}, "gb.save")
+    values = {name: asnumpy(value) for name, value in network.state_dict().items()}
+    write_tensors(path, values, "gb.save", KIND, {})
 
 
 def load(network: Network, path: str | Path) -> Network:
@@ -64,9 +68,9 @@ def load(network: Network, path: str | Path) -> Network:
         If the package safetensors is not installed.
     """
     _check_network(network)
-    values, texts = read_tensors(path, "gb.load")
-    if OWN in texts:
-        raise ValueError(f"{path}: expected a state dict, got a result or a block of gb.save: gb.load_result reads it")
+    values, tree = read_tensors(path, "gb.load")
+    if tree is not None and tree["kind"] != KIND:
+        raise ValueError(f"{path}: expected a state dict, got a {tree['kind']} of gb.save: gb.load_result reads it")
     try:
         return network.load_state_dict(values)
     except (TypeError, ValueError) as error:

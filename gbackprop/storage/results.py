@@ -1,37 +1,41 @@
-"""`save` for networks, results and blocks, and `load_result`."""
+"""`save` for networks, results, blocks and Laplace approximations, and `load_result` for all but networks."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from gbackprop import network as networks
+from gbackprop.array import FLOATS, asarray, device_of, is_array
 from gbackprop.kronecker import Block, BlockDiagonal
+from gbackprop.laplace import Laplace
 from gbackprop.network import Container
 from gbackprop.quantities import Scale
 from gbackprop.result import Result
-from gbackprop.storage.standins import loss_of, loss_tree, quantity_of, quantity_tree
-from gbackprop.storage.values import Writer, value_of
-from gbackprop.system.tensors import OWN, check_tensors, read_tensors, write_tensors
+from gbackprop.storage.posteriors import check_point, laplace_of, laplace_tree
+from gbackprop.storage.standins import StoredQuantity, loss_of, loss_tree, quantity_of, quantity_tree
+from gbackprop.storage.values import KINDS, Reader, Writer, expect, is_number, parts
+from gbackprop.system.tensors import check_tensors, read_tensors, write_tensors
 
-VERSION = 1
-"""The version of the format: what a reader must know."""
+Saved = Result | Block | BlockDiagonal | Laplace
 
 
-def save(value: Container | Result | Block | BlockDiagonal, path: str | Path) -> None:
-    """Write a network's state dict, a result or a block into a file, in the safetensors format.
+def save(value: Container | Saved, path: str | Path) -> None:
+    """Write a network's state dict, a result, a block or a Laplace approximation into a file of safetensors' format.
 
     Of a network these are the parameters and buffers, under their names in its state dict; `gb.load` reads them. Of a
     result these are loss, output, gradient, all values of its quantities, the quantities' and the loss's classes and
-    arguments (pseudo-targets and weights, too), N and R; `gb.load_result` gives it back, equal in every bit. Arrays on
-    a GPU are copied to the host.
+    arguments (pseudo-targets and weights, too), N and R; `gb.load_result` gives it back, equal in every bit. Of an
+    approximation these are its curvature and hyperparameters, and not its network. Arrays on a GPU are copied to the
+    host. The file has a digest of all of its bytes, and is not read where it has another.
 
     Parameters
     ----------
-    value : Container, Result, Block or BlockDiagonal
-        A network on any device; a result of `gb.backward` or `gb.data.merge`; a block of `gb.kronecker`.
+    value : Container, Result, Block, BlockDiagonal or Laplace
+        A network on any device; a result of `gb.backward` or `gb.data.merge`; a block of `gb.kronecker`; an
+        approximation of `gb.laplace`.
     path : str or Path
         The safetensors file, whole or not at all. A file that is there already is replaced.
 
@@ -46,25 +50,29 @@ def save(value: Container | Result | Block | BlockDiagonal, path: str | Path) ->
     """
     if isinstance(value, Container):
         return networks.save(value, path)
-    if not isinstance(value, Result | Block | BlockDiagonal):
+    if not isinstance(value, Saved):
         raise TypeError(
-            "value: expected a network such as gb.Sequential, a Result or a block of gb.kronecker, "
-            f"got {type(value).__name__}"
+            "value: expected a network such as gb.Sequential, a Result, a block of gb.kronecker or a Laplace "
+            f"approximation, got {type(value).__name__}"
         )
     check_tensors(path, "gb.save")
     writer = Writer()
-    tree: dict[str, Any] = {"version": VERSION, "kind": "result" if isinstance(value, Result) else "block"}
-    tree |= _result_tree(writer, value) if isinstance(value, Result) else {"value": writer.tree("block", value)}
-    write_tensors(path, writer.arrays, "gb.save", {OWN: json.dumps(tree)})
+    if isinstance(value, Result):
+        kind, tree = "result", _result_tree(writer, value)
+    elif isinstance(value, Laplace):
+        kind, tree = "Laplace approximation", laplace_tree(writer, value)
+    else:
+        kind, tree = "block", {"value": writer.tree("block", value)}
+    write_tensors(path, writer.arrays, "gb.save", kind, tree)
 
 
-def load_result(path: str | Path, network: Container | None = None) -> Result | Any:
-    """Read a result, or a block, that `gb.save` wrote.
+def load_result(path: str | Path, network: Container | None = None) -> Saved | Any:
+    """Read a result, a block or a Laplace approximation that `gb.save` wrote.
 
-    All arrays are on the host. A quantity or a loss of a class that is not gbackprop's is a `StoredQuantity` or a
-    `StoredLoss`: values are there under the quantity's name, but nothing can be computed with it. A quantity with given
-    pseudo-targets has a copy of these, so it is not found by the quantity that was passed, but by its name, or by those
-    in ``result.quantities``.
+    All arrays are on the host, but those of an approximation are on the device of its network. A quantity or a loss of
+    a class that is not gbackprop's is a `StoredQuantity` or a `StoredLoss`: values are there under the quantity's name,
+    but nothing can be computed with it. A quantity with given pseudo-targets has a copy of these, so it is not found by
+    the quantity that was passed, but by its name, or by those in ``result.quantities``.
 
     Parameters
     ----------
@@ -72,17 +80,18 @@ def load_result(path: str | Path, network: Container | None = None) -> Result | 
         As `gb.save` writes it.
     network : Container, optional
         Whose result it is to be: names and shapes of its trainable parameters are compared with those of the gradient.
+        For an approximation the network must be given, with the parameters and buffers that it had then.
 
     Returns
     -------
-    Result, Block or BlockDiagonal
+    Result, Block, BlockDiagonal or Laplace
         Equal to what was saved, in every bit.
 
     Raises
     ------
     ValueError
-        If the file is no safetensors file or is damaged, has a state dict, is of another version of the format, or its
-        result is of another network. The message names the file.
+        If the file is no safetensors file or is damaged, has a state dict, is of another version of the format, or is
+        of another network. The message names the file.
     TypeError
         If `network` is no network, or the file has numbers of a dtype that NumPy lacks.
     OSError
@@ -92,33 +101,26 @@ def load_result(path: str | Path, network: Container | None = None) -> Result | 
     """
     if network is not None and not isinstance(network, Container):
         raise TypeError(f"network: expected a network such as gb.Sequential, got {type(network).__name__}")
-    arrays, texts = read_tensors(path, "gb.load_result")
-    tree = _checked_tree(path, arrays, texts)
+    arrays, tree = read_tensors(path, "gb.load_result")
+    if tree is None or tree["kind"] not in READERS:
+        names = f"{sorted(arrays)[:3]}{', …' * (len(arrays) > 3)}"
+        raise ValueError(
+            f"{path}: expected a result, a block or a Laplace approximation of gb.save, got a state dict or other "
+            f"arrays, {names}: gb.load(network, path) reads a state dict"
+        )
+    if tree["kind"] == "Laplace approximation":
+        network = check_point(path, tree, network)
+        device = device_of(next(iter(network.parameters.values())))
+        arrays = {name: asarray(value, device) for name, value in arrays.items()}
+    reader = Reader(arrays)
     try:
-        found = _result_of(tree, arrays) if tree["kind"] == "result" else value_of(tree["value"], arrays)
-        if not isinstance(found, Result | Block | BlockDiagonal):
-            raise ValueError(f"expected a result or a block, got {type(found).__name__}")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        found = READERS[tree["kind"]](reader, tree, network)
+        expect("header", sorted(reader.left), "all arrays", not reader.left)
+    except (RecursionError, ValueError) as error:
         raise ValueError(f"{path}: damaged: what it says does not fit its arrays ({error})") from error
-    if network is not None:
+    if network is not None and not isinstance(found, Laplace):
         _check_network(path, found, network)
     return found
-
-
-def _checked_tree(path: str | Path, arrays: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    if OWN not in texts:
-        raise ValueError(
-            f"{path}: expected a result or a block of gb.save, got a state dict or other arrays, "
-            f"{sorted(arrays)[:3]}{', …' * (len(arrays) > 3)}: gb.load(network, path) reads a state dict"
-        )
-    try:
-        tree = json.loads(texts[OWN])
-        version = tree["version"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: damaged: its header does not say what it has ({error})") from error
-    if version != VERSION:
-        raise ValueError(f"{path}: expected version {VERSION} of the format of results, got {version!r}")
-    return tree
 
 
 def _check_network(path: str | Path, found: Any, network: Container) -> None:
@@ -146,12 +148,50 @@ def _result_tree(writer: Writer, result: Result) -> dict[str, Any]:
     }
 
 
-def _result_of(tree: dict[str, Any], arrays: Mapping[str, Any]) -> Result:
-    quantities = tuple(quantity_of(part, arrays) for part in tree["quantities"])
-    values = [value_of(part, arrays) for part in tree["values"]]
-    if len(values) != len(quantities):
-        raise ValueError(f"expected the values of {len(quantities)} quantities, got {len(values)}")
-    loss, output, gradient = (value_of(tree[name], arrays) for name in ("loss", "output", "gradient"))
-    objective = None if tree["objective"] is None else loss_of(tree["objective"], arrays)
-    scale = None if tree["scale"] is None else Scale(**tree["scale"])
-    return Result(loss, output, gradient, quantities, values, objective, scale)
+def _result_of(reader: Reader, tree: dict[str, Any], _: Any) -> Result:
+    parts("header", tree, "version kind loss output gradient quantities values objective scale")
+    for name in ("quantities", "values"):
+        expect(name, tree[name], "a list", isinstance(tree[name], list))
+    quantities = tuple(quantity_of(reader, f"quantity {i}", part) for i, part in enumerate(tree["quantities"]))
+    expect("values", tree["values"], f"those of {len(quantities)} quantities", len(tree["values"]) == len(quantities))
+    loss = reader.value("loss", tree["loss"])
+    expect("loss", loss, "a scalar", is_number(loss) or (is_array(loss) and loss.ndim == 0))
+    output = reader.array("output", tree["output"])
+    gradient = reader.mapping("gradient", tree["gradient"], "an array", is_array)
+    values = []
+    for quantity, part in zip(quantities, tree["values"], strict=True):
+        right = _anything if isinstance(quantity, StoredQuantity) else _computed
+        values.append(reader.mapping(quantity.name, part, "an array or a block", right))
+    objective = None if tree["objective"] is None else loss_of(reader, "objective", tree["objective"])
+    return Result(loss, output, gradient, quantities, values, objective, _scale_of(tree["scale"]))
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+def _computed(value: Any) -> bool:
+    return is_array(value) or isinstance(value, KINDS)
+
+
+def _scale_of(tree: Any) -> Scale | None:
+    if tree is None:
+        return None
+    batch, factor, dtype = (parts("scale", tree, "batch factor dtype")[name] for name in ("batch", "factor", "dtype"))
+    expect("batch", batch, "a number of samples", type(batch) is int and batch > 0)
+    expect("factor", factor, "a finite number above 0", type(factor) is float and isfinite(factor) and factor > 0)
+    expect("dtype", dtype, " or ".join(FLOATS), isinstance(dtype, str) and dtype in FLOATS)
+    return Scale(batch, factor, dtype)
+
+
+def _block_of(reader: Reader, tree: dict[str, Any], _: Any) -> Any:
+    block = reader.value("block", parts("header", tree, "version kind value")["value"])
+    return expect("block", block, "a block", isinstance(block, Block | BlockDiagonal))
+
+
+READERS: dict[str, Callable[[Reader, dict[str, Any], Any], Any]] = {
+    "result": _result_of,
+    "block": _block_of,
+    "Laplace approximation": laplace_of,
+}
+"""What reads each kind of file."""

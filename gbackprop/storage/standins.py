@@ -13,7 +13,7 @@ from gbackprop.errors import UnsupportedError
 from gbackprop.losses import Loss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.state import digest
-from gbackprop.storage.values import Writer, value_of
+from gbackprop.storage.values import Reader, Writer, expect, parts
 
 UNKNOWN = "a file has its values, and not its class, which is not one of gbackprop's"
 
@@ -74,9 +74,11 @@ def quantity_tree(writer: Writer, quantity: Quantity) -> dict[str, Any]:
     return {"name": quantity.name} | _tree(writer, quantity, quantities)
 
 
-def quantity_of(tree: Any, arrays: Any) -> Quantity:
+def quantity_of(reader: Reader, where: str, tree: Any) -> Quantity:
     """Return the quantity of a tree, or a `StoredQuantity`."""
-    return _shipped(tree, arrays, quantities, Quantity) or StoredQuantity(tree["name"], tree["text"])
+    name = _text(where, parts(where, tree, "name class text", "arguments"), "name")
+    found = _shipped(reader, where, tree, quantities, Quantity) or StoredQuantity(name, _text(where, tree, "text"))
+    return expect(where, found, f"a quantity called {name!r}", found.name == name)
 
 
 def loss_tree(writer: Writer, loss: Loss) -> dict[str, Any]:
@@ -85,9 +87,12 @@ def loss_tree(writer: Writer, loss: Loss) -> dict[str, Any]:
     return {"reduction": loss.reduction, "digest": stored} | _tree(writer, loss, losses)
 
 
-def loss_of(tree: Any, arrays: Any) -> Loss:
+def loss_of(reader: Reader, where: str, tree: Any) -> Loss:
     """Return the loss of a tree, or a `StoredLoss`."""
-    return _shipped(tree, arrays, losses, Loss) or StoredLoss(tree["reduction"], tree["text"], tree.get("digest"))
+    there = parts(where, tree, "reduction class text digest", "arguments")
+    reduction, text, stored = (_text(where, there, name) for name in ("reduction", "text", "digest"))
+    found = _shipped(reader, where, tree, losses, Loss) or StoredLoss(reduction, text, stored)
+    return expect(where, found, f"the reduction {reduction!r}", found.reduction == reduction)
 
 
 def _tree(writer: Writer, thing: Any, module: ModuleType) -> dict[str, Any]:
@@ -98,16 +103,25 @@ def _tree(writer: Writer, thing: Any, module: ModuleType) -> dict[str, Any]:
     return {"class": kind.__name__, "text": text, "arguments": writer.tree(f"arguments of {text}", arguments)}
 
 
-def _shipped(tree: Any, arrays: Any, module: ModuleType, base: type) -> Any:
+def _shipped(reader: Reader, where: str, tree: Any, module: ModuleType, base: type) -> Any:
     """Return the object of a shipped class, or None."""
-    kind = getattr(module, tree["class"]) if tree["class"] in module.__all__ else None
-    if kind is None or not issubclass(kind, base):
+    name = tree["class"]
+    if name is None:
         return None
-    arguments = value_of(tree["arguments"], arrays)
-    inner = {name: quantity_of(value, arrays) for name, value in arguments.items() if isinstance(value, dict)}
+    expect(where, name, "the name of a class", isinstance(name, str) and name.isidentifier() and name[0] != "_")
+    arguments = reader.value(where, parts(where, tree, "class arguments", " ".join(tree))["arguments"])
+    expect(where, arguments, "arguments by name", isinstance(arguments, dict))
+    inner = {key: quantity_of(reader, f"{where}/{key}", each) for key, each in arguments.items() if type(each) is dict}
+    kind = getattr(module, name) if name in module.__all__ else None
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        return None
     if any(isinstance(value, StoredQuantity) for value in inner.values()):  # it takes the class itself
         return None
-    return kind(**arguments | inner)
+    return reader.made(where, kind, arguments | inner)
+
+
+def _text(where: str, tree: Any, name: str) -> str:
+    return expect(f"{where}/{name}", tree[name], "a text", isinstance(tree[name], str))
 
 
 def _argument(writer: Writer, value: Any) -> Any:

@@ -256,7 +256,7 @@ NAMED = [
 ]
 
 
-@pytest.mark.parametrize(("layer", "method", "function", "name"), NAMED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("layer", "method", "function", "name"), NAMED, ids=[case[-1] for case in NAMED])
 def test_the_line_of_a_users_jacobian_is_named(layer, method, function, name):
     finding = Auditor(0, pictures=False).layer(layer, np.random.default_rng(0).standard_normal((3, 3)))
     line = function.__code__.co_firstlineno

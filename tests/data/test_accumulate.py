@@ -19,6 +19,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.array import device_of
 from gbackprop.backward import PreparedCall
+from gbackprop.system.npz import read_checkpoint, write_checkpoint
 from gbackprop.testing.errors import largest_error, relative_error
 
 ROOT = Path(__file__).parents[2]
@@ -386,16 +387,14 @@ def test_a_checkpoint_of_another_call_says_what_differs(tmp_path, changed, messa
 
 
 def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path):
-    path = tmp_path / "net.npz"
+    path, run = tmp_path / "net.npz", tmp_path / "run.npz"
     np.savez(path, weight=np.ones(3))
-    before = path.read_bytes()
-    message = r"net.npz: expected a checkpoint of gb.accumulate: its text 'header' is missing, there are .*'weight'"
-    with pytest.raises(ValueError, match=message):
-        once(checkpoint=path)
-    assert path.read_bytes() == before
-    np.savez(path, header=np.array('{"format": 2}'))
-    with pytest.raises(ValueError, match=r"net.npz: expected a checkpoint of gb.accumulate: its 'digests' is missing"):
-        once(checkpoint=path)
+    write_checkpoint(run, {"format": 2, "run": {}, "rows": []}, {})  # that of an experiment
+    for file, words in ((path, "expected an entry 'header', got weight"), (run, "its header: expected 'call', a dict")):
+        before = file.read_bytes()
+        with pytest.raises(ValueError, match=f"{file.name}: expected a checkpoint of gb.accumulate: {words}"):
+            once(checkpoint=file)
+        assert file.read_bytes() == before
 
 
 def own(**attributes):
@@ -458,10 +457,10 @@ def test_rounding_is_no_other_result(tmp_path, dtype):
     path, (x, y), asked = tmp_path / "state.npz", samples(dtype), [q.Variance(), q.KFLR()]
     batches, net, loss = parts(x, y, [1, 4, 4]), network(dtype), losses.CrossEntropyLoss()
     gb.accumulate(net, loss, batches[:2], *asked, checkpoint=path)
-    with np.load(path) as arrays:
-        stored = dict(arrays)
+    kinds = {"call": dict, "done": int}
+    header, stored = read_checkpoint(path, 2, kinds)
     stored["first"] += 2 * np.finfo(dtype).eps * np.random.default_rng(0).standard_normal(stored["first"].shape)
-    np.savez(path, **stored)
+    write_checkpoint(path, header, stored)
     gb.accumulate(net, loss, batches, *asked, checkpoint=path)
 
 

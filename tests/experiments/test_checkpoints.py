@@ -1,6 +1,5 @@
 """Checkpoints: a run that was interrupted goes on as if it had not been, or says why it cannot."""
 
-import json
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from gbackprop.experiments import checkpoint as checkpoints
 from gbackprop.experiments.optimizers import OPTIMIZERS
 from gbackprop.experiments.runs import run
 from gbackprop.system.files import OutputError
+from gbackprop.system.npz import write_checkpoint
 
 ROOT = str(Path(gb.__file__).parents[1])
 
@@ -143,7 +143,7 @@ DAMAGE = {
     "text": ", or a damaged one: expected an archive of arrays (.npz), got a text file, which begins with 'weights'",
     "empty": ", or a damaged one: expected an archive of arrays (.npz), got an empty file",
     "an array": ", or a damaged one: expected an archive of arrays (.npz), got a single array (.npy)",
-    "no header": ": expected an entry 'header', got weight",
+    "no header": ", or a damaged one: expected an entry 'header', got weight",
 }
 
 
@@ -159,8 +159,8 @@ def test_a_damaged_checkpoint_is_refused(how, tmp_path):
 def test_a_checkpoint_with_a_strange_header_is_refused(tmp_path):
     path = tmp_path / "run.npz"
     for run_, rows in (([], []), ({}, 3)):
-        np.savez(path, header=np.array(json.dumps({"format": 1, "run": run_, "rows": rows})))
-        with pytest.raises(ValueError, match=r"run.npz: not a checkpoint, or a damaged one"):
+        write_checkpoint(path, {"format": 2, "run": run_, "rows": rows}, {})
+        with pytest.raises(ValueError, match=r"run.npz: not a checkpoint, or a damaged one: its header: expected 'r"):
             run(spec(epochs=1), checkpoint=path, split=SPLIT)
     run(spec(epochs=1), checkpoint=tmp_path / "other.npz", split=SPLIT)
     key = spec(epochs=1).key()
@@ -177,8 +177,8 @@ def test_a_checkpoint_of_another_network_or_version_is_refused(tmp_path, monkeyp
     checkpoints.save(path, key, rows, parameters | {"0.weight": np.zeros((3, 784), "float32")}, optimizer)
     with pytest.raises(ValueError, match=r"run.npz: a checkpoint of another network or optimizer: .*\(3, 784\)"):
         run(spec(epochs=1), checkpoint=path, split=SPLIT)
-    monkeypatch.setattr(checkpoints, "FORMAT", 2)
+    monkeypatch.setattr(checkpoints, "FORMAT", 3)
     checkpoints.save(path, key, rows, parameters, optimizer)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"run.npz: expected a checkpoint of format 1, got format 2"):
+    with pytest.raises(ValueError, match=r"run.npz: .*expected a checkpoint of format 2, got format 3"):
         run(spec(epochs=1), checkpoint=path, split=SPLIT)

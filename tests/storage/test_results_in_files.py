@@ -1,7 +1,6 @@
 """`gb.save` and `gb.load_result`: results and blocks come back equal in every bit, or the file is named."""
 
 import inspect
-import json
 import os
 import sys
 from dataclasses import fields, replace
@@ -9,6 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from drawn_blocks import cases
+from forged import rewrite
 from hypothesis import given
 from refusals import refuse
 
@@ -22,7 +22,7 @@ from gbackprop.system.files import OutputError
 from gbackprop.testing.runs import every_quantity
 from gbackprop.testing.strategies import outputs, targets
 
-safetensors, safe_open = pytest.importorskip("safetensors.numpy"), pytest.importorskip("safetensors").safe_open
+safetensors = pytest.importorskip("safetensors.numpy")
 RNG = np.random.default_rng(0)
 
 
@@ -334,7 +334,7 @@ class Odd(Largest):
         (np.array([None]), "largest/0.weight: expected a dtype among bool, int8, "),
         (np.ones(2, complex), "largest/0.weight: expected a dtype among bool, int8, "),
     ],
-    ids=str,
+    ids=["object", "dict", "objects", "complex"],
 )
 def test_values_that_no_file_can_have_are_named_and_nothing_is_written(value, words, path):
     quantity = Odd()
@@ -383,43 +383,72 @@ def plain_result():
     return gb.backward(network(), losses.CrossEntropyLoss(), x, y, q.KFLR())
 
 
-def rewrite(path, change):
-    """Change what the file says about its arrays."""
-    with safe_open(path, "np") as file:
-        tree = json.loads(file.metadata()["gbackprop"])
-    arrays = safetensors.load_file(path)
-    changed = change(tree, arrays)
-    safetensors.save_file(arrays, path, {"gbackprop": changed if isinstance(changed, str) else json.dumps(tree)})
+def block(tree):
+    return tree["values"][0]["dict"]["0.bias"]["block"]
 
 
+UNFIT = "damaged: what it says does not fit its arrays"
+NO_HEADER = "damaged: its header does not say what it has"
+NO_BLOCK = f"{UNFIT} (kflr/0.bias: expected the class and the parts of a block, got ['"
 DAMAGE = {
-    "no JSON": (lambda tree, arrays: "{", "damaged: its header does not say what it has"),
-    "no version": (lambda tree, arrays: tree.pop("version") and None, "damaged: its header does not say what it has"),
-    "no object": (lambda tree, arrays: "[1]", "damaged: its header does not say what it has"),
-    "a later version": (
-        lambda tree, arrays: tree.update(version=2),
-        "expected version 1 of the format of results, got 2",
+    "no JSON": (lambda tree, arrays: "{", NO_HEADER),
+    "no version": (lambda tree, arrays: tree.pop("version") and None, NO_HEADER),
+    "no object": (lambda tree, arrays: "[1]", NO_HEADER),
+    "a name twice": (lambda tree, arrays: '{"version": 2, "kind": "block", "kind": "result"}', NO_HEADER),
+    "no end": (lambda tree, arrays: "[" * 10**5, f"{NO_HEADER} (it is nested too deeply)"),
+    "no end inside": (lambda tree, arrays: tree.update(loss=nested(400)), "damaged: "),
+    "a later version": (lambda tree, arrays: tree.update(version=3), "expected version 2 of the format, got 3"),
+    "an array is missing": (lambda tree, arrays: arrays.pop("kflr/0.bias/B")[:0].tolist(), UNFIT),
+    "an array too many": (
+        lambda tree, arrays: arrays.update(more=arrays["output"]),
+        f"{UNFIT} (header: expected all arrays, got ['more'])",
     ),
-    "an array is missing": (lambda tree, arrays: arrays.pop("kflr/0.bias/B") is None, "damaged: what it says does not"),
-    "another kind": (lambda tree, arrays: tree.update(kind="other"), "damaged: what it says does not fit"),
-    "a value is missing": (lambda tree, arrays: tree["values"].pop() and None, "expected the values of 1 quantities"),
-    "no block": (
-        lambda tree, arrays: tree["values"][0]["dict"]["0.bias"]["block"].__setitem__(0, "with_factors"),
-        "damaged: what it says does not fit its arrays ('with_factors')",
-    ),
-    "no such class": (
-        lambda tree, arrays: tree["values"][0]["dict"]["0.bias"]["block"].__setitem__(0, "subprocess"),
-        "damaged: what it says does not fit its arrays ('subprocess')",
-    ),
+    "another kind": (lambda tree, arrays: tree.update(kind="other"), "expected a result, a block or a Laplace"),
+    "a value is missing": (lambda tree, arrays: tree["values"].pop() and None, "values: expected those of 1 quant"),
+    "no block": (lambda tree, arrays: block(tree).__setitem__(0, "with_factors"), f"{NO_BLOCK}with_factors'"),
+    "no such class": (lambda tree, arrays: block(tree).__setitem__(0, "subprocess"), f"{NO_BLOCK}subprocess'"),
+    "a block of nothing": (lambda tree, arrays: block(tree)[1].update(B=None), "kflr/0.bias: B: expected a NumPy"),
     "an argument": (
         lambda tree, arrays: tree["quantities"][0]["arguments"]["dict"].update(power=2),
         "KFLR has no argument 'power'",
     ),
     "no result": (
-        lambda tree, arrays: tree.update(kind="block", value=3),
-        "expected a result or a block, got int",
+        lambda tree, arrays: {"version": 2, "kind": "block", "value": 3},
+        "block: expected a block, got 3",
+    ),
+    "a number for a text": (lambda tree, arrays: tree["quantities"][0].update(name=3), "name: expected a text, got 3"),
+    "a private class": (
+        lambda tree, arrays: tree["quantities"][0].update({"class": "__class__"}),
+        "quantity 0: expected the name of a class, got '__class__'",
+    ),
+    "another quantity": (
+        lambda tree, arrays: tree["quantities"][0].update(name="kfac"),
+        "quantity 0: expected a quantity called 'kfac', got KFLR()",
+    ),
+    "another reduction": (
+        lambda tree, arrays: tree["objective"].update(reduction="sum"),
+        "objective: expected the reduction 'sum', got CrossEntropyLoss('mean')",
+    ),
+    "no batch": (lambda tree, arrays: tree["scale"].update(batch=-5), "batch: expected a number of samples, got -5"),
+    "part of a batch": (lambda tree, arrays: tree["scale"].update(batch=2.5), "batch: expected a number of samples"),
+    "no factor": (lambda tree, arrays: tree["scale"].update(factor=float("nan")), "factor: expected a finite number"),
+    "no dtype": (lambda tree, arrays: tree["scale"].update(dtype="object"), "dtype: expected float32 or float64"),
+    "no loss": (lambda tree, arrays: tree.update(loss=None), "loss: expected a scalar, got None"),
+    "no output": (lambda tree, arrays: tree.update(output=None), "output: expected an array, got None"),
+    "no gradient": (lambda tree, arrays: tree.update(gradient=None), "gradient: expected a dict, got None"),
+    "no numbers": (
+        lambda tree, arrays: tree["gradient"]["dict"].update({"0.bias": None}),
+        "gradient/0.bias: expected an array, got None",
+    ),
+    "no values": (
+        lambda tree, arrays: tree["values"][0]["dict"].update({"0.bias": None}),
+        "kflr/0.bias: expected an array or a block, got None",
     ),
 }
+
+
+def nested(depth):
+    return {"list": [nested(depth - 1)]} if depth else None
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -450,12 +479,12 @@ def test_a_file_that_is_cut_is_named(path, keep):
 def test_a_state_dict_is_no_result_and_a_result_no_state_dict(path):
     gb.save(network(), path)
     words = [
-        f"{path}: expected a result or a block of gb.save, got a state dict or other arrays",
+        f"{path}: expected a result, a block or a Laplace approximation of gb.save, got a state dict or other arrays",
         "'0.bias', '0.weight'",
     ]
     refuse(ValueError, words, lambda: gb.load_result(path))
     gb.save(plain_result(), path)
-    words = [f"{path}: expected a state dict, got a result or a block of gb.save: gb.load_result reads it"]
+    words = [f"{path}: expected a state dict, got a result of gb.save: gb.load_result reads it"]
     refuse(ValueError, words, lambda: gb.load(network(), path))
 
 
@@ -480,7 +509,7 @@ def test_frozen_parameters_are_in_no_result_and_nothing_is_drawn(path):
 
 
 def test_what_cannot_be_saved_is_named(path):
-    words = ["value: expected a network such as gb.Sequential, a Result or a block of gb.kronecker, got dict"]
+    words = ["value: expected a network such as gb.Sequential, a Result, a block of gb.kronecker or a ", "got dict"]
     refuse(TypeError, words, lambda: gb.save({}, path))
 
 
