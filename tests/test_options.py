@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import conftest
 import pytest
@@ -49,3 +50,17 @@ def test_what_needs_a_missing_package_is_skipped_and_nothing_else(monkeypatch):
     assert conftest.missing_package(missing("another_package")) is None  # nobody said that it may be missing
     assert conftest.missing_package(ImportError("broken", name="numpy")) is None  # it is there: a fault of its own
     assert conftest.missing_package(AssertionError()) is None
+
+
+def test_what_was_not_run_is_one_line_with_the_commands_that_run_it():
+    reasons = {"a.py": "could not import 'torch': No", "b.py": "could not import 'torch': No", "c.py::d": "no GPU"}
+    reports = [SimpleNamespace(nodeid=name, longrepr=(name, 1, f"Skipped: {why}")) for name, why in reasons.items()]
+    lines = []
+    for given in (reports, reports[:1], reports[2:], []):
+        terminal = SimpleNamespace(stats={"skipped": given} if given else {}, write_line=lines.append)
+        conftest.pytest_terminal_summary(terminal)
+    assert lines == [
+        "Not run: what needs torch, in files of tests: 2 (make test-torch); further tests: 1 (make test ARGS=-rs says why)",
+        "Not run: what needs torch, in files of tests: 1 (make test-torch)",
+        "Not run: further tests: 1 (make test ARGS=-rs says why)",
+    ]
