@@ -59,8 +59,9 @@ def test_what_was_not_run_is_one_line_with_the_commands_that_run_it():
     for given in (reports, reports[:1], reports[2:], []):
         terminal = SimpleNamespace(stats={"skipped": given} if given else {}, write_line=lines.append)
         conftest.pytest_terminal_summary(terminal)
+    needs_torch, others = "what needs torch, in files of tests:", "further tests: 1 (make test ARGS=-rs says why)"
     assert lines == [
-        "Not run: what needs torch, in files of tests: 2 (make test-torch); further tests: 1 (make test ARGS=-rs says why)",
-        "Not run: what needs torch, in files of tests: 1 (make test-torch)",
-        "Not run: further tests: 1 (make test ARGS=-rs says why)",
+        f"Not run: {needs_torch} 2 (make test-torch); {others}",
+        f"Not run: {needs_torch} 1 (make test-torch)",
+        f"Not run: {others}",
     ]

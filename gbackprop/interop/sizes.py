@@ -10,7 +10,7 @@ import torch
 
 from gbackprop.errors import UnsupportedError
 from gbackprop.interop.sequences import Constant
-from gbackprop.interop.tracing import Trace, name_of
+from gbackprop.interop.tracing import Trace, name_of, said_of
 
 OF_SHAPES = {"size", "dim", "getattr", "numel"}
 """What gives numbers that follow from a tensor's shape: methods and attributes."""
@@ -20,11 +20,11 @@ OF_NUMBERS = {"getitem", "add", "sub", "mul", "truediv", "floordiv", "mod", "neg
 
 
 class Origin(Enum):
-    """Where a number comes from."""
+    """Where a number comes from: the shape of one sample or none, the number of samples, or that and arithmetic."""
 
-    SAMPLE = "the shape of one sample, or no shape"
-    SAMPLES = "it is the number of samples"
-    MIXED = "the number of samples and arithmetic"
+    SAMPLE = "sample"
+    SAMPLES = "samples"
+    MIXED = "mixed"
 
 
 class Origins:
@@ -46,7 +46,7 @@ class Origins:
         self.known: dict[torch.fx.Node, Any] = {}
 
     def of(self, value: Any) -> Any:
-        """Return the `Origin` of an argument; of several numbers a tuple, and of what the network computes an empty one.
+        """Return the `Origin` of an argument; of several numbers a tuple, of what the network computes an empty one.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class Origins:
 
 
 def compared(values: list[Any], sizes: list[int]) -> Any:
-    """Return the origin of a number that follows from a tensor's shape alone, by its values for batches of all sizes."""
+    """Return the origin of a number that follows from a tensor's shape alone, by its values for several batches."""
     if isinstance(values[0], tuple):
         return tuple(compared(list(entries), sizes) for entries in zip(*values))
     if all(value == values[0] for value in values):
@@ -120,11 +120,9 @@ def check_numbers(node: torch.fx.Node, origins: Origins) -> None:
     UnsupportedError
         If one does: the network would have the example's.
     """
-    name = name_of(node)
     found = list(flat(origins.of((node.args, node.kwargs))))
-    if name in ("view", "reshape") and found[:1] == [Origin.SAMPLES]:
+    if name_of(node) in ("view", "reshape") and found[:1] == [Origin.SAMPLES]:
         found = found[1:]
-    for origin in found:
-        if origin is not Origin.SAMPLE:
-            words = "numbers that do not follow from the number of samples, but as the first size of view or reshape"
-            raise UnsupportedError(f"{name}: expected {words}, got one from {origin.value}")
+    if any(origin is not Origin.SAMPLE for origin in found):
+        words = "numbers that do not follow from the number of samples (the first size of view or reshape may be it)"
+        raise UnsupportedError(f"{said_of(node)}expected {words}, got one that does")

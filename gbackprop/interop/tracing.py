@@ -74,10 +74,10 @@ class Trace:
         for run in self.runs:
             if node not in run.values:
                 words = f"that it takes {run.size} samples as it takes {self.runs[0].size}, got: {run.failure}"
-                raise UnsupportedError(f"{name_of(node)}: expected {words}")
+                raise UnsupportedError(f"{said_of(node)}expected {words}")
             wanted, got = (run.size, *features), tuple(first_of(run.values[node]).shape)
             if got != wanted:
-                raise UnsupportedError(f"{name_of(node)}: expected shape {wanted} for {run.size} samples, got {got}")
+                raise UnsupportedError(f"{said_of(node)}expected shape {wanted} for {run.size} samples, got {got}")
 
 
 def first_of(value: Any) -> torch.Tensor:
@@ -238,3 +238,7 @@ def name_of(node: torch.fx.Node) -> str:
     """Return the name of the function or method that a node calls."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", repr(node.target))
 
+
+def said_of(node: torch.fx.Node) -> str:
+    """Return how a message about a call starts, after the module's name: with the function's, if it calls one."""
+    return "" if node.op == "call_module" else f"{name_of(node)}: "

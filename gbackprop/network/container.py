@@ -14,7 +14,15 @@ from gbackprop.engine.forward import output_of
 from gbackprop.errors import naming
 from gbackprop.layers.base import INPUT, Layer, Nodes, Shape, leaves_of
 from gbackprop.layers.inputs import check_input
-from gbackprop.network.parameters import Buffers, Parameters, buffers_of, check_numbers, converted, copy_of, may_be_missing
+from gbackprop.network.parameters import (
+    Buffers,
+    Parameters,
+    buffers_of,
+    check_numbers,
+    converted,
+    copy_of,
+    may_be_missing,
+)
 
 
 class Container(Layer):
@@ -246,7 +254,8 @@ class Container(Layer):
         if unknown or missing:
             raise ValueError(f"state dict: unknown keys {unknown}, missing keys {missing}; expected {names}")
         views = (self.parameters, self.buffers)
-        for view, values in [(view, view.checked({name: mapping[name] for name in view if name in mapping})) for view in views]:
+        given = [(view, {name: mapping[name] for name in view if name in mapping}) for view in views]
+        for view, values in [(view, view.checked(values)) for view, values in given]:
             for name, value in values.items():
                 view.put(name, value)
         return self

@@ -37,12 +37,12 @@ def assert_right_for_every_size(network, module, shape):
         np.testing.assert_allclose(network(x.numpy()), expected, rtol=0, atol=1e-5 * largest)
 
 
-NUMBERS = "expected numbers that do not follow from the number of samples, but as the first size of view or reshape, got"
+NUMBERS = "expected numbers that do not follow from the number of samples (the first size of view or reshape"
 TRACED = "cannot be traced: "
 REFUSED = {
-    "divisor": (lambda y, x: y / x.size(0), f"truediv: {NUMBERS} one from it is the number of samples"),
+    "divisor": (lambda y, x: y / x.size(0), f"truediv: {NUMBERS}"),
     "factor": (lambda y, x: y * x.shape[0], f"mul: {NUMBERS}"),
-    "power": (lambda y, x: y * x.size(0) ** -0.5, f"mul: {NUMBERS} one from the number of samples and arithmetic"),
+    "power": (lambda y, x: y * x.size(0) ** -0.5, f"mul: {NUMBERS}"),
     "root": (lambda y, x: y / math.sqrt(x.size(0)), f"truediv: {NUMBERS}"),
     "all numbers": (lambda y, x: y / x.numel(), f"truediv: {NUMBERS}"),
     "all numbers of a shape": (lambda y, x: y / x.shape.numel(), f"truediv: {NUMBERS}"),
@@ -93,7 +93,7 @@ TAKEN = {
     "reshape to a tuple": lambda y, x: torch.reshape(y, (x.shape[0], -1, 2)),
     "shape of another": lambda y, x: y.view(y.size(0), 1, 4).view(x.shape),
     "size of another": lambda y, x: y.unsqueeze(2).reshape(x.size()),
-    "part of a shape and numbers": lambda y, x: y.view(x.shape[:-1] + (2, 2)),
+    "part of a shape and numbers": lambda y, x: y.view(x.shape[:-1] + (2, 2)),  # noqa: RUF005 - torch.fx cannot unpack it
     "other axes": lambda y, x: y * x.size(1) / x.shape[-1] ** 2 + x.shape[1:].numel() - x.dim(),
     "unpacked": lambda y, x: (lambda n, d: y.view(n, d // 2, 2) / d)(*[x.shape[i] for i in (0, 1)]),
 }
@@ -121,16 +121,19 @@ expressions = st.recursive(
 
 @given(expressions)
 def test_any_number_is_refused_or_right_for_batches_of_every_size(text):
-    module = Inside(eval(f"lambda y, x: y * {text}"))
+    module, message = Inside(eval(f"lambda y, x: y * {text}")), ""
     try:
         network = from_torch(module, torch.ones(3, 4))
-    except UnsupportedError as error:
-        assert str(error).startswith("module inner, Doing: "), error
-        assert NUMBERS not in str(error) or any(leaf in text for leaf in LEAVES[:4])
-    except ValueError as error:  # such as a division by zero
-        assert str(error).startswith("example: the module cannot compute it: "), error
-    else:
+    except (UnsupportedError, ValueError) as error:  # the latter in a division by zero
+        message = str(error)
+    if not message:
         assert_right_for_every_size(network, module, (4,))
+    elif NUMBERS in message:
+        assert message.startswith("module inner, Doing: mul: ")
+        assert any(leaf in text for leaf in LEAVES[:4])
+    else:
+        starts = ("module inner, Doing: mul: ", "module inner, Doing: cannot be traced: ", "example: the module cannot")
+        assert message.startswith(starts)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +151,33 @@ def test_what_the_tracer_does_not_see_differs_in_a_batch_of_another_size(samples
     module[0].register_forward_hook(lambda part, given, output: hook(output))
     words = ["layer 0, Linear(4, 4): expected torch's output", f"samples, but none for {samples}"]
     refuse(UnsupportedError, words, lambda: from_torch(module, torch.randn(samples, 4)), in_time=False)
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        (lambda y: y[:3], "expected shape (4, 4) for 4 samples, got (3, 4)"),
+        (lambda y: y.view(3, 4), "expected that it takes 4 samples as it takes 3, got: shape '[3, 4]' is invalid"),
+    ],
+)
+def test_a_layer_of_a_chain_that_takes_one_number_of_samples_is_named(hook, words):
+    module = nn.Sequential(nn.Tanh(), nn.Linear(4, 4))
+    module[1].register_forward_hook(lambda part, given, output: hook(output))
+    refuse(UnsupportedError, [f"module 1, Linear: {words}"], lambda: from_torch(module, torch.randn(3, 4)))
+
+
+def test_a_part_that_the_output_does_not_need_takes_batches_of_other_sizes_too():
+    module = Inside(lambda y, x: (y.tanh(), y.view(3, 4))[0])
+    words = "the module cannot compute 4 samples: shape '[3, 4]' is invalid"
+    refuse(UnsupportedError, [words], lambda: from_torch(module, torch.randn(3, 4)), in_time=False)
+
+
+def test_a_mask_or_an_index_of_the_number_of_samples_is_refused():
+    parts = {"attn": nn.MultiheadAttention(4, 2, batch_first=True), "rnn": nn.GRU(4, 4, batch_first=True)}
+    masked = Doing(lambda m, x: m.attn(x, x, x, attn_mask=torch.ones((x.size(0), 5)).triu(1).bool())[0], **parts)
+    indexed = Doing(lambda m, x: m.rnn(x)[1][x.size(0) - 5], **parts)
+    for module, start in ((masked, "module attn, MultiheadAttention: "), (indexed, "module rnn, GRU: getitem: ")):
+        refuse(UnsupportedError, [start + NUMBERS], lambda module=module: from_torch(module, torch.randn(5, 5, 4)))
 
 
 def test_a_sample_whose_output_is_another_alone_is_told():
