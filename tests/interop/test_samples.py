@@ -64,6 +64,7 @@ REFUSED = {
     "new zeros": (lambda y, x: y + x.new_zeros(x.size(0), 4), f"new_zeros: {NUMBERS}"),
     "feature of a view": (lambda y, x: y.view(x.size(0), x.size(0) // 9 + 2, -1), f"view: {NUMBERS}"),
     "batch of a view by arithmetic": (lambda y, x: y.view(x.size(0) % 9, 2, 2), f"view: {NUMBERS}"),
+    "all numbers as the batch": (lambda y, x: y.view(x.numel(), -1), f"view: {NUMBERS}"),
     "batch as a feature": (lambda y, x: y.reshape(-1, x.size(0) // 3, 4), f"reshape: {NUMBERS}"),
     "fixed batch": (lambda y, x: y.view(3, 2, -1), "view: expected that it takes 4 samples as it takes 3, got: shape"),
     "fixed batch that fits": (
@@ -104,6 +105,11 @@ TAKEN = {
 def test_the_number_of_samples_may_be_the_first_size_of_a_shape(name, samples):
     module = Inside(TAKEN[name])
     assert_right_for_every_size(from_torch(module, torch.randn(samples, 4)), module, (4,))
+
+
+def test_a_layer_that_changes_its_input_in_place_is_compared_on_the_example():
+    module = nn.Sequential(nn.ELU(inplace=True), nn.Linear(4, 4))
+    assert_right_for_every_size(from_torch(module, torch.randn(3, 4)), nn.Sequential(nn.ELU(), module[1]), (4,))
 
 
 LEAVES = ["x.size(0)", "x.shape[0]", "x.numel()", "x.shape[:1][0]", "x.size(1)", "x.shape[-1]", "1", "2", "3", "0.5"]
