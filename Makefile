@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH := $(VENV)-torch
+TORCH_FROM ?= --index-url https://download.pytorch.org/whl/cpu
 ARGS ?=
 DATA ?= data
 CUDA ?= cuda13x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo audit experiments faults mutants test test-long gpu-test cupy-names lint bench bench-gpu profile clean
+.PHONY: help demo audit experiments faults mutants test test-long test-torch gpu-test cupy-names lint bench bench-gpu profile clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -27,6 +29,9 @@ test: $(VENV)/.test $(VENV)/.experiments ## Run the tests
 
 test-long: $(VENV)/.test $(VENV)/.experiments ## Run the tests with many more drawn examples
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
+
+test-torch: $(TORCH)/.test ## Run the tests that need torch, in an environment of its own
+	$(TORCH)/bin/python -m pytest tests/interop $(ARGS)
 
 mutants: $(VENV)/.test $(VENV)/.experiments $(VENV)/.mutants ## Draw small changes of the engine and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
 	$(BIN)/python tests/mutants/mutants.py $(ARGS)
@@ -51,23 +56,23 @@ lint: $(VENV)/.lint $(VENV)/.test $(VENV)/.experiments ## Check style, types and
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.torch ## Compare with BackPACK on torch (ARGS="table --turns 7"); installs torch into an environment of its own
-	$(VENV)-bench/bin/python benchmarks/compare.py $(ARGS)
+bench: $(TORCH)/.bench ## Compare with BackPACK on torch (ARGS="table --turns 7"), in the environment of test-torch
+	$(TORCH)/bin/python benchmarks/compare.py $(ARGS)
 
 bench-gpu: ## Compare with BackPACK on torch CUDA, on one GPU (ARGS="--turns 15 --tf32")
 	@if $(PYTHON) -c "import cupy, torch, backpack" 2>/dev/null; then \
 		PYTHONPATH=. $(PYTHON) benchmarks/compare.py --device cuda $(ARGS); \
 	else \
-		$(MAKE) --no-print-directory $(VENV)/.torch \
-		&& $(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$(CUDA)]" \
-		&& $(VENV)-bench/bin/python benchmarks/compare.py --device cuda $(ARGS); \
+		$(MAKE) --no-print-directory TORCH=$(VENV)-cuda TORCH_FROM= $(VENV)-cuda/.bench \
+		&& $(VENV)-cuda/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$(CUDA)]" \
+		&& $(VENV)-cuda/bin/python benchmarks/compare.py --device cuda $(ARGS); \
 	fi
 
 profile: $(VENV)/.bench ## Where the time of a call goes, line by line of the sweep (ARGS="3c3d 64 DiagGGN")
 	$(BIN)/python benchmarks/where_time_goes.py $(ARGS)
 
-clean: ## Remove the environment and caches
-	rm -rf $(VENV) $(VENV)-bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## Remove the environments and caches
+	rm -rf $(VENV) $(VENV)-torch $(VENV)-cuda build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -77,10 +82,15 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
 	@touch $@
 
+# torch's build for the CPU, before anything that asks for torch: that of PyPI has gigabytes of CUDA on Linux.
+$(TORCH)/.test: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_FROM) torch==2.13.0
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	@touch $@
+
 # BackPACK asks for torchvision, which it does not need here; curvlinops for data sets.
-$(VENV)/.torch: setup.cfg pyproject.toml | $(BIN)/python
-	$(PYTHON) -m venv $(VENV)-bench
-	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps backpack-for-pytorch unfoldNd einops packaging curvlinops-for-pytorch einconv
-	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+$(TORCH)/.bench: $(TORCH)/.test
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps backpack-for-pytorch unfoldNd einops packaging curvlinops-for-pytorch einconv
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
 	@touch $@

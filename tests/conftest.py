@@ -119,3 +119,19 @@ def pytest_make_collect_report(collector):
 def pytest_runtest_makereport(item, call):
     report = yield
     return skipped_for_want_of(report, call, item.path)
+
+
+def pytest_terminal_summary(terminalreporter):
+    line = not_run(terminalreporter.stats.get("skipped", []))
+    if line:
+        terminalreporter.write_line(line)
+
+
+def not_run(reports):
+    """What was skipped, and which commands run it, in one line: empty if nothing was."""
+    needs_torch = [report for report in reports if "could not import 'torch'" in str(report.longrepr)]
+    files = len({report.nodeid for report in needs_torch})
+    parts = [f"what needs torch, in files of tests: {files} (make test-torch)"] if needs_torch else []
+    others = len(reports) - len(needs_torch)
+    parts += [f"further tests: {others} (make test ARGS=-rs says why)"] if others else []
+    return f"Not run: {'; '.join(parts)}" if parts else ""

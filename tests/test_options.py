@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import conftest
 import pytest
@@ -49,3 +50,18 @@ def test_what_needs_a_missing_package_is_skipped_and_nothing_else(monkeypatch):
     assert conftest.missing_package(missing("another_package")) is None  # nobody said that it may be missing
     assert conftest.missing_package(ImportError("broken", name="numpy")) is None  # it is there: a fault of its own
     assert conftest.missing_package(AssertionError()) is None
+
+
+def test_what_was_not_run_is_one_line_with_the_commands_that_run_it():
+    reasons = {"a.py": "could not import 'torch': No", "b.py": "could not import 'torch': No", "c.py::d": "no GPU"}
+    reports = [SimpleNamespace(nodeid=name, longrepr=(name, 1, f"Skipped: {why}")) for name, why in reasons.items()]
+    lines = []
+    for given in (reports, reports[:1], reports[2:], []):
+        terminal = SimpleNamespace(stats={"skipped": given} if given else {}, write_line=lines.append)
+        conftest.pytest_terminal_summary(terminal)
+    needs_torch, others = "what needs torch, in files of tests:", "further tests: 1 (make test ARGS=-rs says why)"
+    assert lines == [
+        f"Not run: {needs_torch} 2 (make test-torch); {others}",
+        f"Not run: {needs_torch} 1 (make test-torch)",
+        f"Not run: {others}",
+    ]

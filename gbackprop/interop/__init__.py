@@ -24,8 +24,8 @@ def from_torch(module: Any, example: Any) -> Graph | Sequential:
     module : torch.nn.Module
         On the CPU, in float32 or float64, with one input and one output. It is not changed.
     example : array or tensor, shape (N, *in)
-        A batch by which shapes are found, and on which the outputs of both are compared. With two positions or more
-        if there is a causal mask.
+        A batch by which shapes are found, and on which the outputs of both are compared; so they are on a batch of one
+        more sample, and on each sample alone. With two positions or more if there is a causal mask.
 
     Returns
     -------
@@ -37,7 +37,9 @@ def from_torch(module: Any, example: Any) -> Graph | Sequential:
     Raises
     ------
     UnsupportedError
-        If the module has something that is not there in gbackprop; the message names the module and the reason.
+        If the module has something that is not there in gbackprop, or computes with the number of samples, other than
+        as the first size of ``view`` or ``reshape``; the message names the module and the reason. Also if the outputs
+        differ on other batches than the example.
     TypeError
         If `module` is not a torch module, or `example` not a batch of numbers.
     ValueError

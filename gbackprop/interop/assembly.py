@@ -11,7 +11,8 @@ from gbackprop.interop.arguments import at
 from gbackprop.interop.arithmetic import Found, Place
 from gbackprop.interop.operations import found
 from gbackprop.interop.sequences import Constant, Outputs, converted, entry, source_of
-from gbackprop.interop.tracing import Trace, check_static, name_of, path_of
+from gbackprop.interop.sizes import Origins, check_numbers
+from gbackprop.interop.tracing import Trace, name_of, path_of
 from gbackprop.layers import Identity
 from gbackprop.layers.base import Layer
 from gbackprop.network import Graph
@@ -37,6 +38,7 @@ class Assembly:
         self.trace = trace
         self.places: dict[Any, Place | Outputs] = {trace.input: Place(INPUT_NAME, trace.shape(trace.input))}
         self.constants: dict[Any, Constant] = {}
+        self.origins = Origins(trace, self.places, self.constants)
         self.nodes: dict[str, tuple[Any, ...]] = {}
         self.names: Named = {}
         self.layers: dict[str, Layer] = {}
@@ -70,6 +72,7 @@ class Assembly:
         if isinstance(made, Outputs):
             self.places[node] = made
             return
+        self.trace.check_samples(node)
         place = Place(self._added(made, node), self.trace.shape(node))
         is_tuple = isinstance(self.trace.values[node], tuple)
         self.places[node] = Outputs(place, node.target, self.modules[node.target]) if is_tuple else place
@@ -89,6 +92,8 @@ class Assembly:
         """Return the layers of a call."""
         args, keywords = self._value(node.args), self._value(node.kwargs)
         name = name_of(node)
+        if node.op != "call_module":
+            check_numbers(node, self.origins)
         if node.op != "call_module" and args and isinstance(args[0], Outputs):
             return entry(args[0], name, args[1:])
         if any(isinstance(self.places.get(other), Outputs) for other in node.all_input_nodes):
@@ -99,6 +104,7 @@ class Assembly:
                     raise UnsupportedError(f"{constant} is used outside of a layer")
             return found(node.target, name, args, keywords, self.trace.shape(node))
         source, is_causal = source_of(self.modules[node.target], args, keywords)
+        check_numbers(node, self.origins)
         if node.target not in self.layers:
             self.layers[node.target] = converted(self.modules[node.target], is_causal)
         if self.causal.setdefault(node.target, is_causal) != is_causal:
@@ -109,11 +115,9 @@ class Assembly:
         """Return a tensor of which no number depends on the data."""
         names = [str(node.target)] if node.op == "get_attr" else []
         for other in node.all_input_nodes:
-            if other in self.constants:
-                names += self.constants[other].names
-            else:
-                check_static(other, self.places)
-        return Constant(self.trace.values[node], tuple(names), not self.saved.isdisjoint(names))
+            names += self.constants[other].names if other in self.constants else ()
+        is_fixed = self.origins.are_of_a_sample(node.args, node.kwargs)
+        return Constant(self.trace.values[node], tuple(names), not self.saved.isdisjoint(names), is_fixed)
 
     def _value(self, value: Any) -> Any:
         """Return arguments with a `Place` for each tensor, and with numbers that come from shapes."""
@@ -125,7 +129,7 @@ class Assembly:
                 return constant if constant.number is None else constant.number
             if value.op == "call_module":
                 converted(self.modules[value.target])  # says what is missing, of a module with several outputs
-            check_static(value, self.places)
+            self.origins.of(value)  # says what depends on data
             return self.trace.values[value]
         if isinstance(value, slice):
             return slice(*map(self._value, (value.start, value.stop, value.step)))

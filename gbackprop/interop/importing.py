@@ -11,7 +11,7 @@ from gbackprop.errors import UnsupportedError
 from gbackprop.interop.arguments import at
 from gbackprop.interop.assembly import Assembly, Named
 from gbackprop.interop.sequences import converted, is_known
-from gbackprop.interop.tracing import Trace, evaluating, first_of, traced
+from gbackprop.interop.tracing import Trace, evaluating, first_of, path_of, traced
 from gbackprop.layers.base import INPUT, Layer, leaves_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
@@ -34,6 +34,7 @@ def imported(module: Any, example: Any) -> Graph | Sequential:
         raise UnsupportedError(str(error)) from error
     _load(network, module, dtype)
     _compare(network, names, trace)
+    _compare_alone(network, module, x)
     return network
 
 
@@ -73,6 +74,11 @@ def _chain(module: torch.nn.Module, trace: Trace) -> tuple[Sequential, Named]:
     """Return the Sequential that is one of torch, and the layer of each call."""
     known: dict[int, Layer] = {}
     network = _sequential(module, "", known)
+    for node in trace.calls:
+        try:
+            trace.check_samples(node)
+        except UnsupportedError as error:
+            raise at(path_of(node), module.get_submodule(path_of(node)), error) from error
     return network, dict(zip(trace.calls, network.chain(), strict=True))
 
 
@@ -114,9 +120,21 @@ def _load(network: Container, module: torch.nn.Module, dtype: str) -> None:
 
 
 def _compare(network: Container, names: Named, trace: Trace) -> None:
-    """Check that the output on the example is torch's."""
-    x = trace.values[trace.input].numpy()  # as it was: the module may have changed its input in place
-    if _differ(network(x), trace.values[trace.output]) == "":
+    """Check that the output on each batch is torch's."""
+    for run in trace.runs:
+        if run.failure:
+            raise UnsupportedError(f"the module cannot compute {run.size} samples: {run.failure}")
+        try:
+            _compare_run(network, names, run.values[trace.input].numpy(), run.values, trace.output)
+        except ValueError as error:
+            if run is trace.runs[0]:
+                raise
+            raise UnsupportedError(f"{error} for {run.size} samples, but none for {trace.runs[0].size}") from error
+
+
+def _compare_run(network: Container, names: Named, x: np.ndarray, values: dict[Any, Any], output: Any) -> None:
+    """Check that the output on a batch is torch's; `x` is as it was before the module may have changed it."""
+    if _differ(network(x), values[output]) == "":
         return
     outputs = {INPUT: x}
     leaves = leaves_of(network, x.shape[1:])
@@ -124,10 +142,19 @@ def _compare(network: Container, names: Named, trace: Trace) -> None:
         outputs[leaf.position] = leaf.layer.forward(*[outputs[source] for source in leaf.sources])[0]
     for node, (name, layer) in names.items():
         last = [leaf for leaf in leaves if leaf.name == name or leaf.name.startswith(f"{name}.")][-1]
-        difference = _differ(outputs[last.position], first_of(trace.values[node]))
+        difference = _differ(outputs[last.position], first_of(values[node]))
         if difference:
             raise ValueError(f"layer {name}, {layer!r}: {difference}")
-    raise ValueError(f"output: {_differ(network(x), trace.values[trace.output])}")
+    raise ValueError(f"output: {_differ(network(x), values[output])}")
+
+
+def _compare_alone(network: Container, module: torch.nn.Module, x: torch.Tensor) -> None:
+    """Check that torch's outputs of the samples, each alone, are those of the batch."""
+    with evaluating(module):
+        alone = torch.cat([module(sample.clone()) for sample in x.split(1)])
+    difference = _differ(network(x.numpy()), alone)
+    if difference:
+        raise at("", module, f"each sample alone: {difference}, but none for the batch")
 
 
 def _differ(ours: np.ndarray, theirs: torch.Tensor) -> str:

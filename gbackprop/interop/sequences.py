@@ -115,11 +115,14 @@ class Constant:
         The tensors of modules that it is made of.
     is_saved : bool
         Whether one of them is in the state dict.
+    is_fixed : bool
+        Whether it does not follow from the number of samples.
     """
 
     value: torch.Tensor
     names: tuple[str, ...]
     is_saved: bool
+    is_fixed: bool
 
     @property
     def is_made(self) -> bool:

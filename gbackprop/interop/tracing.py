@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +14,29 @@ from gbackprop.errors import UnsupportedError
 from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.sequences import is_known
 
-OF_SHAPES = {"size", "dim", "getattr", "numel"}
-"""What gives numbers that follow from a tensor's shape: methods and attributes."""
 
-OF_NUMBERS = {"getitem", "add", "sub", "mul", "truediv", "floordiv", "mod", "neg", "pow", "sqrt"}
-"""What computes with such numbers."""
+@dataclass
+class Run:
+    """What each call of a module gave for one batch.
+
+    Attributes
+    ----------
+    size : int
+        The number of samples.
+    values : dict of torch.fx.Node to Any
+        Without those after a failure.
+    failure : str
+        What torch says if it cannot compute the batch.
+    """
+
+    size: int
+    values: dict[torch.fx.Node, Any]
+    failure: str = ""
 
 
 @dataclass
 class Trace:
-    """The calls of a module, in the order of computation, and what each gave for the example.
+    """The calls of a module, in the order of computation, and what each gave for batches of several sizes.
 
     Attributes
     ----------
@@ -31,17 +44,40 @@ class Trace:
         Those on which the output depends and that gave tensors, or tuples that are a module's outputs or an entry of
         them, without the input and the output.
     input, output : torch.fx.Node
-    values : dict of torch.fx.Node to Any
+    runs : list of Run
+        The first for the example.
     """
 
     calls: list[torch.fx.Node]
     input: torch.fx.Node
     output: torch.fx.Node
-    values: dict[torch.fx.Node, Any]
+    runs: list[Run]
+
+    @property
+    def values(self) -> dict[torch.fx.Node, Any]:
+        """What each call gave for the example."""
+        return self.runs[0].values
 
     def shape(self, node: torch.fx.Node) -> tuple[int, ...]:
         """Return the shape of a tensor, or of the first one of a tuple."""
         return tuple(first_of(self.values[node]).shape)
+
+    def check_samples(self, node: torch.fx.Node) -> None:
+        """Check that a tensor has the samples as axis 0, and features of one shape, in a batch of every size.
+
+        Raises
+        ------
+        UnsupportedError
+            If not, or torch cannot compute batches of other sizes than the example's.
+        """
+        _, *features = self.shape(node)
+        for run in self.runs:
+            if node not in run.values:
+                words = f"that it takes {run.size} samples as it takes {self.runs[0].size}, got: {run.failure}"
+                raise UnsupportedError(f"{said_of(node)}expected {words}")
+            wanted, got = (run.size, *features), tuple(first_of(run.values[node]).shape)
+            if got != wanted:
+                raise UnsupportedError(f"{said_of(node)}expected shape {wanted} for {run.size} samples, got {got}")
 
 
 def first_of(value: Any) -> torch.Tensor:
@@ -79,6 +115,7 @@ class _Recorder(torch.fx.Interpreter):
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)
+        self.extra_traceback = False
         self.values: dict[torch.fx.Node, Any] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
@@ -112,7 +149,7 @@ def _without_new_attributes(module: torch.nn.Module) -> Iterator[None]:
 
 
 def traced(module: torch.nn.Module, x: torch.Tensor) -> Trace:
-    """Trace a module in evaluation mode, and run it on a batch.
+    """Trace a module in evaluation mode, and run it on a batch, on one of one more sample, and on its first sample.
 
     Raises
     ------
@@ -124,19 +161,35 @@ def traced(module: torch.nn.Module, x: torch.Tensor) -> Trace:
     with _named("", module), _without_new_attributes(module):
         constants = _constants(module)
         graph = _Tracer().trace(module, constants or None)
-        recorder = _Recorder(torch.fx.GraphModule(module, graph))
-    try:
-        recorder.run(x, *constants.values())
-    except Exception as error:  # torch has no common class for what layers raise
-        raise ValueError(f"example: the module cannot compute it: {first_line(error)}") from error
+        computed = torch.fx.GraphModule(module, graph)
+    runs = [_run(computed, batch, constants) for batch in (x, _larger(x), x[:1])[: 3 if len(x) > 1 else 2]]
+    if runs[0].failure:
+        raise ValueError(f"example: the module cannot compute it: {runs[0].failure}")
     output = next(node for node in graph.nodes if node.op == "output").args[0]
-    given = recorder.values[output] if isinstance(output, torch.fx.Node) else output
+    values = runs[0].values
+    given = values[output] if isinstance(output, torch.fx.Node) else output
     if not isinstance(given, torch.Tensor):
         raise at("", module, f"expected one tensor as its output, got {type(given).__name__}")
     used = _used(output)
-    calls = [node for node in graph.nodes if node in used and _is_call(node, module, recorder.values)]
+    calls = [node for node in graph.nodes if node in used and _is_call(node, module, values)]
     start = next(node for node in graph.nodes if node.op == "placeholder")
-    return Trace([node for node in calls if node is not start], start, output, recorder.values)
+    return Trace([node for node in calls if node is not start], start, output, runs)
+
+
+def _run(module: torch.fx.GraphModule, x: torch.Tensor, constants: dict[str, Any]) -> Run:
+    """Run a module on a batch."""
+    recorder = _Recorder(module)
+    try:
+        recorder.run(x.clone(), *constants.values())  # the module may change its input
+    except Exception as error:  # torch has no common class for what layers raise
+        return Run(len(x), recorder.values, first_line(error))
+    return Run(len(x), recorder.values)
+
+
+def _larger(x: torch.Tensor) -> torch.Tensor:
+    """Return a batch of one more sample: the others in turned order, and before them one of new floats."""
+    new = x[:1].flip(tuple(range(1, x.ndim))) / 2 if x.is_floating_point() else x[:1]
+    return torch.cat([new, x.flip(0)])
 
 
 def _constants(module: torch.nn.Module) -> dict[str, Any]:
@@ -186,25 +239,6 @@ def name_of(node: torch.fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", repr(node.target))
 
 
-def check_static(node: torch.fx.Node, tensors: Collection[torch.fx.Node]) -> None:
-    """Check that what a node gives, which is no tensor, depends on shapes alone.
-
-    Parameters
-    ----------
-    node : torch.fx.Node
-    tensors : collection of torch.fx.Node
-        What the network computes.
-
-    Raises
-    ------
-    UnsupportedError
-        If it may depend on the data of the example.
-    """
-    of_shapes = name_of(node) in OF_SHAPES
-    numbers = node.op == "placeholder" or of_shapes or name_of(node) in OF_NUMBERS
-    for other in node.all_input_nodes if numbers else []:
-        if other not in tensors:
-            check_static(other, tensors)
-        numbers &= other not in tensors or of_shapes
-    if not numbers:
-        raise UnsupportedError(f"{name_of(node)}: expected one tensor, or numbers that follow from shapes alone")
+def said_of(node: torch.fx.Node) -> str:
+    """Return how a message about a call starts, after the module's name: with the function's, if it calls one."""
+    return "" if node.op == "call_module" else f"{name_of(node)}: "

@@ -14,7 +14,15 @@ from gbackprop.engine.forward import output_of
 from gbackprop.errors import naming
 from gbackprop.layers.base import INPUT, Layer, Nodes, Shape, leaves_of
 from gbackprop.layers.inputs import check_input
-from gbackprop.network.parameters import Buffers, Parameters, buffers_of, check_numbers, converted, copy_of
+from gbackprop.network.parameters import (
+    Buffers,
+    Parameters,
+    buffers_of,
+    check_numbers,
+    converted,
+    copy_of,
+    may_be_missing,
+)
 from gbackprop.plan.contract import checked
 
 
@@ -231,7 +239,8 @@ class Container(Layer):
         Parameters
         ----------
         mapping : mapping of str to array
-            As `state_dict` returns it; tensors of torch on the CPU, too. Extra or missing names are errors.
+            As `state_dict` returns it; tensors of torch on the CPU, too. Extra or missing names are errors, but for
+            ``num_batches_tracked``: state dicts that lack it, as torch's before it had that buffer, leave it as it is.
 
         Raises
         ------
@@ -245,11 +254,13 @@ class Container(Layer):
             raise TypeError(f"state dict: expected a mapping of names to arrays, got {type(mapping).__name__}")
         names = self._state_names()
         known = set(names)
-        unknown, missing = [k for k in mapping if k not in known], [k for k in names if k not in mapping]
+        unknown = [k for k in mapping if k not in known]
+        missing = [k for k in names if k not in mapping and not may_be_missing(k, mapping)]
         if unknown or missing:
             raise ValueError(f"state dict: unknown keys {unknown}, missing keys {missing}; expected {names}")
         views = (self.parameters, self.buffers)
-        for view, values in [(view, view.checked({name: mapping[name] for name in view})) for view in views]:
+        given = [(view, {name: mapping[name] for name in view if name in mapping}) for view in views]
+        for view, values in [(view, view.checked(values)) for view, values in given]:
             for name, value in values.items():
                 view.put(name, value)
         return self

@@ -116,6 +116,13 @@ def buffers_of(layer: Layer) -> dict[str, Array]:
     return getattr(layer, "buffers", {})
 
 
+def may_be_missing(name: str, mapping: Mapping[str, Any]) -> bool:
+    """Return whether a state dict may lack a name: torch's had no num_batches_tracked before their version 2."""
+    path, _, key = name.rpartition(".")
+    version = getattr(mapping, "_metadata", {}).get(path, {}).get("version")
+    return key == "num_batches_tracked" and (version is None or version < 2)
+
+
 def exchanged(where: str, value: Any) -> Any:
     """Return an array of another library as one of NumPy, by the DLPack protocol; anything else as it is.
 

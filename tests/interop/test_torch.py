@@ -409,6 +409,34 @@ def test_state_dicts_of_torch_load_as_they_are():
     assert loaded["0.1.num_batches_tracked"] == 0
 
 
+def without_counts(version):
+    """A module and its network that have counted 7 batches, and a state dict that lacks the count."""
+    module, x = case("nested chain")
+    module[0][1].num_batches_tracked += 7
+    network, state = from_torch(module, x), module.state_dict()
+    del state["0.1.num_batches_tracked"]
+    state["3.bias"] = state["3.bias"] + 1
+    state._metadata["0.1"]["version"] = version
+    return module, network, state
+
+
+@pytest.mark.parametrize("version", [None, 1])
+def test_a_state_dict_of_a_version_without_counts_of_batches_loads_as_in_torch(version):
+    module, network, state = without_counts(version)
+    for given in (dict(state), state):
+        module.load_state_dict(given)
+        found = network.load_state_dict(given).state_dict()
+        assert all(np.array_equal(found[name], value) for name, value in module.state_dict().items())
+        assert found["0.1.num_batches_tracked"] == 7
+
+
+def test_a_count_of_batches_that_is_lost_is_missed_as_in_torch():
+    module, network, state = without_counts(2)
+    with pytest.raises(RuntimeError, match=r"Missing key.*0\.1\.num_batches_tracked"):
+        module.load_state_dict(state)
+    refuse(ValueError, ["missing keys ['0.1.num_batches_tracked']"], lambda: network.load_state_dict(state))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -61,6 +61,15 @@ def test_an_assignment_changes_the_layer():
     np.testing.assert_array_equal(net[2].buffers["running_var"], np.full(4, 9.0))
 
 
+def test_a_state_dict_from_before_batches_were_counted_leaves_the_counts():
+    state, net = trained(), network()
+    net.load_state_dict(state)
+    old = {name: 2 * value for name, value in state.items() if not name.endswith("num_batches_tracked")}
+    found = net.load_state_dict(old).state_dict()
+    assert found["1.0.num_batches_tracked"] == found["2.num_batches_tracked"] == 7
+    assert all(np.array_equal(found[name], value) for name, value in old.items())
+
+
 BROKEN = {
     "missing": (lambda s: s.pop("1.0.running_var"), ValueError, r"missing keys \['1.0.running_var'\]"),
     "unknown": (lambda s: s.update({"0.running_var": np.ones(4)}), ValueError, r"unknown keys \['0.running_var'\]"),
