@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := $(VENV)-torch
-TORCH_FROM ?= --index-url https://download.pytorch.org/whl/cpu
 ARGS ?=
 DATA ?= data
 CUDA ?= cuda13x
+# Tests run in as many processes as there are processors, so products of matrices have one thread in each.
+PARALLEL := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo audit experiments faults mutants test test-long test-torch gpu-test cupy-names lint bench bench-gpu profile clean
@@ -25,13 +26,13 @@ experiments: $(VENV)/.experiments ## The paper's logistic regression, then its p
 	$(BIN)/python -m gbackprop plot mnist_logreg.sqlite
 
 test: $(VENV)/.test $(VENV)/.experiments ## Run the tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(PARALLEL) $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
-test-long: $(VENV)/.test $(VENV)/.experiments ## Run the tests with many more drawn examples
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
+test-long: $(VENV)/.test $(VENV)/.experiments ## Run the tests that take long, too, with many more drawn examples
+	HYPOTHESIS_PROFILE=long $(PARALLEL) $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-torch: $(TORCH)/.test ## Run the tests that need torch, in an environment of its own
-	$(TORCH)/bin/python -m pytest tests/interop $(ARGS)
+	$(PARALLEL) $(TORCH)/bin/python -m pytest -n auto --dist loadfile tests/interop $(ARGS)
 
 mutants: $(VENV)/.test $(VENV)/.experiments $(VENV)/.mutants ## Draw small changes of the engine and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
 	$(BIN)/python tests/mutants/mutants.py $(ARGS)
@@ -63,7 +64,7 @@ bench-gpu: ## Compare with BackPACK on torch CUDA, on one GPU (ARGS="--turns 15 
 	@if $(PYTHON) -c "import cupy, torch, backpack" 2>/dev/null; then \
 		PYTHONPATH=. $(PYTHON) benchmarks/compare.py --device cuda $(ARGS); \
 	else \
-		$(MAKE) --no-print-directory TORCH=$(VENV)-cuda TORCH_FROM= $(VENV)-cuda/.bench \
+		$(MAKE) --no-print-directory TORCH=$(VENV)-cuda $(VENV)-cuda/.bench \
 		&& $(VENV)-cuda/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$(CUDA)]" \
 		&& $(VENV)-cuda/bin/python benchmarks/compare.py --device cuda $(ARGS); \
 	fi
@@ -85,7 +86,7 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/python
 # torch's build for the CPU, before anything that asks for torch: that of PyPI has gigabytes of CUDA on Linux.
 $(TORCH)/.test: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_FROM) torch==2.13.0
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
 	@touch $@
 

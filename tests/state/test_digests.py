@@ -119,7 +119,9 @@ def test_a_change_within_an_attribute_is_noticed(make, change):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("note", {"a": [1]}), ("values", lambda self, *given: 1), ("extra", 1)], ids=str
+    ("name", "value"),
+    [("note", {"a": [1]}), ("values", lambda self, *given: 1), ("extra", 1)],
+    ids=["note", "values", "extra"],
 )
 def test_what_is_changed_in_a_class_is_noticed(name, value, monkeypatch):
     net, loss, _ = called()
