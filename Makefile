@@ -83,7 +83,7 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
 	@touch $@
 
-# torch's build for the CPU, before anything that asks for torch: that of PyPI has gigabytes of CUDA on Linux.
+# torch first, so that nothing else chooses its version.
 $(TORCH)/.test: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
