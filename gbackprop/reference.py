@@ -153,11 +153,10 @@ class GraphSweep(Branching, AtLoss):
 
 def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     """Compute the results from the statistics; `loss` is Σₙ ℓₙ."""
-    found, values = averaged(found, plan.scale.batch), []
+    found, values, asked = averaged(found, plan.scale.batch), [], tuple(quantity for quantity, _ in plan.needs)
     gradient = {name: found[GRADIENT_SUM, name] for name in plan.parameters}
     for quantity, statistics in plan.needs:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
-    asked, own = tuple(quantity for quantity, _ in plan.needs), plan.loss.plain or plan.loss
-    return Result(loss * plan.scale.factor, output, gradient, asked, values, own, plan.scale)
+    return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss.plain or plan.loss, plan.scale)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gbackprop.array import Array, all_finite, array_module
+from gbackprop.array import Array, all_finite, array_module, device_of
 from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker, with_factors
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
@@ -95,7 +95,7 @@ class Preconditioned(Optimizer):
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         curvature, shift = self._averaged(name, result[self.quantity][name]), self.damping + self._l2[name]
         if isinstance(curvature, EigenKronecker | Kronecker | GroupedKronecker):
-            if not all_finite(gradient):  # the parameter would not be either: `step` says so
+            if device_of(gradient) == "cpu" and not all_finite(gradient):  # `step` tells of it
                 return gradient
             return curvature.solve(gradient, shift, INVERSE_CAP)
         xp = array_module(curvature)

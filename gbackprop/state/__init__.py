@@ -5,5 +5,7 @@ from gbackprop.state.classes import OWN, same_class
 from gbackprop.state.digest import digest
 from gbackprop.state.parts import digests_of, parts_of
 from gbackprop.state.watch import Watch
+from gbackprop.system.names import listing
 
 __all__ = ["OWN", "Watch", "checksum", "digest", "digests_of", "parts_of", "same_class"]
+__dir__ = listing(__all__)

@@ -200,13 +200,14 @@ def test_a_reader_can_delete_the_fast_forms(tmp_path):
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(copy / "engine" / "forms")
     shutil.rmtree(copy / "kernels")
-    above = ["operators", "laplace", "influence"]
+    above = ["operators", "laplace", "influence", "spectra", "storage"]
     for name in above:
         shutil.rmtree(copy / name)
     (copy / "engine" / "forms.py").write_text("from gbackprop.engine.registry import Forms\n\nFORMS = Forms()\n")
     text = (copy / "__init__.py").read_text()
     for name in above:
         text = re.sub(rf'^    "?{name}"?,\n', "", text, flags=re.MULTILINE)
+    text = text.replace("from gbackprop.storage import load_result, save\n", "load_result = save = None\n")
     (copy / "__init__.py").write_text(text.replace("from gbackprop.kernels.precision import tf32\n", "tf32 = None\n"))
     printed = []
     for folder in (package.parent, copy.parent):

@@ -140,10 +140,11 @@ def test_pieces_chunks_and_threads_change_rounding_only(name, threads, monkeypat
 @pytest.mark.parametrize("threads", [1, 2])
 def test_products_are_computed_in_threads_of_their_own_only_if_there_are_several(threads, monkeypatch):
     monkeypatch.setattr(pieces, "SAVED_BYTES", 1)
-    operator = ops.GGN(network(), losses.CrossEntropyLoss(), batch(3))
-    operator.cutter.threads, seen = threads, set()
-    original = layers.Tanh.first
+    original, seen = layers.Tanh.first, set()
     monkeypatch.setattr(layers.Tanh, "first", lambda *given: seen.add(get_ident()) or original(*given))
+    operator = ops.GGN(network(), losses.CrossEntropyLoss(), batch(3))
+    operator.cutter.threads = threads
+    seen.clear()
     operator @ np.ones(71)
     assert seen
     assert (seen == {get_ident()}) == (threads == 1)
