@@ -34,7 +34,7 @@ test-long: $(VENV)/.test $(VENV)/.experiments ## Run the tests that take long, t
 test-torch: $(TORCH)/.test ## Run the tests that need torch, in an environment of its own
 	$(PARALLEL) $(TORCH)/bin/python -m pytest -n auto --dist loadfile tests/interop $(ARGS)
 
-mutants: $(VENV)/.test $(VENV)/.experiments $(VENV)/.mutants ## Draw small changes of the engine and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
+mutants: $(VENV)/.test $(VENV)/.experiments $(VENV)/.mutants ## Draw small changes of the package and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
 	$(BIN)/python tests/mutants/mutants.py $(ARGS)
 
 faults: $(VENV)/.test $(VENV)/.experiments ## Print the table of planted faults (docs/faults.md)
