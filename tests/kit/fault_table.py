@@ -11,15 +11,23 @@ from faults_in_sweep import FAULTS as IN_SWEEP
 from test_faults import planted
 
 
+FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES + IN_FORMS + IN_SWEEP
+"""All faults, in the order of the page."""
+
+
+def row(fault, named: str | None) -> str:
+    """Return the row of a fault: what was planted, whether it was caught, and which method the kit named first."""
+    return f"| {str(fault).replace('|', chr(92) + '|')} | {'yes' if named else 'NO'} | `{named or 'nothing'}` |"
+
+
 def table() -> str:
-    """One row for each fault: what was planted, whether it was caught, and which method the kit named."""
+    """Plant each fault; return the page."""
     rows, caught, located = [], 0, 0
-    faults = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES
-    for fault in faults + IN_FORMS + IN_SWEEP:
+    for fault in FAULTS:
         failures = planted(fault).failures
-        named = failures[0].method if failures else "nothing"
+        named = failures[0].method if failures else None
         caught, located = caught + bool(failures), located + (named == fault.method)
-        rows.append(f"| {str(fault).replace('|', chr(92) + '|')} | {'yes' if failures else 'NO'} | `{named}` |")
+        rows.append(row(fault, named))
     total = len(rows)
     lines = [
         "# Planted faults",
