@@ -257,12 +257,12 @@ def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -
     if below or above:
         left, right = "[]" if ends else "()"
         words = f"expected numbers in {left}{domain[0]:g}, {domain[1]:g}{right}"
-        raise ValueError(f"{name}: {words}, got {least if below else most:.6g}")
+        raise ValueError(f"{name}: {words}, got {kind(least if below else most)}")
 
 
 def no_draws(loss: Any) -> UnsupportedError:
     """Return the error of a loss of which there can be no Monte-Carlo quantities."""
-    return UnsupportedError(f"{loss!r} has no Monte-Carlo draws (DiagGGNMC, KFAC): {loss.undrawn}")
+    return UnsupportedError(f"{loss!r} has no Monte-Carlo draws (DiagGGNMC, KFAC with fisher='mc'): {loss.undrawn}")
 
 
 def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: tuple[int, ...]) -> None:

@@ -197,7 +197,8 @@ def _check_supported(plan: Plan) -> None:
     for quantity, statistics in plan.needs:
         for statistic in statistics:
             if statistic.only is not None and statistic.only not in plan.parameters:
-                raise ValueError(f"{quantity!r}: expected only= one of {plan.parameters}, got {statistic.only!r}")
+                message = f"expected only= one of {plan.parameters}, got {statistic.only!r}"
+                raise ValueError(f"{type(quantity).__name__}: {message}")
             for leaf in plan.swept:
                 if (reason := _lacks(leaf, flow, statistic)) is not None:
                     raise UnsupportedError(f"{leaf} cannot give {type(quantity).__name__}: {reason}")

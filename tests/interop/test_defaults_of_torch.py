@@ -18,7 +18,8 @@ CLASSES = {
 BATCH_FIRST = dict.fromkeys(["RNN", "LSTM", "GRU", "MultiheadAttention", "TransformerEncoderLayer"], (True, False))
 DIFFERENT = {
     "batch_first": BATCH_FIRST,  # axis 0 is the batch, of everything
-    "ignore_index": {"CrossEntropyLoss": (None, -100)},  # a label that is no class is an error, unless it is asked for
+    # a label that is no class is an error, unless it is asked for
+    "ignore_index": dict.fromkeys(["CrossEntropyLoss", "NLLLoss"], (None, -100)),
 }
 """By parameter and class: the default here, and torch's."""
 
