@@ -257,7 +257,7 @@ def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -
     if below or above:
         left, right = "[]" if ends else "()"
         words = f"expected numbers in {left}{domain[0]:g}, {domain[1]:g}{right}"
-        raise ValueError(f"{name}: {words}, got {kind(least if below else most)}")
+        raise ValueError(f"{name}: {words}, got {kind(least if below else most)!s}")
 
 
 def no_draws(loss: Any) -> UnsupportedError:
