@@ -21,22 +21,10 @@ from gbackprop.backward import backward
 from gbackprop.network import Sequential
 from gbackprop.system.npz import read_arrays
 from gbackprop.testing.errors import relative_error
+from gbackprop.testing.runs import SHIPPED
 
-KEYS = {
-    "batch_grad": "batch_grad",
-    "batch_l2": "batch_l2_grad",
-    "second_moment": "second_moment",
-    "variance": "variance",
-    "diag_ggn": "diag_ggn",
-    "batch_diag_ggn": "batch_diag_ggn",
-    "diag_ggn_mc": "diag_ggn_mc",
-    "diag_hessian": "diag_hessian",
-    "batch_diag_hessian": "batch_diag_hessian",
-    "kfac": "kfac",
-    "kflr": "kflr",
-    "kfra": "kfra",
-}
-"""The files' names of quantities, and ours."""
+KINDS = SHIPPED | {"batch_l2": quantities.BatchL2Grad}
+"""Quantities by their names in the files, of which one is not ours."""
 
 PASS_KEYS = ("output", "loss", "gradient")
 """What every backward call gives."""
@@ -129,7 +117,7 @@ def check_case(
 ) -> list[Cell]:
     """The cells of one case; a case that cannot be built has them all fail, with the reason."""
     found = {key.split("/")[0] for key in case}
-    wanted = [key for key in (*PASS_KEYS, *KEYS) if key in found]
+    wanted = [key for key in (*PASS_KEYS, *KINDS) if key in found]
     absent = [key for key in ("spec", "x", "y") if key not in found]
     if absent or not wanted:
         problem = f"there is no {', '.join(absent) or 'quantity'} in the file"
@@ -192,9 +180,7 @@ def _cast(x: np.ndarray | None, dtype: str, device: str) -> Any:
 
 
 def _quantity(key: str, targets: np.ndarray | None) -> quantities.Quantity:
-    kinds = {kind.name: kind for kind in vars(quantities).values() if isinstance(kind, type) and hasattr(kind, "name")}
-    kind = kinds[KEYS[key]]
-    return kind(targets=targets) if KEYS[key] in ("diag_ggn_mc", "kfac") else kind()
+    return KINDS[key](targets=targets) if key in ("diag_ggn_mc", "kfac") else KINDS[key]()
 
 
 def _entry(values: Mapping[str, Any], name: str) -> Any:
