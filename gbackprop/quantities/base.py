@@ -124,8 +124,7 @@ class Quantity(Constructed):
     definition: ClassVar[Any] = None
     """For checks: a method ``definition(parts)`` that computes the result for one parameter by brute force.
 
-    `gbackprop.testing.Parts` has what it may use. Without it nothing says that the formula is the right one. Those of
-    the shipped quantities are in `gbackprop.testing.definitions`, as functions of their names."""
+    `gbackprop.testing.Parts` has what it may use; those of shipped quantities are in `gbackprop.testing.oracles`."""
 
     powers: ClassVar[tuple[int, int] | None] = None
     """For checks: the powers of R and of the loss's weight c in it; of Kronecker factors B has them, A has none."""

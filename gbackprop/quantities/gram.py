@@ -7,8 +7,6 @@ from gbackprop.layers.gram import GRAM
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.signals import EXACT, GRADIENT
 
-PAIRS = "it pairs samples of all batches"
-
 
 class GramGradients(Quantity):
     """Inner products of the individual gradients in each parameter, shape (N, N) for each parameter.
@@ -21,7 +19,7 @@ class GramGradients(Quantity):
 
     name = "gram_gradients"
     scale = "R² ⟨∇ℓₙ, ∇ℓₘ⟩"
-    merging, powers = PAIRS, (2, 2)
+    merging, powers = "it pairs samples of all batches", (2, 2)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic(GRAM, GRADIENT),)
@@ -44,7 +42,7 @@ class GramGGN(Quantity):
 
     name = "gram_ggn"
     scale = "R ⟨Jₙᵀ sₙᵥ, Jₘᵀ sₘᵤ⟩"
-    merging, powers = PAIRS, (1, 1)
+    merging, powers = GramGradients.merging, (1, 1)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic(GRAM, EXACT),)

@@ -22,6 +22,7 @@ from gbackprop.network import Sequential
 from gbackprop.system.npz import read_arrays
 from gbackprop.testing.errors import relative_error
 from gbackprop.testing.runs import SHIPPED
+from gbackprop.testing.setting import at_targets
 
 KINDS = SHIPPED | {"batch_l2": quantities.BatchL2Grad}
 """Quantities by their names in the files, of which one is not ours."""
@@ -161,7 +162,7 @@ def _cell(
     if targets is None and key in ("diag_ggn_mc", "kfac"):
         return Cell(name, key, problem="there are no mc_targets in the file")
     try:
-        asked = [] if key in PASS_KEYS else [_quantity(key, targets)]
+        asked = [] if key in PASS_KEYS else [at_targets(KINDS[key](), targets)]
         result = backward(network, loss, x, y, *asked)
     except (TypeError, ValueError) as error:
         return Cell(name, key, problem=str(error))
@@ -177,10 +178,6 @@ def _cell(
 
 def _cast(x: np.ndarray | None, dtype: str, device: str) -> Any:
     return None if x is None else asarray(x, device, dtype if x.dtype.kind == "f" else None)
-
-
-def _quantity(key: str, targets: np.ndarray | None) -> quantities.Quantity:
-    return KINDS[key](targets=targets) if key in ("diag_ggn_mc", "kfac") else KINDS[key]()
 
 
 def _entry(values: Mapping[str, Any], name: str) -> Any:

@@ -36,8 +36,12 @@ def _complex(x: np.ndarray) -> np.ndarray:
 
 def output_jacobians(twin: Any, leaves: list[Leaf], x: np.ndarray) -> dict[str, np.ndarray]:
     """J of the outputs in each parameter, shape (N, C, *p), by complex steps through the forward pass."""
-    values = {leaf.parameters[key]: value for leaf in leaves for key, value in leaf.layer.parameters.items()}
-    return {name: complex_derivative(lambda: flat(twin.forward(x)[0]), value) for name, value in values.items()}
+    return {name: complex_derivative(lambda: flat(twin.forward(x)[0]), v) for name, v in _values(leaves).items()}
+
+
+def _values(leaves: list[Leaf]) -> dict[str, np.ndarray]:
+    """The values of all parameters."""
+    return {leaf.parameters[key]: value for leaf in leaves for key, value in leaf.layer.parameters.items()}
 
 
 def loss_derivatives(loss: Loss, output: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -141,7 +145,17 @@ class Dense:
 
     @cached_property
     def hessian_diagonals(self) -> dict[str, np.ndarray]:
-        return _hessian_diagonals(self.twin, self.leaves, self.loss, self.x, self.y)
+        """Diagonal of ∇²ℓₙ in each parameter, (N, *p): Im of a gradient's entry after a step in the same entry."""
+        found: dict[str, np.ndarray] = {}
+        for name, value in _values(self.leaves).items():
+            found[name] = np.zeros((len(self.x), *value.shape))
+            for index in np.ndindex(value.shape):
+                before, row = value[index], (slice(None), *index)
+                value[index] = before + 1j * STEP
+                gradients = reverse_gradients(self.twin, self.loss, self.x, self.y)
+                found[name][row] = gradients[name][row].imag / STEP
+                value[index] = before
+        return found
 
     @cached_property
     def kronecker(self) -> Oracle:
@@ -213,24 +227,3 @@ def _diagonal(jacobian: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     """diag(Jₙᵀ Hₙ Jₙ), shape (N, *p)."""
     flat = jacobian.reshape(*jacobian.shape[:2], -1)
     return np.einsum("ncp,ncd,ndp->np", flat, curvature, flat, optimize=True).reshape(len(flat), *jacobian.shape[2:])
-
-
-def _hessian_diagonals(
-    twin: Any, leaves: list[Leaf], loss: Loss, x: np.ndarray, y: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Diagonal of ∇²ℓₙ in each parameter, shape (N, *p): Im of a gradient's entry after a step in the same entry."""
-    found: dict[str, np.ndarray] = {}
-    for leaf in leaves:
-        for key, value in leaf.layer.parameters.items():
-            name, diagonal = leaf.parameters[key], np.zeros((len(x), *value.shape))
-            if name in found:
-                continue
-            for index in np.ndindex(value.shape):
-                before = value[index]
-                value[index] = before + 1j * STEP
-                diagonal[(slice(None), *index)] = reverse_gradients(twin, loss, x, y)[name][(slice(None), *index)].imag
-                value[index] = before
-            found[name] = diagonal / STEP
-    return found
-
-
