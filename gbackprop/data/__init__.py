@@ -2,7 +2,8 @@
 
 from gbackprop.data.accumulate import accumulate
 from gbackprop.data.batches import batches
-from gbackprop.data.merging import Averaged, Rows, Rule, Summed, merge
+from gbackprop.data.merging import merge
+from gbackprop.quantities.merging_rules import Averaged, Rows, Rule, Summed
 from gbackprop.system.names import listing
 
 __all__ = ["Averaged", "Rows", "Rule", "Summed", "accumulate", "batches", "merge"]

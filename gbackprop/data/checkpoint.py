@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, asnumpy, is_array, like
-from gbackprop.data.merging import Merged, Pair
+from gbackprop.data.merging import Merged
 from gbackprop.data.summary import differing, summary
 from gbackprop.errors import UnsupportedError
 from gbackprop.layers.base import Layer
 from gbackprop.layers.moments import Moments
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
+from gbackprop.quantities.merging_rules import Pair
 from gbackprop.state import digest, digests_of, parts_of
 from gbackprop.system.files import check_output
 from gbackprop.system.npz import read_checkpoint, write_checkpoint

@@ -1,138 +1,20 @@
 """Results of batches merged into that of one call with all their samples.
 
-A quantity is not in general the mean of the batches' values: the variance of all samples is also that between the
-batches' means, and Σ (R ∇ℓₙ)² contains R twice. A `Rule` says for one quantity what adds up, free of R and 1/N.
+A quantity is not in general the mean of the batches' values: each states a `Rule` as its attribute `merging`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from gbackprop import quantities as q
-from gbackprop.array import Array, array_module, device_of, on_device_of
+from gbackprop.array import Array, device_of, on_device_of
 from gbackprop.errors import UnsupportedError
-from gbackprop.kronecker import with_factors
-from gbackprop.layers.moments import Moments
-from gbackprop.quantities import GroupedKronecker, Kronecker, Quantity, Scale
+from gbackprop.quantities import Quantity, Scale
+from gbackprop.quantities.merging_rules import Rows, Rule, Summed
 from gbackprop.result import Result
 from gbackprop.state import digest
-
-
-class Rule(Protocol):
-    """What adds up of a quantity: a user's quantity states its rule as its attribute `merging`."""
-
-    def take(self, value: Any, gradient: Array, scale: Scale) -> Any:
-        """Return what `+` adds up, from a batch's value and gradient of one parameter and its N and R."""
-
-    def give(self, total: Any, scale: Scale) -> Any:
-        """Return the value for all samples from the sum, and N and R of all."""
-
-
-@dataclass(frozen=True)
-class Summed:
-    """The rule of values that are R to some power, times a sum over samples: divide by it, add, multiply by it."""
-
-    power: int = 1
-
-    def take(self, value: Array, gradient: Array, scale: Scale) -> Array:
-        return value / scale.factor**self.power
-
-    def give(self, total: Array, scale: Scale) -> Array:
-        return total * scale.factor**self.power
-
-
-@dataclass(frozen=True)
-class Averaged:
-    """The rule of values that are 1/N times a sum over samples, whatever R is."""
-
-    def take(self, value: Array, gradient: Array, scale: Scale) -> Array:
-        return value * scale.batch
-
-    def give(self, total: Array, scale: Scale) -> Array:
-        return total / scale.batch
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rule of values with a row for each sample, R to some power times a function of that sample alone."""
-
-    power: int = 1
-
-    def take(self, value: Array, gradient: Array, scale: Scale) -> list[Array]:
-        return [value / scale.factor**self.power]
-
-    def give(self, total: list[Array], scale: Scale) -> Array:
-        rows = array_module(total[0]).concatenate(total)
-        rows *= scale.factor**self.power
-        return rows
-
-
-class _Variances:
-    """Chan's formula: the batches' variances and the squared differences between their mean gradients."""
-
-    def take(self, value: Array, gradient: Array, scale: Scale) -> Moments:
-        mean = gradient.astype("float64") / (scale.factor * scale.batch)
-        return Moments(scale.batch, mean, value.astype("float64") * scale.batch)
-
-    def give(self, total: Moments, scale: Scale) -> Array:
-        return (total.centered / scale.batch).astype(scale.dtype, copy=False)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Factors free of 1/N and R, which add up."""
-
-    a: Array | None
-    b: Array
-    like: Kronecker | GroupedKronecker  # has the order of the parameter's entries
-
-    def __add__(self, other: Pair) -> Pair:
-        return Pair(None if self.a is None else self.a + other.a, self.b + other.b, self.like)
-
-
-@dataclass(frozen=True)
-class _Factors:
-    """A is a mean over samples and B is R times a sum, each for itself: the block is not the mean of the batches'.
-
-    `of_b` is the rule of B.
-    """
-
-    of_b: Rule = field(default_factory=Summed)
-
-    def take(self, value: Kronecker | GroupedKronecker, gradient: Array, scale: Scale) -> Pair:
-        b = self.of_b.take(value.B, gradient, scale)
-        return Pair(None if value.A is None else value.A * scale.batch, b, value)
-
-    def give(self, total: Pair, scale: Scale) -> Kronecker | GroupedKronecker:
-        a = None if total.a is None else total.a / scale.batch
-        return with_factors(total.like, a, self.of_b.give(total.b, scale))
-
-
-PAIRS = "it pairs samples of all batches"
-
-RULES: dict[type[Quantity], Rule | str] = {
-    q.BatchGrad: Rows(),
-    q.BatchL2Grad: Rows(power=2),
-    q.BatchDiagGGN: Rows(),
-    q.BatchDiagHessian: Rows(),
-    q.SecondMoment: Averaged(),
-    q.Variance: _Variances(),
-    q.DiagGGN: Summed(),
-    q.DiagGGNMC: Summed(),
-    q.DiagHessian: Summed(),
-    q.EKFAC: "its eigenvectors are those of the batch's factors: other batches have others",
-    q.KFAC: _Factors(),
-    q.KroneckerError: "a block of all samples has products of columns of different batches in its norm",
-    q.NearestKronecker: "the product closest to a sum of blocks is no function of those closest to each",
-    q.KFLR: _Factors(),
-    q.GramGradients: PAIRS,
-    q.GramGGN: PAIRS,
-    q.KFRA: "its recursion averages over the whole batch at each layer, so results of batches do not determine it",
-}
-"""The rules of the shipped quantities, or why there is none."""
 
 
 def rule_of(quantity: Quantity) -> Rule:
@@ -143,10 +25,7 @@ def rule_of(quantity: Quantity) -> Rule:
     UnsupportedError
         If it has none.
     """
-    rule = quantity.merging or RULES.get(type(quantity), "it has no rule: give it one, `merging = gb.data.Summed()`, …")
-    convention = quantity.convention if isinstance(quantity, q.KFAC) else None
-    if convention and convention.fisher == "forward-only" and isinstance(rule, _Factors):
-        return _Factors(Averaged())  # B = I is no sum over samples
+    rule = quantity.stated("merging") or "it has no rule: give it one, `merging = gb.data.Summed()`, …"
     if isinstance(rule, str):
         raise UnsupportedError(f"{quantity!r} cannot be merged: {rule}")
     return rule

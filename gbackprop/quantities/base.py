@@ -118,13 +118,22 @@ class Quantity(Constructed):
     finishes: str = ""
     """Optional: the formula of `finish` as text, for `gb.explain`; not needed where it returns what it gets."""
 
-    definition: ClassVar[Any] = None
-    """Optional, for checks: a method ``definition(parts)`` that computes the result for one parameter by brute force.
-
-    `gbackprop.testing.Parts` has what it may use. Without it nothing says that a user's formula is the right one."""
-
     merging: ClassVar[Any] = None
-    """Optional: how results of batches are merged by `gbackprop.data.merge`, a `gbackprop.data.Rule`."""
+    """How `gbackprop.data.merge` merges results of batches: a `gbackprop.data.Rule`, or why it cannot, as text."""
+
+    definition: ClassVar[Any] = None
+    """For checks: a method ``definition(parts)`` that computes the result for one parameter by brute force.
+
+    `gbackprop.testing.Parts` has what it may use; those of shipped quantities are in `gbackprop.testing.oracles`."""
+
+    powers: ClassVar[tuple[int, int] | None] = None
+    """For checks: the powers of R and of the loss's weight c in it; of Kronecker factors B has them, A has none."""
+
+    estimates: ClassVar[type[Quantity] | None] = None
+    """For checks: the quantity that is its expectation, if it is a Monte-Carlo estimate."""
+
+    difference_of: ClassVar[type[Quantity] | None] = None
+    """For checks: the quantity that it may be a small difference of, so that its rounding is that of this one."""
 
     of_batch: ClassVar[tuple[str, ...]] = ()
     """Optional: attributes that belong to a batch, so that they may differ between results that are merged."""
@@ -146,5 +155,15 @@ class Quantity(Constructed):
         """
         raise NotImplementedError
 
+    def stated(self, name: str) -> Any:
+        """Return an attribute, or None where a user's class has it from a shipped one, whose formula may be another."""
+        owner = next(each for each in (self, *type(self).__mro__) if name in vars(each))
+        return None if is_shipped(owner) and not is_shipped(self) else getattr(self, name)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+def is_shipped(quantity: Any) -> bool:
+    """Return whether a quantity, or its class, is one of gbackprop's."""
+    return quantity.__module__.startswith("gbackprop.")

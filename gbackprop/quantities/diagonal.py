@@ -8,6 +8,7 @@ from __future__ import annotations
 from gbackprop.array import Array, is_array
 from gbackprop.checks import kind_of, positive
 from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.quantities.merging_rules import Rows, Summed
 from gbackprop.signals import EXACT, RESIDUAL, monte_carlo
 
 
@@ -21,6 +22,7 @@ class DiagGGN(Quantity):
 
     name = "diag_ggn"
     scale = "diag(R Σₙ Jₙᵀ Hₙ Jₙ)"
+    merging, powers = Summed(), (1, 1)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square", EXACT),)
@@ -37,6 +39,7 @@ class BatchDiagGGN(Quantity):
 
     name = "batch_diag_ggn"
     scale = "diag(R Jₙᵀ Hₙ Jₙ)"
+    merging, powers = Rows(), (1, 1)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("batch_square", EXACT),)
@@ -94,6 +97,7 @@ class DiagGGNMC(Sampled):
 
     name = "diag_ggn_mc"
     scale = "diag(R Σₙ Jₙᵀ (1/M Σₘ s sᵀ) Jₙ)"
+    merging, powers, estimates = Summed(), (1, 1), DiagGGN
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square", self.signal),)
@@ -116,6 +120,7 @@ class DiagHessian(Quantity):
     name = "diag_hessian"
     scale = "diag(∇²L)"
     finishes = "square of exact + square of residual"
+    merging, powers, difference_of = Summed(), (1, 1), DiagGGN
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square", EXACT), Statistic("square", RESIDUAL))
@@ -133,6 +138,7 @@ class BatchDiagHessian(Quantity):
     name = "batch_diag_hessian"
     scale = "diag(R ∇²ℓₙ)"
     finishes = "batch_square of exact + batch_square of residual"
+    merging, powers, difference_of = Rows(), (1, 1), BatchDiagGGN
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("batch_square", EXACT), Statistic("batch_square", RESIDUAL))

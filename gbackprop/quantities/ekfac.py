@@ -62,6 +62,7 @@ class EKFAC(Factors, Sampled):
     name = "ekfac"
     scale = "(QB ⊗ QA) diag(λ) (QB ⊗ QA)ᵀ, λ = diag((QB ⊗ QA)ᵀ G (QB ⊗ QA))"
     finishes = "eigenvectors of A and B; λ by a second sweep"
+    merging = "its eigenvectors are those of the batch's factors: other batches have others"
     convention: Convention
 
     def __init__(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gbackprop.array import Array, array_module
 from gbackprop.layers.moments import Moments
 from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.quantities.merging_rules import Averaged, Rows, Variances
 from gbackprop.signals import GRADIENT
 
 MOMENTS = Statistic("moments", GRADIENT)
@@ -23,6 +24,7 @@ class BatchGrad(Quantity):
 
     name = "batch_grad"
     scale = "R ∇ℓₙ"
+    merging, powers = Rows(), (1, 1)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("batch", GRADIENT),)
@@ -41,6 +43,7 @@ class BatchL2Grad(Quantity):
 
     name = "batch_l2_grad"
     scale = "‖R ∇ℓₙ‖²"
+    merging, powers = Rows(power=2), (2, 2)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square_norm", GRADIENT),)
@@ -60,6 +63,7 @@ class SecondMoment(Quantity):
     name = "second_moment"
     scale = "1/N Σₙ (∇ℓₙ)²"
     finishes = "(Q/N + m²) / R²"
+    merging, powers = Averaged(), (0, 2)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (MOMENTS,)
@@ -82,6 +86,7 @@ class Variance(Quantity):
     name = "variance"
     scale = "1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)²"
     finishes = "Q / (N R²)"
+    merging, powers, difference_of = Variances(), (0, 2), SecondMoment
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (MOMENTS,)

@@ -19,6 +19,7 @@ class GramGradients(Quantity):
 
     name = "gram_gradients"
     scale = "R² ⟨∇ℓₙ, ∇ℓₘ⟩"
+    merging, powers = "it pairs samples of all batches", (2, 2)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic(GRAM, GRADIENT),)
@@ -41,6 +42,7 @@ class GramGGN(Quantity):
 
     name = "gram_ggn"
     scale = "R ⟨Jₙᵀ sₙᵥ, Jₘᵀ sₘᵤ⟩"
+    merging, powers = GramGradients.merging, (1, 1)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic(GRAM, EXACT),)

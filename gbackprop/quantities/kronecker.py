@@ -11,6 +11,7 @@ from gbackprop.array import Array
 from gbackprop.kronecker import BLOCKS, GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
+from gbackprop.quantities.merging_rules import Averaged, FactorPairs, Summed
 from gbackprop.quantities.sharing import Convention
 from gbackprop.signals import AVERAGE, EXACT
 
@@ -31,6 +32,23 @@ class Factors(Quantity):
 
     def __repr__(self) -> str:
         return self.convention.shown(super().__repr__()) if self.convention else super().__repr__()
+
+
+class KFLR(Factors):
+    """Kronecker factors with exact B, a `Kronecker` for each parameter.
+
+    Scale: as `KFAC`, with B = R Σₙ Σᵥ b bᵀ over the columns of the exact root of the loss's Hessian: B is the exact
+    GGN block of the bias. As BackPACK's `kflr`.
+
+    Source: Botev, Ritter, Barber 2017; paper, appendix A.2 (quantities of the GGN).
+    """
+
+    name = "kflr"
+    scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R Σₙᵥ b bᵀ"
+    merging, powers = FactorPairs(), (1, 1)
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return INPUT_SQUARE, Statistic("kronecker", EXACT)
 
 
 class KFAC(Factors, Sampled):
@@ -70,6 +88,7 @@ class KFAC(Factors, Sampled):
 
     name = "kfac"
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R/M Σₙₘ b bᵀ"
+    powers, estimates = (1, 1), KFLR
 
     def __init__(
         self, mc_samples: int = 1, targets: Array | None = None, fisher: str = "mc", sharing: str = "bias",
@@ -81,26 +100,15 @@ class KFAC(Factors, Sampled):
             self.convention = self.together = Convention("KFAC", fisher, sharing, joint_bias, self.signal)
             self.scale, self.finishes = self.convention.formulas
 
+    @property
+    def merging(self) -> FactorPairs:
+        """B = I is no sum over samples."""
+        return FactorPairs(Averaged() if self.fisher == "forward-only" else Summed())
+
     def statistics(self) -> tuple[Statistic, ...]:
         if self.convention:
             return self.convention.statistics(self.signal)
         return INPUT_SQUARE, Statistic("kronecker", self.signal)
-
-
-class KFLR(Factors):
-    """Kronecker factors with exact B, a `Kronecker` for each parameter.
-
-    Scale: as `KFAC`, with B = R Σₙ Σᵥ b bᵀ over the columns of the exact root of the loss's Hessian: B is the exact
-    GGN block of the bias. As BackPACK's `kflr`.
-
-    Source: Botev, Ritter, Barber 2017; paper, appendix A.2 (quantities of the GGN).
-    """
-
-    name = "kflr"
-    scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R Σₙᵥ b bᵀ"
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return INPUT_SQUARE, Statistic("kronecker", EXACT)
 
 
 class KFRA(Factors):
@@ -117,6 +125,8 @@ class KFRA(Factors):
 
     name = "kfra"
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = Σₜₛ Ḡₜₛ"
+    merging = "its recursion averages over the whole batch at each layer, so results of batches do not determine it"
+    powers = (1, 1)
 
     def statistics(self) -> tuple[Statistic, ...]:
         return INPUT_SQUARE, Statistic("kronecker", AVERAGE)

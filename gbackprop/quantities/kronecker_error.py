@@ -91,6 +91,7 @@ class KroneckerError(Quantity):
     name = "kronecker_error"
     scale = "‖G − K‖ / ‖G‖"
     finishes = "from the values of the approximation, and all columns"
+    merging = "a block of all samples has products of columns of different batches in its norm"
 
     def __init__(self, of: Quantity, columns: int | None = None, rng: int | np.random.Generator | None = None) -> None:
         if not isinstance(of, Factors | DiagGGN | DiagGGNMC | NearestKronecker):

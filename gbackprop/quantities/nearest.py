@@ -66,6 +66,7 @@ class NearestKronecker(Sampled):
     name = "nearest_kronecker"
     scale = "argmin ‖G − B ⊗ A‖"
     finishes = "power iteration on the columns"
+    merging = "the product closest to a sum of blocks is no function of those closest to each"
 
     def __init__(
         self,

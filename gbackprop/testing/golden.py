@@ -21,22 +21,11 @@ from gbackprop.backward import backward
 from gbackprop.network import Sequential
 from gbackprop.system.npz import read_arrays
 from gbackprop.testing.errors import relative_error
+from gbackprop.testing.runs import SHIPPED
+from gbackprop.testing.setting import at_targets
 
-KEYS = {
-    "batch_grad": "batch_grad",
-    "batch_l2": "batch_l2_grad",
-    "second_moment": "second_moment",
-    "variance": "variance",
-    "diag_ggn": "diag_ggn",
-    "batch_diag_ggn": "batch_diag_ggn",
-    "diag_ggn_mc": "diag_ggn_mc",
-    "diag_hessian": "diag_hessian",
-    "batch_diag_hessian": "batch_diag_hessian",
-    "kfac": "kfac",
-    "kflr": "kflr",
-    "kfra": "kfra",
-}
-"""The files' names of quantities, and ours."""
+KINDS = SHIPPED | {"batch_l2": quantities.BatchL2Grad}
+"""Quantities by their names in the files, of which one is not ours."""
 
 PASS_KEYS = ("output", "loss", "gradient")
 """What every backward call gives."""
@@ -129,7 +118,7 @@ def check_case(
 ) -> list[Cell]:
     """The cells of one case; a case that cannot be built has them all fail, with the reason."""
     found = {key.split("/")[0] for key in case}
-    wanted = [key for key in (*PASS_KEYS, *KEYS) if key in found]
+    wanted = [key for key in (*PASS_KEYS, *KINDS) if key in found]
     absent = [key for key in ("spec", "x", "y") if key not in found]
     if absent or not wanted:
         problem = f"there is no {', '.join(absent) or 'quantity'} in the file"
@@ -173,7 +162,7 @@ def _cell(
     if targets is None and key in ("diag_ggn_mc", "kfac"):
         return Cell(name, key, problem="there are no mc_targets in the file")
     try:
-        asked = [] if key in PASS_KEYS else [_quantity(key, targets)]
+        asked = [] if key in PASS_KEYS else [at_targets(KINDS[key](), targets)]
         result = backward(network, loss, x, y, *asked)
     except (TypeError, ValueError) as error:
         return Cell(name, key, problem=str(error))
@@ -189,12 +178,6 @@ def _cell(
 
 def _cast(x: np.ndarray | None, dtype: str, device: str) -> Any:
     return None if x is None else asarray(x, device, dtype if x.dtype.kind == "f" else None)
-
-
-def _quantity(key: str, targets: np.ndarray | None) -> quantities.Quantity:
-    kinds = {kind.name: kind for kind in vars(quantities).values() if isinstance(kind, type) and hasattr(kind, "name")}
-    kind = kinds[KEYS[key]]
-    return kind(targets=targets) if KEYS[key] in ("diag_ggn_mc", "kfac") else kind()
 
 
 def _entry(values: Mapping[str, Any], name: str) -> Any:

@@ -1,5 +1,7 @@
 """Every quantity by brute force from its definition, independent of the sweep.
 
+The definitions of the shipped quantities are in `ORACLES`; a user's quantity has a method `definition`.
+
 First derivatives are complex steps through the forward pass alone, f'(x) = Im f(x + ih) / h: no difference is formed,
 so the error is rounding. Second derivatives are complex steps of reverse-mode gradients, themselves held against the
 former. Slow, and meant for a few samples of a small network.
@@ -11,7 +13,9 @@ points off kinks, by a little noise for instance.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,8 @@ import numpy as np
 from gbackprop.layers.base import Leaf, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
+from gbackprop.quantities import Quantity
+from gbackprop.quantities.base import is_shipped
 from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, is_chain, passes
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 
@@ -30,8 +36,12 @@ def _complex(x: np.ndarray) -> np.ndarray:
 
 def output_jacobians(twin: Any, leaves: list[Leaf], x: np.ndarray) -> dict[str, np.ndarray]:
     """J of the outputs in each parameter, shape (N, C, *p), by complex steps through the forward pass."""
-    values = {leaf.parameters[key]: value for leaf in leaves for key, value in leaf.layer.parameters.items()}
-    return {name: complex_derivative(lambda: flat(twin.forward(x)[0]), value) for name, value in values.items()}
+    return {name: complex_derivative(lambda: flat(twin.forward(x)[0]), v) for name, v in _values(leaves).items()}
+
+
+def _values(leaves: list[Leaf]) -> dict[str, np.ndarray]:
+    """The values of all parameters."""
+    return {leaf.parameters[key]: value for leaf in leaves for key, value in leaf.layer.parameters.items()}
 
 
 def loss_derivatives(loss: Loss, output: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,6 +89,10 @@ class Parts:
         Jₙ, of the network's outputs.
     hessians : ndarray, shape (N, C, C)
         Hₙ = ∇²ℓₙ in the network's outputs.
+    name : str
+        The parameter's name.
+    dense : Dense
+        The derivatives of the whole network.
     """
 
     batch: int
@@ -86,84 +100,110 @@ class Parts:
     gradients: np.ndarray
     jacobians: np.ndarray
     hessians: np.ndarray
+    name: str
+    dense: Dense
 
 
-def dense_parts(network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray) -> dict[str, Parts]:
-    """Compute what definitions may use, by parameter name; the arguments are those of `dense_quantities`."""
-    twin, x = complex_copy(network), _complex(x)
-    jacobians = output_jacobians(twin, leaves_of(twin, x.shape[1:]), x)
-    gradient, hessian = loss_derivatives(loss, twin.forward(x)[0].real, y)
-    each = {name: np.einsum("nc,nc...->n...", gradient, jacobians[name]) for name in network.parameters}
-    factor = loss.factor(len(x), y)
-    return {name: Parts(len(x), factor, each[name], jacobians[name], hessian) for name in each}
+class Dense:
+    """Dense derivatives of a network and each quantity, ``dense["kfac"]``, computed when it is asked for.
 
-
-def dense_quantities(
-    network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None = None
-) -> Oracle:
-    """All quantities from their definitions.
+    Kronecker factors are (A, B), A None for biases, both with a leading axis of groups for a weight that has any.
 
     Parameters
     ----------
     network : Sequential
-        A chain of layers with analytic or piecewise linear functions; float64.
+        Of layers with analytic or piecewise linear functions; float64.
     loss : Loss
     x : ndarray, shape (N, *in)
     y : ndarray, shape (N, ...)
     mc_targets : ndarray, shape (M, N, ...), optional
-        Pseudo-targets; without them "diag_ggn_mc" and "kfac" are left out.
-
-    Returns
-    -------
-    dict
-        Quantity name -> parameter name -> array, or (A, B) for Kronecker factors, A None for biases, both
-        with a leading axis of groups for a weight that has any. Beside the quantities, "gradient".
+        Pseudo-targets, for "diag_ggn_mc" and "kfac".
     """
-    twin = complex_copy(network)
-    leaves, names = leaves_of(twin, x.shape[1:]), list(network.parameters)
-    x = _complex(x)
-    output = twin.forward(x)[0].real
-    jacobians = output_jacobians(twin, leaves, x)
-    gradient, hessian = loss_derivatives(loss, output, y)
-    n, factor = len(x), loss.factor(len(x), y)
-    found: Oracle = _first_order(names, jacobians, gradient, factor)
-    kron: dict[str, np.ndarray] = {"kflr": hessian}
-    for kind, curvature in (("diag_ggn", hessian), ("diag_ggn_mc", _mc_curvature(loss, output, mc_targets, y))):
-        if curvature is not None:
-            batch = {name: factor * _diagonal(jacobians[name], curvature) for name in names}
-            found[f"batch_{kind}"], found[kind] = batch, {name: value.sum(0) for name, value in batch.items()}
-    if mc_targets is not None:
-        kron["kfac"] = _mc_curvature(loss, output, mc_targets, y)
-    batch = _hessian_diagonals(twin, leaves, loss, x, y)
-    found["batch_diag_hessian"] = {name: factor * batch[name] for name in names}
-    found["diag_hessian"] = {name: factor * batch[name].sum(0) for name in names}
-    columns = loss.hessian_sqrt(output, y)  # any root of the Hessian gives the same matrix but for its basis
-    found["gram_ggn"] = _gram(names, jacobians, np.moveaxis(columns.reshape(len(columns), n, -1), 0, 1) * factor**0.5)
-    found["gram_gradients"] = _gram(names, jacobians, gradient[:, None] * factor)
-    found |= kronecker(names, leaves, x, jacobians, kron, factor)
-    if is_chain(leaves):
-        found["kfra"] = kfra(names, leaves, x, factor * hessian.sum(0), n)
-    return found
+
+    def __init__(
+        self, network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None = None
+    ) -> None:
+        self.loss, self.x, self.y, self.factor = loss, _complex(x), y, loss.factor(len(x), y)
+        self.twin, self.names = complex_copy(network), list(network.parameters)
+        self.leaves = leaves_of(self.twin, x.shape[1:])
+        self.output = self.twin.forward(self.x)[0].real
+        self.mc_curvature = _mc_curvature(loss, self.output, mc_targets, y)
+        self.jacobians = output_jacobians(self.twin, self.leaves, self.x)
+        gradient, self.hessian = loss_derivatives(loss, self.output, y)
+        self.parts: dict[str, Parts] = {}
+        for name in self.names:
+            jacobian = self.jacobians[name]
+            each = np.einsum("nc,nc...->n...", gradient, jacobian)
+            self.parts[name] = Parts(len(x), self.factor, each, jacobian, self.hessian, name, self)
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self.values(ORACLES[name])
+
+    def values(self, definition: Definition) -> dict[str, Any]:
+        """Compute what a definition gives for each parameter."""
+        return {name: definition(parts) for name, parts in self.parts.items()}
+
+    @cached_property
+    def hessian_diagonals(self) -> dict[str, np.ndarray]:
+        """Diagonal of ∇²ℓₙ in each parameter, (N, *p): Im of a gradient's entry after a step in the same entry."""
+        found: dict[str, np.ndarray] = {}
+        for name, value in _values(self.leaves).items():
+            found[name] = np.zeros((len(self.x), *value.shape))
+            for index in np.ndindex(value.shape):
+                before, row = value[index], (slice(None), *index)
+                value[index] = before + 1j * STEP
+                gradients = reverse_gradients(self.twin, self.loss, self.x, self.y)
+                found[name][row] = gradients[name][row].imag / STEP
+                value[index] = before
+        return found
+
+    @cached_property
+    def kronecker(self) -> Oracle:
+        where, hessian = (self.names, self.leaves, self.x), self.hessian
+        curvatures = {"kflr": hessian} | ({} if self.mc_curvature is None else {"kfac": self.mc_curvature})
+        found = kronecker(*where, self.jacobians, curvatures, self.factor)
+        if is_chain(self.leaves):
+            found["kfra"] = kfra(*where, self.factor * hessian.sum(0), len(self.x))
+        return found
 
 
-def _gram(names: list[str], jacobians: dict[str, np.ndarray], columns: np.ndarray) -> dict[str, np.ndarray]:
-    """The products of all Jₙᵀ c of columns c at the outputs, (N, V, C) -> (N V, N V), in each parameter."""
-    found = {}
-    for name in names:
-        rows = np.einsum("nvc,nc...->nv...", columns, jacobians[name]).reshape(columns.shape[0] * columns.shape[1], -1)
-        found[name] = np.einsum("ip,jp->ij", rows, rows)
-    return found
+Definition = Callable[[Parts], Any]
+
+ORACLES: dict[str, Definition] = {
+    "gradient": lambda p: p.factor * p.gradients.sum(0),
+    "batch_grad": lambda p: p.factor * p.gradients,
+    "batch_l2_grad": lambda p: (flat(p.factor * p.gradients) ** 2).sum(1),
+    "second_moment": lambda p: (p.gradients**2).mean(0),
+    "variance": lambda p: p.gradients.var(0),
+    "batch_diag_ggn": lambda p: p.factor * _diagonal(p.jacobians, p.hessians),
+    "diag_ggn": lambda p: p.factor * _diagonal(p.jacobians, p.hessians).sum(0),
+    "diag_ggn_mc": lambda p: p.factor * _diagonal(p.jacobians, p.dense.mc_curvature).sum(0),
+    "batch_diag_hessian": lambda p: p.factor * p.dense.hessian_diagonals[p.name],
+    "diag_hessian": lambda p: p.factor * p.dense.hessian_diagonals[p.name].sum(0),
+    "gram_gradients": lambda p: _gram(p.factor * p.gradients),
+    "gram_ggn": lambda p: _gram(_columns(p)),
+    "kfac": lambda p: p.dense.kronecker["kfac"][p.name],
+    "kflr": lambda p: p.dense.kronecker["kflr"][p.name],
+    "kfra": lambda p: p.dense.kronecker["kfra"][p.name],
+}
+"""The definitions of the shipped quantities by name, and that of the gradient."""
 
 
-def _first_order(names: list[str], jacobians: dict, gradient: np.ndarray, factor: float) -> Oracle:
-    each = {name: np.einsum("nc,nc...->n...", gradient, jacobians[name]) for name in names}
-    return {
-        "gradient": {name: factor * g.sum(0) for name, g in each.items()},
-        "batch_grad": {name: factor * g for name, g in each.items()},
-        "batch_l2_grad": {name: ((factor * flat(g)) ** 2).sum(1) for name, g in each.items()},
-        "second_moment": {name: (g**2).mean(0) for name, g in each.items()},
-        "variance": {name: g.var(0) for name, g in each.items()},
-    }
+def definition_of(quantity: Quantity) -> Definition | None:
+    """Return the definition that a quantity states, or that of a shipped one, if there is any."""
+    return quantity.stated("definition") or (ORACLES.get(quantity.name) if is_shipped(quantity) else None)
+
+
+def _columns(parts: Parts) -> np.ndarray:
+    """√R Jₙᵀ s of all columns s of the loss's root, (N V, *p); any root gives the same matrix but for its basis."""
+    dense = parts.dense
+    columns = dense.loss.hessian_sqrt(dense.output, dense.y)
+    found = np.einsum("vnc,nc...->nv...", columns.reshape(*columns.shape[:2], -1), parts.jacobians)
+    return parts.factor**0.5 * found.reshape(-1, *found.shape[2:])
+
+
+def _gram(rows: np.ndarray) -> np.ndarray:
+    return np.einsum("ip,jp->ij", flat(rows), flat(rows))
 
 
 def _mc_curvature(loss: Loss, output: np.ndarray, targets: np.ndarray | None, y: np.ndarray) -> Any:
@@ -187,24 +227,3 @@ def _diagonal(jacobian: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     """diag(Jₙᵀ Hₙ Jₙ), shape (N, *p)."""
     flat = jacobian.reshape(*jacobian.shape[:2], -1)
     return np.einsum("ncp,ncd,ndp->np", flat, curvature, flat, optimize=True).reshape(len(flat), *jacobian.shape[2:])
-
-
-def _hessian_diagonals(
-    twin: Any, leaves: list[Leaf], loss: Loss, x: np.ndarray, y: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Diagonal of ∇²ℓₙ in each parameter, shape (N, *p): Im of a gradient's entry after a step in the same entry."""
-    found: dict[str, np.ndarray] = {}
-    for leaf in leaves:
-        for key, value in leaf.layer.parameters.items():
-            name, diagonal = leaf.parameters[key], np.zeros((len(x), *value.shape))
-            if name in found:
-                continue
-            for index in np.ndindex(value.shape):
-                before = value[index]
-                value[index] = before + 1j * STEP
-                diagonal[(slice(None), *index)] = reverse_gradients(twin, loss, x, y)[name][(slice(None), *index)].imag
-                value[index] = before
-            found[name] = diagonal / STEP
-    return found
-
-

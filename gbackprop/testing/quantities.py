@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from gbackprop import quantities as shipped
 from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity, Scale, Statistic
+from gbackprop.quantities.base import is_shipped
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.reference import reference
 from gbackprop.result import Result
 from gbackprop.signals import EXACT, MonteCarlo
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.likelihood import ALARMS, LEVEL
+from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import FLOOR, WITHOUT_ORACLE, Runs, fits, floor_of, pairs
+from gbackprop.testing.runs import FLOOR, Runs, fits, floor_of, pairs
 from gbackprop.testing.setting import Setting, Values, values
 
 ORACLE_TOLERANCE = 1e-9
@@ -40,29 +41,8 @@ BLOCKS: dict[str, dict[str, int]] = {
 }
 """Ways to cut the work that must not change results."""
 
-POWERS = {
-    "batch_grad": (1, 1),
-    "batch_l2_grad": (2, 2),
-    "second_moment": (0, 2),
-    "variance": (0, 2),
-    "batch_diag_ggn": (1, 1),
-    "diag_ggn": (1, 1),
-    "diag_ggn_mc": (1, 1),
-    "batch_diag_hessian": (1, 1),
-    "diag_hessian": (1, 1),
-    "kfac": (1, 1),
-    "kflr": (1, 1),
-    "kfra": (1, 1),
-    "gram_gradients": (2, 2),
-    "gram_ggn": (1, 1),
-}
-"""How a shipped quantity scales with R and with the loss's weight c; of Kronecker factors B does so, A never."""
-
-EXPECTED = {"diag_ggn_mc": shipped.DiagGGN, "kfac": shipped.KFLR}
-"""What the Monte-Carlo quantities estimate."""
-
 RUNS, DRAWS = 12, 256
-"""How many runs of how many draws a sample test that estimate."""
+"""How many runs of how many draws a sample test what a Monte-Carlo quantity estimates."""
 
 
 def check_quantity(
@@ -79,8 +59,8 @@ def check_quantity(
     Parameters
     ----------
     quantity : Quantity
-        Monte-Carlo quantities are computed at pseudo-targets drawn here. Only shipped quantities have a definition
-        to be held against.
+        Monte-Carlo quantities are computed at pseudo-targets drawn here. Of a user's quantity its `definition`,
+        `powers` and `estimates` are checked, as far as it states them.
     network : Layer
         Analytic or piecewise linear, with at most 1000 parameters, or there are the laws alone.
     loss : Loss
@@ -177,26 +157,21 @@ def _pass_in_blocks(setting: Setting, options: dict[str, Any]) -> Pair:
 # ------------------------------------------------------------------------------------------------------ one quantity
 
 
-def _is_shipped(quantity: Quantity) -> bool:
-    return type(quantity) in vars(shipped).values()
-
-
 def _definition(runs: Runs, quantity: Quantity) -> Pair:
     setting, got = runs.setting, runs.alone(quantity)  # first: what it raises matters more than what the oracle lacks
-    if not _is_shipped(quantity) and quantity.definition is None:
+    definition, ours = definition_of(quantity), is_shipped(quantity)
+    if definition is None and not ours:
         raise NotGivenError(NO_DEFINITION)
-    if getattr(quantity, "convention", None) or quantity.name in WITHOUT_ORACLE:
+    if definition is None or getattr(quantity, "convention", None):
         raise NotGivenError(NO_CONVENTION)
-    if not _is_shipped(quantity):
-        want = {name: quantity.definition(parts) for name, parts in setting.parts.items()}
-        return Pair(got, want, "its definition", ORACLE_TOLERANCE, runs.floor(quantity, want))
     want = {
         name: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
-        for name, value in setting.oracle[quantity.name].items()
+        for name, value in setting.oracle.values(definition).items()
     }
-    if any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()) and setting.kinked:
+    if ours and setting.kinked and any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()):
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
-    return Pair(got, want, "dense Jacobians", ORACLE_TOLERANCE, runs.floor(quantity, want))
+    oracle = "dense Jacobians" if ours else "its definition"
+    return Pair(got, want, oracle, ORACLE_TOLERANCE, runs.floor(quantity, want))
 
 
 def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Pair:
@@ -235,17 +210,15 @@ def _both_permuted(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def _reduced(runs: Runs, quantity: Quantity) -> Pair:
-    if not _is_shipped(quantity):
-        raise NotGivenError("of a user's quantity it is not known how")
+    if getattr(quantity, "convention", None):
+        raise NotGivenError(NO_CONVENTION)
+    powers = quantity.stated("powers")
+    if powers is None:
+        raise NotGivenError("its powers of R and c are not stated: give the quantity `powers`")
     mean, total = (runs.variants[reduction] for reduction in ("mean", "sum"))
     shape = mean.network.output_shape(mean.x.shape[1:])
     r, c = mean.loss.factor(len(mean.x), mean.y), mean.loss.summed_weight(shape) / total.loss.summed_weight(shape)
-    if getattr(quantity, "convention", None):
-        raise NotGivenError(NO_CONVENTION)
-    if quantity.name not in POWERS:
-        raise NotGivenError("its powers of R and c are not stated in gbackprop.testing.quantities.POWERS")
-    in_r, in_c = POWERS[quantity.name]
-    scale = r**in_r * c**in_c
+    scale = r ** powers[0] * c ** powers[1]
     want = {name: _scaled(value, scale) for name, value in runs.together(quantity, "sum").items()}
     return Pair(runs.together(quantity, "mean"), want, "'sum', scaled, for 'mean'", floor=runs.floor(quantity, want))
 
@@ -268,12 +241,13 @@ def _float32(runs: Runs, quantity: Quantity) -> Pair:
 
 def _estimated(runs: Runs, quantity: Sampled) -> Pair:
     """The total of each parameter's estimates, in standard errors from what it should be."""
-    if not _is_shipped(quantity):
-        raise NotGivenError("of a user's quantity it is not known what")
+    expected = quantity.stated("estimates")
+    if expected is None:
+        raise NotGivenError("what it estimates is not stated: give the quantity `estimates`")
     setting, fresh = runs.setting, type(quantity)(mc_samples=DRAWS)
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
     z = {}
-    for name, value in setting.values(EXPECTED[quantity.name]())[0].items():
+    for name, value in setting.values(expected())[0].items():
         totals = np.array([_total(each[name]) for each in found])
         error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(_total(value)))
         z[name] = np.array((totals.mean() - _total(value)) / (error or 1.0))

@@ -12,32 +12,26 @@ from gbackprop import quantities as shipped
 from gbackprop.layers.gram import Pairs
 from gbackprop.quantities import Quantity
 from gbackprop.signals import AVERAGE, GRADIENT
+from gbackprop.testing.oracles import ORACLES
 from gbackprop.testing.setting import Setting, Values
 
 FLOOR = 1e-8
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
-
-DIFFERENCES = {
-    "variance": shipped.SecondMoment,
-    "diag_hessian": shipped.DiagGGN,
-    "batch_diag_hessian": shipped.BatchDiagGGN,
-}
-"""What a quantity may be a small difference of: its rounding is that of these."""
 
 CANCELLED = 1e-3
 """Errors are never relative to less than this share of what was subtracted."""
 
 NO_OPTIONS: Mapping[str, int] = {}
 
-
-WITHOUT_ORACLE = ("ekfac", "kronecker_error", "nearest_kronecker")
-"""Names of shipped quantities that are functions of whole blocks, of which `oracles` has none."""
+SHIPPED: dict[str, type[Quantity]] = {
+    kind.name: kind for kind in vars(shipped).values() if isinstance(kind, type) and hasattr(kind, "name")
+}
+"""The shipped quantities by name."""
 
 
 def every_quantity() -> list[Quantity]:
     """One of each shipped quantity that has an oracle."""
-    classes = [kind for kind in vars(shipped).values() if isinstance(kind, type) and kind is not Quantity]
-    return [kind() for kind in classes if issubclass(kind, Quantity) and kind.name not in WITHOUT_ORACLE]
+    return [kind() for name, kind in SHIPPED.items() if name in ORACLES]
 
 
 class Runs:
@@ -77,7 +71,7 @@ class Runs:
 
     def floor(self, quantity: Quantity, want: Values) -> float:
         """Size of entries that still count, beside the largest and beside what a quantity is the difference of."""
-        whole = DIFFERENCES.get(getattr(quantity, "name", ""))
+        whole = quantity.difference_of
         if whole is None:
             return floor_of(want)
         return floor_of(want) + CANCELLED / FLOOR * floor_of(self.setting.values(whole())[0])

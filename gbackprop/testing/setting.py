@@ -26,8 +26,7 @@ from gbackprop.signals import monte_carlo
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative
-from gbackprop.testing.kronecker_oracles import Oracle
-from gbackprop.testing.oracles import Parts, dense_parts, dense_quantities
+from gbackprop.testing.oracles import Dense
 from gbackprop.testing.points import input_curve, size_of
 from gbackprop.testing.probe import twin_of
 
@@ -118,20 +117,14 @@ class Setting:
         return Setting(twin, self.loss, x, y, targets, self.device)
 
     @cached_property
-    def oracle(self) -> Oracle:
-        """All shipped quantities from their definitions."""
+    def oracle(self) -> Dense:
+        """Quantities from their definitions."""
         size = sum(prod(shape) for shape in self.network.parameter_shapes().values())
         if size > LARGEST_NETWORK:
             raise NotGivenError(f"{size} parameters are too many for dense Jacobians")
         if not self.analytic:
             raise NotGivenError("the network does not take complex numbers, and dense Jacobians are complex steps")
-        return dense_quantities(self.network, self.loss, self.x, self.y, self.targets)
-
-    @cached_property
-    def parts(self) -> dict[str, Parts]:
-        """What a user's definition may use."""
-        assert self.oracle  # refuses what is too large, or not analytic
-        return dense_parts(self.network, self.loss, self.x, self.y)
+        return Dense(self.network, self.loss, self.x, self.y, self.targets)
 
     @cached_property
     def analytic(self) -> bool:

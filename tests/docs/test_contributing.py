@@ -8,7 +8,7 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.testing import check_layer, check_network
+from gbackprop.testing import check_layer, check_network, check_quantity
 from gbackprop.testing.runs import every_quantity
 
 TESTS = Path(__file__).parents[1]
@@ -22,7 +22,7 @@ def blocks():
 @pytest.fixture(scope="module")
 def recipes(blocks):
     """The classes, each from its own blocks alone: these have all imports that it needs."""
-    imports, activation, gain, quantity_imports, quantity = blocks
+    imports, activation, gain, quantity_imports, quantity, _ = blocks
     found = {}
     for recipe in (imports + activation, gain, quantity_imports + quantity):
         names = {}
@@ -33,7 +33,7 @@ def recipes(blocks):
 
 def test_there_are_three_recipes(blocks):
     classes = [re.findall(r"^class (\w+)", block, re.MULTILINE) for block in blocks]
-    assert classes == [[], ["Snake"], ["Gain", "GainJacobian"], [], ["SumGradSquared"]]
+    assert classes == [[], ["Snake"], ["Gain", "GainJacobian"], [], ["SumGradSquared"], []]
 
 
 def test_an_activation_takes_at_most_15_lines(blocks):
@@ -81,3 +81,18 @@ def test_the_quantity_is_the_sum_of_squares(recipes):
     result = gb.backward(net, losses.CrossEntropyLoss(), x, y, quantity, each)
     for name, value in result["sum_grad_squared"].items():
         np.testing.assert_allclose(value, (result[each][name] ** 2).sum(0), rtol=1e-12)
+
+
+def test_the_quantity_is_what_its_oracle_and_its_attributes_say(recipes, blocks):
+    class WithOracle(recipes["SumGradSquared"]):
+        definition = staticmethod(eval(f"{{{blocks[-1]}}}")["sum_grad_squared"])
+
+    net, loss = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), rng=0, dtype="float64"), losses.MSELoss()
+    x, y = np.random.default_rng(1).standard_normal((5, 3)), np.ones((5, 4))
+    report = check_quantity(WithOracle(), net, loss, x, y)
+    report.assert_ok()
+    assert {row.verdict for row in report.rows} == {"ok"}
+    merged = gb.data.merge(gb.backward(net, loss, *batch, WithOracle()) for batch in gb.data.batches(x, y, 2))
+    want = gb.backward(net, loss, x, y, WithOracle())["sum_grad_squared"]
+    for name, value in merged["sum_grad_squared"].items():
+        np.testing.assert_allclose(value, want[name], rtol=1e-12)

@@ -56,7 +56,7 @@ def code_lines(file):
 
 def test_the_plain_engine_stays_short():
     assert code_lines("reference.py") <= 90
-    assert sum(map(code_lines, READ)) <= 1805
+    assert sum(map(code_lines, READ)) <= 1830
 
 
 def test_the_protocol_of_layers_stays_small():

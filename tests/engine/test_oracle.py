@@ -15,20 +15,16 @@ from gbackprop.engine import blocks, costs, memory
 from gbackprop.engine.forms import FORMS
 from gbackprop.plan import make_plan
 from gbackprop.testing.graphs import graph_problems
+from gbackprop.testing.runs import SHIPPED, every_quantity
 from gbackprop.testing.strategies import SEEDS, Problem, problems
 
 TOLERANCE = {"float64": 1e-12, "float32": 2e-4}
 """Of the largest entry of a quantity in any parameter."""
 
-DIFFERENCES = {"diag_hessian": "diag_ggn", "batch_diag_hessian": "batch_diag_ggn", "variance": "second_moment"}
-"""What a quantity is a difference of: it is rounded as those."""
+KINDS = {quantity.name: type(quantity) for quantity in every_quantity()} | {"diag_ggn_mc": lambda: q.DiagGGNMC(2)}
 
-KINDS = {
-    "batch_grad": q.BatchGrad, "batch_l2_grad": q.BatchL2Grad, "second_moment": q.SecondMoment, "variance": q.Variance,
-    "diag_ggn": q.DiagGGN, "batch_diag_ggn": q.BatchDiagGGN, "diag_ggn_mc": lambda: q.DiagGGNMC(2),
-    "diag_hessian": q.DiagHessian, "batch_diag_hessian": q.BatchDiagHessian, "kfac": q.KFAC, "kflr": q.KFLR,
-    "kfra": q.KFRA, "gram_gradients": q.GramGradients, "gram_ggn": q.GramGGN,
-}  # fmt: skip
+DIFFERENCES = {kind.name: kind.difference_of.name for kind in SHIPPED.values() if kind.difference_of}
+"""What a quantity is a difference of: it is rounded as those."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from gbackprop import operators as ops
 from gbackprop import quantities as q
 from gbackprop.layers.residual import Factored, FactoredLayer
 from gbackprop.signals import GRADIENT
-from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.oracles import Dense
 
 X, Y = np.random.default_rng(0).standard_normal((6, 4)), np.zeros(6, int)
 
@@ -336,6 +336,6 @@ def test_a_residual_over_several_inputs_must_be_factored():
 def test_a_factored_residual_that_is_right_is_used(column_block):
     net = gb.Sequential(layers.Linear(4, 4), Square(), rng=0, dtype="float64")
     found = gb.backward(net, losses.CrossEntropyLoss(), X, Y, q.DiagHessian(), column_block=column_block)
-    want = dense_quantities(net, losses.CrossEntropyLoss(), X, Y)["diag_hessian"]
+    want = Dense(net, losses.CrossEntropyLoss(), X, Y)["diag_hessian"]
     for name, value in want.items():
         np.testing.assert_allclose(found["diag_hessian"][name], value, atol=1e-12)

@@ -9,7 +9,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import operators as ops
 from gbackprop import quantities as q
-from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.oracles import Dense
 
 LOSS = losses.MSELoss()
 X, Y = np.random.default_rng(0).uniform(0.5, 1.5, (2, 12, 3))
@@ -111,7 +111,7 @@ def test_layers_that_are_not_affine_are_refused_by_the_hessian_alone(function, k
 def test_affine_layers_have_the_hessians_diagonal(kind):
     net = network(Times("2 p - 1"), kind)
     found = gb.backward(net, LOSS, X, Y, q.DiagHessian())["diag_hessian"]
-    for name, want in dense_quantities(net, LOSS, X, Y)["diag_hessian"].items():
+    for name, want in Dense(net, LOSS, X, Y)["diag_hessian"].items():
         np.testing.assert_allclose(found[name], want, rtol=1e-10, atol=1e-14)
 
 
@@ -146,7 +146,7 @@ class Both(Times):
 def test_what_two_parameters_have_together_is_not_on_the_diagonal():
     net = network(Both(), "chain")
     found = gb.backward(net, LOSS, X, Y, q.DiagHessian())["diag_hessian"]
-    for name, want in dense_quantities(net, LOSS, X, Y)["diag_hessian"].items():
+    for name, want in Dense(net, LOSS, X, Y)["diag_hessian"].items():
         np.testing.assert_allclose(found[name], want, rtol=1e-10)
     with pytest.raises(gb.UnsupportedError, match="not affine in its parameters a, b together"):
         ops.Hessian(net, LOSS, (X, Y))

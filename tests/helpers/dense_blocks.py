@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from gbackprop.testing.oracles import dense_parts
+from gbackprop.testing.oracles import Dense
 
 
 def blocks(network, loss, x, y, joint=False, empirical=False):
     """R Σₙ Jₙᵀ Hₙ Jₙ of each parameter, or R Σₙ ∇ℓₙ ∇ℓₙᵀ; with `joint` of the matrices [W, b]."""
     found = {}
-    parts = dense_parts(network, loss, x, y)
+    parts = Dense(network, loss, x, y).parts
     for name, part in parts.items():
         if joint and name.endswith("bias"):
             continue

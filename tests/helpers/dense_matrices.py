@@ -6,7 +6,7 @@ import numpy as np
 
 from gbackprop.layers.base import leaves_of
 from gbackprop.testing.complex_steps import STEP, complex_copy
-from gbackprop.testing.oracles import dense_parts, reverse_gradients
+from gbackprop.testing.oracles import Dense, reverse_gradients
 
 
 def names_of(network, shape):
@@ -21,7 +21,7 @@ def flat(values, lead=0):
 
 def jacobian(network, loss, x, y):
     """J (N, C, D) of the outputs, ∇ℓₙ (N, D), ∇²ℓₙ (N, C, C) in the outputs, and R."""
-    parts = dense_parts(network, loss, x, y)
+    parts = Dense(network, loss, x, y).parts
     names = names_of(network, x.shape[1:])
     first = parts[names[0]]
     each = flat([parts[name].gradients for name in names], 1)

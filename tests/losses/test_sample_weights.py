@@ -15,7 +15,7 @@ from gbackprop.losses.sample_weights import Weighted
 from gbackprop.quantities import Kronecker
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.graphs import graph_problems
-from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.oracles import Dense
 from gbackprop.testing.setting import on_host
 from gbackprop.testing.strategies import problems, targets
 
@@ -90,7 +90,7 @@ def test_every_quantity_is_its_definition_with_each_loss_multiplied_by_its_weigh
     y = targets(loss, (N, C), 0)
     drawn = loss.draw(net.forward(X)[0], 2, rng=0)
     result = call(net, loss, X, y, *EXACT, q.DiagGGNMC(2, drawn), q.KFAC(2, drawn), sample_weight=W)
-    want = dense_quantities(net, Scaled(loss, W), X, y, drawn)
+    want = Dense(net, Scaled(loss, W), X, y, drawn)
     found = {quantity.name: largest_error(result[quantity], want[quantity.name]) for quantity in result.quantities}
     found["gradient"] = largest_error(result.gradient, want["gradient"])
     found["loss"] = relative_error(result.loss, loss.factor(N, y) * (W * loss.values(result.output, y)).sum())
@@ -114,7 +114,7 @@ def test_weighted_labels_and_smoothing_keep_their_r_of_the_batch():
     result = gb.backward(net, loss, X, y, *EXACT, q.KFAC(2), sample_weight=W, rng=0)
     assert result.scale.factor == pytest.approx(1 / 10.5)
     assert_same(result, gb.reference(net, loss, X, y, *EXACT, q.KFAC(2), sample_weight=W, rng=0))
-    want = dense_quantities(net, Scaled(loss, W), X, y)
+    want = Dense(net, Scaled(loss, W), X, y)
     assert largest_error(result["diag_hessian"], want["diag_hessian"]) < 1e-10
 
 

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 import gbackprop as gb
 from gbackprop import quantities as q
 from gbackprop.testing.graphs import graph_problems
-from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.oracles import Dense
 
 SUMS = [q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance(), q.DiagGGN(), q.BatchDiagGGN()]
 HESSIANS = [q.DiagHessian(), q.BatchDiagHessian()]
@@ -31,7 +31,7 @@ def test_every_quantity_is_its_definition(problem):
     targets = None if loss.undrawn else loss.draw(net(x), 2, np.random.default_rng(problem.seed))
     drawn = [] if targets is None else [q.DiagGGNMC(targets=targets), q.KFAC(targets=targets)]
     asked = [*SUMS, *HESSIANS, q.KFLR(), *drawn]
-    result, oracle = gb.reference(net, loss, x, y, *asked), dense_quantities(net, loss, x, y, targets)
+    result, oracle = gb.reference(net, loss, x, y, *asked), Dense(net, loss, x, y, targets)
     found = {"gradient": result.gradient} | {quantity.name: result[quantity] for quantity in asked}
     size = {name: largest(oracle[name]) for name in found}
     size["diag_hessian"] += size["diag_ggn"]  # of which it is a difference

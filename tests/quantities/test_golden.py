@@ -10,7 +10,7 @@ import gbackprop as gb
 from gbackprop import quantities as q
 from gbackprop.__main__ import main
 from gbackprop.testing.errors import relative_error
-from gbackprop.testing.golden import KEYS, PASS_KEYS, Report, build, check_case, check_folder
+from gbackprop.testing.golden import KINDS, PASS_KEYS, Report, build, check_case, check_folder
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted((TESTS / "golden").glob("*.npz"))
@@ -147,7 +147,7 @@ def test_an_unknown_layer_fails_every_cell_and_is_named(planted):
     report = check_folder(planted(spec=json.dumps(spec)))
     assert (report.passed, report.total) == (0, 15)
     assert report.lines()[0] == "planted: 0 of 15"
-    assert report.lines()[1].startswith(f"  there is no NoSuchLayer ({', '.join((*PASS_KEYS, *list(KEYS)[:1]))}")
+    assert report.lines()[1].startswith(f"  there is no NoSuchLayer ({', '.join((*PASS_KEYS, *list(KINDS)[:1]))}")
 
 
 def test_an_unknown_loss_or_keyword_is_named(planted):

@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.oracles import Dense
 
 L, T, S = layers.Linear, layers.Tanh, layers.Sigmoid
 
@@ -105,7 +105,7 @@ def test_every_quantity_is_its_definition(name, loss):
     net, x, rng = made(name)
     y = rng.integers(0, 2, 4) if isinstance(loss, losses.CrossEntropyLoss) else rng.standard_normal((4, 2))
     result = gb.reference(net, loss, x, y, *ASKED)
-    oracle = dense_quantities(net, loss, x, y)
+    oracle = Dense(net, loss, x, y)
     equal(result.gradient, oracle["gradient"], 1e-11, "gradient")
     for quantity in ASKED:
         equal(result[quantity], oracle[quantity.name], 1e-11, quantity.name)
@@ -133,5 +133,5 @@ def test_a_shared_layer_may_be_affine_in_its_input():
     shared.buffers |= {"running_mean": np.array([0.5, -1.0, 2.0]), "running_var": np.array([0.5, 2.0, 1.5])}
     net = gb.Sequential(L(3, 3), shared, T(), shared, L(3, 2), rng=0, dtype="float64")
     x, y, loss = rng.standard_normal((4, 3)), np.array([0, 1, 1, 0]), losses.CrossEntropyLoss()
-    result, oracle = gb.reference(net, loss, x, y, q.DiagHessian()), dense_quantities(net, loss, x, y)
+    result, oracle = gb.reference(net, loss, x, y, q.DiagHessian()), Dense(net, loss, x, y)
     equal(result["diag_hessian"], oracle["diag_hessian"], 1e-11, "diag_hessian")

@@ -11,7 +11,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.testing.errors import largest_error
-from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.oracles import Dense
 from gbackprop.testing.setting import values
 
 RNG = np.random.default_rng(7)
@@ -152,7 +152,7 @@ def asked():
 @pytest.mark.parametrize("name", CHAINS)
 def test_factors_are_their_definition(name, loss, engine):
     net, x, y = made(name)
-    result, oracle = engine(net, loss, x, y, *asked()), dense_quantities(net, loss, x, y, TARGETS)
+    result, oracle = engine(net, loss, x, y, *asked()), Dense(net, loss, x, y, TARGETS)
     for key, found in result.items():
         assert largest_error(found, oracle[key]) < 1e-12, key
         assert isinstance(found["0.weight"], q.GroupedKronecker)
@@ -252,7 +252,7 @@ def test_a_grouped_convolution_at_two_places(engine):
     parts = (conv, layers.Tanh(), conv, layers.Flatten(), layers.Linear(12, 3))
     net = gb.Sequential(*parts, rng=1, dtype="float64")
     x, y = RNG.standard_normal((5, 4, 3)), RNG.integers(0, 3, 5)
-    result, oracle = engine(net, CE, x, y, *asked()[:2]), dense_quantities(net, CE, x, y, TARGETS)
+    result, oracle = engine(net, CE, x, y, *asked()[:2]), Dense(net, CE, x, y, TARGETS)
     for key, found in result.items():
         assert isinstance(found["0.weight"], q.GroupedKronecker)
         assert largest_error(found, oracle[key]) < 1e-12, key

@@ -17,6 +17,7 @@ from gbackprop.audit.table import Terminal
 from gbackprop.layers.jacobian import REDUCTIONS
 from gbackprop.signals import EXACT, GRADIENT
 from gbackprop.testing import check_network, check_quantity
+from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.quantities import BLOCKS
 from gbackprop.testing.runs import every_quantity
 from gbackprop.testing.strategies import problems, targets
@@ -224,6 +225,7 @@ class SumOfSquares(q.Quantity):
 
     name = "sum_of_squares"
     scale = "Σₙ (R ∇ℓₙ)²"
+    powers = (2, 2)
     wrong = 1.0
 
     def statistics(self):
@@ -246,6 +248,20 @@ class Undefined(SumOfSquares):
     definition = None
 
 
+class WithoutOneR(SumOfSquares):
+    name = "powerless"
+    powers = (1, 2)
+
+
+class Estimate(q.DiagGGNMC):
+    name = "estimate"
+    estimates = q.DiagGGN
+
+
+class BiasedEstimate(Estimate):
+    estimates = q.DiagHessian
+
+
 class Curvature(q.DiagGGN):
     """diag(R Σₙ Jₙᵀ Hₙ Jₙ), by another name."""
 
@@ -266,6 +282,34 @@ def test_a_users_definition_is_held(quantity):
 def test_a_formula_that_is_wrong_by_n_is_caught_by_its_definition():
     report = check_quantity(WithoutOneOverN(), *PROBLEM)
     assert [row.oracle for row in report.failures][:1] == ["its definition"]
+
+
+@pytest.mark.parametrize("kind", [q.DiagGGN, q.DiagGGNMC, q.Variance], ids=lambda kind: kind.__name__)
+def test_a_subclass_of_a_shipped_quantity_has_another_formula(kind):
+    own, other = kind(), type("Own", (kind,), {})()
+    stated = [name for name in ("merging", "powers", "estimates") if own.stated(name) is not None]
+    assert stated == [name for name in ("merging", "powers", "estimates") if getattr(kind, name) is not None]
+    assert [other.stated(name) for name in stated] == [None] * len(stated)
+    assert (definition_of(own), definition_of(other)) == (ORACLES[kind.name], None)
+    other.powers = (1, 1)
+    assert other.stated("powers") == (1, 1)
+    assert type("Further", (SumOfSquares,), {})().stated("powers") == SumOfSquares.powers
+
+
+@pytest.mark.parametrize(
+    ("kind", "claim", "verdict"),
+    [
+        (SumOfSquares, "scales with R and c as it should", "ok"),
+        (WithoutOneR, "scales with R and c as it should", "FAILED"),
+        (Undefined, "scales with R and c as it should", "ok"),
+        (Curvature, "scales with R and c as it should", "not given"),
+        (Estimate, "estimates what it should", "ok"),
+        (BiasedEstimate, "estimates what it should", "FAILED"),
+    ],
+)
+def test_powers_and_expectation_of_a_users_quantity_are_checked(kind, claim, verdict):
+    (row,) = [row for row in check_quantity(kind(), *PROBLEM).rows if row.claim.startswith(claim)]
+    assert row.verdict == verdict
 
 
 def test_the_last_line_of_an_audit_says_what_was_not_checked(capsys):

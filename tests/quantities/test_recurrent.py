@@ -10,7 +10,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.layers.base import leaves_of
-from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.oracles import Dense
 
 CE = losses.CrossEntropyLoss()
 
@@ -52,7 +52,7 @@ def made(name, first=()):
 def test_every_quantity_is_its_definition(name):
     network, x, y = made(name)
     result = gb.reference(network, CE, x, y, *ASKED)
-    oracle = dense_quantities(network, CE, x, y)
+    oracle = Dense(network, CE, x, y)
     assert set(result.gradient) == set(network.parameters)
     equal(result.gradient, oracle["gradient"], 1e-11, "gradient")
     for quantity in ASKED:

@@ -10,7 +10,7 @@ import gbackprop as gb
 from gbackprop import layers, losses, optim
 from gbackprop import quantities as q
 from gbackprop.testing.errors import largest_error
-from gbackprop.testing.oracles import dense_parts, dense_quantities
+from gbackprop.testing.oracles import Dense
 
 RNG = np.random.default_rng(8)
 CE = losses.CrossEntropyLoss()
@@ -53,7 +53,7 @@ def asked():
 @pytest.mark.parametrize("name", CASES)
 def test_factors_are_their_definition(name, loss, engine):
     net, x, y = made(name)
-    result, oracle = engine(net, loss, x, y, *asked()), dense_quantities(net, loss, x, y, TARGETS)
+    result, oracle = engine(net, loss, x, y, *asked()), Dense(net, loss, x, y, TARGETS)
     for key, found in result.items():
         assert largest_error(found, oracle[key]) < 1e-12, key
         assert found["0.weight"].shape == (net.parameters["0.weight"].size,) * 2
@@ -77,7 +77,7 @@ SMALL = st.integers(1, 3)
 def test_one_sample_with_one_output_position_has_the_exact_block(sizes, groups, channels, outputs, loss):
     net, x, y = one_position(tuple(sizes), groups, channels, outputs, loss)
     block = gb.backward(net, loss, x, y, q.KFLR())["kflr"]["0.weight"].to_dense()
-    parts = dense_parts(net, loss, x, y)["0.weight"]
+    parts = Dense(net, loss, x, y).parts["0.weight"]
     jacobian = parts.jacobians.reshape(3, -1)
     exact = parts.factor * jacobian.T @ parts.hessians[0] @ jacobian
     size = len(exact) // groups

@@ -10,7 +10,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import blocks
 from gbackprop.spectra import ggn_eigenpairs
-from gbackprop.testing.oracles import dense_parts
+from gbackprop.testing.oracles import Dense
 
 L = layers.Linear
 
@@ -52,7 +52,7 @@ def problem(make, loss, n=4):
 
 def dense(network, loss, x, y):
     """∇ℓₙ (N, D), Jₙ (N, C, D) and Hₙ (N, C, C) over all parameters side by side."""
-    parts = dense_parts(network, loss, x, y)
+    parts = Dense(network, loss, x, y).parts
     n = len(x)
     each = [parts[name] for name in network.parameters]
     gradients = np.concatenate([part.gradients.reshape(n, -1) for part in each], axis=1)

@@ -17,7 +17,7 @@ from gbackprop.array import Array
 from gbackprop.experiments.demo.plans import make_network
 from gbackprop.experiments.demo.training import device_of
 from gbackprop.testing.errors import largest_error
-from gbackprop.testing.oracles import dense_quantities
+from gbackprop.testing.oracles import Dense
 
 SAMPLES = 4
 MC_SAMPLES = 2
@@ -76,7 +76,7 @@ def oracle_errors(
     images = x + NOISE * rng.standard_normal(x.shape)
     twin = _double(net, x.shape[1:])
     targets = gb.asnumpy(loss.draw(twin(images), MC_SAMPLES, rng))
-    want = dense_quantities(twin, loss, images, y, targets)
+    want = Dense(twin, loss, images, y, targets)
 
     there = device_of(net)
     images, labels, targets = (gb.asarray(array, device=there) for array in (images, y, targets))
