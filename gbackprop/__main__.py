@@ -111,7 +111,7 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _program() -> str:
-    """How the command was called, for its usage."""
+    """Return the command as the user called it, for the usage line."""
     return "python -m gbackprop" if Path(sys.argv[0]).name == "__main__.py" else "gbackprop"
 
 

@@ -34,7 +34,7 @@ STRENGTHS = len(PARTS) + 1
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the cells of a matrix are drawn."""
+    """The rectangle in which the cells of a matrix are drawn."""
 
     rows: int
     columns: int

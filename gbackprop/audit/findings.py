@@ -1,4 +1,4 @@
-"""What an audit of one subject found: the rows of its check, and what a reader wants beside them."""
+"""The findings of an audit of one subject: the rows of its check, and what is shown beside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gbackprop.testing.probe import Probe, twin_of
 from gbackprop.testing.report import FAILED, OK
 
 SAMPLES = 3
-"""How many samples of a batch pictures look at, as the checks do."""
+"""The number of samples of a batch that pictures look at, as the checks do."""
 
 Reference = Callable[[np.ndarray], np.ndarray]
 
@@ -161,7 +161,7 @@ class Auditor:
 
 
 def named(subject: Any) -> str:
-    """How a subject presents itself, if it can."""
+    """Return the subject's repr in one line, or the name of its class if repr raises."""
     try:
         return " ".join(repr(subject).split())
     except Exception:
@@ -194,7 +194,7 @@ def _finding(
 
 
 def _places(subject: Any, report: Report, jacobians: Mapping[str, Any] | None = None) -> dict[str, Place]:
-    """Where each method that fails is written, as far as it is the subject's."""
+    """Return the place in the source of each method that fails, of those that the subject's own code defines."""
     methods = dict.fromkeys(row.method for row in report.failures)
     found = {method: place(subject, method, jacobians) for method in methods}
     return {method: where for method, where in found.items() if where.sources}
@@ -216,7 +216,7 @@ def _about(subject: Any) -> str:
 
 
 def _after(leaf: Leaf, inputs: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """What comes to the next layer; anything of the right shape if the layer fails."""
+    """Compute the input of the next layer; random numbers of the right shape if the layer fails."""
     try:
         y = leaf.layer.forward(*[x.copy() for x in inputs])[0]
         if y.shape[1:] == leaf.output_shape:

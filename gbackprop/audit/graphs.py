@@ -1,4 +1,4 @@
-"""What ships for networks that are no chains: layers of several inputs, containers of branches, shared parameters."""
+"""The shipped subjects for networks that are not chains: layers of several inputs, containers, shared parameters."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from gbackprop.audit.where import Place, Source
 from gbackprop.testing.report import FAILED, OK, Report, Row
 
 POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
-"""What the page may load: nothing but the style sheet that is written in it."""
+"""The security policy of the page: it may load nothing but the style sheet that is written in it."""
 
 LONGEST = 40
 """Lines of a source that are shown."""
@@ -121,13 +121,13 @@ def _section(i: int, finding: Finding) -> Markup:
 
 
 def _formulas(finding: Finding) -> Markup | None:
-    """What the subject says that it computes."""
+    """Return the list of the formulas that the subject states."""
     lines = [(tag("dt", name), tag("dd", formula, class_="math")) for name, formula in finding.formulas.items()]
     return tag("dl", lines) if lines else None
 
 
 def _failures(i: int, finding: Finding) -> Iterator[Markup]:
-    """What fails, in words, and where to look, with the lines; these once, if several claims lead there."""
+    """Yield each failed claim with its error and the source lines of its method; the same lines are shown once."""
     items: list[Markup] = []
     seen: set[Source] = set()
     for j, row in enumerate(finding.report.rows):

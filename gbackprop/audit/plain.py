@@ -1,4 +1,4 @@
-"""What shipped layers compute, written out in loops: slow, and sharing no code with the layers.
+"""The functions of shipped layers, written out in loops: slow, and sharing no code with the layers.
 
 Differences of a forward pass can say that its derivatives are its own, not that it is the right function. These can.
 Sizes of outputs are arguments, counted by hand by whoever calls.

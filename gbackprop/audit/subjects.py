@@ -1,4 +1,4 @@
-"""What ships: layers in several configurations, losses with targets, networks for the quantities.
+"""The shipped subjects: layers in several configurations, losses with targets, networks for the quantities.
 
 A new layer or loss gets a line here; quantities need none, nor do activations, for which a line adds what the function
 itself should be.

@@ -1,4 +1,4 @@
-"""What findings come to."""
+"""A summary of findings: counts, and the cells of tables."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def error_of(report: Report) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """What a table shows of a row, by `COLUMNS`; of one that was not judged the reason stands for the oracle."""
+    """Return the cells of a row, by `COLUMNS`; in one that was not judged the reason takes the place of the oracle."""
     oracle = row.oracle if row.verdict in (OK, FAILED) else " ".join(row.problem.split())
     numbers = (str(row.points), f"{row.error:.1e}", f"{row.tolerance:.0e}") if row.points else ("", "", "")
     return row.method, row.claim, oracle, *numbers, row.verdict
 
 
 def finding_of(row: Row) -> str:
-    """What is wrong with a row that failed, in a line."""
+    """Describe the error of a row that failed, in a line."""
     words = [" ".join(row.problem.split())] if row.problem else []
     if row.points:
         words.append(f"error {row.error:.1e}, allowed {row.tolerance:.0e}, against {row.oracle}")

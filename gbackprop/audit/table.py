@@ -37,7 +37,7 @@ class Terminal:
         self._print("")
 
     def head(self) -> None:
-        """What the columns of `line` are."""
+        """Print the head of the columns of `line`."""
         self._print(f"{'':<10}  {'claims':>6}  {'error':>7}  subject")
 
     def line(self, finding: Finding) -> None:
@@ -49,7 +49,7 @@ class Terminal:
         self._failures(finding)
 
     def total(self, findings: Sequence[Finding]) -> None:
-        """What it all comes to."""
+        """Print the counts of claims over all findings."""
         count = Count.of(findings)
         rest = f", {count.rest} not judged or not given" if count.rest else ""
         words = f"{count.claims} claims: {count.ok} hold, {count.failed} fail{rest}"

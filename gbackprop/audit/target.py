@@ -19,7 +19,7 @@ from gbackprop.quantities import Quantity
 
 KINDS = (Layer, Loss, Quantity)
 LISTED = 5
-"""How many names to offer."""
+"""The greatest number of names that an error message offers."""
 
 EXPECTED = "a layer, loss, quantity or network: an instance, a class, or a function that returns one"
 
@@ -44,7 +44,7 @@ def importable(folder: Path) -> Iterator[None]:
 
 
 def resolve(target: str) -> Layer | Loss | Quantity:
-    """What a target names; a class or function is called without arguments.
+    """Return the object that a target names; a class or function is called without arguments.
 
     Parameters
     ----------

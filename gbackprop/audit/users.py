@@ -22,7 +22,7 @@ from gbackprop.testing.probe import is_container
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line said.
+    """The arguments of the command line.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ def _output_shape(asked: Asked, layer: Layer, shape: Shape) -> Shape | None:
 
 
 def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:
-    """Whether the first part that refuses what comes to it has an `output_shape` of its own."""
+    """Return whether the first part that refuses its input's shape has an `output_shape` of its own."""
     for _, part in layer.named_layers():
         try:
             shape = part.output_shape(shape)

@@ -1,4 +1,4 @@
-"""What several subcommands share."""
+"""Arguments that several subcommands share."""
 
 import argparse
 import math

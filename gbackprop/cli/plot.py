@@ -114,6 +114,6 @@ def _choose(there: list[str], options: argparse.Namespace) -> list[str]:
 
 
 def _path(options: argparse.Namespace, problem: str) -> Path:
-    """Where the picture of a problem goes."""
+    """Return the path of the picture of a problem."""
     file = Path(options.file)
     return Path(options.output) if options.output else file.with_name(f"{file.stem}-{problem}.png")

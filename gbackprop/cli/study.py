@@ -151,5 +151,5 @@ def _conclude(summary: Summary, output: Path, table: str | None, console: Consol
 
 
 def _table(output: Path, kind: str) -> Path:
-    """Where the table of all epochs goes: beside the file of results."""
+    """Return the path of the table of all epochs: beside the file of results."""
     return output.with_suffix(f".{kind}")

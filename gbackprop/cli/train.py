@@ -142,7 +142,7 @@ def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Co
 
 
 def doing(event: Event) -> str:
-    """What a run is at, for the bar.
+    """Return a few words on the state of a run, for the progress bar.
 
     Parameters
     ----------

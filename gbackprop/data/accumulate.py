@@ -34,7 +34,7 @@ OPTIONS = ("training", "sample_block", "column_block", "memory")
 """Options of `gbackprop.backward` that `accumulate` hands on. Each batch is computed by one thread."""
 
 Progress = bool | Callable[[int, int | None], object]
-"""Whether to write a line to stderr; or a function of the batches done and of all batches, None if unknown."""
+"""True to write a line to stderr; or a function of the batches done and of all batches, None if unknown."""
 
 
 def accumulate(

@@ -29,10 +29,10 @@ from gbackprop.system.npz import read_checkpoint, write_checkpoint
 FORMAT = 2
 
 HEADER = {"call": dict, "entropy": list, "done": int, "samples": int, "divisor": str, "sums": list}
-"""What the header has beside the format's number."""
+"""The fields of the header beside the format's number, and their types."""
 
 TEXTS = ("network", "loss", "quantities")
-"""What a message shows of a call; the digests of attributes decide."""
+"""The attributes of a call that a message shows; calls are compared by the digests of all."""
 
 
 class Checkpoint:

@@ -22,7 +22,7 @@ from gbackprop.state import digest
 
 
 class Rule(Protocol):
-    """What adds up of a quantity: a user's quantity states its rule as its attribute `merging`."""
+    """A rule by which values of several results are added: the attribute `merging` of a user's quantity."""
 
     def take(self, value: Any, gradient: Array, scale: Scale) -> Any:
         """Return what `+` adds up, from a batch's value and gradient of one parameter and its N and R."""
@@ -315,4 +315,4 @@ _ALIKE: dict[str, tuple[Callable[[Result], str], Callable[[Result], str]]] = {
     "outputs": (_outputs, _outputs),
     "parameters": (_shapes, _shapes),
 }
-"""What results have in common that are merged: its state, by which it is compared, and its text in messages."""
+"""The parts that merged results must share: for each its state, which is compared, and its text in messages."""

@@ -1,4 +1,4 @@
-"""How a batch is cut into blocks of samples and columns, and how many threads process them.
+"""The cut of a batch into blocks of samples and columns, and the number of threads that process them.
 
 The stack of a block should stay in a cache from one layer to the next, but a block must be large enough for fast matrix
 products. Small batches are not cut: starting threads would cost more than they save.

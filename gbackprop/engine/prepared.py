@@ -42,7 +42,7 @@ _OPTIONS = {type(None), int, str}
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What calls have in common that differ in numbers alone.
+    """The preparations that calls share which differ in numbers alone.
 
     Attributes
     ----------

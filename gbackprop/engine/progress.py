@@ -19,7 +19,7 @@ from gbackprop.plan import Plan
 from gbackprop.signals import Signals
 
 Progress = bool | Callable[[int, int], object]
-"""Whether to write a line to stderr; or a function of the steps done and of all steps."""
+"""True to write a line to stderr; or a function of the steps done and of all steps."""
 
 
 def check_progress(progress: Any) -> None:

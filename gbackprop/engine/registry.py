@@ -272,11 +272,11 @@ class Context:
 
 
 def has_method(reduction: Reduction) -> bool:
-    """Whether `ParameterJacobian` has a method for a reduction: a user's own may bear any name."""
+    """Return whether `ParameterJacobian` has a method for a reduction: a user's own may bear any name."""
     return reduction.formula is None or REDUCTIONS.get(reduction.name) is reduction
 
 
 def _is_plain(jacobian: ParameterJacobian) -> bool:
-    """Whether a Jacobian is one of this package, with the methods of its class."""
+    """Return whether a Jacobian is one of this package, with the methods of its class."""
     own = [getattr(type(jacobian), name, None) for name in vars(jacobian)]
     return type(jacobian).__module__.startswith("gbackprop.") and not any(map(callable, own))

@@ -1,4 +1,4 @@
-"""What a picture and a table show of stored runs: one curve for each optimizer, over its seeds."""
+"""The curves of stored runs that a picture and a table show: one for each optimizer, over its seeds."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ class Curve:
 
 
 def curves(runs: Iterable[StoredRun], problem: str) -> list[Curve]:
-    """What is to be shown of a problem.
+    """Return the curves of a problem.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _short(value: object) -> str:
 
 
 def _family(spec: RunSpec) -> RunSpec:
-    """What the runs of one grid and its repeats have in common."""
+    """Return a run's settings without point and seed: the same for all runs of a grid and its repeats."""
     return replace(spec, lr=1.0, damping=None if spec.damping is None else 1.0, seed=0)
 
 

@@ -44,7 +44,7 @@ HELD_OUT_EVERY = 5
 
 @dataclass(frozen=True)
 class Published:
-    """What a set holds when it is complete.
+    """The sizes of a complete set, as published.
 
     Attributes
     ----------

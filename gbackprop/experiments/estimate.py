@@ -1,4 +1,4 @@
-"""How long a study will take: what runs have cost so far, and a guess for those that nobody has seen yet."""
+"""The expected time of a study: the cost of runs so far, and a guess for problems and optimizers without any yet."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ COSTS = {
 
 
 def weight(spec: RunSpec) -> float:
-    """What a run costs beside others of its problem, to begin with the longest.
+    """Return the relative cost of a run among those of its problem; the longest is started first.
 
     Parameters
     ----------

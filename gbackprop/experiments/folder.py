@@ -10,7 +10,7 @@ from gbackprop.experiments.store import Store, StoreError
 
 
 def folder_of(path: str | Path) -> Path:
-    """Where the checkpoints of a study lie: ``results.checkpoints`` beside ``results.sqlite``."""
+    """Return the folder of a study's checkpoints: ``results.checkpoints`` beside ``results.sqlite``."""
     return Path(path).with_suffix(".checkpoints")
 
 

@@ -186,7 +186,7 @@ def _read_bytes(path: Path | Member) -> bytes:
 
 
 def _gunzip(path: Path, raw: bytes, most: int) -> tuple[bytes, bool]:
-    """What can be unpacked, at most so many bytes, and whether the stream went on as far as that, or to its end.
+    """Unpack at most so many bytes; return them, and whether the stream was sound as far as that, or to its end.
 
     zlib itself holds the checksum at the end.
     """

@@ -98,7 +98,7 @@ def xavier_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarr
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many inputs an output sees, and how many outputs an input reaches.
+    """Return the number of inputs that an output depends on, and of outputs that depend on an input.
 
     Parameters
     ----------

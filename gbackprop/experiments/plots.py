@@ -149,7 +149,7 @@ def _finish(axes: Axes, shown: Sequence[Curve], metric: str, end: float) -> None
 
 
 def _range(shown: Sequence[Curve], metric: str) -> tuple[float, float]:
-    """What happens after the first fifth of the epochs decides: before training every curve is far away."""
+    """Return the range of an axis, from the epochs after the first fifth: before training every curve is far away."""
     values = [np.array([figure.value for figure in _published(shown, metric)])]
     for curve in shown:
         epochs, quartiles = curve.quartiles(metric)

@@ -25,12 +25,12 @@ from gbackprop.layers import Layer
 from gbackprop.system.names import near_miss
 
 HELD_OUT = 10_000
-"""How many of the published training images are held out for validation."""
+"""The number of the published training images that are set apart for validation."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained on what, and how its objective is regularized; the loss is the mean cross-entropy.
+    """A network, the data it is trained on, and its L2 term; the loss is the mean cross-entropy.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ def _is_weight(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Split:
-    """What a run works on: on the host, normalised as the problem wants.
+    """The images and labels of a run: on the host, normalised as the problem wants.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ def load_problem(problem: Problem, data_dir: str | Path | None) -> Split:
 
 
 def _note(images: data.Dataset, train: int, valid: int) -> str:
-    """What was held out of what, where that is not what it says on the tin."""
+    """Return the data set's note and the sizes that are not those of the published set; empty if there are none."""
     whole = data.PUBLISHED[images.name]
     notes = [images.note] if images.note else []
     if train + valid != whole.train:

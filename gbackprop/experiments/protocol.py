@@ -1,4 +1,4 @@
-"""What a study consists of: runs with given hyperparameters, and grids whose best point is repeated.
+"""The runs of a study: those with given hyperparameters, and grids whose best point is repeated.
 
 The paper's protocol: every point of a grid of learning rates and dampings with one seed; the best by final validation
 accuracy; ten seeds of the best.
@@ -30,7 +30,7 @@ class Grid:
     seeds: tuple[int, ...]
 
     def total(self) -> int:
-        """How many runs this comes to."""
+        """Return the number of runs: all points, and the repeats of the best with further seeds."""
         return len(self.points) + sum(seed != self.points[0].seed for seed in self.seeds)
 
     def best(self, results: Results) -> RunSpec | None:
@@ -49,7 +49,7 @@ class Grid:
         return best([results[point] for point in self.points]) if self.ended(results) else None
 
     def ended(self, results: Results) -> bool:
-        """Whether every point is done or has diverged."""
+        """Return whether every point is done or has diverged."""
         found = (results.get(point) for point in self.points)
         return all(run is not None and run.status in FINISHED for run in found)
 
@@ -105,7 +105,7 @@ class Protocol:
         return tuple(dict.fromkeys(spec for spec, _ in self.members(results)))
 
     def total(self, results: Results) -> int:
-        """How many runs the study comes to, if no grid diverges as a whole.
+        """Return the number of runs of the study, if no grid diverges as a whole.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ INITIAL_VALUES, ORDER, NOISE = range(3)
 
 @dataclass(frozen=True)
 class EpochRow:
-    """How a network does after an epoch; losses include the L2 term.
+    """The losses and accuracies of a network after an epoch; losses include the L2 term.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is.
+    """The progress of a run.
 
     Attributes
     ----------

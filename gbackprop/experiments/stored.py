@@ -36,7 +36,7 @@ class StoredRun:
 
 
 COMPLETE = "complete"
-"""What is stored of data that need no note."""
+"""The note that is stored for data that need none."""
 
 
 def data_key(problem: str) -> str:

@@ -28,7 +28,7 @@ LOOK_EVERY = 0.5  # seconds between looks at where the runs are
 
 @dataclass(frozen=True)
 class Settings:
-    """How runs are computed.
+    """The settings with which runs are computed.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a study came to.
+    """The counts of runs at the end of a study.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ class _Study:
         return bool(self.flying or waiting)
 
     def _next(self, waiting: list[RunSpec]) -> list[RunSpec]:
-        """What to start now. A run whose process died is tried again alone: then nobody else can be to blame."""
+        """Return the runs to start now. A run whose process died is repeated alone: no other can then be the cause."""
         suspects = [spec for spec in waiting if spec in self.suspects]
         if suspects:
             return [] if self.flying else suspects[:1]

@@ -1,4 +1,4 @@
-"""How a study goes, for whoever waits for it: bars on a terminal, a line for each finished run elsewhere."""
+"""The display of a study's progress: bars on a terminal, a line for each finished run elsewhere."""
 
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,7 +18,7 @@ with needed("rich", "progress bars"):
 
 @dataclass(frozen=True)
 class State:
-    """Where a study is.
+    """The progress of a study.
 
     Attributes
     ----------
@@ -37,10 +37,10 @@ class State:
 
 
 class View(Protocol):
-    """What a study tells."""
+    """A display to which a study reports its progress."""
 
     def update(self, state: State) -> None:
-        """Where it is; often."""
+        """Show the study's progress; called several times a second."""
 
     def ended(self, run: StoredRun, state: State) -> None:
         """A run has come to its end."""
@@ -67,7 +67,7 @@ def title(spec: RunSpec) -> str:
 
 
 def describe(run: StoredRun) -> str:
-    """What came of a run, in a line.
+    """Describe the outcome of a run in a line.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What happens where a run of a study is computed: in another process, on another machine, or here."""
+"""The computation of one run of a study: in another process, on another machine, or in this one."""
 
 import contextlib
 import functools
@@ -69,7 +69,7 @@ class Task:
 
     @property
     def note(self) -> Path:
-        """Where it is, for the progress bar."""
+        """The file of the run's progress, for the progress bar."""
         return self.folder / f"{self.name}.json"
 
     @property
@@ -86,7 +86,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a task; exactly one of `outcome`, `error` and `stopped`.
+    """The answer to a task; exactly one of `outcome`, `error` and `stopped`.
 
     Attributes
     ----------
@@ -190,7 +190,7 @@ class _Notes:
 
 @dataclass(frozen=True)
 class Note:
-    """Where a run is.
+    """The progress of a run, as its process notes it in a file.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class Note:
 
 
 def read_note(task: Task) -> Note | None:
-    """Where a run is, as far as is known.
+    """Read the progress of a run, if its process has noted any.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is computed of symmetric factors, stacked over groups ``[G, n, n]``: solutions, inverses, powers, checks."""
+"""Computations with symmetric factors, stacked over groups ``[G, n, n]``: solutions, inverses, powers, checks."""
 
 from __future__ import annotations
 

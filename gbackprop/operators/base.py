@@ -1,4 +1,4 @@
-"""What the operators of a network share: the data in pieces, and the sum over these."""
+"""The base class of operators of a network: the data in pieces, and the sum over these."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TERMS = 100
 
 @dataclass(frozen=True)
 class Solved:
-    """What a solver gives.
+    """The result of a solver.
 
     Attributes
     ----------

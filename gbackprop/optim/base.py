@@ -1,4 +1,4 @@
-"""What all update rules share: which parameters, which step size, which state."""
+"""The base class of update rules: the parameters, the step size and the state."""
 
 from __future__ import annotations
 

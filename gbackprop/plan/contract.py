@@ -15,7 +15,7 @@ from gbackprop.layers.inputs import noise_of
 from gbackprop.layers.residual import Factored, FactoredLayer
 
 SHIPPED = "gbackprop."
-"""Where the layers' modules are that the tests check; all others are checked when they are called."""
+"""The prefix of the modules of shipped layers, which the tests check; all others are checked when they are called."""
 
 
 def ships(layer: Layer) -> bool:

@@ -86,7 +86,7 @@ class Plan:
 
     @cached_property
     def flow(self) -> Flow:
-        """Where outputs and parameters are shared."""
+        """The sharing of outputs and parameters among layers."""
         return Flow(self.leaves)
 
     def with_batch(self, x: Array, y: Array, rng: int | np.random.Generator | None, first: bool = False) -> Plan:

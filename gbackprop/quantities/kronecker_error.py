@@ -1,4 +1,4 @@
-"""How far an approximation is from the block of the GGN that it stands for, without forming the block.
+"""The distance of an approximation from the block of the GGN that it stands for, without forming the block.
 
 With the exact columns c of the block, G = Σ c cᵀ, and an approximation K,
 

@@ -21,13 +21,13 @@ STARTS = {
     b"SQLite format 3": "a SQLite database",
     b"\x80": "a pickled Python object, which is never loaded: it could run any code",
 }
-"""How files begin, and what they are."""
+"""The first bytes of other kinds of files, and the names of these kinds."""
 
 LOOK = 512
 """Bytes by which a text is told from other files."""
 
 DAMAGE = (EOFError, LookupError, OSError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What Python raises for an archive that says what is not there."""
+"""The exceptions that Python raises for a damaged archive."""
 
 KINDS = "biufcSU"
 """The kinds of dtypes that are numbers or text."""
@@ -124,7 +124,7 @@ def _entry(arrays: Mapping[str, Any], name: str) -> np.ndarray:
 
 
 def _content(start: bytes) -> str:
-    """What a file is that begins so."""
+    """Describe the kind of a file by its first bytes."""
     if not start:
         return "an empty file"
     for begins, kind in STARTS.items():

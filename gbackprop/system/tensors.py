@@ -28,7 +28,7 @@ OWN, DIGEST, BEGIN = "gbackprop", "gbackprop.digest", "gbackprop:"
 """The names of the two texts, and how the digest begins."""
 
 PLACE = f'"{DIGEST}":"{BEGIN}'.encode()
-"""What is before the digest, and in no other place: a quotation mark inside a text would have a backslash."""
+"""The text before the digest, and in no other place: a quotation mark inside a text would have a backslash."""
 
 SIZE = 16
 """The digest's number of bytes."""

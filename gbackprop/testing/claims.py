@@ -26,7 +26,7 @@ class FoundError(Exception):
 
 @dataclass(frozen=True)
 class Pair:
-    """What a method gave, and what it should have given.
+    """The result of a method, and the expected one.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Claims:
         self._row(method, claim, lambda: _verdict(problem(*arguments)), needs)
 
     def attempt(self, method: str, claim: str, action: Callable[..., Any], *arguments: Any) -> Any:
-        """What ``action(*arguments)`` gives; None, and a row that says why, if it raises."""
+        """Return ``action(*arguments)``; None, after adding a row with the reason, if it raises."""
         made: list[Any] = []
 
         def find() -> dict[str, Any]:

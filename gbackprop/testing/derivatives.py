@@ -40,7 +40,7 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
 
 
 def has_default_vjp(layer: Layer) -> bool:
-    """Whether vjp is mjp of one column."""
+    """Return whether vjp is the inherited one: mjp of one column."""
     return type(layer).vjp is Layer.vjp
 
 
@@ -163,7 +163,7 @@ def _hessian(point: Point, second: Derivative) -> np.ndarray:
 
 
 def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Pair:
-    """What the declared curvature says is zero."""
+    """Compare the entries of the second derivative that the declared curvature excludes with zero."""
     hessian, kind = _hessian(point, second).copy(), probe.layer.curvature
     if kind == "dense":
         raise NotGivenError("dense: nothing is claimed to vanish")

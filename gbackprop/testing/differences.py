@@ -49,7 +49,7 @@ class Derivative:
 
     @property
     def oracle(self) -> str:
-        """What to write into a report."""
+        """The oracle's name in a report."""
         return "complex step" if self.analytic else "central differences"
 
     @property
@@ -112,7 +112,7 @@ def _complex_step(curve: Curve) -> np.ndarray | None:
 
 
 def _agree(exact: np.ndarray, values: np.ndarray, errors: np.ndarray, where: np.ndarray) -> bool:
-    """Whether a complex step is what central differences say, within their error."""
+    """Return whether a complex step agrees with central differences, within their error."""
     if exact.shape != values.shape or not np.isfinite(exact).all():
         return False
     slack = 100 * errors + 1e-7 * float(np.max(np.abs(values), initial=0))

@@ -1,4 +1,4 @@
-"""How far results are from what they should be."""
+"""Errors of results, relative to the expected values."""
 
 from __future__ import annotations
 

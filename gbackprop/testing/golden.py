@@ -39,7 +39,7 @@ KEYS = {
 """The files' names of quantities, and ours."""
 
 PASS_KEYS = ("output", "loss", "gradient")
-"""What every backward call gives."""
+"""The results of every backward call."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Report:
     cells: list[Cell] = field(default_factory=list)
 
     def ok(self, cell: Cell) -> bool:
-        """Whether a cell is within the tolerance (NaN is not)."""
+        """Return whether a cell is within the tolerance (NaN is not)."""
         return not cell.problem and cell.error <= self.tolerance
 
     @property

@@ -21,13 +21,13 @@ from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 
 BASIC = ("jmp", "mjp", "vjp", "residual")
-"""What other methods rest on: their purity is looked at first."""
+"""The methods that others call: their purity is checked first."""
 
 REQUIRED = ("forward", "mjp", "output_shape", "parameter_shapes", "parameter_jacobians")
-"""What every layer must have."""
+"""The methods that every layer must have."""
 
 SAMPLES = 3
-"""How many samples of a batch are looked at."""
+"""The number of samples of a batch that are checked."""
 
 FLOAT32_TOLERANCE = 1e-3
 
@@ -178,7 +178,7 @@ def _check_conduct(claims: Claims, probe: Probe) -> None:
 
 
 def _needs(name: str) -> list[str]:
-    """What a call rests on beside `forward`."""
+    """Return the methods that a call needs beside `forward`."""
     return [name, "parameter_jacobians"] if "." in name else [name]
 
 

@@ -18,7 +18,7 @@ from gbackprop.testing.claims import Claims, NotGivenError, Pair
 from gbackprop.testing.differences import Derivative
 
 FALSE_ALARMS = 1e-6
-"""How often a test of draws may fail on a sound loss."""
+"""The probability with which a test of draws may fail on a correct loss."""
 
 ALARMS = f", false alarms {FALSE_ALARMS:.0e}"
 
@@ -36,7 +36,7 @@ GRID = 400
 """Points on a line through the density of a draw."""
 
 LINES = 300
-"""How many draws have such a line."""
+"""The number of draws that have such a line."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 
 REQUIRED = ("values", "gradients", "target_shape", "check_values")
-"""What every loss must have."""
+"""The methods that every loss must have."""
 
 FLOAT32_TOLERANCE = 1e-3
 
@@ -189,7 +189,7 @@ def _root(
 
 
 def _floor(loss: Loss, output: np.ndarray, target: np.ndarray) -> float:
-    """Where a Hessian vanishes, rounding is judged beside the gradients."""
+    """Return the floor of a Hessian's error: where it vanishes, rounding is compared with the gradients."""
     return 1e-3 * float(np.max(np.abs(loss.gradients(output, target)), initial=0))
 
 

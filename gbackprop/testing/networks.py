@@ -30,7 +30,7 @@ CANCELLING = 1e-3
 """In place of `FLOOR`, where residual columns of both signs cancel: what is left is rounded as the columns are."""
 
 PARTS = "layers and loss"
-"""What sweep and quantities rest on, as rows name it."""
+"""The name in rows of the parts from which sweep and quantities are computed."""
 
 
 def check_network(
@@ -86,7 +86,7 @@ def _parts(setting: Setting, rng: np.random.Generator) -> list[tuple[str, Report
 
 
 def _signals(setting: Setting, asked: list[Quantity]) -> tuple[Arrivals, Arrivals]:
-    """What the sweep brings, and what it should."""
+    """Return the columns that reach each layer in the sweep, and the expected ones."""
     widest = max(prod(leaf.output_shape) for leaf in leaves_of(setting.network, setting.x.shape[1:]))
     if widest > LARGEST:
         raise NotGivenError(f"{widest} features are too many for dense matrices")
@@ -96,7 +96,7 @@ def _signals(setting: Setting, asked: list[Quantity]) -> tuple[Arrivals, Arrival
 
 
 def _cancels(setting: Setting) -> bool:
-    """Whether residual columns of both signs may cancel: in graphs, and where a layer factors its residual itself."""
+    """Return whether residual columns of both signs may cancel: in graphs, and where a layer factors its residual."""
     leaves = leaves_of(setting.network, setting.x.shape[1:])
     return not is_chain(leaves) or any(isinstance(leaf.layer, FactoredLayer) for leaf in leaves)
 

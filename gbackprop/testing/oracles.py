@@ -65,7 +65,7 @@ def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> di
 
 @dataclass(frozen=True)
 class Parts:
-    """What a quantity's definition may use, for one parameter: dense derivatives by complex steps, free of R.
+    """The inputs of a quantity's definition, for one parameter: dense derivatives by complex steps, free of R.
 
     Attributes
     ----------

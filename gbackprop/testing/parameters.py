@@ -73,7 +73,7 @@ def _wrong_names(probe: Probe) -> str:
 
 
 def _unsupported(probe: Probe, name: str, method: str, *_: Any) -> Pair:
-    """What the layer says that it lacks."""
+    """Raise `NotGivenError` with the reason that the layer states."""
     raise NotGivenError(probe.unsupported[method])
 
 
@@ -184,7 +184,7 @@ def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
 
 
 def _is_vector(probe: Probe, name: str) -> bool:
-    """Whether a parameter is a bias, or like a bias has a factor B of its own and no A."""
+    """Return whether a parameter is a bias, or like a bias has a factor B of its own and no A."""
     own = "input_square" not in probe.unsupported and probe.jacobian(name).input_square() is None
     return probe.layer.parameters[name].ndim == 1 or own
 

@@ -139,7 +139,7 @@ class Probe:
 
     @property
     def saved(self) -> Any:
-        """What the forward pass kept."""
+        """The arrays that the forward pass saved."""
         return self._forward[1]
 
     @property
@@ -218,7 +218,7 @@ _COLUMNS = ("tangents", "columns", "signs", "curvature")
 
 
 def is_container(layer: Layer) -> bool:
-    """Whether a sweep goes through a layer's children rather than the layer."""
+    """Return whether a sweep goes through a layer's children rather than the layer."""
     return any(part is not layer for _, part in layer.named_layers())
 
 

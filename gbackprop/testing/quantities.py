@@ -56,13 +56,13 @@ POWERS = {
     "gram_gradients": (2, 2),
     "gram_ggn": (1, 1),
 }
-"""How a shipped quantity scales with R and with the loss's weight c; of Kronecker factors B does so, A never."""
+"""The powers of R and of the loss's weight c in a shipped quantity; of Kronecker factors B has them, A never."""
 
 EXPECTED = {"diag_ggn_mc": shipped.DiagGGN, "kfac": shipped.KFLR}
-"""What the Monte-Carlo quantities estimate."""
+"""The quantities that the Monte-Carlo ones estimate."""
 
 RUNS, DRAWS = 12, 256
-"""How many runs of how many draws a sample test that estimate."""
+"""The number of runs, and of draws a sample in each, that test that estimate."""
 
 
 def check_quantity(

@@ -32,7 +32,7 @@ from gbackprop.testing.points import input_curve, size_of
 from gbackprop.testing.probe import twin_of
 
 SAMPLES = 5
-"""How many samples of a batch are looked at."""
+"""The number of samples of a batch that are checked."""
 
 LARGEST_NETWORK = 1000
 """Parameters up to which there is a dense oracle."""
@@ -84,12 +84,12 @@ class Setting:
         return network, asarray(self.x, self.device), asarray(self.y, self.device)
 
     def values(self, *asked: Quantity, **options: Any) -> list[Values]:
-        """What each quantity gives; the Monte-Carlo ones at the setting's targets."""
+        """Compute the values of each quantity; of the Monte-Carlo ones at the setting's targets."""
         targets = None if self.targets is None else asarray(self.targets, self.device)
         return values(self.run(*(at_targets(quantity, targets) for quantity in asked), **options))
 
     def supports(self, quantity: Quantity) -> bool:
-        """Whether every layer can give what a quantity needs."""
+        """Return whether every layer can give what a quantity needs."""
         try:
             self.run(quantity)
         except (NotImplementedError, TooLargeError):
@@ -129,13 +129,13 @@ class Setting:
 
     @cached_property
     def parts(self) -> dict[str, Parts]:
-        """What a user's definition may use."""
+        """The inputs of a user's definition."""
         assert self.oracle  # refuses what is too large, or not analytic
         return dense_parts(self.network, self.loss, self.x, self.y)
 
     @cached_property
     def analytic(self) -> bool:
-        """Whether complex steps through the network are its derivatives."""
+        """True if complex steps through the network are its derivatives."""
         twin, rng = complex_copy(self.network), np.random.default_rng(SEED)
         tangent = rng.standard_normal(self.x.shape)
         values = {name: value.copy() for name, value in twin.parameters.items()}
@@ -152,7 +152,7 @@ class Setting:
 
     @cached_property
     def kinked(self) -> bool:
-        """Whether a layer stands at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""
+        """True if a layer is at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""
         return any(
             len(inputs) == 1 and inputs[0].dtype.kind == "f" and _at_kink(leaf.layer, inputs[0])  # joins have no kinks
             for leaf, inputs, _, _ in passes(leaves_of(self.network, self.x.shape[1:]), self.x)
@@ -197,7 +197,7 @@ def at_targets(quantity: Quantity, targets: Array | None) -> Quantity:
 
 
 def values(result: Result) -> list[Values]:
-    """What each quantity returned, Kronecker factors taken apart, and other objects as arrays."""
+    """Return the values of each quantity, with Kronecker factors taken apart, and other objects as arrays."""
     return [{name: _arrays(value) for name, value in found.items()} for found in result.values]
 
 

@@ -1,4 +1,4 @@
-"""What a sweep brings to each layer's output; and what it should, by the chain rule in dense matrices.
+"""The columns that a sweep carries to each layer's output; and the expected ones, by the chain rule in dense matrices.
 
 Layers and loss are taken at their word here: they are checked by themselves, and what is judged is the driver.
 """
@@ -29,7 +29,7 @@ Arrivals = dict[str, dict[str, np.ndarray]]
 def arrivals(
     network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, quantities: Sequence[Quantity]
 ) -> Arrivals:
-    """What a sweep brings to each layer that it reaches, with all columns at each."""
+    """Return all columns that a sweep carries to each layer that it reaches."""
     plan = make_plan(network, loss, x, y, quantities, 0)
     found: Arrivals = {signal.name: {} for signal in plan.signals}
 

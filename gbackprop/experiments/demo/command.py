@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setup:
-    """What the demo works on, after everything that the user asked for was found possible."""
+    """The data, the plan and the device of the demo, once everything that the user asked for was found possible."""
 
     images: data.Dataset
     plan: Plan
@@ -190,7 +190,7 @@ def _introduce(console: Console, setup: Setup, net: gb.Sequential, used: int) ->
 def _findings(
     setup: Setup, net: gb.Sequential, result: gb.Result, x: np.ndarray, y: np.ndarray
 ) -> picture.Findings:
-    """What the picture needs, brought to the host."""
+    """Return the numbers of the picture, copied to the host."""
     squares = sum(gb.asnumpy(value).astype(np.float64) for value in result["batch_l2_grad"].values())
     weights = [name for name in net.parameters if name.endswith("weight")]
     return picture.Findings(

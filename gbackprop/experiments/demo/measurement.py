@@ -1,4 +1,4 @@
-"""How long a sweep takes."""
+"""Measurements of the time of a sweep."""
 
 import statistics
 import time

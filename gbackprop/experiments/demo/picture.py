@@ -22,7 +22,7 @@ DECADES = 4  # of the symmetric logarithmic scales, below the largest magnitude
 
 @dataclass(frozen=True)
 class Findings:
-    """What the picture shows, all on the host.
+    """The numbers of the picture, all on the host.
 
     Attributes
     ----------

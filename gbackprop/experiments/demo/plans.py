@@ -13,7 +13,7 @@ SMALL = 16  # images below this many pixels a side are looked at pixel by pixel
 
 @dataclass(frozen=True)
 class Plan:
-    """How a network is trained.
+    """The settings with which a network is trained.
 
     Attributes
     ----------

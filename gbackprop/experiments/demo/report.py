@@ -41,7 +41,7 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether the error is within tolerance; a NaN is not."""
+        """True if the error is within the tolerance; a NaN is not."""
         return self.error is None or self.error <= self.tolerance
 
     @property

@@ -1,4 +1,4 @@
-"""Whether the numbers are right: each quantity against brute force, and float32 against single passes.
+"""Checks of the numbers: each quantity against brute force, and float32 against single passes.
 
 Two checks, since neither says enough alone. The dense oracles go another way than the sweep, but can be
 afforded in float64 on a few samples only. The loop of single passes takes the batch, dtype and device that
