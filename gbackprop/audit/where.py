@@ -84,7 +84,7 @@ def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None)
 
 
 def _in_jacobian(jacobian: Any, name: str) -> Place:
-    """Return the place of a reduction of a user's `ParameterJacobian`, or of the definition that an inherited one sums."""
+    """Return the place of a reduction of a user's `ParameterJacobian`, or of the `per_sample` that it sums over."""
     kind = type(jacobian)
     for called in dict.fromkeys((name, "per_sample")):
         owner = _owner(kind, called)
