@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from gbackprop import layers, losses
-from gbackprop.audit import further, graphs, norms, plain, sequences
+from gbackprop.audit import graphs, norms, plain, pools_and_moves, sequences
 from gbackprop.audit.findings import Auditor, Finding
 from gbackprop.audit.networks import network_cases
 from gbackprop.layers.base import Layer, Shape
@@ -70,7 +70,7 @@ class LayerCase:
 def layer_cases() -> list[LayerCase]:
     """Every layer that ships, with parameters not drawn yet."""
     cases = [*_linears(), *_elementwise(), *_slopes_and_softmax(), *_convolutions(), *_pools(), *_moves()]
-    elsewhere = (*further.cases(), *graphs.joins(), *graphs.branches(), *norms.cases())
+    elsewhere = (*pools_and_moves.cases(), *graphs.joins(), *graphs.branches(), *norms.cases())
     elsewhere += (*sequences.parts(), *sequences.whole())
     cases += [*_containers(), *(LayerCase(*case) for case in elsewhere)]
     listed = {type(case.layer) for case in cases}

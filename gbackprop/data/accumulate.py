@@ -138,8 +138,8 @@ def accumulate(
     entropy = tuple(generator(rng).integers(2**32, size=4).tolist())
     saved: Checkpoint | None = None
     if checkpoint is not None:
-        told = options | {"outputs": outputs}
-        saved = Checkpoint(checkpoint, checkpoint_every, network, loss, quantities, told, entropy, rng is None)
+        stated = options | {"outputs": outputs}
+        saved = Checkpoint(checkpoint, checkpoint_every, network, loss, quantities, stated, entropy, rng is None)
         entropy = saved.entropy
     call = Call(prepare(network, loss, *quantities, workers=1, **options), entropy, outputs)
     line = _Line() if progress is True else None

@@ -221,7 +221,7 @@ class Merged:
             raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
         self.first, self.objective = first, first.objective
         self.rules = [rule_of(quantity) for quantity in first.quantities]
-        self.told = {what: state(first) for what, (state, _) in _ALIKE.items()}
+        self.common = {what: state(first) for what, (state, _) in _ALIKE.items()}
         self.count, self.divisor = 0, 0.0
         self.sums: dict[Any, Any] = {}
 
@@ -267,7 +267,7 @@ class Merged:
     def check(self, i: int, result: Result) -> None:
         """Check that a result is of the same loss, quantities and parameters as the first."""
         for what, (state, text) in _ALIKE.items():
-            if state(result) != self.told[what]:
+            if state(result) != self.common[what]:
                 want, got = text(self.first), text(result)
                 got = "other attributes, which its text does not show" if got == want else got
                 raise ValueError(f"result {i}: expected {what} {want} as in result 0, got {got}")

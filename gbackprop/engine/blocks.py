@@ -108,7 +108,7 @@ def check_pairs(plan: Plan, x: Array) -> None:
     statistics = pairs(plan)
     if not statistics or (needed := pair_bytes(plan, len(x))) <= (free := available_memory(device_of(x))):
         return
-    asked = [repr(quantity) for quantity, some in plan.needs if set(some) & set(statistics)]
+    asked = [repr(quantity) for quantity, used in plan.needs if set(used) & set(statistics)]
     raise TooLargeError(
         f"{' and '.join(asked)}: the matrices of {len(x)} samples for {len(plan.parameters)} parameters need "
         f"{size(needed)}, with {size(free)} free; give fewer samples"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from gbackprop.experiments.spec import RunSpec
 
-# Seconds of an epoch over those of SGD's, roughly: they order the work, and tell of one optimizer's cost by another's
+# Seconds of an epoch over those of SGD's, roughly: they order the work, and give the cost of an optimizer by another's
 # until it has run itself.
 COSTS = {
     "SGD": 1.0,
@@ -48,7 +48,7 @@ class Estimate:
     seen: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def learn(self, spec: RunSpec, epochs: float, seconds: float) -> None:
-        """Take in what some epochs took.
+        """Add the seconds that some epochs of a run took.
 
         Parameters
         ----------
@@ -62,7 +62,7 @@ class Estimate:
         total[1] += seconds
 
     def seconds(self, spec: RunSpec) -> float | None:
-        """Of an epoch of a run.
+        """Return the estimated seconds of an epoch of a run.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Estimate:
         return sum(units) / len(units) * COSTS.get(spec.optimizer, 1.0) if units else None
 
     def left(self, work: Iterable[tuple[RunSpec, float]], slots: int) -> float | None:
-        """Until everything is done.
+        """Return the estimated seconds until all runs are done.
 
         Parameters
         ----------

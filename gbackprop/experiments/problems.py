@@ -244,7 +244,7 @@ def load_problem(problem: Problem, data_dir: str | Path | None) -> Split:
 
 
 def _note(images: data.Dataset, train: int, valid: int) -> str:
-    """Return the data set's note and the sizes that are not those of the published set; empty if there are none."""
+    """Return the data set's note and the sizes that differ from the published set's; empty if there are none."""
     whole = data.PUBLISHED[images.name]
     notes = [images.note] if images.note else []
     if train + valid != whole.train:

@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gbackprop.data.executors import Pool, withheld
+from gbackprop.data.executors import Pool, interrupts_blocked
 from gbackprop.experiments.estimate import Estimate, weight
 from gbackprop.experiments.folder import alone, folder_of
 from gbackprop.experiments.interruptions import interruptions
@@ -172,7 +172,7 @@ class _Study:
             self._note(spec, "running")
             task = self._task(spec)
             try:
-                with withheld():  # a pool may start its processes now
+                with interrupts_blocked():  # a pool may start its processes now
                     self.flying[self.pool.executor.submit(compute, task)] = task, self.pool.executor
             except BrokenExecutor as error:
                 self._died(task, self.pool.executor, error)

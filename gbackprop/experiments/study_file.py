@@ -1,4 +1,4 @@
-"""Reads a study from TOML, and says which line of thought went wrong where it cannot."""
+"""Studies read from TOML files, with errors that name the wrong entry."""
 
 import itertools
 import tomllib

@@ -43,10 +43,10 @@ class View(Protocol):
         """Show the study's progress; called several times a second."""
 
     def ended(self, run: StoredRun, state: State) -> None:
-        """A run has come to its end."""
+        """Show a run that has come to its end."""
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Show a line of text."""
 
 
 def title(spec: RunSpec) -> str:
@@ -107,7 +107,7 @@ class Lines:
         pass
 
     def update(self, state: State) -> None:
-        """Says nothing."""
+        """Do nothing: only ended runs have a line."""
 
     def ended(self, run: StoredRun, state: State) -> None:
         """Print the run."""

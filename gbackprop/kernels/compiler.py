@@ -47,12 +47,12 @@ class Notice(event.Listener):
     """
 
     def __init__(self) -> None:
-        self.left, self.depth, self.told = PATIENCE, 0, False
+        self.left, self.depth, self.written = PATIENCE, 0, False
 
     def on_start(self, event: Any) -> None:
         """Start the timer; it stands still between compilations."""
         loop = event.data["dispatcher"]
-        if self.told or not loop.py_func.__module__.startswith("gbackprop."):
+        if self.written or not loop.py_func.__module__.startswith("gbackprop."):
             return
         self.depth += 1
         if self.depth == 1:
@@ -71,7 +71,7 @@ class Notice(event.Listener):
 
     def tell(self, folder: str) -> None:
         """Write the line."""
-        self.told = True
+        self.written = True
         if sys.stderr is not None:
             with suppress(OSError, ValueError):  # closed
                 words = "Numba compiles loops, which takes some seconds once: the code is stored in"

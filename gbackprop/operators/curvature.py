@@ -84,13 +84,13 @@ def piece_product(
 ) -> Array:
     """Compute Σₙ Cₙ v of K vectors over the samples of a piece, from the columns of some parameters to rows of some."""
     parts = []
-    for some in chunks(at, vectors):
-        directions = columns.split(some)
+    for chunk in chunks(at, vectors):
+        directions = columns.split(chunk)
         if blocks:  # a direction in one parameter alone, and what comes back to it
             found = {
                 name: directional(at, piece.extra, {name: directions[name]}, {name})[name]
                 if name in directions
-                else array_module(some).zeros((len(some), *shape), dtype=some.dtype)
+                else array_module(chunk).zeros((len(chunk), *shape), dtype=chunk.dtype)
                 for name, shape in rows.shapes.items()
             }
         else:

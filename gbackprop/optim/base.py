@@ -220,7 +220,7 @@ class Optimizer(Constructed, ABC):
         unknown, missing = [n for n in given if n not in expected], [n for n in expected if n not in mapping]
         if unknown or missing:
             raise ValueError(f"state dict of {type(self).__name__}: unknown keys {unknown}, missing keys {missing}")
-        state = {name: self._moved(name, mapping[name], shape) for name, shape in expected.items()}
+        state = {name: self._copied(name, mapping[name], shape) for name, shape in expected.items()}
         self._steps = int(steps)
         self._restore(state)
         return self
@@ -229,7 +229,7 @@ class Optimizer(Constructed, ABC):
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Name and shape of each array that a state after the first step has; `given` is what shall be loaded."""
 
-    def _moved(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    def _copied(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
         """A copy of an array of the state, beside its parameter."""
         parameter = self.network.trainable[name.split("/")[1]]
         value = np.asarray(asnumpy(value))

@@ -26,7 +26,7 @@ def check_forms(claims: Claims, probe: Probe) -> None:
         claims.equal("mjp", SAME, _mjp, probe, needs=["mjp"])
     if mjp in forms.in_place:
         claims.equal("mjp", "the form in place gives the same", _in_place, probe, needs=["mjp"])
-    if probe.context.known.of(layer).into is not None:
+    if probe.context.known.of(layer).add_to is not None:
         claims.equal("mjp", "the form that adds to columns gives the same", _into, probe, needs=["mjp"])
     if (mjp, function_of(layer, "average")) in forms.average and probe.curvature is not None:
         claims.equal("average", SAME, _average, probe, needs=["average"])
@@ -71,7 +71,7 @@ def _into(probe: Probe) -> Pair:
     want = probe.layer.mjp(probe.saved, probe.columns)
     place = np.random.default_rng(0).standard_normal(want.shape)
     got = place.copy()
-    form = probe.context.known.of(probe.layer).into
+    form = probe.context.known.of(probe.layer).add_to
     assert form is not None
     form(probe.layer, probe.saved, probe.columns, got)
     return Pair(got - place, want, METHOD)
