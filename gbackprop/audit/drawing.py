@@ -16,7 +16,7 @@ DECADES = (-16, -14, -12, -10, -8, -6, -4, -2)
 LEVELS = len(DECADES) + 1
 
 TOP, RIGHT, LETTER = 26, 16, 6.6
-"""Room above and to the right of a matrix, and width of a letter in a label."""
+"""Space above and to the right of a matrix, and width of a letter in a label."""
 
 LARGEST, CELL, SLENDER = 320, 24, 6
 """Longest side of a matrix, and side of a cell, in pixels; where there are many, a cell is smaller, and may be longer
@@ -42,7 +42,7 @@ class Frame:
 
     @staticmethod
     def of(picture: Picture) -> Frame:
-        """With room for the name of the worst entry's row."""
+        """Return a frame with space for the name of the worst entry's row."""
         letters = 0 if picture.worst is None else len(picture.rows.entry(picture.worst[0]))
         rows, columns = picture.difference.shape
         return Frame(rows, columns, max(48, LETTER * letters + 10))

@@ -126,7 +126,7 @@ def _in(thing: Any, name: str) -> Source | None:
     """A function or class as it is written."""
     try:
         file, (lines, line) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
-    except (OSError, TypeError):  # written nowhere that Python knows
+    except (OSError, TypeError):  # Python has no source of it
         return None
     return Source(_short(file), name, line, textwrap.dedent("".join(lines)).rstrip()) if file else None
 

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(runs: list[StoredRun], notes: dict[str, str], options: argparse.Namespace) -> None:
-    """Of each problem the table, the picture, and what a reader must know of its data."""
+    """Print the table of each problem and the note on its data, and save its picture."""
     from rich.console import Console
 
     from gbackprop.experiments import curves, plots, tables

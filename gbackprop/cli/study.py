@@ -106,7 +106,7 @@ def _run_study(
 def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protocol, Path, dict[str, str]]:
     """Look at everything that may be missing or wrong: better one line now than a failure of every run.
 
-    Also what a reader must know of the data of each problem.
+    Also the note on the data of each problem.
     """
     from gbackprop.array import check_device
     from gbackprop.experiments.problems import load_problem, problem

@@ -146,7 +146,7 @@ def accumulate(
     report = line or (progress if callable(progress) else None)
     with _opened(executor, workers, network) as pool, line or nullcontext(), one_blas_thread():
         if not isinstance(pool.executor, ThreadPoolExecutor):
-            _ = call.packed  # what cannot be sent is told now
+            _ = call.packed  # raises now if something cannot be sent
         flights = Flights(pool, call, in_flight or 2 * pool.slots)
         batches_left = _checked(batches, saved)
         total = len(batches) if isinstance(batches, Sized) else None

@@ -182,8 +182,8 @@ def merge(results: Iterable[Result]) -> Result:
 
     Notes
     -----
-    A result does not have its network: nothing tells that two are of networks with equal shapes but other parameters
-    or options, as those before and after a training step. Nor does it tell of a loss that changed between two calls,
+    A result does not have its network: nothing shows that two are of networks with equal shapes but other parameters
+    or options, as those before and after a training step. Nor does it show a loss that changed between two calls,
     unless the first result was merged before, as those of a generator are.
 
     Variances are merged with the batches' mean gradients, as far as their dtype gives these.

@@ -1,4 +1,4 @@
-"""Progress of a call: a function is told after each step how many of them are done.
+"""Progress of a call: a function is called after each step with the number of steps done.
 
 A step is a layer in the backward sweep of a block of samples and of columns, or the start of that sweep at the loss.
 """

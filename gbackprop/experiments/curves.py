@@ -95,7 +95,7 @@ def problems(runs: Iterable[StoredRun]) -> list[str]:
 
 
 def labels(shown: Sequence[Curve]) -> list[str]:
-    """A name for each curve: the optimizer, and as much more as it takes to tell the curves apart.
+    """A name for each curve: the optimizer, and as many settings as distinguish the curves.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Image sets for the experiments, all in one form: float32 images in [0, 1] and integer labels.
 
-`load` knows five sets. The digits come with scikit-learn; the files of the others must be there already, for
+`load` reads five sets. The digits come with scikit-learn; the files of the others must be there already, for
 nothing here uses the network. Where something is missing, the error says what was expected and where.
 """
 
@@ -82,7 +82,7 @@ class Dataset:
     classes : tuple of str
         The name of each label.
     note : str
-        What a reader of an accuracy must know about the split; empty where it is the usual one.
+        A note on the split for readers of an accuracy; empty where it is the usual one.
     """
 
     name: str
@@ -260,7 +260,7 @@ def _folder(name: str, data_dir: str | Path | None) -> Path:
         )
     if (folder / name).is_dir():
         return folder / name
-    # MNIST and Fashion-MNIST share their file names: only the folder tells one from the other.
+    # MNIST and Fashion-MNIST share their file names: only the folder distinguishes them.
     if folder.name in _LOADERS and folder.name != name:
         raise ValueError(f"{folder}: this is the folder of {folder.name}, but {name} was asked for")
     return folder

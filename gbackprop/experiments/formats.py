@@ -33,7 +33,7 @@ CIFAR100_COARSE, CIFAR100_FINE = 20, 100
 def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
     """Read an IDX file of unsigned bytes, compressed by gzip or not.
 
-    Whether a file is compressed is told by its first two bytes and not by its name, since some programs
+    Whether a file is compressed is decided by its first two bytes and not by its name, since some programs
     unpack what they download and leave its name alone.
 
     Parameters

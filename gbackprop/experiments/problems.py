@@ -177,7 +177,7 @@ class Split:
     train_y, valid_y, test_y : ndarray, shape (N,), int64
         Labels.
     note : str
-        What a reader of a result must know about the data; empty where they are complete.
+        A note on the data for readers of a result; empty where they are complete.
     mean, deviation : ndarray, shape (C, 1, 1), float32, or None
         The images are (raw - mean) / deviation with raw from 0 to 1; None where they are not normalised.
     """

@@ -40,5 +40,5 @@ COMPLETE = "complete"
 
 
 def data_key(problem: str) -> str:
-    """The key in the table `meta` of what a reader must know of a problem's data."""
+    """Return the key, in the table `meta`, of the note on a problem's data."""
     return f"data of {problem}"

@@ -41,7 +41,7 @@ class Settings:
     run : callable, optional
         What computes a run, with the arguments of `runs.run`, which is the default.
     notes : mapping of str to str
-        What a reader must know of the data of each problem, see `Split.note`; stored beside the results.
+        A note on the data of each problem for readers, see `Split.note`; stored beside the results.
     """
 
     data_dir: Path | None = None
@@ -157,7 +157,7 @@ class _Study:
     # ------------------------------------------------------------------------------------------------------ handing out
 
     def _hand_out(self) -> bool:
-        """Start as many runs as there is room for, the longest first; whether any is under way."""
+        """Start as many runs as there are free workers, the longest first; return whether any is under way."""
         members = list(self.protocol.members(self.results))
         known = self.results
         new = [(spec, phase) for spec, phase in members if spec not in known or phase not in known[spec].phases]

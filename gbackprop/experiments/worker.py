@@ -74,7 +74,7 @@ class Task:
 
     @property
     def lock(self) -> Path:
-        """Held while it is computed."""
+        """The lock file of the task, locked while it is computed."""
         return self.folder / f"{self.name}.lock"
 
     def clean(self) -> None:

@@ -42,7 +42,7 @@ def compiled(loop: Callable[..., None]) -> Callable[..., None]:
 class Notice(event.Listener):
     """Write a line to stderr, once, when a process has compiled this package's loops for `PATIENCE` seconds.
 
-    Numba tells when a compilation starts and ends, one at a time, and nothing of code that was stored: a call that
+    Numba notifies of the start and end of a compilation, one at a time, not of code that was stored: a call that
     compiles nothing does not come here.
     """
 

@@ -1,6 +1,6 @@
 """The protocol that every layer follows.
 
-A layer is a function with derivatives. It knows nothing of quantities, stores no state between calls, and writes no
+A layer is a function with derivatives. It is independent of quantities, stores no state between calls, and writes no
 attribute in `forward`: `saved` is all that the backward sweep needs.
 """
 

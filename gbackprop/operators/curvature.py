@@ -118,7 +118,7 @@ class GGN(_GGN, LinearOperator):
     loss : Loss
     data : tuple of ndarray, or iterable of these
         One batch (x, y), or batches that can be gone through again: a list, or an object whose ``__iter__`` begins
-        anew. They must be the same at each product; a checksum tells.
+        anew. They must be the same at each product, which a checksum verifies.
     blocks : bool
         Whether to take the diagonal blocks alone, one for each parameter; the others are zero.
     executor : concurrent.futures.Executor, optional

@@ -19,7 +19,7 @@ from gbackprop.checks import number, positive
 from gbackprop.errors import NotConvergedWarning, warn
 
 TERMS = 100
-"""Terms of a Neumann series, unless told otherwise."""
+"""Terms of a Neumann series, unless given."""
 
 
 @dataclass(frozen=True)

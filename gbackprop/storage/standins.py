@@ -55,7 +55,7 @@ class StoredLoss(Loss):
     text : str
         The loss as text.
     stored : str, optional
-        The loss's digest, by which results of other losses are told from its own.
+        The loss's digest, by which results of other losses are distinguished from its own.
     """
 
     def __init__(self, reduction: Any, text: str, stored: str | None = None) -> None:

@@ -24,7 +24,7 @@ STARTS = {
 """The first bytes of other kinds of files, and the names of these kinds."""
 
 LOOK = 512
-"""Bytes by which a text is told from other files."""
+"""The number of bytes by which a text is distinguished from other files."""
 
 DAMAGE = (EOFError, LookupError, OSError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """The exceptions that Python raises for a damaged archive."""
@@ -114,7 +114,7 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 def _entry(arrays: Mapping[str, Any], name: str) -> np.ndarray:
     try:
         value = arrays[name]
-    except (ValueError, MemoryError) as error:  # NumPy's message recommends to unpickle what nobody knows
+    except (ValueError, MemoryError) as error:  # NumPy's message recommends to unpickle an unknown file
         raise ValueError(f"its {name!r}: expected an array of numbers or text, got Python objects or damage") from error
     if not isinstance(value, np.ndarray):
         raise ValueError(f"its {name!r}: expected an array (.npy), got {_content(value[:LOOK])}")

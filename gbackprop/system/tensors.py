@@ -22,7 +22,7 @@ EXTRA = "interop"
 """The extra that installs the package of the format."""
 
 VERSION = 2
-"""The version of what gbackprop writes: what a reader must know."""
+"""The version of the format that gbackprop writes."""
 
 OWN, DIGEST, BEGIN = "gbackprop", "gbackprop.digest", "gbackprop:"
 """The names of the two texts, and how the digest begins."""

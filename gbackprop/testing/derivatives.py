@@ -121,7 +121,7 @@ def _constant(point: Point) -> Pair:
 
 def _average(probe: Probe, point: Point) -> Pair:
     if probe.curvature is None or not point.complete:
-        raise NotGivenError(f"not held against dense Jacobians: {point.output_shape} outputs are too many")
+        raise NotGivenError(f"not compared with dense Jacobians: {point.output_shape} outputs are too many")
     j, n = point.matrix(), len(point.x)
     want = np.einsum("nai,ab,nbj->ij", j, probe.curvature, j, optimize=True) / n
     got = probe.layer.average(probe.saved, probe.curvature, n, point.output_shape)

@@ -72,7 +72,8 @@ def _check(claims: Claims, setting: Setting, rng: np.random.Generator) -> None:
     signals = claims.attempt("sweep", "can be watched", _signals, setting, asked)
     floor = CANCELLING if _cancels(setting) else FLOOR
     for name in signals[0] if signals else ():
-        claims.equal("sweep", f"brings the {name} signal to each layer", _arrival, name, *signals, floor, needs=[PARTS])
+        claim = f"carries the {name} signal to each layer"
+        claims.equal("sweep", claim, _arrival, name, *signals, floor, needs=[PARTS])
     check_quantities(claims, setting, every_quantity(), rng, needs=[PARTS, "sweep"])
 
 

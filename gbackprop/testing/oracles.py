@@ -1,7 +1,7 @@
 """Every quantity by brute force from its definition, independent of the sweep.
 
 First derivatives are complex steps through the forward pass alone, f'(x) = Im f(x + ih) / h: no difference is formed,
-so the error is rounding. Second derivatives are complex steps of reverse-mode gradients, themselves held against the
+so the error is rounding. Second derivatives are complex steps of reverse-mode gradients, themselves compared with the
 former. Slow, and meant for a few samples of a small network.
 
 Max pooling and ReLU compare complex numbers by their real parts, so a complex step takes the branch of its point. On a

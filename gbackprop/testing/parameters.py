@@ -231,7 +231,7 @@ def _kronecker(probe: Probe, name: str, method: str) -> Pair:
 def _average_kronecker(probe: Probe, name: str, method: str) -> Pair:
     out = probe.output.shape[1:]
     if probe.curvature is None:
-        raise NotGivenError(f"not held against dense Jacobians: {out} outputs are too many")
+        raise NotGivenError(f"not compared with dense Jacobians: {out} outputs are too many")
     got = probe.reduce(name, method, probe.curvature, out)
     b = _bias_jacobian(probe, name, units(out, len(probe.x), np.arange(prod(out))))[:, 0]
     return Pair(got, _of_groups(probe, name, b.T @ probe.curvature @ b), "its definition by per_sample")
@@ -242,7 +242,7 @@ def _input_square(probe: Probe, name: str, method: str) -> Pair:
     if got is None and _is_vector(probe, name):
         return Pair(None, None, "")
     if max(prod(out), got.size // LARGEST_AVERAGE) > LARGEST_AVERAGE:
-        raise NotGivenError(f"not held against per_sample: {out} outputs or {got.shape} numbers are too many")
+        raise NotGivenError(f"not compared with per_sample: {out} outputs or {got.shape} numbers are too many")
     columns, groups = units(out, len(probe.x), np.arange(prod(out))), groups_of(probe.layer)
     features = _bias_jacobian(probe, name, columns)[:, 0]
     squares = []

@@ -27,7 +27,7 @@ COLUMNS = 3
 """V of the random columns."""
 
 LARGEST_AVERAGE = 256
-"""D up to which KFRA's step is held against dense Jacobians."""
+"""The largest D for which KFRA's step is compared with dense Jacobians."""
 
 
 def twin_of(layer: Layer, dtype: Any = np.float64, rng: np.random.Generator | None = None) -> Layer:

@@ -80,7 +80,7 @@ def check_quantity(
     ----------
     quantity : Quantity
         Monte-Carlo quantities are computed at pseudo-targets drawn here. Only shipped quantities have a definition
-        to be held against.
+        to be compared with.
     network : Layer
         Analytic or piecewise linear, with at most 1000 parameters, or there are the laws alone.
     loss : Loss

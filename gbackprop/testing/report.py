@@ -20,7 +20,7 @@ class Row:
     method : str
         The method under test: where to look if the claim does not hold.
     oracle : str
-        What the method was held against.
+        What the method was compared with.
     points : int
         How many numbers were compared.
     error : float

@@ -49,7 +49,7 @@ Values = dict[str, Any]
 class Setting:
     """A network with loss and batch, in which quantities are computed again and again.
 
-    All of it lies on the host. Backward calls compute on `device`, and what they return is brought back.
+    All of it lies on the host. Backward calls compute on `device`; their results are copied back.
     """
 
     network: Sequential

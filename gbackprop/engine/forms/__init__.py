@@ -1,4 +1,4 @@
-"""The fast forms of the package's layers: this table is all that the engine knows of particular layers."""
+"""The fast forms of the package's layers: the only table in the engine with particular layers."""
 
 from typing import Any
 

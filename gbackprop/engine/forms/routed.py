@@ -71,8 +71,8 @@ class Routed:
     Attributes
     ----------
     is_faster : callable
-        ``is_faster(layer, columns, windows, shape)``: whether squares are faster from routed columns with `windows` numbers
-        per channel, for inputs of feature shape `shape`.
+        ``is_faster(layer, columns, windows, shape)``: whether squares are faster from routed columns with `windows`
+        numbers per channel, for inputs of feature shape `shape`.
     jacobians : callable
         ``jacobians(layer, plain, route, context)``: the Jacobians for routed columns ``[V, N, C, *W]``.
     """

@@ -194,7 +194,7 @@ def _findings(
     squares = sum(gb.asnumpy(value).astype(np.float64) for value in result["batch_l2_grad"].values())
     weights = [name for name in net.parameters if name.endswith("weight")]
     return picture.Findings(
-        title=f"{setup.images.name}: what one backward sweep tells of {len(x)} held-out images",
+        title=f"{setup.images.name}: one backward sweep over {len(x)} held-out images",
         images=x,
         labels=y,
         predictions=gb.asnumpy(result.output.argmax(1)),
