@@ -75,7 +75,7 @@ class Walk:
     Attributes
     ----------
     dicts, lists, fields, arrays, others
-        What was met that can change: attributes, items, attributes by name, numbers, others without identities of parts.
+        What was met that can change: attributes, items, attributes by name, numbers, and other objects.
     kinds : set of type
         Shipped classes that were met, and their bases.
     """

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import gbackprop as gb
 
 PACKAGE = Path(gb.__file__).parent
@@ -12,15 +14,10 @@ CLAUSE = re.compile(r"\s*(what|where|how|whether)\b", re.IGNORECASE)
 
 def clauses(source):
     """Lines of docstrings of modules, classes, functions and attributes that begin with a clause."""
-    return [
-        each.lineno
-        for node in ast.walk(ast.parse(source))
-        for body in [getattr(node, "body", None)]
-        if isinstance(body, list)
-        for each in body
-        if isinstance(each, ast.Expr) and isinstance(text := getattr(each.value, "value", None), str)
-        if CLAUSE.match(text)
-    ]
+    if not re.search(r"""["']""" + CLAUSE.pattern, source, re.IGNORECASE):  # parsing all files would take a second
+        return []
+    alone = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr)]
+    return [each.lineno for each in alone if CLAUSE.match(str(getattr(each.value, "value", "")))]
 
 
 def test_no_docstring_begins_with_a_clause():
@@ -28,7 +25,8 @@ def test_no_docstring_begins_with_a_clause():
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-def test_docstrings_of_every_kind_are_seen():
-    kinds = ["{}", "class A:\n    {}", "def f():\n    {}", "a = 1\n{}", "class A:\n    a: int = 1\n    {}"]
-    assert [clauses(kind.format("'What it is.'")) != [] for kind in kinds] == [True] * len(kinds)
-    assert not any(clauses(kind.format("'Return what it is.'")) for kind in kinds)
+@pytest.mark.parametrize("before", ["", "class A:\n    ", "def f():\n    ", "a = 1\n", "class A:\n    a: int = 1\n    "])
+@pytest.mark.parametrize("quoted", ['"""{}"""', '"""\n    {}"""', "'{}'"])
+def test_docstrings_of_every_kind_are_seen(before, quoted):
+    assert clauses(before + quoted.format("What it is.")) != []
+    assert clauses(before + quoted.format("Return what it is.")) == []
