@@ -234,7 +234,7 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
 def _check_whole(
     quantities: Sequence[Any], x: Any, sample_block: int | None, column_block: int | None, workers: int | None
 ) -> None:
-    """KFRA's recursion and Gram matrices take the whole batch, in one thread, and the latter all columns."""
+    """Check that blocks are whole where KFRA and Gram matrices need that: the batch, and for the latter all columns."""
     if sample_block is None and column_block is None and workers is None:
         return
     asked = [quantity for quantity in quantities if isinstance(quantity, Quantity)]

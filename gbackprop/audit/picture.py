@@ -118,7 +118,7 @@ class Picture:
 
 
 def layer_pictures(probe: Probe, point: Point, rng: np.random.Generator) -> Iterator[Picture]:
-    """The Jacobian of a layer in its input, its residual, and the Jacobian in each parameter."""
+    """Yield the Jacobian of a layer in its input, its residual, and the Jacobian in each parameter."""
     n, out = len(point.x), point.output_shape
     rows = Axis("y", out, point.outputs)
     got = _pulled(probe.layer.mjp(probe.saved, units(out, n, point.outputs)), (len(rows.where), n, *probe.x.shape[1:]))
@@ -157,7 +157,7 @@ def _residual(probe: Probe, point: Point) -> Picture:
 
 
 def loss_pictures(loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.random.Generator) -> Iterator[Picture]:
-    """The gradients of a loss, a row for each sample, and its Hessian as the square of its root."""
+    """Yield the gradients of a loss, a row for each sample, and its Hessian as the square of its root."""
     n, shape = len(output), output.shape[1:]
     where = some_of(prod(shape), rng)
     outputs = Axis("f", shape, where)

@@ -68,7 +68,7 @@ class LayerCase:
 
 
 def layer_cases() -> list[LayerCase]:
-    """Every layer that ships, with parameters not drawn yet."""
+    """Return every layer that ships, with parameters not drawn yet."""
     cases = [*_linears(), *_elementwise(), *_slopes_and_softmax(), *_convolutions(), *_pools(), *_moves()]
     elsewhere = (*pools_and_moves.cases(), *graphs.joins(), *graphs.branches(), *norms.cases())
     elsewhere += (*sequences.parts(), *sequences.whole())
@@ -210,7 +210,7 @@ class LossCase:
 
 
 def loss_cases(rng: np.random.Generator) -> Iterator[LossCase]:
-    """Every loss that ships, with both reductions."""
+    """Yield every loss that ships, with both reductions."""
     for reduction in ("mean", "sum"):
         for classes in (4, 1):
             logits = 2 * rng.standard_normal((BATCH, classes))

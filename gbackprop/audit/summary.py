@@ -38,13 +38,13 @@ class Count:
 
     @staticmethod
     def of(findings: Iterable[Finding]) -> Count:
-        """Over all rows of all findings."""
+        """Count all rows of all findings."""
         rows = [row for finding in findings for row in finding.report.rows]
         return Count(len(rows), sum(row.verdict == OK for row in rows), sum(row.failed for row in rows))
 
 
 def verdict_of(report: Report) -> tuple[str, str]:
-    """The verdict on a subject, and what to say with it.
+    """Return the verdict on a subject, and what to say with it.
 
     A subject none of whose claims failed is not "ok" if some were not judged because a part of it failed.
     """
@@ -57,13 +57,13 @@ def verdict_of(report: Report) -> tuple[str, str]:
 
 
 def unchecked(findings: Iterable[Finding]) -> list[str]:
-    """Quantities whose formula was not checked against anything."""
+    """Return the names of quantities whose formula was not checked against anything."""
     rows = [row for finding in findings for row in finding.report.rows]
     return list(dict.fromkeys(row.method for row in rows if row.problem == NO_DEFINITION))
 
 
 def error_of(report: Report) -> str:
-    """The largest error against an oracle that has none, or nothing if there was none."""
+    """Return the largest error against an oracle that has none, or nothing if there was none."""
     errors = [row.error for row in report.rows if row.points and any(name in row.oracle for name in EXACT)]
     return f"{np.max(errors):.1e}" if errors else ""  # unlike max(), does not lose a NaN
 

@@ -114,7 +114,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def _made(target: str, found: Any) -> Layer | Loss | Quantity:
-    """An instance from an instance, a class or a function."""
+    """Return an instance from an instance, a class or a function."""
     if isinstance(found, KINDS):
         return found
     if isinstance(found, type):
@@ -165,7 +165,7 @@ def _kind(thing: Any) -> str:
 
 
 def parse_shape(text: str | None, target: str) -> Shape:
-    """The shape of one sample from ``3,8,8``.
+    """Return the shape of one sample from ``3,8,8``.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def parse_shape(text: str | None, target: str) -> Shape:
 
 
 def resolve_loss(name: str) -> Loss:
-    """A loss that ships, by its name, or a user's as MODULE:NAME.
+    """Return a loss that ships, by its name, or a user's as MODULE:NAME.
 
     Raises
     ------

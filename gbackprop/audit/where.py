@@ -98,7 +98,7 @@ def _in_jacobian(jacobian: Any, name: str) -> Place:
 
 
 def _owner(kind: type, name: str) -> type | None:
-    """The class in which an attribute is found."""
+    """Return the class in which an attribute is found."""
     return next((cls for cls in kind.__mro__ if name in vars(cls)), None)
 
 
@@ -123,7 +123,7 @@ def _calls(kind: type, name: str, seen: set[str]) -> Iterator[tuple[type, str]]:
 
 
 def _in(thing: Any, name: str) -> Source | None:
-    """A function or class as it is written."""
+    """Return a function or class as it is written."""
     try:
         file, (lines, line) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
     except (OSError, TypeError):  # Python has no source of it
@@ -132,7 +132,7 @@ def _in(thing: Any, name: str) -> Source | None:
 
 
 def _short(file: str) -> str:
-    """A path from here, if it is not far."""
+    """Return a path from here, if it is not far."""
     try:
         relative = os.path.relpath(file, Path.cwd())
     except ValueError:  # another drive

@@ -160,7 +160,7 @@ def doing(event: Event) -> str:
 
 
 def line(row: EpochRow) -> str:
-    """An epoch as a line of the table.
+    """Return an epoch as a line of the table.
 
     Parameters
     ----------

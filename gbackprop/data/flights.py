@@ -149,7 +149,7 @@ class Flights:
         return future
 
     def _died(self, error: BrokenExecutor) -> None:
-        """A process of the pool is gone, and with it whatever the others of the pool had under way."""
+        """Replace a pool of which a process died, and mark the batches that must be repeated."""
         self.deaths += 1
         number = self.flying[0].batch[0]
         if self.deaths == DEATHS:

@@ -43,7 +43,7 @@ class Curve:
     damping_place: Place = "none"
 
     def quartiles(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Over the seeds, epoch by epoch.
+        """Return the quartiles over the seeds, epoch by epoch.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class Curve:
         return np.array([row.epoch for row in self.runs[0].rows]), np.quantile(values, (0.25, 0.5, 0.75), axis=0)
 
     def final(self, metric: str) -> tuple[float, float, float]:
-        """The same after the last epoch."""
+        """Return the quartiles after the last epoch."""
         lower, median, upper = self.quartiles(metric)[1][:, -1]
         return float(lower), float(median), float(upper)
 
@@ -90,12 +90,12 @@ def curves(runs: Iterable[StoredRun], problem: str) -> list[Curve]:
 
 
 def problems(runs: Iterable[StoredRun]) -> list[str]:
-    """The problems of which something is done, each once."""
+    """Return the problems of which something is done, each once."""
     return list(dict.fromkeys(run.spec.problem for run in runs if run.status == "done"))
 
 
 def labels(shown: Sequence[Curve]) -> list[str]:
-    """A name for each curve: the optimizer, and as many settings as distinguish the curves.
+    """Return a name for each curve: the optimizer, and as many settings as distinguish the curves.
 
     Parameters
     ----------

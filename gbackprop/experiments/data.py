@@ -134,7 +134,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 
 
 def channel_statistics(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each channel of the training images.
+    """Return the mean and the deviation of each channel of the training images.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def _load_cifar100(name: str, data_dir: str | Path | None, classes: tuple[str, .
 def _cifar_files(
     name: str, data_dir: str | Path | None, names: Sequence[str]
 ) -> tuple[Path, Mapping[str, Path | Member]]:
-    """The folder, and those of its files that are there; or of the published archive, if none is."""
+    """Return the folder, and those of its files that are there; or of the published archive, if none is."""
     folder = _folder(name, data_dir)
     if (folder / UNPACKED[name]).is_dir():
         folder = folder / UNPACKED[name]
@@ -248,7 +248,7 @@ def _cifar_files(
 
 
 def _folder(name: str, data_dir: str | Path | None) -> Path:
-    """The folder of the set's files: `data_dir` itself, or the one of the set's name inside."""
+    """Return the folder of the set's files: `data_dir` itself, or the one of the set's name inside."""
     if data_dir is None:
         raise ValueError(
             f"{name}: data_dir is needed: the folder of its files, or its parent (--data-dir DIR)"

@@ -110,7 +110,7 @@ class Estimate:
 
 
 def duration(seconds: float | None) -> str:
-    """For people: ``"1 h 05 min"``, ``"3 min"``, ``"20 s"``; ``"unknown"`` for None.
+    """Return seconds as text: ``"1 h 05 min"``, ``"3 min"``, ``"20 s"``; ``"unknown"`` for None.
 
     Parameters
     ----------

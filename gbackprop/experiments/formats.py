@@ -205,7 +205,7 @@ def _gunzip(path: Path, raw: bytes, most: int) -> tuple[bytes, bool]:
 
 
 def _idx_dimensions(path: Path, data: bytes, expected: int | None, complete: bool) -> int:
-    """The number of dimensions that the magic number announces."""
+    """Return the number of dimensions that the magic number announces."""
     if len(data) < 4:
         raise _truncated(path, "4 bytes of magic number", len(data), complete)
     magic = int.from_bytes(data[:4], "big")

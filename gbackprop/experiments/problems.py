@@ -67,7 +67,7 @@ class Problem:
     augmented: bool
 
     def network(self, rng: int | np.random.Generator | None, dtype: str = "float32") -> gb.Sequential:
-        """The network with its initial values.
+        """Return the network with its initial values.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ def _note(images: data.Dataset, train: int, valid: int) -> str:
 
 
 def batches(split: Split, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """One epoch of training batches: shuffled, augmented where the problem says so, the last partial one dropped.
+    """Yield one epoch of training batches: shuffled, augmented where the problem says so, the last partial one dropped.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class Grid:
         return len(self.points) + sum(seed != self.points[0].seed for seed in self.seeds)
 
     def best(self, results: Results) -> RunSpec | None:
-        """The best point, once every point has come to its end.
+        """Return the best point, once every point has come to its end.
 
         Parameters
         ----------
@@ -54,7 +54,7 @@ class Grid:
         return all(run is not None and run.status in FINISHED for run in found)
 
     def repeats(self, results: Results) -> tuple[RunSpec, ...]:
-        """The best point with each seed; empty while the best is not known."""
+        """Return the best point with each seed; empty while the best is not known."""
         point = self.best(results)
         return tuple(replace(point, seed=seed) for seed in self.seeds) if point else ()
 
@@ -75,7 +75,7 @@ class Protocol:
     grids: tuple[Grid, ...]
 
     def members(self, results: Results) -> Iterator[tuple[RunSpec, Phase]]:
-        """The runs that are known so far, each with what it is for.
+        """Yield the runs that are known so far, each with its phase.
 
         Parameters
         ----------
@@ -96,12 +96,12 @@ class Protocol:
                 yield spec, "repeat"
 
     def problems(self) -> tuple[str, ...]:
-        """The problems, each once."""
+        """Return the problems, each once."""
         specs = [*self.fixed, *(point for grid in self.grids for point in grid.points)]
         return tuple(dict.fromkeys(spec.problem for spec in specs))
 
     def specs(self, results: Results) -> tuple[RunSpec, ...]:
-        """The same runs, each once."""
+        """Return the same runs, each once."""
         return tuple(dict.fromkeys(spec for spec, _ in self.members(results)))
 
     def total(self, results: Results) -> int:
@@ -121,7 +121,7 @@ class Protocol:
 
 
 def best(runs: list[StoredRun]) -> RunSpec | None:
-    """The run that generalizes best.
+    """Return the run that generalizes best.
 
     Parameters
     ----------

@@ -229,7 +229,7 @@ class _Study:
         self.view.ended(self.results[spec], self._state())
 
     def _died(self, task: Task, executor: Executor, error: BrokenExecutor) -> None:
-        """A process of the pool is gone, and with it whatever the others of the pool had under way."""
+        """Replace a pool of which a process died; the run is repeated, or fails if that is the second time."""
         if executor is self.pool.executor and not self.pool.replace():
             raise error
         if task.spec in self.suspects:

@@ -125,7 +125,7 @@ def _grids(where: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> Iter
 
 
 def _settings(where: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each problem with each optimizer, and what else these have in common."""
+    """Yield each problem with each optimizer, and what else these have in common."""
     problems, optimizers = _names(where, table, "problem"), _names(where, table, "optimizer")
     for name in optimizers:
         if name not in OPTIMIZERS:

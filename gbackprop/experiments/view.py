@@ -50,7 +50,7 @@ class View(Protocol):
 
 
 def title(spec: RunSpec) -> str:
-    """A run in a few words.
+    """Return a run in a few words.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ class _Stopped(Exception):
 
 
 def stop_file(folder: Path) -> Path:
-    """While it is there, runs of the study stop at their next report."""
+    """Return the path of a file at whose presence runs of the study stop at their next report."""
     return folder / "stop"
 
 
@@ -144,7 +144,7 @@ def compute(task: Task) -> Answer:
 
 
 def _limited(threads: int) -> AbstractContextManager[Any]:
-    """BLAS at so many threads; as it is, where threadpoolctl is missing."""
+    """Limit the threads of BLAS; leave them as they are where threadpoolctl is missing."""
     try:
         from threadpoolctl import threadpool_limits
     except ModuleNotFoundError:
@@ -162,7 +162,7 @@ def _call(task: Task) -> runs.Outcome:
 
 @functools.lru_cache(maxsize=1)
 def _images(name: str, data_dir: Path | None) -> Split:
-    """A worker mostly gets one problem's runs after another."""
+    """Load a problem's images, and cache them: a worker mostly gets one problem's runs after another."""
     return load_problem(problem(name), data_dir)
 
 

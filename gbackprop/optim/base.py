@@ -90,7 +90,7 @@ class Optimizer(Constructed, ABC):
 
     @abstractmethod
     def _state(self) -> dict[str, Array]:
-        """The arrays of the state by name, as they are, not copied."""
+        """Return the arrays of the state by name, as they are, not copied."""
 
     @abstractmethod
     def _restore(self, state: Mapping[str, Array]) -> None:
@@ -185,7 +185,7 @@ class Optimizer(Constructed, ABC):
     # ----------------------------------------------------------------------------------------------------------- state
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """All that a later step depends on, but for the parameters and the settings: copies, on the host.
+        """Return all that a later step depends on, but for the parameters and the settings: copies, on the host.
 
         Returns
         -------
@@ -230,7 +230,7 @@ class Optimizer(Constructed, ABC):
         """Name and shape of each array that a state after the first step has; `given` is what shall be loaded."""
 
     def _copied(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
-        """A copy of an array of the state, beside its parameter."""
+        """Return a copy of an array of the state, beside its parameter."""
         parameter = self.network.trainable[name.split("/")[1]]
         value = np.asarray(asnumpy(value))
         if value.shape != shape:

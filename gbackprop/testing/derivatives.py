@@ -22,7 +22,7 @@ CURVATURES = ("zero", "diagonal", "dense")
 
 
 def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
-    """Rows on jmp, mjp, vjp, curvature, residual and average."""
+    """Add rows on jmp, mjp, vjp, curvature, residual and average."""
     claims.equal("jmp", "is J[n, *out, *in]", _jmp, probe, point)
     claims.equal("mjp", "is Jᵀ, entries J[n, *out, *in]", _mjp, probe, point)
     for name in ("jmp", "mjp"):
@@ -45,7 +45,7 @@ def has_default_vjp(layer: Layer) -> bool:
 
 
 def samples(probe: Probe, name: str, axis: int) -> Pair:
-    """A call for the whole batch, and for each sample alone."""
+    """Return a call for the whole batch, and for each sample alone."""
     alone = [probe.sample(n).calls()[name]() for n in range(len(probe.x))]
     return Pair(probe.calls()[name](), np.concatenate(alone, axis), "one sample at a time")
 

@@ -101,7 +101,7 @@ def _kinks(middle: np.ndarray, ends: list[tuple[np.ndarray, np.ndarray]], step: 
 
 
 def _complex_step(curve: Curve) -> np.ndarray | None:
-    """The complex step, or None if the curve does not take complex numbers."""
+    """Return the complex step, or None if the curve does not take complex numbers."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", np.exceptions.ComplexWarning)

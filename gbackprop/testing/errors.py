@@ -27,7 +27,7 @@ def relative_error(got: Any, want: Any) -> float:
 
 
 def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> float:
-    """The largest relative error over the parameters of a quantity.
+    """Return the largest relative error over the parameters of a quantity.
 
     Parameters
     ----------

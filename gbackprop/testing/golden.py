@@ -74,7 +74,7 @@ class Report:
         return sum(map(self.ok, self.cells))
 
     def lines(self) -> list[str]:
-        """A line for each case: its largest error, and what failed or could not be computed."""
+        """Return a line for each case: its largest error, and what failed or could not be computed."""
         lines = []
         for case in dict.fromkeys(cell.case for cell in self.cells):
             cells = [cell for cell in self.cells if cell.case == case]
@@ -127,7 +127,7 @@ def check_folder(
 def check_case(
     name: str, case: Mapping[str, np.ndarray], dtype: str = "float64", device: str = "cpu"
 ) -> list[Cell]:
-    """The cells of one case; a case that cannot be built has them all fail, with the reason."""
+    """Return the cells of one case; a case that cannot be built has them all fail, with the reason."""
     found = {key.split("/")[0] for key in case}
     wanted = [key for key in (*PASS_KEYS, *KEYS) if key in found]
     absent = [key for key in ("spec", "x", "y") if key not in found]
@@ -143,7 +143,7 @@ def check_case(
 
 
 def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -> tuple[Sequential, losses.Loss]:
-    """The network of a case with its parameters loaded, and its loss.
+    """Return the network of a case with its parameters loaded, and its loss.
 
     Raises
     ------

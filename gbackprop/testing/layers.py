@@ -67,7 +67,7 @@ def check_layer(
 
 
 def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, reference: Reference | None) -> None:
-    """All rows, in evaluation mode and, where the layer draws anything, in training mode."""
+    """Add all rows, in evaluation mode and, where the layer draws anything, in training mode."""
     if layer.takes == "integers":
         raise NotGivenError("takes integers, which cannot be moved by small steps: `check_network` looks at its weight")
     twin, batch = twin_of(layer, rng=rng), _batch(asnumpy(x), rng)
@@ -95,7 +95,7 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
 
 
 def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference: Reference | None = None) -> None:
-    """All rows of one mode."""
+    """Add all rows of one mode."""
     if not _forward_holds(claims, bare, reference):
         return
     point = claims.attempt("forward", "is smooth almost everywhere", smooth_point, bare, rng)
@@ -116,7 +116,7 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
 
 
 def _forward_holds(claims: Claims, probe: Probe, reference: Reference | None) -> bool:
-    """Rows on the function itself; False if nothing else can be judged."""
+    """Add rows on the function itself; return False if nothing else can be judged."""
     x, needs = probe.x, ["forward"]
     watched = {"its input": x, "the layer": probe.layer, "what it drew": probe.noise}
     claims.hold("forward", "gives finite numbers for each sample", _malformed, probe)
@@ -162,12 +162,12 @@ def _check_purity(claims: Claims, probe: Probe, names: Collection[str]) -> None:
 
 
 def _other(probe: Probe) -> Callable[[], Any]:
-    """A forward pass of another batch."""
+    """Return a forward pass of another batch."""
     return lambda: probe.run(probe.x[::-1] + 1)
 
 
 def _check_conduct(claims: Claims, probe: Probe) -> None:
-    """Rows on what holds for each method, whatever it computes."""
+    """Add rows on the laws that hold for each method."""
     single, scattered = probe.cast(np.float32), probe.scattered()
     for name in probe.calls():
         axis, needs = PER_SAMPLE_AXIS.get(name.rpartition(".")[2]) if "." in name else None, _needs(name)
@@ -195,7 +195,7 @@ def _layout(scattered: Probe, contiguous: Probe, name: str) -> Pair:
 
 
 def _bad_shapes(layer: Layer, shape: tuple[int, ...]) -> str:
-    """A problem with a feature shape other than the layer's own."""
+    """Return a problem with a feature shape other than the layer's own."""
     axes = range(len(shape))
     bigger = [(*shape[:i], shape[i] + 1, *shape[i + 1 :]) for i in axes]
     smaller = [(*shape[:i], 1, *shape[i + 1 :]) for i in axes]

@@ -242,7 +242,7 @@ def _logarithm(loss: Loss, output: np.ndarray, targets: np.ndarray) -> np.ndarra
 
 
 def _misfit(counts: np.ndarray, expected: np.ndarray) -> str:
-    """A χ² test of counts, one distribution in each row."""
+    """Describe the misfit in a χ² test of counts, one distribution in each row; return an empty string if there is none."""
     statistic, freedom = 0.0, 0
     for count, expect in zip(counts, expected, strict=True):
         order = np.argsort(expect)

@@ -78,7 +78,7 @@ def _check(claims: Claims, setting: Setting, rng: np.random.Generator) -> None:
 
 
 def _parts(setting: Setting, rng: np.random.Generator) -> list[tuple[str, Report]]:
-    """A report for each layer, at what comes to it, and for the loss."""
+    """Return a report for each layer, at what comes to it, and for the loss."""
     found, x = [], setting.x
     for leaf, inputs, output, _ in passes(leaves_of(setting.network, x.shape[1:]), x):
         found.append((leaf.name, check_layer(leaf.layer, tuple(inputs) if len(inputs) > 1 else inputs[0], rng)))

@@ -24,7 +24,7 @@ from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
-    """A batch as complex128, or as it is if it has integers."""
+    """Return a batch as complex128, or as it is if it has integers."""
     return x.astype(np.complex128) if x.dtype.kind == "f" else x
 
 
@@ -101,7 +101,7 @@ def dense_parts(network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray) -
 def dense_quantities(
     network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None = None
 ) -> Oracle:
-    """All quantities from their definitions.
+    """Compute all quantities from their definitions.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def dense_quantities(
 
 
 def _gram(names: list[str], jacobians: dict[str, np.ndarray], columns: np.ndarray) -> dict[str, np.ndarray]:
-    """The products of all Jₙᵀ c of columns c at the outputs, (N, V, C) -> (N V, N V), in each parameter."""
+    """Return the products of all Jₙᵀ c of columns c at the outputs, (N, V, C) -> (N V, N V), in each parameter."""
     found = {}
     for name in names:
         rows = np.einsum("nvc,nc...->nv...", columns, jacobians[name]).reshape(columns.shape[0] * columns.shape[1], -1)

@@ -45,7 +45,7 @@ DEFINITIONS: dict[str, tuple[str, Definition]] = {
 
 
 def check_names(claims: Claims, probe: Probe) -> None:
-    """The row on `parameter_jacobians` that all others on parameters rest on."""
+    """Add the row on `parameter_jacobians` that all others on parameters depend on."""
     if not is_container(probe.layer):
         claims.hold("parameter_jacobians", "there is one for each parameter", _wrong_names, probe)
 
@@ -99,7 +99,7 @@ def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
 
 
 def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
-    """The second difference in a random direction, beside the first."""
+    """Return the second difference in a random direction, beside the first."""
     twin, value = twin_of(probe.layer), probe.layer.parameters[name]
     direction = rng.standard_normal(value.shape) * size_of(value)
 
@@ -167,7 +167,7 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair
 
 
 def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
-    """The factors of a weight y[t] = W u[t] + b, or of the bias b, by what the layer does with its bias.
+    """Add rows on the factors of a weight y[t] = W u[t] + b, or of the bias b, by the Jacobian of the bias.
 
     A weight with groups has those of each group: B of its own outputs, A of its own inputs.
     """
@@ -205,7 +205,7 @@ def _bias_jacobian(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
 
 
 def _of_groups(probe: Probe, name: str, b: np.ndarray) -> np.ndarray:
-    """The blocks (G, O, O) of the bias's matrix (G*O, G*O) for a weight with groups; else the matrix."""
+    """Return the blocks (G, O, O) of the bias's matrix (G*O, G*O) for a weight with groups; else the matrix."""
     groups = 1 if _is_vector(probe, name) else groups_of(probe.layer)
     size = len(b) // groups
     blocks = [b[start : start + size, start : start + size] for start in range(0, len(b), size)]

@@ -76,7 +76,7 @@ def size_of(x: np.ndarray) -> float:
 
 
 def finite_range(loss: Loss) -> tuple[float, float]:
-    """The least and the largest output of a loss's domain at which everything must be finite."""
+    """Return the least and the largest output of a loss's domain at which everything must be finite."""
     (least, most), (low, high) = loss.finite_range, loss.domain
     return max(least, low), min(most, high)
 
@@ -92,7 +92,7 @@ def inside(loss: Loss, values: np.ndarray) -> np.ndarray:
 
 
 def some_of(count: int, rng: np.random.Generator, size: int = 1) -> np.ndarray:
-    """All of `count` coordinates or, if there are too many, some; `size` is how many numbers go with each."""
+    """Return all of `count` coordinates or, if there are too many, some; `size` is how many numbers go with each."""
     most = min(COORDINATES, max(LEAST_COORDINATES, NUMBERS // size))
     return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
 

@@ -34,7 +34,7 @@ def snapshot(thing: Any, path: str = "", seen: frozenset[int] = frozenset()) -> 
 
 
 def changes(before: Snapshot, after: Snapshot) -> list[str]:
-    """Paths at which two snapshots differ."""
+    """Return the paths at which two snapshots differ."""
     return [path for path in before | after if before.get(path, changes) != after.get(path, changes)]
 
 
@@ -75,7 +75,7 @@ def _written(before: Mapping[str, Snapshot], watched: Mapping[str, Any]) -> str:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Equal, but for the last bits: threads may add up in another order."""
+    """Return whether arrays are equal but for the last bits: threads may add up in another order."""
     if first is None or second is None:
         return first is second
     if np.shape(first) != np.shape(second):

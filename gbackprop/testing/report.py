@@ -54,7 +54,7 @@ class Row:
         return self.verdict == FAILED
 
     def explain(self) -> str:
-        """The row in words, with the worst entry if there is one."""
+        """Return the row in words, with the worst entry if there is one."""
         text = f"{self.method}: {self.claim}: {self.verdict}"
         if self.problem:
             text += f": {self.problem}"
@@ -69,7 +69,7 @@ class Row:
 
 
 def entry(worst: tuple[Any, ...]) -> str:
-    """An index as ``weight[1, 0, 2] (many columns)``: after the name of its array, before the case, if there are any.
+    """Return an index as ``weight[1, 0, 2] (many columns)``: with the name of its array and the case, if there are any.
 
     Cases are phrases of several words, names of arrays are not.
     """

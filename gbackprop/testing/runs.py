@@ -35,7 +35,7 @@ WITHOUT_ORACLE = ("ekfac", "kronecker_error", "nearest_kronecker")
 
 
 def every_quantity() -> list[Quantity]:
-    """One of each shipped quantity that has an oracle."""
+    """Return one of each shipped quantity that has an oracle."""
     classes = [kind for kind in vars(shipped).values() if isinstance(kind, type) and kind is not Quantity]
     return [kind() for kind in classes if issubclass(kind, Quantity) and kind.name not in WITHOUT_ORACLE]
 
@@ -76,7 +76,7 @@ class Runs:
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
     def floor(self, quantity: Quantity, want: Values) -> float:
-        """Size of entries that still count, beside the largest and beside what a quantity is the difference of."""
+        """Return the size of entries that still count, beside the largest and the terms of a difference."""
         whole = DIFFERENCES.get(getattr(quantity, "name", ""))
         if whole is None:
             return floor_of(want)
@@ -109,6 +109,6 @@ def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
 
 
 def floor_of(want: Values) -> float:
-    """Size of entries that still count, beside the largest in any parameter."""
+    """Return the size of entries that still count, beside the largest in any parameter."""
     arrays = [a for value in want.values() for a in (value.values() if isinstance(value, dict) else [value])]
     return FLOOR * max((float(np.max(np.abs(a), initial=0)) for a in arrays if a is not None), default=0.0)

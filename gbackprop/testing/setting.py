@@ -63,7 +63,7 @@ class Setting:
     def of(
         network: Layer, loss: Loss, x: Any, y: Any, rng: np.random.Generator, device: str = "cpu"
     ) -> Setting:
-        """In float64, of a few samples."""
+        """Return the setting in float64, of a few samples."""
         chain = network if isinstance(network, Sequential) else Sequential(network)
         twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES]), np.array(asnumpy(y)[:SAMPLES])
         assert isinstance(twin, Sequential)
@@ -71,7 +71,7 @@ class Setting:
         return Setting(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
 
     def run(self, *asked: Quantity, call: Callable[..., Result] = backward, **options: Any) -> Result:
-        """A backward call."""
+        """Run a backward call."""
         if self.device == "cpu":
             return call(self.network, self.loss, self.x, self.y, *asked, **{"rng": SEED} | options)
         network, x, y = self._there
@@ -97,18 +97,18 @@ class Setting:
         return True
 
     def permuted(self, order: np.ndarray) -> Setting:
-        """With the samples in another order."""
+        """Return the setting with the samples in another order."""
         targets = None if self.targets is None else self.targets[:, order]
         return replace(self, x=self.x[order], y=self.y[order], targets=targets)
 
     def reduced(self, reduction: Literal["mean", "sum"]) -> Setting:
-        """With another reduction of the loss."""
+        """Return the setting with another reduction of the loss."""
         loss = copy.copy(self.loss)
         loss.reduction = reduction
         return replace(self, loss=loss)
 
     def cast(self, dtype: Any) -> Setting:
-        """In another dtype."""
+        """Return the setting in another dtype."""
         x, y = (a.astype(dtype) if a.dtype.kind == "f" else a for a in (self.x, self.y))
         targets = self.targets
         if targets is not None and targets.dtype.kind == "f":
@@ -165,7 +165,7 @@ def _at_kink(layer: Layer, x: np.ndarray) -> bool:
 
 
 def on_host(result: Result) -> Result:
-    """A result with all its arrays on the host."""
+    """Copy all arrays of a result to the host."""
 
     def moved(value: Any) -> Any:
         if isinstance(value, BlockError):
@@ -180,7 +180,7 @@ def on_host(result: Result) -> Result:
 
 
 def _draw(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-    """Pseudo-targets; None if the loss says that it has none."""
+    """Draw pseudo-targets; return None if the loss says that it has none."""
     try:
         return loss.draw(output, MC_SAMPLES, rng)
     except UnsupportedError:
@@ -188,7 +188,7 @@ def _draw(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 def at_targets(quantity: Quantity, targets: Array | None) -> Quantity:
-    """A Monte-Carlo quantity at given targets, if there are any; any other as it is."""
+    """Return a Monte-Carlo quantity at given targets, if there are any; any other as it is."""
     if targets is None or not isinstance(quantity, Sampled):
         return quantity
     fixed = copy.copy(quantity)

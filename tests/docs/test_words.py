@@ -25,7 +25,7 @@ def test_no_docstring_begins_with_a_clause():
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-@pytest.mark.parametrize("before", ["", "class A:\n    ", "def f():\n    ", "a = 1\n", "class A:\n    a: int = 1\n    "])
+@pytest.mark.parametrize("before", ["", "class A:\n    ", "def f():\n    ", "a = 1\n", "class A:\n    a: str\n    "])
 @pytest.mark.parametrize("quoted", ['"""{}"""', '"""\n    {}"""', "'{}'"])
 def test_docstrings_of_every_kind_are_seen(before, quoted):
     assert clauses(before + quoted.format("What it is.")) != []

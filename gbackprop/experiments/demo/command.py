@@ -207,7 +207,7 @@ def _findings(
 
 
 def _factors(result: gb.Result, name: str) -> dict[str, np.ndarray]:
-    """The input factor of a weight, and the three output factors."""
+    """Return the input factor of a weight, and the three output factors."""
     titles = {"kfac": "B of KFAC, one draw", "kflr": "B of KFLR, exact", "kfra": "B of KFRA, averaged"}
     factors = {title: gb.asnumpy(result[quantity][name].B) for quantity, title in titles.items()}
     return {"A, common to all": gb.asnumpy(result["kflr"][name].A)} | factors

@@ -55,7 +55,7 @@ class Row:
 def make_sections(
     result: gb.Result, times: Mapping[str, float], errors: Mapping[str, float], loop: tuple[float, float]
 ) -> list[list[Row]]:
-    """The lines of the table.
+    """Return the lines of the table.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def train(
 
 
 def predict(net: gb.Sequential, x: np.ndarray, batch: int = 1024) -> np.ndarray:
-    """The most likely class of each image.
+    """Return the most likely class of each image.
 
     Parameters
     ----------
