@@ -195,7 +195,7 @@ class _State:
         self._report(0, row)
 
     def _train(self, epoch: int) -> None:
-        """Train for one epoch; its random numbers depend on the seed and its number alone, so that it can be repeated."""
+        """Train for one epoch; its random numbers depend on the seed and its number alone: it can be repeated."""
         noise, total = self._rng(NOISE, epoch), 0.0
         for step, (x, y) in enumerate(batches(self.split, self.problem, self._rng(ORDER, epoch)), 1):
             x, y = gb.asarray(x, self.device), gb.asarray(y, self.device)

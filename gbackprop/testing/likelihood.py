@@ -242,7 +242,7 @@ def _logarithm(loss: Loss, output: np.ndarray, targets: np.ndarray) -> np.ndarra
 
 
 def _misfit(counts: np.ndarray, expected: np.ndarray) -> str:
-    """Describe the misfit in a χ² test of counts, one distribution in each row; return an empty string if there is none."""
+    """Describe the misfit in a χ² test of counts, one distribution in each row; or return an empty string."""
     statistic, freedom = 0.0, 0
     for count, expect in zip(counts, expected, strict=True):
         order = np.argsort(expect)
