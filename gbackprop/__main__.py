@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _carry_out(_parser().parse_args(arguments))
         finally:
-            sys.stdout.flush()  # here, and not when Python ends, where nobody could answer an error
+            sys.stdout.flush()  # here, and not when Python ends, where an error could not be handled
     except BrokenPipeError:
         _give_up_output()
         return CLOSED
@@ -61,7 +61,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # how rich ends where nobody reads on
+        if isinstance(ended.__context__, BrokenPipeError):  # raised by rich if the reader has closed the pipe
             raise BrokenPipeError from ended
         raise
 
@@ -111,7 +111,7 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _program() -> str:
-    """How the command was called, for its usage."""
+    """Return the command as the user called it, for the usage line."""
     return "python -m gbackprop" if Path(sys.argv[0]).name == "__main__.py" else "gbackprop"
 
 

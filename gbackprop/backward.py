@@ -20,7 +20,7 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, observed
-from gbackprop.engine.registry import Known
+from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sequences import with_whole_sequences
 from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
@@ -152,15 +152,16 @@ def backward(
         else:
             cut, known = prepared.cut, prepared.known
 
-        def run(some: Plan) -> Result:
+        def run(each: Plan) -> Result:
             nonlocal cut, known
-            if some is not plan:  # a further sweep, of other statistics: it has blocks and forms of its own
-                some = with_whole_sequences(some, x)
-                cut, known = choose_blocks(some, x, **blocks, memory=memory, forms=FORMS), Known(FORMS, some.leaves)
+            if each is not plan:  # a further sweep, of other statistics: it has blocks and forms of its own
+                each = with_whole_sequences(each, x)
+                cut = choose_blocks(each, x, **blocks, memory=memory, forms=FORMS)
+                known = NetworkForms(FORMS, each.leaves)
             if progress is False:
-                return _backward(some, x, y, cut, memory is None, FastSweep, known)
-            with observed(progress, some, cut) as sweep:
-                return _backward(some, x, y, cut, memory is None, sweep, known)
+                return _backward(each, x, y, cut, memory is None, FastSweep, known)
+            with observed(progress, each, cut) as sweep:
+                return _backward(each, x, y, cut, memory is None, sweep, known)
 
         try:
             result = complete(plan, x, run(plan), run)
@@ -233,7 +234,7 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
 def _check_whole(
     quantities: Sequence[Any], x: Any, sample_block: int | None, column_block: int | None, workers: int | None
 ) -> None:
-    """KFRA's recursion and Gram matrices take the whole batch, in one thread, and the latter all columns."""
+    """Check that blocks are whole where KFRA and Gram matrices need that: the batch, and for the latter all columns."""
     if sample_block is None and column_block is None and workers is None:
         return
     asked = [quantity for quantity in quantities if isinstance(quantity, Quantity)]
@@ -253,7 +254,7 @@ def _check_whole(
 
 
 def _backward(
-    plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool, sweep: type[FastSweep], known: Known
+    plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool, sweep: type[FastSweep], known: NetworkForms
 ) -> Result:
     alone = len(cut.samples) == 1
     results = Rows(x.shape[0], reuse, alone and cut.reuses)
@@ -273,7 +274,14 @@ def _backward(
 
 
 def _parts(
-    plan: Plan, x: Array, y: Array, blocks: list[Block], cut: Cut, reuse: bool, sweep: type[FastSweep], known: Known
+    plan: Plan,
+    x: Array,
+    y: Array,
+    blocks: list[Block],
+    cut: Cut,
+    reuse: bool,
+    sweep: type[FastSweep],
+    known: NetworkForms,
 ) -> Iterator[Part]:
     """Yield the parts in the order of the blocks; only a few of them exist at any time."""
     memory = arena if reuse and device_of(x) == "cpu" else fresh

@@ -124,7 +124,7 @@ class Branching:
         if average is not None:
             average = leaf.layer.average(saved, average, len(signals.gradient), leaf.output_shape)
         parts = below if isinstance(below, tuple) else (below,)
-        return [Signals(signals.stack.moved(values), average) for values in parts]
+        return [Signals(signals.stack.with_values(values), average) for values in parts]
 
     def append(self, leaf: Leaf, saved: Any, signals: Signals, below: list[Signals]) -> list[Signals]:
         """Append the columns of the layer's residual, ∇²(gᵀ f) over all inputs, with g the gradient at the output.

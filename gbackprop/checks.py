@@ -25,7 +25,7 @@ and temporary arrays of a layer's product."""
 
 
 class Constructed:
-    """Base class of layers, losses, quantities and optimizers: wrong arguments are told by the class that was called.
+    """Base class of layers, losses, quantities and optimizers: errors of arguments name the class that was called.
 
     Python names the class that defines `__init__`, which can be a private one. Copies and unpickled objects, which are
     made without arguments, are not checked.

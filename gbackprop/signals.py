@@ -126,7 +126,7 @@ class Stack:
             return self
         return Stack.of(parts) if parts else Stack(self.values[:0], ())
 
-    def moved(self, values: Array) -> Stack:
+    def with_values(self, values: Array) -> Stack:
         """Return a stack of the same spans with new values: the product with a layer's transposed Jacobian."""
         return Stack(values, self.spans)
 

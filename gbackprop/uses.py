@@ -65,13 +65,13 @@ def joined(uses: Sequence[Use]) -> Use:
     """Return all uses of a parameter as one."""
     stacks = aligned([stack for _, stack in uses])
     jacobian, mat = tied([jacobian for jacobian, _ in uses], [stack.values for stack in stacks])
-    return jacobian, stacks[0].moved(mat)
+    return jacobian, stacks[0].with_values(mat)
 
 
 def added(before: Signals, more: Signals) -> Signals:
     """Add the signals that two layers carry to the same place. Ḡ exists in chains alone."""
     one, other = aligned([before.stack, more.stack])
-    return Signals(one.moved(one.values + other.values))
+    return Signals(one.with_values(one.values + other.values))
 
 
 def aligned(stacks: Sequence[Stack]) -> list[Stack]:

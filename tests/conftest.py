@@ -22,7 +22,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 with suppress(ImportError):
     from gbackprop.kernels.compiler import NOTICE
 
-    NOTICE.told = True  # on a new machine, the line would be in what tests capture
+    NOTICE.written = True  # on a new machine, the line would be in what tests capture
 
 
 def pytest_addoption(parser):

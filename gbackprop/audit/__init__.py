@@ -1,1 +1,1 @@
-"""The audit: everything that ships, or what a user names, held against the checks of `gbackprop.testing`."""
+"""The audit: the checks of `gbackprop.testing` on everything that ships, or on what a user names."""

@@ -73,7 +73,7 @@ def _shown(found: Iterable[Finding], detailed: bool) -> list[Finding]:
 
 
 def _write(findings: list[Finding], options: argparse.Namespace) -> None:
-    """The page, with the command but for what is as by default."""
+    """Write the page; its command leaves out options that have their defaults."""
     words = ["python", "-m", "gbackprop", "audit"] + ([options.target] if options.target else [])
     for name, default in (("input", None), ("loss", None), ("batch", 3), ("seed", 0)):
         value = getattr(options, name)

@@ -16,7 +16,7 @@ DECADES = (-16, -14, -12, -10, -8, -6, -4, -2)
 LEVELS = len(DECADES) + 1
 
 TOP, RIGHT, LETTER = 26, 16, 6.6
-"""Room above and to the right of a matrix, and width of a letter in a label."""
+"""Space above and to the right of a matrix, and width of a letter in a label."""
 
 LARGEST, CELL, SLENDER = 320, 24, 6
 """Longest side of a matrix, and side of a cell, in pixels; where there are many, a cell is smaller, and may be longer
@@ -34,7 +34,7 @@ STRENGTHS = len(PARTS) + 1
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the cells of a matrix are drawn."""
+    """The rectangle in which the cells of a matrix are drawn."""
 
     rows: int
     columns: int
@@ -42,7 +42,7 @@ class Frame:
 
     @staticmethod
     def of(picture: Picture) -> Frame:
-        """With room for the name of the worst entry's row."""
+        """Return a frame with space for the name of the worst entry's row."""
         letters = 0 if picture.worst is None else len(picture.rows.entry(picture.worst[0]))
         rows, columns = picture.difference.shape
         return Frame(rows, columns, max(48, LETTER * letters + 10))
@@ -69,7 +69,7 @@ class Frame:
         return self.rows * self.cell[1]
 
     def middle(self, row: int, column: int) -> tuple[float, float]:
-        """Middle of a cell."""
+        """Return the middle of a cell."""
         return self.left + (column + 0.5) * self.cell[0], TOP + (row + 0.5) * self.cell[1]
 
 
@@ -80,7 +80,7 @@ def levels(error: np.ndarray) -> np.ndarray:
 
 
 def svg(picture: Picture, name: str) -> Markup:
-    """The matrix of differences with its legend.
+    """Return the matrix of differences with its legend.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def svg(picture: Picture, name: str) -> Markup:
 
 
 def values_svg(picture: Picture, side: str, name: str) -> Markup:
-    """The matrix that was got, or that was expected, with its legend.
+    """Return the matrix that was got, or that was expected, with its legend.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def strengths(parts: np.ndarray) -> np.ndarray:
 
 
 def _drawing(picture: Picture, title: str, name: str, frame: Frame, cells: Markup, legend: Markup) -> Markup:
-    """Cells in a frame, with the worst entry and a legend."""
+    """Return cells in a frame, with the worst entry and a legend."""
     height = TOP + frame.height + LEGEND
     return tag(
         "svg",
@@ -142,7 +142,7 @@ def _drawing(picture: Picture, title: str, name: str, frame: Frame, cells: Marku
 
 
 def describe(picture: Picture) -> str:
-    """The worst entry in words."""
+    """Return the worst entry in words."""
     if picture.worst is None:
         return "No entry differs."
     row, column = picture.worst
@@ -156,7 +156,7 @@ def describe(picture: Picture) -> str:
 
 
 def _cells(picture: Picture, frame: Frame) -> Markup:
-    """A path for each color; entries that do not differ show only whether they should be zero."""
+    """Return a path for each color; entries that do not differ show only whether they should be zero."""
     shades = levels(picture.error)
     expected = (shades == -1) & (picture.want != 0)
     paths = [tag("path", d=_path(expected, frame), class_="same")] if expected.any() else []
@@ -165,7 +165,7 @@ def _cells(picture: Picture, frame: Frame) -> Markup:
 
 
 def _path(where: np.ndarray, frame: Frame) -> str:
-    """Rectangles over runs of cells in each row."""
+    """Return a path of rectangles over runs of cells in each row."""
     (wide, high), moves = frame.cell, []
     for row, line in enumerate(where):
         at = 0
@@ -179,7 +179,7 @@ def _path(where: np.ndarray, frame: Frame) -> str:
 
 
 def _worst(picture: Picture, frame: Frame) -> Markup | None:
-    """A ring around the worst entry, and the names of its row and column."""
+    """Return a ring around the worst entry, and the names of its row and column."""
     if picture.worst is None:
         return None
     row, column = picture.worst
@@ -200,7 +200,7 @@ def _worst(picture: Picture, frame: Frame) -> Markup | None:
 
 
 def _legend(left: float, top: float, tolerance: float) -> Markup:
-    """The colors from left to right, the powers of ten between them, and what is allowed."""
+    """Return the colors from left to right, the powers of ten between them, and what is allowed."""
     swatches = [
         tag("rect", x=left + k * SWATCH, y=top, width=SWATCH, height=10, class_=f"e{k}") for k in range(LEVELS)
     ]
@@ -217,7 +217,7 @@ def _legend(left: float, top: float, tolerance: float) -> Markup:
 
 
 def _values_legend(left: float, top: float, scale: float) -> Markup:
-    """The colors of negative values, then of positive ones, and the values between them."""
+    """Return the colors of negative values, then of positive ones, and the values between them."""
     names = [f"n{k}" for k in range(STRENGTHS, 0, -1)] + [f"p{k}" for k in range(1, STRENGTHS + 1)]
     width = SWATCH * LEVELS / len(names)  # as wide as the other legend
     swatches = [

@@ -1,4 +1,4 @@
-"""What an audit of one subject found: the rows of its check, and what a reader wants beside them."""
+"""The findings of an audit of one subject: the rows of its check, and what is shown beside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gbackprop.testing.probe import Probe, twin_of
 from gbackprop.testing.report import FAILED, OK
 
 SAMPLES = 3
-"""How many samples of a batch pictures look at, as the checks do."""
+"""The number of samples of a batch that pictures look at, as the checks do."""
 
 Reference = Callable[[np.ndarray], np.ndarray]
 
@@ -77,7 +77,7 @@ class Auditor:
     pictures: bool = False
 
     def rng(self, *key: int) -> np.random.Generator:
-        """Random numbers for one purpose."""
+        """Return a generator of random numbers for one purpose."""
         return np.random.default_rng([self.seed, *key])
 
     def layer(self, layer: Layer, x: np.ndarray, reference: Reference | None = None, title: str = "") -> Finding:
@@ -129,7 +129,7 @@ class Auditor:
                 return
 
     def _leaf(self, leaf: Leaf, inputs: list[np.ndarray], own: list[Row]) -> Finding:
-        """A layer of a network from its rows; audited alone if the network's forward pass did not get that far."""
+        """Return a layer's finding from a network's rows; it is audited alone if the forward pass did not reach it."""
         title, layer, x = f"layer {leaf.name}, {named(leaf.layer)}", leaf.layer, inputs[0]
         if len(inputs) > 1:
             layer, x = Flat(layer, leaf.input_shapes), side_by_side(inputs)
@@ -140,14 +140,14 @@ class Auditor:
         return _finding("layer", leaf.layer, report, pictures, problem, _jacobians(layer, x))
 
     def _twin(self, layer: Layer) -> Any:
-        """A copy with its parameters drawn, so that check and pictures look at the same; or itself."""
+        """Return a copy with its parameters drawn, so that check and pictures look at the same; or itself."""
         try:
             return twin_of(layer, rng=self.rng(0))
         except Exception:  # the check will find the same, and say so in a row
             return layer
 
     def _layer_pictures(self, layer: Layer, x: np.ndarray) -> tuple[np.ndarray, list[Picture], str]:
-        """The batch, moved off kinks so that a check finds nothing to move; pictures; why there are no more."""
+        """Return the batch, moved off kinks so that a check finds nothing to move; pictures; why there are no more."""
         if not self.pictures:
             return x, [], ""
         try:
@@ -161,7 +161,7 @@ class Auditor:
 
 
 def named(subject: Any) -> str:
-    """How a subject presents itself, if it can."""
+    """Return the subject's repr in one line, or the name of its class if repr raises."""
     try:
         return " ".join(repr(subject).split())
     except Exception:
@@ -169,7 +169,7 @@ def named(subject: Any) -> str:
 
 
 def _checked(title: str, check: Callable[..., Report], *arguments: Any) -> Report:
-    """The report of a check, under a title; with a failed row if the check does not get through, or to nothing."""
+    """Return the report of a check, under a title; with a failed row if the check raises, or judges nothing."""
     try:
         rows, problem = check(*arguments).rows, "no claim could be judged"
     except Exception as error:
@@ -194,14 +194,14 @@ def _finding(
 
 
 def _places(subject: Any, report: Report, jacobians: Mapping[str, Any] | None = None) -> dict[str, Place]:
-    """Where each method that fails is written, as far as it is the subject's."""
+    """Return the place in the source of each method that fails, of those that the subject's own code defines."""
     methods = dict.fromkeys(row.method for row in report.failures)
     found = {method: place(subject, method, jacobians) for method in methods}
     return {method: where for method, where in found.items() if where.sources}
 
 
 def _jacobians(layer: Layer, x: np.ndarray) -> Mapping[str, Any]:
-    """The Jacobians in a layer's parameters, if it gives any."""
+    """Return the Jacobians in a layer's parameters, if it gives any."""
     try:
         layer = copy.deepcopy(layer)
         return dict(layer.parameter_jacobians(layer.forward(np.array(x[:1], dtype=np.float64))[1]))
@@ -210,13 +210,13 @@ def _jacobians(layer: Layer, x: np.ndarray) -> Mapping[str, Any]:
 
 
 def _about(subject: Any) -> str:
-    """The first sentence or formula of a class's documentation, without what it inherits."""
+    """Return the first sentence or formula of a class's documentation, without what it inherits."""
     text = inspect.cleandoc(type(subject).__doc__ or "")
     return " ".join(text.partition("\n\n")[0].replace("``", "").split())
 
 
 def _after(leaf: Leaf, inputs: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """What comes to the next layer; anything of the right shape if the layer fails."""
+    """Compute the input of the next layer; random numbers of the right shape if the layer fails."""
     try:
         y = leaf.layer.forward(*[x.copy() for x in inputs])[0]
         if y.shape[1:] == leaf.output_shape:
@@ -231,7 +231,7 @@ def _raised(error: Exception) -> str:
 
 
 def _made(pictures: Iterable[Picture]) -> tuple[list[Picture], str]:
-    """As many pictures as can be made, and what stood in the way of the next."""
+    """Return as many pictures as can be made, and the error of the next."""
     made: list[Picture] = []
     try:
         for picture in pictures:

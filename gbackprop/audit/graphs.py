@@ -1,4 +1,4 @@
-"""What ships for networks that are no chains: layers of several inputs, containers of branches, shared parameters."""
+"""The shipped subjects for networks that are not chains: layers of several inputs, containers, shared parameters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def branches() -> Iterator[Case]:
 
 
 def graph() -> Graph:
-    """A graph in which one output is taken three times, and a layer with parameters stands at two places."""
+    """Return a graph in which one output is taken three times, and a layer with parameters stands at two places."""
     shared = layers.Linear(2, 2)
     return Graph({
         "left": (shared, "input"),
@@ -59,7 +59,7 @@ def graph() -> Graph:
 
 
 def network(rng: np.random.Generator) -> Sequential:
-    """A network with every kind of branch and a parameter of which one use depends on another."""
+    """Return a network with every kind of branch and a parameter of which one use depends on another."""
     return Sequential(
         graph(), layers.Flatten(), Residual(layers.Linear(4, 4), Product(layers.Sigmoid(), layers.Tanh())),
         layers.Linear(4, 3), rng=rng, dtype="float64",

@@ -17,7 +17,7 @@ VOID = ("br", "meta")
 
 
 def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
-    """An element.
+    """Return an element of the page.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def join(*children: Any) -> Markup:
 
 
 def _text(value: Any) -> str:
-    """A number short, and a string without characters that no page may hold."""
+    """Return a number short, and a string without characters that no page may hold."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return "".join(c for c in str(value) if c.isprintable() or c in "\n\t")

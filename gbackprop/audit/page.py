@@ -17,14 +17,14 @@ from gbackprop.audit.where import Place, Source
 from gbackprop.testing.report import FAILED, OK, Report, Row
 
 POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
-"""What the page may load: nothing but the style sheet that is written in it."""
+"""The security policy of the page: it may load nothing but the style sheet that is written in it."""
 
 LONGEST = 40
 """Lines of a source that are shown."""
 
 
 def page(findings: Sequence[Finding], command: str) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _claim(row: Row) -> Markup:
 
 
 def _contents(findings: Sequence[Finding]) -> Markup | None:
-    """A line for each subject."""
+    """Return a line for each subject."""
     if len(findings) == 1:
         return None
     head, rows = _head(("subject", "claims", "error", "verdict")), []
@@ -103,7 +103,7 @@ def _verdict(report: Report) -> Markup:
 
 
 def _section(i: int, finding: Finding) -> Markup:
-    """Everything about one subject."""
+    """Return the section of the page about one subject."""
     report = finding.report
     head = (tag("h2", finding.title, id=f"h{i}"), tag("span", finding.kind, " · ", _verdict(report)))
     return tag(
@@ -121,13 +121,13 @@ def _section(i: int, finding: Finding) -> Markup:
 
 
 def _formulas(finding: Finding) -> Markup | None:
-    """What the subject says that it computes."""
+    """Return the list of the formulas that the subject states."""
     lines = [(tag("dt", name), tag("dd", formula, class_="math")) for name, formula in finding.formulas.items()]
     return tag("dl", lines) if lines else None
 
 
 def _failures(i: int, finding: Finding) -> Iterator[Markup]:
-    """What fails, in words, and where to look, with the lines; these once, if several claims lead there."""
+    """Yield each failed claim with its error and the source lines of its method; the same lines are shown once."""
     items: list[Markup] = []
     seen: set[Source] = set()
     for j, row in enumerate(finding.report.rows):
@@ -142,7 +142,7 @@ def _failures(i: int, finding: Finding) -> Iterator[Markup]:
 
 
 def _source(source: Source) -> Markup:
-    """Lines with their numbers."""
+    """Return source lines with their numbers."""
     lines = source.text.split("\n")
     numbered = [f"{number:4}  {line}".rstrip() for number, line in enumerate(lines[:LONGEST], source.line)]
     more = len(lines) - len(numbered)
@@ -166,7 +166,7 @@ def _figure(picture: Picture, name: str) -> Markup:
 
 
 def _values(picture: Picture, side: str, name: str) -> Markup:
-    """One of the two matrices whose difference is too large."""
+    """Return one of the two matrices whose difference is too large."""
     return tag("figure", tag("strong", f"{picture.title}, {side}"), values_svg(picture, side, name))
 
 
@@ -174,7 +174,7 @@ def _values(picture: Picture, side: str, name: str) -> Markup:
 
 
 def _rows(i: int, finding: Finding) -> Markup:
-    """All claims; open where one fails."""
+    """Return all claims; open where one fails."""
     head = _head(COLUMNS)
     rows = [_row(row, f"s{i}r{j}") for j, row in enumerate(finding.report.rows)]
     summary = tag("summary", f"{_several(len(rows), 'claim')}, each with its oracle")

@@ -19,7 +19,7 @@ from gbackprop.testing.probe import Probe, is_container
 
 @dataclass(frozen=True)
 class Axis:
-    """What the rows or the columns of a picture are.
+    """The array entries that the rows or the columns of a picture stand for.
 
     Attributes
     ----------
@@ -96,12 +96,12 @@ class Picture:
 
     @property
     def tight(self) -> bool:
-        """Whether no entry is further off than allowed."""
+        """True if the error of every entry is within the tolerance."""
         return bool((self.error <= self.tolerance).all())
 
     @property
     def pattern(self) -> str:
-        """What a wrong matrix has to do with the right one, if that can be said in a line."""
+        """One line if the wrong matrix is the transpose or a multiple of the right one, else an empty string."""
         if self.tight:
             return ""
         if self._is_near(self.want.T, self.got):
@@ -118,7 +118,7 @@ class Picture:
 
 
 def layer_pictures(probe: Probe, point: Point, rng: np.random.Generator) -> Iterator[Picture]:
-    """The Jacobian of a layer in its input, its residual, and the Jacobian in each parameter."""
+    """Yield the Jacobian of a layer in its input, its residual, and the Jacobian in each parameter."""
     n, out = len(point.x), point.output_shape
     rows = Axis("y", out, point.outputs)
     got = _pulled(probe.layer.mjp(probe.saved, units(out, n, point.outputs)), (len(rows.where), n, *probe.x.shape[1:]))
@@ -157,7 +157,7 @@ def _residual(probe: Probe, point: Point) -> Picture:
 
 
 def loss_pictures(loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.random.Generator) -> Iterator[Picture]:
-    """The gradients of a loss, a row for each sample, and its Hessian as the square of its root."""
+    """Yield the gradients of a loss, a row for each sample, and its Hessian as the square of its root."""
     n, shape = len(output), output.shape[1:]
     where = some_of(prod(shape), rng)
     outputs = Axis("f", shape, where)
@@ -182,7 +182,7 @@ def loss_pictures(loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.ra
 
 
 def _pulled(got: np.ndarray, shape: Shape) -> np.ndarray:
-    """What came back for unit columns, features flat: ``[L, N, *in] -> [L, N, K]``."""
+    """Return the columns that unit columns were carried to, features flat: ``[L, N, *in] -> [L, N, K]``."""
     if np.shape(got) != shape:
         raise ValueError(f"expected shape {shape}, got {np.shape(got)}")
     return got.reshape(*shape[:2], -1)

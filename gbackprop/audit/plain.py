@@ -1,4 +1,4 @@
-"""What shipped layers compute, written out in loops: slow, and sharing no code with the layers.
+"""The functions of shipped layers, written out in loops: slow, and sharing no code with the layers.
 
 Differences of a forward pass can say that its derivatives are its own, not that it is the right function. These can.
 Sizes of outputs are arguments, counted by hand by whoever calls.
@@ -61,7 +61,7 @@ def convolution(
 def max_pool(
     x: np.ndarray, *, out: Axes, kernel: Axes, stride: Axes, before: Axes = (0, 0), dilation: Axes = (1, 1)
 ) -> np.ndarray:
-    """The largest of what each window sees inside the image."""
+    """Return the largest of what each window sees inside the image."""
     y: Any = np.full((*x.shape[:2], *out), -np.inf)
     for t in np.ndindex(*out):
         for _, at in _window(t, kernel, stride, before, dilation):
@@ -80,7 +80,7 @@ def average_pool(
     counted: Axes = (0, 0),
     divisor: int | None = None,
 ) -> np.ndarray:
-    """The sum of what each window sees over the number of places up to `counted` beyond the image, or `divisor`."""
+    """Return each window's sum over the number of its places up to `counted` beyond the image, or over `divisor`."""
     y: Any = np.zeros((*x.shape[:2], *out))
     for t in np.ndindex(*out):
         places = 0
@@ -93,7 +93,7 @@ def average_pool(
 
 
 def adaptive_pool(x: np.ndarray, *, bins: Sequence[Sequence[range]], most: bool) -> np.ndarray:
-    """The largest of what each bin sees, or the mean; the places of each axis' bins are given."""
+    """Return the largest of what each bin sees, or the mean; the places of each axis' bins are given."""
     y: Any = np.zeros((*x.shape[:2], *map(len, bins)))
     for t in np.ndindex(y.shape[2:]):
         seen = [x[(..., *at)] for at in product(*[axis[i] for axis, i in zip(bins, t)])]
@@ -155,7 +155,7 @@ def shuffle(x: np.ndarray, r: int) -> np.ndarray:
 
 
 def unshuffle(x: np.ndarray, r: int) -> np.ndarray:
-    """The reverse of `shuffle`, pixel by pixel."""
+    """Return the reverse of `shuffle`, pixel by pixel."""
     n, depth, height, width = x.shape
     y = np.zeros((n, depth * r**2, height // r, width // r))
     for c, i, j in np.ndindex(*x.shape[1:]):
@@ -164,7 +164,7 @@ def unshuffle(x: np.ndarray, r: int) -> np.ndarray:
 
 
 def _window(at: Axes, kernel: Axes, stride: Axes, before: Axes, dilation: Axes) -> Iterator[tuple[Any, Any]]:
-    """Each place in a window, with the place of the image that it sees."""
+    """Yield each place in a window, with the place of the image that it sees."""
     for place in np.ndindex(*kernel):
         yield place, tuple(t * s - p + k * d for t, s, p, k, d in zip(at, stride, before, place, dilation))
 

@@ -43,7 +43,7 @@ def whole() -> Iterator[Case]:
 
 
 def causal_softmax(x: np.ndarray) -> np.ndarray:
-    """Each row's softmax over the entries up to the diagonal."""
+    """Return each row's softmax over the entries up to the diagonal."""
     y = np.zeros_like(x)
     for index in np.ndindex(x.shape[:-1]):
         row = np.exp(x[index][: index[-1] + 1])
@@ -52,7 +52,7 @@ def causal_softmax(x: np.ndarray) -> np.ndarray:
 
 
 def attention(x: np.ndarray, *, heads: int, causal: bool = False, **parameters: np.ndarray) -> np.ndarray:
-    """Attention position by position and head by head, with torch's parameters."""
+    """Compute attention position by position and head by head, with torch's parameters."""
     y, d = np.empty_like(x), x.shape[2] // heads
     for n, sample in enumerate(x):
         projected = sample @ parameters["in_proj_weight"].T + parameters.get("in_proj_bias", 0)
@@ -71,7 +71,7 @@ def attention(x: np.ndarray, *, heads: int, causal: bool = False, **parameters: 
 def encoder(
     x: np.ndarray, *, heads: int, eps: float = 1e-5, norm_first: bool = False, **parameters: np.ndarray
 ) -> np.ndarray:
-    """An encoder layer with tanh as its activation; norms' γ and β are 1 and 0, as they are drawn."""
+    """Compute an encoder layer with tanh as its activation; norms' γ and β are 1 and 0, as they are drawn."""
     own: dict[str, Any] = {name.removeprefix("self_attn."): value for name, value in parameters.items()}
 
     def norm(z: np.ndarray) -> np.ndarray:
@@ -89,26 +89,26 @@ def encoder(
 
 
 def rnn_step(a: np.ndarray, b: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The next state of an RNN."""
+    """Return the next state of an RNN."""
     return np.tanh(a + b), c
 
 
 def lstm_step(a: np.ndarray, b: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The next state of an LSTM, and its cell."""
+    """Return the next state of an LSTM, and its cell."""
     i, f, g, o = np.split(a + b, 4)
     c = special.expit(f) * c + special.expit(i) * np.tanh(g)
     return special.expit(o) * np.tanh(c), c
 
 
 def gru_step(a: np.ndarray, b: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The next state of a GRU."""
+    """Return the next state of a GRU."""
     (a_r, a_z, a_n), (b_r, b_z, b_n) = np.split(a, 3), np.split(b, 3)
     r, z = special.expit(a_r + b_r), special.expit(a_z + b_z)
     return (1 - z) * np.tanh(a_n + r * b_n) + z * h, c
 
 
 def recurrent(x: np.ndarray, *, step: Any, **parameters: np.ndarray) -> np.ndarray:
-    """A recurrent layer sample by sample and step by step, with torch's parameters."""
+    """Compute a recurrent layer sample by sample and step by step, with torch's parameters."""
     number = 0
     while f"weight_ih_l{number}" in parameters:
         ends = [end for end in (f"l{number}", f"l{number}_reverse") if f"weight_ih_{end}" in parameters]
@@ -118,7 +118,7 @@ def recurrent(x: np.ndarray, *, step: Any, **parameters: np.ndarray) -> np.ndarr
 
 
 def one_direction(x: np.ndarray, step: Any, end: str, parameters: dict[str, np.ndarray]) -> np.ndarray:
-    """One layer in one direction."""
+    """Compute one layer in one direction."""
     inputs, hidden = parameters[f"weight_ih_{end}"], parameters[f"weight_hh_{end}"]
     y = np.zeros((*x.shape[:2], hidden.shape[1]))
     for n in range(len(x)):
@@ -132,7 +132,7 @@ def one_direction(x: np.ndarray, step: Any, end: str, parameters: dict[str, np.n
 
 
 def network(rng: np.random.Generator) -> Sequential:
-    """A network of causal attention and an LSTM."""
+    """Return a network of causal attention and an LSTM."""
     return Sequential(
         MultiheadAttention(2, 1, is_causal=True), LSTM(2, 2), layers.Flatten(), layers.Linear(6, 3), rng=rng,
         dtype="float64",

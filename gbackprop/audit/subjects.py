@@ -1,4 +1,4 @@
-"""What ships: layers in several configurations, losses with targets, networks for the quantities.
+"""The shipped subjects: layers in several configurations, losses with targets, networks for the quantities.
 
 A new layer or loss gets a line here; quantities need none, nor do activations, for which a line adds what the function
 itself should be.
@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from gbackprop import layers, losses
-from gbackprop.audit import further, graphs, norms, plain, sequences
+from gbackprop.audit import graphs, norms, plain, pools_and_moves, sequences
 from gbackprop.audit.findings import Auditor, Finding
 from gbackprop.audit.networks import network_cases
 from gbackprop.layers.base import Layer, Shape
@@ -68,9 +68,9 @@ class LayerCase:
 
 
 def layer_cases() -> list[LayerCase]:
-    """Every layer that ships, with parameters not drawn yet."""
+    """Return every layer that ships, with parameters not drawn yet."""
     cases = [*_linears(), *_elementwise(), *_slopes_and_softmax(), *_convolutions(), *_pools(), *_moves()]
-    elsewhere = (*further.cases(), *graphs.joins(), *graphs.branches(), *norms.cases())
+    elsewhere = (*pools_and_moves.cases(), *graphs.joins(), *graphs.branches(), *norms.cases())
     elsewhere += (*sequences.parts(), *sequences.whole())
     cases += [*_containers(), *(LayerCase(*case) for case in elsewhere)]
     listed = {type(case.layer) for case in cases}
@@ -210,7 +210,7 @@ class LossCase:
 
 
 def loss_cases(rng: np.random.Generator) -> Iterator[LossCase]:
-    """Every loss that ships, with both reductions."""
+    """Yield every loss that ships, with both reductions."""
     for reduction in ("mean", "sum"):
         for classes in (4, 1):
             logits = 2 * rng.standard_normal((BATCH, classes))

@@ -1,4 +1,4 @@
-"""What findings come to."""
+"""A summary of findings: counts, and the cells of tables."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Count:
 
     @staticmethod
     def of(findings: Iterable[Finding]) -> Count:
-        """Over all rows of all findings."""
+        """Count all rows of all findings."""
         rows = [row for finding in findings for row in finding.report.rows]
         return Count(len(rows), sum(row.verdict == OK for row in rows), sum(row.failed for row in rows))
 
 
 def verdict_of(report: Report) -> tuple[str, str]:
-    """The verdict on a subject, and what to say with it.
+    """Return the verdict on a subject, and what to say with it.
 
     A subject none of whose claims failed is not "ok" if some were not judged because a part of it failed.
     """
@@ -57,26 +57,26 @@ def verdict_of(report: Report) -> tuple[str, str]:
 
 
 def unchecked(findings: Iterable[Finding]) -> list[str]:
-    """Quantities whose formula was not checked against anything."""
+    """Return the names of quantities whose formula was not checked against anything."""
     rows = [row for finding in findings for row in finding.report.rows]
     return list(dict.fromkeys(row.method for row in rows if row.problem == NO_DEFINITION))
 
 
 def error_of(report: Report) -> str:
-    """The largest error against an oracle that has none, or nothing if there was none."""
+    """Return the largest error against an oracle that has none, or nothing if there was none."""
     errors = [row.error for row in report.rows if row.points and any(name in row.oracle for name in EXACT)]
     return f"{np.max(errors):.1e}" if errors else ""  # unlike max(), does not lose a NaN
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """What a table shows of a row, by `COLUMNS`; of one that was not judged the reason stands for the oracle."""
+    """Return the cells of a row, by `COLUMNS`; in one that was not judged the reason takes the place of the oracle."""
     oracle = row.oracle if row.verdict in (OK, FAILED) else " ".join(row.problem.split())
     numbers = (str(row.points), f"{row.error:.1e}", f"{row.tolerance:.0e}") if row.points else ("", "", "")
     return row.method, row.claim, oracle, *numbers, row.verdict
 
 
 def finding_of(row: Row) -> str:
-    """What is wrong with a row that failed, in a line."""
+    """Describe the error of a row that failed, in a line."""
     words = [" ".join(row.problem.split())] if row.problem else []
     if row.points:
         words.append(f"error {row.error:.1e}, allowed {row.tolerance:.0e}, against {row.oracle}")

@@ -28,7 +28,7 @@ class Terminal:
         self.console = _console(out)
 
     def rows(self, finding: Finding) -> None:
-        """All rows of a subject, then what fails."""
+        """Print all rows of a subject, then the failures."""
         if self.console is None:
             print(plain_table(finding.report), file=self.out)
         else:
@@ -37,11 +37,11 @@ class Terminal:
         self._print("")
 
     def head(self) -> None:
-        """What the columns of `line` are."""
+        """Print the head of the columns of `line`."""
         self._print(f"{'':<10}  {'claims':>6}  {'error':>7}  subject")
 
     def line(self, finding: Finding) -> None:
-        """A subject in a line, and what fails."""
+        """Print a subject in a line, and its failures."""
         report = finding.report
         verdict, note = verdict_of(report)
         words = f"  {len(report.rows):>6}  {error_of(report):>7}  {finding.kind:<7}  {finding.title}"
@@ -49,7 +49,7 @@ class Terminal:
         self._failures(finding)
 
     def total(self, findings: Sequence[Finding]) -> None:
-        """What it all comes to."""
+        """Print the counts of claims over all findings."""
         count = Count.of(findings)
         rest = f", {count.rest} not judged or not given" if count.rest else ""
         words = f"{count.claims} claims: {count.ok} hold, {count.failed} fail{rest}"
@@ -59,7 +59,7 @@ class Terminal:
         self._print(words, style=STYLES[FAILED if count.failed else OK])
 
     def _failures(self, finding: Finding) -> None:
-        """Each failure in words, with the place where its method is written."""
+        """Print each failure in words, with the place where its method is written."""
         for row in finding.report.failures:
             self._print(f"  {row.method}: ", f"{row.claim}: {finding_of(row)}", STYLES[FAILED])
             if row.method in finding.places:
@@ -75,7 +75,7 @@ class Terminal:
 
 
 def plain_table(report: Report) -> str:
-    """The rows of a report in columns."""
+    """Format the rows of a report in columns."""
     table = [COLUMNS, *map(cells, report.rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     ways = [str.rjust if name in NUMBERS else str.ljust for name in COLUMNS]
@@ -84,7 +84,7 @@ def plain_table(report: Report) -> str:
 
 
 def _console(out: TextIO) -> Any:
-    """A rich console if the stream is a terminal and there is rich, else None."""
+    """Return a rich console if the stream is a terminal and there is rich, else None."""
     if not out.isatty():
         return None
     try:

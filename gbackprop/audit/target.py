@@ -19,7 +19,7 @@ from gbackprop.quantities import Quantity
 
 KINDS = (Layer, Loss, Quantity)
 LISTED = 5
-"""How many names to offer."""
+"""The greatest number of names that an error message offers."""
 
 EXPECTED = "a layer, loss, quantity or network: an instance, a class, or a function that returns one"
 
@@ -44,7 +44,7 @@ def importable(folder: Path) -> Iterator[None]:
 
 
 def resolve(target: str) -> Layer | Loss | Quantity:
-    """What a target names; a class or function is called without arguments.
+    """Return the object that a target names; a class or function is called without arguments.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def _made(target: str, found: Any) -> Layer | Loss | Quantity:
-    """An instance from an instance, a class or a function."""
+    """Return an instance from an instance, a class or a function."""
     if isinstance(found, KINDS):
         return found
     if isinstance(found, type):
@@ -165,7 +165,7 @@ def _kind(thing: Any) -> str:
 
 
 def parse_shape(text: str | None, target: str) -> Shape:
-    """The shape of one sample from ``3,8,8``.
+    """Return the shape of one sample from ``3,8,8``.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def parse_shape(text: str | None, target: str) -> Shape:
 
 
 def resolve_loss(name: str) -> Loss:
-    """A loss that ships, by its name, or a user's as MODULE:NAME.
+    """Return a loss that ships, by its name, or a user's as MODULE:NAME.
 
     Raises
     ------

@@ -22,7 +22,7 @@ from gbackprop.testing.probe import is_container
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line said.
+    """The arguments of the command line.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Asked:
 
 
 def audited(asked: Asked, subject: Layer | Loss | Quantity, auditor: Auditor) -> tuple[Iterable[Finding], bool]:
-    """Findings on a subject, and whether its rows are few enough to be shown.
+    """Return findings on a subject, and whether its rows are few enough to be shown.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def _output_shape(asked: Asked, layer: Layer, shape: Shape) -> Shape | None:
 
 
 def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:
-    """Whether the first part that refuses what comes to it has an `output_shape` of its own."""
+    """Return whether the first part that refuses its input's shape has an `output_shape` of its own."""
     for _, part in layer.named_layers():
         try:
             shape = part.output_shape(shape)
@@ -101,7 +101,7 @@ def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:
 
 
 def _loss(asked: Asked, loss: Loss, shape: Shape, auditor: Auditor) -> Iterable[Finding]:
-    """With both reductions."""
+    """Return the findings on a loss with both reductions."""
     output = inside(loss, 2 * auditor.rng(1).standard_normal((asked.batch, *shape)))
     _check_takes(loss, output.shape, f"{asked.target} does not take --input {asked.input}")
     target = _targets(loss, output, auditor.rng(3))
@@ -116,7 +116,7 @@ def _loss(asked: Asked, loss: Loss, shape: Shape, auditor: Auditor) -> Iterable[
 
 
 def _loss_for(asked: Asked, out: Shape) -> Loss:
-    """The loss asked for, or one that takes such outputs."""
+    """Return the loss asked for, or one that takes such outputs."""
     if asked.loss is None:
         return CrossEntropyLoss() if len(out) == 1 and out[0] > 1 else MSELoss()
     loss = resolve_loss(asked.loss)

@@ -1,4 +1,4 @@
-"""Where a method under test is written: file and line, as far as Python knows."""
+"""The place where a method under test is written: file and line, as far as Python knows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Place:
-    """Where to look: in words, and the lines that they name; both empty if nothing can be said."""
+    """A place in the source: in words, and the lines that they name; both empty if it is not known."""
 
     words: str = ""
     sources: tuple[Source, ...] = ()
@@ -52,7 +52,7 @@ class Place:
 
 
 def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None) -> Place:
-    """Where to look if `method`, as a row names it, fails.
+    """Return the place in the source to look at if `method`, as a row names it, fails.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None)
 
 
 def _in_jacobian(jacobian: Any, name: str) -> Place:
-    """Where a user's `ParameterJacobian` has a reduction, or the definition that an inherited one sums over."""
+    """Return the place of a reduction of a user's `ParameterJacobian`, or of the `per_sample` that it sums over."""
     kind = type(jacobian)
     for called in dict.fromkeys((name, "per_sample")):
         owner = _owner(kind, called)
@@ -98,7 +98,7 @@ def _in_jacobian(jacobian: Any, name: str) -> Place:
 
 
 def _owner(kind: type, name: str) -> type | None:
-    """The class in which an attribute is found."""
+    """Return the class in which an attribute is found."""
     return next((cls for cls in kind.__mro__ if name in vars(cls)), None)
 
 
@@ -107,7 +107,7 @@ def _is_ours(cls: type) -> bool:
 
 
 def _calls(kind: type, name: str, seen: set[str]) -> Iterator[tuple[type, str]]:
-    """What an inherited method comes to call of the methods that the user wrote, by the names in its code."""
+    """Yield the methods of the user that an inherited method calls, directly or not, by the names in its code."""
     seen.add(name)
     owner = _owner(kind, name)
     code = getattr(vars(owner)[name], "__code__", None) if owner is not None else None
@@ -123,16 +123,16 @@ def _calls(kind: type, name: str, seen: set[str]) -> Iterator[tuple[type, str]]:
 
 
 def _in(thing: Any, name: str) -> Source | None:
-    """A function or class as it is written."""
+    """Return a function or class as it is written."""
     try:
         file, (lines, line) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
-    except (OSError, TypeError):  # written nowhere that Python knows
+    except (OSError, TypeError):  # Python has no source of it
         return None
     return Source(_short(file), name, line, textwrap.dedent("".join(lines)).rstrip()) if file else None
 
 
 def _short(file: str) -> str:
-    """A path from here, if it is not far."""
+    """Return a path from here, if it is not far."""
     try:
         relative = os.path.relpath(file, Path.cwd())
     except ValueError:  # another drive

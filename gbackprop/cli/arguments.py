@@ -1,4 +1,4 @@
-"""What several subcommands share."""
+"""Arguments that several subcommands share."""
 
 import argparse
 import math
@@ -36,7 +36,7 @@ def users_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A whole number of at least so much, for argparse.
+    """Return a whole number of at least so much, for argparse.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def above_zero(text: str) -> float:
-    """A positive finite number, for argparse.
+    """Return a positive finite number, for argparse.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def above_zero(text: str) -> float:
 
 
 def zero_or_more(text: str) -> float:
-    """A finite number that is not negative, for argparse.
+    """Return a finite number that is not negative, for argparse.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def zero_or_more(text: str) -> float:
 
 
 def _float(text: str) -> float:
-    """A number, or NaN, which no bounds contain."""
+    """Return a number, or NaN, which no bounds contain."""
     try:
         return float(text)
     except ValueError:

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(runs: list[StoredRun], notes: dict[str, str], options: argparse.Namespace) -> None:
-    """Of each problem the table, the picture, and what a reader must know of its data."""
+    """Print the table of each problem and the note on its data, and save its picture."""
     from rich.console import Console
 
     from gbackprop.experiments import curves, plots, tables
@@ -114,6 +114,6 @@ def _choose(there: list[str], options: argparse.Namespace) -> list[str]:
 
 
 def _path(options: argparse.Namespace, problem: str) -> Path:
-    """Where the picture of a problem goes."""
+    """Return the path of the picture of a problem."""
     file = Path(options.file)
     return Path(options.output) if options.output else file.with_name(f"{file.stem}-{problem}.png")

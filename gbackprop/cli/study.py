@@ -106,7 +106,7 @@ def _run_study(
 def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protocol, Path, dict[str, str]]:
     """Look at everything that may be missing or wrong: better one line now than a failure of every run.
 
-    Also what a reader must know of the data of each problem.
+    Also the note on the data of each problem.
     """
     from gbackprop.array import check_device
     from gbackprop.experiments.problems import load_problem, problem
@@ -151,5 +151,5 @@ def _conclude(summary: Summary, output: Path, table: str | None, console: Consol
 
 
 def _table(output: Path, kind: str) -> Path:
-    """Where the table of all epochs goes: beside the file of results."""
+    """Return the path of the table of all epochs: beside the file of results."""
     return output.with_suffix(f".{kind}")

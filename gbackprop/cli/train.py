@@ -142,7 +142,7 @@ def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Co
 
 
 def doing(event: Event) -> str:
-    """What a run is at, for the bar.
+    """Return a few words on the state of a run, for the progress bar.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def doing(event: Event) -> str:
 
 
 def line(row: EpochRow) -> str:
-    """An epoch as a line of the table.
+    """Return an epoch as a line of the table.
 
     Parameters
     ----------

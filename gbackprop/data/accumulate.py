@@ -34,7 +34,7 @@ OPTIONS = ("training", "sample_block", "column_block", "memory")
 """Options of `gbackprop.backward` that `accumulate` hands on. Each batch is computed by one thread."""
 
 Progress = bool | Callable[[int, int | None], object]
-"""Whether to write a line to stderr; or a function of the batches done and of all batches, None if unknown."""
+"""True to write a line to stderr; or a function of the batches done and of all batches, None if unknown."""
 
 
 def accumulate(
@@ -138,15 +138,15 @@ def accumulate(
     entropy = tuple(generator(rng).integers(2**32, size=4).tolist())
     saved: Checkpoint | None = None
     if checkpoint is not None:
-        told = options | {"outputs": outputs}
-        saved = Checkpoint(checkpoint, checkpoint_every, network, loss, quantities, told, entropy, rng is None)
+        stated = options | {"outputs": outputs}
+        saved = Checkpoint(checkpoint, checkpoint_every, network, loss, quantities, stated, entropy, rng is None)
         entropy = saved.entropy
     call = Call(prepare(network, loss, *quantities, workers=1, **options), entropy, outputs)
     line = _Line() if progress is True else None
     report = line or (progress if callable(progress) else None)
     with _opened(executor, workers, network) as pool, line or nullcontext(), one_blas_thread():
         if not isinstance(pool.executor, ThreadPoolExecutor):
-            _ = call.packed  # what cannot be sent is told now
+            _ = call.packed  # raises now if something cannot be sent
         flights = Flights(pool, call, in_flight or 2 * pool.slots)
         batches_left = _checked(batches, saved)
         total = len(batches) if isinstance(batches, Sized) else None

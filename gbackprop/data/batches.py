@@ -30,7 +30,7 @@ def batches(
     Returns
     -------
     iterator of (ndarray, ndarray)
-        Batches (n, ...) of `x` and `y` on their device. They are views of the arrays where the order is kept, and
+        Batches (n, ...) of `x` and `y` on their device. They are views of the arrays where the order is unchanged, and
         copies where it is shuffled.
 
     Raises

@@ -30,10 +30,10 @@ from gbackprop.system.npz import read_checkpoint, write_checkpoint
 FORMAT = 2
 
 HEADER = {"call": dict, "entropy": list, "done": int, "samples": int, "divisor": str, "sums": list}
-"""What the header has beside the format's number."""
+"""The fields of the header beside the format's number, and their types."""
 
 TEXTS = ("network", "loss", "quantities")
-"""What a message shows of a call; the digests of attributes decide."""
+"""The attributes of a call that a message shows; calls are compared by the digests of all."""
 
 
 class Checkpoint:
@@ -79,7 +79,7 @@ class Checkpoint:
         any_entropy: bool,
     ) -> None:
         self.path, self.every, self.entropy = Path(path), every, entropy
-        self.told = {
+        self.call = {
             "network": repr(network),
             "numbers of the network": digest({**network.parameters, **getattr(network, "buffers", {})}),
             "frozen parameters": str([(at, sorted(each.frozen)) for at, each in network.named_layers() if each.frozen]),
@@ -88,7 +88,7 @@ class Checkpoint:
             "options": repr(sorted(options.items())),
         }
         parts = parts_of(network, loss, quantities)
-        self.told |= {f"attributes of {_named(name, parts[name])}": each for name, each in digests_of(parts)[0].items()}
+        self.call |= {f"attributes of {_named(name, parts[name])}": each for name, each in digests_of(parts)[0].items()}
         self.done, self.merged, self.due = 0, 0, time.monotonic() + every
         self.digests: list[int] = []
         self.first = np.zeros(0)
@@ -107,11 +107,11 @@ class Checkpoint:
         except ValueError as error:
             raise ValueError(f"{self.path}: expected a checkpoint of gb.accumulate: {error}") from error
         there = self.header["call"]
-        differ = [what for what, mine in self.told.items() if there.get(what) != mine]
+        differ = [what for what, mine in self.call.items() if there.get(what) != mine]
         if not set(differ) <= set(TEXTS):  # a text alone may have an address
             what = differ[0]
             shown = what in TEXTS or what in ("options", "frozen parameters")
-            more = f": expected {self.told[what]}, got {there.get(what)}" if shown else ""
+            more = f": expected {self.call[what]}, got {there.get(what)}" if shown else ""
             raise ValueError(f"{self.path}: the checkpoint is of another call, with other {what}{more}")
         entropy = tuple(self.header["entropy"])
         if entropy != self.entropy and not any_entropy:
@@ -177,7 +177,7 @@ class Checkpoint:
             digests = np.array(self.digests[: self.merged], np.uint64)
             header = {
                 "format": FORMAT,
-                "call": self.told,
+                "call": self.call,
                 "entropy": self.entropy,
                 "done": self.merged,
                 "samples": merged.count,

@@ -91,7 +91,7 @@ def open_pool(name: str, workers: int | None = None, more: tuple[str, ...] = ())
     if workers is not None and (kind in ("serial", "mpi") or (kind == DASK and address)):
         raise ValueError(f"workers: the executor {name} has its own, got {workers}")
     with contextlib.ExitStack() as stack:
-        with withheld():
+        with interrupts_blocked():
             pool = _OPEN[kind](stack, address, workers or cpu_count())
         yield pool
 
@@ -151,10 +151,10 @@ _OPEN: dict[str, Callable[[contextlib.ExitStack, str, int], Pool]] = {
 
 
 @contextmanager
-def withheld() -> Iterator[None]:
-    """Processes that are started meanwhile never hear of Ctrl-C, not even before they can say that they would not.
+def interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in this thread while processes are started, which inherit that and so never receive it.
 
-    This process hears of it nevertheless, afterwards at the latest.
+    A Ctrl-C that comes meanwhile is received by this process afterwards.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

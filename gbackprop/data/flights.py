@@ -16,7 +16,7 @@ import numpy as np
 from gbackprop.array import Array
 from gbackprop.backward import PreparedCall
 from gbackprop.checks import kind_of
-from gbackprop.data.executors import Pool, withheld
+from gbackprop.data.executors import Pool, interrupts_blocked
 from gbackprop.result import Result
 from gbackprop.system.threads import one_blas_thread
 
@@ -131,7 +131,7 @@ class Flights:
         for flight in islice(self.flying, most):
             if flight.future is None:
                 try:
-                    with withheld():  # a pool may start its processes now
+                    with interrupts_blocked():  # a pool may start its processes now
                         future = self.pool.executor.submit(self.call, *flight.batch)
                 except BrokenExecutor:
                     break  # those under way will say so, or `_first`
@@ -149,7 +149,7 @@ class Flights:
         return future
 
     def _died(self, error: BrokenExecutor) -> None:
-        """A process of the pool is gone, and with it whatever the others of the pool had under way."""
+        """Replace a pool of which a process died, and mark the batches that must be repeated."""
         self.deaths += 1
         number = self.flying[0].batch[0]
         if self.deaths == DEATHS:

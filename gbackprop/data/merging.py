@@ -61,8 +61,8 @@ def merge(results: Iterable[Result]) -> Result:
 
     Notes
     -----
-    A result does not have its network: nothing tells that two are of networks with equal shapes but other parameters
-    or options, as those before and after a training step. Nor does it tell of a loss that changed between two calls,
+    A result does not have its network: nothing shows that two are of networks with equal shapes but other parameters
+    or options, as those before and after a training step. Nor does it show a loss that changed between two calls,
     unless the first result was merged before, as those of a generator are.
 
     Variances are merged with the batches' mean gradients, as far as their dtype gives these.
@@ -100,7 +100,7 @@ class Merged:
             raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
         self.first, self.objective = first, first.objective
         self.rules = [rule_of(quantity) for quantity in first.quantities]
-        self.told = {what: state(first) for what, (state, _) in _ALIKE.items()}
+        self.common = {what: state(first) for what, (state, _) in _ALIKE.items()}
         self.count, self.divisor = 0, 0.0
         self.sums: dict[Any, Any] = {}
 
@@ -146,7 +146,7 @@ class Merged:
     def check(self, i: int, result: Result) -> None:
         """Check that a result is of the same loss, quantities and parameters as the first."""
         for what, (state, text) in _ALIKE.items():
-            if state(result) != self.told[what]:
+            if state(result) != self.common[what]:
                 want, got = text(self.first), text(result)
                 got = "other attributes, which its text does not show" if got == want else got
                 raise ValueError(f"result {i}: expected {what} {want} as in result 0, got {got}")
@@ -194,4 +194,4 @@ _ALIKE: dict[str, tuple[Callable[[Result], str], Callable[[Result], str]]] = {
     "outputs": (_outputs, _outputs),
     "parameters": (_shapes, _shapes),
 }
-"""What results have in common that are merged: its state, by which it is compared, and its text in messages."""
+"""The parts that merged results must share: for each its state, which is compared, and its text in messages."""

@@ -1,4 +1,4 @@
-"""How a batch is cut into blocks of samples and columns, and how many threads process them.
+"""The cut of a batch into blocks of samples and columns, and the number of threads that process them.
 
 The stack of a block should stay in a cache from one layer to the next, but a block must be large enough for fast matrix
 products. Small batches are not cut: starting threads would cost more than they save.
@@ -108,7 +108,7 @@ def check_pairs(plan: Plan, x: Array) -> None:
     statistics = pairs(plan)
     if not statistics or (needed := pair_bytes(plan, len(x))) <= (free := available_memory(device_of(x))):
         return
-    asked = [repr(quantity) for quantity, some in plan.needs if set(some) & set(statistics)]
+    asked = [repr(quantity) for quantity, used in plan.needs if set(used) & set(statistics)]
     raise TooLargeError(
         f"{' and '.join(asked)}: the matrices of {len(x)} samples for {len(plan.parameters)} parameters need "
         f"{size(needed)}, with {size(free)} free; give fewer samples"

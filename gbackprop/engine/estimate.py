@@ -75,7 +75,7 @@ def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: i
 
 
 def whole_batch(plan: Plan) -> bool:
-    """Whether the batch cannot be cut into blocks of samples: for KFRA's averages, or for pairs of samples."""
+    """Return whether samples cannot be cut into blocks: for KFRA's averages, or for pairs of samples."""
     return AVERAGE in plan.signals or bool(pairs(plan))
 
 
@@ -85,7 +85,7 @@ def pairs(plan: Plan) -> list[Statistic]:
 
 
 def pairs_columns(plan: Plan) -> bool:
-    """Whether columns cannot be cut into blocks: the gradient's only one is in the first."""
+    """Return whether columns cannot be cut into blocks: the gradient's only one is in the first."""
     return any(statistic.signal != GRADIENT for statistic in pairs(plan))
 
 

@@ -45,7 +45,7 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
 
 
 def is_finite(result: Result) -> bool:
-    """Whether nothing in a result is NaN or infinite."""
+    """Return whether nothing in a result is NaN or infinite."""
     others = [part for _, _, parts in _quantities(result, rows=False) for part in parts] if result.quantities else []
     return all_finite(result.loss, result.output, *result.gradient.values(), *others)
 

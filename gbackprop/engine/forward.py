@@ -6,7 +6,7 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context, Forms, Known, function_of
+from gbackprop.engine.registry import Context, Forms, NetworkForms, function_of
 from gbackprop.layers.base import INPUT, Layer, Leaf
 from gbackprop.plan import Plan
 from gbackprop.plan.contract import checked
@@ -37,7 +37,7 @@ def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array,
 
 def output_of(leaves: list[Leaf], x: Array, forms: Forms) -> Array:
     """Compute the output for a batch in evaluation mode by registered forms."""
-    context, outputs = Context(forms, Allocator(), Known(forms, leaves)), {INPUT: x}
+    context, outputs = Context(forms, Allocator(), NetworkForms(forms, leaves)), {INPUT: x}
     for leaf, done in zip(leaves, context.known.last_taken, strict=True):
         inputs = [outputs[source] for source in leaf.sources]
         for source in done:

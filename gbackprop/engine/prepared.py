@@ -25,7 +25,7 @@ import numpy as np
 
 from gbackprop.array import Array, device_of, is_array
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.registry import Forms, Known
+from gbackprop.engine.registry import Forms, NetworkForms
 from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
 from gbackprop.plan import Plan
@@ -42,7 +42,7 @@ _OPTIONS = {type(None), int, str}
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What calls have in common that differ in numbers alone.
+    """The preparations that calls share which differ in numbers alone.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Prepared:
     statistics : list of tuple of Statistic
         Those of each quantity.
     cut : Cut
-    known : Known
+    known : NetworkForms
     states : list of (object or None, dict)
         Each layer and container inside the network, with its attributes; the network itself is None.
     loss : dict
@@ -67,7 +67,7 @@ class Prepared:
     fields: dict[str, Any]
     statistics: list[Any]
     cut: Cut
-    known: Known
+    known: NetworkForms
     states: list[tuple[Any, dict[str, Any]]]
     loss: dict[str, Any]
     quantities: list[dict[str, Any]]
@@ -124,9 +124,9 @@ class Calls:
             return None
         return found
 
-    def add(self, plan: Plan, x: Array, cut: Cut, forms: Forms, options: tuple[Any, ...]) -> Known:
+    def add(self, plan: Plan, x: Array, cut: Cut, forms: Forms, options: tuple[Any, ...]) -> NetworkForms:
         """Store a call, if all that it depends on is known; return the forms, for this call too."""
-        known, network, loss = Known(forms, plan.leaves), plan.network, plan.loss.plain or plan.loss
+        known, network, loss = NetworkForms(forms, plan.leaves), plan.network, plan.loss.plain or plan.loss
         quantities = [quantity for quantity, _ in plan.needs]
         layers = list(_inside(network, plan.leaves))
         parts = [*layers, loss, *quantities]
@@ -141,7 +141,7 @@ class Calls:
         whole = len(cut.samples) == 1 and cut.threads == 1
         prepared = Prepared(
             fields,
-            [some for _, some in plan.needs],
+            [statistics for _, statistics in plan.needs],
             cut,
             known,
             [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],

@@ -1,4 +1,4 @@
-"""Progress of a call: a function is told after each step how many of them are done.
+"""Progress of a call: a function is called after each step with the number of steps done.
 
 A step is a layer in the backward sweep of a block of samples and of columns, or the start of that sweep at the loss.
 """
@@ -19,7 +19,7 @@ from gbackprop.plan import Plan
 from gbackprop.signals import Signals
 
 Progress = bool | Callable[[int, int], object]
-"""Whether to write a line to stderr; or a function of the steps done and of all steps."""
+"""True to write a line to stderr; or a function of the steps done and of all steps."""
 
 
 def check_progress(progress: Any) -> None:

@@ -41,7 +41,7 @@ class Forms:
         For `Layer.mjp`: ``form(layer, saved, mat, context) -> mat``.
     in_place : mapping
         For `Layer.mjp`: ``form(layer, saved, mat)``, which overwrites a `mat` that nothing else refers to.
-    into : mapping
+    add_to : mapping
         For the pair `Layer.mjp`, `back` of layers that copy: ``form(layer, saved, mat, place)``, which adds to `place`.
     pure : set
         Functions `Layer.mjp` that store no reference to their arguments or results.
@@ -49,7 +49,7 @@ class Forms:
         For the pair `Layer.mjp`, `Layer.average`: ``form(layer, saved, curvature, batch, shape, context)``.
     jacobians : mapping
         For `Layer.parameter_jacobians`: ``form(layer, saved, context) -> dict``.
-    below : mapping
+    jacobians_at_input : mapping
         For the pair `Layer.parameter_jacobians`, `Layer.mjp`: ``form(layer, saved) -> dict``, Jacobians of columns at
         the layer's input instead of its output.
     gradients : mapping
@@ -74,11 +74,11 @@ class Forms:
     forward: Table = field(default_factory=dict)
     carry: Table = field(default_factory=dict)
     in_place: Table = field(default_factory=dict)
-    into: Table = field(default_factory=dict)
+    add_to: Table = field(default_factory=dict)
     pure: frozenset[Function | None] = frozenset()
     average: Table = field(default_factory=dict)
     jacobians: Table = field(default_factory=dict)
-    below: Table = field(default_factory=dict)
+    jacobians_at_input: Table = field(default_factory=dict)
     gradients: Table = field(default_factory=dict)
     reduce: Table = field(default_factory=dict)
     write_rows: Table = field(default_factory=dict)
@@ -114,7 +114,7 @@ class LayerForms:
     Attributes
     ----------
     layer : Layer
-    forward, carry, in_place, into, jacobians, below, gradients, routes, routed : callable, Routed or None
+    forward, carry, in_place, add_to, jacobians, jacobians_at_input, gradients, routes, routed : callable, Routed, None
         As in `Forms`.
     pure : bool
         Whether `Layer.mjp` stores no reference to its argument or its result.
@@ -124,9 +124,9 @@ class LayerForms:
     forward: Function | None
     carry: Function | None
     in_place: Function | None
-    into: Function | None
+    add_to: Function | None
     jacobians: Function | None
-    below: Function | None
+    jacobians_at_input: Function | None
     gradients: Function | None
     routes: Function | None
     routed: Any
@@ -136,23 +136,23 @@ class LayerForms:
     def of(layer: Layer, forms: Forms) -> LayerForms:
         """Find the forms of a layer."""
         find = forms.find
-        into = find(forms.into, layer, "mjp", "back")
+        add_to = find(forms.add_to, layer, "mjp", "back")
         return LayerForms(
             layer,
             find(forms.forward, layer, "forward"),
             find(forms.carry, layer, "mjp"),
             find(forms.in_place, layer, "mjp"),
-            into,
+            add_to,
             find(forms.jacobians, layer, "parameter_jacobians"),
-            find(forms.below, layer, "parameter_jacobians", "mjp"),
+            find(forms.jacobians_at_input, layer, "parameter_jacobians", "mjp"),
             find(forms.gradients, layer, "parameter_jacobians"),
             find(forms.routes, layer, *ROUTED_METHODS),
             find(forms.routed, layer, "forward", "mjp", "parameter_jacobians"),
-            into is not None or find(dict.fromkeys(forms.pure, True), layer, "mjp") is True,
+            add_to is not None or find(dict.fromkeys(forms.pure, True), layer, "mjp") is True,
         )
 
 
-class Known:
+class NetworkForms:
     """The forms that were found for the layers of a network, and for the reductions of their Jacobians.
 
     It is valid while the methods of these layers and of their classes stay the same.
@@ -203,7 +203,7 @@ class Context:
     ----------
     forms : Forms
     memory : Allocator
-    known : Known
+    known : NetworkForms
         The forms that were found before.
     sums : list of (Bias, columns, sums)
         Sums over positions of the columns at the current layer, cached because every reduction needs them.
@@ -220,8 +220,8 @@ class Context:
         The next layer below that no route passes, by a layer's position, cached because many layers have the same.
     """
 
-    def __init__(self, forms: Forms, memory: Allocator, known: Known | None = None) -> None:
-        self.forms, self.memory, self.known = forms, memory, known or Known(forms)
+    def __init__(self, forms: Forms, memory: Allocator, known: NetworkForms | None = None) -> None:
+        self.forms, self.memory, self.known = forms, memory, known or NetworkForms(forms)
         self.sums: list[tuple[Any, Array, Array]] = []
         self.total: tuple[Any, Any, Any] = (None, None, None)
         self.curvature: tuple[Any, Any, Any] = (None, None, None)
@@ -272,11 +272,11 @@ class Context:
 
 
 def has_method(reduction: Reduction) -> bool:
-    """Whether `ParameterJacobian` has a method for a reduction: a user's own may bear any name."""
+    """Return whether `ParameterJacobian` has a method for a reduction: a user's own may bear any name."""
     return reduction.formula is None or REDUCTIONS.get(reduction.name) is reduction
 
 
 def _is_plain(jacobian: ParameterJacobian) -> bool:
-    """Whether a Jacobian is one of this package, with the methods of its class."""
+    """Return whether a Jacobian is one of this package, with the methods of its class."""
     own = [getattr(type(jacobian), name, None) for name in vars(jacobian)]
     return type(jacobian).__module__.startswith("gbackprop.") and not any(map(callable, own))

@@ -34,10 +34,10 @@ def routed_form(layer: Layer, context: Context) -> Any:
     return context.known.of(layer).routed
 
 
-def pays(leaf: Leaf, columns: int, end: Shape, context: Context) -> bool:
+def is_faster(leaf: Leaf, columns: int, end: Shape, context: Context) -> bool:
     """Return whether a layer's squares are faster from `columns` routed columns of feature shape `end`."""
     form = routed_form(leaf.layer, context)
-    return form is not None and form.pays(leaf.layer, columns, prod(end[1:]), leaf.input_shape)
+    return form is not None and form.is_faster(leaf.layer, columns, prod(end[1:]), leaf.input_shape)
 
 
 def _passive(plan: Plan, leaf: Leaf) -> bool:
@@ -59,7 +59,7 @@ def _pays(plan: Plan, leaf: Leaf, signals: Signals, context: Context) -> bool:
     lower = _lower(plan, leaf, context) if columns else None
     if lower is None or any(plan.flow.uses[name] > 1 for name in lower.parameters.values()):
         return False
-    return pays(lower, columns, leaf.output_shape, context)
+    return is_faster(lower, columns, leaf.output_shape, context)
 
 
 def _lower(plan: Plan, leaf: Leaf, context: Context) -> Leaf | None:

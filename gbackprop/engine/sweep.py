@@ -15,9 +15,9 @@ from gbackprop.array import Array, array_module
 from gbackprop.branching import Arriving, Found
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context, Forms, Function, Known
+from gbackprop.engine.registry import Context, Forms, Function, NetworkForms
 from gbackprop.engine.routes import Route
-from gbackprop.engine.routing import SQUARE, next_route, pays, routed_form
+from gbackprop.engine.routing import SQUARE, is_faster, next_route, routed_form
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.errors import naming
@@ -75,7 +75,7 @@ def sweep_block(
     memory: Allocator,
     routing: bool = True,
     sweep: type[FastSweep] | None = None,
-    known: Known | None = None,
+    known: NetworkForms | None = None,
 ) -> Part:
     """Run the forward pass of a block once, and the backward sweep once for each span of columns.
 
@@ -97,10 +97,10 @@ def sweep_block(
         Whether columns may be routed through max pooling.
     sweep : subclass of FastSweep, optional
         Class of the backward sweep; for instance one that also observes it.
-    known : Known, optional
+    known : NetworkForms, optional
         Forms that were found in earlier calls.
     """
-    target, context = y[block.rows], Context(forms, memory, known or Known(forms, plan.leaves))
+    target, context = y[block.rows], Context(forms, memory, known or NetworkForms(forms, plan.leaves))
     found: Found = {}
     with naming(lambda: f"forward pass of {len(block)} samples"):
         output, saved = forward(plan, x[block.rows], block.rows, context)
@@ -171,10 +171,10 @@ class FastSweep(SpanSweep):
                 self.extracted = leaf
         forms = self.context.known.at[leaf.position]
         if leaf.parameters and leaf is not self.extracted:
-            if forms.below is not None:
+            if forms.jacobians_at_input is not None:
                 return self._carried_first(leaf, saved, signals)
             self.extract(leaf, saved, signals)
-        if leaf.lowest or (forms.into is not None and self._added(leaf, saved, signals, forms.into)):
+        if leaf.lowest or (forms.add_to is not None and self._added(leaf, saved, signals, forms.add_to)):
             return []
         below = self.carry(leaf, saved, signals)
         return self.append(leaf, saved, signals, below) if self.curved else below
@@ -209,13 +209,13 @@ class FastSweep(SpanSweep):
         jacobians, arriving = self.jacobians(leaf, saved), self.arriving(leaf, signals)
         todo = [(each, arriving[each.signal]) for each in self.plan.statistics if each.signal in arriving]
         for key, name in leaf.parameters.items():
-            for statistic, given in [some for some in todo if some[0].only in (None, name)]:
+            for statistic, given in [pair for pair in todo if pair[0].only in (None, name)]:
                 self.add(statistic, name, self.reduce(statistic, name, jacobians[key], given))
 
     def jacobians(self, leaf: Leaf, saved: Any) -> dict[str, ParameterJacobian]:
-        below = self.context.known.at[leaf.position].below
-        if below is not None and leaf is self.carried:
-            return below(leaf.layer, saved)
+        carried = self.context.known.at[leaf.position].jacobians_at_input
+        if carried is not None and leaf is self.carried:
+            return carried(leaf.layer, saved)
         return self.context.jacobians(leaf.layer, saved) if leaf.parameters else {}
 
     def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
@@ -246,7 +246,7 @@ class FastSweep(SpanSweep):
             average = self.context.average(leaf.layer, saved, average, len(self.block), leaf.output_shape)
         first, *more = self._multiplied(leaf, saved, signals.stack.values)
         below = [Signals(Stack(first, signals.stack.spans), average)]
-        return below + [Signals(signals.stack.moved(mat), average) for mat in more] if more else below
+        return below + [Signals(signals.stack.with_values(mat), average) for mat in more] if more else below
 
     def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> tuple[Array, ...]:
         """Compute Jᵀ mat of each input, in place if the layer supports that and nothing else refers to `mat`."""
@@ -288,7 +288,7 @@ class FastSweep(SpanSweep):
 
         def quicker(statistic: Statistic) -> bool:
             columns = arriving[statistic.signal][0]
-            return pays(leaf, len(columns), columns.shape[2:], context)
+            return is_faster(leaf, len(columns), columns.shape[2:], context)
 
         squares = [(key, s) for key, s in todo if s.reduction == SQUARE and s.signal in arriving and quicker(s)]
         if squares:
@@ -320,5 +320,5 @@ class FastSweep(SpanSweep):
         for passed, saved in layers:
             self.at = passed, stack
             (mat,) = self._multiplied(passed, saved, stack.values)
-            stack = stack.moved(mat)
+            stack = stack.with_values(mat)
         return replace(signals, stack=stack)

@@ -11,7 +11,7 @@ BRIGHTNESS = (1 - 63 / 255, 1 + 63 / 255)
 SATURATION = (0.5, 1.5)
 CONTRAST = (0.2, 1.8)
 LUMA = (0.299, 0.587, 0.114)
-"""What red, green and blue contribute to grey (ITU-R BT.601)."""
+"""The weights of red, green and blue in grey (ITU-R BT.601)."""
 
 
 def augment(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the labels of the image sets mean, in their order."""
+"""The names of the classes of the image sets, in the order of the labels."""
 
 DIGITS = tuple("0123456789")
 FASHION_MNIST = (

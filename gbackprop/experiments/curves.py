@@ -1,4 +1,4 @@
-"""What a picture and a table show of stored runs: one curve for each optimizer, over its seeds."""
+"""The curves of stored runs that a picture and a table show: one for each optimizer, over its seeds."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ class Curve:
     damping_place: Place = "none"
 
     def quartiles(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Over the seeds, epoch by epoch.
+        """Return the quartiles over the seeds, epoch by epoch.
 
         Parameters
         ----------
@@ -61,13 +61,13 @@ class Curve:
         return np.array([row.epoch for row in self.runs[0].rows]), np.quantile(values, (0.25, 0.5, 0.75), axis=0)
 
     def final(self, metric: str) -> tuple[float, float, float]:
-        """The same after the last epoch."""
+        """Return the quartiles after the last epoch."""
         lower, median, upper = self.quartiles(metric)[1][:, -1]
         return float(lower), float(median), float(upper)
 
 
 def curves(runs: Iterable[StoredRun], problem: str) -> list[Curve]:
-    """What is to be shown of a problem.
+    """Return the curves of a problem.
 
     Parameters
     ----------
@@ -90,12 +90,12 @@ def curves(runs: Iterable[StoredRun], problem: str) -> list[Curve]:
 
 
 def problems(runs: Iterable[StoredRun]) -> list[str]:
-    """The problems of which something is done, each once."""
+    """Return the problems of which something is done, each once."""
     return list(dict.fromkeys(run.spec.problem for run in runs if run.status == "done"))
 
 
 def labels(shown: Sequence[Curve]) -> list[str]:
-    """A name for each curve: the optimizer, and as much more as it takes to tell the curves apart.
+    """Return a name for each curve: the optimizer, and as many settings as distinguish the curves.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _short(value: object) -> str:
 
 
 def _family(spec: RunSpec) -> RunSpec:
-    """What the runs of one grid and its repeats have in common."""
+    """Return a run's settings without point and seed: the same for all runs of a grid and its repeats."""
     return replace(spec, lr=1.0, damping=None if spec.damping is None else 1.0, seed=0)
 
 

@@ -1,6 +1,6 @@
 """Image sets for the experiments, all in one form: float32 images in [0, 1] and integer labels.
 
-`load` knows five sets. The digits come with scikit-learn; the files of the others must be there already, for
+`load` reads five sets. The digits come with scikit-learn; the files of the others must be there already, for
 nothing here uses the network. Where something is missing, the error says what was expected and where.
 """
 
@@ -44,7 +44,7 @@ HELD_OUT_EVERY = 5
 
 @dataclass(frozen=True)
 class Published:
-    """What a set holds when it is complete.
+    """The sizes of a complete set, as published.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Dataset:
     classes : tuple of str
         The name of each label.
     note : str
-        What a reader of an accuracy must know about the split; empty where it is the usual one.
+        A note on the split for readers of an accuracy; empty where it is the usual one.
     """
 
     name: str
@@ -134,7 +134,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 
 
 def channel_statistics(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each channel of the training images.
+    """Return the mean and the deviation of each channel of the training images.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def _load_cifar100(name: str, data_dir: str | Path | None, classes: tuple[str, .
 def _cifar_files(
     name: str, data_dir: str | Path | None, names: Sequence[str]
 ) -> tuple[Path, Mapping[str, Path | Member]]:
-    """The folder, and those of its files that are there; or of the published archive, if none is."""
+    """Return the folder, and those of its files that are there; or of the published archive, if none is."""
     folder = _folder(name, data_dir)
     if (folder / UNPACKED[name]).is_dir():
         folder = folder / UNPACKED[name]
@@ -248,7 +248,7 @@ def _cifar_files(
 
 
 def _folder(name: str, data_dir: str | Path | None) -> Path:
-    """The folder of the set's files: `data_dir` itself, or the one of the set's name inside."""
+    """Return the folder of the set's files: `data_dir` itself, or the one of the set's name inside."""
     if data_dir is None:
         raise ValueError(
             f"{name}: data_dir is needed: the folder of its files, or its parent (--data-dir DIR)"
@@ -260,7 +260,7 @@ def _folder(name: str, data_dir: str | Path | None) -> Path:
         )
     if (folder / name).is_dir():
         return folder / name
-    # MNIST and Fashion-MNIST share their file names: only the folder tells one from the other.
+    # MNIST and Fashion-MNIST share their file names: only the folder distinguishes them.
     if folder.name in _LOADERS and folder.name != name:
         raise ValueError(f"{folder}: this is the folder of {folder.name}, but {name} was asked for")
     return folder

@@ -1,11 +1,11 @@
-"""How long a study will take: what runs have cost so far, and a guess for those that nobody has seen yet."""
+"""The expected time of a study: the cost of runs so far, and a guess for problems and optimizers without any yet."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gbackprop.experiments.spec import RunSpec
 
-# Seconds of an epoch over those of SGD's, roughly: they order the work, and tell of one optimizer's cost by another's
+# Seconds of an epoch over those of SGD's, roughly: they order the work, and give the cost of an optimizer by another's
 # until it has run itself.
 COSTS = {
     "SGD": 1.0,
@@ -21,7 +21,7 @@ COSTS = {
 
 
 def weight(spec: RunSpec) -> float:
-    """What a run costs beside others of its problem, to begin with the longest.
+    """Return the relative cost of a run among those of its problem; the longest is started first.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Estimate:
     seen: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def learn(self, spec: RunSpec, epochs: float, seconds: float) -> None:
-        """Take in what some epochs took.
+        """Add the seconds that some epochs of a run took.
 
         Parameters
         ----------
@@ -62,7 +62,7 @@ class Estimate:
         total[1] += seconds
 
     def seconds(self, spec: RunSpec) -> float | None:
-        """Of an epoch of a run.
+        """Return the estimated seconds of an epoch of a run.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Estimate:
         return sum(units) / len(units) * COSTS.get(spec.optimizer, 1.0) if units else None
 
     def left(self, work: Iterable[tuple[RunSpec, float]], slots: int) -> float | None:
-        """Until everything is done.
+        """Return the estimated seconds until all runs are done.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Estimate:
 
 
 def duration(seconds: float | None) -> str:
-    """For people: ``"1 h 05 min"``, ``"3 min"``, ``"20 s"``; ``"unknown"`` for None.
+    """Return seconds as text: ``"1 h 05 min"``, ``"3 min"``, ``"20 s"``; ``"unknown"`` for None.
 
     Parameters
     ----------

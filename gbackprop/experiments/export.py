@@ -15,7 +15,7 @@ HEADER = (*SPEC_COLUMNS, "status", "phases", *COLUMNS)
 
 
 def check_format(path: Path) -> None:
-    """See to it that a table can be written, before anything is computed for it.
+    """Check that a table can be written, before anything is computed for it.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def export(runs: Sequence[StoredRun], path: Path) -> None:
 
 
 def lines(runs: Sequence[StoredRun]) -> Iterator[dict[str, Any]]:
-    """The table's lines.
+    """Yield the table's lines.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from gbackprop.experiments.store import Store, StoreError
 
 
 def folder_of(path: str | Path) -> Path:
-    """Where the checkpoints of a study lie: ``results.checkpoints`` beside ``results.sqlite``."""
+    """Return the folder of a study's checkpoints: ``results.checkpoints`` beside ``results.sqlite``."""
     return Path(path).with_suffix(".checkpoints")
 
 
@@ -48,7 +48,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def _tidy(folder: Path, lock: Path) -> None:
-    """Remove the folder if nothing but the lock is in it; while that is held, for nobody else's must go."""
+    """Remove the folder if nothing but the lock is in it; before the lock is released, so that it is not another's."""
     with contextlib.suppress(OSError):
         if {entry.name for entry in folder.iterdir()} <= {lock.name}:
             lock.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ CIFAR100_COARSE, CIFAR100_FINE = 20, 100
 def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
     """Read an IDX file of unsigned bytes, compressed by gzip or not.
 
-    Whether a file is compressed is told by its first two bytes and not by its name, since some programs
+    Whether a file is compressed is decided by its first two bytes and not by its name, since some programs
     unpack what they download and leave its name alone.
 
     Parameters
@@ -186,7 +186,7 @@ def _read_bytes(path: Path | Member) -> bytes:
 
 
 def _gunzip(path: Path, raw: bytes, most: int) -> tuple[bytes, bool]:
-    """What can be unpacked, at most so many bytes, and whether the stream went on as far as that, or to its end.
+    """Unpack at most so many bytes; return them, and whether the stream was sound as far as that, or to its end.
 
     zlib itself holds the checksum at the end.
     """
@@ -205,7 +205,7 @@ def _gunzip(path: Path, raw: bytes, most: int) -> tuple[bytes, bool]:
 
 
 def _idx_dimensions(path: Path, data: bytes, expected: int | None, complete: bool) -> int:
-    """The number of dimensions that the magic number announces."""
+    """Return the number of dimensions that the magic number announces."""
     if len(data) < 4:
         raise _truncated(path, "4 bytes of magic number", len(data), complete)
     magic = int.from_bytes(data[:4], "big")

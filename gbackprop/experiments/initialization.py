@@ -10,7 +10,7 @@ Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 def constant(rng: np.random.Generator, shape: tuple[int, ...], value: float = 0.0) -> np.ndarray:
-    """The same number everywhere.
+    """Return an array in which all numbers are the same.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def constant(rng: np.random.Generator, shape: tuple[int, ...], value: float = 0.
 def truncated_normal(
     rng: np.random.Generator, shape: tuple[int, ...], deviation: float = 1.0, cut: float = 2.0
 ) -> np.ndarray:
-    """Normal about 0, given that the draw lies within `cut` deviations.
+    """Draw from a normal distribution about 0, truncated at `cut` deviations.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def truncated_normal(
 
 
 def xavier_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Normal about 0 with variance 2 / (fan_in + fan_out).
+    """Draw from a normal distribution about 0 with variance 2 / (fan_in + fan_out).
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def xavier_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def xavier_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniform between ±√(6 / (fan_in + fan_out)), which has the variance of `xavier_normal`.
+    """Draw uniformly between ±√(6 / (fan_in + fan_out)), with the variance of `xavier_normal`.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def xavier_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarr
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many inputs an output sees, and how many outputs an input reaches.
+    """Return the number of inputs that an output depends on, and of outputs that depend on an input.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ def interruptions() -> Iterator[threading.Event]:
     Yields
     ------
     Event
-        Set once somebody has interrupted. Outside the main thread, which alone hears of signals, nobody does.
+        Set by the first Ctrl-C. Outside the main thread, which alone receives signals, it is never set.
     """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():

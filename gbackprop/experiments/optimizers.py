@@ -25,7 +25,7 @@ DEFAULT_MOMENTUM = 0.9
 
 
 def make_optimizer(network: gb.Sequential, l2: float, spec: RunSpec) -> optim.Optimizer:
-    """The optimizer of a run.
+    """Return the optimizer of a run.
 
     Parameters
     ----------

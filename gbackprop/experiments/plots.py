@@ -113,7 +113,7 @@ def _mark_published(axes: Axes, shown: Sequence[Curve], metric: str) -> int:
 
 
 def _published(shown: Sequence[Curve], metric: str) -> list[published.Figure]:
-    """The figures that a panel has room for, each optimizer's once."""
+    """Return the published figures of the optimizers in a panel, each optimizer's once."""
     names = dict.fromkeys((curve.spec.problem, curve.spec.optimizer) for curve in shown)
     found = [figure for problem, name in names for figure in published.published(problem, name, metric)]
     return [figure for figure in found if figure.epoch <= _last(shown)]
@@ -149,7 +149,7 @@ def _finish(axes: Axes, shown: Sequence[Curve], metric: str, end: float) -> None
 
 
 def _range(shown: Sequence[Curve], metric: str) -> tuple[float, float]:
-    """What happens after the first fifth of the epochs decides: before training every curve is far away."""
+    """Return the range of an axis, from the epochs after the first fifth: before training every curve is far away."""
     values = [np.array([figure.value for figure in _published(shown, metric)])]
     for curve in shown:
         epochs, quartiles = curve.quartiles(metric)

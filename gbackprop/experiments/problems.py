@@ -25,12 +25,12 @@ from gbackprop.layers import Layer
 from gbackprop.system.names import near_miss
 
 HELD_OUT = 10_000
-"""How many of the published training images are held out for validation."""
+"""The number of the published training images that are set apart for validation."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained on what, and how its objective is regularized; the loss is the mean cross-entropy.
+    """A network, the data it is trained on, and its L2 term; the loss is the mean cross-entropy.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Problem:
     augmented: bool
 
     def network(self, rng: int | np.random.Generator | None, dtype: str = "float32") -> gb.Sequential:
-        """The network with its initial values.
+        """Return the network with its initial values.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ def _is_weight(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Split:
-    """What a run works on: on the host, normalised as the problem wants.
+    """The images and labels of a run: on the host, normalised as the problem wants.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class Split:
     train_y, valid_y, test_y : ndarray, shape (N,), int64
         Labels.
     note : str
-        What a reader of a result must know about the data; empty where they are complete.
+        A note on the data for readers of a result; empty where they are complete.
     mean, deviation : ndarray, shape (C, 1, 1), float32, or None
         The images are (raw - mean) / deviation with raw from 0 to 1; None where they are not normalised.
     """
@@ -244,7 +244,7 @@ def load_problem(problem: Problem, data_dir: str | Path | None) -> Split:
 
 
 def _note(images: data.Dataset, train: int, valid: int) -> str:
-    """What was held out of what, where that is not what it says on the tin."""
+    """Return the data set's note and the sizes that differ from the published set's; empty if there are none."""
     whole = data.PUBLISHED[images.name]
     notes = [images.note] if images.note else []
     if train + valid != whole.train:
@@ -258,7 +258,7 @@ def _note(images: data.Dataset, train: int, valid: int) -> str:
 
 
 def batches(split: Split, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """One epoch of training batches: shuffled, augmented where the problem says so, the last partial one dropped.
+    """Yield one epoch of training batches: shuffled, augmented where the problem says so, the last partial one dropped.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a study consists of: runs with given hyperparameters, and grids whose best point is repeated.
+"""The runs of a study: those with given hyperparameters, and grids whose best point is repeated.
 
 The paper's protocol: every point of a grid of learning rates and dampings with one seed; the best by final validation
 accuracy; ten seeds of the best.
@@ -30,11 +30,11 @@ class Grid:
     seeds: tuple[int, ...]
 
     def total(self) -> int:
-        """How many runs this comes to."""
+        """Return the number of runs: all points, and the repeats of the best with further seeds."""
         return len(self.points) + sum(seed != self.points[0].seed for seed in self.seeds)
 
     def best(self, results: Results) -> RunSpec | None:
-        """The best point, once every point has come to its end.
+        """Return the best point, once every point has come to its end.
 
         Parameters
         ----------
@@ -49,12 +49,12 @@ class Grid:
         return best([results[point] for point in self.points]) if self.ended(results) else None
 
     def ended(self, results: Results) -> bool:
-        """Whether every point is done or has diverged."""
+        """Return whether every point is done or has diverged."""
         found = (results.get(point) for point in self.points)
         return all(run is not None and run.status in FINISHED for run in found)
 
     def repeats(self, results: Results) -> tuple[RunSpec, ...]:
-        """The best point with each seed; empty while the best is not known."""
+        """Return the best point with each seed; empty while the best is not known."""
         point = self.best(results)
         return tuple(replace(point, seed=seed) for seed in self.seeds) if point else ()
 
@@ -75,7 +75,7 @@ class Protocol:
     grids: tuple[Grid, ...]
 
     def members(self, results: Results) -> Iterator[tuple[RunSpec, Phase]]:
-        """The runs that are known so far, each with what it is for.
+        """Yield the runs that are known so far, each with its phase.
 
         Parameters
         ----------
@@ -96,16 +96,16 @@ class Protocol:
                 yield spec, "repeat"
 
     def problems(self) -> tuple[str, ...]:
-        """The problems, each once."""
+        """Return the problems, each once."""
         specs = [*self.fixed, *(point for grid in self.grids for point in grid.points)]
         return tuple(dict.fromkeys(spec.problem for spec in specs))
 
     def specs(self, results: Results) -> tuple[RunSpec, ...]:
-        """The same runs, each once."""
+        """Return the same runs, each once."""
         return tuple(dict.fromkeys(spec for spec, _ in self.members(results)))
 
     def total(self, results: Results) -> int:
-        """How many runs the study comes to, if no grid diverges as a whole.
+        """Return the number of runs of the study, if no grid diverges as a whole.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class Protocol:
 
 
 def best(runs: list[StoredRun]) -> RunSpec | None:
-    """The run that generalizes best.
+    """Return the run that generalizes best.
 
     Parameters
     ----------

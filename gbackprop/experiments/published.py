@@ -52,7 +52,7 @@ FIGURES = (
 
 
 def published(problem: str, optimizer: str, metric: str) -> list[Figure]:
-    """What was published of an optimizer on a problem.
+    """Return the published figures of an optimizer on a problem.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ INITIAL_VALUES, ORDER, NOISE = range(3)
 
 @dataclass(frozen=True)
 class EpochRow:
-    """How a network does after an epoch; losses include the L2 term.
+    """The losses and accuracies of a network after an epoch; losses include the L2 term.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is.
+    """The progress of a run.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class _State:
         self._report(0, row)
 
     def _train(self, epoch: int) -> None:
-        """An epoch's random numbers depend on the seed and its number alone, so that it can be done again."""
+        """Train for one epoch; its random numbers depend on the seed and its number alone: it can be repeated."""
         noise, total = self._rng(NOISE, epoch), 0.0
         for step, (x, y) in enumerate(batches(self.split, self.problem, self._rng(ORDER, epoch)), 1):
             x, y = gb.asarray(x, self.device), gb.asarray(y, self.device)
@@ -261,7 +261,7 @@ class _State:
 def evaluate(
     network: gb.Sequential, x: np.ndarray, y: np.ndarray, batch: int, report: Callable[[], None] = lambda: None
 ) -> tuple[float, float]:
-    """Mean loss without the L2 term, and accuracy, over whole batches: what is left over at the end is dropped.
+    """Return the mean loss without the L2 term, and the accuracy; the last partial batch is dropped.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-APPLICATION = 0x67626B70  # "gbkp": tells our files from those of other programs
+APPLICATION = 0x67626B70  # "gbkp": distinguishes our files from those of other programs
 VERSION = 1
 
 TABLES = """

@@ -85,12 +85,12 @@ class RunSpec:
             raise ValueError(f"{name}: {self.optimizer} has none, got {getattr(self, name)!r}")
 
     def key(self) -> str:
-        """The settings as canonical text, JSON with sorted keys: equal for equal runs, and for no others."""
+        """Return the settings as canonical text, JSON with sorted keys: equal for equal runs, and for no others."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> RunSpec:
-        """The run of settings by name.
+        """Return the run of settings by name.
 
         Raises
         ------

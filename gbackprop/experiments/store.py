@@ -200,13 +200,13 @@ class Store:
     # -------------------------------------------------------------------------------------------------------- reading
 
     def read_note(self, key: str) -> str:
-        """A line of the table `meta`; empty where there is none."""
+        """Return a line of the table `meta`; empty where there is none."""
         with self._explained():
             row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return str(row[0]) if row else ""
 
     def runs(self) -> list[StoredRun]:
-        """Every run, in the order in which they were put on the list.
+        """Return every run, in the order in which they were put on the list.
 
         Returns
         -------
@@ -275,7 +275,7 @@ class Store:
 
 
 def process_name() -> str:
-    """This process, for people: number and machine."""
+    """Return a name of this process for messages: its number and machine."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
@@ -284,5 +284,5 @@ def _now() -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A number that SQLite takes: NumPy's scalars would become blobs."""
+    """Return a number that SQLite takes: NumPy's scalars would become blobs."""
     return value if isinstance(value, int) else float(value)

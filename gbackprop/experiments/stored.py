@@ -36,9 +36,9 @@ class StoredRun:
 
 
 COMPLETE = "complete"
-"""What is stored of data that need no note."""
+"""The note that is stored for data that need none."""
 
 
 def data_key(problem: str) -> str:
-    """The key in the table `meta` of what a reader must know of a problem's data."""
+    """Return the key, in the table `meta`, of the note on a problem's data."""
     return f"data of {problem}"

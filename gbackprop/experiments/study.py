@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gbackprop.data.executors import Pool, withheld
+from gbackprop.data.executors import Pool, interrupts_blocked
 from gbackprop.experiments.estimate import Estimate, weight
 from gbackprop.experiments.folder import alone, folder_of
 from gbackprop.experiments.interruptions import interruptions
@@ -28,7 +28,7 @@ LOOK_EVERY = 0.5  # seconds between looks at where the runs are
 
 @dataclass(frozen=True)
 class Settings:
-    """How runs are computed.
+    """The settings with which runs are computed.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Settings:
     run : callable, optional
         What computes a run, with the arguments of `runs.run`, which is the default.
     notes : mapping of str to str
-        What a reader must know of the data of each problem, see `Split.note`; stored beside the results.
+        A note on the data of each problem for readers, see `Split.note`; stored beside the results.
     """
 
     data_dir: Path | None = None
@@ -53,7 +53,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a study came to.
+    """The counts of runs at the end of a study.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class _Study:
     # ------------------------------------------------------------------------------------------------------ handing out
 
     def _hand_out(self) -> bool:
-        """Start as many runs as there is room for, the longest first; whether any is under way."""
+        """Start as many runs as there are free workers, the longest first; return whether any is under way."""
         members = list(self.protocol.members(self.results))
         known = self.results
         new = [(spec, phase) for spec, phase in members if spec not in known or phase not in known[spec].phases]
@@ -172,14 +172,14 @@ class _Study:
             self._note(spec, "running")
             task = self._task(spec)
             try:
-                with withheld():  # a pool may start its processes now
+                with interrupts_blocked():  # a pool may start its processes now
                     self.flying[self.pool.executor.submit(compute, task)] = task, self.pool.executor
             except BrokenExecutor as error:
                 self._died(task, self.pool.executor, error)
         return bool(self.flying or waiting)
 
     def _next(self, waiting: list[RunSpec]) -> list[RunSpec]:
-        """What to start now. A run whose process died is tried again alone: then nobody else can be to blame."""
+        """Return the runs to start now. A run whose process died is repeated alone: no other can then be the cause."""
         suspects = [spec for spec in waiting if spec in self.suspects]
         if suspects:
             return [] if self.flying else suspects[:1]
@@ -229,7 +229,7 @@ class _Study:
         self.view.ended(self.results[spec], self._state())
 
     def _died(self, task: Task, executor: Executor, error: BrokenExecutor) -> None:
-        """A process of the pool is gone, and with it whatever the others of the pool had under way."""
+        """Replace a pool of which a process died; the run is repeated, or fails if that is the second time."""
         if executor is self.pool.executor and not self.pool.replace():
             raise error
         if task.spec in self.suspects:

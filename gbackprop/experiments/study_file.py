@@ -1,4 +1,4 @@
-"""Reads a study from TOML, and says which line of thought went wrong where it cannot."""
+"""Studies read from TOML files, with errors that name the wrong entry."""
 
 import itertools
 import tomllib
@@ -125,7 +125,7 @@ def _grids(where: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> Iter
 
 
 def _settings(where: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each problem with each optimizer, and what else these have in common."""
+    """Yield each problem with each optimizer, and what else these have in common."""
     problems, optimizers = _names(where, table, "problem"), _names(where, table, "optimizer")
     for name in optimizers:
         if name not in OPTIMIZERS:

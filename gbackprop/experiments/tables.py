@@ -14,7 +14,7 @@ HEADER = ("optimizer", "lr", "damping", "in the grid", "seeds", "test accuracy",
 
 
 def rows(shown: Sequence[Curve]) -> list[tuple[str, ...]]:
-    """The table's cells.
+    """Return the table's cells.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def _published(curve: Curve, metric: str) -> str:
 
 
 def markdown(shown: Sequence[Curve]) -> str:
-    """The table in Markdown.
+    """Return the table in Markdown.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def markdown(shown: Sequence[Curve]) -> str:
 
 
 def table(shown: Sequence[Curve], problem: str) -> Table:
-    """The table for a terminal.
+    """Return the table for a terminal.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How a study goes, for whoever waits for it: bars on a terminal, a line for each finished run elsewhere."""
+"""The display of a study's progress: bars on a terminal, a line for each finished run elsewhere."""
 
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,7 +18,7 @@ with needed("rich", "progress bars"):
 
 @dataclass(frozen=True)
 class State:
-    """Where a study is.
+    """The progress of a study.
 
     Attributes
     ----------
@@ -37,20 +37,20 @@ class State:
 
 
 class View(Protocol):
-    """What a study tells."""
+    """A display to which a study reports its progress."""
 
     def update(self, state: State) -> None:
-        """Where it is; often."""
+        """Show the study's progress; called several times a second."""
 
     def ended(self, run: StoredRun, state: State) -> None:
-        """A run has come to its end."""
+        """Show a run that has come to its end."""
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Show a line of text."""
 
 
 def title(spec: RunSpec) -> str:
-    """A run in a few words.
+    """Return a run in a few words.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def title(spec: RunSpec) -> str:
 
 
 def describe(run: StoredRun) -> str:
-    """What came of a run, in a line.
+    """Describe the outcome of a run in a line.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Lines:
         pass
 
     def update(self, state: State) -> None:
-        """Says nothing."""
+        """Do nothing: only ended runs have a line."""
 
     def ended(self, run: StoredRun, state: State) -> None:
         """Print the run."""

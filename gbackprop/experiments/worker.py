@@ -1,4 +1,4 @@
-"""What happens where a run of a study is computed: in another process, on another machine, or here."""
+"""The computation of one run of a study: in another process, on another machine, or in this one."""
 
 import contextlib
 import functools
@@ -69,12 +69,12 @@ class Task:
 
     @property
     def note(self) -> Path:
-        """Where it is, for the progress bar."""
+        """The file of the run's progress, for the progress bar."""
         return self.folder / f"{self.name}.json"
 
     @property
     def lock(self) -> Path:
-        """Held while it is computed."""
+        """The lock file of the task, locked while it is computed."""
         return self.folder / f"{self.name}.lock"
 
     def clean(self) -> None:
@@ -86,7 +86,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a task; exactly one of `outcome`, `error` and `stopped`.
+    """The answer to a task; exactly one of `outcome`, `error` and `stopped`.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class _Stopped(Exception):
 
 
 def stop_file(folder: Path) -> Path:
-    """While it is there, runs of the study stop at their next report."""
+    """Return the path of a file at whose presence runs of the study stop at their next report."""
     return folder / "stop"
 
 
@@ -144,7 +144,7 @@ def compute(task: Task) -> Answer:
 
 
 def _limited(threads: int) -> AbstractContextManager[Any]:
-    """BLAS at so many threads; as it is, where threadpoolctl is missing."""
+    """Limit the threads of BLAS; leave them as they are where threadpoolctl is missing."""
     try:
         from threadpoolctl import threadpool_limits
     except ModuleNotFoundError:
@@ -162,7 +162,7 @@ def _call(task: Task) -> runs.Outcome:
 
 @functools.lru_cache(maxsize=1)
 def _images(name: str, data_dir: Path | None) -> Split:
-    """A worker mostly gets one problem's runs after another."""
+    """Load a problem's images, and cache them: a worker mostly gets one problem's runs after another."""
     return load_problem(problem(name), data_dir)
 
 
@@ -190,7 +190,7 @@ class _Notes:
 
 @dataclass(frozen=True)
 class Note:
-    """Where a run is.
+    """The progress of a run, as its process notes it in a file.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class Note:
 
 
 def read_note(task: Task) -> Note | None:
-    """Where a run is, as far as is known.
+    """Read the progress of a run, if its process has noted any.
 
     Parameters
     ----------

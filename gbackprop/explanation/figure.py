@@ -68,17 +68,17 @@ def lanes(steps: list[Step]) -> list[str]:
 def legend(steps: list[Step], width: float = WIDTH) -> list[tuple[str, str]]:
     """Return the lines of the legend with their colors: the signs, the signals, and the letters in these."""
     signals = lanes(steps)
-    told = ["◆ a signal starts    ● a layer's parameters reduce it    ← Jᵀ times its V columns"]
-    told[0] += f"    ← {AVERAGES}, D² numbers" if "average" in signals else ""
-    found = [(told[0], "black")]
+    texts = ["◆ a signal starts    ● a layer's parameters reduce it    ← Jᵀ times its V columns"]
+    texts[0] += f"    ← {AVERAGES}, D² numbers" if "average" in signals else ""
+    found = [(texts[0], "black")]
     for signal in (*signals, None):
         extracted = [e for step in steps for e in step.extracted if e.signal == signal]
         names = ", ".join(dict.fromkeys(name for e in extracted for name in e.wanted_by))
         what = f"{signal}: {STARTS[signal.split()[0]]}" if signal else "inputs: Σₙₜ u uᵀ"
         if signal or names:
             found.append((f"{what}, for {names}" if names else what, _color(signal)))
-            told.append(what)
-    letters = fill("; ".join(f"{letter}: {meaning}" for letter, meaning in meanings("\n".join(told))), int(18 * width))
+            texts.append(what)
+    letters = fill("; ".join(f"{letter}: {meaning}" for letter, meaning in meanings("\n".join(texts))), int(18 * width))
     return found + [(line, "0.35") for line in letters.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What the letters of an explanation mean: those that occur in a text."""
+"""The meanings of the letters that occur in an explanation."""
 
 from __future__ import annotations
 

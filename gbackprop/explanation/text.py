@@ -27,10 +27,10 @@ def write(network: str, loss: str, scale: str, steps: list[Step], finished: list
             lines += _layer(step)
         lines.append("")
     lines += ["finish, for each parameter", *map(_finished, finished)]
-    told = "\n".join(lines)
-    letters = [line for letter, meaning in meanings(LEGEND + told) for line in _letter(letter, meaning)]
+    body = "\n".join(lines)
+    letters = [line for letter, meaning in meanings(LEGEND + body) for line in _letter(letter, meaning)]
     head = [f"Backward through {network}", f"from {loss}; {scale}"]
-    return "\n".join([*head, "", LEGEND, "", told, "", "letters", *letters]) + "\n"
+    return "\n".join([*head, "", LEGEND, "", body, "", "letters", *letters]) + "\n"
 
 
 def _layer(step: Step) -> list[str]:

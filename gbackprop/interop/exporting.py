@@ -105,7 +105,7 @@ class Wired(torch.nn.Module):
 
 
 class _Steps(Unexpanded):
-    """What layers take from which others, without their shapes."""
+    """The layers and the sources of their inputs, without shapes."""
 
     def __init__(self) -> None:
         super().__init__(())

@@ -71,7 +71,7 @@ RESHAPES = {"flatten", "view", "reshape", "unflatten", "squeeze", "unsqueeze"}
 """Functions that are known by the shapes of their inputs and outputs."""
 
 MODULES = (torch, torch.nn.functional, operator)
-"""Where functions are found by their names."""
+"""The modules in which functions are looked up by name."""
 
 
 def found(target: Any, name: str, args: Sequence[Any], keywords: Mapping[str, Any], shape: Shape) -> Found:

@@ -126,7 +126,7 @@ class Constant:
 
     @property
     def is_made(self) -> bool:
-        """Whether the module's code makes it of numbers; the tracer has a name for it then."""
+        """True if the module's code makes it of numbers; the tracer has a name for it then."""
         return all(name.startswith("_tensor_constant") for name in self.names)
 
     @property
@@ -218,7 +218,7 @@ class Outputs:
 
 
 STATES = {torch.nn.RNN: (1,), torch.nn.GRU: (1,), torch.nn.LSTM: (1, 0)}
-"""Where the last states h are in what recurrent modules return."""
+"""The indices of the last states h in the tuples that recurrent modules return."""
 
 
 def entry(of: Outputs, name: str, args: Sequence[Any]) -> Found | Outputs:

@@ -13,14 +13,14 @@ from gbackprop.interop.sequences import Constant
 from gbackprop.interop.tracing import Trace, name_of, said_of
 
 OF_SHAPES = {"size", "dim", "getattr", "numel"}
-"""What gives numbers that follow from a tensor's shape: methods and attributes."""
+"""The methods and attributes that give numbers which follow from a tensor's shape."""
 
 OF_NUMBERS = {"getitem", "add", "sub", "mul", "truediv", "floordiv", "mod", "neg", "pow", "sqrt"}
-"""What computes with such numbers."""
+"""The functions that compute with such numbers."""
 
 
 class Origin(Enum):
-    """Where a number comes from: the shape of one sample or none, the number of samples, or that and arithmetic."""
+    """The origin of a number: the shape of one sample or none, the number of samples, or that and arithmetic."""
 
     SAMPLE = "sample"
     SAMPLES = "samples"
@@ -28,7 +28,7 @@ class Origin(Enum):
 
 
 class Origins:
-    """Where the numbers of a module come from.
+    """The origins of the numbers in a module's code.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a torch module computes, call by call, with every number on an example."""
+"""The calls of a torch module, one by one, with every number on an example."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gbackprop.interop.sequences import is_known
 
 @dataclass
 class Run:
-    """What each call of a module gave for one batch.
+    """The results of all calls of a module for one batch.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Trace:
 
     @property
     def values(self) -> dict[torch.fx.Node, Any]:
-        """What each call gave for the example."""
+        """The result of each call for the example."""
         return self.runs[0].values
 
     def shape(self, node: torch.fx.Node) -> tuple[int, ...]:

@@ -42,17 +42,17 @@ def compiled(loop: Callable[..., None]) -> Callable[..., None]:
 class Notice(event.Listener):
     """Write a line to stderr, once, when a process has compiled this package's loops for `PATIENCE` seconds.
 
-    Numba tells when a compilation starts and ends, one at a time, and nothing of code that was stored: a call that
+    Numba notifies of the start and end of a compilation, one at a time, not of code that was stored: a call that
     compiles nothing does not come here.
     """
 
     def __init__(self) -> None:
-        self.left, self.depth, self.told = PATIENCE, 0, False
+        self.left, self.depth, self.written = PATIENCE, 0, False
 
     def on_start(self, event: Any) -> None:
         """Start the timer; it stands still between compilations."""
         loop = event.data["dispatcher"]
-        if self.told or not loop.py_func.__module__.startswith("gbackprop."):
+        if self.written or not loop.py_func.__module__.startswith("gbackprop."):
             return
         self.depth += 1
         if self.depth == 1:
@@ -71,7 +71,7 @@ class Notice(event.Listener):
 
     def tell(self, folder: str) -> None:
         """Write the line."""
-        self.told = True
+        self.written = True
         if sys.stderr is not None:
             with suppress(OSError, ValueError):  # closed
                 words = "Numba compiles loops, which takes some seconds once: the code is stored in"

@@ -1,4 +1,4 @@
-"""What curvature is once it is computed: matrices that are multiplied and solved without being formed."""
+"""Computed curvature as matrices that are multiplied and solved without being formed."""
 
 from gbackprop.kronecker.block import Block, SumOfBlocks
 from gbackprop.kronecker.diagonal import BlockDiagonal

@@ -1,4 +1,4 @@
-"""What all results in Kronecker form can: products, sums, multiples, traces; the matrix itself is not formed."""
+"""The base class of results in Kronecker form: products, sums, multiples, traces, without forming the matrix."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Block:
 
     @cached_property
     def entries(self) -> Entries:
-        """How the parameter's entries are numbered; the block's arrays are checked where this is first used."""
+        """The numbering of the parameter's entries; the block's arrays are checked where this is first used."""
         raise NotImplementedError
 
     @property

@@ -113,8 +113,8 @@ class FactoredBlock(SpectralBlock):
 
     def _parts(self, alpha: Array | None, beta: Array) -> dict[str, Array]:
         g, o, i = self.entries.groups, self.entries.outputs, self.entries.inputs
-        parts = {factors.told("B", self.B): beta.reshape(g, o, 1)}
-        return parts if alpha is None else {factors.told("A", self.A): alpha.reshape(g, 1, i)} | parts
+        parts = {factors.described("B", self.B): beta.reshape(g, o, 1)}
+        return parts if alpha is None else {factors.described("A", self.A): alpha.reshape(g, 1, i)} | parts
 
     def _power(self, p: float) -> Any:
         a = None if self.A is None else factors.power("A", self._a, p)

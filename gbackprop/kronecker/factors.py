@@ -1,4 +1,4 @@
-"""What is computed of symmetric factors, stacked over groups ``[G, n, n]``: solutions, inverses, powers, checks."""
+"""Computations with symmetric factors, stacked over groups ``[G, n, n]``: solutions, inverses, powers, checks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def solve(name: str, factor: Array, shift: Array | None, rhs: Array, cap: float 
         if solution is not None:
             return solution
     values, vectors = array_module(factor).linalg.eigh(factor)
-    values = above(told(name, factor), values, None if shift is None else shift[:, None], cap)
+    values = above(described(name, factor), values, None if shift is None else shift[:, None], cap)
     return vectors @ ((vectors.swapaxes(1, 2) @ rhs) / values[:, :, None])
 
 
@@ -61,13 +61,14 @@ def inverse(name: str, factor: Array, shift: Array | None) -> Array:
     if quick is not None and _regular(whole, quick, shift):
         return quick
     values, vectors = array_module(factor).linalg.eigh(factor)
-    return recomposed(vectors, 1 / above(told(name, factor), values, None if shift is None else shift[:, None], None))
+    eigenvalues = above(described(name, factor), values, None if shift is None else shift[:, None], None)
+    return recomposed(vectors, 1 / eigenvalues)
 
 
 def power(name: str, factor: Array, p: float) -> Array:
     """factorᵖ of each group, by its eigenvalues; see `powers`."""
     values, vectors = array_module(factor).linalg.eigh(factor)
-    return recomposed(vectors, powers(told(name, factor), values, p))
+    return recomposed(vectors, powers(described(name, factor), values, p))
 
 
 def powers(name: str, values: Array, p: float) -> Array:
@@ -138,7 +139,7 @@ def product(parts: dict[str, Array]) -> Array:
     return reduce(mul, parts.values())
 
 
-def told(name: str, factor: Array) -> str:
+def described(name: str, factor: Array) -> str:
     """Return what errors call a factor."""
     return f"factor {name} of shape {factor.shape[-2:]}"
 

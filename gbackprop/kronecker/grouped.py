@@ -52,7 +52,7 @@ BLOCKS: dict[int, Callable[..., Kronecker | GroupedKronecker]] = {
     4: _channels_first,
     5: _channels_first,
 }
-"""What makes a block, by the number of axes of A as a statistic, or of B without A: an odd one begins with groups."""
+"""The class of a block, by the number of axes of A as a statistic, or of B without A: an odd one begins with groups."""
 
 
 def with_factors(block: Kronecker | GroupedKronecker, a: Array | None, b: Array) -> Kronecker | GroupedKronecker:

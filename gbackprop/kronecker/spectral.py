@@ -1,4 +1,4 @@
-"""What eigenvalues give of a symmetric block: determinants, inverses, powers, with and without damping."""
+"""Functions of a symmetric block by its eigenvalues: determinants, inverses, powers, with and without damping."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SpectralBlock(Block):
     """
 
     methods: ClassVar[tuple[str, ...]] = ("exact",)
-    """How the block can be damped; the first is what it does unless asked otherwise."""
+    """The ways in which the block can be damped; the first is the default."""
 
     def _decomposed(self) -> tuple[Any, dict[str, Array]]:
         """Return the block as an `EigenKronecker`, and the parts of its eigenvalues."""

@@ -39,7 +39,7 @@ class Laplace(Predictions, Constructed):
     P = b H + Δ: H is the GGN of Σₙ ℓ'ₙ, the SUM over the data set of the loss without R and c, b = 1/T for the
     cross-entropies and 1/(2σ²T) for the squared error, Δ the prior's precision: N(0, Δ⁻¹) over the parameters. θ is
     meant to be the maximum of the posterior, where training with the objective L + R c/(2b) Σ δ θ² ends; `decrement`
-    tells how far it is from there.
+    says how far it is from there.
 
     Parameters
     ----------

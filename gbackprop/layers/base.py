@@ -1,6 +1,6 @@
 """The protocol that every layer follows.
 
-A layer is a function with derivatives. It knows nothing of quantities, stores no state between calls, and writes no
+A layer is a function with derivatives. It is independent of quantities, stores no state between calls, and writes no
 attribute in `forward`: `saved` is all that the backward sweep needs.
 """
 
@@ -118,7 +118,7 @@ class Layer(Constructed):
     """Second derivative of outputs with respect to inputs: "zero", "diagonal" (elementwise layers) or "dense"."""
 
     constant_jacobian: ClassVar[bool] = False
-    """Whether the Jacobian with respect to the input is the same for every sample, so that one sample is enough."""
+    """True if the Jacobian with respect to the input is the same for every sample, so that one sample is enough."""
 
     formulas: ClassVar[Mapping[str, str]] = {"forward": "y = f(x)", "mjp": "Jᵀ g"}
     """The layer's formulas as text: "forward", "mjp" and, if it is curved, "residual"."""
@@ -127,7 +127,7 @@ class Layer(Constructed):
     """The input's kind: "floats"; "any" if numbers are just moved; "integers", at first, with `check_indices`."""
 
     kronecker_factors: bool | str | None = None
-    """Whether all parameters have Kronecker factors: True, or the reason why not. None: tested on a sample of zeros."""
+    """True if all parameters have Kronecker factors, or the reason why not. None: tested on a sample of zeros."""
 
     drawn: dict[str, Array] | None = None
     """Parameter values by name, None until drawn or loaded; read them through `parameters`."""

@@ -17,7 +17,7 @@ from gbackprop.layers.jacobian import ParameterJacobian, Reduction
 from gbackprop.layers.views import Seen, joint, matrix
 
 ENTRIES = 2**22
-"""How many numbers of columns [O, I] are formed at once."""
+"""The number of entries of columns [O, I] that are formed at once."""
 
 
 @dataclass(frozen=True)

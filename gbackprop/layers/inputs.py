@@ -1,4 +1,4 @@
-"""What layers take, checked for a batch: floats, or at the network's input integers; and what training mode draws."""
+"""Checks of layers' inputs: floats, or at the network's input integers; and the draws of training mode."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _tight(q: Array, k: Array, count: int) -> bool:
-    """Whether the rounding of a mean counts; not asked on a GPU, which the host would have to wait for."""
+    """Return whether the rounding of a mean counts; False on a GPU, which the host would have to wait for."""
     return isinstance(q, np.ndarray) and bool((q < TIGHT * count * k * k).any())
 
 

@@ -1,4 +1,4 @@
-"""What all normalizations over the entries of one sample share.
+"""The base class of normalizations over the entries of one sample.
 
 The entries of a sample are cut into sets of K entries. In each set
 

@@ -9,7 +9,7 @@ from gbackprop.checks import number
 from gbackprop.layers.activation import Elementwise, sigmoid
 
 FAR = 40.0
-"""Where GELU's gate is 1, and its derivatives are 0, in any precision; at −FAR the gate is 0."""
+"""The point from which GELU's gate is 1, and its derivatives 0, in any precision; at −FAR the gate is 0."""
 
 
 class Softplus(Elementwise):

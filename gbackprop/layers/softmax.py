@@ -31,7 +31,7 @@ class _AlongAxis(FactoredLayer):
         return shape
 
     def _axis(self, x: Array) -> int:
-        """The axis of ``[N, *in]`` counted from the end, as it is in ``[V, N, *in]`` and in ``[*in]``, too."""
+        """Return the axis of ``[N, *in]`` counted from the end, as it is in ``[V, N, *in]`` and in ``[*in]``, too."""
         return self.dim if self.dim < 0 else self.dim - x.ndim
 
     def residual_width(self, *shapes: Shape) -> int:

@@ -27,19 +27,19 @@ class Loss(Constructed):
     """
 
     hint: ClassVar[str] = ""
-    """What a message adds where targets have the outputs' shape, and should not."""
+    """A hint that a message adds where targets have the outputs' shape, and should not."""
 
     probabilities: ClassVar[bool] = False
-    """Whether targets may also be floats of the outputs' shape, beside those of `target_shape`."""
+    """True if targets may also be floats of the outputs' shape, beside those of `target_shape`."""
 
     counts: ClassVar[bool] = False
-    """Whether targets are counts y, whose likelihood has a factor 1/y!; `check_loss` asks."""
+    """True if targets are counts y, whose likelihood has a factor 1/y!; used by `check_loss`."""
 
     domain: tuple[float, float] = (-inf, inf)
     """The outputs at which ℓₙ is defined, from the least to the largest; others are an error: see `check_output`."""
 
     ends: bool = True
-    """Whether the ends of `domain` belong to it."""
+    """True if the ends of `domain` belong to it."""
 
     finite_range: tuple[float, float] = (-1e4, 1e4)
     """The least and the largest output of `domain` at which everything must be finite; `check_loss` asks."""
@@ -48,7 +48,7 @@ class Loss(Constructed):
     """Why no pseudo-targets, drawn or given, have the loss's Hessian as the covariance of their gradients."""
 
     weighted: bool = False
-    """Whether ℓₙ has weights that its likelihood does not have: see `unweighted`."""
+    """True if ℓₙ has weights that its likelihood does not have: see `unweighted`."""
 
     plain: Loss | None = None
     """The loss that the user gave, where this is that loss with the weights of a call's samples."""

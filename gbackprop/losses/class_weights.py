@@ -16,7 +16,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.losses.weights import cast, check_device, checked_weight
 
 SUM_TOLERANCE = 1e-3
-"""How far from 1 the probabilities of a target may sum: float32 rounds, and more is another mistake."""
+"""The tolerance of the sum 1 of a target's probabilities: float32 rounds, and more is another mistake."""
 
 
 class ClassWeights(Loss):

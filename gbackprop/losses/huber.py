@@ -86,11 +86,11 @@ def huber(d: Array, delta: float) -> Array:
 
 
 def clipped(d: Array, delta: float) -> Array:
-    """The derivative of `huber`: d where |d| ≤ δ, and ±δ elsewhere."""
+    """Return the derivative of `huber`: d where |d| ≤ δ, and ±δ elsewhere."""
     xp = array_module(d)
     return xp.where(d.real > delta, delta, xp.where(d.real < -delta, -delta, d))
 
 
 def within(d: Array, delta: float) -> Array:
-    """The second derivative of `huber`: 1 where |d| < δ, and 0 elsewhere."""
+    """Return the second derivative of `huber`: 1 where |d| < δ, and 0 elsewhere."""
     return (abs(d.real) < delta).astype(d.dtype)

@@ -13,7 +13,7 @@ LEAST_LOGARITHM = -100.0
 """Logarithms of probabilities are cut off there, as in torch."""
 
 LEAST_PROBABILITY = 1e-12
-"""What derivatives divide by is at least that, as in torch."""
+"""The least probability by which derivatives divide, as in torch."""
 
 
 class BCELoss(BitWeights):

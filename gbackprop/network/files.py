@@ -12,7 +12,7 @@ from gbackprop.system.tensors import check_tensors, read_tensors, write_tensors
 Network = TypeVar("Network", bound=Container)
 
 KIND = "state dict"
-"""What the header of such a file calls it."""
+"""The name of the kind of file in its header."""
 
 
 def save(network: Container, path: str | Path) -> None:

@@ -11,7 +11,7 @@ from gbackprop.layers.base import Layer, Nodes
 from gbackprop.network.container import Container, inside
 
 INPUT_NAME = "input"
-"""What nodes name the network's input."""
+"""The name by which nodes refer to the network's input."""
 
 
 class Graph(Container):

@@ -26,7 +26,7 @@ class Recurrent(Expanded):
     """
 
     gates: ClassVar[int]
-    """How many vectors of length `hidden_size` the linear maps give."""
+    """The number of vectors of length `hidden_size` that the linear maps give."""
 
     def __init__(
         self,

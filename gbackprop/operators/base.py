@@ -1,4 +1,4 @@
-"""What the operators of a network share: the data in pieces, and the sum over these."""
+"""The base class of operators of a network: the data in pieces, and the sum over these."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Operator(Matrix):
     # --------------------------------------------------------------------------------------------------------- products
 
     def _pieces(self) -> Iterator[Piece]:
-        """Yield the data in pieces; an error tells if they, or network or loss, have changed."""
+        """Yield the data in pieces; raise an error if they, or network or loss, have changed."""
         self._check_state()
         for (_, (x, *rest)), extra in zip(self.batches, self.extras, strict=False):
             yield from self.cutter.pieces(x, rest[0] if rest else None, extra)

@@ -84,13 +84,13 @@ def piece_product(
 ) -> Array:
     """Compute Σₙ Cₙ v of K vectors over the samples of a piece, from the columns of some parameters to rows of some."""
     parts = []
-    for some in chunks(at, vectors):
-        directions = columns.split(some)
+    for chunk in chunks(at, vectors):
+        directions = columns.split(chunk)
         if blocks:  # a direction in one parameter alone, and what comes back to it
             found = {
                 name: directional(at, piece.extra, {name: directions[name]}, {name})[name]
                 if name in directions
-                else array_module(some).zeros((len(some), *shape), dtype=some.dtype)
+                else array_module(chunk).zeros((len(chunk), *shape), dtype=chunk.dtype)
                 for name, shape in rows.shapes.items()
             }
         else:
@@ -118,7 +118,7 @@ class GGN(_GGN, LinearOperator):
     loss : Loss
     data : tuple of ndarray, or iterable of these
         One batch (x, y), or batches that can be gone through again: a list, or an object whose ``__iter__`` begins
-        anew. They must be the same at each product; a checksum tells.
+        anew. They must be the same at each product, which a checksum verifies.
     blocks : bool
         Whether to take the diagonal blocks alone, one for each parameter; the others are zero.
     executor : concurrent.futures.Executor, optional

@@ -19,12 +19,12 @@ from gbackprop.checks import number, positive
 from gbackprop.errors import NotConvergedWarning, warn
 
 TERMS = 100
-"""Terms of a Neumann series, unless told otherwise."""
+"""Terms of a Neumann series, unless given."""
 
 
 @dataclass(frozen=True)
 class Solved:
-    """What a solver gives.
+    """The result of a solver.
 
     Attributes
     ----------

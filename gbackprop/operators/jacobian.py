@@ -119,15 +119,15 @@ class Jacobian(_Jacobian, LinearOperator):
 
 def pushed(columns: Layout, at: Linearized, piece: Piece, vectors: Array) -> Array:
     """Compute J v of K vectors over the samples of a piece: ``[K, D] -> [K, n C]``."""
-    parts = [at.push(columns.split(some)).reshape(len(some), -1) for some in chunks(at, vectors)]
+    parts = [at.push(columns.split(chunk)).reshape(len(chunk), -1) for chunk in chunks(at, vectors)]
     return array_module(vectors).concatenate(parts)
 
 
 def pulled(columns: Layout, at: Linearized, piece: Piece, vectors: Array) -> Array:
     """Compute Jᵀ w of K vectors over the outputs of a piece: ``[K, n C] -> [K, D]``."""
     parts = []
-    for some in chunks(at, vectors):
-        parts.append(columns.join(at.pull(some.reshape(len(some), *at.output.shape), set(columns.shapes))))
+    for chunk in chunks(at, vectors):
+        parts.append(columns.join(at.pull(chunk.reshape(len(chunk), *at.output.shape), set(columns.shapes))))
     return array_module(vectors).concatenate(parts)
 
 
@@ -135,16 +135,16 @@ def individual(layout: Layout, at: Linearized, piece: Piece, units: Array) -> di
     """Compute Jₙᵀ e_c of the samples of a piece and all unit columns: ``[C, C] -> {name: [n, C, *p]}``."""
     n, start = len(at.output), 0
     found = {name: result_like(units, (n, len(units), *shape)) for name, shape in layout.shapes.items()}
-    for some in chunks(at, units):
+    for chunk in chunks(at, units):
         seen: set[str] = set()  # a parameter that is used several times has a part at each place
-        for leaf, columns in at.sweep(at.each_sample(some)):
+        for leaf, columns in at.sweep(at.each_sample(chunk)):
             for key, name in leaf.parameters.items():
-                here = found[name][:, start : start + len(some)]
+                here = found[name][:, start : start + len(chunk)]
                 each = at.jacobians[leaf.position][key].per_sample(columns).swapaxes(0, 1)
                 if name in seen:
                     here += each
                 else:
                     here[...] = each
                 seen.add(name)
-        start += len(some)
+        start += len(chunk)
     return found

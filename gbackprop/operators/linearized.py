@@ -14,7 +14,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Reused
-from gbackprop.engine.registry import Context, Known
+from gbackprop.engine.registry import Context, NetworkForms
 from gbackprop.layers.base import INPUT, Leaf
 from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.operators.losses import hessian_product
@@ -49,7 +49,7 @@ class Linearized:
     """
 
     def __init__(self, plan: Plan, x: Array, y: Any) -> None:
-        self.plan, self.y, self.known = plan, y, Known(FORMS, plan.leaves)
+        self.plan, self.y, self.known = plan, y, NetworkForms(FORMS, plan.leaves)
         self.output, self.saved = forward(plan, x, slice(None), self.context())
         if y is not None:
             plan.loss.check_output(self.output)

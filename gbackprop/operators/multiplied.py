@@ -19,10 +19,10 @@ class Multiplied(Constructed):
     """
 
     symmetric: bool = False
-    """Whether the matrix is its transpose."""
+    """True if the matrix is its transpose."""
 
     narrow: ClassVar[bool] = False
-    """Whether `_part` takes rows and columns of some parameters alone."""
+    """True if `_part` takes rows and columns of some parameters alone."""
 
     rows: Layout | None = None
     columns: Layout | None = None

@@ -58,7 +58,7 @@ class Piece:
 
 
 class Cutter:
-    """How batches are cut into pieces, how many threads take them, and the pieces' forward passes that are stored.
+    """The cut of batches into pieces, the threads that take them, and the pieces' forward passes that are stored.
 
     Parameters
     ----------

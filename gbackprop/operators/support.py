@@ -1,4 +1,4 @@
-"""What a layer must have for the product of the Hessian, found before anything is computed."""
+"""Checks that layers have what the Hessian's product needs, made before anything is computed."""
 
 from __future__ import annotations
 

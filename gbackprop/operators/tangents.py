@@ -16,7 +16,7 @@ from gbackprop.layers.linear import Linear
 from gbackprop.layers.pooling import MaxPool2d, _MaxPool
 
 Store = dict[str, Any]
-"""What a form computed from a forward pass, stored for the next product."""
+"""The arrays that a form computed from a forward pass, stored for the next product."""
 
 
 def jmp(layer: Layer, saved: Any, mats: Sequence[Array], context: Context, store: Store) -> Array:

@@ -1,4 +1,4 @@
-"""What all update rules share: which parameters, which step size, which state."""
+"""The base class of update rules: the parameters, the step size and the state."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Optimizer(Constructed, ABC):
 
     @abstractmethod
     def _state(self) -> dict[str, Array]:
-        """The arrays of the state by name, as they are, not copied."""
+        """Return the arrays of the state by name, as they are, not copied."""
 
     @abstractmethod
     def _restore(self, state: Mapping[str, Array]) -> None:
@@ -185,7 +185,7 @@ class Optimizer(Constructed, ABC):
     # ----------------------------------------------------------------------------------------------------------- state
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """All that a later step depends on, but for the parameters and the settings: copies, on the host.
+        """Return all that a later step depends on, but for the parameters and the settings: copies, on the host.
 
         Returns
         -------
@@ -220,7 +220,7 @@ class Optimizer(Constructed, ABC):
         unknown, missing = [n for n in given if n not in expected], [n for n in expected if n not in mapping]
         if unknown or missing:
             raise ValueError(f"state dict of {type(self).__name__}: unknown keys {unknown}, missing keys {missing}")
-        state = {name: self._moved(name, mapping[name], shape) for name, shape in expected.items()}
+        state = {name: self._copied(name, mapping[name], shape) for name, shape in expected.items()}
         self._steps = int(steps)
         self._restore(state)
         return self
@@ -229,8 +229,8 @@ class Optimizer(Constructed, ABC):
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Name and shape of each array that a state after the first step has; `given` is what shall be loaded."""
 
-    def _moved(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
-        """A copy of an array of the state, beside its parameter."""
+    def _copied(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
+        """Return a copy of an array of the state, beside its parameter."""
         parameter = self.network.trainable[name.split("/")[1]]
         value = np.asarray(asnumpy(value))
         if value.shape != shape:

@@ -34,7 +34,7 @@ class Moments:
         return moment
 
     def state(self) -> dict[str, Array]:
-        """The arrays by the name in the state."""
+        """Return the arrays by the name in the state."""
         return {f"{self.kind}/{name}": value for name, value in self.values.items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
@@ -43,5 +43,5 @@ class Moments:
         self.values = {name.removeprefix(mark): value for name, value in state.items() if name.startswith(mark)}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes by the name in the state."""
+        """Return the shapes by the name in the state."""
         return {f"{self.kind}/{name}": value.shape for name, value in self.network.trainable.items()}

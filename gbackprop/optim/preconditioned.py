@@ -95,7 +95,7 @@ class Preconditioned(Optimizer):
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         curvature, shift = self._averaged(name, result[self.quantity][name]), self.damping + self._l2[name]
         if isinstance(curvature, EigenKronecker | Kronecker | GroupedKronecker):
-            if device_of(gradient) == "cpu" and not all_finite(gradient):  # `step` tells of it
+            if device_of(gradient) == "cpu" and not all_finite(gradient):  # `step` raises
                 return gradient
             return curvature.solve(gradient, shift, INVERSE_CAP)
         xp = array_module(curvature)

@@ -43,7 +43,7 @@ def _depends(leaf: Leaf, key: str, inputs: Sequence[Array], others: Mapping[str,
     """Return whether the Jacobian in a parameter changes with some parameters' values."""
     layer, twin = leaf.layer, replaced(leaf.layer, others)
     one, two = _product(layer, key, inputs), _product(twin, key, inputs)
-    if not bool((one != 0).any()):  # such inputs tell nothing
+    if not bool((one != 0).any()):  # such inputs show nothing
         waves = [_waves(zeros(layer, shape)) for shape in leaf.input_shapes]
         one, two = _product(layer, key, waves), _product(twin, key, waves)
     if not all_finite(one):

@@ -15,7 +15,7 @@ from gbackprop.layers.inputs import noise_of
 from gbackprop.layers.residual import Factored, FactoredLayer
 
 SHIPPED = "gbackprop."
-"""Where the layers' modules are that the tests check; all others are checked when they are called."""
+"""The prefix of the modules of shipped layers, which the tests check; all others are checked when they are called."""
 
 
 def ships(layer: Layer) -> bool:
@@ -65,7 +65,7 @@ def check_contract(leaf: Leaf, inputs: Sequence[Array], training: bool = False) 
     if layer.curvature not in ("zero", "diagonal", "dense"):
         raise ValueError(f"{leaf}: curvature: expected 'zero', 'diagonal' or 'dense', got {layer.curvature!r}")
     columns = array_module(y).ones((1, *y.shape), dtype=y.dtype)
-    if type(layer).mjp is not Layer.mjp:  # a layer that lacks what is asked for is told before
+    if type(layer).mjp is not Layer.mjp:  # a layer that lacks it was refused before
         _check_mjp(leaf, layer.mjp(saved, columns), inputs)
     if layer.curvature != "zero" and type(layer).residual is not Layer.residual:
         _check_residual(leaf, layer.residual(saved, columns[0]), inputs)

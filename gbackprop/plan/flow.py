@@ -1,4 +1,4 @@
-"""Where the outputs and the parameters of a network are shared, and what the sweep needs to know of it."""
+"""The flow of columns through a network whose outputs or parameters are shared, as the sweep needs it."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Plan:
 
     @cached_property
     def flow(self) -> Flow:
-        """Where outputs and parameters are shared."""
+        """The sharing of outputs and parameters among layers."""
         return Flow(self.leaves)
 
     def with_batch(self, x: Array, y: Array, rng: int | np.random.Generator | None, first: bool = False) -> Plan:
@@ -108,8 +108,8 @@ class Plan:
                 check_own(leaves, x, self.training, self.needs)
             if AVERAGE in self.signals:
                 check_chain(leaves)
-        for quantity, some in self.needs:
-            for signal in [statistic.signal for statistic in some if isinstance(statistic.signal, MonteCarlo)]:
+        for quantity, statistics in self.needs:
+            for signal in [statistic.signal for statistic in statistics if isinstance(statistic.signal, MonteCarlo)]:
                 if signal.targets is not None:
                     check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, like, batch_shape)
                 elif signal.mc_samples * prod(batch_shape) > MANY_DRAWS:
@@ -177,7 +177,7 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     leaves = leaves_of(network, x.shape[1:]) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
     needs = [(quantity, quantity.statistics()) for quantity in quantities]
-    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, some in needs for statistic in some]]))
+    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, used in needs for statistic in used]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
     chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(parameters) == len(used)

@@ -19,7 +19,7 @@ from gbackprop.quantities.base import Quantity
 from gbackprop.signals import RESIDUAL
 
 _CHECKED: WeakKeyDictionary[Layer, set[Any]] = WeakKeyDictionary()
-"""What is known to be right of each layer that does not ship."""
+"""The checks that each layer from outside this package has passed."""
 
 
 def check_chain(leaves: Sequence[Leaf]) -> None:

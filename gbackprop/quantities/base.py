@@ -74,7 +74,7 @@ class Statistic:
 
     def merge(self, parts: list[Any]) -> Any:
         """Add the results of blocks of samples, in order."""
-        if isinstance(parts[0], Moments):  # in place: they are large, and nobody else refers to them
+        if isinstance(parts[0], Moments):  # in place: they are large, and nothing else refers to them
             return functools.reduce(Moments.merge, parts)
         return parts[0] if parts[0] is None else sum(parts[1:], start=parts[0])
 

@@ -1,4 +1,4 @@
-"""How far an approximation is from the block of the GGN that it stands for, without forming the block.
+"""The distance of an approximation from the block of the GGN that it stands for, without forming the block.
 
 With the exact columns c of the block, G = Σ c cᵀ, and an approximation K,
 
@@ -152,7 +152,7 @@ def _compared(error: KroneckerError, columns: Mapping[str, StoredColumns], value
 def block_error(columns: StoredColumns, approximation: Any, chosen: int | None, rng: np.random.Generator) -> BlockError:
     """Compute the error of one approximation."""
     multiply, square = product_of(approximation, columns)
-    inner = sum((some.matrices * multiply(some.matrices)).sum() for some in columns.blocks())
+    inner = sum((block.matrices * multiply(block.matrices)).sum() for block in columns.blocks())
     whole = square_norm(columns) if chosen is None else square
     norm, inner, square = asnumpy(array_module(square).stack([whole, inner, square])).tolist()
     deviation = None
@@ -187,8 +187,8 @@ def estimated_norm(columns: StoredColumns, chosen: int, rng: np.random.Generator
     count = columns.shape[0]
     chosen = min(chosen, count)
     which = np.sort(rng.choice(count, chosen, replace=False))
-    some = columns.chosen(which).blocks()
-    rows = [sum((grams(one, other) ** 2).sum(1) for other in columns.blocks()) for one in some]
+    chosen_blocks = columns.chosen(which).blocks()
+    rows = [sum((grams(one, other) ** 2).sum(1) for other in columns.blocks()) for one in chosen_blocks]
     y = asnumpy(array_module(rows[0]).concatenate(rows))
     spread, rest = y.var(ddof=1) if chosen > 1 else np.inf, 1 - chosen / count
     return float(count * y.mean()), float(count * (rest * spread / chosen) ** 0.5) if rest else 0.0
@@ -205,8 +205,8 @@ def small_difference(columns: StoredColumns, multiply: Callable[[Array], Array])
         unit = xp.zeros((rows.stop - start, size))
         unit[xp.arange(len(unit)), xp.arange(start, rows.stop)] = 1
         difference = -multiply(unit.reshape(-1, groups, o, i)).reshape(len(unit), size)
-        for some in columns.blocks():
-            c = some.matrices.reshape(-1, size)
+        for block in columns.blocks():
+            c = block.matrices.reshape(-1, size)
             difference += c[:, rows].T @ c
         total = total + (difference**2).sum()
     return total

@@ -160,8 +160,8 @@ def inner_products(columns: StoredColumns, b: Array | None) -> Array:
 
 def _sum(columns: StoredColumns, multiply: Any, outputs: bool) -> Array:
     total: Any = 0
-    for some in columns.blocks():
-        m = some.matrices.swapaxes(0, 1)  # [G, k, O, I]
+    for block in columns.blocks():
+        m = block.matrices.swapaxes(0, 1)  # [G, k, O, I]
         left, right = multiply(m), m
         axis = 2 if outputs else 3
         xp = array_module(m)

@@ -61,7 +61,7 @@ ONE = Factor()
 
 @dataclass(frozen=True)
 class Library:
-    """What a library has, and how it scales.
+    """The quantities that a library has, and their scales.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How much the individual gradients of a batch differ: tests of its size, and the gradient noise scale.
+"""The spread of the individual gradients of a batch: tests of its size, and the gradient noise scale.
 
 With gₙ = ∇ℓₙ and their mean ḡ over N samples, the estimates of variances below divide by N − 1.
 """

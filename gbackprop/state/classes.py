@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 OWN = "gbackprop."
-"""How the names of the modules begin whose classes are shipped."""
+"""The prefix of the modules whose classes are shipped."""
 
 LIBRARIES = (sys.stdlib_module_names | {"gbackprop", "numpy", "scipy", "cupy", "torch", "numba"}) - {"test", "this"}
 """Packages whose classes count by name: they change with their versions alone."""

@@ -75,7 +75,7 @@ class Walk:
     Attributes
     ----------
     dicts, lists, fields, arrays, others
-        What was met that can change: attributes, items, attributes by name, numbers, and what no identity tells of.
+        What was met that can change: attributes, items, attributes by name, numbers, and other objects.
     kinds : set of type
         Shipped classes that were met, and their bases.
     """
@@ -149,9 +149,9 @@ class Walk:
         else:
             yield from self._object(value)
 
-    def _items(self, value: Mapping[Any, Any], told: list[Any]) -> Iterator[bytes]:
+    def _items(self, value: Mapping[Any, Any], items: list[Any]) -> Iterator[bytes]:
         self.dicts.append((value, [*value], [*value.values()]))
-        yield from map(self.token, told)
+        yield from map(self.token, items)
 
     def _array(self, value: Array) -> Iterator[bytes]:
         yield f"array {value.dtype.str} {value.dtype.descr if value.dtype.names else ''} {value.shape}".encode()

@@ -1,4 +1,4 @@
-"""Whether network, loss and quantities are as they were: first by identities, and where these differ by digests."""
+"""Checks that network, loss and quantities are as they were: by identities, and where these differ by digests."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from gbackprop.system.headers import digest_of
 STRUCTURES = {"full": Full, "kron": Blocks, "diag": Diagonal}
 
 NAMES = "names loss prior_precision noise_variance temperature output slope total outputs structure curvature"
-"""What the tree of an approximation has beside its network."""
+"""The names in the tree of an approximation beside its network."""
 
 
 def laplace_tree(writer: Writer, laplace: Laplace) -> dict[str, Any]:

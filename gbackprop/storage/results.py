@@ -194,4 +194,4 @@ READERS: dict[str, Callable[[Reader, dict[str, Any], Any], Any]] = {
     "block": _block_of,
     "Laplace approximation": laplace_of,
 }
-"""What reads each kind of file."""
+"""The function that reads each kind of file."""

@@ -19,7 +19,7 @@ UNKNOWN = "a file has its values, and not its class, which is not one of gbackpr
 
 
 class StoredQuantity(Quantity):
-    """What stands in a loaded result for a quantity whose class is not gbackprop's: its name, and its text.
+    """A stand-in in a loaded result for a quantity whose class is not gbackprop's: its name, and its text.
 
     Its values are in the result under its name. It cannot be computed or merged: for that, put the quantity itself in
     its place, ``dataclasses.replace(result, quantities=[…])``.
@@ -45,7 +45,7 @@ class StoredQuantity(Quantity):
 
 
 class StoredLoss(Loss):
-    """What stands in a loaded result for a loss whose class is not gbackprop's: its reduction, and its text.
+    """A stand-in in a loaded result for a loss whose class is not gbackprop's: its reduction, and its text.
 
     Results that have it can be merged with others of the same loss; it computes nothing.
 
@@ -55,7 +55,7 @@ class StoredLoss(Loss):
     text : str
         The loss as text.
     stored : str, optional
-        The loss's digest, by which results of other losses are told from its own.
+        The loss's digest, by which results of other losses are distinguished from its own.
     """
 
     def __init__(self, reduction: Any, text: str, stored: str | None = None) -> None:

@@ -1,1 +1,1 @@
-"""What the system may refuse: files that cannot be written or read, and optional packages; and the threads of BLAS."""
+"""The operating system and the installation: files, optional packages, and the threads of BLAS."""

@@ -77,10 +77,10 @@ def written(path: str | Path) -> Iterator[Path]:
 
 
 def _target(path: str | Path) -> Path:
-    """Where a link leads, so that the file there is replaced and not the link; a device or pipe as it is named."""
+    """Resolve links, so that the file is replaced and not the link; a device or pipe stays as it is named."""
     return Path(path) if _is_stream(Path(path)) else Path(os.path.realpath(path))
 
 
 def _is_stream(target: Path) -> bool:
-    """Whether it is something other than a file, such as /dev/null, which must not be replaced by one."""
+    """Return whether it is something other than a file, such as /dev/null, which must not be replaced by one."""
     return target.exists() and not target.is_file()

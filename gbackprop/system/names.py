@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 
 def near_miss(name: object, names: Iterable[str]) -> str:
-    """The end of an error message, "; did you mean …?", whatever the case of the letters; or nothing."""
+    """Return the end of an error message, "; did you mean …?", whatever the case of the letters; or nothing."""
     lowered = {each.lower(): each for each in names}
     near = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.4)
     return f"; did you mean {lowered[near[0]]!r}?" if near else ""

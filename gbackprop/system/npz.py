@@ -21,13 +21,13 @@ STARTS = {
     b"SQLite format 3": "a SQLite database",
     b"\x80": "a pickled Python object, which is never loaded: it could run any code",
 }
-"""How files begin, and what they are."""
+"""The first bytes of other kinds of files, and the names of these kinds."""
 
 LOOK = 512
-"""Bytes by which a text is told from other files."""
+"""The number of bytes by which a text is distinguished from other files."""
 
 DAMAGE = (EOFError, LookupError, OSError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What Python raises for an archive that says what is not there."""
+"""The exceptions that Python raises for a damaged archive."""
 
 KINDS = "biufcSU"
 """The kinds of dtypes that are numbers or text."""
@@ -114,7 +114,7 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 def _entry(arrays: Mapping[str, Any], name: str) -> np.ndarray:
     try:
         value = arrays[name]
-    except (ValueError, MemoryError) as error:  # NumPy's message recommends to unpickle what nobody knows
+    except (ValueError, MemoryError) as error:  # NumPy's message recommends to unpickle an unknown file
         raise ValueError(f"its {name!r}: expected an array of numbers or text, got Python objects or damage") from error
     if not isinstance(value, np.ndarray):
         raise ValueError(f"its {name!r}: expected an array (.npy), got {_content(value[:LOOK])}")
@@ -124,7 +124,7 @@ def _entry(arrays: Mapping[str, Any], name: str) -> np.ndarray:
 
 
 def _content(start: bytes) -> str:
-    """What a file is that begins so."""
+    """Describe the kind of a file by its first bytes."""
     if not start:
         return "an empty file"
     for begins, kind in STARTS.items():

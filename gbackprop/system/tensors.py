@@ -22,13 +22,13 @@ EXTRA = "interop"
 """The extra that installs the package of the format."""
 
 VERSION = 2
-"""The version of what gbackprop writes: what a reader must know."""
+"""The version of the format that gbackprop writes."""
 
 OWN, DIGEST, BEGIN = "gbackprop", "gbackprop.digest", "gbackprop:"
 """The names of the two texts, and how the digest begins."""
 
 PLACE = f'"{DIGEST}":"{BEGIN}'.encode()
-"""What is before the digest, and in no other place: a quotation mark inside a text would have a backslash."""
+"""The text before the digest, and in no other place: a quotation mark inside a text would have a backslash."""
 
 SIZE = 16
 """The digest's number of bytes."""

@@ -26,7 +26,7 @@ class FoundError(Exception):
 
 @dataclass(frozen=True)
 class Pair:
-    """What a method gave, and what it should have given.
+    """The result of a method, and the expected one.
 
     Attributes
     ----------
@@ -67,17 +67,17 @@ class Claims:
     def equal(
         self, method: str, claim: str, pair: Callable[..., Pair], *arguments: Any, needs: Collection[str] = ()
     ) -> None:
-        """A row for: the two of ``pair(*arguments)`` are equal; not judged if what `method` `needs` has failed."""
+        """Add a row for: the two of ``pair(*arguments)`` are equal; not judged if what `method` `needs` has failed."""
         self._row(method, claim, lambda: _compared(pair(*arguments)), needs)
 
     def hold(
         self, method: str, claim: str, problem: Callable[..., str], *arguments: Any, needs: Collection[str] = ()
     ) -> None:
-        """A row for: ``problem(*arguments)`` is the empty string."""
+        """Add a row for: ``problem(*arguments)`` is the empty string."""
         self._row(method, claim, lambda: _verdict(problem(*arguments)), needs)
 
     def attempt(self, method: str, claim: str, action: Callable[..., Any], *arguments: Any) -> Any:
-        """What ``action(*arguments)`` gives; None, and a row that says why, if it raises."""
+        """Return ``action(*arguments)``; None, after adding a row with the reason, if it raises."""
         made: list[Any] = []
 
         def find() -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _compared(pair: Pair) -> dict[str, Any]:
 
 
 def _worst(got: Any, want: Any, floor: float) -> dict[str, Any]:
-    """The fields of a row that say how far `got` is from `want`, and where most."""
+    """Return the fields of a row that say how far `got` is from `want`, and where most."""
     if not isinstance(want, Mapping):
         return _worst_entry(got, want, floor)
     if not isinstance(got, Mapping) or set(got) != set(want):

@@ -40,7 +40,7 @@ def complex_derivative(function: Callable[[], np.ndarray], point: np.ndarray) ->
 
 
 def complex_copy(network: Layer) -> Any:
-    """A network with the same parameters, as complex128, and a bias of zeros where a layer could have one."""
+    """Return a network with the same parameters, as complex128, and a bias of zeros where a layer could have one."""
     twin = copy.deepcopy(network)
     for _, layer in twin.named_layers():
         layer.drawn = {name: np.array(value, dtype=np.complex128) for name, value in layer.parameters.items()}

@@ -22,7 +22,7 @@ CURVATURES = ("zero", "diagonal", "dense")
 
 
 def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
-    """Rows on jmp, mjp, vjp, curvature, residual and average."""
+    """Add rows on jmp, mjp, vjp, curvature, residual and average."""
     claims.equal("jmp", "is J[n, *out, *in]", _jmp, probe, point)
     claims.equal("mjp", "is Jᵀ, entries J[n, *out, *in]", _mjp, probe, point)
     for name in ("jmp", "mjp"):
@@ -40,12 +40,12 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
 
 
 def has_default_vjp(layer: Layer) -> bool:
-    """Whether vjp is mjp of one column."""
+    """Return whether vjp is the inherited one: mjp of one column."""
     return type(layer).vjp is Layer.vjp
 
 
 def samples(probe: Probe, name: str, axis: int) -> Pair:
-    """A call for the whole batch, and for each sample alone."""
+    """Return a call for the whole batch, and for each sample alone."""
     alone = [probe.sample(n).calls()[name]() for n in range(len(probe.x))]
     return Pair(probe.calls()[name](), np.concatenate(alone, axis), "one sample at a time")
 
@@ -121,7 +121,7 @@ def _constant(point: Point) -> Pair:
 
 def _average(probe: Probe, point: Point) -> Pair:
     if probe.curvature is None or not point.complete:
-        raise NotGivenError(f"not held against dense Jacobians: {point.output_shape} outputs are too many")
+        raise NotGivenError(f"not compared with dense Jacobians: {point.output_shape} outputs are too many")
     j, n = point.matrix(), len(point.x)
     want = np.einsum("nai,ab,nbj->ij", j, probe.curvature, j, optimize=True) / n
     got = probe.layer.average(probe.saved, probe.curvature, n, point.output_shape)
@@ -163,7 +163,7 @@ def _hessian(point: Point, second: Derivative) -> np.ndarray:
 
 
 def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Pair:
-    """What the declared curvature says is zero."""
+    """Compare the entries of the second derivative that the declared curvature excludes with zero."""
     hessian, kind = _hessian(point, second).copy(), probe.layer.curvature
     if kind == "dense":
         raise NotGivenError("dense: nothing is claimed to vanish")

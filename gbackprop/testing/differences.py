@@ -49,7 +49,7 @@ class Derivative:
 
     @property
     def oracle(self) -> str:
-        """What to write into a report."""
+        """The oracle's name in a report."""
         return "complex step" if self.analytic else "central differences"
 
     @property
@@ -101,7 +101,7 @@ def _kinks(middle: np.ndarray, ends: list[tuple[np.ndarray, np.ndarray]], step: 
 
 
 def _complex_step(curve: Curve) -> np.ndarray | None:
-    """The complex step, or None if the curve does not take complex numbers."""
+    """Return the complex step, or None if the curve does not take complex numbers."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", np.exceptions.ComplexWarning)
@@ -112,7 +112,7 @@ def _complex_step(curve: Curve) -> np.ndarray | None:
 
 
 def _agree(exact: np.ndarray, values: np.ndarray, errors: np.ndarray, where: np.ndarray) -> bool:
-    """Whether a complex step is what central differences say, within their error."""
+    """Return whether a complex step agrees with central differences, within their error."""
     if exact.shape != values.shape or not np.isfinite(exact).all():
         return False
     slack = 100 * errors + 1e-7 * float(np.max(np.abs(values), initial=0))

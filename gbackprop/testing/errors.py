@@ -1,4 +1,4 @@
-"""How far results are from what they should be."""
+"""Errors of results, relative to the expected values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def relative_error(got: Any, want: Any) -> float:
 
 
 def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> float:
-    """The largest relative error over the parameters of a quantity.
+    """Return the largest relative error over the parameters of a quantity.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def dense(residual: Any) -> np.ndarray:
 
 
 def size_of_squares(residual: Any) -> float:
-    """The largest entry of Σᵥ v², beside which the sum of signed columns is rounded; 0 for a matrix."""
+    """Return the largest entry of Σᵥ v², beside which the sum of signed columns is rounded; 0 for a matrix."""
     if not isinstance(residual, Factored):
         return 0.0
     pieces, _ = residual.columns(slice(None))

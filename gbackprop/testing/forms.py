@@ -17,7 +17,7 @@ METHOD = "the layer's method"
 
 
 def check_forms(claims: Claims, probe: Probe) -> None:
-    """A row for each method that has a fast form; what has none is computed by the method itself."""
+    """Add a row for each method that has a fast form; others are computed by the method itself."""
     forms, layer = probe.context.forms, probe.layer
     forward, mjp = function_of(layer, "forward"), function_of(layer, "mjp")
     if forward in forms.forward and not probe.training:
@@ -26,7 +26,7 @@ def check_forms(claims: Claims, probe: Probe) -> None:
         claims.equal("mjp", SAME, _mjp, probe, needs=["mjp"])
     if mjp in forms.in_place:
         claims.equal("mjp", "the form in place gives the same", _in_place, probe, needs=["mjp"])
-    if probe.context.known.of(layer).into is not None:
+    if probe.context.known.of(layer).add_to is not None:
         claims.equal("mjp", "the form that adds to columns gives the same", _into, probe, needs=["mjp"])
     if (mjp, function_of(layer, "average")) in forms.average and probe.curvature is not None:
         claims.equal("average", SAME, _average, probe, needs=["average"])
@@ -35,13 +35,13 @@ def check_forms(claims: Claims, probe: Probe) -> None:
 
 
 def check_gradient_form(claims: Claims, probe: Probe) -> None:
-    """A row for the form that takes the place of Jacobians where only the gradient is asked for."""
+    """Add a row for the form that takes the place of Jacobians where only the gradient is asked for."""
     if probe.context.known.of(probe.layer).gradients is not None:
         claims.equal("parameter_jacobians", "the form of the gradient alone gives the same", _gradients, probe)
 
 
 def _forward(probe: Probe) -> Pair:
-    """The output, and what the plain methods make of what the form saved."""
+    """Return the output, and what the plain methods make of what the form saved."""
     y, saved = probe.context.forward(probe.layer, probe.x)
     return Pair({"output": y} | _used(probe, saved), {"output": probe.output} | _used(probe, probe.saved), METHOD)
 
@@ -71,7 +71,7 @@ def _into(probe: Probe) -> Pair:
     want = probe.layer.mjp(probe.saved, probe.columns)
     place = np.random.default_rng(0).standard_normal(want.shape)
     got = place.copy()
-    form = probe.context.known.of(probe.layer).into
+    form = probe.context.known.of(probe.layer).add_to
     assert form is not None
     form(probe.layer, probe.saved, probe.columns, got)
     return Pair(got - place, want, METHOD)
@@ -92,7 +92,7 @@ def _average(probe: Probe) -> Pair:
 
 
 def _route(probe: Probe) -> Pair:
-    """Some numbers of J u for one u, as often, in the order and with the slopes of a route above; some are 0."""
+    """Return some numbers of J u for one u, as often, in the order and with the slopes of a route above; some are 0."""
     rng, layer, context = np.random.default_rng(0), probe.layer, probe.context
     u, y = (np.moveaxis(mat[0], 1, -1) for mat in (probe.tangents, layer.jmp(probe.saved, probe.tangents[:1])))
     u, y = (rows.reshape(len(rows), -1, rows.shape[-1]) for rows in (u, y))

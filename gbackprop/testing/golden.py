@@ -28,7 +28,7 @@ KINDS = SHIPPED | {"batch_l2": quantities.BatchL2Grad}
 """Quantities by their names in the files, of which one is not ours."""
 
 PASS_KEYS = ("output", "loss", "gradient")
-"""What every backward call gives."""
+"""The results of every backward call."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Report:
     cells: list[Cell] = field(default_factory=list)
 
     def ok(self, cell: Cell) -> bool:
-        """Whether a cell is within the tolerance (NaN is not)."""
+        """Return whether a cell is within the tolerance (NaN is not)."""
         return not cell.problem and cell.error <= self.tolerance
 
     @property
@@ -63,7 +63,7 @@ class Report:
         return sum(map(self.ok, self.cells))
 
     def lines(self) -> list[str]:
-        """A line for each case: its largest error, and what failed or could not be computed."""
+        """Return a line for each case: its largest error, and what failed or could not be computed."""
         lines = []
         for case in dict.fromkeys(cell.case for cell in self.cells):
             cells = [cell for cell in self.cells if cell.case == case]
@@ -116,7 +116,7 @@ def check_folder(
 def check_case(
     name: str, case: Mapping[str, np.ndarray], dtype: str = "float64", device: str = "cpu"
 ) -> list[Cell]:
-    """The cells of one case; a case that cannot be built has them all fail, with the reason."""
+    """Return the cells of one case; a case that cannot be built has them all fail, with the reason."""
     found = {key.split("/")[0] for key in case}
     wanted = [key for key in (*PASS_KEYS, *KINDS) if key in found]
     absent = [key for key in ("spec", "x", "y") if key not in found]
@@ -132,7 +132,7 @@ def check_case(
 
 
 def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -> tuple[Sequential, losses.Loss]:
-    """The network of a case with its parameters loaded, and its loss.
+    """Return the network of a case with its parameters loaded, and its loss.
 
     Raises
     ------

@@ -25,7 +25,7 @@ SHAPES = st.one_of(st.tuples(st.integers(1, 3)), st.sampled_from([(2, 2), (3, 3)
 
 
 def _has_sets(shape: Shape, layer: Layer) -> bool:
-    """Whether a norm's sets have several numbers: of one it makes 0, where the next layer may have a kink."""
+    """Return whether a norm's sets have several numbers: of one it makes 0, where the next layer may have a kink."""
     return isinstance(layer, Norm) and layer.sets(shape)[1] > 1
 
 

@@ -71,7 +71,7 @@ def _weight(layer: Layer) -> str:
 
 
 def _has_factors(layer: Layer) -> bool:
-    """Whether a layer has a weight or shifts numbers, and gives no reason why it has no Kronecker factors."""
+    """Return whether a layer has a weight or shifts numbers, and gives no reason why it has no Kronecker factors."""
     own = _weight(layer) in layer.parameters or isinstance(layer, Shift)
     return own and not isinstance(layer.kronecker_factors, str)
 

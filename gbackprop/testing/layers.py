@@ -21,13 +21,13 @@ from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 
 BASIC = ("jmp", "mjp", "vjp", "residual")
-"""What other methods rest on: their purity is looked at first."""
+"""The methods that others call: their purity is checked first."""
 
 REQUIRED = ("forward", "mjp", "output_shape", "parameter_shapes", "parameter_jacobians")
-"""What every layer must have."""
+"""The methods that every layer must have."""
 
 SAMPLES = 3
-"""How many samples of a batch are looked at."""
+"""The number of samples of a batch that are checked."""
 
 FLOAT32_TOLERANCE = 1e-3
 
@@ -67,7 +67,7 @@ def check_layer(
 
 
 def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, reference: Reference | None) -> None:
-    """All rows, in evaluation mode and, where the layer draws anything, in training mode."""
+    """Add all rows, in evaluation mode and, where the layer draws anything, in training mode."""
     if layer.takes == "integers":
         raise NotGivenError("takes integers, which cannot be moved by small steps: `check_network` looks at its weight")
     twin, batch = twin_of(layer, rng=rng), _batch(asnumpy(x), rng)
@@ -95,7 +95,7 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
 
 
 def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference: Reference | None = None) -> None:
-    """All rows of one mode."""
+    """Add all rows of one mode."""
     if not _forward_holds(claims, bare, reference):
         return
     point = claims.attempt("forward", "is smooth almost everywhere", smooth_point, bare, rng)
@@ -116,7 +116,7 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
 
 
 def _forward_holds(claims: Claims, probe: Probe, reference: Reference | None) -> bool:
-    """Rows on the function itself; False if nothing else can be judged."""
+    """Add rows on the function itself; return False if nothing else can be judged."""
     x, needs = probe.x, ["forward"]
     watched = {"its input": x, "the layer": probe.layer, "what it drew": probe.noise}
     claims.hold("forward", "gives finite numbers for each sample", _malformed, probe)
@@ -162,12 +162,12 @@ def _check_purity(claims: Claims, probe: Probe, names: Collection[str]) -> None:
 
 
 def _other(probe: Probe) -> Callable[[], Any]:
-    """A forward pass of another batch."""
+    """Return a forward pass of another batch."""
     return lambda: probe.run(probe.x[::-1] + 1)
 
 
 def _check_conduct(claims: Claims, probe: Probe) -> None:
-    """Rows on what holds for each method, whatever it computes."""
+    """Add rows on the laws that hold for each method."""
     single, scattered = probe.cast(np.float32), probe.scattered()
     for name in probe.calls():
         axis, needs = PER_SAMPLE_AXIS.get(name.rpartition(".")[2]) if "." in name else None, _needs(name)
@@ -178,7 +178,7 @@ def _check_conduct(claims: Claims, probe: Probe) -> None:
 
 
 def _needs(name: str) -> list[str]:
-    """What a call rests on beside `forward`."""
+    """Return the methods that a call needs beside `forward`."""
     return [name, "parameter_jacobians"] if "." in name else [name]
 
 
@@ -195,7 +195,7 @@ def _layout(scattered: Probe, contiguous: Probe, name: str) -> Pair:
 
 
 def _bad_shapes(layer: Layer, shape: tuple[int, ...]) -> str:
-    """A problem with a feature shape other than the layer's own."""
+    """Return a problem with a feature shape other than the layer's own."""
     axes = range(len(shape))
     bigger = [(*shape[:i], shape[i] + 1, *shape[i + 1 :]) for i in axes]
     smaller = [(*shape[:i], 1, *shape[i + 1 :]) for i in axes]

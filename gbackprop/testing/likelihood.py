@@ -18,7 +18,7 @@ from gbackprop.testing.claims import Claims, NotGivenError, Pair
 from gbackprop.testing.differences import Derivative
 
 FALSE_ALARMS = 1e-6
-"""How often a test of draws may fail on a sound loss."""
+"""The probability with which a test of draws may fail on a correct loss."""
 
 ALARMS = f", false alarms {FALSE_ALARMS:.0e}"
 
@@ -36,7 +36,7 @@ GRID = 400
 """Points on a line through the density of a draw."""
 
 LINES = 300
-"""How many draws have such a line."""
+"""The number of draws that have such a line."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _logarithm(loss: Loss, output: np.ndarray, targets: np.ndarray) -> np.ndarra
 
 
 def _misfit(counts: np.ndarray, expected: np.ndarray) -> str:
-    """A χ² test of counts, one distribution in each row."""
+    """Describe the misfit in a χ² test of counts, one distribution in each row; or return an empty string."""
     statistic, freedom = 0.0, 0
     for count, expect in zip(counts, expected, strict=True):
         order = np.argsort(expect)

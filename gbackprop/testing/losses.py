@@ -20,7 +20,7 @@ from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 
 REQUIRED = ("values", "gradients", "target_shape", "check_values")
-"""What every loss must have."""
+"""The methods that every loss must have."""
 
 FLOAT32_TOLERANCE = 1e-3
 
@@ -189,7 +189,7 @@ def _root(
 
 
 def _floor(loss: Loss, output: np.ndarray, target: np.ndarray) -> float:
-    """Where a Hessian vanishes, rounding is judged beside the gradients."""
+    """Return the floor of a Hessian's error: where it vanishes, rounding is compared with the gradients."""
     return 1e-3 * float(np.max(np.abs(loss.gradients(output, target)), initial=0))
 
 
@@ -223,7 +223,7 @@ Call = Callable[[np.ndarray, np.ndarray], Any]
 
 
 def _calls(loss: Loss, seed: int) -> dict[str, Call]:
-    """Every method of output and target; the Monte-Carlo root at draws of one seed."""
+    """Return every method of output and target; the Monte-Carlo root at draws of one seed."""
 
     def root(output: np.ndarray, target: np.ndarray) -> np.ndarray:
         return loss.hessian_sqrt_mc(output, loss.draw(output, 2, seed), target)
@@ -240,7 +240,7 @@ def _impurity(loss: Loss, call: Call, output: np.ndarray, target: np.ndarray) ->
 def _check_conduct(
     claims: Claims, loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.random.Generator
 ) -> None:
-    """Rows on what holds for each method, whatever it computes."""
+    """Add rows on the laws that hold for each method."""
     axes = {"gradients": 0, "hessian_sqrt": 1}
     low, high = finite_range(loss)
     extreme = rng.choice([low, max(low, 0.0), high], output.shape, p=[0.4, 0.2, 0.4])

@@ -30,7 +30,7 @@ CANCELLING = 1e-3
 """In place of `FLOOR`, where residual columns of both signs cancel: what is left is rounded as the columns are."""
 
 PARTS = "layers and loss"
-"""What sweep and quantities rest on, as rows name it."""
+"""The name in rows of the parts from which sweep and quantities are computed."""
 
 
 def check_network(
@@ -72,12 +72,13 @@ def _check(claims: Claims, setting: Setting, rng: np.random.Generator) -> None:
     signals = claims.attempt("sweep", "can be watched", _signals, setting, asked)
     floor = CANCELLING if _cancels(setting) else FLOOR
     for name in signals[0] if signals else ():
-        claims.equal("sweep", f"brings the {name} signal to each layer", _arrival, name, *signals, floor, needs=[PARTS])
+        claim = f"carries the {name} signal to each layer"
+        claims.equal("sweep", claim, _arrival, name, *signals, floor, needs=[PARTS])
     check_quantities(claims, setting, every_quantity(), rng, needs=[PARTS, "sweep"])
 
 
 def _parts(setting: Setting, rng: np.random.Generator) -> list[tuple[str, Report]]:
-    """A report for each layer, at what comes to it, and for the loss."""
+    """Return a report for each layer, at what comes to it, and for the loss."""
     found, x = [], setting.x
     for leaf, inputs, output, _ in passes(leaves_of(setting.network, x.shape[1:]), x):
         found.append((leaf.name, check_layer(leaf.layer, tuple(inputs) if len(inputs) > 1 else inputs[0], rng)))
@@ -86,7 +87,7 @@ def _parts(setting: Setting, rng: np.random.Generator) -> list[tuple[str, Report
 
 
 def _signals(setting: Setting, asked: list[Quantity]) -> tuple[Arrivals, Arrivals]:
-    """What the sweep brings, and what it should."""
+    """Return the columns that reach each layer in the sweep, and the expected ones."""
     widest = max(prod(leaf.output_shape) for leaf in leaves_of(setting.network, setting.x.shape[1:]))
     if widest > LARGEST:
         raise NotGivenError(f"{widest} features are too many for dense matrices")
@@ -96,7 +97,7 @@ def _signals(setting: Setting, asked: list[Quantity]) -> tuple[Arrivals, Arrival
 
 
 def _cancels(setting: Setting) -> bool:
-    """Whether residual columns of both signs may cancel: in graphs, and where a layer factors its residual itself."""
+    """Return whether residual columns of both signs may cancel: in graphs, and where a layer factors its residual."""
     leaves = leaves_of(setting.network, setting.x.shape[1:])
     return not is_chain(leaves) or any(isinstance(leaf.layer, FactoredLayer) for leaf in leaves)
 

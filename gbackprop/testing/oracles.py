@@ -3,7 +3,7 @@
 The definitions of the shipped quantities are in `ORACLES`; a user's quantity has a method `definition`.
 
 First derivatives are complex steps through the forward pass alone, f'(x) = Im f(x + ih) / h: no difference is formed,
-so the error is rounding. Second derivatives are complex steps of reverse-mode gradients, themselves held against the
+so the error is rounding. Second derivatives are complex steps of reverse-mode gradients, themselves compared with the
 former. Slow, and meant for a few samples of a small network.
 
 Max pooling and ReLU compare complex numbers by their real parts, so a complex step takes the branch of its point. On a
@@ -30,7 +30,7 @@ from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
-    """A batch as complex128, or as it is if it has integers."""
+    """Return a batch as complex128, or as it is if it has integers."""
     return x.astype(np.complex128) if x.dtype.kind == "f" else x
 
 
@@ -75,7 +75,7 @@ def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> di
 
 @dataclass(frozen=True)
 class Parts:
-    """What a quantity's definition may use, for one parameter: dense derivatives by complex steps, free of R.
+    """The inputs of a quantity's definition, for one parameter: dense derivatives by complex steps, free of R.
 
     Attributes
     ----------

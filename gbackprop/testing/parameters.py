@@ -45,7 +45,7 @@ DEFINITIONS: dict[str, tuple[str, Definition]] = {
 
 
 def check_names(claims: Claims, probe: Probe) -> None:
-    """The row on `parameter_jacobians` that all others on parameters rest on."""
+    """Add the row on `parameter_jacobians` that all others on parameters depend on."""
     if not is_container(probe.layer):
         claims.hold("parameter_jacobians", "there is one for each parameter", _wrong_names, probe)
 
@@ -73,7 +73,7 @@ def _wrong_names(probe: Probe) -> str:
 
 
 def _unsupported(probe: Probe, name: str, method: str, *_: Any) -> Pair:
-    """What the layer says that it lacks."""
+    """Raise `NotGivenError` with the reason that the layer states."""
     raise NotGivenError(probe.unsupported[method])
 
 
@@ -99,7 +99,7 @@ def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
 
 
 def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
-    """The second difference in a random direction, beside the first."""
+    """Return the second difference in a random direction, beside the first."""
     twin, value = twin_of(probe.layer), probe.layer.parameters[name]
     direction = rng.standard_normal(value.shape) * size_of(value)
 
@@ -167,7 +167,7 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair
 
 
 def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
-    """The factors of a weight y[t] = W u[t] + b, or of the bias b, by what the layer does with its bias.
+    """Add rows on the factors of a weight y[t] = W u[t] + b, or of the bias b, by the Jacobian of the bias.
 
     A weight with groups has those of each group: B of its own outputs, A of its own inputs.
     """
@@ -184,7 +184,7 @@ def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
 
 
 def _is_vector(probe: Probe, name: str) -> bool:
-    """Whether a parameter is a bias, or like a bias has a factor B of its own and no A."""
+    """Return whether a parameter is a bias, or like a bias has a factor B of its own and no A."""
     own = "input_square" not in probe.unsupported and probe.jacobian(name).input_square() is None
     return probe.layer.parameters[name].ndim == 1 or own
 
@@ -205,7 +205,7 @@ def _bias_jacobian(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
 
 
 def _of_groups(probe: Probe, name: str, b: np.ndarray) -> np.ndarray:
-    """The blocks (G, O, O) of the bias's matrix (G*O, G*O) for a weight with groups; else the matrix."""
+    """Return the blocks (G, O, O) of the bias's matrix (G*O, G*O) for a weight with groups; else the matrix."""
     groups = 1 if _is_vector(probe, name) else groups_of(probe.layer)
     size = len(b) // groups
     blocks = [b[start : start + size, start : start + size] for start in range(0, len(b), size)]
@@ -231,7 +231,7 @@ def _kronecker(probe: Probe, name: str, method: str) -> Pair:
 def _average_kronecker(probe: Probe, name: str, method: str) -> Pair:
     out = probe.output.shape[1:]
     if probe.curvature is None:
-        raise NotGivenError(f"not held against dense Jacobians: {out} outputs are too many")
+        raise NotGivenError(f"not compared with dense Jacobians: {out} outputs are too many")
     got = probe.reduce(name, method, probe.curvature, out)
     b = _bias_jacobian(probe, name, units(out, len(probe.x), np.arange(prod(out))))[:, 0]
     return Pair(got, _of_groups(probe, name, b.T @ probe.curvature @ b), "its definition by per_sample")
@@ -242,7 +242,7 @@ def _input_square(probe: Probe, name: str, method: str) -> Pair:
     if got is None and _is_vector(probe, name):
         return Pair(None, None, "")
     if max(prod(out), got.size // LARGEST_AVERAGE) > LARGEST_AVERAGE:
-        raise NotGivenError(f"not held against per_sample: {out} outputs or {got.shape} numbers are too many")
+        raise NotGivenError(f"not compared with per_sample: {out} outputs or {got.shape} numbers are too many")
     columns, groups = units(out, len(probe.x), np.arange(prod(out))), groups_of(probe.layer)
     features = _bias_jacobian(probe, name, columns)[:, 0]
     squares = []

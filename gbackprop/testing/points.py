@@ -14,14 +14,14 @@ from gbackprop.testing.differences import REAL_STEP, Curve, Derivative, derivati
 from gbackprop.testing.probe import Probe
 
 COORDINATES = 160
-"""How many coordinates of an input, output or parameter are looked at; of larger ones, some at random."""
+"""The number of coordinates of an input, output or parameter that are checked; of larger ones, some at random."""
 
 LEAST_COORDINATES = 8
 NUMBERS = 2**22
-"""How many numbers a stack of columns or moved points may hold: of large layers, fewer coordinates are looked at."""
+"""The most numbers in a stack of columns or moved points: of large layers, fewer coordinates are checked."""
 
 DRAWS = 30
-"""How often a point is moved away from kinks before it is given up."""
+"""The number of times that a point is moved away from kinks before it is given up."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Point:
 
     @property
     def complete(self) -> bool:
-        """Whether every coordinate of input and output is looked at."""
+        """True if every coordinate of input and output is checked."""
         return len(self.inputs) == prod(self.x.shape[1:]) and len(self.outputs) == prod(self.output_shape)
 
     @property
@@ -76,7 +76,7 @@ def size_of(x: np.ndarray) -> float:
 
 
 def finite_range(loss: Loss) -> tuple[float, float]:
-    """The least and the largest output of a loss's domain at which everything must be finite."""
+    """Return the least and the largest output of a loss's domain at which everything must be finite."""
     (least, most), (low, high) = loss.finite_range, loss.domain
     return max(least, low), min(most, high)
 
@@ -92,7 +92,7 @@ def inside(loss: Loss, values: np.ndarray) -> np.ndarray:
 
 
 def some_of(count: int, rng: np.random.Generator, size: int = 1) -> np.ndarray:
-    """All of `count` coordinates or, if there are too many, some; `size` is how many numbers go with each."""
+    """Return all of `count` coordinates or, if there are too many, some; `size` is how many numbers go with each."""
     most = min(COORDINATES, max(LEAST_COORDINATES, NUMBERS // size))
     return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
 

@@ -27,11 +27,11 @@ COLUMNS = 3
 """V of the random columns."""
 
 LARGEST_AVERAGE = 256
-"""D up to which KFRA's step is held against dense Jacobians."""
+"""The largest D for which KFRA's step is compared with dense Jacobians."""
 
 
 def twin_of(layer: Layer, dtype: Any = np.float64, rng: np.random.Generator | None = None) -> Layer:
-    """A copy of a layer that shares nothing, on the host, with its parameters in a dtype; drawn if they were not."""
+    """Return a copy of a layer that shares nothing, on the host, in a dtype; parameters are drawn if they were not."""
     twin = copy.deepcopy(layer)
     for _, part in twin.named_layers():
         if part.drawn is None and rng is not None:
@@ -48,7 +48,7 @@ def rows_of_noise(noise: Any, rows: Callable[[np.ndarray], Any]) -> Any:
 
 
 def without_layout(array: np.ndarray) -> np.ndarray:
-    """The same numbers at strides that no layout has: axes reversed in memory, every other place left out."""
+    """Return the same numbers at strides that no layout has: axes reversed in memory, every other place left out."""
     rest = np.nan if array.dtype.kind == "f" else -1
     wide = np.full((*array.shape[::-1], 2), rest, dtype=array.dtype)
     wide[..., 0] = array.T
@@ -85,7 +85,7 @@ class Probe:
 
     @staticmethod
     def at(layer: Layer, x: np.ndarray, noise: Any, training: bool, rng: np.random.Generator) -> Probe:
-        """A probe with random columns."""
+        """Return a probe with random columns."""
         bare = Probe(layer, x, noise, training)
         out, lead = bare.output.shape[1:], (COLUMNS, len(x))
         d = prod(out)
@@ -101,16 +101,16 @@ class Probe:
     # ------------------------------------------------------------------------------------------------------ variants
 
     def cast(self, dtype: Any) -> Probe:
-        """All of it in another dtype."""
+        """Return the probe in another dtype."""
         arrays = {name: _maybe(lambda a: a.astype(dtype), getattr(self, name)) for name in ("x", *_COLUMNS)}
         return replace(self, layer=twin_of(self.layer, dtype), **arrays)
 
     def scattered(self) -> Probe:
-        """The same numbers, in no layout."""
+        """Return the same numbers, in no layout."""
         return replace(self, **{name: _maybe(without_layout, getattr(self, name)) for name in ("x", *_COLUMNS)})
 
     def sample(self, n: int) -> Probe:
-        """One sample of the batch."""
+        """Return one sample of the batch."""
         rows = slice(n, n + 1)
         some = {name: _maybe(lambda a: a[:, rows], getattr(self, name)) for name in ("tangents", "columns", "signs")}
         return replace(self, x=self.x[rows], noise=rows_of_noise(self.noise, lambda a: a[rows]), **some)
@@ -118,7 +118,7 @@ class Probe:
     # --------------------------------------------------------------------------------------------------------- calls
 
     def run(self, x: np.ndarray, layer: Layer | None = None) -> tuple[np.ndarray, Any]:
-        """Forward for a multiple of the batch, in the order [repeat, sample]."""
+        """Run the forward pass for a multiple of the batch, in the order [repeat, sample]."""
         layer, repeats = layer or self.layer, len(x) // len(self.x)
         if self.training:
             made = layer.forward_training(x, rows_of_noise(self.noise, lambda a: np.concatenate([a] * repeats)))
@@ -139,7 +139,7 @@ class Probe:
 
     @property
     def saved(self) -> Any:
-        """What the forward pass kept."""
+        """The arrays that the forward pass saved."""
         return self._forward[1]
 
     @property
@@ -166,17 +166,17 @@ class Probe:
         }
 
     def jacobian(self, name: str) -> ParameterJacobian:
-        """Jacobian in a parameter."""
+        """Return the Jacobian in a parameter."""
         return self.layer.parameter_jacobians(self.saved)[name]
 
     def reduce(self, name: str, method: str, *arriving: Any) -> Any:
-        """A reduction as `gbackprop.backward` would compute it."""
+        """Compute a reduction as `gbackprop.backward` would."""
         jacobian = self.context.jacobians(self.layer, self.saved)[name]
         self.context.sums.clear()
         return self.context.reduce(jacobian, REDUCTIONS[method], *arriving)
 
     def calls(self) -> dict[str, Callable[[], Any]]:
-        """Every method that can be asked here, by the name that rows give it."""
+        """Return every method that can be asked here, by the name that rows give it."""
         layer = self.layer
         calls: dict[str, Callable[[], Any]] = {
             "forward": lambda: self.run(self.x)[0],
@@ -195,7 +195,7 @@ class Probe:
         return calls
 
     def residual(self) -> np.ndarray:
-        """The residual for the first column as gradient; as a matrix if the layer factors it."""
+        """Return the residual for the first column as gradient; as a matrix if the layer factors it."""
         return dense(self.layer.residual(self.saved, self.columns[0]))
 
     def _average(self) -> np.ndarray:
@@ -218,7 +218,7 @@ _COLUMNS = ("tangents", "columns", "signs", "curvature")
 
 
 def is_container(layer: Layer) -> bool:
-    """Whether a sweep goes through a layer's children rather than the layer."""
+    """Return whether a sweep goes through a layer's children rather than the layer."""
     return any(part is not layer for _, part in layer.named_layers())
 
 

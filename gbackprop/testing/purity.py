@@ -1,4 +1,4 @@
-"""Whether a call changes what it was given, remembers anything, or gives another result the next time."""
+"""Checks that a call changes no argument, stores nothing, and gives the same result the next time."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def snapshot(thing: Any, path: str = "", seen: frozenset[int] = frozenset()) -> 
 
 
 def changes(before: Snapshot, after: Snapshot) -> list[str]:
-    """Paths at which two snapshots differ."""
+    """Return the paths at which two snapshots differ."""
     return [path for path in before | after if before.get(path, changes) != after.get(path, changes)]
 
 
 def impurity(call: Callable[[], Any], watched: Mapping[str, Any], between: Callable[[], Any] | None = None) -> str:
-    """What is impure about a call, or an empty string.
+    """Describe the side effect of a call, or return an empty string.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def impurity(call: Callable[[], Any], watched: Mapping[str, Any], between: Calla
 
 
 def _written(before: Mapping[str, Snapshot], watched: Mapping[str, Any]) -> str:
-    """What differs from the snapshots."""
+    """Describe the first thing that differs from its snapshot, or return an empty string."""
     for name, thing in watched.items():
         paths = changes(before[name], snapshot(thing))
         if paths:
@@ -75,7 +75,7 @@ def _written(before: Mapping[str, Snapshot], watched: Mapping[str, Any]) -> str:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Equal, but for the last bits: threads may add up in another order."""
+    """Return whether arrays are equal but for the last bits: threads may add up in another order."""
     if first is None or second is None:
         return first is second
     if np.shape(first) != np.shape(second):

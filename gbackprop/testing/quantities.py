@@ -86,7 +86,7 @@ def check_quantity(
 def check_quantities(
     claims: Claims, setting: Setting, asked: Sequence[Quantity], rng: np.random.Generator, needs: Sequence[str] = ()
 ) -> None:
-    """Rows on the driver, and on each quantity."""
+    """Add rows on the driver, and on each quantity."""
     watched = {"x": setting.x, "y": setting.y, "the network": setting.network, "the loss": setting.loss}
     claims.hold("backward", "is pure", impurity, lambda: setting.run(*asked[:1]).loss, watched, needs=needs)
     claims.equal("backward", "loss, output and gradient are their definitions", _pass, setting, needs=needs)
@@ -104,7 +104,7 @@ def check_quantities(
 
 
 def _check_laws(claims: Claims, runs: Runs, quantity: Quantity, needs: list[str]) -> None:
-    """Rows on what holds for any quantity, whatever it is."""
+    """Add rows on the laws that hold for any quantity."""
     name = type(quantity).__name__
     for claim, options in BLOCKS.items():
         claims.equal(name, f"{claim} changes nothing", _in_blocks, runs, quantity, options, needs=needs)

@@ -1,4 +1,4 @@
-"""What a check found: one row for each claim, the method that it judges, and the worst entry."""
+"""The report of a check: one row for each claim, with the method that it judges and the worst entry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row:
     method : str
         The method under test: where to look if the claim does not hold.
     oracle : str
-        What the method was held against.
+        What the method was compared with.
     points : int
         How many numbers were compared.
     error : float
@@ -50,11 +50,11 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        """Whether the claim was found false."""
+        """True if the claim was found false."""
         return self.verdict == FAILED
 
     def explain(self) -> str:
-        """The row in words, with the worst entry if there is one."""
+        """Return the row in words, with the worst entry if there is one."""
         text = f"{self.method}: {self.claim}: {self.verdict}"
         if self.problem:
             text += f": {self.problem}"
@@ -63,13 +63,13 @@ class Row:
         return f"{text}; {self.worst_entry()}" if self.worst or self.got is not None else text
 
     def worst_entry(self) -> str:
-        """Where the largest error is, and both values there."""
+        """Return the place of the largest error, and both values there."""
         where = f"worst entry {entry(self.worst)}: " if self.worst else ""
         return f"{where}got {self.got:.8g}, expected {self.want:.8g}"
 
 
 def entry(worst: tuple[Any, ...]) -> str:
-    """An index as ``weight[1, 0, 2] (many columns)``: after the name of its array, before the case, if there are any.
+    """Return an index as ``weight[1, 0, 2] (many columns)``: with the name of its array and the case, if there are any.
 
     Cases are phrases of several words, names of arrays are not.
     """
@@ -102,7 +102,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no row failed."""
+        """True if no row failed."""
         return not self.failures
 
     def assert_ok(self) -> None:
@@ -130,6 +130,6 @@ class Report:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    """What the table shows of a row."""
+    """Return the cells of a row in the table."""
     numbers = (str(row.points), f"{row.error:.1e}", f"{row.tolerance:.0e}") if row.points else ("", "", "")
     return row.method, row.claim, row.oracle, *numbers, row.verdict

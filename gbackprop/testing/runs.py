@@ -57,16 +57,16 @@ class Runs:
         return [q for q in every_quantity() if type(q) not in kinds and self.setting.supports(q)]
 
     def alone(self, quantity: Quantity) -> Values:
-        """What a quantity gives when nothing else is asked for."""
+        """Compute a quantity alone."""
         return self._made(quantity, [quantity], "", NO_OPTIONS)
 
     def together(self, quantity: Quantity, variant: str = "", options: Mapping[str, int] = NO_OPTIONS) -> Values:
-        """What a quantity gives among the others that are checked."""
+        """Compute a quantity together with the others that are checked."""
         members = [q for q in self.members if fits(q, options)]
         return self._made(quantity, members, variant, options)
 
     def packed(self, quantity: Quantity) -> Values:
-        """What a quantity gives among all that there are."""
+        """Compute a quantity together with all others."""
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
     def floor(self, quantity: Quantity, want: Values) -> float:
@@ -85,17 +85,17 @@ class Runs:
 
 
 def averages(quantity: Quantity) -> bool:
-    """Whether a quantity needs the whole batch at each layer, as averages and pairs of samples do."""
+    """Return whether a quantity needs the whole batch at each layer, as averages and pairs of samples do."""
     return any(statistic.signal == AVERAGE for statistic in quantity.statistics()) or pairs(quantity)
 
 
 def pairs(quantity: Quantity) -> bool:
-    """Whether a quantity is of pairs of samples and of columns."""
+    """Return whether a quantity is of pairs of samples and of columns."""
     return any(isinstance(statistic.reduction, Pairs) for statistic in quantity.statistics())
 
 
 def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
-    """Whether a quantity can be computed in blocks that the options of a call ask for."""
+    """Return whether a quantity can be computed in blocks that the options of a call ask for."""
     if not options or not averages(quantity):
         return True
     gradients = all(statistic.signal == GRADIENT for statistic in quantity.statistics())
@@ -103,6 +103,6 @@ def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
 
 
 def floor_of(want: Values) -> float:
-    """Size of entries that still count, beside the largest in any parameter."""
+    """Return the size of entries that still count, beside the largest in any parameter."""
     arrays = [a for value in want.values() for a in (value.values() if isinstance(value, dict) else [value])]
     return FLOOR * max((float(np.max(np.abs(a), initial=0)) for a in arrays if a is not None), default=0.0)

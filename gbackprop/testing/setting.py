@@ -31,7 +31,7 @@ from gbackprop.testing.points import input_curve, size_of
 from gbackprop.testing.probe import twin_of
 
 SAMPLES = 5
-"""How many samples of a batch are looked at."""
+"""The number of samples of a batch that are checked."""
 
 LARGEST_NETWORK = 1000
 """Parameters up to which there is a dense oracle."""
@@ -48,7 +48,7 @@ Values = dict[str, Any]
 class Setting:
     """A network with loss and batch, in which quantities are computed again and again.
 
-    All of it lies on the host. Backward calls compute on `device`, and what they return is brought back.
+    All of it lies on the host. Backward calls compute on `device`; their results are copied back.
     """
 
     network: Sequential
@@ -62,7 +62,7 @@ class Setting:
     def of(
         network: Layer, loss: Loss, x: Any, y: Any, rng: np.random.Generator, device: str = "cpu"
     ) -> Setting:
-        """In float64, of a few samples."""
+        """Return the setting in float64, of a few samples."""
         chain = network if isinstance(network, Sequential) else Sequential(network)
         twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES]), np.array(asnumpy(y)[:SAMPLES])
         assert isinstance(twin, Sequential)
@@ -70,7 +70,7 @@ class Setting:
         return Setting(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
 
     def run(self, *asked: Quantity, call: Callable[..., Result] = backward, **options: Any) -> Result:
-        """A backward call."""
+        """Run a backward call."""
         if self.device == "cpu":
             return call(self.network, self.loss, self.x, self.y, *asked, **{"rng": SEED} | options)
         network, x, y = self._there
@@ -83,12 +83,12 @@ class Setting:
         return network, asarray(self.x, self.device), asarray(self.y, self.device)
 
     def values(self, *asked: Quantity, **options: Any) -> list[Values]:
-        """What each quantity gives; the Monte-Carlo ones at the setting's targets."""
+        """Compute the values of each quantity; of the Monte-Carlo ones at the setting's targets."""
         targets = None if self.targets is None else asarray(self.targets, self.device)
         return values(self.run(*(at_targets(quantity, targets) for quantity in asked), **options))
 
     def supports(self, quantity: Quantity) -> bool:
-        """Whether every layer can give what a quantity needs."""
+        """Return whether every layer can give what a quantity needs."""
         try:
             self.run(quantity)
         except (NotImplementedError, TooLargeError):
@@ -96,18 +96,18 @@ class Setting:
         return True
 
     def permuted(self, order: np.ndarray) -> Setting:
-        """With the samples in another order."""
+        """Return the setting with the samples in another order."""
         targets = None if self.targets is None else self.targets[:, order]
         return replace(self, x=self.x[order], y=self.y[order], targets=targets)
 
     def reduced(self, reduction: Literal["mean", "sum"]) -> Setting:
-        """With another reduction of the loss."""
+        """Return the setting with another reduction of the loss."""
         loss = copy.copy(self.loss)
         loss.reduction = reduction
         return replace(self, loss=loss)
 
     def cast(self, dtype: Any) -> Setting:
-        """In another dtype."""
+        """Return the setting in another dtype."""
         x, y = (a.astype(dtype) if a.dtype.kind == "f" else a for a in (self.x, self.y))
         targets = self.targets
         if targets is not None and targets.dtype.kind == "f":
@@ -128,7 +128,7 @@ class Setting:
 
     @cached_property
     def analytic(self) -> bool:
-        """Whether complex steps through the network are its derivatives."""
+        """True if complex steps through the network are its derivatives."""
         twin, rng = complex_copy(self.network), np.random.default_rng(SEED)
         tangent = rng.standard_normal(self.x.shape)
         values = {name: value.copy() for name, value in twin.parameters.items()}
@@ -145,7 +145,7 @@ class Setting:
 
     @cached_property
     def kinked(self) -> bool:
-        """Whether a layer stands at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""
+        """True if a layer is at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""
         return any(
             len(inputs) == 1 and inputs[0].dtype.kind == "f" and _at_kink(leaf.layer, inputs[0])  # joins have no kinks
             for leaf, inputs, _, _ in passes(leaves_of(self.network, self.x.shape[1:]), self.x)
@@ -158,7 +158,7 @@ def _at_kink(layer: Layer, x: np.ndarray) -> bool:
 
 
 def on_host(result: Result) -> Result:
-    """A result with all its arrays on the host."""
+    """Copy all arrays of a result to the host."""
 
     def moved(value: Any) -> Any:
         if isinstance(value, BlockError):
@@ -173,7 +173,7 @@ def on_host(result: Result) -> Result:
 
 
 def _draw(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-    """Pseudo-targets; None if the loss says that it has none."""
+    """Draw pseudo-targets; return None if the loss says that it has none."""
     try:
         return loss.draw(output, MC_SAMPLES, rng)
     except UnsupportedError:
@@ -181,7 +181,7 @@ def _draw(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 def at_targets(quantity: Quantity, targets: Array | None) -> Quantity:
-    """A Monte-Carlo quantity at given targets, if there are any; any other as it is."""
+    """Return a Monte-Carlo quantity at given targets, if there are any; any other as it is."""
     if targets is None or not isinstance(quantity, Sampled):
         return quantity
     fixed = copy.copy(quantity)
@@ -190,7 +190,7 @@ def at_targets(quantity: Quantity, targets: Array | None) -> Quantity:
 
 
 def values(result: Result) -> list[Values]:
-    """What each quantity returned, Kronecker factors taken apart, and other objects as arrays."""
+    """Return the values of each quantity, with Kronecker factors taken apart, and other objects as arrays."""
     return [{name: _arrays(value) for name, value in found.items()} for found in result.values]
 
 

@@ -1,4 +1,4 @@
-"""What a sweep brings to each layer's output; and what it should, by the chain rule in dense matrices.
+"""The columns that a sweep carries to each layer's output; and the expected ones, by the chain rule in dense matrices.
 
 Layers and loss are taken at their word here: they are checked by themselves, and what is judged is the driver.
 """
@@ -29,7 +29,7 @@ Arrivals = dict[str, dict[str, np.ndarray]]
 def arrivals(
     network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, quantities: Sequence[Quantity]
 ) -> Arrivals:
-    """What a sweep brings to each layer that it reaches, with all columns at each."""
+    """Return all columns that a sweep carries to each layer that it reaches."""
     plan = make_plan(network, loss, x, y, quantities, 0)
     found: Arrivals = {signal.name: {} for signal in plan.signals}
 
@@ -62,7 +62,7 @@ def _squared(columns: Columns) -> np.ndarray:
 def dense_arrivals(
     network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None
 ) -> Arrivals:
-    """The same as `arrivals`, from the dense Jacobians of the outputs of layers in each other."""
+    """Return the same as `arrivals`, from the dense Jacobians of the outputs of layers in each other."""
     passed = list(passes(leaves_of(network, x.shape[1:]), x))
     output, factor = passed[-1].output, loss.factor(len(x), y)
     start = {EXACT.name: factor * _squares(loss.hessian_sqrt(output, y))}
@@ -109,7 +109,7 @@ def _averages(
 
 
 def _jacobians(passed: Passed) -> list[np.ndarray]:
-    """The dense Jacobian of a layer's output in each of its inputs, shape (N, D, D'); none where the sweep ends."""
+    """Return the dense Jacobian of a layer's output in each input, shape (N, D, D'); none where the sweep ends."""
     if passed.leaf.lowest:
         return []
     n, out = len(passed.output), passed.output.shape[1:]
@@ -121,7 +121,7 @@ def _jacobians(passed: Passed) -> list[np.ndarray]:
 def _jacobians_of_later(
     position: int, passed: list[Passed], jacobians: list[list[np.ndarray]]
 ) -> dict[int, np.ndarray]:
-    """The dense Jacobian of the outputs of later layers in one layer's output, by position."""
+    """Return the dense Jacobian of the outputs of later layers in one layer's output, by position."""
     n, size = len(passed[position].output), prod(passed[position].output.shape[1:])
     found = {position: np.broadcast_to(np.eye(size), (n, size, size))}
     for each in passed[position + 1 :]:
@@ -133,7 +133,7 @@ def _jacobians_of_later(
 
 
 def _of_inputs(passed: Passed, later: dict[int, np.ndarray], output: np.ndarray) -> np.ndarray:
-    """The dense Jacobian of all inputs of a layer, side by side, in the output of another, shape (N, D, D')."""
+    """Return the dense Jacobian of all inputs of a layer, side by side, in the output of another, shape (N, D, D')."""
     n, size = len(output), prod(output.shape[1:])
     parts = [
         later.get(source, np.zeros((n, prod(inputs.shape[1:]), size)))
@@ -143,7 +143,7 @@ def _of_inputs(passed: Passed, later: dict[int, np.ndarray], output: np.ndarray)
 
 
 def dense_residual(passed: Passed, gradient: np.ndarray) -> np.ndarray:
-    """A layer's residual over all of its inputs, shape (N, D, D), for a gradient (N, D) at its output."""
+    """Return a layer's residual over all of its inputs, shape (N, D, D), for a gradient (N, D) at its output."""
     residual = dense(passed.leaf.layer.residual(passed.saved, gradient.reshape(passed.output.shape)))
     n, d = len(residual), sum(prod(x.shape[1:]) for x in passed.inputs)
     return residual if residual.shape == (n, d, d) else residual.reshape(n, d)[:, :, None] * np.eye(d)

@@ -16,7 +16,7 @@ from gbackprop import layers, losses
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.network import Sequential
 from gbackprop.system.extras import needed
-from gbackprop.testing import further_strategies as further
+from gbackprop.testing import shape_strategies
 from gbackprop.testing.loss_strategies import (  # noqa: F401  (IGNORED, outputs: for who draws cases)
     IGNORED,
     SEEDS,
@@ -255,8 +255,8 @@ OVER_AXES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
 @st.composite
 def layers_for(draw: DrawFn, shape: Shape) -> Layer:
     """Shipped layers that take a feature shape."""
-    kinds = [*OF_ANY, activations, further.of_any]  # there are many activations
-    kinds += [*OVER_AXES, *further.over_axes(shape)] if 2 <= len(shape) <= 4 else []
+    kinds = [*OF_ANY, activations, shape_strategies.of_any]  # there are many activations
+    kinds += [*OVER_AXES, *shape_strategies.over_axes(shape)] if 2 <= len(shape) <= 4 else []
     return draw(draw(st.sampled_from(kinds))(shape).filter(lambda layer: _takes(layer, shape)))
 
 

@@ -172,7 +172,7 @@ def test_a_closed_stderr_is_no_error(monkeypatch):
 
 def test_numba_tells_when_it_compiles_and_not_when_it_loads_or_calls(monkeypatch):
     told = []
-    monkeypatch.setattr(compiler.NOTICE, "told", False)
+    monkeypatch.setattr(compiler.NOTICE, "written", False)
     monkeypatch.setattr(compiler.NOTICE, "tell", told.append)
     monkeypatch.setattr(compiler.NOTICE, "left", 0.0)
     monkeypatch.setattr(twice, "__module__", "gbackprop.tests")

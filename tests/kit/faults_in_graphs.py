@@ -97,7 +97,7 @@ def counted_twice(sound):
 
 
 def in_reverse(stacks):
-    return [stack.moved(stack.values[::-1]) if i else stack for i, stack in enumerate(stacks)]
+    return [stack.with_values(stack.values[::-1]) if i else stack for i, stack in enumerate(stacks)]
 
 
 def last_use_alone(self, name, jacobian, stack):

@@ -240,12 +240,12 @@ def without_signs(columns):
 
 
 def from_another_column(self, leaf, saved, signals, below):
-    stack = signals.stack.moved(signals.stack.values[::-1])
+    stack = signals.stack.with_values(signals.stack.values[::-1])
     return self, leaf, saved, replace(signals, stack=stack), below
 
 
 def doubled(signals):
-    return replace(signals, stack=signals.stack.moved(2 * signals.stack.values))
+    return replace(signals, stack=signals.stack.with_values(2 * signals.stack.values))
 
 
 def added_apart(self, other):

@@ -1,4 +1,4 @@
-"""The fast forms of the package's layers: this table is all that the engine knows of particular layers."""
+"""The fast forms of the package's layers: the only table in the engine with particular layers."""
 
 from typing import Any
 
@@ -60,11 +60,13 @@ FORMS = Forms(
         LSTMSteps.mjp: recurrent.carry,
     },
     in_place={Elementwise.mjp: elementwise.in_place},
-    into={(_Move.mjp, kind.back): parts.into for kind in (Slice, Select)},
+    add_to={(_Move.mjp, kind.back): parts.into for kind in (Slice, Select)},
     pure=frozenset(kind.mjp for kind in PURE),
     average={(MaxPool2d.mjp, Layer.average): pooling.max_average},
     jacobians={Conv.parameter_jacobians: conv.jacobians},
-    below={(Steps.parameter_jacobians, kind.mjp): Steps.jacobians_below for kind in (RNNSteps, LSTMSteps, GRUSteps)},
+    jacobians_at_input={
+        (Steps.parameter_jacobians, kind.mjp): Steps.jacobians_below for kind in (RNNSteps, LSTMSteps, GRUSteps)
+    },
     gradients={Linear.parameter_jacobians: linear.gradients},
     reduce={**bias.REDUCE, **outer.REDUCE, **moments.REDUCE, **gram.REDUCE, **transposed.REDUCE},
     write_rows={**outer.WRITE_ROWS, **transposed.WRITE_ROWS},

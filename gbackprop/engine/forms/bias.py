@@ -23,7 +23,7 @@ def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
     return sums
 
 
-class _Known(Bias):
+class _Summed(Bias):
     """The bias's Jacobian at columns whose sums over positions are known."""
 
     def __init__(self, sums: Array) -> None:
@@ -37,7 +37,7 @@ def shared(reduction: Function) -> Function:
     """Make a form for a reduction of `Bias`: the same function of the cached sums."""
 
     def reduce(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
-        return reduction(_Known(position_sums(bias, mat, context)), mat, sign)
+        return reduction(_Summed(position_sums(bias, mat, context)), mat, sign)
 
     return reduce
 
@@ -47,7 +47,7 @@ def kronecker(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     known, columns, found = context.curvature
     if known is bias and columns is mat:
         return found.copy()
-    found = Bias.kronecker(_Known(position_sums(bias, mat, context)), mat, sign)
+    found = Bias.kronecker(_Summed(position_sums(bias, mat, context)), mat, sign)
     context.curvature = bias, mat, found
     return found
 

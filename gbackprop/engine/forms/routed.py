@@ -70,14 +70,14 @@ class Routed:
 
     Attributes
     ----------
-    pays : callable
-        ``pays(layer, columns, windows, shape)``: whether routed columns with `windows` numbers per channel make squares
-        faster, for inputs of feature shape `shape`.
+    is_faster : callable
+        ``is_faster(layer, columns, windows, shape)``: whether squares are faster from routed columns with `windows`
+        numbers per channel, for inputs of feature shape `shape`.
     jacobians : callable
         ``jacobians(layer, plain, route, context)``: the Jacobians for routed columns ``[V, N, C, *W]``.
     """
 
-    pays: Function
+    is_faster: Function
     jacobians: Function
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setup:
-    """What the demo works on, after everything that the user asked for was found possible."""
+    """The data, the plan and the device of the demo, once everything that the user asked for was found possible."""
 
     images: data.Dataset
     plan: Plan
@@ -190,11 +190,11 @@ def _introduce(console: Console, setup: Setup, net: gb.Sequential, used: int) ->
 def _findings(
     setup: Setup, net: gb.Sequential, result: gb.Result, x: np.ndarray, y: np.ndarray
 ) -> picture.Findings:
-    """What the picture needs, brought to the host."""
+    """Return the numbers of the picture, copied to the host."""
     squares = sum(gb.asnumpy(value).astype(np.float64) for value in result["batch_l2_grad"].values())
     weights = [name for name in net.parameters if name.endswith("weight")]
     return picture.Findings(
-        title=f"{setup.images.name}: what one backward sweep tells of {len(x)} held-out images",
+        title=f"{setup.images.name}: one backward sweep over {len(x)} held-out images",
         images=x,
         labels=y,
         predictions=gb.asnumpy(result.output.argmax(1)),
@@ -207,7 +207,7 @@ def _findings(
 
 
 def _factors(result: gb.Result, name: str) -> dict[str, np.ndarray]:
-    """The input factor of a weight, and the three output factors."""
+    """Return the input factor of a weight, and the three output factors."""
     titles = {"kfac": "B of KFAC, one draw", "kflr": "B of KFLR, exact", "kfra": "B of KFRA, averaged"}
     factors = {title: gb.asnumpy(result[quantity][name].B) for quantity, title in titles.items()}
     return {"A, common to all": gb.asnumpy(result["kflr"][name].A)} | factors

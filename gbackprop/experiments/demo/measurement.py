@@ -1,4 +1,4 @@
-"""How long a sweep takes."""
+"""Measurements of the time of a sweep."""
 
 import statistics
 import time
@@ -56,7 +56,7 @@ def sweep_times(
 
 
 def median_time(call: Callable[[], object]) -> float:
-    """The median time of a few calls after one that is not counted.
+    """Return the median time of a few calls after one that is not counted.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def median_time(call: Callable[[], object]) -> float:
 
 
 def timed(call: Callable[[], T]) -> tuple[float, T]:
-    """Seconds that a call took, and what it returned."""
+    """Return the seconds that a call took, and its result."""
     start = time.perf_counter()
     value = call()
     return time.perf_counter() - start, value

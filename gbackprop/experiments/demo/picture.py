@@ -22,7 +22,7 @@ DECADES = 4  # of the symmetric logarithmic scales, below the largest magnitude
 
 @dataclass(frozen=True)
 class Findings:
-    """What the picture shows, all on the host.
+    """The numbers of the picture, all on the host.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def _histogram(figure: SubFigure, findings: Findings) -> None:
 
 
 def _extremes(figure: SubFigure, findings: Findings) -> None:
-    """The images of the largest and smallest gradients, with their labels and the network's answers."""
+    """Draw the images of the largest and smallest gradients, with their labels and the network's answers."""
     order = np.argsort(findings.norms)
     rows = (("Largest gradients", order[::-1]), ("Smallest gradients", order))
     for part, (title, chosen) in zip(_split(figure, 2, 1), rows, strict=True):
@@ -148,7 +148,7 @@ def _decades(largest: float, smallest: float) -> list[float]:
 
 
 def _factors(figure: SubFigure, findings: Findings) -> None:
-    """A row of matrices per layer: A with a scale of its own, the estimates of B with a common one."""
+    """Draw a row of matrices per layer: A with a scale of its own, the estimates of B with a common one."""
     parts = _split(figure, len(findings.factors), 1)
     for part, (weight, factors) in zip(parts, findings.factors.items(), strict=True):
         part.suptitle(f"Kronecker factors of {weight} (B on a symmetric logarithmic scale)", fontsize=11)

@@ -13,7 +13,7 @@ SMALL = 16  # images below this many pixels a side are looked at pixel by pixel
 
 @dataclass(frozen=True)
 class Plan:
-    """How a network is trained.
+    """The settings with which a network is trained.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ PLANS = {
 def make_network(
     shape: tuple[int, ...], classes: int, rng: np.random.Generator, dtype: str = "float32"
 ) -> gb.Sequential:
-    """A convolution, a sigmoid, max pooling, and two linear layers with a tanh between.
+    """Return a network: a convolution, a sigmoid, max pooling, and two linear layers with a tanh between.
 
     Sigmoid and tanh make the Hessian differ from the Gauss-Newton matrix. Each of their outputs costs one
     column of the sweep, which is why larger images are convolved with a stride.

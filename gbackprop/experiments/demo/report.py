@@ -41,7 +41,7 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether the error is within tolerance; a NaN is not."""
+        """True if the error is within the tolerance; a NaN is not."""
         return self.error is None or self.error <= self.tolerance
 
     @property
@@ -55,7 +55,7 @@ class Row:
 def make_sections(
     result: gb.Result, times: Mapping[str, float], errors: Mapping[str, float], loop: tuple[float, float]
 ) -> list[list[Row]]:
-    """The lines of the table.
+    """Return the lines of the table.
 
     Parameters
     ----------

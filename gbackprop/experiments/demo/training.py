@@ -46,7 +46,7 @@ def train(
 
 
 def predict(net: gb.Sequential, x: np.ndarray, batch: int = 1024) -> np.ndarray:
-    """The most likely class of each image.
+    """Return the most likely class of each image.
 
     Parameters
     ----------
@@ -68,5 +68,5 @@ def predict(net: gb.Sequential, x: np.ndarray, batch: int = 1024) -> np.ndarray:
 
 
 def device_of(net: gb.Sequential) -> str:
-    """Where a network's parameters lie, as `gb.asarray` names it."""
+    """Return the device of a network's parameters, as `gb.asarray` names it."""
     return array.device_of(next(iter(net.parameters.values())))

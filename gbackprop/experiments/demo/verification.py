@@ -1,4 +1,4 @@
-"""Whether the numbers are right: each quantity against brute force, and float32 against single passes.
+"""Checks of the numbers: each quantity against brute force, and float32 against single passes.
 
 Two checks, since neither says enough alone. The dense oracles go another way than the sweep, but can be
 afforded in float64 on a few samples only. The loop of single passes takes the batch, dtype and device that
@@ -27,7 +27,7 @@ LOOP_TOLERANCE = 1e-5
 
 
 def all_quantities(targets: Array | None = None) -> list[Any]:
-    """The paper's ten quantities.
+    """Return the paper's ten quantities.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def all_quantities(targets: Array | None = None) -> list[Any]:
 def oracle_errors(
     net: gb.Sequential, loss: losses.Loss, x: np.ndarray, y: np.ndarray, rng: np.random.Generator
 ) -> dict[str, float]:
-    """The gradient and all ten quantities in float64 against the brute-force oracles.
+    """Return the gradient and all ten quantities in float64 against the brute-force oracles.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def loop_error(
 
 
 def _double(net: gb.Sequential, shape: tuple[int, ...]) -> gb.Sequential:
-    """A float64 copy on the host."""
+    """Return a float64 copy on the host."""
     parameters = {name: gb.asnumpy(value).astype(np.float64) for name, value in net.state_dict().items()}
     classes = len(list(parameters.values())[-1])
     twin = make_network(shape, classes, np.random.default_rng(0), dtype="float64")

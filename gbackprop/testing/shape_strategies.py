@@ -10,7 +10,7 @@ from gbackprop import layers
 from gbackprop.layers.base import Layer, Shape
 from gbackprop.system.extras import needed
 
-with needed("hypothesis", "gbackprop.testing.further_strategies", "test"):
+with needed("hypothesis", "gbackprop.testing.shape_strategies", "test"):
     from hypothesis import strategies as st
     from hypothesis.strategies import DrawFn, SearchStrategy
 

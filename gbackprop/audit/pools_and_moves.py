@@ -1,4 +1,4 @@
-"""More layers that ship, as `subjects` lists them: a layer, the feature shape to look at, what it should compute."""
+"""Shipped layers that pool, pad and move, as `subjects` lists them: a layer, its feature shape, and the function."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Case = tuple[Layer, Shape, Callable[..., np.ndarray]]
 
 
 def cases() -> Iterator[Case]:
-    """All of them, with parameters not drawn yet. `Embedding` takes integers, which cannot be moved by small steps."""
-    for some in (_pools, _transposed, _factors, _paddings, _moves):
-        yield from some()
+    """Yield all of them, parameters not drawn yet. `Embedding` takes integers, which cannot be moved by small steps."""
+    for group in (_pools, _transposed, _factors, _paddings, _moves):
+        yield from group()
 
 
 def _pools() -> Iterator[Case]:
