@@ -15,7 +15,7 @@ from gbackprop.quantities.base import Scale
 
 
 class Rule(Protocol):
-    """What adds up of a quantity, which states its rule as its attribute `merging`."""
+    """A rule by which values of several results are added: the attribute `merging` of a quantity."""
 
     def take(self, value: Any, gradient: Array, scale: Scale) -> Any:
         """Return what `+` adds up, from a batch's value and gradient of one parameter and its N and R."""

@@ -42,7 +42,7 @@ BLOCKS: dict[str, dict[str, int]] = {
 """Ways to cut the work that must not change results."""
 
 RUNS, DRAWS = 12, 256
-"""How many runs of how many draws a sample test what a Monte-Carlo quantity estimates."""
+"""The numbers of runs, and of draws in each, that test the expectation of a Monte-Carlo quantity."""
 
 
 def check_quantity(
