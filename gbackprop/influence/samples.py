@@ -51,7 +51,7 @@ def on_loss(
     curvature : {"hessian", "ggn"}
         C.
     rtol : float
-        The residual at which SciPy's `cg` stops, relative to the right-hand side; the solution's must be below twice that.
+        The residual at which SciPy's `cg` stops, relative to the right-hand side; a solution's is at most twice it.
     maxiter : int, optional
         Most steps of `cg`.
 
