@@ -17,7 +17,7 @@ from gbackprop.checks import number, positive
 from gbackprop.layers.base import Layer
 from gbackprop.losses import Loss
 from gbackprop.operators import GGN, Hessian, Jacobian
-from gbackprop.operators.inverses import conjugate_gradients, residual
+from gbackprop.operators.inverses import conjugate_gradients
 
 CURVATURES: dict[str, type] = {"hessian": Hessian, "ggn": GGN}
 
@@ -51,7 +51,7 @@ def on_loss(
     curvature : {"hessian", "ggn"}
         C.
     rtol : float
-        The residual at which SciPy's `cg` stops, relative to the right-hand side.
+        The residual at which SciPy's `cg` stops, relative to the right-hand side; a solution's is at most twice it.
     maxiter : int, optional
         Most steps of `cg`.
 
@@ -64,7 +64,8 @@ def on_loss(
     TypeError, ValueError, UnsupportedError
         If an argument is wrong; as `gbackprop.operators.Hessian`.
     RuntimeError
-        If `cg` does not converge, or meets a direction in which the matrix is not positive.
+        If the residual of a system is above 2 `rtol` after `cg`, its solution s of (C + λ I) s = b has not bᵀs > 0 (the
+        matrix is not positive definite then; not each such matrix is found), or a step is not finite.
 
     Notes
     -----
@@ -167,13 +168,12 @@ class _Curved:
         columns = b.reshape(len(b), -1)
         try:
             found = conjugate_gradients(self.matrix, columns, self.rtol, self.maxiter)
-        except np.linalg.LinAlgError:
+        except np.linalg.LinAlgError as error:
+            text = str(error).replace("the matrix", f"the damped {type(self.operator).__name__}")
+            raise RuntimeError(text) from None
+        if not found.converged(self.rtol):
             raise RuntimeError(
-                f"cg: the damped {type(self.operator).__name__} is not positive definite: more damping"
-            ) from None
-        if not found.converged:
-            raise RuntimeError(
-                f"cg: for {what} the residual is {residual(self.matrix, found.x, columns):.1e} after {found.steps} "
+                f"cg: for {what} the residual is {found.residual:.1e} after {found.steps} "
                 f"steps, expected {self.rtol:.1e} ({found.why})"
             )
         return found.x.reshape(b.shape)

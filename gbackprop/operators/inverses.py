@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, on_device_of, scipy_module
+from gbackprop.array import Array, all_finite, array_module, on_device_of, scipy_module
 from gbackprop.checks import number, positive
 from gbackprop.errors import NotConvergedWarning, warn
 
 TERMS = 100
 """Terms of a Neumann series, unless given."""
+
+HELP = "more damping, a larger rtol or maxiter, or float64"
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,20 @@ class Solved:
     x : ndarray, shape (n, K)
     steps : int
         After which it ended.
-    converged : bool
+    residual : float
+        Of x itself: a solver's own, of its recurrences, may be far smaller.
     why : str
         What may help if it did not converge.
     """
 
     x: Array
     steps: int
-    converged: bool
+    residual: float
     why: str
+
+    def converged(self, rtol: float) -> bool:
+        """Return whether the residual is that which was asked for, within a factor of 2 for rounding."""
+        return self.residual <= 2 * rtol
 
 
 def inverted(
@@ -62,9 +69,8 @@ def inverted(
             found = least_squares(A, B, rtol, maxiter, damping)
         else:
             found = series(A, B, rtol, maxiter, scale)
-        if not found.converged:
-            left = residual(A, found.x, B, damping)
-            steps = f"{method}: the residual is {left:.1e} after {found.steps} steps"
+        if not found.converged(rtol):
+            steps = f"{method}: the residual is {found.residual:.1e} after {found.steps} steps"
             warn(f"{steps}, expected {rtol:.1e} ({found.why})", NotConvergedWarning)
         return found.x
 
@@ -77,19 +83,21 @@ def conjugate_gradients(A: Any, B: Array, rtol: float, maxiter: int | None) -> S
     Raises
     ------
     numpy.linalg.LinAlgError
-        If A is not positive along a solution.
+        If bᵀx is not positive for a b and its x, or a step goes beyond the range of the dtype.
     """
+    steps: list[Array] = []
     with on_device_of(B):
         units, lengths = _units(B)
         module = scipy_module(B, "sparse.linalg")
         relative = "rtol" if "rtol" in inspect.signature(module.cg).parameters else "tol"  # CuPy's older name
-        limits = {relative: 0.0, "atol": rtol, "maxiter": maxiter}
-        x, steps = module.cg(_side_by_side(module, A, B.shape[1]), units.reshape(-1), **limits)
+        limits = {relative: 0.0, "atol": rtol, "maxiter": maxiter, "callback": lambda x: steps.append(x[:0])}
+        with np.errstate(all="ignore"):  # what is not finite is an error of the next product
+            x = module.cg(_side_by_side(module, A, B.shape[1], "cg"), units.reshape(-1), **limits)[0]
         x = x.reshape(B.shape)
         along = (x * units).sum(0)
         if not bool(((along > 0) | (lengths == 0)).all()):  # NaN, too
             raise np.linalg.LinAlgError("cg: the matrix is not positive definite: more damping")
-        return Solved(x * lengths, int(steps), steps == 0, "more damping, a larger rtol or maxiter, or float64")
+        return Solved(x * lengths, len(steps), residual(A, x, units), HELP)
 
 
 def least_squares(A: Any, B: Array, rtol: float, maxiter: int, damping: float) -> Solved:
@@ -97,11 +105,13 @@ def least_squares(A: Any, B: Array, rtol: float, maxiter: int, damping: float) -
     with on_device_of(B):
         units, lengths = _units(B)
         module, limit = scipy_module(B, "sparse.linalg"), rtol / B.shape[1] ** 0.5
-        options = {"damp": damping**0.5, "atol": limit, "btol": limit, "conlim": 0.0, "maxiter": maxiter}
-        x, stop, steps = module.lsmr(_side_by_side(module, A, B.shape[1]), units.reshape(-1), **options)[:3]
-        x = x.reshape(-1, B.shape[1]).astype(B.dtype, copy=False)
-        # 3 and 6: the condition; 7: the last step; all others are solutions
-        return Solved(x * lengths, int(steps), int(stop) not in (3, 6, 7), "more damping, a larger rtol or maxiter")
+        # a symmetric system has a solution: no end at what is one of least squares within its condition
+        limits = {"atol": 0.0 if A.symmetric else limit, "btol": limit, "conlim": 0.0, "maxiter": maxiter}
+        limits["damp"] = damping**0.5
+        with np.errstate(all="ignore"):  # its first numbers overflow in float32
+            found = module.lsmr(_side_by_side(module, A, B.shape[1], "lsmr"), units.reshape(-1), **limits)
+            x = found[0].reshape(-1, B.shape[1]).astype(B.dtype, copy=False)
+        return Solved(x * lengths, int(found[2]), residual(A, x, units, damping, float(found[5])), HELP)
 
 
 def series(A: Any, B: Array, rtol: float, maxiter: int, scale: float) -> Solved:
@@ -117,21 +127,19 @@ def series(A: Any, B: Array, rtol: float, maxiter: int, scale: float) -> Solved:
             left = left - scale * A._matmat(left)
             largest = float(_lengths(left).max())
             if largest <= rtol:
-                return Solved(x * lengths, k, True, why)
+                return Solved(x * lengths, k, residual(A, x, units), why)
             if not largest <= 1 + rtol:
                 why = "it diverges: expected a positive definite matrix and a scale below 2 over its largest eigenvalue"
                 break
-        return Solved(x * lengths, k, False, why)
+        return Solved(x * lengths, k, residual(A, x, units), why)
 
 
-def residual(A: Any, X: Array, B: Array, damping: float = 0.0) -> float:
-    """Return the largest ‖A x − b‖ / ‖b‖; of one that is not symmetric, ‖Aᵀ(A x − b) + λ x‖ / ‖Aᵀ b‖."""
-    with on_device_of(B):
-        rest, whole = A._matmat(X) - B, B
-        if not A.symmetric:
-            rest, whole = A._rmatmat(rest) + damping * X, A._rmatmat(B)
-        lengths = _lengths(whole)
-        return float((_lengths(rest) / array_module(B).where(lengths > 0, lengths, 1)).max())
+def residual(A: Any, X: Array, B: Array, damping: float = 0.0, norm: float = 1.0) -> float:
+    """Return the largest ‖A x − b‖ / ‖b‖; of one that is not symmetric, ‖Aᵀ(A x − b) + λ x‖ / (‖A‖ ‖b‖)."""
+    rest, lengths = A._matmat(X) - B, _lengths(B)
+    if not A.symmetric:
+        rest, lengths = A._rmatmat(rest) + damping * X, norm * lengths
+    return float((_lengths(rest) / array_module(B).where(lengths > 0, lengths, 1)).max())
 
 
 def _lengths(V: Array) -> Array:
@@ -145,10 +153,14 @@ def _units(B: Array) -> tuple[Array, Array]:
     return B / array_module(B).where(lengths > 0, lengths, 1), lengths
 
 
-def _side_by_side(module: Any, A: Any, count: int) -> Any:
+def _side_by_side(module: Any, A: Any, count: int, name: str) -> Any:
     """Return the operator on K columns as one vector: ``[n K] -> [m K]``."""
 
     def flat(product: Callable[[Array], Array], v: Array) -> Array:
+        if not all_finite(v):
+            raise np.linalg.LinAlgError(
+                f"{name}: a step is beyond the range of {A.dtype}: the matrix is singular: more damping"
+            )
         return product(v.reshape(-1, count)).reshape(-1)
 
     shape, products = (A.shape[0] * count, A.shape[1] * count), (partial(flat, A._matmat), partial(flat, A._rmatmat))

@@ -114,8 +114,8 @@ class Matrix(Multiplied):
         damping : float
             λ, not negative.
         rtol : float, optional
-            The residual at which a solution is complete, relative to b; of "lsmr" see SciPy. By default the root of
-            the dtype's rounding, 1.5e-8 in float64.
+            The residual at which a solution is complete, relative to b; of least squares see SciPy's `lsmr`. By default
+            the root of the dtype's rounding, 1.5e-8 in float64.
         maxiter : int, optional
             Most steps; by default ten times the smaller side of the matrix, and 100 terms of "neumann".
         scale : float
@@ -134,11 +134,13 @@ class Matrix(Multiplied):
         Warns
         -----
         NotConvergedWarning
-            In a product, if the residual of a system is above `rtol` after the last step, or the series diverges.
+            In a product, if the residual of a system is above 2 `rtol`. It is computed from the solution, by one more
+            product; of least squares it is ‖Aᵀ(A x − b) + λ x‖ relative to ‖A‖ ‖b‖.
 
         Notes
         -----
-        A product is an error (LinAlgError) where "cg" meets a direction in which the matrix is not positive.
+        A product is an error (LinAlgError) where the solution x of "cg" has not bᵀx > 0, so that the matrix is not
+        positive definite, or a step is not finite. Not each matrix that is not positive definite is found.
 
         Source: Hestenes & Stiefel 1952 (cg); Fong & Saunders 2011 (LSMR); Lorraine, Vicol, Duvenaud 2020 (the truncated
         series for products with inverse Hessians).

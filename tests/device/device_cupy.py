@@ -156,7 +156,8 @@ def on_host(A):
 
 def cg(A, b, x0=None, tol=1e-5, maxiter=None, M=None, callback=None, atol=None):
     """As CuPy's, whose tolerance has SciPy's older name."""
-    x, steps = linalg.cg(on_host(A), given(b).get(), rtol=tol, maxiter=maxiter, atol=atol or 0.0)
+    told = None if callback is None else lambda x: callback(moved(x))
+    x, steps = linalg.cg(on_host(A), given(b).get(), rtol=tol, maxiter=maxiter, atol=atol or 0.0, callback=told)
     return moved(x), steps
 
 

@@ -1,5 +1,6 @@
 """Operators made of others against dense matrices: damped, some rows and columns, inverses; vectors of any numbers."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,31 @@ def test_systems_that_are_not_solved():
         make("Hessian").inverse() @ np.linalg.eigh(make("Hessian").to_dense())[1][:, 0]
     zero = make("GGN").inverse(damping=0.1) @ np.zeros((26, 2))
     assert not zero.any()
+
+
+
+@pytest.mark.parametrize(("method", "dtype", "damping"), [
+    ("cg", "float32", 1e-8), ("cg", "float32", 1e-3), ("lsmr", "float32", 1e-6), ("lsmr", "float64", 0.0),
+    ("lsmr", "float64", 1e-6), ("lsmr", "float32", 0.1),
+])  # fmt: skip
+def test_the_residual_is_that_of_the_solution(method, dtype, damping):
+    x = (10 * np.vander(np.linspace(0, 1, 30), 8)).astype(dtype)
+    net = gb.Sequential(layers.Linear(8, 2), rng=0, dtype=dtype)
+    operator, b = ops.GGN(net, losses.MSELoss(), (x, np.zeros((30, 2), dtype))), drawn(18).astype(dtype)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        found = operator.inverse(method, damping=damping) @ b
+    left = np.linalg.norm(operator.damped(damping) @ found - b) / np.linalg.norm(b)
+    solved = left <= 2 * np.finfo(dtype).eps ** 0.5
+    assert [each.category for each in seen] == ([] if solved else [gb.NotConvergedWarning])
+    assert solved == ((dtype, damping) in (("float64", 1e-6), ("float32", 0.1)))
+
+
+def test_cg_ends_at_the_first_step_that_is_not_finite():
+    net = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=1, dtype="float32")
+    operator = ops.GGN(net, LOSS, (X[:1].astype("float32"), Y[:1]))  # of rank 1
+    with pytest.raises(np.linalg.LinAlgError, match="cg: a step is beyond the range of float32: the matrix is sing"):
+        operator.inverse(maxiter=2000) @ np.random.default_rng(0).standard_normal(26).astype("float32")
 
 
 GGN, JACOBIAN = make("GGN"), make("Jacobian")
