@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gbackprop.array import Array, available_memory, device_of
-from gbackprop.checks import number, size
+from gbackprop.array import Array, available_memory, device_of, is_array
+from gbackprop.checks import kind_of, number, size
 from gbackprop.errors import TooLargeError
 from gbackprop.laplace.evidence import Hyperparameters
 from gbackprop.losses import Loss, MSELoss
@@ -60,6 +60,29 @@ def check_joint_prior(asked: list[Quantity], precision: Any) -> None:
 def free_names(network: Container) -> list[str]:
     """Return the names of the parameters that are not frozen."""
     return [name for name, (layer, key) in network.parameters.owners.items() if key not in layer.frozen]
+
+
+def batches_of(data: Any) -> Any:
+    """Return the batches of a data set; those in a list or tuple are checked."""
+    if isinstance(data, tuple) and data and all(map(is_array, data)):
+        _check_pair("", data)
+        return [data]
+    if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+        raise TypeError(f"data: expected a batch (x, y) or several, got {kind_of(data)}")
+    return list(pairs(data)) if isinstance(data, list | tuple) else data
+
+
+def pairs(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield batches, each checked before: samples have no weights."""
+    for i, batch in enumerate(batches):
+        _check_pair(f"batch {i} of ", batch)
+        yield batch
+
+
+def _check_pair(where: str, batch: Any) -> None:
+    if isinstance(batch, tuple | list) and len(batch) != 2:
+        got = f"{len(batch)} array{'s' * (len(batch) != 1)}"
+        raise TypeError(f"{where}data: expected batches (x, y), got {got}: samples have no weights here")
 
 
 def restricted(network: Container, chosen: Any) -> Container:

@@ -9,14 +9,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gbackprop.array import is_array, on_device_of
+from gbackprop.array import on_device_of
 from gbackprop.checks import Constructed
 from gbackprop.data.accumulate import accumulate
 from gbackprop.laplace.arguments import (
+    batches_of,
     check_full,
     check_joint_prior,
     checked_hyperparameters,
     free_names,
+    pairs,
     quantities_of,
     restricted,
 )
@@ -120,9 +122,9 @@ class Laplace(Predictions, Constructed):
         checked_hyperparameters(list(self.mean), *given)
         if not asked:
             check_full(self.mean)
-        batches = [data] if isinstance(data, tuple) and all(map(is_array, data)) else data
+        batches = batches_of(data)
         operator = None if asked else GGN(self._network, loss, batches)
-        found = accumulate(self._network, loss, batches, *asked, rng=rng, outputs=False)
+        found = accumulate(self._network, loss, pairs(batches), *asked, rng=rng, outputs=False)
         assert found.scale is not None
         self._out = found.output.shape[1:]
         scale = 1 / (found.scale.factor * loss.summed_weight(self._out))  # 1/(R c)

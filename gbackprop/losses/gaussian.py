@@ -30,7 +30,7 @@ class GaussianNLLLoss(ElementwiseLoss):
     full : bool
         Whether ℓ has the constant ½ log 2π.
     eps : float
-        ε > 0: smaller variances count as ε.
+        ε > 0, in the outputs' dtype too: smaller variances count as ε.
     """
 
     undrawn = UNDRAWN
@@ -52,6 +52,8 @@ class GaussianNLLLoss(ElementwiseLoss):
 
     def check_values(self, name: str, target: Array, batch_shape: Shape, output: Array) -> None:
         super().check_values(name, target, batch_shape, output)
+        if output.dtype.type(self.eps) == 0:
+            raise ValueError(f"GaussianNLLLoss, eps: expected a number above 0 in {output.dtype}, got {self.eps}")
         low = bounds(target[:, 1])[0]
         if low < 0:
             raise ValueError(f"{name}: expected variances of at least 0 in [:, 1], got {low}")

@@ -54,12 +54,12 @@ class BCELoss(BitWeights):
 
 def logarithms(p: Array) -> tuple[Array, Array]:
     """Return log p and log(1 − p), and −100 where these are less."""
-    xp, some, other = array_module(p), p.real > 0, p.real < 1
-    one, zero = xp.log(xp.where(some, p, 1)), xp.log1p(-xp.where(other, p, 0))
-    one = xp.where(some & (one.real > LEAST_LOGARITHM), one, LEAST_LOGARITHM)
-    return one, xp.where(other & (zero.real > LEAST_LOGARITHM), zero, LEAST_LOGARITHM)
+    xp, least, most = array_module(p), p.real <= 0, p.real >= 1  # NaN is neither, and stays NaN
+    one, zero = xp.log(xp.where(least, 1, p)), xp.log1p(-xp.where(most, 0, p))
+    one = xp.where(least | (one.real <= LEAST_LOGARITHM), LEAST_LOGARITHM, one)
+    return one, xp.where(most | (zero.real <= LEAST_LOGARITHM), LEAST_LOGARITHM, zero)
 
 
 def bounded(p: Array) -> Array:
     """Return p, and 1e-12 where that is more."""
-    return array_module(p).where(p.real > LEAST_PROBABILITY, p, LEAST_PROBABILITY)
+    return array_module(p).where(p.real <= LEAST_PROBABILITY, LEAST_PROBABILITY, p)

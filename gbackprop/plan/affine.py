@@ -42,15 +42,23 @@ def lacks_affinity(leaf: Leaf, inputs: Sequence[Array], together: bool = False) 
 def _depends(leaf: Leaf, key: str, inputs: Sequence[Array], others: Mapping[str, Array]) -> bool:
     """Return whether the Jacobian in a parameter changes with some parameters' values."""
     layer, twin = leaf.layer, replaced(leaf.layer, others)
-    one, two = _product(layer, key, inputs), _product(twin, key, inputs)
-    if not bool((one != 0).any()):  # such inputs show nothing
-        waves = [_waves(zeros(layer, shape)) for shape in leaf.input_shapes]
-        one, two = _product(layer, key, waves), _product(twin, key, waves)
+    one = _product(layer, key, inputs)
+    if _differs(one, _product(twin, key, inputs)):
+        return True
+    if bool((one != 0).any((0, 1)).all()):
+        return False
+    waves = [_waves(zeros(layer, shape)) for shape in leaf.input_shapes]  # the inputs show nothing of some entries
+    return _differs(_product(layer, key, waves), _product(twin, key, waves))
+
+
+def _differs(one: Array, two: Array) -> bool:
+    """Return whether products with two Jacobians differ in an entry of the parameter, by its own size in all rows."""
     if not all_finite(one):
         return False
-    scale = max(float(abs(one).max(initial=0)), float(abs(two).max(initial=0)))
-    error = float(abs(one - two).max(initial=0))
-    return not error <= 1e3 * float(np.finfo(one.dtype).eps) * scale  # true of NaN, too
+    if not all_finite(two):
+        return True
+    size = abs(one).max((0, 1)) + abs(two).max((0, 1))
+    return not bool((abs(one - two) <= 1e3 * float(np.finfo(one.dtype).eps) * size).all())
 
 
 def _changed(value: Array, start: int) -> Array:

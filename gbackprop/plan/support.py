@@ -17,9 +17,10 @@ from gbackprop.plan.contract import check_contract, ships
 from gbackprop.plan.flow import Flow
 from gbackprop.quantities.base import Quantity
 from gbackprop.signals import RESIDUAL
+from gbackprop.state import settings_of
 
-_CHECKED: WeakKeyDictionary[Layer, set[Any]] = WeakKeyDictionary()
-"""The checks that each layer from outside this package has passed."""
+_CHECKED: WeakKeyDictionary[Layer, dict[Hashable, dict[str, str]]] = WeakKeyDictionary()
+"""The checks that each layer from outside this package has passed, with the digest of its attributes at that time."""
 
 
 def check_chain(leaves: Sequence[Leaf]) -> None:
@@ -81,8 +82,9 @@ def lacks_residual(leaf: Leaf, flow: Flow | None) -> str | None:
 
 
 def check_own(leaves: Sequence[Leaf], x: Array, training: bool, needs: Sequence[tuple[Quantity, Any]]) -> None:
-    """Check the layers that do not ship on up to eight samples: at the first call, and the first of several samples.
+    """Check the layers that do not ship on up to eight samples, at the first call and the first of several samples.
 
+    A layer with other attributes than at its check is checked again.
     They must be affine in their parameters if a quantity `needs` the residual.
     """
     own = [leaf for leaf in leaves if not ships(leaf.layer)]
@@ -109,7 +111,8 @@ def _check_once(
     leaves: Sequence[Leaf], x: Array, facts: Mapping[int, Hashable], check: Callable[[Leaf, list[Array]], Array | None]
 ) -> None:
     """Check facts of the layers at some positions that are not known yet; `check` may return a layer's output."""
-    if all(fact in _CHECKED.get(leaves[i].layer, ()) for i, fact in facts.items()):
+    settings = {i: settings_of(leaves[i].layer) for i in facts}
+    if all(_CHECKED.get(leaves[i].layer, {}).get(fact) == settings[i] for i, fact in facts.items()):
         return
     at = {INPUT: x[:8].copy()}
     for leaf in leaves:
@@ -117,4 +120,4 @@ def _check_once(
         y = check(leaf, inputs) if leaf.position in facts else None
         at[leaf.position] = leaf.layer.forward(*inputs)[0] if y is None else y
     for i, fact in facts.items():
-        _CHECKED.setdefault(leaves[i].layer, set()).add(fact)
+        _CHECKED.setdefault(leaves[i].layer, {})[fact] = settings[i]

@@ -119,7 +119,7 @@ class Quantity(Constructed):
     """Optional: the formula of `finish` as text, for `gb.explain`; not needed where it returns what it gets."""
 
     merging: ClassVar[Any] = None
-    """How `gbackprop.data.merge` merges results of batches: a `gbackprop.data.Rule`, or why it cannot, as text."""
+    """The rule by which `gbackprop.data.merge` merges results of batches, or as text the reason why it cannot."""
 
     definition: ClassVar[Any] = None
     """For checks: a method ``definition(parts)`` that computes the result for one parameter by brute force.

@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
@@ -22,6 +22,7 @@ from weakref import ref
 import numpy as np
 
 from gbackprop.array import Array, asnumpy, is_array
+from gbackprop.layers.base import Layer
 from gbackprop.state.classes import OWN, attributes_of, is_foreign
 
 _PLAIN: dict[type, Callable[[Any], bytes]] = {
@@ -48,6 +49,8 @@ _FUNCTIONS: dict[type, tuple[str, ...]] = {
 MISSING = object()
 """The value of an attribute that is not set."""
 
+_CACHING = type(lru_cache(len))
+
 _BUILT_IN = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, np.ndarray, np.generic)
 
 
@@ -71,6 +74,8 @@ class Walk:
         Objects by identity that are not walked into, but count by a name.
     numbers : callable
         The bytes by which an array's numbers count.
+    left_out : collection of str
+        Attributes of layers that do not count.
 
     Attributes
     ----------
@@ -80,8 +85,13 @@ class Walk:
         Shipped classes that were met, and their bases.
     """
 
-    def __init__(self, names: Mapping[int, str] | None = None, numbers: Callable[[Array], bytes] = numbers_of) -> None:
-        self.names, self.numbers = names or {}, numbers
+    def __init__(
+        self,
+        names: Mapping[int, str] | None = None,
+        numbers: Callable[[Array], bytes] = numbers_of,
+        left_out: Collection[str] = (),
+    ) -> None:
+        self.names, self.numbers, self.left_out = names or {}, numbers, left_out
         self.open: list[int] = []
         self.done: dict[int, tuple[Any, bytes]] = {}  # the object too, so that its identity stays its own
         self.dicts: list[tuple[Mapping[Any, Any], list[Any], list[Any]]] = []
@@ -135,7 +145,7 @@ class Walk:
         elif is_array(value) and kind.__name__ == "ndarray":
             yield from self._array(value)
         elif isinstance(value, np.dtype | np.generic) and kind is not np.void:
-            yield f"{kind.__name__} {value}".encode() if isinstance(value, np.dtype) else kind.__name__.encode()
+            yield f"{kind.__name__} {value if isinstance(value, np.dtype) else value.dtype.str}".encode()
             yield b"" if isinstance(value, np.dtype) else value.tobytes()
         elif isinstance(value, type):
             yield from self._class(value)
@@ -202,12 +212,13 @@ class Walk:
         if kind not in self.layouts:
             self.layouts[kind] = _layout(kind)
         plain, slots = self.layouts[kind]
-        if isinstance(own, dict) and "__wrapped__" in own:  # a compiled or a caching function
+        if _caches(kind) and isinstance(own, dict) and "__wrapped__" in own:
             yield self.token(own["__wrapped__"])
             return
         if plain and (slots or isinstance(own, dict)):
             if isinstance(own, dict):
                 names = [name for name in sorted(own) if not isinstance(getattr(kind, name, None), cached_property)]
+                names = [name for name in names if name not in self.left_out or not isinstance(value, Layer)]
                 yield from self._items(own, [part for name in names for part in (name, own[name])])
             if slots:
                 yield from self._fields(value, slots)
@@ -216,6 +227,11 @@ class Walk:
         if reduced and not isinstance(reduced[0], str):
             self.others.append(value)
         yield from [self.token(part) for part in reduced]
+
+
+def _caches(kind: type) -> bool:
+    """Return whether objects of a class are functions that are compiled or cache, with attributes that change."""
+    return kind is _CACHING or str(kind.__module__).partition(".")[0] == "numba"
 
 
 def _layout(kind: type) -> tuple[bool, tuple[str, ...]]:

@@ -16,11 +16,15 @@ from gbackprop.laplace.likelihoods import check_loss
 from gbackprop.laplace.structures import Blocks, Diagonal, Full, Structure
 from gbackprop.losses import MSELoss
 from gbackprop.network import Container
+from gbackprop.state import parts_of, settings_of
 from gbackprop.storage.standins import loss_of, loss_tree
 from gbackprop.storage.values import Reader, Writer, expect, parts
 from gbackprop.system.headers import digest_of
 
 STRUCTURES = {"full": Full, "kron": Blocks, "diag": Diagonal}
+
+NETWORK = "text numbers attributes"
+"""What it has of its network."""
 
 NAMES = "names loss prior_precision noise_variance temperature output slope total outputs structure curvature"
 """The names in the tree of an approximation beside its network."""
@@ -47,17 +51,17 @@ def laplace_tree(writer: Writer, laplace: Laplace) -> dict[str, Any]:
     }
 
 
-def network_tree(network: Container) -> dict[str, str]:
-    """Return a network's text, and a digest of its parameters and buffers."""
+def network_tree(network: Container) -> dict[str, Any]:
+    """Return a network's text, a digest of its parameters and buffers, and one of the attributes of each layer."""
     numbers = {name: asnumpy(value) for name, value in network.state_dict().items()}
-    return {"text": repr(network), "numbers": digest_of(numbers)}
+    return {"text": repr(network), "numbers": digest_of(numbers), "attributes": settings_of(network)}
 
 
 def check_point(path: str | Path, tree: Mapping[str, Any], network: Container | None) -> Container:
     """Check that a network is the one of the approximation in a file, at the same parameters; return it."""
     if network is None:
         raise ValueError(f"{path}: expected its network, too, as a Laplace approximation is read: network=…")
-    there, here = parts(f"{path}: network", tree.get("network"), "text numbers"), network_tree(network)
+    there, here = parts(f"{path}: network", tree.get("network"), NETWORK), network_tree(network)
     if there["text"] != here["text"]:
         raise ValueError(f"{path}: expected the network of the approximation, {there['text']}, got {here['text']}")
     if there["numbers"] != here["numbers"]:
@@ -65,6 +69,11 @@ def check_point(path: str | Path, tree: Mapping[str, Any], network: Container | 
             f"{path}: expected the parameters and buffers around which the approximation was made, got a network of "
             "other shapes, dtypes or numbers"
         )
+    if there["attributes"] != here["attributes"]:
+        before = there["attributes"] if isinstance(there["attributes"], dict) else {}
+        others = [name for name, each in here["attributes"].items() if before.get(name) != each]
+        named = ", ".join(f"{name}, {part!r}" for name, part in parts_of(network).items() if name in others[:1])
+        raise ValueError(f"{path}: expected the network of the approximation, got other attributes of {named}")
     return network
 
 

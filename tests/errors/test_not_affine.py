@@ -158,17 +158,86 @@ def test_what_two_parameters_have_together_is_not_on_the_diagonal():
         ops.Hessian(net, LOSS, (X, Y))
 
 
+CALLS = []
+
+
 def test_an_affine_layer_is_looked_at_once():
     class Counts(Times):
-        calls = 0
-
         def forward(self, x):
-            Counts.calls += 1
+            CALLS.append(len(x))
             return super().forward(x)
 
     net, numbers = network(Counts("p"), "chain"), []
     for _ in range(3):
-        before = Counts.calls
+        before = len(CALLS)
         gb.backward(net, LOSS, X, Y, q.DiagHessian())
-        numbers.append(Counts.calls - before)
+        numbers.append(len(CALLS) - before)
+        net.parameters["2.p"] = net.parameters["2.p"] + 1.0  # a step of training
     assert numbers[0] > numbers[1] == numbers[2] == 1
+
+
+class Power(Times):
+    """y = x pᵏ."""
+
+    k = 1
+
+    def __init__(self):
+        super().__init__("p")
+        self.value = lambda p: p**self.k
+        self.slope = lambda p: self.k * p ** (self.k - 1)
+
+
+@pytest.mark.parametrize("asked", HESSIANS)
+@pytest.mark.parametrize("where", ["instance", "class"])
+def test_a_layer_with_other_attributes_is_looked_at_again(asked, where, monkeypatch):
+    layer = Power()
+    net = network(layer, "chain")
+    HESSIANS[asked](net, X, Y)
+    monkeypatch.setattr(layer if where == "instance" else Power, "k", 2)
+    with pytest.raises(gb.UnsupportedError, match="not affine in its parameter p"):
+        HESSIANS[asked](net, X, Y)
+    monkeypatch.undo()
+    HESSIANS[asked](net, X, Y)
+
+
+class Wrong(Power):
+    """As `Power`, with a forward pass that is wrong for other k."""
+
+    def forward(self, x):
+        y, saved = super().forward(x)
+        return (y if self.k == 1 else np.full_like(y, np.nan)), saved
+
+
+def test_the_contract_is_checked_again_for_other_attributes():
+    layer = Wrong()
+    net = network(layer, "chain")
+    gb.backward(net, LOSS, X, Y)
+    layer.k = 2
+    with pytest.raises(ValueError, match="Wrong"):
+        gb.backward(net, LOSS, X, Y)
+
+
+class Mixed(Times):
+    """y = x p, but x p² in the last entry."""
+
+    def __init__(self):
+        super().__init__("p")
+        self.value = lambda p: p ** np.array([1, 1, 2], p.dtype)
+        self.slope = lambda p: np.array([1, 1, 2], p.dtype) * p ** np.array([0, 0, 1], p.dtype)
+
+
+@pytest.mark.parametrize("asked", HESSIANS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("factor", [(1e5, 1, 1), (1e10, 1, 1e-5), (1, 1, 0)])
+def test_an_entry_beside_large_ones_is_seen(asked, dtype, factor):
+    x = (X * factor).astype(dtype)
+    with pytest.raises(gb.UnsupportedError, match="not affine in its parameter p"):
+        HESSIANS[asked](network(Mixed(), "lowest", dtype), x, Y.astype(dtype))
+    HESSIANS[asked](network(Times("2 p - 1"), "lowest", dtype), x, Y.astype(dtype))
+
+
+def test_infinite_jacobians_elsewhere_are_no_affinity():
+    net = network(Times("exp p"), "lowest", "float32")
+    net.parameters["0.p"] = np.full(3, 80.0)
+    with pytest.raises(gb.UnsupportedError, match="not affine in its parameter p"):
+        HESSIANS["DiagHessian"](net, (X * 1e-30).astype("float32"), Y.astype("float32"))

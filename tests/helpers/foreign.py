@@ -6,7 +6,7 @@ import weakref
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property, partial, update_wrapper
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +68,14 @@ class Powers(q.Quantity):
 
     def finish(self, scale, square):
         return square**self.power
+
+
+class Wrapper:
+    """A function with an option, by the function's name."""
+
+    def __init__(self, function, option):
+        update_wrapper(self, function)
+        self.option = option
 
 
 class Slotted:

@@ -11,6 +11,8 @@ from gbackprop.laplace import Laplace
 RNG = np.random.default_rng(0)
 NETWORK = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
 X, Y = RNG.standard_normal((5, 3)), RNG.integers(0, 2, 5)
+W = np.ones(5)
+WEIGHTS = r"data: expected batches \(x, y\), got 3 arrays: samples have no weights here"
 CE, MSE = losses.CrossEntropyLoss(), losses.MSELoss()
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]
 
@@ -85,6 +87,12 @@ WRONG = {
         r"structure 'full': matrices of 6000002 × 6000002 numbers need .* free .'kron' and 'diag' need less",
     ),
     "targets": (lambda: made(data=(X, Y + 5)), ValueError, "labels|target|y of"),
+    "weights": (lambda: made(data=(X, Y, W)), TypeError, WEIGHTS),
+    "weights in a list": (lambda: made(data=[(X, Y), (X, Y, W)]), TypeError, f"batch 1 of {WEIGHTS}"),
+    "weights of full": (lambda: made(data=[(X, Y, W)], structure="full"), TypeError, f"batch 0 of {WEIGHTS}"),
+    "weights of a generator": (lambda: made(data=((X, Y, W) for _ in range(1))), TypeError, f"batch 0 of {WEIGHTS}"),
+    "no targets": (lambda: made(data=(X,)), TypeError, r"data: expected batches \(x, y\), got 1 array:"),
+    "no data": (lambda: made(data=3), TypeError, r"data: expected a batch \(x, y\) or several, got int"),
     "keyword": (lambda: made(precision=1.0), TypeError, "Laplace has no argument 'precision'; it takes network"),
     "method": (lambda: made().predict(X, "exact"), ValueError, "method: expected 'probit' or 'mc', got 'exact'"),
     "samples": (lambda: made().predict(X, "mc", 0), ValueError, "samples: .*at least 1, got 0"),

@@ -88,6 +88,15 @@ BATCHES = {
 }
 
 
+def test_an_eps_that_is_0_in_the_dtype_of_the_outputs():
+    net, loss = gb.Sequential(layers.Linear(3, 3), rng=0), losses.GaussianNLLLoss(eps=1e-50)
+    x, y = np.ones((2, 3), "float32"), np.zeros((2, 2, 3), "float32")
+    words = ["GaussianNLLLoss, eps: expected a number above 0 in float32, got 1e-50"]
+    refuse(ValueError, words, lambda: gb.backward(net, loss, x, y))
+    refuse(ValueError, words, lambda: loss(x, y))
+    assert np.isfinite(losses.GaussianNLLLoss(eps=1e-50)(x.astype("float64"), y.astype("float64")))
+
+
 def network():
     return gb.Sequential(layers.Linear(5, 3), rng=0, dtype="float64")
 

@@ -202,6 +202,15 @@ OF_TORCH = [
 """Losses, their values as torch 2.13 gave them, and its gradients, with 1e12 where it has 1.000000004e12."""
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("bit", [0.0, 0.5, 1.0])
+def test_nan_stays_nan_in_the_cross_entropy_of_probabilities(bit, reduction):
+    p, y, loss = np.array([[np.nan, 0.5]]), np.array([[bit, 1.0]]), BCELoss(reduction)
+    assert np.isnan(loss.values(p, y)).all()
+    for found in (loss.gradients(p, y), loss.second(p, y), np.diagonal(loss.hessian_sqrt(p, y), axis1=0, axis2=2)):
+        assert np.isnan(found).ravel().tolist() == [True, False]
+
+
 @pytest.mark.parametrize(("loss", "output", "target", "value", "gradient"), OF_TORCH)
 def test_the_numbers_are_those_of_torch(loss, output, target, value, gradient):
     np.testing.assert_allclose(loss(output, target), value, rtol=1e-12)

@@ -1,6 +1,7 @@
 """Digests of objects are those of their copies in any process, and others where any attribute is another one."""
 
 import copy
+import functools
 import os
 import pickle
 import subprocess
@@ -106,6 +107,8 @@ def test_any_attribute_of_any_part_counts(one, other, place):
         (lambda: foreign.Plain(lambda x=1: x), lambda it: setattr(it.value, "__defaults__", (2,))),
         (lambda: foreign.Plain(foreign.Colour.RED), lambda it: setattr(it, "value", foreign.Colour.BLUE)),
         (lambda: foreign.Plain(foreign.Counter(a=1)), lambda it: it.value.update("a")),
+        (lambda: foreign.Plain(foreign.Wrapper(foreign.enclosing, 1)), lambda it: setattr(it.value, "option", 2)),
+        (lambda: foreign.Plain(np.datetime64(1, "s")), lambda it: setattr(it, "value", np.datetime64(1, "D"))),
     ],
 )
 def test_a_change_within_an_attribute_is_noticed(make, change):
@@ -134,6 +137,13 @@ def test_what_is_changed_in_a_class_is_noticed(name, value, monkeypatch):
     assert watch.changed() is None
     monkeypatch.setattr(layers.Linear, "mjp", lambda self, saved, mat: mat)
     assert watch.changed() == "class Linear"
+
+
+def test_what_a_function_has_cached_does_not_count():
+    cached = functools.lru_cache(foreign.enclosing)
+    before = digest(cached)
+    cached.seen = cached(2)
+    assert digest(cached) == before != digest(functools.lru_cache(foreign.every_kind))
 
 
 def test_what_changes_no_number_does_not_count():

@@ -105,6 +105,36 @@ def test_another_network_is_refused(name, path):
     refuse(ValueError, [f"{path}: {words}"], lambda: gb.load_result(path, other()))
 
 
+class Scaled(layers.Layer):
+    """k x, of which the layer's text tells nothing."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def forward(self, x):
+        return self.k * x, None
+
+    def mjp(self, saved, mat):
+        return self.k * mat
+
+    jmp = mjp
+
+
+def test_attributes_that_no_text_shows_count(path):
+    gb.save(made(net=network(activation=lambda: Scaled(1.0)), parameters="last"), path)
+    words = [f"{path}: expected the network of the approximation, got other attributes of layer 1, Scaled()"]
+    refuse(ValueError, words, lambda: gb.load_result(path, network(activation=lambda: Scaled(5.0))))
+    net = network(activation=lambda: Scaled(1.0))
+    for other in (net, net.freeze("0"), net.unfreeze()):
+        gb.load_result(path, other)
+
+
+def test_equal_networks_count_as_equal_however_they_were_made(path):
+    gb.save(made(dtype="float32", net=network(dtype=None)), path)
+    gb.load_result(path, network(dtype="float32"))
+    gb.load_result(path, network(dtype="float64").astype("float32").load_state_dict(network(dtype=None).state_dict()))
+
+
 def test_a_buffer_counts(path):
     gb.save(made(), path)
     net = network()
