@@ -24,7 +24,7 @@ from gbackprop.system.headers import digest_of
 STRUCTURES = {"full": Full, "kron": Blocks, "diag": Diagonal}
 
 NETWORK = "text numbers attributes"
-"""What it has of its network."""
+"""The names in the description of the network."""
 
 NAMES = "names loss prior_precision noise_variance temperature output slope total outputs structure curvature"
 """The names in the tree of an approximation beside its network."""
