@@ -56,6 +56,7 @@ lint: $(VENV)/.lint $(VENV)/.test $(VENV)/.experiments ## Check style, types and
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/structure.py
 
 bench: $(TORCH)/.bench ## Compare with BackPACK on torch (ARGS="table --turns 7"), in the environment of test-torch
 	$(TORCH)/bin/python benchmarks/compare.py $(ARGS)

@@ -31,8 +31,9 @@ def measure(name: str, samples: int, quantity: str, memory: str | None) -> dict[
     from specs import SPECS
 
     import gbackprop as gb
-    from gbackprop import blocks, losses, plan
+    from gbackprop import blocks, losses
     from gbackprop import layers as kinds
+    from gbackprop.plain import plan
 
     spec, shape, classes = SPECS[name]
     net = gb.Sequential(*(getattr(kinds, kind)(**keywords) for kind, keywords in spec), rng=0, dtype="float32")

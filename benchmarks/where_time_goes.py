@@ -18,17 +18,17 @@ from specs import SPECS
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.array import Array
+from gbackprop.base.threads import one_blas_thread
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.layer import Leaf
+from gbackprop.calculus.signals import Signals
 from gbackprop.engine.arena import arena
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import Block, FastSweep, sweep_block
-from gbackprop.layers.base import Leaf
-from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.plan import Plan, make_plan
+from gbackprop.plain.plan import Plan, make_plan
 from gbackprop.quantities import Statistic
-from gbackprop.signals import Signals
-from gbackprop.system.threads import one_blas_thread
 
 
 def named(name: str, call: Callable[[], Any]) -> Any:

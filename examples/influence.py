@@ -11,8 +11,8 @@ import numpy as np
 
 import gbackprop as gb
 from gbackprop import layers, losses
+from gbackprop.curvature.influence import on_loss, removal
 from gbackprop.experiments.data import load
-from gbackprop.influence import on_loss, removal
 
 LOSS = losses.CrossEntropyLoss("sum")  # so that the other images count the same when one is removed
 

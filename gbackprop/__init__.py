@@ -6,26 +6,17 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
-from gbackprop import (
-    data,
-    influence,
-    interop,
-    kronecker,
-    laplace,
-    layers,
-    losses,
-    operators,
-    optim,
-    quantities,
-    spectra,
-)
+from gbackprop import interop, kronecker, layers, losses, operators, optim, quantities
 from gbackprop.array import asarray, asnumpy
-from gbackprop.backward import backward, prepare
-from gbackprop.data import accumulate
+from gbackprop.base.errors import NotConvergedWarning, NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
+from gbackprop.base.names import listing
+from gbackprop.calculus import signals as signals  # the signals of a quantity's statistics
+from gbackprop.curvature import data, influence, laplace, spectra
+from gbackprop.curvature.data import accumulate
+from gbackprop.engine.backward import backward, prepare
+from gbackprop.engine.kernels.precision import tf32
 from gbackprop.engine.memory import free_memory
-from gbackprop.errors import NotConvergedWarning, NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
-from gbackprop.explanation import explain
-from gbackprop.kernels.precision import tf32
+from gbackprop.interop.files import load_result, save
 from gbackprop.network import (
     GRU,
     LSTM,
@@ -40,10 +31,9 @@ from gbackprop.network import (
     TransformerEncoderLayer,
     load,
 )
-from gbackprop.reference import reference
-from gbackprop.result import Result
-from gbackprop.storage import load_result, save
-from gbackprop.system.names import listing
+from gbackprop.plain.explanation import explain
+from gbackprop.plain.reference import reference
+from gbackprop.quantities.result import Result
 
 __version__ = "0.1.0"
 

@@ -8,9 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gbackprop import __version__
-from gbackprop.cli import plot, study, train
-from gbackprop.cli.arguments import CLOSED, INTERRUPTED, USAGE, UserError, above_zero, at_least, users_errors
-from gbackprop.system.files import OutputError
+from gbackprop.base.files import OutputError
+from gbackprop.experiments.cli import plot, study, train
+from gbackprop.experiments.cli.arguments import (
+    CLOSED,
+    INTERRUPTED,
+    USAGE,
+    UserError,
+    above_zero,
+    at_least,
+    users_errors,
+)
 
 DATA = ("digits", "mnist", "fashion-mnist", "cifar-10")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -73,7 +81,7 @@ def _give_up_output() -> None:
 
 def _demo(options: argparse.Namespace) -> int:
     # Imported here, so that `check` needs nothing but the core's dependencies.
-    from gbackprop.system.extras import MissingExtraError, require
+    from gbackprop.base.extras import MissingExtraError, require
 
     try:
         for package in ("rich", "matplotlib"):
@@ -101,8 +109,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    from gbackprop.audit.command import run
-    from gbackprop.audit.target import TargetError
+    from gbackprop.testing.audit.command import run
+    from gbackprop.testing.audit.target import TargetError
 
     try:
         return run(options)

@@ -20,7 +20,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 with suppress(ImportError):
-    from gbackprop.kernels.compiler import NOTICE
+    from gbackprop.engine.kernels.compiler import NOTICE
 
     NOTICE.written = True  # on a new machine, the line would be in what tests capture
 

@@ -13,12 +13,14 @@ import pytest
 import gbackprop as gb
 
 DEFAULTS = Path(__file__).with_name("defaults.txt")
-ROOMS = ["gbackprop", *(f"gbackprop.{name}" for name in gb.__all__ if isinstance(getattr(gb, name), ModuleType))]
-ROOMS += ["gbackprop.explanation", "gbackprop.network", "gbackprop.testing"]
+ROOMS = ["gbackprop", *(each.__name__ for each in map(vars(gb).get, gb.__all__) if isinstance(each, ModuleType))]
+ROOMS += ["gbackprop.plain.explanation", "gbackprop.network", "gbackprop.testing"]
 
 ROOT = Path(gb.__file__).parent
 PACKAGES = [
-    f"gbackprop.{path.parent.name}" for path in sorted(ROOT.glob("*/__init__.py")) if "\n__all__ = " in path.read_text()
+    ".".join(["gbackprop", *path.parent.relative_to(ROOT).parts])
+    for path in sorted(ROOT.glob("*/**/__init__.py"))
+    if "\n__all__ = " in path.read_text() and "experiments" not in path.parts
 ]
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gbackprop.array import Array, available_memory, device_of
-from gbackprop.checks import size
+from gbackprop.base.checks import size
+from gbackprop.base.errors import TooLargeError
+from gbackprop.base.threads import blas_controller, cpu_count
+from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.costs import BLOCK_BYTES, REUSED_BYTES, SMALL_BYTES, SMALL_PRODUCTS
 from gbackprop.engine.estimate import (
     fit,
@@ -26,10 +29,7 @@ from gbackprop.engine.estimate import (
 )
 from gbackprop.engine.registry import PLAIN, Forms
 from gbackprop.engine.spans import column_count, spans
-from gbackprop.errors import TooLargeError
-from gbackprop.layers.jacobian import REDUCTIONS
-from gbackprop.plan import Plan
-from gbackprop.system.threads import blas_controller, cpu_count
+from gbackprop.plain.plan import Plan
 
 
 @dataclass(frozen=True)

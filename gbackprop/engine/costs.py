@@ -7,8 +7,8 @@ a pooling layer. Times are for one thread in float32 unless stated otherwise.
 
 from __future__ import annotations
 
-from gbackprop.layers.base import Shape
-from gbackprop.layers.window import Window
+from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.window import Window
 
 BLOCK_BYTES = 2**26
 """Target size of the largest stack of a block of samples, of the outputs of all layers, or of a fourth of its rows of

@@ -22,18 +22,18 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
-from gbackprop.checks import KFRA_COPIES, size
+from gbackprop.base.checks import KFRA_COPIES, size
+from gbackprop.calculus.gram import Pairs
+from gbackprop.calculus.layer import INPUT, Layer, Leaf
+from gbackprop.calculus.signals import AVERAGE, GRADIENT
 from gbackprop.engine.costs import STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
-from gbackprop.layers.base import INPUT, Layer, Leaf
-from gbackprop.layers.conv_transpose import _ConvTranspose as ConvTranspose
-from gbackprop.layers.gram import Pairs
 from gbackprop.layers.recurrent import Steps
-from gbackprop.plan import Plan
+from gbackprop.layers.windows.conv_transpose import _ConvTranspose as ConvTranspose
+from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Statistic
-from gbackprop.signals import AVERAGE, GRADIENT
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from gbackprop.array import Array, all_finite, device_of, is_array
-from gbackprop.errors import NotFiniteWarning
-from gbackprop.plan import Plan
+from gbackprop.base.errors import NotFiniteWarning
+from gbackprop.plain.plan import Plan
 from gbackprop.quantities.first_order import BatchGrad
-from gbackprop.result import Result
+from gbackprop.quantities.result import Result
 
 
 def warn_not_finite(plan: Plan, result: Result) -> None:

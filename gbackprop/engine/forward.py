@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.array import Array
+from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms, NetworkForms, function_of
-from gbackprop.layers.base import INPUT, Layer, Leaf
-from gbackprop.plan import Plan
-from gbackprop.plan.contract import checked
+from gbackprop.plain.contract import checked
+from gbackprop.plain.plan import Plan
 
 
 def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array, list[Any]]:

@@ -24,15 +24,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array
+from gbackprop.base.threads import cpu_count
+from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.calculus.signals import MonteCarlo
+from gbackprop.calculus.state import OWN, same_class
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.registry import Forms, NetworkForms
-from gbackprop.layers.base import Layer, Leaf
 from gbackprop.losses.base import Loss
-from gbackprop.plan import Plan
+from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Quantity
-from gbackprop.signals import MonteCarlo
-from gbackprop.state import OWN, same_class
-from gbackprop.system.threads import cpu_count
 
 MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""

@@ -12,11 +12,11 @@ from threading import Lock
 from typing import Any
 
 from gbackprop.array import Array
+from gbackprop.calculus.layer import Leaf
+from gbackprop.calculus.signals import Signals
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.sweep import FastSweep
-from gbackprop.layers.base import Leaf
-from gbackprop.plan import Plan
-from gbackprop.signals import Signals
+from gbackprop.plain.plan import Plan
 
 Progress = bool | Callable[[int, int], object]
 """True to write a line to stderr; or a function of the steps done and of all steps."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gbackprop.array import Array
+from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
+from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.calculus.views import Viewed
 from gbackprop.engine.memory import Allocator
-from gbackprop.layers.base import Layer, Leaf
-from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
-from gbackprop.layers.views import Viewed
 
 Function = Callable[..., Any]
 

@@ -19,9 +19,9 @@ from math import prod
 import numpy as np
 
 from gbackprop.array import Array, channels_last, row_blocks
+from gbackprop.calculus.jacobian import Outer, ParameterJacobian
 from gbackprop.engine import costs
 from gbackprop.engine.memory import Allocator
-from gbackprop.layers.jacobian import Outer, ParameterJacobian
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.calculus.jacobian import REDUCTIONS
+from gbackprop.calculus.layer import Layer, Leaf, Shape
+from gbackprop.calculus.signals import Signals
 from gbackprop.engine.registry import Context
 from gbackprop.engine.routes import Route
 from gbackprop.engine.spans import residual_column_count
-from gbackprop.layers.base import Layer, Leaf, Shape
-from gbackprop.layers.jacobian import REDUCTIONS
-from gbackprop.plan import Plan
-from gbackprop.signals import Signals
+from gbackprop.plain.plan import Plan
 
 SQUARE = REDUCTIONS["square"]
 """The reduction for which routed columns can be faster."""

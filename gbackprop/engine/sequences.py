@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gbackprop.array import Array
-from gbackprop.layers.base import INPUT
+from gbackprop.calculus.layer import INPUT
+from gbackprop.calculus.signals import AVERAGE, RESIDUAL
 from gbackprop.layers.recurrent import Steps, WholeSequences
-from gbackprop.plan import Plan
-from gbackprop.signals import AVERAGE, RESIDUAL
+from gbackprop.plain.plan import Plan
 
 
 def with_whole_sequences(plan: Plan, x: Array) -> Plan:

@@ -11,15 +11,10 @@ from math import prod
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.branching import Arriving, Found, residual_factors
-from gbackprop.layers.base import Leaf
-from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.layers.residual import Factored
-from gbackprop.plan import Plan
-from gbackprop.plan.flow import residual_width
-from gbackprop.quantities.base import Statistic
-from gbackprop.reference import GraphSweep
-from gbackprop.signals import (
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.layer import Leaf
+from gbackprop.calculus.residual import Factored
+from gbackprop.calculus.signals import (
     ALL,
     AVERAGE,
     EXACT,
@@ -30,6 +25,11 @@ from gbackprop.signals import (
     Signal,
     Signals,
 )
+from gbackprop.plain.branching import Arriving, Found, residual_factors
+from gbackprop.plain.flow import residual_width
+from gbackprop.plain.plan import Plan
+from gbackprop.plain.reference import GraphSweep
+from gbackprop.quantities.base import Statistic
 
 
 def loss_column_count(plan: Plan, signal: Signal) -> int:

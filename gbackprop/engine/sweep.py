@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.branching import Arriving, Found
+from gbackprop.base.errors import naming
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.layer import Leaf
+from gbackprop.calculus.signals import Signals, Stack
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms, Function, NetworkForms
@@ -20,12 +23,9 @@ from gbackprop.engine.routes import Route
 from gbackprop.engine.routing import SQUARE, is_faster, next_route, routed_form
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
-from gbackprop.errors import naming
-from gbackprop.layers.base import Leaf
-from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.plan import GRADIENT_SUM, Plan
+from gbackprop.plain.branching import Arriving, Found
+from gbackprop.plain.plan import GRADIENT_SUM, Plan
 from gbackprop.quantities.base import Statistic
-from gbackprop.signals import Signals, Stack
 
 OUTPUT = "output"
 """Key of the network's outputs in `Rows`."""

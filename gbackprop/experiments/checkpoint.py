@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.system.npz import read_checkpoint, write_checkpoint
+from gbackprop.base.npz import read_checkpoint, write_checkpoint
 
 FORMAT = 2
 PARTS = ("parameters", "optimizer")

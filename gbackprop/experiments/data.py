@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gbackprop.base.extras import require
+from gbackprop.base.names import near_miss
 from gbackprop.experiments import class_names
 from gbackprop.experiments.archives import Member, read_members
 from gbackprop.experiments.formats import (
@@ -20,8 +22,6 @@ from gbackprop.experiments.formats import (
     read_cifar100,
     read_idx,
 )
-from gbackprop.system.extras import require
-from gbackprop.system.names import near_miss
 
 __all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
 

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gbackprop.base.extras import require
+from gbackprop.base.files import check_output, written
 from gbackprop.experiments.store import COLUMNS, SPEC_COLUMNS
 from gbackprop.experiments.stored import FINISHED, StoredRun
-from gbackprop.system.extras import require
-from gbackprop.system.files import check_output, written
 
 HEADER = (*SPEC_COLUMNS, "status", "phases", *COLUMNS)
 

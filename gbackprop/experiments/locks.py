@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gbackprop.system.extras import require
+from gbackprop.base.extras import require
 
 
 class HeldError(RuntimeError):

@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from gbackprop.base.extras import needed
+from gbackprop.base.files import written
 from gbackprop.experiments import published
 from gbackprop.experiments.curves import METRICS, Curve, labels
-from gbackprop.system.extras import needed
-from gbackprop.system.files import written
 
 with needed("matplotlib", "pictures"):
     import matplotlib as mpl

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import gbackprop as gb
-from gbackprop.checks import generator
+from gbackprop.base.checks import generator
+from gbackprop.base.names import near_miss
 from gbackprop.experiments import architectures, data
 from gbackprop.experiments.augmentation import augment
 from gbackprop.experiments.initialization import (
@@ -22,7 +23,6 @@ from gbackprop.experiments.initialization import (
     xavier_uniform,
 )
 from gbackprop.layers import Layer
-from gbackprop.system.names import near_miss
 
 HELD_OUT = 10_000
 """The number of the published training images that are set apart for validation."""

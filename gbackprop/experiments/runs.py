@@ -15,9 +15,8 @@ import gbackprop as gb
 from gbackprop import losses
 from gbackprop.array import check_device, device_of
 from gbackprop.experiments import checkpoint as checkpoints
-from gbackprop.experiments.optimizers import make_optimizer
 from gbackprop.experiments.problems import Split, batches, load_problem, problem, regularization
-from gbackprop.experiments.spec import RunSpec
+from gbackprop.experiments.spec import RunSpec, make_optimizer
 
 LOSS = losses.CrossEntropyLoss()
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from gbackprop.checks import positive
+from gbackprop import optim
+from gbackprop.base.checks import positive
+from gbackprop.base.names import near_miss
 from gbackprop.experiments.optimizers import AVERAGES, CURVATURES, DEFAULT_MOMENTUM, OPTIMIZERS
 from gbackprop.experiments.problems import problem
+from gbackprop.network import Sequential
 from gbackprop.optim.base import number
-from gbackprop.system.names import near_miss
 
 
 @dataclass(frozen=True)
@@ -106,3 +108,30 @@ class RunSpec:
         if missing:
             raise ValueError(f"a run needs {', '.join(missing)}")
         return cls(**mapping)
+
+
+def make_optimizer(network: Sequential, l2: float, spec: RunSpec) -> optim.Optimizer:
+    """Return the optimizer of a run.
+
+    Parameters
+    ----------
+    network : Sequential
+        What it changes.
+    l2 : float
+        η. First-order optimizers minimise the loss that is reported, where it acts on weights alone; the paper's
+        preconditioned rule has it for all parameters.
+    spec : RunSpec
+        Which optimizer, and its settings.
+
+    Returns
+    -------
+    Optimizer
+    """
+    weights = {name: l2 for name in network.parameters if name.endswith("weight")}
+    if spec.optimizer == "Adam":
+        return optim.Adam(network, spec.lr, l2=weights)
+    if spec.optimizer in ("SGD", "Momentum"):
+        return optim.SGD(network, spec.lr, spec.momentum or 0.0, l2=weights)
+    quantity = CURVATURES[spec.optimizer]()
+    average = AVERAGES[spec.average or "none"]
+    return optim.Preconditioned(network, quantity, spec.lr, spec.damping or 0.0, l2, average)

@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gbackprop.data.executors import Pool, interrupts_blocked
+from gbackprop.curvature.data.executors import Pool, interrupts_blocked
 from gbackprop.experiments.estimate import Estimate, weight
 from gbackprop.experiments.folder import alone, folder_of
 from gbackprop.experiments.interruptions import interruptions

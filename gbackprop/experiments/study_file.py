@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gbackprop.base.names import near_miss
 from gbackprop.experiments.optimizers import CURVATURES, OPTIMIZERS
 from gbackprop.experiments.protocol import Grid, Protocol
 from gbackprop.experiments.spec import RunSpec
-from gbackprop.system.names import near_miss
 
 LEARNING_RATES = tuple(10.0**exponent for exponent in range(-4, 1))
 DAMPINGS = tuple(10.0**exponent for exponent in range(-4, 2))

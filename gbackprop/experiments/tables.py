@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from gbackprop.base.extras import needed
 from gbackprop.experiments.curves import Curve, labels
 from gbackprop.experiments.published import published
-from gbackprop.system.extras import needed
 
 with needed("rich", "tables"):
     from rich import box

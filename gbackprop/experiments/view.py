@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
+from gbackprop.base.extras import needed
 from gbackprop.experiments.estimate import duration
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.stored import StoredRun
 from gbackprop.experiments.worker import Note
-from gbackprop.system.extras import needed
 
 with needed("rich", "progress bars"):
     from rich.console import Console

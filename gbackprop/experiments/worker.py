@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from gbackprop import __version__
+from gbackprop.base.files import written
 from gbackprop.experiments import runs
 from gbackprop.experiments.locks import hold
 from gbackprop.experiments.problems import Split, load_problem, problem
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import process_name
-from gbackprop.system.files import written
 
 Runner = Callable[..., runs.Outcome]
 

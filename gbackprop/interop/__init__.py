@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gbackprop.base.extras import needed
+from gbackprop.base.names import listing
 from gbackprop.network import Container, Graph, Sequential
-from gbackprop.system.extras import needed
-from gbackprop.system.names import listing
 
 __all__ = ["from_torch", "to_torch"]
 __dir__ = listing(__all__)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from gbackprop import layers
-from gbackprop.errors import UnsupportedError
-from gbackprop.layers.base import Layer
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
 from gbackprop.network.parameters import buffers_of
 
 

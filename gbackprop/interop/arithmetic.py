@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Union
 
 from gbackprop import layers
-from gbackprop.checks import number
-from gbackprop.errors import UnsupportedError
-from gbackprop.layers.affine import Plus, Times
-from gbackprop.layers.base import Layer, Shape
+from gbackprop.base.checks import number
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.layers.norms.affine import Plus, Times
 
 
 @dataclass(frozen=True)

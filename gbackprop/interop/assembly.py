@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from gbackprop.errors import UnsupportedError
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import at
 from gbackprop.interop.arithmetic import Found, Place
 from gbackprop.interop.operations import found
@@ -14,7 +15,6 @@ from gbackprop.interop.sequences import Constant, Outputs, converted, entry, sou
 from gbackprop.interop.sizes import Origins, check_numbers
 from gbackprop.interop.tracing import Trace, name_of, path_of
 from gbackprop.layers import Identity
-from gbackprop.layers.base import Layer
 from gbackprop.network import Graph
 from gbackprop.network.container import inside
 from gbackprop.network.graph import INPUT_NAME

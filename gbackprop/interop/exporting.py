@@ -11,10 +11,10 @@ import torch
 
 from gbackprop import layers
 from gbackprop.array import asnumpy
-from gbackprop.errors import UnsupportedError
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import INPUT, Layer
 from gbackprop.interop import modules
-from gbackprop.layers.affine import Plus, Times
-from gbackprop.layers.base import INPUT, Layer
+from gbackprop.layers.norms.affine import Plus, Times
 from gbackprop.network import GRU, LSTM, RNN, Container, MultiheadAttention, Sequential, TransformerEncoderLayer
 from gbackprop.network.container import inside
 from gbackprop.network.expanded import Expanded, Unexpanded

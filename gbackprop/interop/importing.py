@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from gbackprop.errors import UnsupportedError
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import INPUT, Layer, leaves_of
 from gbackprop.interop.arguments import at
 from gbackprop.interop.assembly import Assembly, Named
 from gbackprop.interop.sequences import converted, is_known
 from gbackprop.interop.tracing import Trace, evaluating, first_of, path_of, traced
-from gbackprop.layers.base import INPUT, Layer, leaves_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
 

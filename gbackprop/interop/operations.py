@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from gbackprop import layers
-from gbackprop.errors import UnsupportedError
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.interop.arguments import constructed
 from gbackprop.interop.arithmetic import ARITHMETIC, Found, Place, arithmetic
-from gbackprop.layers.base import Layer, Shape
 
 REQUIRED = object()
 """Stands for no default."""

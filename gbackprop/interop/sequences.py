@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from gbackprop import layers
-from gbackprop.errors import UnsupportedError
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
 from gbackprop.interop import modules
 from gbackprop.interop.arguments import check_names, constructed, is_supported, layer_of
 from gbackprop.interop.arithmetic import Found, Place
 from gbackprop.interop.operations import found, item
-from gbackprop.layers.base import Layer
 from gbackprop.network import GRU, LSTM, RNN, Graph, MultiheadAttention, TransformerEncoderLayer
 
 # -------------------------------------------------------------------------------------------------------------- modules

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gbackprop.errors import UnsupportedError
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.sequences import Constant
 from gbackprop.interop.tracing import Trace, name_of, said_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gbackprop.errors import UnsupportedError
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.sequences import is_known
 

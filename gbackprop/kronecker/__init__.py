@@ -1,11 +1,11 @@
 """Computed curvature as matrices that are multiplied and solved without being formed."""
 
+from gbackprop.base.names import listing
 from gbackprop.kronecker.block import Block, SumOfBlocks
 from gbackprop.kronecker.diagonal import BlockDiagonal
 from gbackprop.kronecker.eigen import EigenKronecker
 from gbackprop.kronecker.grouped import BLOCKS, GroupedKronecker, with_factors
 from gbackprop.kronecker.kronecker import Kronecker
-from gbackprop.system.names import listing
 
 __all__ = [
     "BLOCKS",

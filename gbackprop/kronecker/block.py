@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.array import Array, array_module, beside, device_of
-from gbackprop.checks import check_same, number
+from gbackprop.base.checks import check_same, number
 from gbackprop.kronecker.entries import Entries
 
 on_own_device = beside(lambda block: block._array())

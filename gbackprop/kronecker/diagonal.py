@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.checks import check_same
+from gbackprop.base.checks import check_same
 from gbackprop.kronecker.block import Block, on_own_device
 from gbackprop.kronecker.spectral import Method
 

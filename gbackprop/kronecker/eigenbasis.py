@@ -6,8 +6,8 @@ import numpy as np
 from scipy.linalg import eigh, get_lapack_funcs, qr
 
 from gbackprop.array import Array, array_module
+from gbackprop.base.threads import one_blas_thread
 from gbackprop.kronecker.low_rank import root_of_low_rank
-from gbackprop.system.threads import one_blas_thread
 
 
 def eigenbasis(factor: Array) -> Array:

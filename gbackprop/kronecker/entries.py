@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array
-from gbackprop.checks import check_same, kind_of, positive
+from gbackprop.base.checks import check_same, kind_of, positive
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from gbackprop.system.threads import one_blas_thread
+from gbackprop.base.threads import one_blas_thread
 
 LEAST_SIZE = 64
 """Smaller matrices are decomposed in less than a millisecond."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.checks import number
+from gbackprop.base.checks import number
 from gbackprop.kronecker.block import Block, on_own_device
 from gbackprop.kronecker.factors import above, check_positive, product
 

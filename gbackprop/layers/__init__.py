@@ -1,26 +1,34 @@
 """Layers, named as in torch.nn."""
 
-from gbackprop.layers.activation import Elementwise, ReLU, Sigmoid, Tanh
-from gbackprop.layers.adaptive import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-)
-from gbackprop.layers.base import Layer
-from gbackprop.layers.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from gbackprop.layers.conv import Conv2d
-from gbackprop.layers.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from gbackprop.base.names import listing
+from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.calculus.layer import Layer
 from gbackprop.layers.dimensions import AvgPool1d, AvgPool3d, Conv1d, Conv3d, MaxPool1d, MaxPool3d
-from gbackprop.layers.dropout import Dropout
+from gbackprop.layers.elementwise.activation import Elementwise, ReLU, Sigmoid, Tanh
+from gbackprop.layers.elementwise.dropout import Dropout
+from gbackprop.layers.elementwise.prelu import PReLU
+from gbackprop.layers.elementwise.rectifiers import (
+    CELU,
+    ELU,
+    SELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    ReLU6,
+    Softshrink,
+    Threshold,
+)
+from gbackprop.layers.elementwise.smooth import GELU, LogSigmoid, Mish, SiLU, Softplus, Softsign, Tanhshrink
+from gbackprop.layers.elementwise.softmax import LogSoftmax, Softmax
 from gbackprop.layers.embedding import Embedding
-from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.layers.joins import Add, Concat, MatMul, Multiply
 from gbackprop.layers.linear import Linear
-from gbackprop.layers.moves import Permute, PixelShuffle, PixelUnshuffle, Select, Slice, Unflatten
-from gbackprop.layers.norms import (
+from gbackprop.layers.moves.indexing import Permute, PixelShuffle, PixelUnshuffle, Select, Slice, Unflatten
+from gbackprop.layers.moves.reshape import Flatten, Identity, ZeroPad2d
+from gbackprop.layers.norms.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from gbackprop.layers.norms.samples import (
     GroupNorm,
     InstanceNorm1d,
     InstanceNorm2d,
@@ -28,7 +36,18 @@ from gbackprop.layers.norms import (
     LayerNorm,
     RMSNorm,
 )
-from gbackprop.layers.padding import (
+from gbackprop.layers.norms.scale import Scale
+from gbackprop.layers.windows.adaptive import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+)
+from gbackprop.layers.windows.conv import Conv2d
+from gbackprop.layers.windows.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from gbackprop.layers.windows.padding import (
     CircularPad1d,
     CircularPad2d,
     CircularPad3d,
@@ -44,27 +63,8 @@ from gbackprop.layers.padding import (
     ZeroPad1d,
     ZeroPad3d,
 )
-from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
-from gbackprop.layers.prelu import PReLU
-from gbackprop.layers.rectifiers import (
-    CELU,
-    ELU,
-    SELU,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyReLU,
-    ReLU6,
-    Softshrink,
-    Threshold,
-)
-from gbackprop.layers.reshape import Flatten, Identity, ZeroPad2d
-from gbackprop.layers.scale import Scale
-from gbackprop.layers.smooth import GELU, LogSigmoid, Mish, SiLU, Softplus, Softsign, Tanhshrink
-from gbackprop.layers.softmax import LogSoftmax, Softmax
-from gbackprop.layers.upsample import Upsample
-from gbackprop.system.names import listing
+from gbackprop.layers.windows.pooling import AvgPool2d, MaxPool2d
+from gbackprop.layers.windows.upsample import Upsample
 
 __all__ = [
     "CELU",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gbackprop.layers.conv import _Conv
-from gbackprop.layers.pooling import _AvgPool, _MaxPool
+from gbackprop.layers.windows.conv import _Conv
+from gbackprop.layers.windows.pooling import _AvgPool, _MaxPool
 
 
 class Conv1d(_Conv):

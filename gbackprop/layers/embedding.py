@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, bounds
-from gbackprop.checks import positive
-from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import ParameterJacobian, weigh
+from gbackprop.base.checks import positive
+from gbackprop.calculus.jacobian import ParameterJacobian, weigh
+from gbackprop.calculus.layer import Layer, Shape
 
 
 class Embedding(Layer):

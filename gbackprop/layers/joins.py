@@ -10,9 +10,9 @@ from math import prod
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.checks import feature_axis
-from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.residual import Factored, FactoredLayer, products, units
+from gbackprop.base.checks import feature_axis
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
 
 
 class Add(Layer):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array
-from gbackprop.checks import positive
-from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.base.checks import positive
+from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.calculus.layer import Layer, Shape
 
 
 class Linear(Layer):

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.activation import sigmoid
-from gbackprop.layers.affine import Matrix, Shift
-from gbackprop.layers.base import Layer, Nodes, Shape
-from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.calculus.layer import Layer, Nodes, Shape
+from gbackprop.layers.elementwise.activation import sigmoid
+from gbackprop.layers.norms.affine import Matrix, Shift
 
 
 class WholeSequences(Nodes):

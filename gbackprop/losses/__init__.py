@@ -1,5 +1,6 @@
 """Losses, named as in torch.nn."""
 
+from gbackprop.base.names import listing
 from gbackprop.losses.absolute import L1Loss
 from gbackprop.losses.base import Loss
 from gbackprop.losses.bce import BCEWithLogitsLoss
@@ -10,7 +11,6 @@ from gbackprop.losses.mse import MSELoss
 from gbackprop.losses.nll import NLLLoss
 from gbackprop.losses.poisson import PoissonNLLLoss
 from gbackprop.losses.probabilities import BCELoss
-from gbackprop.system.names import listing
 
 __all__ = [
     "BCELoss",

@@ -11,8 +11,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.checks import Constructed, check_floats, check_same, check_within, generator, kind_of, no_draws, positive
-from gbackprop.layers.base import Shape
+from gbackprop.base.checks import (
+    Constructed,
+    check_floats,
+    check_same,
+    check_within,
+    generator,
+    kind_of,
+    no_draws,
+    positive,
+)
+from gbackprop.calculus.layer import Shape
 
 ALL = slice(None)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.activation import sigmoid
-from gbackprop.layers.base import Shape
+from gbackprop.calculus.layer import Shape
+from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.losses.bit_weights import BitWeights
 
 

@@ -6,7 +6,7 @@ from copy import copy
 from typing import Literal, Self
 
 from gbackprop.array import Array, bounds
-from gbackprop.layers.base import Shape
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.weights import cast, check_device, checked_weight, fits
 

@@ -10,8 +10,8 @@ from typing import Literal, Self
 import numpy as np
 
 from gbackprop.array import Array, array_module, bounds
-from gbackprop.checks import check_same
-from gbackprop.layers.base import Shape
+from gbackprop.base.checks import check_same
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import Loss
 from gbackprop.losses.weights import cast, check_device, checked_weight
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.base import Shape
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import ALL
 from gbackprop.losses.class_weights import ClassWeights
 

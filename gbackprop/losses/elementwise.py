@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from gbackprop.array import Array, all_finite, array_module
-from gbackprop.checks import check_floats, check_same
-from gbackprop.layers.base import Shape
+from gbackprop.base.checks import check_floats, check_same
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import ALL, Loss
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.base import Shape
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import ALL, Loss
 
 

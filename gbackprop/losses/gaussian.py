@@ -6,8 +6,8 @@ from math import log, pi
 from typing import Literal
 
 from gbackprop.array import Array, array_module, bounds
-from gbackprop.checks import number
-from gbackprop.layers.base import Shape
+from gbackprop.base.checks import number
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.huber import UNDRAWN
 from gbackprop.losses.poisson import flag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gbackprop.array import Array, array_module
-from gbackprop.checks import number
+from gbackprop.base.checks import number
 from gbackprop.losses.elementwise import ElementwiseLoss
 
 UNDRAWN = (

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import special
 
 from gbackprop.array import Array, array_module, asnumpy, bounds, like
-from gbackprop.checks import number
-from gbackprop.layers.base import Shape
+from gbackprop.base.checks import number
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.huber import UNDRAWN
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gbackprop.array import Array, array_module, is_array
-from gbackprop.checks import check_same, kind_of
-from gbackprop.layers.base import Shape
+from gbackprop.base.checks import check_same, kind_of
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import ALL, Loss
 from gbackprop.losses.weights import check_weight
 

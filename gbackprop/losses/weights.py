@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.array import Array, bounds, device_of
-from gbackprop.checks import check_floats, check_same
+from gbackprop.base.checks import check_floats, check_same
 
 
 def checked_weight(name: str, value: Any) -> Array:

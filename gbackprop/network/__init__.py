@@ -1,5 +1,6 @@
 """Networks: containers of layers, which are layers themselves and nest."""
 
+from gbackprop.base.names import listing
 from gbackprop.network.attention import MultiheadAttention, TransformerEncoderLayer
 from gbackprop.network.branches import Concatenate, Product, Residual, Sum
 from gbackprop.network.container import Container
@@ -7,7 +8,6 @@ from gbackprop.network.files import load, save
 from gbackprop.network.graph import Graph
 from gbackprop.network.recurrent import GRU, LSTM, RNN
 from gbackprop.network.sequential import Sequential
-from gbackprop.system.names import listing
 
 __all__ = [
     "GRU",

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.checks import number
+from gbackprop.base.checks import number
+from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.layers import (
     GELU,
     Add,
@@ -21,9 +22,8 @@ from gbackprop.layers import (
     Softmax,
     Unflatten,
 )
-from gbackprop.layers.affine import Matrix, Shift, Times
-from gbackprop.layers.base import Layer, Nodes
-from gbackprop.layers.softmax import CausalSoftmax
+from gbackprop.layers.elementwise.softmax import CausalSoftmax
+from gbackprop.layers.norms.affine import Matrix, Shift, Times
 from gbackprop.network.container import inside
 from gbackprop.network.expanded import Expanded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.layers.base import Layer, Nodes
+from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.layers.joins import Add, Concat, Multiply
 from gbackprop.network.container import Container, inside
 from gbackprop.network.sequential import Sequential

@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.array import Array, asarray, check_device, on_device_of
-from gbackprop.checks import check_batch, check_parameters, float_name, generator
+from gbackprop.base.checks import check_batch, check_parameters, float_name, generator
+from gbackprop.base.errors import naming
+from gbackprop.calculus.inputs import check_input
+from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, leaves_of
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import output_of
-from gbackprop.errors import naming
-from gbackprop.layers.base import INPUT, Layer, Nodes, Shape, leaves_of
-from gbackprop.layers.inputs import check_input
 from gbackprop.network.parameters import (
     Buffers,
     Parameters,
@@ -23,7 +23,7 @@ from gbackprop.network.parameters import (
     copy_of,
     may_be_missing,
 )
-from gbackprop.plan.contract import checked
+from gbackprop.plain.contract import checked
 
 
 class Container(Layer):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gbackprop.checks import positive
-from gbackprop.errors import UnsupportedError
+from gbackprop.base.checks import positive
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import INPUT, Layer, Nodes
 from gbackprop.layers import Dropout
-from gbackprop.layers.base import INPUT, Layer, Nodes
 from gbackprop.network.container import Container, inside
 
 

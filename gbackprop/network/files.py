@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gbackprop.array import asnumpy
+from gbackprop.base.tensors import check_tensors, read_tensors, write_tensors
 from gbackprop.network.container import Container
-from gbackprop.system.tensors import check_tensors, read_tensors, write_tensors
 
 Network = TypeVar("Network", bound=Container)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from gbackprop.layers.base import Layer, Nodes
+from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.network.container import Container, inside
 
 INPUT_NAME = "input"

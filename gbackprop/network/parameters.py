@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, asarray, bounds, device_of, is_array, on_device_of
-from gbackprop.checks import kind_of
-from gbackprop.layers.base import Layer
+from gbackprop.base.checks import kind_of
+from gbackprop.calculus.layer import Layer
 
 
 class Parameters(MutableMapping[str, Array]):

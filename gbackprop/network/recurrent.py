@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.layers import Add, Concat, Multiply, ReLU, Select, Sigmoid, Slice, Tanh, Unflatten
-from gbackprop.layers.affine import Matrix, Shift, Times, Zeros
-from gbackprop.layers.base import Layer, Nodes
+from gbackprop.layers.norms.affine import Matrix, Shift, Times, Zeros
 from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps, Steps, WholeSequences
 from gbackprop.network.container import inside
 from gbackprop.network.expanded import Expanded

@@ -7,8 +7,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from gbackprop.errors import UnsupportedError
-from gbackprop.layers.base import Layer, Nodes
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.network.container import Container
 
 OWN = ("forward", "forward_training", "noise", "jmp", "mjp")

@@ -10,17 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.array import Array, all_finite, device_of, on_device_of
-from gbackprop.errors import NotFiniteWarning, UnsupportedError, warn
-from gbackprop.layers.base import Layer
+from gbackprop.base.errors import NotFiniteWarning, UnsupportedError, warn
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.state import Watch
 from gbackprop.losses.base import Loss
 from gbackprop.operators.batches import Batches
 from gbackprop.operators.matrix import Matrix, beside
 from gbackprop.operators.pieces import Cutter, Piece, Product
 from gbackprop.operators.vectors import Layout
-from gbackprop.plan import Plan
-from gbackprop.plan.plan import plan_of
+from gbackprop.plain.plan import Plan, plan_of
 from gbackprop.quantities.base import Quantity
-from gbackprop.state import Watch
 
 
 class Operator(Matrix):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gbackprop.array import Array, is_array
-from gbackprop.state import checksum
+from gbackprop.calculus.state import checksum
 
 Batch = tuple[Array, ...]
 """x and y, or x alone."""

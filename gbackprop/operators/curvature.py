@@ -11,12 +11,13 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.array import Array, array_module, on_device_of
-from gbackprop.checks import generator, positive
+from gbackprop.base.checks import generator, positive
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import output_of
-from gbackprop.errors import UnsupportedError
-from gbackprop.layers.base import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.operators.base import Operator
 from gbackprop.operators.linearized import Directions, Linearized
@@ -25,10 +26,9 @@ from gbackprop.operators.pieces import Piece, chunks
 from gbackprop.operators.second import SecondOrder
 from gbackprop.operators.support import lacks_second
 from gbackprop.operators.vectors import Layout
-from gbackprop.plan import Plan
-from gbackprop.plan.support import check_affine
+from gbackprop.plain.plan import Plan
+from gbackprop.plain.support import check_affine
 from gbackprop.quantities import DiagGGNMC
-from gbackprop.signals import MonteCarlo
 
 
 class Curvature(Operator):

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, on_device_of, scipy_module
-from gbackprop.checks import number, positive
-from gbackprop.errors import NotConvergedWarning, warn
+from gbackprop.base.checks import number, positive
+from gbackprop.base.errors import NotConvergedWarning, warn
 
 TERMS = 100
 """Terms of a Neumann series, unless given."""

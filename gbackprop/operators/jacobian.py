@@ -11,17 +11,16 @@ from typing import Any
 from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.array import Array, array_module, available_memory, device_of, on_device_of
-from gbackprop.checks import size
+from gbackprop.base.checks import size
+from gbackprop.base.errors import TooLargeError
+from gbackprop.calculus.layer import Layer
 from gbackprop.engine.memory import result_like
-from gbackprop.errors import TooLargeError
-from gbackprop.layers.base import Layer
 from gbackprop.losses import MSELoss
 from gbackprop.operators.base import Operator
 from gbackprop.operators.linearized import Linearized
 from gbackprop.operators.pieces import Piece, chunks
 from gbackprop.operators.vectors import Layout
-from gbackprop.plan import Plan
-from gbackprop.plan.plan import plan_of
+from gbackprop.plain.plan import Plan, plan_of
 
 
 class _Jacobian(Operator):

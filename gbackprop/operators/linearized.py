@@ -11,16 +11,16 @@ from functools import cached_property
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Reused
 from gbackprop.engine.registry import Context, NetworkForms
-from gbackprop.layers.base import INPUT, Leaf
-from gbackprop.layers.jacobian import ParameterJacobian
 from gbackprop.operators.losses import hessian_product
 from gbackprop.operators.pushing import add_pushed, pull
 from gbackprop.operators.tangents import Store, jmp, mjp
-from gbackprop.plan import Plan
+from gbackprop.plain.plan import Plan
 
 Directions = Mapping[str, Array]
 """One array (K, *p) for each parameter in which there is a direction."""

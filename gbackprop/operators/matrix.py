@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.array import Array, scipy_module
-from gbackprop.checks import number
+from gbackprop.base.checks import number
 from gbackprop.operators.chosen import Chosen
 from gbackprop.operators.inverses import inverted
 from gbackprop.operators.multiplied import Multiplied

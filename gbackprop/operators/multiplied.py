@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.array import Array, array_module, is_array, on_device_of
-from gbackprop.checks import Constructed
+from gbackprop.base.checks import Constructed
 from gbackprop.operators.vectors import Layout, check_numbers
 
 

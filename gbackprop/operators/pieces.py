@@ -12,14 +12,14 @@ from math import prod
 from typing import Any
 
 from gbackprop.array import Array, device_of, on_device_of
+from gbackprop.base.errors import naming
+from gbackprop.base.threads import few_blas_threads, one_blas_thread
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.costs import SMALL_PRODUCTS
 from gbackprop.engine.estimate import multiplications, saved_bytes, unfolded_bytes
 from gbackprop.engine.forms import FORMS
-from gbackprop.errors import naming
 from gbackprop.operators.linearized import Linearized
-from gbackprop.plan import Plan
-from gbackprop.system.threads import few_blas_threads, one_blas_thread
+from gbackprop.plain.plan import Plan
 
 SAVED_BYTES = 2**28
 """Bytes that a forward pass may save: a batch that needs more is cut into pieces of fewer samples, and what it saves is

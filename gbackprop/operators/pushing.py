@@ -15,17 +15,17 @@ from math import prod
 from typing import Any
 
 from gbackprop.array import Array, array_module, channels_first
+from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.calculus.layer import Shape
 from gbackprop.engine.forms.conv import TiledOuter
 from gbackprop.engine.memory import Reused, result_like
 from gbackprop.engine.registry import SUM, Context, function_of
-from gbackprop.layers.base import Shape
-from gbackprop.layers.conv_transpose import _Weight
+from gbackprop.layers.elementwise.prelu import _Slope
 from gbackprop.layers.embedding import _Rows
-from gbackprop.layers.jacobian import Bias, Outer, ParameterJacobian
-from gbackprop.layers.normalization import Entrywise
-from gbackprop.layers.prelu import _Slope
-from gbackprop.layers.scale import Factor
-from gbackprop.plan.affine import replaced
+from gbackprop.layers.norms.normalization import Entrywise
+from gbackprop.layers.norms.scale import Factor
+from gbackprop.layers.windows.conv_transpose import _Weight
+from gbackprop.plain.affine import replaced
 
 UNIT_BYTES = 2**26
 """Bytes of the products with unit columns that `by_units` forms at a time."""

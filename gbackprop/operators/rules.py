@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import Outer
+from gbackprop.calculus.layer import Layer
 from gbackprop.engine.registry import SUM, Context
-from gbackprop.layers.affine import Matrix
-from gbackprop.layers.base import Layer
-from gbackprop.layers.batchnorm import _BatchNorm as BatchNorm
-from gbackprop.layers.conv import _Conv as Conv
-from gbackprop.layers.conv_transpose import _ConvTranspose as ConvTranspose
-from gbackprop.layers.jacobian import Outer
+from gbackprop.layers.elementwise.prelu import PReLU
+from gbackprop.layers.elementwise.softmax import _AlongAxis
 from gbackprop.layers.joins import MatMul, Multiply
 from gbackprop.layers.linear import Linear
-from gbackprop.layers.normalization import Norm
-from gbackprop.layers.prelu import PReLU
-from gbackprop.layers.scale import Scale
-from gbackprop.layers.softmax import _AlongAxis
+from gbackprop.layers.norms.affine import Matrix
+from gbackprop.layers.norms.batchnorm import _BatchNorm as BatchNorm
+from gbackprop.layers.norms.normalization import Norm
+from gbackprop.layers.norms.scale import Scale
+from gbackprop.layers.windows.conv import _Conv as Conv
+from gbackprop.layers.windows.conv_transpose import _ConvTranspose as ConvTranspose
 from gbackprop.operators.pushing import outer_sums, spread
-from gbackprop.plan.affine import replaced
+from gbackprop.plain.affine import replaced
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import Bias
+from gbackprop.calculus.layer import Leaf
+from gbackprop.calculus.mixed import MixedLayer, mixed_residual
+from gbackprop.calculus.residual import Factored
 from gbackprop.engine.registry import function_of
-from gbackprop.layers.base import Leaf
-from gbackprop.layers.jacobian import Bias
-from gbackprop.layers.mixed import MixedLayer, mixed_residual
-from gbackprop.layers.residual import Factored
 from gbackprop.operators.linearized import Directions, Linearized, Tangents
 from gbackprop.operators.rules import RULES, Rules
 

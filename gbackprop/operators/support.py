@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gbackprop.layers.base import Layer, Leaf
-from gbackprop.layers.mixed import lacks_mixed
-from gbackprop.plan.contract import ships
+from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.calculus.mixed import lacks_mixed
+from gbackprop.plain.contract import ships
 
 
 def lacks_second(leaf: Leaf) -> str | None:

@@ -7,13 +7,13 @@ from math import prod
 from typing import Any, cast
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
+from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.engine.forms import conv, elementwise, linear, pooling
 from gbackprop.engine.registry import Context, function_of
-from gbackprop.layers.activation import Elementwise
-from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.conv import _Conv as Conv
+from gbackprop.layers.elementwise.activation import Elementwise
 from gbackprop.layers.linear import Linear
-from gbackprop.layers.pooling import MaxPool2d, _MaxPool
+from gbackprop.layers.windows.conv import _Conv as Conv
+from gbackprop.layers.windows.pooling import MaxPool2d, _MaxPool
 
 Store = dict[str, Any]
 """The arrays that a form computed from a forward pass, stored for the next product."""

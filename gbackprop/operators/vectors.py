@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array
-from gbackprop.checks import check_same, kind_of
+from gbackprop.base.checks import check_same, kind_of
+from gbackprop.calculus.layer import Shape
 from gbackprop.engine.memory import result_like
-from gbackprop.layers.base import Shape
 
 
 class Layout:

@@ -12,12 +12,12 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.array import Array, all_finite, asarray, asnumpy, beside, device_of
-from gbackprop.checks import Constructed, check_same, number
-from gbackprop.errors import NotFiniteError
+from gbackprop.base.checks import Constructed, check_same, number
+from gbackprop.base.errors import NotFiniteError
 from gbackprop.network import Container
 from gbackprop.optim.settings import Setting, numeric
 from gbackprop.quantities import Quantity
-from gbackprop.result import Result
+from gbackprop.quantities.result import Result
 
 
 class Optimizer(Constructed, ABC):

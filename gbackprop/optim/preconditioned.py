@@ -14,7 +14,7 @@ from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.settings import Setting, numeric
 from gbackprop.quantities import EKFAC, KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Quantity
-from gbackprop.result import Result
+from gbackprop.quantities.result import Result
 
 INVERSE_CAP = 1e8
 """The largest eigenvalue that an inverse may have: so that λ = η = 0 does not divide by zero."""

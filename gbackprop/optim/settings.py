@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gbackprop.checks import number
+from gbackprop.base.checks import number
 
 
 class Setting:

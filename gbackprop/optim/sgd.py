@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.checks import number
+from gbackprop.base.checks import number
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.moments import Moments
 from gbackprop.optim.settings import Setting
-from gbackprop.result import Result
+from gbackprop.quantities.result import Result
 
 
 class SGD(Optimizer):

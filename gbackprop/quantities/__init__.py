@@ -1,7 +1,8 @@
 """Quantities: what `gbackprop.backward` can compute in addition to the gradient."""
 
+from gbackprop.base.names import listing
+from gbackprop.calculus.jacobian import Reduction
 from gbackprop.kronecker import GroupedKronecker, Kronecker
-from gbackprop.layers.jacobian import Reduction
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
 from gbackprop.quantities.ekfac import EKFAC
@@ -10,7 +11,6 @@ from gbackprop.quantities.gram import GramGGN, GramGradients
 from gbackprop.quantities.kronecker import KFAC, KFLR, KFRA
 from gbackprop.quantities.kronecker_error import KroneckerError
 from gbackprop.quantities.nearest import NearestKronecker
-from gbackprop.system.names import listing
 
 __all__ = [
     "EKFAC",

@@ -11,10 +11,10 @@ import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gbackprop.checks import Constructed
-from gbackprop.layers.jacobian import REDUCTIONS, Reduction
-from gbackprop.layers.moments import Moments
-from gbackprop.signals import AVERAGE, Signal
+from gbackprop.base.checks import Constructed
+from gbackprop.calculus.jacobian import REDUCTIONS, Reduction
+from gbackprop.calculus.moments import Moments
+from gbackprop.calculus.signals import AVERAGE, Signal
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Statistic:
     Parameters
     ----------
     reduction : str or Reduction
-        One of `gbackprop.layers.jacobian.REDUCTIONS` by its name ("sum", "batch", "square", "batch_square", "moments",
-        "square_norm", "kronecker", "average_kronecker", "input_square"), or a new one.
+        One of `gbackprop.calculus.jacobian.REDUCTIONS` by its name ("sum", "batch", "square", "batch_square",
+        "moments", "square_norm", "kronecker", "average_kronecker", "input_square"), or a new one.
     signal : Signal or None
         The columns that it reduces; None if it needs none.
     per_sample : bool, optional

@@ -6,10 +6,10 @@ With the columns s[v, n] of √R Sₙ, or a Monte-Carlo estimate of it, the diag
 from __future__ import annotations
 
 from gbackprop.array import Array, is_array
-from gbackprop.checks import kind_of, positive
+from gbackprop.base.checks import kind_of, positive
+from gbackprop.calculus.signals import EXACT, RESIDUAL, monte_carlo
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.merging_rules import Rows, Summed
-from gbackprop.signals import EXACT, RESIDUAL, monte_carlo
 
 
 class DiagGGN(Quantity):

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.signals import Signal
+from gbackprop.calculus.views import Viewed, joint, rotated
 from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker
 from gbackprop.kronecker.eigenbasis import eigenbasis
-from gbackprop.layers.jacobian import ParameterJacobian
-from gbackprop.layers.views import Viewed, joint, rotated
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.kronecker import Factors
 from gbackprop.quantities.sharing import Convention
-from gbackprop.signals import Signal
 
 Block = Kronecker | GroupedKronecker
 

@@ -6,10 +6,10 @@ The sweep's gradient column is R ∇ℓₙ; the formulas below undo R where a qu
 from __future__ import annotations
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.moments import Moments
+from gbackprop.calculus.moments import Moments
+from gbackprop.calculus.signals import GRADIENT
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Variances
-from gbackprop.signals import GRADIENT
 
 MOMENTS = Statistic("moments", GRADIENT)
 

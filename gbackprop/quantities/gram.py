@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gbackprop.array import Array
-from gbackprop.layers.gram import GRAM
+from gbackprop.calculus.gram import GRAM
+from gbackprop.calculus.signals import EXACT, GRADIENT
 from gbackprop.quantities.base import Quantity, Scale, Statistic
-from gbackprop.signals import EXACT, GRADIENT
 
 
 class GramGradients(Quantity):

@@ -8,12 +8,12 @@ grouped convolution, has a pair of factors for each group. A transposed convolut
 from __future__ import annotations
 
 from gbackprop.array import Array
+from gbackprop.calculus.signals import AVERAGE, EXACT
 from gbackprop.kronecker import BLOCKS, GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.merging_rules import Averaged, FactorPairs, Summed
 from gbackprop.quantities.sharing import Convention
-from gbackprop.signals import AVERAGE, EXACT
 
 INPUT_SQUARE = Statistic("input_square", mean=True)
 

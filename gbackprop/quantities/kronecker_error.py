@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, asnumpy
-from gbackprop.checks import generator, positive
+from gbackprop.base.checks import generator, positive
+from gbackprop.calculus.columns import ENTRIES, STORED, StoredColumns, grams
+from gbackprop.calculus.signals import EXACT
 from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker
-from gbackprop.layers.columns import ENTRIES, STORED, StoredColumns, grams
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import DiagGGN, DiagGGNMC
 from gbackprop.quantities.kronecker import Factors
 from gbackprop.quantities.nearest import NearestKronecker
-from gbackprop.signals import EXACT
 
 LOST = 1e-8
 """The share ‖G − K‖² / ‖G‖² below which the difference of squares has too few digits."""

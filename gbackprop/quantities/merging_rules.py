@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.moments import Moments
 from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
-from gbackprop.layers.moments import Moments
 from gbackprop.quantities.base import Scale
 
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.checks import number, positive
-from gbackprop.errors import NotConvergedWarning
+from gbackprop.base.checks import number, positive
+from gbackprop.base.errors import NotConvergedWarning
+from gbackprop.calculus.columns import STORED, StoredColumns
+from gbackprop.calculus.views import Viewed, joint
 from gbackprop.kronecker import GroupedKronecker, Kronecker
-from gbackprop.layers.columns import STORED, StoredColumns
-from gbackprop.layers.views import Viewed, joint
 from gbackprop.quantities.base import Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.sharing import A_TEXT, Convention, joined_bias, lacks_joint

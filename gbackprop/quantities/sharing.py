@@ -29,11 +29,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.layers.base import Leaf, jacobians_of_zeros
-from gbackprop.layers.jacobian import Outer, ParameterJacobian
-from gbackprop.layers.views import View, Viewed, expand, joint, outer_of, reduce
+from gbackprop.calculus.jacobian import Outer, ParameterJacobian
+from gbackprop.calculus.layer import Leaf, jacobians_of_zeros
+from gbackprop.calculus.signals import EXACT, GRADIENT, MonteCarlo, Signal
+from gbackprop.calculus.views import View, Viewed, expand, joint, outer_of, reduce
 from gbackprop.quantities.base import Scale, Statistic
-from gbackprop.signals import EXACT, GRADIENT, MonteCarlo, Signal
 
 FISHER = ("mc", "exact", "empirical", "forward-only")
 SHARING = ("bias", "expand", "reduce")

@@ -7,7 +7,7 @@ Each check returns a `Report`: a row for each claim, with the method that it jud
 entry. `gbackprop.testing.strategies`, which needs Hypothesis, draws what to check.
 """
 
-from gbackprop.system.names import listing
+from gbackprop.base.names import listing
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.networks import check_network

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
-from gbackprop.errors import TooLargeError
+from gbackprop.base.errors import TooLargeError
 from gbackprop.testing.report import FAILED, NOT_GIVEN, NOT_JUDGED, OK, Report, Row
 
 ROUNDING = 1e-10

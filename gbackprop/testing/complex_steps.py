@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gbackprop.layers.affine import Matrix
-from gbackprop.layers.base import INPUT, Layer, Leaf, Shape
-from gbackprop.layers.jacobian import Bias, ParameterJacobian
+from gbackprop.calculus.jacobian import Bias, ParameterJacobian
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Shape
+from gbackprop.layers.norms.affine import Matrix
 
 STEP = 1e-30
 """Any step this small is exact: its square vanishes beside 1."""

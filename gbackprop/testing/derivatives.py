@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from gbackprop.layers.base import Layer
-from gbackprop.layers.residual import FactoredLayer
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.residual import FactoredLayer
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.flat import size_of_squares

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.residual import Factored
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.residual import Factored
 
 
 class Flat(Layer):

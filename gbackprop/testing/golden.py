@@ -17,9 +17,9 @@ import numpy as np
 
 from gbackprop import layers, losses, quantities
 from gbackprop.array import asarray, device_of
-from gbackprop.backward import backward
+from gbackprop.base.npz import read_arrays
+from gbackprop.engine.backward import backward
 from gbackprop.network import Sequential
-from gbackprop.system.npz import read_arrays
 from gbackprop.testing.errors import relative_error
 from gbackprop.testing.runs import SHIPPED
 from gbackprop.testing.setting import at_targets

@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import partial
 
 from gbackprop import layers
-from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.normalization import Norm
+from gbackprop.base.extras import needed
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.layers.norms.normalization import Norm
 from gbackprop.network import Concatenate, Graph, Product, Residual, Sequential, Sum
-from gbackprop.system.extras import needed
 from gbackprop.testing.strategies import SEEDS, Problem, activations, losses_for, norms, slopes, softmaxes
 
 with needed("hypothesis", "gbackprop.testing.graphs", "test"):

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.layers.affine import Matrix, Shift
-from gbackprop.layers.base import Layer, Leaf
-from gbackprop.layers.batchnorm import _BatchNorm
-from gbackprop.layers.conv_transpose import _ConvTranspose
-from gbackprop.layers.normalization import Norm
-from gbackprop.layers.prelu import PReLU
-from gbackprop.layers.scale import Scale
+from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.layers.elementwise.prelu import PReLU
+from gbackprop.layers.norms.affine import Matrix, Shift
+from gbackprop.layers.norms.batchnorm import _BatchNorm
+from gbackprop.layers.norms.normalization import Norm
+from gbackprop.layers.norms.scale import Scale
+from gbackprop.layers.windows.conv_transpose import _ConvTranspose
 from gbackprop.testing.complex_steps import complex_derivative, flat, inputs_of
 
 Oracle = dict[str, dict[str, Any]]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
-from gbackprop.errors import UnsupportedError
-from gbackprop.layers.base import Layer
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
 from gbackprop.testing.flat import Flat, side_by_side

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gbackprop import losses
-from gbackprop.layers.base import Shape
+from gbackprop.base.extras import needed
+from gbackprop.calculus.layer import Shape
 from gbackprop.losses.bit_weights import BitWeights
 from gbackprop.losses.class_weights import ClassWeights
-from gbackprop.system.extras import needed
 from gbackprop.testing.points import inside
 
 with needed("hypothesis", "gbackprop.testing.strategies", "test"):

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.layers.base import Layer, leaves_of
-from gbackprop.layers.residual import FactoredLayer
+from gbackprop.calculus.layer import Layer, leaves_of
+from gbackprop.calculus.residual import FactoredLayer
+from gbackprop.calculus.signals import GRADIENT
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
-from gbackprop.signals import GRADIENT
 from gbackprop.testing.claims import Claims, NotGivenError, Pair
 from gbackprop.testing.complex_steps import is_chain, passes
 from gbackprop.testing.layers import check_layer

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.layers.base import Leaf, leaves_of
+from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.layers.conv_transpose import _ConvTranspose
-from gbackprop.layers.jacobian import ParameterJacobian
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.layers.windows.conv_transpose import _ConvTranspose
 from gbackprop.testing.claims import ROUNDING, Claims, NotGivenError, Pair
 from gbackprop.testing.differences import Curve, derivative
 from gbackprop.testing.kronecker_oracles import by_output, groups_of

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
+from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
+from gbackprop.calculus.layer import Layer
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.layers.base import Layer
-from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.testing.claims import FoundError
 from gbackprop.testing.flat import dense
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop import quantities as shipped
-from gbackprop.layers.gram import Pairs
+from gbackprop.calculus.gram import Pairs
+from gbackprop.calculus.signals import AVERAGE, GRADIENT
 from gbackprop.quantities import Quantity
-from gbackprop.signals import AVERAGE, GRADIENT
 from gbackprop.testing.oracles import ORACLES
 from gbackprop.testing.setting import Setting, Values
 

@@ -12,17 +12,17 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, asarray, asnumpy
-from gbackprop.backward import backward
-from gbackprop.errors import TooLargeError, UnsupportedError
+from gbackprop.base.errors import TooLargeError, UnsupportedError
+from gbackprop.calculus.layer import Layer, leaves_of
+from gbackprop.calculus.signals import monte_carlo
+from gbackprop.engine.backward import backward
 from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
-from gbackprop.layers.base import Layer, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.kronecker_error import BlockError
-from gbackprop.result import Result
-from gbackprop.signals import monte_carlo
+from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative

@@ -7,8 +7,8 @@ from functools import partial
 from itertools import permutations
 
 from gbackprop import layers
-from gbackprop.layers.base import Layer, Shape
-from gbackprop.system.extras import needed
+from gbackprop.base.extras import needed
+from gbackprop.calculus.layer import Layer, Shape
 
 with needed("hypothesis", "gbackprop.testing.shape_strategies", "test"):
     from hypothesis import strategies as st

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.layers.base import Leaf, leaves_of
+from gbackprop.calculus.layer import Leaf, leaves_of
+from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
-from gbackprop.plan import make_plan
+from gbackprop.plain.plan import make_plan
+from gbackprop.plain.reference import GraphSweep, Sweep
 from gbackprop.quantities.base import Quantity
-from gbackprop.reference import GraphSweep, Sweep
-from gbackprop.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
 from gbackprop.testing.complex_steps import Passed, is_chain, passes
 from gbackprop.testing.flat import dense
 from gbackprop.testing.points import units

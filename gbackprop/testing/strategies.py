@@ -13,9 +13,9 @@ from math import prod
 import numpy as np
 
 from gbackprop import layers, losses
-from gbackprop.layers.base import Layer, Shape
+from gbackprop.base.extras import needed
+from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.network import Sequential
-from gbackprop.system.extras import needed
 from gbackprop.testing import shape_strategies
 from gbackprop.testing.loss_strategies import (  # noqa: F401  (IGNORED, outputs: for who draws cases)
     IGNORED,

@@ -13,14 +13,14 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.__main__ import main
-from gbackprop.audit import command, subjects
-from gbackprop.audit.findings import Auditor
-from gbackprop.audit.page import page
-from gbackprop.audit.summary import error_of, verdict_of
-from gbackprop.audit.table import Terminal
-from gbackprop.audit.where import place
 from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
 from gbackprop.network.container import Container
+from gbackprop.testing.audit import command, subjects
+from gbackprop.testing.audit.findings import Auditor
+from gbackprop.testing.audit.page import page
+from gbackprop.testing.audit.summary import error_of, verdict_of
+from gbackprop.testing.audit.table import Terminal
+from gbackprop.testing.audit.where import place
 from gbackprop.testing.runs import SHIPPED
 
 ROOT = Path(__file__).parents[2]

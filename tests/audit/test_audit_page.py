@@ -16,11 +16,11 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.audit.drawing import LEVELS, STRENGTHS
-from gbackprop.audit.findings import Auditor
-from gbackprop.audit.page import LONGEST, _source, page
-from gbackprop.audit.where import Source
 from gbackprop.layers import Elementwise, Layer, Linear
+from gbackprop.testing.audit.drawing import LEVELS, STRENGTHS
+from gbackprop.testing.audit.findings import Auditor
+from gbackprop.testing.audit.page import LONGEST, _source, page
+from gbackprop.testing.audit.where import Source
 
 NASTY = "</style><script>alert('\"')</script><img src=https://evil.example/x onerror=alert(1)>&amp;"
 VOID = ("br", "meta")

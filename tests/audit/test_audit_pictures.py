@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from gbackprop.audit.drawing import DECADES, LEVELS, describe, levels, strengths, svg
-from gbackprop.audit.markup import Markup, join, tag
-from gbackprop.audit.picture import Axis, Picture
+from gbackprop.testing.audit.drawing import DECADES, LEVELS, describe, levels, strengths, svg
+from gbackprop.testing.audit.markup import Markup, join, tag
+from gbackprop.testing.audit.picture import Axis, Picture
 
 
 def picture(got, want, tolerance=1e-11):

@@ -18,8 +18,8 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.array import device_of
-from gbackprop.backward import PreparedCall
-from gbackprop.system.npz import read_checkpoint, write_checkpoint
+from gbackprop.base.npz import read_checkpoint, write_checkpoint
+from gbackprop.engine.backward import PreparedCall
 from gbackprop.testing.errors import largest_error, relative_error
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.signals import GRADIENT
+from gbackprop.calculus.signals import GRADIENT
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.runs import SHIPPED
 from gbackprop.testing.strategies import targets

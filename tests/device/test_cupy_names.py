@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gbackprop
-from gbackprop.kernels import device
+from gbackprop.engine.kernels import device
 
 NAMES = cupy_names.committed()
 PACKAGE = Path(gbackprop.__file__).parent

@@ -15,11 +15,11 @@ from layer_table import LOSSES, TABLE, around, lacking
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
 from gbackprop import quantities as q
-from gbackprop.audit import graphs, sequences
+from gbackprop.calculus.residual import Factored
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
-from gbackprop.layers.residual import Factored
+from gbackprop.testing.audit import graphs, sequences
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.runs import every_quantity, fits
 from gbackprop.testing.strategies import outputs, targets

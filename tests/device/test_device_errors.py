@@ -16,7 +16,7 @@ from gbackprop import array, layers, losses, optim
 from gbackprop import quantities as q
 from gbackprop.engine import estimate
 from gbackprop.engine.forms import FORMS
-from gbackprop.plan import make_plan
+from gbackprop.plain.plan import make_plan
 
 # ---------------------------------------------------------------------------------------------------------- no device
 

@@ -8,9 +8,9 @@ from drawn_windows import SEEDS, numbers, windows
 from hypothesis import HealthCheck, given, settings
 
 import gbackprop as gb
-from gbackprop.kernels import device, on_gpu, transforms_of, windows_of
-from gbackprop.layers.activation import sigmoid
-from gbackprop.layers.window import Window
+from gbackprop.calculus.window import Window
+from gbackprop.engine.kernels import device, on_gpu, transforms_of, windows_of
+from gbackprop.layers.elementwise.activation import sigmoid
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)

@@ -8,15 +8,15 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.base import threads
+from gbackprop.base.threads import one_blas_thread
+from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine import blocks
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.estimate import output_bytes, row_bytes, stack_bytes
-from gbackprop.layers.base import Layer
-from gbackprop.layers.jacobian import REDUCTIONS, ParameterJacobian
-from gbackprop.plan import make_plan
-from gbackprop.signals import GRADIENT
-from gbackprop.system import threads
-from gbackprop.system.threads import one_blas_thread
+from gbackprop.plain.plan import make_plan
 
 CE = losses.CrossEntropyLoss()
 

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop import kernels, layers, losses
+from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.checks import KFRA_COPIES
+from gbackprop.base.checks import KFRA_COPIES
+from gbackprop.engine import kernels
 from gbackprop.engine.blocks import Cut, advice, choose_blocks
 from gbackprop.engine.estimate import UNITS, estimate, multiplications, parse_bytes, saved_bytes, stack_bytes
 from gbackprop.engine.forms import FORMS, conv
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.plan import make_plan
+from gbackprop.plain.plan import make_plan
 
 CE = losses.CrossEntropyLoss()
 MIB = 2**20

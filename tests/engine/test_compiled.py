@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 import gbackprop.engine.forms.elementwise
 import gbackprop.engine.forms.outer
-from gbackprop import kernels
+from gbackprop.calculus.window import Window, pad
+from gbackprop.engine import kernels
 from gbackprop.engine.arena import Arena
 from gbackprop.engine.forms.images import padded
 from gbackprop.engine.memory import Allocator
-from gbackprop.layers.window import Window, pad
 from gbackprop.testing.golden import check_folder
 
 pytest.importorskip("numba")
 
-from gbackprop.kernels import compiled_tiles, compiler, host, plain_tiles
-from gbackprop.kernels import plain as uncompiled
-from gbackprop.kernels.compiler import Notice, compiled
+from gbackprop.engine.kernels import compiled_tiles, compiler, host, plain_tiles
+from gbackprop.engine.kernels import plain as uncompiled
+from gbackprop.engine.kernels.compiler import Notice, compiled
 
 TOLERANCES = {"float64": 1e-13, "float32": 1e-5}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
@@ -113,7 +113,7 @@ def test_code_that_cannot_be_stored_runs(monkeypatch):
 class Slow:
     """Numba's events of a loop that takes some seconds to compile, on a clock of its own."""
 
-    def __init__(self, monkeypatch, module="gbackprop.kernels.compiled"):
+    def __init__(self, monkeypatch, module="gbackprop.engine.kernels.compiled"):
         self.now, self.due, self.started = 0.0, None, 0
         monkeypatch.setattr(compiler, "Timer", self.timer)
         monkeypatch.setattr(compiler.time, "monotonic", lambda: self.now)

@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.plan import make_plan
+from gbackprop.plain.plan import make_plan
 
 CE = losses.CrossEntropyLoss()
 X = np.random.default_rng(1).standard_normal((4, 3))

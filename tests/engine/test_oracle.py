@@ -13,7 +13,7 @@ from gbackprop import array, layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import blocks, costs, memory
 from gbackprop.engine.forms import FORMS
-from gbackprop.plan import make_plan
+from gbackprop.plain.plan import make_plan
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.runs import SHIPPED, every_quantity
 from gbackprop.testing.strategies import SEEDS, Problem, problems
@@ -99,7 +99,7 @@ def engine(opt):
         if opt.always_routed:
             patch.setattr(costs, "SAMPLE_COST", -np.inf)
         if not opt.numba:
-            for module in ("kernels", "engine.forms.outer", "engine.forms.elementwise"):
+            for module in ("engine.kernels", "engine.forms.outer", "engine.forms.elementwise"):
                 patch.setattr(f"gbackprop.{module}.numba_kernels", lambda: None)
         patch.setattr(costs, "COMPILED_LOOP", 0)
         yield

@@ -7,10 +7,10 @@ from test_budget import batch, peak
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.forms import FORMS, outer
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
-from gbackprop.layers.jacobian import REDUCTIONS
 
 CONTEXT = Context(FORMS, Allocator())
 

@@ -9,9 +9,9 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.jacobian import Outer
+from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT
 from gbackprop.engine import costs
-from gbackprop.layers.jacobian import Outer
-from gbackprop.signals import AVERAGE, EXACT, GRADIENT
 
 CE = losses.CrossEntropyLoss()
 RNG = np.random.default_rng(3)

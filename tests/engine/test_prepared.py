@@ -13,14 +13,14 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.audit import graphs, sequences
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine import prepared
 from gbackprop.engine.prepared import MOST, Calls
-from gbackprop.errors import UnsupportedError
-from gbackprop.layers.jacobian import Outer
-from gbackprop.result import Result
+from gbackprop.quantities.result import Result
+from gbackprop.testing.audit import graphs, sequences
 
-driver = __import__("sys").modules["gbackprop.backward"]
+driver = __import__("sys").modules["gbackprop.engine.backward"]
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((6, 1, 6, 6)), np.array([0, 2, 1, 1, 0, 2])

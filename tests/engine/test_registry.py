@@ -14,6 +14,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
@@ -163,7 +164,7 @@ def test_a_jacobian_with_a_reduction_of_its_own_is_asked_for_it(method):
     plain, changed = (context.jacobians(layer, saved)["weight"] for _ in range(2))
     changed.__class__ = type("Own", (layers.Outer,), {method: own})
     given = () if method == "input_square" else (RNG.standard_normal((2, 5, 3)), None)
-    reduction = gb.layers.jacobian.REDUCTIONS[method]
+    reduction = REDUCTIONS[method]
     want = 100 * context.reduce(plain, reduction, *given)
     np.testing.assert_allclose(context.reduce(changed, reduction, *given), want, rtol=1e-12)
 
@@ -198,17 +199,17 @@ def test_a_reader_can_delete_the_fast_forms(tmp_path):
     package = Path(gb.__file__).parent
     copy = tmp_path / "copy" / "gbackprop"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.rmtree(copy / "engine" / "forms")
-    shutil.rmtree(copy / "kernels")
-    above = ["operators", "laplace", "influence", "spectra", "storage"]
-    for name in above:
-        shutil.rmtree(copy / name)
+    gone = ["operators", "curvature/laplace", "curvature/influence", "curvature/spectra", "interop/files"]
+    for folder in ["engine/forms", "engine/kernels", *gone]:
+        shutil.rmtree(copy / folder)
     (copy / "engine" / "forms.py").write_text("from gbackprop.engine.registry import Forms\n\nFORMS = Forms()\n")
     text = (copy / "__init__.py").read_text()
-    for name in above:
-        text = re.sub(rf'^    "?{name}"?,\n', "", text, flags=re.MULTILINE)
-    text = text.replace("from gbackprop.storage import load_result, save\n", "load_result = save = None\n")
-    (copy / "__init__.py").write_text(text.replace("from gbackprop.kernels.precision import tf32\n", "tf32 = None\n"))
+    names, text = text[text.index("__all__") :], text[: text.index("__all__")]
+    text = re.sub(r"^from gbackprop\.(engine\.kernels\.precision|interop\.files) import .*\n", "", text, flags=re.M)
+    for name in (*[folder.rpartition("/")[2] for folder in gone], "load_result", "save", "tf32"):
+        text = re.sub(rf" {name},|, {name}\b", "", text)
+        names = names.replace(f'    "{name}",\n', "")
+    (copy / "__init__.py").write_text(text + names)
     printed = []
     for folder in (package.parent, copy.parent):
         run = subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, capture_output=True, text=True)

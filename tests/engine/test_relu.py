@@ -13,7 +13,7 @@ from gbackprop.engine.registry import Context
 
 pytest.importorskip("numba")
 
-from gbackprop.kernels import host
+from gbackprop.engine.kernels import host
 
 ODD = [np.nan, np.inf, -np.inf, 0.0, -0.0]
 

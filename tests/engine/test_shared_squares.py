@@ -6,11 +6,11 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.jacobian import REDUCTIONS
+from gbackprop.calculus.signals import EXACT
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.layers.jacobian import REDUCTIONS
-from gbackprop.signals import EXACT
 
 CE = losses.CrossEntropyLoss()
 CUTS = pytest.mark.parametrize("cut", [{}, {"column_block": 1}, {"column_block": 2}, {"sample_block": 4}], ids=str)

@@ -6,13 +6,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gbackprop as gb
-from gbackprop import array, kernels, layers, losses, quantities
-from gbackprop.engine import costs
+from gbackprop import array, layers, losses, quantities
+from gbackprop.calculus.jacobian import REDUCTIONS
+from gbackprop.engine import costs, kernels
 from gbackprop.engine.arena import Arena
 from gbackprop.engine.forms import FORMS, conv, outer
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
-from gbackprop.layers.jacobian import REDUCTIONS
 
 COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(kernels.numba_kernels() is None, reason="needs Numba"))
 TRANSFORMS = pytest.mark.parametrize("transforms", [COMPILED, "NumPy"])

@@ -6,10 +6,10 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.forms import FORMS, conv, transposed
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.layers.jacobian import REDUCTIONS
 
 
 def steps(layer, x, mat, context):

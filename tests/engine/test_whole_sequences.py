@@ -12,10 +12,10 @@ from gbackprop.engine import blocks, sequences
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.layers.activation import ReLU, Tanh
-from gbackprop.layers.affine import Matrix, Shift
+from gbackprop.layers.elementwise.activation import ReLU, Tanh
+from gbackprop.layers.norms.affine import Matrix, Shift
 from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps, Steps
-from gbackprop.plan import make_plan
+from gbackprop.plain.plan import make_plan
 
 LOSS = losses.CrossEntropyLoss()
 KINDS = {"RNN": gb.RNN, "LSTM": gb.LSTM, "GRU": gb.GRU}

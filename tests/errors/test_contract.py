@@ -7,8 +7,8 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import operators as ops
 from gbackprop import quantities as q
-from gbackprop.layers.residual import Factored, FactoredLayer
-from gbackprop.signals import GRADIENT
+from gbackprop.calculus.residual import Factored, FactoredLayer
+from gbackprop.calculus.signals import GRADIENT
 from gbackprop.testing.oracles import Dense
 
 X, Y = np.random.default_rng(0).standard_normal((6, 4)), np.zeros(6, int)

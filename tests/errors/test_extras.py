@@ -9,7 +9,7 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.system.extras import MissingExtraError, needed
+from gbackprop.base.extras import MissingExtraError, needed
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from gbackprop.system.files import OutputError, check_output, written
-from gbackprop.system.npz import read_arrays
+from gbackprop.base.files import OutputError, check_output, written
+from gbackprop.base.npz import read_arrays
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,7 @@ def test_an_archive_of_arrays_is_read(here):
 
 def test_a_pipe_is_written_as_it_is():
     code = (
-        "from gbackprop.system.files import written\n"
+        "from gbackprop.base.files import written\n"
         "with written('/dev/stdout') as part:\n"
         "    part.write_text('whole')"
     )

@@ -10,7 +10,7 @@ import fake_runs
 import tiny_runs
 from rich.console import Console
 
-from gbackprop.data.executors import open_pool
+from gbackprop.curvature.data.executors import open_pool
 from gbackprop.experiments.study import Settings, run_study
 from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Lines

@@ -13,11 +13,11 @@ import pytest
 from logreg_runs import SPLIT, numbers, spec
 
 import gbackprop as gb
+from gbackprop.base.files import OutputError
+from gbackprop.base.npz import write_checkpoint
 from gbackprop.experiments import checkpoint as checkpoints
 from gbackprop.experiments.optimizers import OPTIMIZERS
 from gbackprop.experiments.runs import run
-from gbackprop.system.files import OutputError
-from gbackprop.system.npz import write_checkpoint
 
 ROOT = str(Path(gb.__file__).parents[1])
 

@@ -8,9 +8,9 @@ import zlib
 import numpy as np
 import pytest
 
+from gbackprop.base.extras import MissingExtraError
 from gbackprop.experiments import data
 from gbackprop.experiments.formats import CIFAR_RECORD
-from gbackprop.system.extras import MissingExtraError
 
 TRAIN, TEST = "train", "t10k"
 

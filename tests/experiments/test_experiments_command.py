@@ -18,7 +18,7 @@ pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 
 from gbackprop.__main__ import main
-from gbackprop.cli.train import doing
+from gbackprop.experiments.cli.train import doing
 from gbackprop.experiments.runs import Progress
 from gbackprop.experiments.store import Store
 

@@ -17,7 +17,8 @@ pytest.importorskip("rich")
 
 from rich.console import Console
 
-from gbackprop.data.executors import Pool, open_pool
+from gbackprop.base.files import OutputError
+from gbackprop.curvature.data.executors import Pool, open_pool
 from gbackprop.experiments.estimate import Estimate, duration, weight
 from gbackprop.experiments.export import HEADER, export
 from gbackprop.experiments.folder import folder_of
@@ -27,7 +28,6 @@ from gbackprop.experiments.study import Settings, run_study
 from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, State
 from gbackprop.experiments.worker import Note, Task, compute
-from gbackprop.system.files import OutputError
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -293,7 +293,7 @@ def test_executors_that_make_no_sense(name, workers, expected):
 
 def test_mpi_without_ranks():
     pytest.importorskip("mpi4py", reason="needs mpi4py")
-    code = "from gbackprop.data.executors import open_pool\nwith open_pool('mpi'): pass"
+    code = "from gbackprop.curvature.data.executors import open_pool\nwith open_pool('mpi'): pass"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE, check=False
     )

@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.layers.base import Layer
+from gbackprop.calculus.layer import Layer
 
 
 @pytest.fixture

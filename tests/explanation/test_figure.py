@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.explanation.figure import HEIGHT, WIDTH
+from gbackprop.plain.explanation.figure import HEIGHT, WIDTH
 
 FEW = [q.DiagHessian(), q.KFAC(mc_samples=2)]
 ALL = [*FEW, q.DiagGGNMC(mc_samples=3), q.Variance(), q.KFRA()]

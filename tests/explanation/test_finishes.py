@@ -6,8 +6,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.plan import make_plan
-from gbackprop.reference import Sweep
+from gbackprop.plain.plan import make_plan
+from gbackprop.plain.reference import Sweep
 from gbackprop.testing.runs import every_quantity
 
 N = 5

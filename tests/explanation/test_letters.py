@@ -7,7 +7,7 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.explanation.letters import LETTERS, meanings
+from gbackprop.plain.explanation.letters import LETTERS, meanings
 from gbackprop.testing.runs import every_quantity
 
 

@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.signals import RESIDUAL
+from gbackprop.calculus.signals import RESIDUAL
 
 N, C, M = 3, 4, 2
 CASES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbackprop.layers.base import leaves_of
+from gbackprop.calculus.layer import leaves_of
 from gbackprop.testing.complex_steps import STEP, complex_copy
 from gbackprop.testing.oracles import Dense, reverse_gradients
 

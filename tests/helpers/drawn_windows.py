@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from gbackprop.layers.window import Window
+from gbackprop.calculus.window import Window
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -14,7 +14,7 @@ import numpy as np
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.signals import GRADIENT
+from gbackprop.calculus.signals import GRADIENT
 
 
 class ScaledLoss(losses.MSELoss):

@@ -2,7 +2,7 @@
 
 import json
 
-from gbackprop.system import tensors
+from gbackprop.base import tensors
 
 
 def forge(path, arrays, tree):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.influence import on_loss, removal
+from gbackprop.curvature.influence import on_loss, removal
 
 
 def ridge(x, y, r, strength):

@@ -8,8 +8,8 @@ from refusals import refuse
 
 import gbackprop as gb
 from gbackprop import layers
-from gbackprop.system.extras import MissingExtraError
-from gbackprop.system.files import OutputError
+from gbackprop.base.extras import MissingExtraError
+from gbackprop.base.files import OutputError
 
 safetensors = pytest.importorskip("safetensors.numpy")
 

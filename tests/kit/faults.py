@@ -9,9 +9,9 @@ import numpy as np
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.audit import graphs
 from gbackprop.engine.forms import FORMS
 from gbackprop.testing import Report, check_layer, check_loss, check_network
+from gbackprop.testing.audit import graphs
 from gbackprop.testing.strategies import outputs, targets
 
 Check = Callable[[], Report]

@@ -5,6 +5,7 @@ import numpy as np
 from faults import Fault, after, instead, on_layer, times
 from scipy import special
 
+from gbackprop.calculus.residual import units
 from gbackprop.layers import (
     CELU,
     ELU,
@@ -28,10 +29,8 @@ from gbackprop.layers import (
     Softsign,
     Tanhshrink,
     Threshold,
-    prelu,
-    smooth,
 )
-from gbackprop.layers.residual import units
+from gbackprop.layers.elementwise import prelu, smooth
 from gbackprop.testing.flat import dense
 
 # -------------------------------------------------------------------------------------------------------------- checks

@@ -20,12 +20,13 @@ from faults_in_layers import (
 )
 
 from gbackprop.array import channels_last
+from gbackprop.calculus import jacobian
+from gbackprop.calculus.jacobian import Outer
+from gbackprop.calculus.moments import Moments
 from gbackprop.engine.forms import bias, conv, elementwise, images, moments, outer, parts, pooling, routed, transposed
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.engine.registry import Context
-from gbackprop.layers import ConvTranspose2d, Linear, Slice, jacobian
-from gbackprop.layers.jacobian import Outer
-from gbackprop.layers.moments import Moments
+from gbackprop.layers import ConvTranspose2d, Linear, Slice
 
 # -------------------------------------------------------------------------------------------------------------- checks
 

@@ -6,11 +6,12 @@ from faults import Fault, after, instead, on_layer, times
 from further_rows import MEAN, MOVES, PADDINGS, VARIANCE, trained
 
 from gbackprop import layers as L
-from gbackprop.layers import adaptive, moves
-from gbackprop.layers.conv_transpose import _Weight
-from gbackprop.layers.frame import Frame
-from gbackprop.layers.scale import Factor
-from gbackprop.layers.separable import Separable
+from gbackprop.calculus.frame import Frame
+from gbackprop.calculus.separable import Separable
+from gbackprop.layers.moves import indexing as moves
+from gbackprop.layers.norms.scale import Factor
+from gbackprop.layers.windows import adaptive
+from gbackprop.layers.windows.conv_transpose import _Weight
 
 # -------------------------------------------------------------------------------------------------------------- checks
 

@@ -5,15 +5,17 @@ from dataclasses import replace
 import numpy as np
 from faults import Fault, after, before, instead, on_graph, on_join, on_layer, times
 
-from gbackprop import branching, layers, uses
-from gbackprop.branching import Branching
-from gbackprop.layers import joins, mixed, residual
-from gbackprop.layers.base import INPUT, Nodes
+from gbackprop import layers
+from gbackprop.calculus import mixed, residual
+from gbackprop.calculus.layer import INPUT, Nodes
+from gbackprop.layers import joins
 from gbackprop.network import Concatenate, Graph, Product, Residual, Sum
 from gbackprop.network.branches import Branches
 from gbackprop.network.container import Container
-from gbackprop.plan.flow import Flow
-from gbackprop.uses import Uses
+from gbackprop.plain import branching, uses
+from gbackprop.plain.branching import Branching
+from gbackprop.plain.flow import Flow
+from gbackprop.plain.uses import Uses
 
 # -------------------------------------------------------------------------------------------------------------- checks
 

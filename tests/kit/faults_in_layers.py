@@ -8,6 +8,8 @@ from faults import Fault, after, before, instead, on_layer, times
 
 from gbackprop import Sequential
 from gbackprop.array import channels_last
+from gbackprop.calculus.moments import Moments
+from gbackprop.calculus.window import Window, pad
 from gbackprop.layers import (
     AvgPool2d,
     Bias,
@@ -23,10 +25,8 @@ from gbackprop.layers import (
     Sigmoid,
     Tanh,
     ZeroPad2d,
-    conv,
 )
-from gbackprop.layers.moments import Moments
-from gbackprop.layers.window import Window, pad
+from gbackprop.layers.windows import conv
 from gbackprop.network.container import Container
 
 # -------------------------------------------------------------------------------------------------------------- checks

@@ -6,9 +6,9 @@ import numpy as np
 from faults import Fault, after, before, instead, on_layer, times
 
 from gbackprop import layers as L
-from gbackprop.layers.normalization import Entrywise, Norm
-from gbackprop.layers.own_block import OwnBlock
-from gbackprop.layers.softmax import LogSoftmax, Softmax
+from gbackprop.calculus.own_block import OwnBlock
+from gbackprop.layers.elementwise.softmax import LogSoftmax, Softmax
+from gbackprop.layers.norms.normalization import Entrywise, Norm
 
 # -------------------------------------------------------------------------------------------------------------- checks
 

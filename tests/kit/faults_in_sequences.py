@@ -6,15 +6,15 @@ import numpy as np
 from faults import Fault, after, before, instead, on_graph, on_layer, times
 
 from gbackprop import layers
-from gbackprop.audit import sequences
+from gbackprop.calculus.layer import Nodes
 from gbackprop.engine.forms import recurrent as short
-from gbackprop.layers.affine import Matrix, Plus, Shift, Times, Zeros
-from gbackprop.layers.base import Nodes
+from gbackprop.layers.elementwise.softmax import CausalSoftmax
+from gbackprop.layers.norms.affine import Matrix, Plus, Shift, Times, Zeros
 from gbackprop.layers.recurrent import GRUSteps, Steps
-from gbackprop.layers.softmax import CausalSoftmax
 from gbackprop.network import GRU, LSTM, TransformerEncoderLayer, attention
 from gbackprop.network.recurrent import Recurrent
-from gbackprop.plan.flow import Flow
+from gbackprop.plain.flow import Flow
+from gbackprop.testing.audit import sequences
 
 # -------------------------------------------------------------------------------------------------------------- checks
 

@@ -7,14 +7,14 @@ import numpy as np
 from faults import Fault, after, before, instead, on_loss, on_network, times
 from scipy import special
 
-from gbackprop import branching
+from gbackprop.calculus.moments import Moments
+from gbackprop.calculus.signals import EXACT, GRADIENT, Columns
 from gbackprop.engine import blocks, spans
 from gbackprop.engine.registry import Context
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep
 from gbackprop.engine.sweep import FastSweep
-from gbackprop.layers.activation import sigmoid
-from gbackprop.layers.moments import Moments
+from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.losses import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -32,7 +32,9 @@ from gbackprop.losses import (
 from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.flat import FlatLoss
-from gbackprop.plan import Plan
+from gbackprop.plain import branching
+from gbackprop.plain.plan import Plan
+from gbackprop.plain.reference import AtLoss, Sweep
 from gbackprop.quantities import (
     KFAC,
     KFLR,
@@ -50,12 +52,10 @@ from gbackprop.quantities import (
     Variance,
     kronecker,
 )
-from gbackprop.reference import AtLoss, Sweep
-from gbackprop.signals import EXACT, GRADIENT, Columns
 from gbackprop.testing.strategies import IGNORED
 
-driver = importlib.import_module("gbackprop.backward")  # the functions of the same names hide the modules
-plain = importlib.import_module("gbackprop.reference")
+driver = importlib.import_module("gbackprop.engine.backward")  # the functions of the same names hide the modules
+plain = importlib.import_module("gbackprop.plain.reference")
 loss_root = Loss.hessian_sqrt_mc
 
 # -------------------------------------------------------------------------------------------------------------- checks

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from gbackprop.calculus.jacobian import Bias
 from gbackprop.layers import Linear
-from gbackprop.layers.jacobian import Bias
 from gbackprop.testing import Row, check_layer
 from gbackprop.testing.report import entry
 

@@ -9,8 +9,8 @@ from hypothesis import Phase, find, settings
 from layer_table import JOINS
 
 from gbackprop import Sequential, layers, losses
+from gbackprop.calculus.layer import leaves_of
 from gbackprop.layers import Elementwise, Layer
-from gbackprop.layers.base import leaves_of
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.strategies import layer_cases, loss_cases, problems
 

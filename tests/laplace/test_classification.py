@@ -9,8 +9,8 @@ from scipy.stats import norm
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.laplace import Laplace
-from gbackprop.laplace.likelihoods import probit, sampled
+from gbackprop.curvature.laplace import Laplace
+from gbackprop.curvature.laplace.likelihoods import probit, sampled
 
 
 def logistic(n, delta):

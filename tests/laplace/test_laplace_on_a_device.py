@@ -6,8 +6,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import quantities as q
-from gbackprop.influence import removal
-from gbackprop.laplace import Laplace
+from gbackprop.curvature.influence import removal
+from gbackprop.curvature.laplace import Laplace
 
 
 def problem(loss):

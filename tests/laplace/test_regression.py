@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.laplace import Laplace
+from gbackprop.curvature.laplace import Laplace
 
 
 def problem(n=7, inputs=3, outputs=2, bias=True, seed=0):

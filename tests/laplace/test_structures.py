@@ -8,8 +8,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.laplace import Laplace
-from gbackprop.laplace.structures import Full, of_blocks
+from gbackprop.curvature.laplace import Laplace
+from gbackprop.curvature.laplace.structures import Full, of_blocks
 
 
 def problem(dtype="float64"):
@@ -205,7 +205,7 @@ def test_jacobians_of_few_samples_at_a_time_are_those_of_all(monkeypatch):
         each, together = laplace.functional(x)[1], laplace.functional(x, joint=True)[1]
         size = sum(value.size for value in laplace.mean.values())
         for samples in (1, 2):
-            monkeypatch.setattr("gbackprop.laplace.jacobians.BYTES", samples * 8 * 3 * size)
+            monkeypatch.setattr("gbackprop.curvature.laplace.jacobians.BYTES", samples * 8 * 3 * size)
             np.testing.assert_allclose(laplace.functional(x)[1], each, rtol=1e-12)
             np.testing.assert_allclose(laplace.functional(x, joint=True)[1], together, rtol=1e-12, atol=1e-15)
         monkeypatch.undo()

@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.laplace import Laplace
+from gbackprop.curvature.laplace import Laplace
 
 RNG = np.random.default_rng(0)
 NETWORK = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
@@ -120,7 +120,7 @@ def test_wrong_arguments(case):
 
 def test_a_joint_covariance_that_is_too_large(monkeypatch):
     laplace = made()
-    monkeypatch.setattr("gbackprop.laplace.arguments.available_memory", lambda device: 1599)
+    monkeypatch.setattr("gbackprop.curvature.laplace.arguments.available_memory", lambda device: 1599)
     message = r"joint=True: covariances of 10 × 10 numbers need 1.6 KiB, with 1.6 KiB free .fewer samples"
     with pytest.raises(MemoryError, match=message):
         laplace.functional(X, joint=True)

@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.layers.base import leaves_of
+from gbackprop.calculus.layer import leaves_of
 
 CE = losses.CrossEntropyLoss()
 X, Y = np.random.default_rng(0).standard_normal((4, 3)), np.array([0, 1, 1, 0])

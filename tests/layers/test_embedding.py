@@ -8,9 +8,9 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.estimate import estimate
-from gbackprop.layers.jacobian import REDUCTIONS
-from gbackprop.plan import make_plan
+from gbackprop.plain.plan import make_plan
 from gbackprop.testing import check_network
 from gbackprop.testing.runs import every_quantity
 

@@ -11,7 +11,7 @@ import gbackprop as gb
 from gbackprop import layers
 from gbackprop.array import array_module
 from gbackprop.layers import Elementwise, Layer
-from gbackprop.layers.activation import sigmoid
+from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.testing import check_layer
 from gbackprop.testing.strategies import layer_cases
 

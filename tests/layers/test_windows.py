@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import gbackprop as gb
 from gbackprop import layers
-from gbackprop.layers.window import Window, pad
+from gbackprop.calculus.window import Window, pad
 
 # ------------------------------------------------------------------------------------------------------------------ pad
 

@@ -5,8 +5,9 @@ import pytest
 from refusals import refuse
 
 import gbackprop as gb
-from gbackprop import layers, losses, operators, spectra
+from gbackprop import layers, losses, operators
 from gbackprop import quantities as q
+from gbackprop.curvature import spectra
 
 CE, BCE, NLL = losses.CrossEntropyLoss, losses.BCEWithLogitsLoss, losses.NLLLoss
 NAN, THREE = float("nan"), np.ones(3)

@@ -185,7 +185,8 @@ def test_prepared_calls_serve_with_weights_and_without(monkeypatch):
         got = call(X, y, **given)
         want = gb.reference(net, loss, X, y, q.DiagGGN(), **given)
         assert_same(got, want, 1e-13)
-        monkeypatch.setattr(sys.modules["gbackprop.backward"], "make_plan", None)  # none but the first makes a plan
+        # none but the first makes a plan
+        monkeypatch.setattr(sys.modules["gbackprop.engine.backward"], "make_plan", None)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

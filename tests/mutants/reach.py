@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMPILED = {"kernels/compiled.py": "kernels/host.py", "kernels/compiled_tiles.py": "kernels/tiles.py"}
+COMPILED = {
+    "engine/kernels/compiled.py": "engine/kernels/host.py",
+    "engine/kernels/compiled_tiles.py": "engine/kernels/tiles.py",
+}
 """Files that run as machine code, which coverage does not see, and the file whose functions call them."""
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import assume, given
 
 from gbackprop import operators as ops
-from gbackprop.spectra import ntk
+from gbackprop.curvature.spectra import ntk
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.oracles import _mc_curvature
 from gbackprop.testing.strategies import problems

@@ -9,11 +9,11 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import operators as ops
-from gbackprop.audit.subjects import layer_cases
 from gbackprop.operators.linearized import Linearized
 from gbackprop.operators.rules import RULES, Rules
 from gbackprop.operators.second import SecondOrder
 from gbackprop.operators.vectors import Layout
+from gbackprop.testing.audit.subjects import layer_cases
 
 CASES = layer_cases()
 

@@ -9,8 +9,8 @@ from layer_table import TABLE, around
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import operators as ops
-from gbackprop.audit import graphs, sequences
-from gbackprop.spectra import ntk
+from gbackprop.curvature.spectra import ntk
+from gbackprop.testing.audit import graphs, sequences
 
 
 def check(network, x, y, loss):

@@ -8,8 +8,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import operators as ops
+from gbackprop.calculus.jacobian import Bias, ParameterJacobian
 from gbackprop.layers import Layer
-from gbackprop.layers.jacobian import Bias, ParameterJacobian
 
 X, Y = np.random.default_rng(0).standard_normal((4, 3)), np.array([0, 1, 1, 0])
 LOSS = losses.CrossEntropyLoss()

@@ -8,7 +8,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.signals import Columns, residual_columns
+from gbackprop.calculus.residual import residual_columns
+from gbackprop.calculus.signals import Columns
 
 N, C = 6, 3
 RNG = np.random.default_rng(7)

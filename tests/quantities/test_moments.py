@@ -10,10 +10,10 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.moments import Moments
 from gbackprop.engine.forms import FORMS, moments
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.layers.moments import Moments
 
 CUTS = [{}, {"sample_block": 1}, {"sample_block": 7}, {"sample_block": 9, "workers": 3}, {"column_block": 1}]
 OFFSETS = [0.0, 1e6, 1e7, 1e8, 1e9, 1.7e9]

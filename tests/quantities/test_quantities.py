@@ -12,11 +12,11 @@ from layer_table import LOSSES, TABLE, around, lacking
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.audit.findings import Auditor
-from gbackprop.audit.table import Terminal
-from gbackprop.layers.jacobian import REDUCTIONS
-from gbackprop.signals import EXACT, GRADIENT
+from gbackprop.calculus.jacobian import REDUCTIONS
+from gbackprop.calculus.signals import EXACT, GRADIENT
 from gbackprop.testing import check_network, check_quantity
+from gbackprop.testing.audit.findings import Auditor
+from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.quantities import BLOCKS
 from gbackprop.testing.runs import every_quantity

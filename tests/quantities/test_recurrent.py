@@ -9,7 +9,7 @@ from test_graphs import ASKED, equal
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.layers.base import leaves_of
+from gbackprop.calculus.layer import leaves_of
 from gbackprop.testing.oracles import Dense
 
 CE = losses.CrossEntropyLoss()

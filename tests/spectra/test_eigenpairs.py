@@ -8,8 +8,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.curvature.spectra import ggn_eigenpairs
 from gbackprop.engine import blocks
-from gbackprop.spectra import ggn_eigenpairs
 from gbackprop.testing.oracles import Dense
 
 L = layers.Linear

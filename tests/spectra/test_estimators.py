@@ -10,9 +10,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import gbackprop as gb
-from gbackprop.spectra import density, diagonal, trace
-from gbackprop.spectra.diagonal import _xdiag
-from gbackprop.spectra.products import Products
+from gbackprop.curvature.spectra import density, diagonal, trace
+from gbackprop.curvature.spectra.diagonal import _xdiag
+from gbackprop.curvature.spectra.products import Products
 
 N = 40
 TRACES = ["hutchinson", "hutch++", "xtrace"]

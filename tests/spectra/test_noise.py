@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.spectra import gradient_noise, signal_to_noise
+from gbackprop.curvature.spectra import gradient_noise, signal_to_noise
 
 N = 6
 

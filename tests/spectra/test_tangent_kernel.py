@@ -6,8 +6,8 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.layers.jacobian import Outer
-from gbackprop.spectra import ntk
+from gbackprop.calculus.jacobian import Outer
+from gbackprop.curvature.spectra import ntk
 
 X = np.random.default_rng(0).standard_normal((7, 1, 4, 4))
 
@@ -24,7 +24,7 @@ def test_the_kernel_is_the_product_of_jacobians(whole, monkeypatch):
     J = gb.operators.Jacobian(net, X).to_dense()
     if not whole:  # two samples in a block
         entries = 2 * (8 + 8 + 8 + 3 + 24) * 3 * 8
-        monkeypatch.setattr("gbackprop.spectra.tangent_kernel.BLOCK_BYTES", entries)
+        monkeypatch.setattr("gbackprop.curvature.spectra.tangent_kernel.BLOCK_BYTES", entries)
     kernel = ntk(net, X)
     assert kernel.shape == (7, 3, 7, 3)
     np.testing.assert_allclose(kernel.reshape(21, 21), J @ J.T, atol=1e-12)
@@ -76,6 +76,6 @@ def test_another_shape_that_the_network_takes():
 
 
 def test_a_kernel_that_does_not_fit(monkeypatch):
-    monkeypatch.setattr("gbackprop.spectra.tangent_kernel.available_memory", lambda device: 1000)
+    monkeypatch.setattr("gbackprop.curvature.spectra.tangent_kernel.available_memory", lambda device: 1000)
     with pytest.raises(gb.TooLargeError, match=r"the kernel of 7 and 7 samples, 3 outputs: 3.4 KiB, with 1000 B free"):
         ntk(NET, X)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import gbackprop as gb
 from gbackprop import layers
-from gbackprop.state import Watch, digest, digests_of, parts_of
+from gbackprop.calculus.state import Watch, digest, digests_of, parts_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -166,7 +166,7 @@ def test_every_layer_is_its_copy():
 
 
 def test_another_process_finds_the_same():
-    script = "import foreign; from gbackprop.state import digest; print(*map(digest, foreign.every_kind()))"
+    script = "import foreign; from gbackprop.calculus.state import digest; print(*map(digest, foreign.every_kind()))"
     paths = os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "helpers"]))
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "11", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.data.checkpoint import Checkpoint
+from gbackprop.base.tensors import read_tensors
+from gbackprop.curvature.data.checkpoint import Checkpoint
+from gbackprop.curvature.laplace import Laplace
 from gbackprop.experiments import checkpoint as runs
-from gbackprop.laplace import Laplace
-from gbackprop.system.tensors import read_tensors
 
 safetensors = pytest.importorskip("safetensors.numpy")
 X, Y = np.random.default_rng(0).standard_normal((4, 2)), np.array([0, 1, 0, 1])

@@ -8,7 +8,7 @@ from refusals import refuse
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import quantities as q
-from gbackprop.laplace import Laplace
+from gbackprop.curvature.laplace import Laplace
 
 pytest.importorskip("safetensors.numpy")
 RNG = np.random.default_rng(0)

@@ -15,10 +15,10 @@ from refusals import refuse
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import quantities as q
+from gbackprop.base.extras import MissingExtraError
+from gbackprop.base.files import OutputError
+from gbackprop.interop.files import StoredLoss, StoredQuantity
 from gbackprop.kronecker import Block, BlockDiagonal, EigenKronecker, Kronecker
-from gbackprop.storage import StoredLoss, StoredQuantity
-from gbackprop.system.extras import MissingExtraError
-from gbackprop.system.files import OutputError
 from gbackprop.testing.runs import every_quantity
 from gbackprop.testing.strategies import outputs, targets
 

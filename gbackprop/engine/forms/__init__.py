@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from gbackprop.calculus.jacobian import Outer
+from gbackprop.calculus.layer import Layer
 from gbackprop.engine.forms import (
     bias,
     conv,
@@ -18,17 +20,15 @@ from gbackprop.engine.forms import (
     transposed,
 )
 from gbackprop.engine.registry import Forms
-from gbackprop.layers.activation import Elementwise
-from gbackprop.layers.base import Layer
-from gbackprop.layers.conv import _Conv as Conv
-from gbackprop.layers.conv_transpose import _ConvTranspose as ConvTranspose
-from gbackprop.layers.dropout import Dropout
-from gbackprop.layers.jacobian import Outer
+from gbackprop.layers.elementwise.activation import Elementwise
+from gbackprop.layers.elementwise.dropout import Dropout
 from gbackprop.layers.linear import Linear
-from gbackprop.layers.moves import Select, Slice, _Move
-from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
+from gbackprop.layers.moves.indexing import Select, Slice, _Move
+from gbackprop.layers.moves.reshape import Flatten, Identity, ZeroPad2d
 from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps, Steps
-from gbackprop.layers.reshape import Flatten, Identity, ZeroPad2d
+from gbackprop.layers.windows.conv import _Conv as Conv
+from gbackprop.layers.windows.conv_transpose import _ConvTranspose as ConvTranspose
+from gbackprop.layers.windows.pooling import AvgPool2d, MaxPool2d
 
 
 def _own(kind: type, *names: str) -> tuple[tuple[str, Any], ...]:

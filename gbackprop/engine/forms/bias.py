@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import Bias, ParameterJacobian, weigh
 from gbackprop.engine.registry import Context, Function, Table
-from gbackprop.layers.jacobian import Bias, ParameterJacobian, weigh
 
 
 def position_sums(bias: Bias, mat: Array, context: Context) -> Array:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
+from gbackprop.calculus.jacobian import Outer, ParameterJacobian, weigh
+from gbackprop.calculus.layer import Shape
 from gbackprop.engine import costs
 from gbackprop.engine.forms.images import padded
+from gbackprop.engine.kernels import transforms_of, windows_of
+from gbackprop.engine.kernels.tiles import Tiles
+from gbackprop.engine.kernels.view import unfold
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.kernels import transforms_of, windows_of
-from gbackprop.kernels.tiles import Tiles
-from gbackprop.kernels.view import unfold
-from gbackprop.layers.base import Shape
-from gbackprop.layers.conv import _Conv as Conv
-from gbackprop.layers.jacobian import Outer, ParameterJacobian, weigh
+from gbackprop.layers.windows.conv import _Conv as Conv
 
 
 def forward(layer: Conv, x: Array, context: Context) -> tuple[Array, Any]:

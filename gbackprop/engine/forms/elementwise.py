@@ -9,10 +9,10 @@ import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.engine import costs
+from gbackprop.engine.kernels import numba_kernels, on_gpu, on_host
 from gbackprop.engine.memory import compact
 from gbackprop.engine.registry import Context, Function
-from gbackprop.kernels import numba_kernels, on_gpu, on_host
-from gbackprop.layers.activation import Elementwise, ReLU, Sigmoid
+from gbackprop.layers.elementwise.activation import Elementwise, ReLU, Sigmoid
 
 
 def forward(layer: Elementwise, x: Array, context: Context) -> tuple[Array, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.array import Array
+from gbackprop.calculus.gram import GRAM
+from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine.registry import Context, Table, function_of
-from gbackprop.layers.gram import GRAM
-from gbackprop.layers.jacobian import Outer
 
 
 def gram(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:

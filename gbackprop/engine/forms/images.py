@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, channels_first, channels_last
+from gbackprop.calculus.window import Padding, pad
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.layers.reshape import ZeroPad2d
-from gbackprop.layers.window import Padding, pad
+from gbackprop.layers.moves.reshape import ZeroPad2d
 
 
 def padded(x: Array, padding: Padding, memory: Allocator, value: float = 0.0) -> Array:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, ParameterJacobian
+from gbackprop.calculus.moments import TIGHT, Moments
 from gbackprop.engine.forms.outer import products, sum_, total_of
 from gbackprop.engine.registry import Context, Table
-from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian
-from gbackprop.layers.moments import TIGHT, Moments
 
 
 def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Moments:

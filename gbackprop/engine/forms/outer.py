@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, ParameterJacobian, group_blocks, weigh
+from gbackprop.calculus.views import by_entries
 from gbackprop.engine import costs
 from gbackprop.engine.forms import bias
+from gbackprop.engine.kernels import numba_kernels
 from gbackprop.engine.registry import Context, Table
-from gbackprop.kernels import numba_kernels
-from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, group_blocks, weigh
-from gbackprop.layers.views import by_entries
 
 
 def batch(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:

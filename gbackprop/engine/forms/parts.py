@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.layers.moves import Select, Slice
+from gbackprop.layers.moves.indexing import Select, Slice
 
 
 def into(layer: Slice | Select, saved: Any, mat: Array, place: Array) -> None:

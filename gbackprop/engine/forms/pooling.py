@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, channels_first, channels_last, row_blocks
+from gbackprop.calculus.jacobian import congruence
+from gbackprop.calculus.layer import Shape
 from gbackprop.engine.forms.images import padded
+from gbackprop.engine.kernels import on_gpu, windows_of
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.kernels import on_gpu, windows_of
-from gbackprop.layers.base import Shape
-from gbackprop.layers.jacobian import congruence
-from gbackprop.layers.pooling import AvgPool2d, MaxPool2d
+from gbackprop.layers.windows.pooling import AvgPool2d, MaxPool2d
 
 
 def max_forward(layer: MaxPool2d, x: Array, context: Context) -> tuple[Array, Any]:

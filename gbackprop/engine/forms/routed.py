@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.calculus.jacobian import Outer, ParameterJacobian
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.window import pad
 from gbackprop.engine import costs
 from gbackprop.engine.forms.pooling import places
 from gbackprop.engine.registry import Context, Function
 from gbackprop.engine.routes import Route, RoutedBias, RoutedOuter, numbered
-from gbackprop.layers.activation import Elementwise
-from gbackprop.layers.base import Layer, Shape
-from gbackprop.layers.conv import _Conv as Conv
-from gbackprop.layers.dropout import Dropout
-from gbackprop.layers.jacobian import Outer, ParameterJacobian
-from gbackprop.layers.pooling import MaxPool2d
-from gbackprop.layers.reshape import Identity, ZeroPad2d
-from gbackprop.layers.window import pad
+from gbackprop.layers.elementwise.activation import Elementwise
+from gbackprop.layers.elementwise.dropout import Dropout
+from gbackprop.layers.moves.reshape import Identity, ZeroPad2d
+from gbackprop.layers.windows.conv import _Conv as Conv
+from gbackprop.layers.windows.pooling import MaxPool2d
 
 
 def through_max_pool(layer: MaxPool2d, saved: Any, above: Route | None, context: Context) -> Route:

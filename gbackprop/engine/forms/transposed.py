@@ -11,15 +11,15 @@ import functools
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, ParameterJacobian, Reduction, weigh
+from gbackprop.calculus.window import Window
 from gbackprop.engine.forms import conv
 from gbackprop.engine.forms import outer as outer_forms
 from gbackprop.engine.registry import Context, Table
-from gbackprop.layers.conv import Conv2d
-from gbackprop.layers.conv import _Conv as Conv
-from gbackprop.layers.conv_transpose import _ConvTranspose, _Weight
 from gbackprop.layers.dimensions import Conv1d, Conv3d
-from gbackprop.layers.jacobian import REDUCTIONS, Outer, ParameterJacobian, Reduction, weigh
-from gbackprop.layers.window import Window
+from gbackprop.layers.windows.conv import Conv2d
+from gbackprop.layers.windows.conv import _Conv as Conv
+from gbackprop.layers.windows.conv_transpose import _ConvTranspose, _Weight
 
 KINDS: dict[int, type[Conv]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 

@@ -3,7 +3,7 @@
 Needs rich and matplotlib, of the extra ``experiments``.
 """
 
-from gbackprop.system.extras import needed
+from gbackprop.base.extras import needed
 
 with needed("rich", "the demo"), needed("matplotlib", "the demo"):
     from gbackprop.experiments.demo.command import Setup, prepare, run

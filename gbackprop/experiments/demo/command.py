@@ -14,12 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import gbackprop as gb
 from gbackprop import losses
+from gbackprop.base.files import check_output
 from gbackprop.experiments import data
 from gbackprop.experiments.demo import picture, report, verification
 from gbackprop.experiments.demo.measurement import sweep_times, timed
 from gbackprop.experiments.demo.plans import PLANS, Plan, make_network
 from gbackprop.experiments.demo.training import predict, train
-from gbackprop.system.files import check_output
 
 NARROWEST = 132  # columns that the table needs; a file or pipe has no width of its own
 FORMATS = (".png", ".pdf", ".svg")

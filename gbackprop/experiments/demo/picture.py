@@ -13,7 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from gbackprop.system.files import written
+from gbackprop.base.files import written
 
 RIGHT, WRONG, LINE = "#4878a8", "#d1603d", "#555555"
 SHOWN = 7  # images in a row

@@ -1,0 +1,320 @@
+"""Checks before anything is computed. Each message names the argument, what was expected and what was given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite, prod
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+
+from gbackprop.array import FLOAT_NAMES, FLOATS, Array, all_finite, available_memory, bounds, device_of, is_array
+from gbackprop.base.errors import TooLargeError, UnsupportedError
+
+NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
+
+MANY_DRAWS = 2**24
+"""Number of random numbers up to which the free memory is not looked up."""
+
+
+KFRA_COPIES = 7
+"""Largest number of [D, D] matrices that KFRA's largest step needs at once, as measured: Ḡ, Ḡ J, its transpose, Jᵀ Ḡ J,
+and temporary arrays of a layer's product."""
+
+
+class Constructed:
+    """Base class of layers, losses, quantities and optimizers: errors of arguments name the class that was called.
+
+    Python names the class that defines `__init__`, which can be a private one. Copies and unpickled objects, which are
+    made without arguments, are not checked.
+    """
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if given or named:
+            own = cls.__init__ is not object.__init__
+            signature = inspect.signature(cls.__init__) if own else NO_ARGUMENTS
+            try:
+                signature.bind(None, *given, **named)
+            except TypeError as error:
+                raise TypeError(_misfit(cls.__name__, signature, named, error)) from None
+        new = super().__new__
+        return new(cls) if new is object.__new__ else new(cls, *given, **named)
+
+    __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
+
+
+def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], error: TypeError) -> str:
+    takes = [str(p.replace(annotation=p.empty, default=p.empty)) for p in list(signature.parameters.values())[1:]]
+    unknown = [repr(key) for key in named if key not in signature.parameters]
+    problem = f" has no argument {', '.join(unknown)}" if "unexpected keyword" in str(error) else f": {error}"
+    return f"{name}{problem}; it takes {', '.join(takes) or 'none'}"
+
+
+def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
+    """Check that all parameters are finite, of one dtype and on one device, and that `x` is, too, and has these.
+
+    Raises
+    ------
+    TypeError
+        If dtypes or devices differ.
+    ValueError
+        If a number is NaN or infinite.
+    """
+    first: tuple[str, Array] | None = None
+    alike = {(type(value), value.dtype) for value in (x, *parameters.values())} == {(np.ndarray, x.dtype)}
+    for name, value in () if alike else parameters.items():
+        if first is None:
+            first, device = (name, value), device_of(value)
+            check_same("x", x, name, value)
+        if value.dtype != first[1].dtype or device_of(value) != device:
+            cure = "net.to moves" if value.dtype == first[1].dtype else "net.astype converts"
+            raise TypeError(
+                f"parameter {name}: expected {first[1].dtype} on {device_of(first[1])} as {first[0]} is, "
+                f"got {value.dtype} on {device_of(value)} ({cure} all of them)"
+            )
+    if all_finite(x, *parameters.values()):
+        return
+    if not all_finite(x):
+        raise ValueError("x: expected finite numbers, got NaN or infinity")
+    for name, value in parameters.items():
+        if not all_finite(value):
+            raise ValueError(f"parameter {name}: expected finite numbers, got NaN or infinity")
+
+
+def check_batch(x: Any) -> None:
+    """Check that `x` is a non-empty batch of floats, or of integers (`layers.inputs`: which layers take them).
+
+    Raises
+    ------
+    TypeError
+        If `x` is not an array of floats or integers.
+    ValueError
+        If the batch is empty.
+    """
+    if not is_array(x) or (x.dtype not in FLOAT_NAMES and x.dtype.kind not in "iu"):
+        check_floats("x", x)  # raises
+    if x.ndim < 1 or x.shape[0] == 0:
+        raise ValueError(f"x: expected a batch of at least one sample, got shape {x.shape}")
+
+
+def check_floats(name: str, x: Any) -> None:
+    """Check that `x` is an array of float32 or float64.
+
+    Raises
+    ------
+    TypeError
+        Otherwise.
+    """
+    if not is_array(x):
+        raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(x)}")
+    if x.dtype not in FLOAT_NAMES:
+        raise TypeError(f"{name}: expected {' or '.join(FLOATS)}, got {x.dtype}")
+
+
+def kind_of(value: Any) -> str:
+    """Return the name of the type of what was given instead of an array, and how to make one of it."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        return f"{kind.__name__} of torch (give tensor.detach().cpu().numpy())"
+    if kind in (list, tuple):
+        return f"{kind.__name__} (make an array with numpy.array)"
+    return kind.__name__
+
+
+def float_name(dtype: Any) -> str:
+    """Return "float32" or "float64" for a dtype in any form.
+
+    Raises
+    ------
+    ValueError
+        If it is another.
+    """
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = repr(dtype)
+    if dtype is None or name not in FLOATS:
+        raise ValueError(f"dtype: expected {' or '.join(FLOATS)}, got {name if dtype is not None else None}")
+    return name
+
+
+def feature_axis(name: str, axis: Any) -> int:
+    """Check that an argument is the number of an axis with the batch as axis 0, which it may not be; return it."""
+    if isinstance(axis, bool) or not isinstance(axis, Integral) or axis == 0:
+        raise ValueError(f"{name}: expected an axis after the batch axis, got {axis!r}")
+    return int(axis)
+
+
+def size(nbytes: float) -> str:
+    """Format a number of bytes with its unit."""
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} GiB"
+
+
+def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool = True) -> None:
+    """Check that `x` is on the device of `other` and, if `dtype` is true, has its dtype.
+
+    Raises
+    ------
+    TypeError
+        Otherwise.
+    """
+    if device_of(x) != device_of(other):
+        raise TypeError(
+            f"{name}: expected an array on {device_of(other)} as {other_name} is, got one on {device_of(x)} "
+            "(move it with gb.asarray, or the network with net.to)"
+        )
+    if dtype and x.dtype != other.dtype:
+        raise TypeError(
+            f"{name}: expected {other.dtype} as {other_name} is, got {x.dtype} "
+            "(convert it with its astype, or the network with net.astype)"
+        )
+
+
+def positive(name: str, value: Any, least: int = 1) -> int:
+    """Return `value` as an int.
+
+    Raises
+    ------
+    ValueError
+        If it is not an integer of at least `least`.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
+    return int(value)
+
+
+def number(
+    name: str, value: Any, least: float | None = None, above: float | None = None, below: float | None = None
+) -> float:
+    """Return `value` as a finite float within bounds.
+
+    Raises
+    ------
+    ValueError
+        If it is not; the message names the argument.
+    """
+    try:
+        found = float(value) if isinstance(value, Real) and not isinstance(value, bool | np.bool_) else float("nan")
+    except OverflowError:
+        found = float("inf")
+    within = (least is None or found >= least) and (above is None or found > above) and (below is None or found < below)
+    if not isfinite(found) or not within:
+        words = [("of at least", least), ("above", above), ("below", below)]
+        bounds = " and".join(f" {word} {bound:g}" for word, bound in words if bound is not None)
+        raise ValueError(f"{name}: expected a finite number{bounds}, got {value!r}")
+    return found
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """Return a Generator made from None, an int or a Generator.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these.
+    """
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"rng: expected None, an integer of at least 0 or a Generator, got {rng!r}") from None
+
+
+def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[int, ...]) -> None:
+    """Check that the random numbers of a Monte-Carlo quantity fit into memory, from the size of one sample's.
+
+    Raises
+    ------
+    TooLargeError
+        If they do not; the message names the quantity.
+    """
+    one = loss.noise((1, *batch_shape[1:]), 1, np.random.default_rng(0)).nbytes
+    nbytes, free = mc_samples * batch_shape[0] * one, available_memory("cpu")
+    if nbytes > free:
+        raise TooLargeError(
+            f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of "
+            f"{size(nbytes)}, with {size(free)} free (fewer mc_samples, or the mean over several calls)"
+        )
+
+
+def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -> None:
+    """Check that no number is outside of a domain, to which its ends may belong; NaN passes.
+
+    Raises
+    ------
+    ValueError
+        The message has the least number that is below, or the largest.
+    """
+    (least, most), kind = bounds(x.real), x.real.dtype.type
+    low, high = (float(kind(end)) for end in domain)  # as the numbers are rounded
+    below = least < low or (not ends and least == low > -inf)
+    above = most > high or (not ends and most == high < inf)
+    if below or above:
+        left, right = "[]" if ends else "()"
+        words = f"expected numbers in {left}{domain[0]:g}, {domain[1]:g}{right}"
+        raise ValueError(f"{name}: {words}, got {kind(least if below else most)!s}")
+
+
+def no_draws(loss: Any) -> UnsupportedError:
+    """Return the error of a loss of which there can be no Monte-Carlo quantities."""
+    return UnsupportedError(f"{loss!r} has no Monte-Carlo draws (DiagGGNMC, KFAC with fisher='mc'): {loss.undrawn}")
+
+
+def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: tuple[int, ...]) -> None:
+    """Check pseudo-targets that are given, shape (M, N, ...), as the loss checks targets.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The message names the first of the M that is wrong.
+    UnsupportedError
+        If no targets, drawn or given, have the loss's Hessian as the covariance of their gradients.
+    """
+    if loss.undrawn:
+        raise no_draws(loss)
+    expected = loss.target_shape(batch_shape)
+    if targets.ndim == 0 or targets.shape[0] == 0 or targets.shape[1:] != expected:
+        shape = ", ".join(map(str, expected))
+        raise ValueError(f"{name}: expected shape (M, {shape}), got {targets.shape}")
+    rows = targets.reshape(-1, *targets.shape[2:])
+    try:  # all at once: the host waits for a GPU at each check
+        loss.check_target(name, rows, x, (rows.shape[0], *batch_shape[1:]))
+    except (TypeError, ValueError):
+        for m, target in enumerate(targets):
+            loss.check_target(f"{name}[{m}]", target, x, batch_shape)
+        raise
+
+
+def check_average(leaves: Sequence[Any], x: Array) -> None:
+    """Check that KFRA's largest matrices, [D, D] with D the size of a layer's output, fit into memory.
+
+    Raises
+    ------
+    TooLargeError
+        If they do not; the message names the layer.
+    """
+    largest = max(leaves, key=lambda leaf: prod(leaf.output_shape), default=None)
+    if largest is None:
+        return
+    d = prod(largest.output_shape)
+    nbytes, free = d * d * x.dtype.itemsize, available_memory(device_of(x))
+    if KFRA_COPIES * nbytes > free:
+        raise TooLargeError(
+            f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of {size(nbytes)}, "
+            f"{KFRA_COPIES} times, with {size(free)} free"
+        )
+
+
+def unpacked(where: str, made: Any) -> tuple[Array, Any]:
+    """Return what a forward pass gave, if it is a tuple (output, saved) with an array as the output."""
+    if not isinstance(made, tuple) or len(made) != 2:
+        got = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
+        raise TypeError(f"{where}: expected a tuple (output, saved), got {got}")
+    if not is_array(made[0]):
+        raise TypeError(f"{where}: expected a tuple (output, saved) with an array first, got {type(made[0]).__name__}")
+    return made

@@ -1,0 +1,1 @@
+"""The calculus: layers as functions with derivatives, Jacobians in parameters, reductions, signals."""

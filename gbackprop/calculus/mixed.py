@@ -1,0 +1,83 @@
+"""The mixed residual: second derivatives with respect to a parameter and its layer's input together.
+
+It is needed where the input depends on another use of the same parameter: ∂² (gᵀ y) / ∂p ∂x is then a part of the
+Hessian of p with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import Bias
+from gbackprop.calculus.layer import Layer, Leaf, Shape, jacobians_of_zeros, zeros
+from gbackprop.calculus.residual import Factored, products, units
+
+
+class MixedLayer(Layer):
+    """A layer with parameters that is not affine in its input, and factors its mixed residuals itself."""
+
+    def mixed_width(self, key: str, shape: Shape) -> int:
+        """Return the number of columns of `mixed_residual`, for inputs of feature shape `shape`."""
+        raise NotImplementedError(f"{type(self).__name__} has no mixed_width")
+
+    def mixed_residual(self, saved: Any, key: str, grad: Array, shape: Shape) -> Factored:
+        """Factor ∂² (gᵀ y) / ∂p ∂x of a parameter p and the input x, both ways: columns over (p, x)."""
+        raise NotImplementedError(f"{type(self).__name__} has no mixed_residual")
+
+
+def mixed_width(leaf: Leaf, key: str) -> int:
+    """Return the number of columns of a layer's mixed residual: 0 for a bias, which no input multiplies."""
+    if isinstance(leaf.layer, MixedLayer):
+        return leaf.layer.mixed_width(key, leaf.input_shape)
+    return 0 if type(jacobians_of_zeros(leaf)[key]) is Bias else 2 * prod(leaf.input_shape)
+
+
+def mixed_residual(leaf: Leaf, saved: Any, key: str, grad: Array) -> Factored:
+    """Factor the mixed residual of a parameter, with g the gradient at the output, shape (N, *out)."""
+    if isinstance(leaf.layer, MixedLayer):
+        return leaf.layer.mixed_residual(saved, key, grad, leaf.input_shape)
+    return bilinear_residual(leaf.layer, key, grad, leaf.input_shape)
+
+
+def lacks_mixed(leaf: Leaf, keys: Iterable[str]) -> str | None:
+    """Return the reason why a layer has no mixed residual of some of its parameters, or None."""
+    for key in () if isinstance(leaf.layer, MixedLayer) else keys:
+        if leaf.layer.curvature != "zero" or not _is_affine(leaf, key):
+            return f"its input depends on its {key} too, it is not affine in its input, and it has no mixed residual"
+    return None
+
+
+def _is_affine(leaf: Leaf, key: str) -> bool:
+    """Return whether Jₚ(a + b) + Jₚ(0) = Jₚ(a) + Jₚ(b), for two inputs of both signs."""
+    zero = zeros(leaf.layer, leaf.input_shape)
+    xp = array_module(zero)
+    steps = xp.arange(zero.size).reshape(zero.shape)
+    a, b = xp.cos(2 * steps + 1).astype(zero.dtype), -1.5 * xp.cos(3 * steps + 1).astype(zero.dtype)
+    found = []
+    for x in (a + b, zero, a, b):
+        y, saved = leaf.layer.forward(x)
+        columns = xp.cos(xp.arange(y.size)).astype(y.dtype).reshape(1, *y.shape)
+        found.append(leaf.layer.parameter_jacobians(saved)[key].per_sample(columns))
+    error, size = abs(found[0] + found[1] - found[2] - found[3]).max(), abs(xp.stack(found)).max()
+    return bool(error <= 1e3 * float(xp.finfo(zero.dtype).eps) * size)
+
+
+def bilinear_residual(layer: Layer, key: str, grad: Array, shape: Shape) -> Factored:
+    """Factor the mixed residual of a layer that is affine in a parameter and in its input.
+
+    It is the sum of the products of (Jₚ(eₖ) − Jₚ(0))ᵀ g on p and eₖ on x, for each number k of the input.
+    """
+    each = gradients_at_units(layer, key, grad, shape)
+    return products(prod(shape), lambda k: (each[k], units(k, len(grad), shape, grad.dtype)), grad)
+
+
+def gradients_at_units(layer: Layer, key: str, grad: Array, shape: Shape) -> Array:
+    """Compute (Jₚ(eₖ) − Jₚ(0))ᵀ g for each number k of the input, shape (D, N, *p)."""
+    xp, n, d = array_module(grad), len(grad), prod(shape)
+    points = xp.eye(d + 1, d, dtype=grad.dtype).reshape(d + 1, *shape)  # the last is 0
+    jacobian = layer.parameter_jacobians(layer.forward(points)[1])[key]
+    found = jacobian.per_sample(xp.broadcast_to(grad[:, None], (n, d + 1, *grad.shape[1:]))).swapaxes(0, 1)
+    return found[:-1] - found[-1]

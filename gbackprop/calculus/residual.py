@@ -1,0 +1,177 @@
+"""Residuals that a layer factors itself: of several inputs, or of a structure that is cheaper than a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from gbackprop.array import Array, array_module, channels_first, channels_last
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.signals import ALL, Columns
+
+Pieces = tuple[tuple[Array, ...], Array]
+"""The pieces of columns at each input, (V, N, *in), and the columns' signs, (V, N)."""
+
+
+@dataclass(frozen=True)
+class Factored:
+    """The residual as Σᵥ signᵥ v vᵀ, with v over all inputs of the layer.
+
+    Attributes
+    ----------
+    width : int
+        Number of columns.
+    columns : callable
+        Returns the columns of a slice of them.
+    """
+
+    width: int
+    columns: Callable[[slice], Pieces]
+
+
+class FactoredLayer(Layer):
+    """A layer that factors its residual itself: because it has several inputs, or more cheaply than as a matrix."""
+
+    curvature = "dense"
+
+    def residual_width(self, *shapes: Shape) -> int:
+        """Return the number of columns of the residual, for inputs of these feature shapes."""
+        raise NotImplementedError(f"{type(self).__name__} has no residual_width")
+
+    def residual(self, saved: Any, grad: Array) -> Factored:
+        """Factor the residual, ∇²(gᵀ f) over all inputs, with g the gradient at the output, shape (N, *out)."""
+        raise NotImplementedError(f"{type(self).__name__} has no residual")
+
+
+def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array) -> Factored:
+    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k.
+
+    Parameters
+    ----------
+    count : int
+        K.
+    pairs : callable
+        Returns a (V, N, *first) and b (V, N, *second) for an array of V numbers k.
+    like : ndarray
+        An array on the device.
+    """
+    xp = array_module(like)
+
+    def columns(span: slice) -> Pieces:
+        index = xp.arange(2 * count)[span]
+        return signed(*pairs(index % count), xp.where(index < count, 1, -1))
+
+    return Factored(2 * count, columns)
+
+
+def signed(a: Array, b: Array, sign: Array) -> Pieces:
+    """Return (s a, ±b / s) / √2, with s² = ‖b‖ / ‖a‖ so that neither piece is lost beside the other.
+
+    The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero.
+
+    Parameters
+    ----------
+    a : ndarray, shape (V, N, *first)
+    b : ndarray, shape (V, N, *second)
+    sign : ndarray, shape (V,)
+        ±1.
+    """
+    xp, of_a, of_b = array_module(a), _norm(a), _norm(b)
+    sign = sign.astype(a.dtype)[:, None] * ((of_a > 0) & (of_b > 0))
+    s = xp.sqrt(xp.where(sign != 0, of_b, 1) / xp.where(sign != 0, of_a, 1))
+    return (_times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)), sign
+
+
+def together(count: int, first: Callable[[Array], tuple[Array, Array]], rest: Factored, like: Array) -> Factored:
+    """Return a residual of one input with `count` columns of its own, then those of another.
+
+    Parameters
+    ----------
+    count : int
+    first : callable
+        Returns columns (V, N, *in) and signs (V, N) for an array of V numbers below `count`.
+    rest : Factored
+        Of products of two vectors over the same input: their two pieces are added.
+    like : ndarray
+        An array on the device.
+    """
+    xp = array_module(like)
+
+    def columns(span: slice) -> Pieces:
+        start, stop, _ = span.indices(count + rest.width)
+        parts = []
+        if start < count:
+            parts.append(first(xp.arange(start, min(stop, count))))
+        if stop > count:
+            (a, b), sign = rest.columns(slice(max(start - count, 0), stop - count))
+            parts.append((a + b, sign))
+        values, signs = zip(*parts, strict=True)
+        return (xp.concatenate(values),), xp.concatenate(signs)
+
+    return Factored(count + rest.width, columns)
+
+
+def _norm(mat: Array) -> Array:
+    """‖mat[v, n]‖, shape (V, N)."""
+    return array_module(mat).sqrt((mat * mat).sum(tuple(range(2, mat.ndim))))
+
+
+def _times(mat: Array, factor: Array) -> Array:
+    """``factor[v, n] * mat[v, n]``."""
+    return mat * factor.reshape(factor.shape + (1,) * (mat.ndim - 2))
+
+
+def units(index: Array, batch: int, features: tuple[int, ...], dtype: Any) -> Array:
+    """Return unit vectors e_k for numbers k of entries, the same for each sample: (V, N, *features)."""
+    xp = array_module(index)
+    eye = xp.eye(prod(features), dtype=dtype)[index]
+    return xp.broadcast_to(eye[:, None], (len(index), batch, eye.shape[1])).reshape(len(index), batch, *features)
+
+
+def residual_columns(residual: Array | Factored, features: tuple[int, ...], span: slice = ALL) -> Columns:
+    """Factor the residual r of a curved layer: Σᵥ signᵥ v vᵀ = diag(r), or = r where it is dense.
+
+    Parameters
+    ----------
+    residual : ndarray, shape (N, *features), or (N, D, D) with D = ∏ features, or Factored
+        A dense residual is symmetric and is factored by an eigendecomposition per sample, if not by the layer itself.
+    features : tuple of int
+        Shape of the layer's input.
+    span : slice
+        Which of the columns to form; all by default.
+
+    Returns
+    -------
+    Columns
+        Of shape (V, N, *features), V the width of the span.
+    """
+    if isinstance(residual, Factored):
+        (values,), sign = residual.columns(span)
+        return Columns(values, sign)
+    if residual.shape[1:] == features:
+        return _diagonal_columns(residual, span)
+    return _dense_columns(residual, features, span)
+
+
+def _diagonal_columns(residual: Array, span: slice) -> Columns:
+    # The columns are numbered in the memory order of r: channels last, if there are channels.
+    xp = array_module(residual)
+    last = channels_last(residual)
+    flat = last.reshape(last.shape[0], prod(last.shape[1:]))
+    some = flat[:, span]
+    width, n, start = some.shape[1], some.shape[0], span.start or 0
+    values = xp.zeros((width, n, flat.shape[1]), dtype=residual.dtype)
+    each = xp.arange(width)
+    values[each, :, each + start] = xp.sqrt(xp.abs(some)).T
+    values = channels_first(values.reshape(width, *last.shape), 2)
+    return Columns(values, xp.sign(some).T)
+
+
+def _dense_columns(residual: Array, features: tuple[int, ...], span: slice) -> Columns:
+    xp = array_module(residual)
+    eigenvalues, vectors = xp.linalg.eigh(residual)  # [N, D], [N, D, D]
+    factors = vectors * xp.sqrt(xp.abs(eigenvalues))[:, None, :]
+    values = xp.moveaxis(factors, 2, 0)[span]
+    return Columns(values.reshape(*values.shape[:2], *features), xp.sign(eigenvalues).T[span])

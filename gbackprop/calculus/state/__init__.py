@@ -1,0 +1,11 @@
+"""Network, loss and quantities of a call, as digests: two calls are of the same ones if these are equal."""
+
+from gbackprop.base.names import listing
+from gbackprop.calculus.state.checksum import checksum
+from gbackprop.calculus.state.classes import OWN, same_class
+from gbackprop.calculus.state.digest import digest
+from gbackprop.calculus.state.parts import digests_of, parts_of, settings_of
+from gbackprop.calculus.state.watch import Watch
+
+__all__ = ["OWN", "Watch", "checksum", "digest", "digests_of", "parts_of", "same_class", "settings_of"]
+__dir__ = listing(__all__)

@@ -1,0 +1,77 @@
+"""The Jacobian of a parameter that several layers use, or one layer at several places: J = Σₖ Jₖ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
+from gbackprop.calculus.own_block import OwnBlock
+
+
+class Direct(ParameterJacobian):
+    """The Jacobian of a parameter in itself: its columns have the parameter's shape."""
+
+    def per_sample(self, mat: Array) -> Array:
+        return mat
+
+
+class Tied(OwnBlock):
+    """The sum of the Jacobians of all uses: Jᵀ g[v, n] = Σₖ Jₖᵀ gₖ[v, n].
+
+    Its only Kronecker factor is the whole block, B, as each of its uses has it: a parameter with a factor A is `Outer`.
+
+    Parameters
+    ----------
+    jacobians : sequence of ParameterJacobian
+        Of each use.
+    shapes : sequence of tuple of int
+        Feature shape of the columns at each use: the columns here are those of all uses, flat and side by side.
+    """
+
+    def __init__(self, jacobians: Sequence[ParameterJacobian], shapes: Sequence[tuple[int, ...]]) -> None:
+        self.jacobians, self.shapes = jacobians, shapes
+
+    def per_sample(self, mat: Array) -> Array:
+        values, start = [], 0
+        for jacobian, shape in zip(self.jacobians, self.shapes, strict=True):
+            part = mat[:, :, start : start + prod(shape)].reshape(*mat.shape[:2], *shape)
+            start += prod(shape)
+            values.append(jacobian.per_sample(part))
+        return sum(values[1:], values[0])
+
+
+def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple[ParameterJacobian, Array]:
+    """Return the Jacobian of all uses of a parameter, and the columns at all of them.
+
+    A weight or bias that is applied at T positions in each use is one that is applied at the positions of all uses:
+    T becomes their sum. Its Kronecker factors follow from that.
+
+    Parameters
+    ----------
+    jacobians : sequence of ParameterJacobian
+        Of each use.
+    mats : sequence of ndarray, shapes (V, N, *out)
+        The columns at each use, of equal index.
+    """
+    xp = array_module(mats[0])
+    first = jacobians[0]
+    if all(type(jacobian) is Bias for jacobian in jacobians):
+        rows = [jacobian.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
+        return Bias(_rows_of_all), xp.concatenate(rows, axis=2)
+    if isinstance(first, Outer) and all(type(jacobian) is Outer for jacobian in jacobians):
+        rows = [jacobian.bias.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
+
+        def inputs() -> Array:
+            return xp.concatenate([jacobian.u for jacobian in jacobians], axis=2)  # type: ignore[attr-defined]
+
+        joined = Outer(inputs, Bias(_rows_of_all), first.to_parameter, first.from_parameter, first.groups)
+        return joined, xp.concatenate(rows, axis=2)
+    flat = [mat.reshape(*mat.shape[:2], -1) for mat in mats]
+    return Tied(jacobians, [mat.shape[2:] for mat in mats]), xp.concatenate(flat, axis=2)
+
+
+def _rows_of_all(mat: Array) -> Array:
+    """``[V, N, T, O]``, as it is."""
+    return mat

@@ -1,0 +1,208 @@
+"""Views of a parameter's Jacobian: the same weight in other coordinates, or at other positions.
+
+A weight applied at T positions, Jᵀ g[v, n] = Σₜ g[v, n, t] u[n, t]ᵀ, stays one of that kind where u and g are changed
+by a linear map. A `Viewed` reduction is one of `REDUCTIONS`, taken of such a view: the Kronecker factors of other
+conventions, or squares in the basis of eigenvectors. Jacobians without positions (`OwnBlock`) are their own view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gbackprop.array import Array, array_module
+from gbackprop.calculus.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian, Reduction
+
+View = Callable[[ParameterJacobian], ParameterJacobian]
+"""A function from a parameter's Jacobian to another."""
+
+Change = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Viewed(Reduction):
+    """A reduction of a view of the Jacobian.
+
+    Attributes
+    ----------
+    view : callable
+        Returns the Jacobian whose reduction, the one of this name in `REDUCTIONS`, is taken.
+    lacks : callable, optional
+        ``lacks(leaf, uses)`` returns the reason why a layer cannot give it, or None; `uses` counts at how many places
+        each parameter is used, and is None if each is used once.
+    """
+
+    view: Any = None
+    lacks: Any = None
+
+    @staticmethod
+    def of(name: str, view: View, text: str, lacks: Any = None) -> Viewed:
+        """Return the reduction of a name, taken of a view, with its formula as text."""
+        known = REDUCTIONS[name]
+        return Viewed(name, text, known.size, known.per_sample, known.formula, view, lacks)
+
+    def __reduce__(self) -> Any:
+        return Viewed.of, (self.name, self.view, self.text, self.lacks)
+
+    def define(self, jacobian: ParameterJacobian, *arriving: Any) -> Any:
+        return REDUCTIONS[self.name].define(self.view(jacobian), *arriving)
+
+
+class Seen(Outer):
+    """The Jacobian of a weight whose outputs lie between its inputs, as that of the matrix [O, I] of its entries.
+
+    Parameters
+    ----------
+    inputs : callable
+        Returns u (G, N, T, I).
+    bias : Bias
+    axes : tuple of int
+        The two axes that I is, C and ∏ kernel.
+    groups : int
+    """
+
+    def __init__(self, inputs: Callable[[], Array], bias: Bias, axes: tuple[int, int], groups: int) -> None:
+        super().__init__(inputs, bias, _same, _same, groups)
+        self.axes = axes
+
+    def input_square(self) -> Array | None:
+        squares = super().input_square()
+        assert squares is not None
+        return squares.reshape(*squares.shape[:-2], *self.axes, *self.axes)
+
+
+def outer_of(jacobian: ParameterJacobian) -> Outer | None:
+    """Return the Jacobian of a weight with positions as an `Outer`, or None if it is no such weight."""
+    found = getattr(jacobian, "outer", jacobian)
+    return found if isinstance(found, Outer) else None
+
+
+def matrix(jacobian: ParameterJacobian) -> Outer | None:
+    """Return the Jacobian of a weight as that of the matrix [G O, I] whose columns are numbered as A's rows are."""
+    outer = outer_of(jacobian)
+    if outer is None or outer.to_parameter is _same:
+        return outer
+
+    return Outer(lambda: by_entries(outer, outer.u), outer.bias, _same, _same, outer.groups)
+
+
+def by_entries(outer: Outer, u: Array) -> Array:
+    """Return u ``[…, I]`` with I in the order of the parameter's entries."""
+    return outer.to_parameter(u.reshape(1, -1, u.shape[-1])).reshape(u.shape)
+
+
+def expand(jacobian: ParameterJacobian) -> ParameterJacobian:
+    """Take positions as samples, N T of them with one position each."""
+    return _changed(jacobian, _separate_inputs, _separate)
+
+
+def reduce(jacobian: ParameterJacobian) -> ParameterJacobian:
+    """Take a sample as one position: u is its mean over positions, g its sum."""
+    return _changed(jacobian, _mean_inputs, _summed)
+
+
+def joint(jacobian: ParameterJacobian) -> ParameterJacobian:
+    """Take weight and bias as one matrix [O, I + 1]: u is followed by a 1. A bias is its own view."""
+    outer = matrix(jacobian)
+    return jacobian if outer is None else _changed(outer, _with_one, _same)
+
+
+def _separate_inputs(u: Array) -> Array:
+    """``[G, N, T, I] -> [G, N T, 1, I]``, divided by √T so that 1/N Σ u uᵀ is a mean over samples and positions."""
+    g, n, t, i = u.shape
+    return (u if t == 1 else u * t**-0.5).reshape(g, n * t, 1, i)
+
+
+def _separate(g: Array) -> Array:
+    """``[V, N, T, O] -> [V, N T, 1, O]``."""
+    v, n, t, o = g.shape
+    return g.reshape(v, n * t, 1, o)
+
+
+def _mean_inputs(u: Array) -> Array:
+    """ū = 1/T Σₜ u: ``[G, N, T, I] -> [G, N, 1, I]``."""
+    return u.mean(2, keepdims=True)
+
+
+def _summed(g: Array) -> Array:
+    """b = Σₜ g: ``[V, N, T, O] -> [V, N, 1, O]``."""
+    return g.sum(2, keepdims=True)
+
+
+def _with_one(u: Array) -> Array:
+    """[u, 1]: ``[G, N, T, I] -> [G, N, T, I + 1]``."""
+    xp = array_module(u)
+    return xp.concatenate([u, xp.ones((*u.shape[:3], 1), dtype=u.dtype)], axis=3)
+
+
+class Rotated(ParameterJacobian):
+    """The Jacobian of a parameter without positions, its entries as a vector in another basis.
+
+    Parameters
+    ----------
+    jacobian : ParameterJacobian
+    basis : ndarray, shape (P, P)
+        Columns are the vectors.
+    """
+
+    def __init__(self, jacobian: ParameterJacobian, basis: Array) -> None:
+        self.jacobian, self.basis = jacobian, basis
+
+    def per_sample(self, mat: Array) -> Array:
+        return self.jacobian.per_sample(mat).reshape(*mat.shape[:2], -1) @ self.basis
+
+
+def rotated(jacobian: ParameterJacobian, qa: Array | None, qb: Array) -> ParameterJacobian:
+    """Return the Jacobian of the entries in another basis: u becomes QAᵀ u, g becomes QBᵀ g.
+
+    Parameters
+    ----------
+    jacobian : ParameterJacobian
+    qa : ndarray, shape (I, I) or (G, I, I), or None
+        Columns are vectors on the side of the inputs; None for a parameter without A.
+    qb : ndarray, shape (O, O) or (G, O, O)
+        Those on the side of the outputs.
+    """
+    outer = outer_of(jacobian)
+    if qa is None or outer is None:
+        return Rotated(jacobian, qb)
+    groups = outer.groups
+    qa, qb = (q.reshape(groups, *q.shape[-2:]) for q in (qa, qb))
+    if outer.to_parameter is not _same:  # the rows of QA are put in the order of u, which has many more
+        order = by_entries(outer, array_module(qa).arange(qa.shape[1]))
+        qa, numbered = array_module(qa).empty_like(qa), qa
+        qa[:, order] = numbered
+
+    def inputs(u: Array) -> Array:
+        return (u.reshape(groups, -1, u.shape[3]) @ qa).reshape(u.shape)
+
+    def rows(g: Array) -> Array:
+        xp = array_module(g)
+        split = xp.moveaxis(g.reshape(*g.shape[:3], groups, -1), 3, 0)
+        turned = split.reshape(groups, -1, split.shape[-1]) @ qb
+        return xp.moveaxis(turned.reshape(split.shape), 0, 3).reshape(g.shape)
+
+    return _changed(outer, inputs, rows, entries=True)
+
+
+def _changed(
+    jacobian: ParameterJacobian, inputs: Change, rows: Change, entries: bool = False
+) -> ParameterJacobian:
+    """Return the Jacobian of a weight with other u (G, N, T, I) and other g (V, N, T, O), of a bias with other g.
+
+    One without positions is returned as it is. `entries` says whether the other u are in the order of the parameter's
+    entries.
+    """
+    outer = outer_of(jacobian)
+    if outer is None:
+        return Bias(lambda mat: rows(jacobian.rows(mat))) if isinstance(jacobian, Bias) else jacobian
+    bias = Bias(lambda mat: rows(outer.bias.rows(mat)))
+    if isinstance(outer, Seen):
+        return Seen(lambda: inputs(outer.u), bias, outer.axes, outer.groups)
+    order = (_same, _same) if entries else (outer.to_parameter, outer.from_parameter)
+    return Outer(lambda: inputs(outer.u), bias, *order, outer.groups)
+
+
+def _same(weight: Array) -> Array:
+    return weight

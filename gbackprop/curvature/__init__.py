@@ -1,0 +1,1 @@
+"""Uses of curvature: data sets, spectra, Laplace posteriors, influence."""

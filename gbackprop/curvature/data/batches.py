@@ -1,0 +1,66 @@
+"""Samples and targets in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gbackprop.array import Array, is_array, like, on_device_of
+from gbackprop.base.checks import check_same, generator, positive
+
+
+def batches(
+    x: Array, y: Array, size: int, rng: int | np.random.Generator | None = None, drop_last: bool = False
+) -> Iterator[tuple[Array, Array]]:
+    """Cut samples and their targets into batches.
+
+    Parameters
+    ----------
+    x, y : ndarray, shape (N, ...)
+        Samples and targets, on one device.
+    size : int
+        Number of samples in a batch.
+    rng : None, int or numpy.random.Generator
+        Shuffles the samples; None keeps their order. A Generator goes on from epoch to epoch; an integer gives the
+        same order each time.
+    drop_last : bool
+        Whether the last batch is left out if it has fewer than `size` samples.
+
+    Returns
+    -------
+    iterator of (ndarray, ndarray)
+        Batches (n, ...) of `x` and `y` on their device. They are views of the arrays where the order is unchanged, and
+        copies where it is shuffled.
+
+    Raises
+    ------
+    TypeError
+        If `x` or `y` is not an array, or they are on different devices, or `rng` or `drop_last` is of another type.
+    ValueError
+        If they are empty or of different lengths, `size` is not a positive integer, or `drop_last` would leave
+        nothing.
+    """
+    for name, part in (("x", x), ("y", y)):
+        if not is_array(part):
+            raise TypeError(f"{name}: expected a NumPy or CuPy array, got {type(part).__name__}")
+        if part.ndim == 0 or len(part) == 0:
+            raise ValueError(f"{name}: expected at least one sample, got shape {part.shape}")
+    check_same("y", y, "x", x, dtype=False)
+    n = len(x)
+    if len(y) != n:
+        raise ValueError(f"y: expected {n} samples as in x, got shape {y.shape}")
+    positive("size", size)
+    if not isinstance(drop_last, bool):
+        raise TypeError(f"drop_last: expected True or False, got {drop_last!r}")
+    if drop_last and size > n:
+        raise ValueError(f"size: expected at most {n}, the number of samples, with drop_last=True, got {size}")
+    order = None if rng is None else like(generator(rng).permutation(n), x)
+
+    def batch(start: int) -> tuple[Array, Array]:
+        some = slice(start, start + size)
+        which = some if order is None else order[some]
+        with on_device_of(x):
+            return x[which], y[which]
+
+    return map(batch, range(0, n - size + 1 if drop_last else n, size))

@@ -1,0 +1,197 @@
+"""Results of batches merged into that of one call with all their samples.
+
+A quantity is not in general the mean of the batches' values: each states a `Rule` as its attribute `merging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import Any
+
+from gbackprop.array import Array, device_of, on_device_of
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.state import digest
+from gbackprop.quantities import Quantity, Scale
+from gbackprop.quantities.merging_rules import Rows, Rule, Summed
+from gbackprop.quantities.result import Result
+
+
+def rule_of(quantity: Quantity) -> Rule:
+    """Return the rule of a quantity; a subclass of a shipped one needs a rule of its own.
+
+    Raises
+    ------
+    UnsupportedError
+        If it has none.
+    """
+    rule = quantity.stated("merging") or "it has no rule: give it one, `merging = gb.data.Summed()`, …"
+    if isinstance(rule, str):
+        raise UnsupportedError(f"{quantity!r} cannot be merged: {rule}")
+    return rule
+
+
+def merge(results: Iterable[Result]) -> Result:
+    """Merge results of batches into the result of one call with all their samples, in their order.
+
+    They are taken one by one, so a generator needs no more memory for many than for a few, besides rows of samples::
+
+        gb.data.merge(gb.backward(net, loss, *batch, q.Variance()) for batch in gb.data.batches(x, y, 128))
+
+    Parameters
+    ----------
+    results : iterable of Result
+        Of `gb.backward` for one network and one loss, each with the same quantities. Batches may differ in size.
+
+    Returns
+    -------
+    Result
+        That of one call, up to rounding. Monte-Carlo quantities have only the same distribution, if each call drew
+        for itself: pass a Generator as `rng`, for an integer draws the same numbers in each.
+
+    Raises
+    ------
+    TypeError
+        If something is not a `Result`, or dtypes or devices differ.
+    ValueError
+        If there are none, or they are of different losses or quantities, by class or by any attribute, or of networks
+        whose parameters have other names or shapes.
+    UnsupportedError
+        If a quantity has no rule, as KFRA.
+
+    Notes
+    -----
+    A result does not have its network: nothing shows that two are of networks with equal shapes but other parameters
+    or options, as those before and after a training step. Nor does it show a loss that changed between two calls,
+    unless the first result was merged before, as those of a generator are.
+
+    Variances are merged with the batches' mean gradients, as far as their dtype gives these.
+    Source: Chan, Golub, LeVeque 1979.
+    """
+    if isinstance(results, Result):
+        raise TypeError("results: expected an iterable of Results, got a Result (of one: merge([result]))")
+    merged: Merged | None = None
+    for i, result in enumerate(results):
+        if not isinstance(result, Result):
+            raise TypeError(f"result {i}: expected a Result, got {type(result).__name__}")
+        merged = joined(merged, i, result)
+    if merged is None:
+        raise ValueError("results: expected at least one, got none")
+    with on_device_of(merged.first.output):
+        return merged.finish()
+
+
+def joined(merged: Merged | None, i: int, result: Result) -> Merged:
+    """Add the result of batch i to the sums of those before, which are None at the first; return the sums."""
+    with on_device_of(result.output):
+        if merged is None:
+            merged = Merged(result)
+        else:
+            merged.check(i, result)
+        merged.add(result)
+    return merged
+
+
+class Merged:
+    """The sums over the results so far; `first` says what the others must be like."""
+
+    def __init__(self, first: Result) -> None:
+        if first.objective is None or first.scale is None:
+            raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
+        self.first, self.objective = first, first.objective
+        self.rules = [rule_of(quantity) for quantity in first.quantities]
+        self.common = {what: state(first) for what, (state, _) in _ALIKE.items()}
+        self.count, self.divisor = 0, 0.0
+        self.sums: dict[Any, Any] = {}
+
+    def parts(self, result: Result) -> dict[Any, tuple[Rule, Any, Array]]:
+        """Return each value of a result with its rule and the gradient of its parameter."""
+        found: dict[Any, tuple[Rule, Any, Array]] = {
+            "loss": (Summed(), result.loss, result.loss),
+            "output": (Rows(power=0), result.output, result.loss),
+        }
+        groups: list[tuple[Rule, Mapping[str, Any]]] = [(Summed(), result.gradient)]
+        groups += zip(self.rules, result.values, strict=True)
+        for i, (rule, values) in enumerate(groups):
+            found |= {(i, name): (rule, value, result.gradient[name]) for name, value in values.items()}
+        return found
+
+    def add(self, result: Result) -> None:
+        scale = result.scale
+        assert scale is not None  # see `_loss`
+        self.count += scale.batch
+        self.divisor += 1 / scale.factor
+        for key, (rule, value, gradient) in self.parts(result).items():
+            share = rule.take(value, gradient, scale)
+            self.sums[key] = self.sums[key] + share if key in self.sums else share
+
+    def finish(self) -> Result:
+        factor = 1 / self.divisor if self.objective.reduction == "mean" else 1.0  # 1/R adds up: it is N, or Σ w
+        scale = Scale(self.count, factor, self.first.output.dtype.name)
+        values = {key: rule.give(self.sums[key], scale) for key, (rule, *_) in self.parts(self.first).items()}
+        gradient, *quantities = (
+            {name: values[i, name] for name in self.first.gradient if (i, name) in values}
+            for i in range(1 + len(self.rules))
+        )
+        asked, loss, output = self.first.quantities, values["loss"], values["output"]
+        return Result(loss, output, gradient, asked, quantities, self.objective, scale)
+
+    def name(self, key: Any) -> str:
+        """Return how messages name a sum."""
+        if not isinstance(key, tuple):
+            return str(key)
+        i, parameter = key
+        return f"{self.first.quantities[i - 1] if i else 'gradient'} of {parameter}"
+
+    def check(self, i: int, result: Result) -> None:
+        """Check that a result is of the same loss, quantities and parameters as the first."""
+        for what, (state, text) in _ALIKE.items():
+            if state(result) != self.common[what]:
+                want, got = text(self.first), text(result)
+                got = "other attributes, which its text does not show" if got == want else got
+                raise ValueError(f"result {i}: expected {what} {want} as in result 0, got {got}")
+        where = [(result.output.dtype.name, device_of(result.output)) for result in (self.first, result)]
+        if where[0] != where[1]:
+            raise TypeError(f"result {i}: expected {' on '.join(where[0])} as in result 0, got {' on '.join(where[1])}")
+
+
+def _state_of_loss(result: Result) -> str:
+    loss = result.objective  # one that was read from a file has the digest of the class that it stands for
+    return "" if result.scale is None else getattr(loss, "stored", None) or digest(loss)
+
+
+def _state_of_quantities(result: Result) -> str:
+    return digest([_without(quantity, quantity.of_batch) for quantity in result.quantities])
+
+
+def _without(quantity: Quantity, names: tuple[str, ...]) -> Quantity:
+    """Return a quantity without what belongs to a batch."""
+    shared = copy(quantity) if names else quantity
+    for name in names:
+        vars(shared).pop(name, None)
+    return shared
+
+
+def _loss(result: Result) -> str:
+    return "that it does not state" if result.scale is None else repr(result.objective)
+
+
+def _asked(result: Result) -> str:
+    return repr(list(result.quantities))
+
+
+def _outputs(result: Result) -> str:
+    return str(("N", *result.output.shape[1:]))
+
+
+def _shapes(result: Result) -> str:
+    return str({name: value.shape for name, value in result.gradient.items()})
+
+
+_ALIKE: dict[str, tuple[Callable[[Result], str], Callable[[Result], str]]] = {
+    "the loss": (_state_of_loss, _loss),
+    "quantities": (_state_of_quantities, _asked),
+    "outputs": (_outputs, _outputs),
+    "parameters": (_shapes, _shapes),
+}
+"""The parts that merged results must share: for each its state, which is compared, and its text in messages."""

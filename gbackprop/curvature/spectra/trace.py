@@ -1,0 +1,114 @@
+"""Stochastic estimates of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from gbackprop.array import Array, array_module, on_device_of
+from gbackprop.base.checks import generator, positive
+from gbackprop.curvature.spectra.products import Estimate, Products
+from gbackprop.curvature.spectra.sketch import averaged, leave_one_out
+
+
+def trace(
+    A: Any,
+    method: Literal["hutchinson", "hutch++", "xtrace"] = "xtrace",
+    samples: int = 64,
+    rng: int | np.random.Generator | None = None,
+    block: int = 32,
+) -> Estimate:
+    """Estimate the trace of a square matrix from products with random vectors. All methods are without bias.
+
+    Parameters
+    ----------
+    A : ndarray, sparse matrix or LinearOperator, shape (n, n)
+        Real; it need not be symmetric.
+    method : {"hutchinson", "hutch++", "xtrace"}
+        "hutchinson" is the mean of zᵀ A z over vectors of ±1, exact for diagonal matrices. "hutch++" takes the trace
+        on the range of a third of the products exactly, and estimates the rest. "xtrace" does so with every vector and
+        the range of all the others. The last two are exact, up to rounding, where the rank of A is less than the
+        number of vectors: a third, or half, of `samples`.
+    samples : int
+        Number of products of A with a vector, at least 2; 4 for "hutch++" and "xtrace".
+    rng : None, int or numpy.random.Generator
+    block : int
+        Most vectors in one product.
+
+    Returns
+    -------
+    Estimate
+        With the standard error. That of "hutch++" is given the range; that of "xtrace" takes its estimates for
+        independent, which they nearly are.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong, or a product is not finite.
+
+    Notes
+    -----
+    Memory: `block` vectors for "hutchinson"; for the others about as many vectors as there are products.
+
+    Source: Hutchinson 1989; Meyer, Musco, Musco, Woodruff 2021 (Hutch++); Epperly, Tropp, Webber 2024 (XTrace).
+    """
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+    least, estimate = METHODS[method]
+    positive(f"samples for {method!r}", samples, least)
+    with on_device_of(A):
+        found = estimate(Products(A, block), samples, generator(rng))
+    return Estimate(float(found.value), float(found.error))
+
+
+def _hutchinson(products: Products, samples: int, rng: np.random.Generator) -> Estimate:
+    """Compute the mean of zᵀ A z."""
+    return averaged(_forms(products, samples, rng, lambda z: z))
+
+
+def _hutch_plus_plus(products: Products, samples: int, rng: np.random.Generator) -> Estimate:
+    """Compute tr(Qᵀ A Q) + mean of zᵀ P A P z, with Q a basis of the range of A S and P = I − Q Qᵀ."""
+    k = min(samples // 3, products.n)
+    tests = products.directions(k, rng)
+    q = array_module(tests).linalg.qr(products(tests))[0]
+    rest = averaged(_forms(products, samples - 2 * k, rng, lambda z: z - q @ (q.T @ z)))
+    return Estimate(_dots(q, products(q)).sum() + rest.value, rest.error)
+
+
+def _xtrace(products: Products, samples: int, rng: np.random.Generator) -> Estimate:
+    """Compute the mean over i of tr(Q₍ᵢ₎ᵀ A Q₍ᵢ₎) + c uᵀ A u, with u = ω − Q₍ᵢ₎ Q₍ᵢ₎ᵀ ω and c = (n − k + 1)/‖u‖².
+
+    With w = Qᵀ ω and x = (I − s sᵀ) w, u = ω − Q x; A ω = Q r, with r the column of R.
+    """
+    n, k = products.n, min(samples // 2, products.n)
+    omega = products.directions(k, rng) * n**0.5
+    q, r, s = leave_one_out(products(omega))
+    z = products(q)  # A Q
+    h, w = q.T @ z, q.T @ omega
+    along = _dots(s, w)
+    x = w - s * along.astype(s.dtype)
+    rest = _dots(w, r) - _dots(z.T @ omega, x) - _dots(x, r) + _dots(x, h @ x)  # uᵀ A u
+    square = n - _dots(w, w) + along**2  # ‖u‖²
+    spanned = ~s.any(0)  # A ω depends on the others, as it does if they span A's range: Aᵀ u = 0
+    factor = array_module(s).where(spanned, 0, n - k + 1) / array_module(s).where(spanned, 1, square)
+    return averaged(h.diagonal().sum() - _dots(s, h @ s) + factor * rest)
+
+
+def _forms(products: Products, count: int, rng: np.random.Generator, change: Callable[[Array], Array]) -> Array:
+    """Compute zᵀ A z for changed vectors of ±1, some at a time, shape (count,)."""
+    found = []
+    for start in range(0, count, products.block):
+        z = change(products.signs(min(products.block, count - start), rng))
+        found.append(_dots(z, products(z)))
+    return array_module(found[0]).concatenate(found)
+
+
+def _dots(one: Array, other: Array) -> Array:
+    """Compute the products of columns, in float64: ``(n, K), (n, K) -> (K,)``."""
+    return (one * other).sum(0, dtype=np.float64)
+
+
+METHODS = {"hutchinson": (2, _hutchinson), "hutch++": (4, _hutch_plus_plus), "xtrace": (4, _xtrace)}
+"""Each method's least number of samples, and the function that computes it."""

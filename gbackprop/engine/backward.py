@@ -1,0 +1,307 @@
+"""The driver: check, sweep over blocks of samples, merge, compute the results."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, device_of, is_array, on_device_of
+from gbackprop.base.checks import check_batch, positive
+from gbackprop.base.errors import TooLargeError, naming, release
+from gbackprop.base.threads import NO_CONTEXT, few_blas_threads, one_blas_thread
+from gbackprop.calculus.gram import Pairs
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.signals import AVERAGE, GRADIENT
+from gbackprop.engine.arena import arena, fresh
+from gbackprop.engine.blocks import Cut, advice, choose_blocks
+from gbackprop.engine.finite import warn_not_finite
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.memory import Allocator, free_memory
+from gbackprop.engine.prepared import Calls
+from gbackprop.engine.progress import Progress, check_progress, observed
+from gbackprop.engine.registry import NetworkForms
+from gbackprop.engine.rows import Rows
+from gbackprop.engine.sequences import with_whole_sequences
+from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
+from gbackprop.losses.base import Loss
+from gbackprop.losses.sample_weights import weighted
+from gbackprop.plain.completion import complete
+from gbackprop.plain.plan import Plan, make_plan
+from gbackprop.plain.reference import finish
+from gbackprop.quantities.base import Quantity
+from gbackprop.quantities.result import Result
+
+_CALLS = Calls()
+
+_OPTIONS = ("training", "sample_block", "column_block", "workers", "memory", "progress")
+
+
+def backward(
+    network: Layer,
+    loss: Loss,
+    x: Array,
+    y: Array,
+    *quantities: Quantity,
+    rng: int | np.random.Generator | None = None,
+    training: bool = False,
+    sample_block: int | None = None,
+    column_block: int | None = None,
+    workers: int | None = None,
+    memory: str | int | None = None,
+    progress: Progress = False,
+    sample_weight: Array | None = None,
+) -> Result:
+    """Compute the gradient and any quantities of L = R Σₙ ℓₙ in one sweep.
+
+    Parameters
+    ----------
+    network : Layer
+        Usually a `Sequential`.
+    loss : Loss
+    x : ndarray, shape (N, *in)
+        A batch, with the dtype (float32 or float64) and the device of the network's parameters; of integers if the
+        network begins with a layer that takes them, such as `Embedding`.
+    y : ndarray, shape (N, ...)
+        Targets as the loss expects them.
+    *quantities : Quantity
+        What to compute in addition to the gradient. The result of a quantity does not depend on the others.
+    rng : None, int or numpy.random.Generator
+        Source of the Monte-Carlo draws and, in training mode, of dropout's masks. None draws fresh entropy.
+    training : bool
+        Whether layers such as Dropout are active.
+    sample_block : int, optional
+        Number of samples in a block; chosen automatically by default. It changes results by rounding only.
+    column_block : int, optional
+        Number of columns to propagate at a time in addition to the gradient; all by default. It changes results by
+        rounding only.
+    workers : int, optional
+        Number of threads that process blocks of samples, each with BLAS limited to one thread; at most one for each
+        processor that the process may use, however many are asked for. By default that many; a single one for small
+        batches, on a GPU and for KFRA.
+    memory : str or int, optional
+        Bytes that the call may use in addition to parameters and batch, as an integer or as in ``"2GiB"``: blocks are
+        chosen so that the estimate in `gbackprop.engine.estimate` is within it, and no memory is cached for the next
+        call. Without a budget up to 1 GiB, from temporary arrays and from large results that no longer exist, is cached
+        for the next call, or until `gbackprop.free_memory()`.
+    progress : bool or callable
+        True writes a line to stderr that says how much of the call is done. A function is called as ``progress(done,
+        total)`` after each of `total` steps: a layer, or the loss, in one block of samples and columns. It may be
+        called from other threads, but by one at a time, with `done` counting up, for each sweep where a quantity takes
+        several; an error that it raises ends the call.
+    sample_weight : ndarray, shape (N), optional
+        wₙ ≥ 0, in the dtype of the parameters: L = R Σₙ wₙ ℓₙ with the same R, for example 1/N, and in each quantity's
+        definition wₙ ℓₙ replaces ℓₙ, as do wₙ ∇ℓₙ and wₙ Hₙ. Where wₙ = 0, the loss and its derivatives at the outputs
+        count as 0, also where they are infinite; A of Kronecker factors is of inputs alone and has no weights.
+
+    Returns
+    -------
+    Result
+        On the device and in the dtype of the parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong: raised before anything is computed; the message names the layer or argument.
+    UnsupportedError
+        If a layer cannot give what a quantity needs.
+    TooLargeError
+        If KFRA's averaged curvature or Monte-Carlo draws would not fit into memory, or memory runs out during the
+        call: the message says at which step, and which blocks would fit.
+
+    Warns
+    -----
+    NotFiniteWarning
+        If a result contains NaN or infinity: numbers were beyond the dtype's range. Not on a GPU, and not where
+        `numpy.errstate` ignores them.
+
+    Notes
+    -----
+    Source: the paper's generalized backward pass, here with all signals as columns of one stack. `gbackprop.reference`
+    computes the same in the simplest way: read it first.
+    """
+    blocks = {"sample_block": sample_block, "column_block": column_block, "workers": workers}
+    for name in blocks:
+        if blocks[name] is not None:
+            positive(name, blocks[name])
+    if progress is not False:
+        check_progress(progress)
+    options, plain = (sample_block, column_block, workers, memory), loss
+    if sample_weight is not None:
+        loss, y = weighted(loss, y, sample_weight)
+    with on_device_of(x):
+        prepared = _CALLS.find(network, plain, x, quantities, training, FORMS, options)
+        try:
+            if prepared is None:
+                _check_whole(quantities, x, sample_block, column_block, workers)
+                plan = make_plan(network, loss, x, y, quantities, rng, training)
+            else:
+                check_batch(x)
+                plan = prepared.plan(network, loss, quantities).with_batch(x, y, rng)
+        except MemoryError:
+            free_memory()  # the memory cached from earlier calls may be enough
+            with naming(lambda: f"random numbers and checks for {list(quantities)}"):
+                plan = make_plan(network, loss, x, y, quantities, rng, training)
+        if prepared is None:
+            plan = with_whole_sequences(plan, x)
+            cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
+            known = _CALLS.add(plan, x, cut, FORMS, options)
+        else:
+            cut, known = prepared.cut, prepared.known
+
+        def run(each: Plan) -> Result:
+            nonlocal cut, known
+            if each is not plan:  # a further sweep, of other statistics: it has blocks and forms of its own
+                each = with_whole_sequences(each, x)
+                cut = choose_blocks(each, x, **blocks, memory=memory, forms=FORMS)
+                known = NetworkForms(FORMS, each.leaves)
+            if progress is False:
+                return _backward(each, x, y, cut, memory is None, FastSweep, known)
+            with observed(progress, each, cut) as sweep:
+                return _backward(each, x, y, cut, memory is None, sweep, known)
+
+        try:
+            result = complete(plan, x, run(plan), run)
+        except MemoryError as error:
+            release(error)
+            free_memory()
+            raise TooLargeError(f"{error}; {advice(plan, x, cut, FORMS)}") from error
+        warn_not_finite(plan, result)
+        return result
+
+
+@dataclass(frozen=True)
+class PreparedCall:
+    """A call of `gbackprop.backward` that lacks its batch; see `prepare`."""
+
+    network: Layer
+    loss: Loss
+    quantities: tuple[Quantity, ...]
+    options: Mapping[str, Any]
+
+    def __call__(
+        self, x: Array, y: Array, rng: int | np.random.Generator | None = None, sample_weight: Array | None = None
+    ) -> Result:
+        """Compute what `gbackprop.backward` computes for a batch.
+
+        Parameters
+        ----------
+        x : ndarray, shape (N, *in)
+        y : ndarray, shape (N, ...)
+        rng : None, int or numpy.random.Generator
+        sample_weight : ndarray, shape (N), optional
+
+        Returns
+        -------
+        Result
+        """
+        options = {"rng": rng, "sample_weight": sample_weight, **self.options}
+        return backward(self.network, self.loss, x, y, *self.quantities, **options)
+
+
+def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -> PreparedCall:
+    """Return a function of (x, y, rng=None, sample_weight=None) that does what `gbackprop.backward` does, for loops.
+
+    Both work out once what depends on no number in a batch, and do so again after a change of the network's structure,
+    of what is frozen, or of the options of a layer, the loss or a quantity. Parameters may change at any time. With
+    layers, losses or quantities of your own, or pseudo-targets that are given, it is worked out in each call.
+
+    Parameters
+    ----------
+    network, loss, *quantities
+        As for `gbackprop.backward`.
+    **options
+        Its keywords but for those: `training`, `sample_block`, `column_block`, `workers`, `memory`, `progress`.
+
+    Returns
+    -------
+    PreparedCall
+
+    Raises
+    ------
+    TypeError
+        If there is no such option. All other errors are those of `gbackprop.backward`, when the function is called.
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            raise TypeError(f"prepare: expected options among {', '.join(_OPTIONS)}, got {name!r}")
+    return PreparedCall(network, loss, quantities, options)
+
+
+def _check_whole(
+    quantities: Sequence[Any], x: Any, sample_block: int | None, column_block: int | None, workers: int | None
+) -> None:
+    """Check that blocks are whole where KFRA and Gram matrices need that: the batch, and for the latter all columns."""
+    if sample_block is None and column_block is None and workers is None:
+        return
+    asked = [quantity for quantity in quantities if isinstance(quantity, Quantity)]
+    statistics = [(type(quantity).__name__, statistic) for quantity in asked for statistic in quantity.statistics()]
+    averages = [name for name, statistic in statistics if statistic.signal == AVERAGE]
+    pairs = [(name, statistic) for name, statistic in statistics if isinstance(statistic.reduction, Pairs)]
+    if not (averages or pairs) or not is_array(x) or x.ndim == 0:
+        return
+    cut = (sample_block or len(x)) < len(x) or (workers or 1) > 1
+    if cut and averages:
+        raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
+    for name, statistic in pairs:
+        if cut:
+            raise ValueError(f"{name} pairs all samples: sample_block and workers must be None")
+        if column_block is not None and statistic.signal != GRADIENT:
+            raise ValueError(f"{name} pairs all columns: column_block must be None")
+
+
+def _backward(
+    plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool, sweep: type[FastSweep], known: NetworkForms
+) -> Result:
+    alone = len(cut.samples) == 1
+    results = Rows(x.shape[0], reuse, alone and cut.reuses)
+    if alone:
+        block = Block(cut.samples[0], results)
+        with few_blas_threads() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
+            total = sweep_block(plan, x, y, block, cut.spans, FORMS, memory or Allocator(), reuse, sweep, known)
+    else:
+        blocks = [Block(rows, results) for rows in cut.samples]
+        parts = _parts(plan, x, y, blocks, cut, reuse, sweep, known)
+        total = next(parts)
+        for part in parts:
+            total.add(part)
+    output = results.arrays.pop(OUTPUT)
+    total.found.update(results.arrays)  # type: ignore[arg-type]  # by statistic and parameter, but for the output
+    return finish(plan, total.loss, output, total.found)
+
+
+def _parts(
+    plan: Plan,
+    x: Array,
+    y: Array,
+    blocks: list[Block],
+    cut: Cut,
+    reuse: bool,
+    sweep: type[FastSweep],
+    known: NetworkForms,
+) -> Iterator[Part]:
+    """Yield the parts in the order of the blocks; only a few of them exist at any time."""
+    memory = arena if reuse and device_of(x) == "cpu" else fresh
+
+    def swept(block: Block) -> Part:
+        # a new thread starts on device 0; the estimate for a budget excludes routed columns
+        with on_device_of(x), memory() as allocator:
+            return sweep_block(plan, x, y, block, cut.spans, FORMS, allocator, reuse, sweep, known)
+
+    if cut.threads == 1:
+        yield from map(swept, blocks)
+        return
+    with one_blas_thread(), ThreadPoolExecutor(cut.threads) as pool:
+        waiting: deque[Future[Part]] = deque()
+        for block in blocks:
+            if len(waiting) > cut.threads:
+                yield waiting.popleft().result()
+            # Each task runs in a copy of this thread's context, so that np.errstate applies there too.
+            waiting.append(pool.submit(copy_context().run, swept, block))
+        while waiting:
+            yield waiting.popleft().result()

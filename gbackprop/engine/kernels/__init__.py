@@ -1,0 +1,61 @@
+"""Kernels: compiled loops for the host and for a GPU, each of which does in one pass what plain NumPy does in several.
+
+`windows_of` and `transforms_of` return the kernels for an array. Their results are defined in `gbackprop.layers`.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from types import ModuleType
+
+import numpy as np
+
+from gbackprop.array import FLOAT_NAMES, Array
+from gbackprop.engine.kernels import device, plain, plain_tiles
+
+
+def windows_of(x: Array, axes: int) -> ModuleType | None:
+    """Return the kernels for moving windows over `axes` spatial axes of arrays such as `x`, or None.
+
+    Each module has ``fold``, ``scatter``, ``first_places`` and ``largest``, with the same arguments.
+    """
+    if on_host(x):
+        return numba_kernels() or plain
+    return on_gpu(x) if axes <= device.AXES else None
+
+
+def transforms_of(x: Array) -> ModuleType | None:
+    """Return the transforms for `tiles` of arrays such as `x`, or None if there are none."""
+    if not on_host(x):
+        return None
+    if numba_kernels() is None:
+        return plain_tiles
+    from gbackprop.engine.kernels import compiled_tiles
+
+    return compiled_tiles
+
+
+def on_host(x: Array) -> bool:
+    """Return whether `x` is an array of floats on the host."""
+    return isinstance(x, np.ndarray) and x.dtype in FLOAT_NAMES
+
+
+def on_gpu(x: Array) -> ModuleType | None:
+    """Return the module `device` if `x` is an array of floats on a GPU, else None."""
+    return None if isinstance(x, np.ndarray) or x.dtype not in FLOAT_NAMES else device
+
+
+@functools.cache
+def numba_kernels() -> ModuleType | None:
+    """Return the module `host`; None if Numba is not installed, or, with a warning, if it cannot be used."""
+    try:
+        from gbackprop.engine.kernels import host
+    except ModuleNotFoundError:
+        return None
+    except (ImportError, RuntimeError) as error:
+        place = "; set NUMBA_CACHE_DIR to a folder that can be written" if "cannot cache" in str(error) else ""
+        message = f"Numba is installed but cannot be used, which makes gbackprop slower: {error}{place}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return None
+    return host

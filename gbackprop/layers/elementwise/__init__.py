@@ -1,0 +1,1 @@
+"""Layers that compute each number, or each vector, from itself: activations and dropout."""

@@ -1,0 +1,1 @@
+"""Layers that normalize, or scale each feature."""

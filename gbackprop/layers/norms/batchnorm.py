@@ -1,0 +1,161 @@
+"""Batch normalization in evaluation mode: an affine map of each channel, with running statistics."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gbackprop.array import Array, channels_last, like
+from gbackprop.base.checks import positive
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.jacobian import Bias, ParameterJacobian
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.window import channels_and_axes
+from gbackprop.layers.norms.scale import Factor
+
+MIXES = (
+    "normalizes by statistics of the batch, so every output depends on every sample, and a sample has no gradient "
+    "of its own"
+)
+
+
+class _BatchNorm(Layer):
+    """Base class of batch normalization."""
+
+    axes: ClassVar[tuple[int, ...]]
+    """The numbers of spatial axes that inputs may have."""
+
+    constant_jacobian = True
+    formulas = {"forward": "y = w x̂ + b, x̂ = (x − m) / √(v + ε)", "mjp": "w / √(v + ε) g"}
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        self.num_features = positive("num_features", num_features)
+        if isinstance(eps, bool) or not isinstance(eps, Real) or not 0 <= eps < float("inf"):
+            raise ValueError(f"eps: expected a finite number of at least 0, got {eps!r}")
+        if momentum is not None and (isinstance(momentum, bool) or not isinstance(momentum, Real)):
+            raise ValueError(f"momentum: expected a number or None, got {momentum!r}")
+        if not track_running_stats:
+            raise UnsupportedError(f"track_running_stats: expected True; without running statistics torch {MIXES}")
+        self.eps: float = float(eps)
+        self.momentum: float | None = momentum
+        self.affine: bool = bool(affine)
+        self.buffers: dict[str, Array] = {
+            "running_mean": np.zeros(num_features, "float32"),
+            "running_var": np.ones(num_features, "float32"),
+            "num_batches_tracked": np.array(0),
+        }
+
+    def describe(self) -> str:
+        words = [str(self.num_features)]
+        words += [] if self.eps == 1e-5 else [f"eps={self.eps}"]
+        words += [] if self.momentum == 0.1 else [f"momentum={self.momentum}"]
+        return ", ".join(words + ([] if self.affine else ["affine=False"]))
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {"weight": (self.num_features,), "bias": (self.num_features,)} if self.affine else {}
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"weight": np.ones(self.num_features), "bias": np.zeros(self.num_features)} if self.affine else {}
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) - 1 not in self.axes or shape[0] != self.num_features:
+            channels_and_axes(shape, self.axes[-1], self.num_features)
+        return shape
+
+    def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
+        raise UnsupportedError(
+            f"training mode {MIXES}. Use training=False, with the running statistics, or a layer "
+            "that normalizes each sample by itself, such as GroupNorm"
+        )
+
+    def forward_training(self, x: Array, noise: Any) -> tuple[Array, Any]:
+        return self.noise(x.shape, np.random.default_rng(0))  # raises
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        mean, deviation = self._statistics(x, x.ndim - 2)
+        y = normal = (x - mean) / deviation
+        if self.affine:
+            y = normal * self._channels("weight", x.ndim - 2) + self._channels("bias", x.ndim - 2)
+        return y, (normal, deviation)
+
+    def _statistics(self, x: Array, axes: int) -> tuple[Array, Array]:
+        """Return m and √(v + ε) such that they go with channels before `axes` spatial axes."""
+        mean = like(self.buffers["running_mean"], x, x.real.dtype)
+        variance = like(self.buffers["running_var"], x, x.real.dtype)
+        wide = (-1, *(1,) * axes)
+        return mean.reshape(wide), ((variance + self.eps) ** 0.5).reshape(wide)
+
+    def _channels(self, name: str, axes: int) -> Array:
+        return self.parameters[name].reshape(-1, *(1,) * axes)
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        _, deviation = saved
+        return mat / deviation * self._channels("weight", mat.ndim - 3) if self.affine else mat / deviation
+
+    mjp = jmp  # a diagonal matrix is its own transpose
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        if not self.affine:
+            return {}
+        rows = Bias(lambda mat: channels_last(mat, 2).reshape(*mat.shape[:2], -1, self.num_features))
+        return {"weight": Factor(saved[0], self.num_features), "bias": rows}
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalization of ``[N, C]`` or ``[N, C, L]``, in evaluation mode: an affine map of each channel.
+
+    Parameters
+    ----------
+    num_features : int
+        C.
+    eps : float
+        Is added to the variance.
+    momentum : float, optional
+        The weight of a new batch in the running statistics, which torch uses in training; it changes nothing here.
+    affine : bool
+        Whether to multiply by a weight and add a bias.
+    track_running_stats : bool
+        Must be true: without running statistics, torch takes those of the batch.
+
+    Attributes
+    ----------
+    parameters : dict
+        "weight" (C,), at first 1, and "bias" (C,), at first 0; none if `affine` is false.
+    buffers : dict
+        "running_mean" (C,), "running_var" (C,) and "num_batches_tracked" (), as torch names them. Set them from a
+        trained network; nothing here changes them.
+
+    Raises
+    ------
+    UnsupportedError
+        If `track_running_stats` is false; with ``training=True``, before anything is computed.
+    """
+
+    axes = (0, 1)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalization of ``[N, C, H, W]``, in evaluation mode: an affine map of each channel.
+
+    Parameters, attributes and errors are those of `BatchNorm1d`.
+    """
+
+    axes = (2,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalization of ``[N, C, D, H, W]``, in evaluation mode: an affine map of each channel.
+
+    Parameters, attributes and errors are those of `BatchNorm1d`.
+    """
+
+    axes = (3,)

@@ -1,0 +1,1 @@
+"""Layers that slide windows over images: convolutions, pooling, padding, upsampling."""

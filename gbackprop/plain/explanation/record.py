@@ -1,0 +1,190 @@
+"""A record of the plain sweep: what arrives at each layer, what is extracted, carried and appended, how it finishes.
+
+All shapes and counts are recorded while `gbackprop.reference` computes; no second model predicts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, on_device_of
+from gbackprop.calculus.layer import INPUT, Layer, Leaf
+from gbackprop.calculus.residual import FactoredLayer
+from gbackprop.calculus.signals import RESIDUAL, MonteCarlo, Signal, Signals
+from gbackprop.losses.base import Loss
+from gbackprop.plain.branching import Found
+from gbackprop.plain.explanation.figure import draw
+from gbackprop.plain.explanation.steps import DENSE, FACTORED, MIXED, STARTS, Carried, Extracted, Finished, Step
+from gbackprop.plain.explanation.text import write
+from gbackprop.plain.plan import GRADIENT_SUM, Plan, make_plan
+from gbackprop.plain.reference import GraphSweep, finish
+from gbackprop.quantities.base import Quantity, Statistic
+from gbackprop.quantities.result import Result
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A recorded sweep: `str` returns it as text, `figure` draws it.
+
+    Attributes
+    ----------
+    network, loss, scale : str
+        The network and the loss as text; N, R and the dtype.
+    steps : list of Step
+        The loss and the layers, in the order of the sweep.
+    finished : list of Finished
+        The gradient and the quantities, in the order in which they were asked for.
+    """
+
+    network: str
+    loss: str
+    scale: str
+    steps: list[Step]
+    finished: list[Finished]
+
+    def __str__(self) -> str:
+        return write(self.network, self.loss, self.scale, self.steps, self.finished)
+
+    def figure(self) -> Any:
+        """Draw a matplotlib figure of the sweep, in the style of the paper's diagrams, on at most a page (A4).
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed (it is in the extra ``experiments``).
+        """
+        return draw(self.loss, self.scale, self.steps)
+
+
+def explain(
+    network: Layer,
+    loss: Loss,
+    x: Array,
+    y: Array,
+    *quantities: Quantity,
+    rng: int | np.random.Generator | None = None,
+    training: bool = False,
+) -> Explanation:
+    """Run the plain sweep, that of `gbackprop.reference`, and record each step.
+
+    Parameters
+    ----------
+    network, loss, x, y, *quantities, rng, training
+        As for `gbackprop.reference`: the whole batch and all columns at once, so a few samples are enough.
+
+    Returns
+    -------
+    Explanation
+        ``print`` it, or call its ``figure()``.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, TooLargeError
+        As `gbackprop.reference` does.
+    """
+    with on_device_of(x):
+        plan = make_plan(network, loss, x, y, quantities, rng, training)
+        recorder = _Recorder(plan)
+        output, saved = recorder.forward(x)
+        recorder.backward(output, y, saved)
+        result = finish(plan, loss.values(output, y).sum(), output, recorder.found)
+    scale = f"N = {plan.scale.batch}, R = {plan.scale.factor:.6g}, {plan.scale.dtype}"
+    return Explanation(repr(network), repr(loss), scale, recorder.steps, _finished(plan, result, recorder.found))
+
+
+class _Recorder(GraphSweep):
+    """The plain sweep, each step of which is written down."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.steps: list[Step] = []
+        self.wanted: dict[Statistic, list[str]] = {GRADIENT_SUM: ["gradient"]}
+        for quantity, statistics in plan.needs:
+            for statistic in statistics:
+                self.wanted.setdefault(statistic, []).append(quantity.name)
+
+    def start(self, output: Array, target: Array) -> Signals:
+        signals = super().start(output, target)
+        self.steps.append(Step("loss", repr(self.plan.loss), appended=_carried(signals)))
+        return signals
+
+    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
+        forward = leaf.layer.formulas["forward"]
+        arriving, sources = _carried(signals), self._names(leaf)
+        self.steps.append(Step(leaf.name, repr(leaf.layer), arriving, forward=forward, sources=sources))
+        return super().visit(leaf, saved, signals)
+
+    def _names(self, leaf: Leaf) -> tuple[str, ...]:
+        """Return where a layer's inputs come from; nothing in a chain."""
+        if self.plan.flow.linear(leaf) or leaf.sources == (INPUT,):
+            return ()
+        return tuple("the input" if s == INPUT else f"layer {self.plan.leaves[s].name}" for s in leaf.sources)
+
+    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
+        before = set(self.found)
+        super().extract(leaf, saved, signals)
+        for (statistic, name), value in self.found.items():
+            if (statistic, name) not in before and value is not None:  # a bias has no input factor
+                signal = None if statistic.signal is None else label(statistic.signal)
+                named = (name, statistic.reduction.name, statistic.reduction.text, signal)
+                self.steps[-1].extracted.append(Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape)))
+        for name in leaf.parameters.values():
+            if self.plan.flow.uses[name] > 1:
+                self.steps[-1].shared.append(f"{name}: {self._uses(leaf, name)}")
+
+    def _uses(self, leaf: Leaf, name: str) -> str:
+        """Return what is done with a use of a parameter that has several."""
+        places = [each.name for each in self.plan.swept if name in each.parameters.values()]
+        if leaf is not next(each for each in self.plan.swept if name in each.parameters.values()):
+            return f"columns are collected, and extracted at layer {places[0]}, the last of its {len(places)} uses"
+        return f"g is the sum over its uses at layers {', '.join(places)}, for each column before anything is squared"
+
+    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
+        below, step = super().carry(leaf, saved, signals), self.steps[-1]
+        step.carries, step.leaving_shapes = leaf.layer.formulas["mjp"], [each.stack.values.shape for each in below]
+        step.average_shape = None if below[0].average is None else below[0].average.shape
+        return below
+
+    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: list[Signals]) -> list[Signals]:
+        after, step = super().append(leaf, saved, signals, below), self.steps[-1]
+        if after is not below:
+            new = after[0].stack.values[len(below[0].stack.values) :]
+            step.appended.append(Carried(RESIDUAL.name, new.shape, new.nbytes))
+            step.residual = _starts(leaf.layer)
+        return after
+
+
+def _finished(plan: Plan, result: Result, found: Found) -> list[Finished]:
+    """Say how each quantity became a result: what returns the very statistic that it got needs no formula."""
+    finished = [Finished("gradient", "as extracted", "R Σₙ ∇ℓₙ")]
+    for (quantity, statistics), values in zip(plan.needs, result.values, strict=True):
+        same = len(statistics) == 1 and all(value is found.get((statistics[0], name)) for name, value in values.items())
+        unknown = "as extracted" if same else "by its method finish, whose formula it does not say"
+        formula = quantity.finishes or unknown
+        finished.append(Finished(quantity.name, formula, getattr(quantity, "scale", "")))
+    return finished
+
+
+def label(signal: Signal) -> str:
+    """Return a signal's name, distinct from those of others of its kind."""
+    return f"mc (M = {signal.mc_samples})" if isinstance(signal, MonteCarlo) else signal.name
+
+
+def _carried(signals: Signals) -> list[Carried]:
+    found = [Carried(label(s), columns.values.shape, columns.values.nbytes) for s, columns in signals.stack]
+    if signals.average is not None:
+        found.append(Carried("average", signals.average.shape, signals.average.nbytes))
+    return found
+
+
+def _starts(layer: Layer) -> str:
+    """Return the formula of the residual's columns that start at a layer."""
+    if layer.curvature == "zero":
+        return f"{FACTORED}, r = {MIXED}"
+    dense = FACTORED if isinstance(layer, FactoredLayer) else DENSE
+    starts = dense if layer.curvature == "dense" else STARTS[RESIDUAL.name]
+    return f"{starts}, r = {layer.formulas.get('residual', 'Σⱼ (∇² yⱼ) gⱼ')}"

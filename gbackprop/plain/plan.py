@@ -1,0 +1,218 @@
+"""The plan of a backward call: what it computes. All checks are made before any computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
+from gbackprop.base.checks import (
+    MANY_DRAWS,
+    check_average,
+    check_batch,
+    check_draws,
+    check_parameters,
+    check_targets,
+    generator,
+)
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.inputs import check_input, noise_of
+from gbackprop.calculus.jacobian import REDUCTIONS
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
+from gbackprop.losses.base import Loss
+from gbackprop.plain.contract import SHIPPED
+from gbackprop.plain.flow import Flow
+from gbackprop.plain.support import check_chain, check_own, lacks_factor, lacks_residual, left_out
+from gbackprop.quantities.base import Quantity, Scale, Statistic
+
+GRADIENT_SUM = Statistic("sum", GRADIENT)
+"""The statistic of the gradient, which every call computes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A description of what a backward call computes.
+
+    Attributes
+    ----------
+    network : Layer
+    loss : Loss
+    parameters : list of str
+        Names of the parameters that are not frozen, in the order of computation.
+    leaves : list of Leaf
+        The layers, from input to output, with their input and output feature shapes.
+    needs : list of (Quantity, tuple of Statistic)
+        What each quantity needs, in the order in which they were asked for.
+    statistics : tuple of Statistic
+        All statistics of the call, without repetition.
+    signals : tuple of Signal
+        All signals to propagate.
+    swept : list of Leaf
+        The layers that the sweep visits: those with parameters, and those that depend on one of these.
+    chain : bool
+        Whether each layer takes the output of the one before, and no parameter is used twice.
+    floats : bool
+        Whether the network takes floats, and each layer in it.
+    training : bool
+        Whether layers such as Dropout are active.
+    scale : Scale
+        N and R. This, `noise` and `mc_noise` are those of a batch, set by `with_batch`.
+    noise : list
+        For each layer, the random numbers of its training mode for the whole batch, or None.
+    mc_noise : dict
+        Random numbers of each Monte-Carlo signal for the whole batch.
+    """
+
+    network: Layer
+    loss: Loss
+    parameters: list[str]
+    leaves: list[Leaf]
+    needs: list[tuple[Quantity, tuple[Statistic, ...]]]
+    statistics: tuple[Statistic, ...]
+    signals: tuple[Signal, ...]
+    swept: list[Leaf]
+    chain: bool
+    floats: bool
+    training: bool
+    scale: Scale
+    noise: list[Any]
+    mc_noise: dict[Signal, np.ndarray]
+
+    @cached_property
+    def flow(self) -> Flow:
+        """The sharing of outputs and parameters among layers."""
+        return Flow(self.leaves)
+
+    def with_batch(self, x: Array, y: Array, rng: int | np.random.Generator | None, first: bool = False) -> Plan:
+        """Check the numbers of parameters, `x`, `y` and given targets; return the plan with all draws and with R.
+
+        At the `first` batch, check also that each layer can give what is asked for.
+
+        Random numbers are drawn for the whole batch: blocks take rows of them and do not change the draw. Each use has
+        its own random stream, seeded by its purpose: further quantities do not change the draws of others.
+        """
+        leaves, loss, batch_shape = self.leaves, self.loss, (x.shape[0], *self.leaves[-1].output_shape)
+        like = x if self.floats else check_input(leaves, x)
+        owners = [leaf for leaf in leaves if leaf.parameters]
+        check_parameters({n: leaf.layer.parameters[key] for leaf in owners for key, n in leaf.parameters.items()}, like)
+        loss.check_target("y", y, like, batch_shape)
+        if first:
+            _check_supported(self)
+            if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
+                check_own(leaves, x, self.training, self.needs)
+            if AVERAGE in self.signals:
+                check_chain(leaves)
+        for quantity, statistics in self.needs:
+            for signal in [statistic.signal for statistic in statistics if isinstance(statistic.signal, MonteCarlo)]:
+                if signal.targets is not None:
+                    check_targets(f"targets of {type(quantity).__name__}", signal.targets, loss, like, batch_shape)
+                elif signal.mc_samples * prod(batch_shape) > MANY_DRAWS:
+                    check_draws(quantity, loss, signal.mc_samples, batch_shape)
+        if AVERAGE in self.signals:
+            check_average(self.swept, like)
+        drawn = [signal for signal in self.signals if isinstance(signal, MonteCarlo) and signal.targets is None]
+        noise, mc_noise = [None] * len(leaves), {}
+        if self.training or drawn or not (rng is None or (type(rng) is int and rng >= 0)):
+            # a Generator advances equally for all quantities; an int has no state
+            entropy = generator(rng).integers(2**32, size=4).tolist()
+            masks = np.random.default_rng([*entropy, 0]) if self.training else None
+            noise = [None if masks is None else noise_of(leaf, batch_shape[0], masks) for leaf in leaves]
+            for signal in drawn:
+                source = np.random.default_rng([*entropy, signal.mc_samples])
+                mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)
+        new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
+        scale = Scale(x.shape[0], loss.factor(x.shape[0], y), FLOAT_NAMES[like.dtype])
+        new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
+        return new
+
+    def reaches(self, source: int) -> bool:
+        """Return whether the sweep visits the layer at a position."""
+        return source != INPUT and self.leaves[source].swept
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Feature shape of the network's output."""
+        return self.leaves[-1].output_shape
+
+    def targets_of(self, signal: MonteCarlo, output: Array, rows: slice) -> Array:
+        """Return the pseudo-targets of some samples, given or drawn, shape (M, n, ...)."""
+        if signal.targets is not None:
+            return signal.targets[:, rows]
+        return self.loss.pseudo_targets(output, asarray(self.mc_noise[signal][:, rows], device_of(output)))
+
+
+def make_plan(
+    network: Layer,
+    loss: Loss,
+    x: Array,
+    y: Array,
+    quantities: Sequence[Quantity],
+    rng: int | np.random.Generator | None,
+    training: bool = False,
+) -> Plan:
+    """Check all arguments, which are those of `gbackprop.backward`, and decide what to compute."""
+    return plan_of(network, loss, x, quantities, training).with_batch(x, y, rng, first=True)
+
+
+def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity], training: bool) -> Plan:
+    """Check what the arguments are, and decide what depends on no number in a batch, only on its shape and dtype."""
+    for name, value, kind in (("network", network, Layer), ("loss", loss, Loss)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}: expected a {kind.__name__}, got {value!r}")
+    for i, quantity in enumerate(quantities):
+        if not isinstance(quantity, Quantity):
+            hint = " (call the class)" if isinstance(quantity, type) else ""
+            raise TypeError(f"quantity {i}: expected a Quantity, got {quantity!r}{hint}")
+        if not isinstance(getattr(quantity, "name", None), str):
+            raise TypeError(f"quantity {i}, {type(quantity).__name__}: expected a name, by which results are found")
+    if not isinstance(training, bool):
+        raise TypeError(f"training: expected True or False, got {training!r}")
+    check_batch(x)
+    leaves = leaves_of(network, x.shape[1:]) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
+    used = [name for leaf in leaves for name in leaf.parameters.values()]
+    needs = [(quantity, quantity.statistics()) for quantity in quantities]
+    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, used in needs for statistic in used]]))
+    signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
+    swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
+    chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(parameters) == len(used)
+    floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
+    return Plan(
+        network, loss, parameters, leaves, needs, statistics, signals, swept, chain, floats, training,
+        Scale(x.shape[0], 1.0, FLOATS[0]), [], {},
+    )  # fmt: skip
+
+
+def _check_supported(plan: Plan) -> None:
+    """Check that each parameter that is named exists, and that each layer of the sweep has what the quantities need."""
+    flow = None if plan.chain else plan.flow
+    for leaf in plan.swept:
+        if type(leaf.layer).mjp is Layer.mjp and not leaf.lowest:
+            raise UnsupportedError(f"{leaf} cannot give a gradient: it has no mjp")
+    for quantity, statistics in plan.needs:
+        for statistic in statistics:
+            if statistic.only is not None and statistic.only not in plan.parameters:
+                message = f"expected only= one of {plan.parameters}, got {statistic.only!r}"
+                raise ValueError(f"{type(quantity).__name__}: {message}")
+            for leaf in plan.swept:
+                if (reason := _lacks(leaf, flow, statistic)) is not None:
+                    raise UnsupportedError(f"{leaf} cannot give {type(quantity).__name__}: {reason}")
+
+
+def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
+    """Return the reason why a layer cannot give a statistic, or None."""
+    layer, reduction = leaf.layer, statistic.reduction
+    if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
+        return reason
+    if reduction.formula is not None or not leaf.parameters:
+        return None
+    tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
+    if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
+        return f"{layer.kronecker_factors}{left_out(leaf)}"
+    plain = REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied
+    return None if plain else lacks_factor(leaf, flow, reduction)

@@ -1,0 +1,115 @@
+"""Columns that meet: at an output that several layers take, and at a parameter that is used several times.
+
+A column has the same index (signal, origin, number there) everywhere. Columns of equal index are added, and one that
+is missing is zero. For a parameter, J = Σₖ Jₖ: its columns are added over its uses before anything is squared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gbackprop.array import array_module
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.signals import RESIDUAL, Columns, Signals, Stack
+from gbackprop.calculus.tied import Direct, tied
+from gbackprop.plain.plan import Plan
+from gbackprop.quantities.base import Statistic
+
+Use = tuple[ParameterJacobian, Stack]
+"""One use of a parameter: its Jacobian there, and the columns at the output of the layer."""
+
+Index = tuple[Any, Any]
+"""The signal and the origin of columns."""
+
+
+class Uses:
+    """The uses of parameters that the sweep has met, until it has met all uses of one.
+
+    Parameters
+    ----------
+    plan : Plan
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.met: dict[str, list[Use]] = {}
+        self.direct: dict[str, list[Use]] = {}
+
+    def add(
+        self, name: str, jacobian: ParameterJacobian, stack: Stack
+    ) -> list[tuple[ParameterJacobian, Stack, Sequence[Statistic]]]:
+        """Add a use of a parameter; at the last, return all uses as one, with the statistics to compute from it."""
+        statistics = self.plan.statistics
+        if self.plan.flow.uses[name] == 1:
+            return [(jacobian, stack, statistics)]
+        met = self.met.setdefault(name, [])
+        met.append((jacobian, stack))
+        if len(met) < self.plan.flow.uses[name]:
+            return []
+        if name not in self.direct:
+            return [(*joined(met), statistics)]
+        curved = [(each, columns.only({RESIDUAL})) for each, columns in met] + self.direct[name]
+        return [
+            (*joined(met), [statistic for statistic in statistics if statistic.signal != RESIDUAL]),
+            (*joined(curved), [statistic for statistic in statistics if statistic.signal == RESIDUAL]),
+        ]
+
+    def add_direct(self, name: str, columns: Columns) -> None:
+        """Add residual columns with a piece on the parameter itself: (V, N, *parameter)."""
+        self.direct.setdefault(name, []).append((Direct(), Stack.of([(RESIDUAL, columns)])))
+
+
+def joined(uses: Sequence[Use]) -> Use:
+    """Return all uses of a parameter as one."""
+    stacks = aligned([stack for _, stack in uses])
+    jacobian, mat = tied([jacobian for jacobian, _ in uses], [stack.values for stack in stacks])
+    return jacobian, stacks[0].with_values(mat)
+
+
+def added(before: Signals, more: Signals) -> Signals:
+    """Add the signals that two layers carry to the same place. Ḡ exists in chains alone."""
+    one, other = aligned([before.stack, more.stack])
+    return Signals(one.with_values(one.values + other.values))
+
+
+def aligned(stacks: Sequence[Stack]) -> list[Stack]:
+    """Return the stacks with the same columns in the same order: one that a stack lacks is zero there."""
+    first = stacks[0]
+    if all(_indices(stack) == _indices(first) for stack in stacks[1:]):
+        return list(stacks)
+    known = [dict(_by_index(stack)) for stack in stacks]
+    merged = {index: columns for mine in known for index, columns in mine.items()}
+    signals = list(dict.fromkeys(signal for signal, _ in merged))
+    order = sorted(merged, key=lambda index: signals.index(index[0]))
+    wanted = {index: merged[index] for index in order}
+    return [_filled(stack, mine, wanted) for stack, mine in zip(stacks, known, strict=True)]
+
+
+def _indices(stack: Stack) -> list[Any]:
+    return [(signal, origins) for signal, _, _, origins in stack.spans]
+
+
+def _by_index(stack: Stack) -> Iterator[tuple[Index, Columns]]:
+    """Yield the columns of each signal and origin."""
+    for signal, columns in stack:
+        start = 0
+        for origin, width in columns.origins or (("loss", len(columns.values)),):
+            some = slice(start, start + width)
+            sign = None if columns.sign is None else columns.sign[some]
+            yield (signal, origin), Columns(columns.values[some], sign, columns.origins and ((origin, width),))
+            start += width
+
+
+def _filled(stack: Stack, known: dict[Index, Columns], wanted: dict[Index, Columns]) -> Stack:
+    """Return a stack of all wanted columns, with zeros for those that it lacks."""
+    xp, features = array_module(stack.values), stack.values.shape[1:]
+    parts = []
+    for (signal, origin), columns in wanted.items():
+        if (signal, origin) in known:
+            values = known[signal, origin].values
+        else:
+            values = xp.zeros((len(columns.values), *features), dtype=stack.values.dtype)
+        parts.append((signal, replace(columns, values=values)))
+    return Stack.of(parts)

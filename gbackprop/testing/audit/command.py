@@ -1,0 +1,85 @@
+"""``python -m gbackprop audit``: what to audit, and what to make of it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from gbackprop.base.files import OutputError, check_output, written
+from gbackprop.testing.audit.findings import Auditor, Finding
+from gbackprop.testing.audit.page import page
+from gbackprop.testing.audit.subjects import shipped
+from gbackprop.testing.audit.table import Terminal
+from gbackprop.testing.audit.target import TargetError, importable, resolve
+from gbackprop.testing.audit.users import Asked, audited
+
+
+def run(options: argparse.Namespace) -> int:
+    """Audit what the options name, show what was found, and write the page.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        target, input, loss, batch, seed, rows, html.
+
+    Returns
+    -------
+    int
+        1 if a claim fails, else 0.
+
+    Raises
+    ------
+    TargetError
+        If the command cannot be carried out.
+    """
+    _check_options(options)
+    auditor = Auditor(options.seed, pictures=options.html is not None)
+    with importable(Path.cwd()):
+        if options.target is None:
+            findings = _shown(shipped(auditor), options.rows)
+        else:
+            asked = Asked(options.target, options.input, options.loss, options.batch)
+            found, detailed = audited(asked, resolve(options.target), auditor)
+            findings = _shown(found, detailed or options.rows)
+    if options.html is not None:
+        _write(findings, options)
+    return 0 if all(finding.report.ok for finding in findings) else 1
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Refuse what cannot end well before anything is computed."""
+    if options.target is None and (options.input or options.loss):
+        raise TargetError("--input and --loss go with a target, as in: audit my_layers:Swish --input 4")
+    if options.html is not None:
+        try:
+            check_output(options.html)
+        except OutputError as error:
+            raise TargetError(f"--html: {error}") from error
+
+
+def _shown(found: Iterable[Finding], detailed: bool) -> list[Finding]:
+    """Show findings as they come: all rows of each, or a line."""
+    terminal, findings = Terminal(sys.stdout), []
+    if not detailed:
+        terminal.head()
+    for finding in found:
+        findings.append(finding)
+        terminal.rows(finding) if detailed else terminal.line(finding)
+    terminal.total(findings)
+    return findings
+
+
+def _write(findings: list[Finding], options: argparse.Namespace) -> None:
+    """Write the page; its command leaves out options that have their defaults."""
+    words = ["python", "-m", "gbackprop", "audit"] + ([options.target] if options.target else [])
+    for name, default in (("input", None), ("loss", None), ("batch", 3), ("seed", 0)):
+        value = getattr(options, name)
+        words += [] if value == default else [f"--{name}", str(value)]
+    try:
+        with written(options.html) as part:
+            part.write_text(page(findings, shlex.join(words)), encoding="utf-8")
+    except OutputError as error:
+        raise TargetError(f"--html: {error}") from error

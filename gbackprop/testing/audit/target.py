@@ -1,0 +1,204 @@
+"""From ``my_module:MyLayer`` to the layer, loss, quantity or network that it names. One line says what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gbackprop import losses
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.losses.base import Loss
+from gbackprop.quantities import Quantity
+
+KINDS = (Layer, Loss, Quantity)
+LISTED = 5
+"""The greatest number of names that an error message offers."""
+
+EXPECTED = "a layer, loss, quantity or network: an instance, a class, or a function that returns one"
+
+
+class TargetError(ValueError):
+    """Something that the user can put right; one line says how."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Let modules be imported from a folder, before all others, while this lasts."""
+    path = str(folder)
+    sys.path.insert(0, path)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # a module may have changed the path itself
+            sys.path.remove(path)
+
+
+def resolve(target: str) -> Layer | Loss | Quantity:
+    """Return the object that a target names; a class or function is called without arguments.
+
+    Parameters
+    ----------
+    target : str
+        MODULE:NAME.
+
+    Raises
+    ------
+    TargetError
+        If there is no such thing, or it is not one of `KINDS`.
+    """
+    module, _, name = target.partition(":")
+    if module.endswith(".py") or "/" in module:
+        stem = Path(module).stem
+        raise TargetError(f"expected a module's name rather than a file's: {stem}:{name or 'NAME'}, got {target}")
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise TargetError(f"expected MODULE:NAME, as in my_layers:Swish, got {target!r}")
+    home = _module(module)
+    if not name:
+        known = " or ".join(f"{module}:{each}" for each in _auditable(home)[:LISTED])
+        hint = f"did you mean {known}?" if known else "it holds no layer, loss or quantity"
+        raise TargetError(f"expected MODULE:NAME, got {target!r}; {hint}")
+    return _made(target, _attribute(home, name))
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise TargetError(f"importing {name} raised {type(error).__name__}: {error}") from error
+        here = [path.stem for path in Path.cwd().iterdir() if path.suffix == ".py" or path.is_dir()]
+        hint = _near(name, here) or f"there is no {name}.py in {Path.cwd()}, and none is installed"
+        raise TargetError(f"no module named {error.name!r}; {hint}") from error
+    except (Exception, SystemExit) as error:  # whatever a user's module does on import
+        raise TargetError(f"importing {name} raised {type(error).__name__}: {error}") from error
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        known = _auditable(module)
+        some = ", ".join(known[:LISTED]) or "no layer, loss or quantity"
+        hint = _near(name, known) or _near(name, vars(module)) or f"it has {some}"
+        raise TargetError(f"{module.__name__} has no {name!r}; {hint}") from None
+
+
+def _auditable(module: ModuleType) -> list[str]:
+    """Names of a module's own classes and instances that can be audited."""
+
+    def fits(value: Any) -> bool:
+        if isinstance(value, type):
+            return issubclass(value, KINDS) and value.__module__ == module.__name__
+        return isinstance(value, KINDS)
+
+    return [name for name, value in vars(module).items() if fits(value)]
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """"did you mean …?", or an empty string."""
+    close = difflib.get_close_matches(name, [each for each in known if not each.startswith("_")], 2)
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+# -------------------------------------------------------------------------------------------------------------- making
+
+
+def _made(target: str, found: Any) -> Layer | Loss | Quantity:
+    """Return an instance from an instance, a class or a function."""
+    if isinstance(found, KINDS):
+        return found
+    if isinstance(found, type):
+        if not issubclass(found, KINDS):
+            bases = "gbackprop.layers.Layer, losses.Loss or quantities.Quantity"
+            raise TargetError(f"{target}: expected a class derived from {bases}")
+        made = _called(target, found)
+    elif inspect.isroutine(found):
+        made = _called(target, found)
+    else:
+        raise TargetError(f"{target}: expected {EXPECTED}, got {_kind(found)}")
+    if not isinstance(made, KINDS):
+        raise TargetError(f"{target}() returns {_kind(made)}: expected {EXPECTED}")
+    return made
+
+
+def _called(target: str, make: Callable[..., Any]) -> Any:
+    missing = _missing(make)
+    if missing:
+        module, _, name = target.partition(":")
+        verb = f"layer = {name}(…)" if isinstance(make, type) else f"made = {name}(…)"
+        raise TargetError(
+            f"{name} needs arguments ({', '.join(missing)}): write an instance into {module}, as in `{verb}`, "
+            f"and audit {module}:{verb.partition(' ')[0]}"
+        )
+    try:
+        return make()
+    except Exception as error:
+        raise TargetError(f"{target}() raised {type(error).__name__}: {error}") from error
+
+
+def _missing(make: Callable[..., Any]) -> list[str]:
+    """Names of arguments that must be given."""
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (ValueError, TypeError):  # written in C
+        return []
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in free]
+
+
+def _kind(thing: Any) -> str:
+    kind = type(thing)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+# ------------------------------------------------------------------------------------------------------------- options
+
+
+def parse_shape(text: str | None, target: str) -> Shape:
+    """Return the shape of one sample from ``3,8,8``.
+
+    Raises
+    ------
+    TargetError
+        If it is missing or not positive whole numbers.
+    """
+    example = "--input 3,8,8 (one sample, without the batch)"
+    if text is None:
+        raise TargetError(f"{target}: give the shape of its input, as in {example}")
+    try:
+        shape = tuple(int(part) for part in text.strip("() ,").split(","))
+    except ValueError:
+        shape = (0,)
+    if min(shape) < 1:
+        raise TargetError(f"expected positive whole numbers, as in {example}, got --input {text}")
+    return shape
+
+
+def resolve_loss(name: str) -> Loss:
+    """Return a loss that ships, by its name, or a user's as MODULE:NAME.
+
+    Raises
+    ------
+    TargetError
+        If there is none.
+    """
+    if ":" in name:
+        found = resolve(name)
+        if not isinstance(found, Loss):
+            raise TargetError(f"expected a loss, as in --loss my_losses:Huber, got {_kind(found)}")
+        return found
+    shipped = [each for each in losses.__all__ if each != "Loss"]
+    if name not in shipped:
+        hint = _near(name, shipped) or f"expected {', '.join(shipped)}, or MODULE:NAME"
+        raise TargetError(f"no loss named {name!r}; {hint}")
+    return getattr(losses, name)()

@@ -1,0 +1,155 @@
+"""Audits of what a user names: a layer, a loss, a quantity, or a whole network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.losses import CrossEntropyLoss, MSELoss
+from gbackprop.losses.base import Loss
+from gbackprop.network import Sequential
+from gbackprop.quantities import Quantity
+from gbackprop.testing.audit.findings import Auditor, Finding
+from gbackprop.testing.audit.subjects import network_cases
+from gbackprop.testing.audit.target import TargetError, parse_shape, resolve_loss
+from gbackprop.testing.points import inside
+from gbackprop.testing.probe import is_container
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of the command line.
+
+    Attributes
+    ----------
+    target : str
+        MODULE:NAME.
+    input, loss : str or None
+    batch : int
+    """
+
+    target: str
+    input: str | None = None
+    loss: str | None = None
+    batch: int = 3
+
+
+def audited(asked: Asked, subject: Layer | Loss | Quantity, auditor: Auditor) -> tuple[Iterable[Finding], bool]:
+    """Return findings on a subject, and whether its rows are few enough to be shown.
+
+    Raises
+    ------
+    TargetError
+        If the input or the loss asked for does not fit.
+    """
+    if isinstance(subject, Quantity):
+        return _quantity(subject, auditor), True
+    shape = parse_shape(asked.input, asked.target)
+    if isinstance(subject, Loss):
+        return _loss(asked, subject, shape, auditor), True
+    out = _output_shape(asked, subject, shape)
+    x = auditor.rng(1).standard_normal((asked.batch, *shape))
+    if not is_container(subject) and asked.loss is None:
+        return [auditor.layer(subject, x)], True
+    network = subject if isinstance(subject, Sequential) else Sequential(subject)
+    if out is None:
+        return auditor.until_one_raises(network, x), False
+    loss = _loss_for(asked, out)
+    y = _targets(loss, inside(loss, auditor.rng(2).standard_normal((asked.batch, *out))), auditor.rng(3))
+    return auditor.network(network, loss, x, y), False
+
+
+def _quantity(quantity: Quantity, auditor: Auditor) -> Iterator[Finding]:
+    for case in network_cases(auditor.rng(4)):
+        yield auditor.quantity(quantity, case.network, case.loss, case.x, case.y)
+
+
+# ------------------------------------------------------------------------------------------------------------- shapes
+
+
+def _output_shape(asked: Asked, layer: Layer, shape: Shape) -> Shape | None:
+    """Feature shape of the output; None if a layer raises something that may be a finding.
+
+    A layer that says which shapes it takes, and does not take this one, was asked for the wrong thing. One that leaves
+    that to its forward pass may be wrong itself.
+    """
+    try:
+        return layer.output_shape(shape)
+    except ValueError as error:
+        if not _says_what_it_takes(layer, shape):
+            return None
+        raise TargetError(f"{asked.target} does not take --input {asked.input}: {error}") from error
+    except Exception:  # its rows will say so
+        return None
+
+
+def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:
+    """Return whether the first part that refuses its input's shape has an `output_shape` of its own."""
+    for _, part in layer.named_layers():
+        try:
+            shape = part.output_shape(shape)
+        except Exception:
+            return type(part).output_shape is not Layer.output_shape
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------- losses
+
+
+def _loss(asked: Asked, loss: Loss, shape: Shape, auditor: Auditor) -> Iterable[Finding]:
+    """Return the findings on a loss with both reductions."""
+    output = inside(loss, 2 * auditor.rng(1).standard_normal((asked.batch, *shape)))
+    _check_takes(loss, output.shape, f"{asked.target} does not take --input {asked.input}")
+    target = _targets(loss, output, auditor.rng(3))
+
+    def found() -> Iterator[Finding]:
+        for reduction in ("mean", "sum"):
+            twin = copy.copy(loss)
+            twin.reduction = reduction
+            yield auditor.loss(twin, output, target)
+
+    return found()
+
+
+def _loss_for(asked: Asked, out: Shape) -> Loss:
+    """Return the loss asked for, or one that takes such outputs."""
+    if asked.loss is None:
+        return CrossEntropyLoss() if len(out) == 1 and out[0] > 1 else MSELoss()
+    loss = resolve_loss(asked.loss)
+    _check_takes(loss, (asked.batch, *out), f"--loss {asked.loss} does not take the outputs of {asked.target}")
+    return loss
+
+
+def _check_takes(loss: Loss, batch_shape: Shape, problem: str) -> None:
+    try:
+        loss.target_shape(batch_shape)
+    except ValueError as error:
+        raise TargetError(f"{problem}: {error}") from error
+    except Exception:  # its rows will say so
+        pass
+
+
+def _targets(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Targets that a loss takes: drawn by itself, or the first that it does not refuse."""
+
+    def shape() -> Shape:
+        return loss.target_shape(output.shape)
+
+    ways: list[Callable[[], np.ndarray]] = [
+        lambda: rng.random(shape()),
+        lambda: rng.standard_normal(shape()),
+        lambda: rng.integers(0, output.shape[1], shape()),
+        lambda: np.asarray(loss.draw(output, 1, rng)[0]),
+    ]
+    for way in ways:
+        try:
+            target = way()
+            loss.check_target("target", target, output)
+        except Exception:  # it does not take these
+            continue
+        return target
+    return rng.random(output.shape)
