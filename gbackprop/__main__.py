@@ -26,24 +26,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Of the command line; those of the process by default.
-
-    Returns
-    -------
-    int
-        Exit status: 0 if all is well, 1 if a number is wrong or a run failed, 2 if the command cannot be carried out,
-        130 if it was interrupted, 141 if nobody reads its output any longer.
-
-    Raises
-    ------
-    SystemExit
-        From argparse, if the arguments make no sense (2) or ask for help or version (0).
-    """
+    """Run a subcommand."""
     try:
         try:
             return _carry_out(_parser().parse_args(arguments))

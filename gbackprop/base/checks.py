@@ -53,15 +53,7 @@ def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], e
 
 
 def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
-    """Check that all parameters are finite, of one dtype and on one device, and that `x` is, too, and has these.
-
-    Raises
-    ------
-    TypeError
-        If dtypes or devices differ.
-    ValueError
-        If a number is NaN or infinite.
-    """
+    """Check that all parameters are finite, of one dtype and on one device, and that `x` is, too, and has these."""
     first: tuple[str, Array] | None = None
     alike = {(type(value), value.dtype) for value in (x, *parameters.values())} == {(np.ndarray, x.dtype)}
     for name, value in () if alike else parameters.items():
@@ -84,15 +76,7 @@ def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
 
 
 def check_batch(x: Any) -> None:
-    """Check that `x` is a non-empty batch of floats, or of integers (`layers.inputs`: which layers take them).
-
-    Raises
-    ------
-    TypeError
-        If `x` is not an array of floats or integers.
-    ValueError
-        If the batch is empty.
-    """
+    """Check that `x` is a non-empty batch of floats, or of integers (`layers.inputs`: which layers take them)."""
     if not is_array(x) or (x.dtype not in FLOAT_NAMES and x.dtype.kind not in "iu"):
         check_floats("x", x)  # raises
     if x.ndim < 1 or x.shape[0] == 0:
@@ -100,13 +84,7 @@ def check_batch(x: Any) -> None:
 
 
 def check_floats(name: str, x: Any) -> None:
-    """Check that `x` is an array of float32 or float64.
-
-    Raises
-    ------
-    TypeError
-        Otherwise.
-    """
+    """Check that `x` is an array of float32 or float64."""
     if not is_array(x):
         raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(x)}")
     if x.dtype not in FLOAT_NAMES:
@@ -124,13 +102,7 @@ def kind_of(value: Any) -> str:
 
 
 def float_name(dtype: Any) -> str:
-    """Return "float32" or "float64" for a dtype in any form.
-
-    Raises
-    ------
-    ValueError
-        If it is another.
-    """
+    """Return "float32" or "float64" for a dtype in any form."""
     try:
         name = np.dtype(dtype).name
     except TypeError:
@@ -157,13 +129,7 @@ def size(nbytes: float) -> str:
 
 
 def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool = True) -> None:
-    """Check that `x` is on the device of `other` and, if `dtype` is true, has its dtype.
-
-    Raises
-    ------
-    TypeError
-        Otherwise.
-    """
+    """Check that `x` is on the device of `other` and, if `dtype` is true, has its dtype."""
     if device_of(x) != device_of(other):
         raise TypeError(
             f"{name}: expected an array on {device_of(other)} as {other_name} is, got one on {device_of(x)} "
@@ -177,13 +143,7 @@ def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool =
 
 
 def positive(name: str, value: Any, least: int = 1) -> int:
-    """Return `value` as an int.
-
-    Raises
-    ------
-    ValueError
-        If it is not an integer of at least `least`.
-    """
+    """Return `value` as an int."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
     return int(value)
@@ -192,13 +152,7 @@ def positive(name: str, value: Any, least: int = 1) -> int:
 def number(
     name: str, value: Any, least: float | None = None, above: float | None = None, below: float | None = None
 ) -> float:
-    """Return `value` as a finite float within bounds.
-
-    Raises
-    ------
-    ValueError
-        If it is not; the message names the argument.
-    """
+    """Return `value` as a finite float within bounds."""
     try:
         found = float(value) if isinstance(value, Real) and not isinstance(value, bool | np.bool_) else float("nan")
     except OverflowError:
@@ -212,13 +166,7 @@ def number(
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return a Generator made from None, an int or a Generator.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none of these.
-    """
+    """Return a Generator made from None, an int or a Generator."""
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
@@ -226,13 +174,7 @@ def generator(rng: Any) -> np.random.Generator:
 
 
 def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[int, ...]) -> None:
-    """Check that the random numbers of a Monte-Carlo quantity fit into memory, from the size of one sample's.
-
-    Raises
-    ------
-    TooLargeError
-        If they do not; the message names the quantity.
-    """
+    """Check that the random numbers of a Monte-Carlo quantity fit into memory, from the size of one sample's."""
     one = loss.noise((1, *batch_shape[1:]), 1, np.random.default_rng(0)).nbytes
     nbytes, free = mc_samples * batch_shape[0] * one, available_memory("cpu")
     if nbytes > free:
@@ -243,13 +185,7 @@ def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[in
 
 
 def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -> None:
-    """Check that no number is outside of a domain, to which its ends may belong; NaN passes.
-
-    Raises
-    ------
-    ValueError
-        The message has the least number that is below, or the largest.
-    """
+    """Check that no number is outside of a domain, to which its ends may belong; NaN passes."""
     (least, most), kind = bounds(x.real), x.real.dtype.type
     low, high = (float(kind(end)) for end in domain)  # as the numbers are rounded
     below = least < low or (not ends and least == low > -inf)
@@ -266,15 +202,7 @@ def no_draws(loss: Any) -> UnsupportedError:
 
 
 def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: tuple[int, ...]) -> None:
-    """Check pseudo-targets that are given, shape (M, N, ...), as the loss checks targets.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The message names the first of the M that is wrong.
-    UnsupportedError
-        If no targets, drawn or given, have the loss's Hessian as the covariance of their gradients.
-    """
+    """Check pseudo-targets that are given, shape (M, N, ...), as the loss checks targets."""
     if loss.undrawn:
         raise no_draws(loss)
     expected = loss.target_shape(batch_shape)
@@ -291,13 +219,7 @@ def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: t
 
 
 def check_average(leaves: Sequence[Any], x: Array) -> None:
-    """Check that KFRA's largest matrices, [D, D] with D the size of a layer's output, fit into memory.
-
-    Raises
-    ------
-    TooLargeError
-        If they do not; the message names the layer.
-    """
+    """Check that KFRA's largest matrices, [D, D] with D the size of a layer's output, fit into memory."""
     largest = max(leaves, key=lambda leaf: prod(leaf.output_shape), default=None)
     if largest is None:
         return

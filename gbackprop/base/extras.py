@@ -11,27 +11,7 @@ class MissingExtraError(ImportError):
 
 
 def require(module: str, purpose: str, extra: str = "experiments") -> ModuleType:
-    """Import a module of an optional package.
-
-    Parameters
-    ----------
-    module : str
-        Dotted name, for instance ``"sklearn.datasets"``.
-    purpose : str
-        What needs it, as the message's subject: ``"the digits"``.
-    extra : str
-        That installs it.
-
-    Returns
-    -------
-    module
-        The module.
-
-    Raises
-    ------
-    MissingExtraError
-        If the package is not installed; the message names the command that installs it.
-    """
+    """Import a module of an optional package."""
     with needed(module.partition(".")[0], purpose, extra):
         return importlib.import_module(module)
 

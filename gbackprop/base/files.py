@@ -13,18 +13,7 @@ class OutputError(OSError):
 
 
 def check_output(path: str | Path) -> None:
-    """Check that a file can be written, before anything is computed for it.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, which may be there already.
-
-    Raises
-    ------
-    OutputError
-        If `path` is a folder, its folder is missing, or one of the two cannot be written.
-    """
+    """Check that a file can be written, before anything is computed for it."""
     path, target = Path(path), _target(path)
     if target.is_dir():
         raise OutputError(f"{path}: expected a file to write to, got a folder")
@@ -42,24 +31,7 @@ def check_output(path: str | Path) -> None:
 
 @contextmanager
 def written(path: str | Path) -> Iterator[Path]:
-    """Write a file whole or not at all: into ``FILE.part`` beside its place, which is then moved there in one step.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. A device or pipe is written as it is.
-
-    Yields
-    ------
-    Path
-        Where to write.
-
-    Raises
-    ------
-    OutputError
-        In place of an OSError, a full disk for instance. What was written is removed, and a file that was there before
-        is as it was.
-    """
+    """Write a file whole or not at all: into ``FILE.part`` beside its place, which is then moved there in one step."""
     target = _target(path)
     part = target if _is_stream(target) else target.with_name(f"{target.name}.part")
     try:

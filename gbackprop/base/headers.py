@@ -9,13 +9,7 @@ import numpy as np
 
 
 def parsed(text: str | bytes) -> Any:
-    """Return the value of a text in JSON.
-
-    Raises
-    ------
-    ValueError
-        If it is no JSON, has a name twice in one object, or is nested too deeply.
-    """
+    """Return the value of a text in JSON."""
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except RecursionError as error:

@@ -34,13 +34,7 @@ KINDS = "biufcSU"
 
 
 def write_checkpoint(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays, a text "header" in JSON, and a "digest" of both into an archive: all of it is on the disk, or none.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written; a file that was there before is as it was.
-    """
+    """Write arrays, a text "header" in JSON, and a "digest" of both into an archive: the whole of it or nothing."""
     entries = {"header": np.array(json.dumps(header)), **arrays}
     digest = np.array(digest_of(entries))
     with written(path) as part, open(part, "wb") as file:
@@ -52,16 +46,7 @@ def write_checkpoint(path: str | Path, header: Mapping[str, Any], arrays: Mappin
 def read_checkpoint(
     path: str | Path, version: int, parts: Mapping[str, type]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read the header, with parts of these types, and the arrays of an archive of `write_checkpoint`.
-
-    Raises
-    ------
-    ValueError
-        If it is none, is damaged, or its header has another "format" than `version`, or other parts. The message does
-        not have the file's name.
-    OSError
-        If it cannot be opened.
-    """
+    """Read the header, with parts of these types, and the arrays of an archive of `write_checkpoint`."""
     arrays = read_arrays(path)
     for name in ("header", "digest"):
         if name not in arrays:
@@ -80,25 +65,7 @@ def read_checkpoint(
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """Read all arrays of an archive; no Python object is unpickled.
-
-    Parameters
-    ----------
-    path : str or Path
-        The archive.
-
-    Returns
-    -------
-    dict of str to ndarray
-
-    Raises
-    ------
-    ValueError
-        If the file is no archive of arrays, is damaged, or has an entry that is no array of numbers or text. The
-        message says what it is, without its name.
-    OSError
-        If it cannot be opened.
-    """
+    """Read all arrays of an archive; no Python object is unpickled."""
     with open(path, "rb") as file:
         start = file.read(LOOK)
         if not start.startswith(b"PK"):

@@ -35,15 +35,7 @@ SIZE = 16
 
 
 def check_tensors(path: str | Path, purpose: str) -> None:
-    """Check that the package is there and a file can be written, before anything is computed for it.
-
-    Raises
-    ------
-    MissingExtraError
-        If the package safetensors is not installed; the message begins with `purpose`.
-    OutputError
-        If the file cannot be written; the message names it.
-    """
+    """Check that the package is there and a file can be written, before anything is computed for it."""
     require("safetensors.numpy", purpose, EXTRA)
     check_output(path)
 
@@ -51,13 +43,7 @@ def check_tensors(path: str | Path, purpose: str) -> None:
 def write_tensors(
     path: str | Path, arrays: Mapping[str, np.ndarray], purpose: str, kind: str, tree: Mapping[str, Any]
 ) -> None:
-    """Write arrays by name; into the file's header the kind of thing that they are, a tree of JSON, and a digest.
-
-    Raises
-    ------
-    MissingExtraError, OutputError
-        As `check_tensors`.
-    """
+    """Write arrays by name; into the file's header the kind of thing that they are, a tree of JSON, and a digest."""
     numpy_format = require("safetensors.numpy", purpose, EXTRA)
     texts = {OWN: json.dumps({"version": VERSION, "kind": kind, **tree}), DIGEST: f"{BEGIN}{'0' * 2 * SIZE}"}
     content = numpy_format.save({name: np.asarray(value, order="C") for name, value in arrays.items()}, texts)
@@ -67,19 +53,7 @@ def write_tensors(
 
 
 def read_tensors(path: str | Path, purpose: str) -> tuple[dict[str, np.ndarray], dict[str, Any] | None]:
-    """Read all arrays of a file, and the tree in its header, with "version" and "kind"; None if it is of another tool.
-
-    Raises
-    ------
-    ValueError
-        If the file is no safetensors file, is damaged, or is of another version.
-    TypeError
-        If it has numbers of a dtype that NumPy lacks.
-    OSError
-        If it cannot be read.
-    MissingExtraError
-        If the package safetensors is not installed.
-    """
+    """Read all arrays of a file, and the tree in its header with "version" and "kind", or None for another tool's."""
     numpy_format = require("safetensors.numpy", purpose, EXTRA)
     content = Path(path).read_bytes()
     try:

@@ -25,13 +25,7 @@ class Frame:
     padding: tuple[tuple[int, int], ...]
 
     def size(self, spatial: Shape) -> Shape:
-        """Return the size with the frame.
-
-        Raises
-        ------
-        ValueError
-            If the frame is wider than what can be reflected, or taken from the other side.
-        """
+        """Return the size with the frame."""
         for axis, (size, added) in enumerate(zip(spatial, self.padding), -len(spatial)):
             most = {"reflect": size - 1, "circular": size}.get(self.mode, max(added))
             if max(added) > most:

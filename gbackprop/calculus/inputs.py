@@ -13,28 +13,7 @@ from gbackprop.calculus.layer import INPUT, Leaf
 
 
 def check_input(leaves: Sequence[Leaf], x: Array) -> Array:
-    """Check that layers get what they take; return an array of the dtype in which the network computes.
-
-    Parameters
-    ----------
-    leaves : sequence of Leaf
-        From input to output.
-    x : ndarray, shape (N, *in)
-        A batch of floats, or of integers.
-
-    Returns
-    -------
-    ndarray
-        `x` if it has floats, else an empty array of the parameters' dtype on the device of `x`.
-
-    Raises
-    ------
-    TypeError
-        If the first layer that does not just move numbers takes integers and `x` has floats, or the reverse; if a
-        layer within the network takes integers. The message names the layer.
-    ValueError
-        If an index is out of a layer's range; the message names the layer.
-    """
+    """Check that layers get what they take; return an array of the dtype in which the network computes."""
     integers: dict[int, Array | None] = {INPUT: x if x.dtype.kind != "f" else None}  # the values, None for floats
     makers: dict[int, Leaf | None] = {INPUT: None}  # the layer that computed the values, None if they are the input's
     for leaf in leaves:
@@ -63,13 +42,7 @@ def _expected(takes: str) -> str:
 
 
 def noise_of(leaf: Leaf, batch: int, rng: np.random.Generator) -> Any:
-    """Draw the random numbers of a layer's training pass for a batch of `batch` samples.
-
-    Raises
-    ------
-    UnsupportedError
-        If the layer has no training mode; the message names the layer and its place.
-    """
+    """Draw the random numbers of a layer's training pass for a batch of `batch` samples."""
     try:
         return leaf.layer.noise((batch, *leaf.input_shapes[0]), rng)
     except UnsupportedError as error:

@@ -261,23 +261,7 @@ def group_blocks(b: Array, groups: int) -> Array:
 
 
 def congruence(pull: Callable[[Array], Array], matrix: Array, batch: int, shape: Shape) -> Array:
-    """Jₙᵀ Ḡ Jₙ for each sample, from the map v ↦ Jₙᵀ v alone: once for the columns of Ḡ, once for its rows.
-
-    Parameters
-    ----------
-    pull : callable
-        ``[V, N, *out] -> [V, N, *in]``.
-    matrix : ndarray, shape (D, D)
-        Ḡ, with D = ∏ out.
-    batch : int
-        N.
-    shape : tuple of int
-        out.
-
-    Returns
-    -------
-    ndarray, shape (D', N, D')
-    """
+    """Jₙᵀ Ḡ Jₙ for each sample, from the map v ↦ Jₙᵀ v alone: once for the columns of Ḡ, once for its rows."""
     d = matrix.shape[0]
     columns = matrix.reshape(d, 1, *shape)
     if batch > 1:

@@ -89,13 +89,7 @@ class Nodes:
     names: dict[int, str] = field(default_factory=dict)
 
     def add(self, name: str, layer: Layer, *sources: int) -> int:
-        """Append a layer that takes the outputs of others; return its position.
-
-        Raises
-        ------
-        ValueError
-            If the layer cannot accept these inputs; the message names it.
-        """
+        """Append a layer that takes the outputs of others; return its position."""
         taken = [self.leaves[source] for source in sources if source != INPUT]
         shapes = tuple([self.input_shape if i == INPUT else self.leaves[i].output_shape for i in sources])
         try:
@@ -245,13 +239,7 @@ class Layer(Constructed):
 
 
 def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:
-    """Return a layer, or the layers inside a container, in the order of computation.
-
-    Raises
-    ------
-    ValueError
-        If a layer cannot accept its input shape; the message names the layer.
-    """
+    """Return a layer, or the layers inside a container, in the order of computation."""
     nodes = Nodes(shape)
     network.place(nodes, "", INPUT)
     return nodes.leaves

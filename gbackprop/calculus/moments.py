@@ -75,17 +75,7 @@ class Moments:
     def about(
         shift: Array, first: Array, second: Array, count: int, error: Array | None = None, tight: bool | None = None
     ) -> Moments:
-        """Compute the moments from Σ (x − K) and Σ (x − K)², which are overwritten, about a shift K.
-
-        Parameters
-        ----------
-        shift, first, second : ndarray, shape (*p)
-        count : int
-        error : ndarray, shape (*p), optional
-            What K is beyond `shift`.
-        tight : bool, optional
-            Whether the rounding of the means counts; found out by default.
-        """
+        """Compute the moments from Σ (x − K) and Σ (x − K)², which are overwritten, about a shift K."""
         low = None
         for rows in _pieces(first):
             mean, q, k = first[rows], second[rows], shift[rows]

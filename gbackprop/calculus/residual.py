@@ -46,17 +46,7 @@ class FactoredLayer(Layer):
 
 
 def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array) -> Factored:
-    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k.
-
-    Parameters
-    ----------
-    count : int
-        K.
-    pairs : callable
-        Returns a (V, N, *first) and b (V, N, *second) for an array of V numbers k.
-    like : ndarray
-        An array on the device.
-    """
+    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k."""
     xp = array_module(like)
 
     def columns(span: slice) -> Pieces:
@@ -70,13 +60,6 @@ def signed(a: Array, b: Array, sign: Array) -> Pieces:
     """Return (s a, ±b / s) / √2, with s² = ‖b‖ / ‖a‖ so that neither piece is lost beside the other.
 
     The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero.
-
-    Parameters
-    ----------
-    a : ndarray, shape (V, N, *first)
-    b : ndarray, shape (V, N, *second)
-    sign : ndarray, shape (V,)
-        ±1.
     """
     xp, of_a, of_b = array_module(a), _norm(a), _norm(b)
     sign = sign.astype(a.dtype)[:, None] * ((of_a > 0) & (of_b > 0))
@@ -85,18 +68,7 @@ def signed(a: Array, b: Array, sign: Array) -> Pieces:
 
 
 def together(count: int, first: Callable[[Array], tuple[Array, Array]], rest: Factored, like: Array) -> Factored:
-    """Return a residual of one input with `count` columns of its own, then those of another.
-
-    Parameters
-    ----------
-    count : int
-    first : callable
-        Returns columns (V, N, *in) and signs (V, N) for an array of V numbers below `count`.
-    rest : Factored
-        Of products of two vectors over the same input: their two pieces are added.
-    like : ndarray
-        An array on the device.
-    """
+    """Return a residual of one input with `count` columns of its own, then those of another."""
     xp = array_module(like)
 
     def columns(span: slice) -> Pieces:
@@ -131,22 +103,7 @@ def units(index: Array, batch: int, features: tuple[int, ...], dtype: Any) -> Ar
 
 
 def residual_columns(residual: Array | Factored, features: tuple[int, ...], span: slice = ALL) -> Columns:
-    """Factor the residual r of a curved layer: Σᵥ signᵥ v vᵀ = diag(r), or = r where it is dense.
-
-    Parameters
-    ----------
-    residual : ndarray, shape (N, *features), or (N, D, D) with D = ∏ features, or Factored
-        A dense residual is symmetric and is factored by an eigendecomposition per sample, if not by the layer itself.
-    features : tuple of int
-        Shape of the layer's input.
-    span : slice
-        Which of the columns to form; all by default.
-
-    Returns
-    -------
-    Columns
-        Of shape (V, N, *features), V the width of the span.
-    """
+    """Factor the residual r of a curved layer: Σᵥ signᵥ v vᵀ = diag(r), or = r where it is dense."""
     if isinstance(residual, Factored):
         (values,), sign = residual.columns(span)
         return Columns(values, sign)

@@ -47,13 +47,6 @@ def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple
 
     A weight or bias that is applied at T positions in each use is one that is applied at the positions of all uses:
     T becomes their sum. Its Kronecker factors follow from that.
-
-    Parameters
-    ----------
-    jacobians : sequence of ParameterJacobian
-        Of each use.
-    mats : sequence of ndarray, shapes (V, N, *out)
-        The columns at each use, of equal index.
     """
     xp = array_module(mats[0])
     first = jacobians[0]

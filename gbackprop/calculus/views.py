@@ -154,16 +154,7 @@ class Rotated(ParameterJacobian):
 
 
 def rotated(jacobian: ParameterJacobian, qa: Array | None, qb: Array) -> ParameterJacobian:
-    """Return the Jacobian of the entries in another basis: u becomes QAᵀ u, g becomes QBᵀ g.
-
-    Parameters
-    ----------
-    jacobian : ParameterJacobian
-    qa : ndarray, shape (I, I) or (G, I, I), or None
-        Columns are vectors on the side of the inputs; None for a parameter without A.
-    qb : ndarray, shape (O, O) or (G, O, O)
-        Those on the side of the outputs.
-    """
+    """Return the Jacobian of the entries in another basis: u becomes QAᵀ u, g becomes QBᵀ g."""
     outer = outer_of(jacobian)
     if qa is None or outer is None:
         return Rotated(jacobian, qb)

@@ -30,13 +30,7 @@ def per_axis(name: str, value: Any, dims: int, least: int = 1) -> Shape:
 
 
 def channels_and_axes(shape: Shape, dims: int, channels: int | None = None) -> None:
-    """Check that a feature shape is ``(C, *S)`` with `dims` spatial axes and, if given, `channels` channels.
-
-    Raises
-    ------
-    ValueError
-        Otherwise.
-    """
+    """Check that a feature shape is ``(C, *S)`` with `dims` spatial axes and, if given, `channels` channels."""
     axes = "DHW"[-dims:]
     if len(shape) != dims + 1 or (channels is not None and shape[0] != channels):
         expected = ", ".join([str(channels) if channels is not None else "C", *axes])
@@ -68,13 +62,7 @@ class Window:
         return self.dilation[axis] * (self.kernel[axis] - 1) + 1
 
     def out(self, spatial: Shape) -> Shape:
-        """Return the number of windows along each axis.
-
-        Raises
-        ------
-        ValueError
-            If not a single window fits.
-        """
+        """Return the number of windows along each axis."""
         counts = []
         for axis, (size, stride, (before, after)) in enumerate(zip(spatial, self.stride, self.padding)):
             left = size + before + after - self.reach(axis)

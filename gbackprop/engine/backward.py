@@ -187,19 +187,7 @@ class PreparedCall:
     def __call__(
         self, x: Array, y: Array, rng: int | np.random.Generator | None = None, sample_weight: Array | None = None
     ) -> Result:
-        """Compute what `gbackprop.backward` computes for a batch.
-
-        Parameters
-        ----------
-        x : ndarray, shape (N, *in)
-        y : ndarray, shape (N, ...)
-        rng : None, int or numpy.random.Generator
-        sample_weight : ndarray, shape (N), optional
-
-        Returns
-        -------
-        Result
-        """
+        """Compute what `gbackprop.backward` computes for a batch."""
         options = {"rng": rng, "sample_weight": sample_weight, **self.options}
         return backward(self.network, self.loss, x, y, *self.quantities, **options)
 

@@ -68,22 +68,7 @@ def choose_blocks(
     memory: str | int | None = None,
     forms: Forms = PLAIN,
 ) -> Cut:
-    """Cut a batch into blocks; arguments that are None are chosen automatically.
-
-    Parameters
-    ----------
-    plan : Plan
-    x : ndarray, shape (N, *in)
-    sample_block, column_block, workers, memory
-        As for `gbackprop.backward`.
-    forms : Forms
-        Forms of the forward pass, whose memory is counted.
-
-    Raises
-    ------
-    ValueError
-        If `memory` cannot be parsed, or is too small for one sample and one column.
-    """
+    """Cut a batch into blocks; arguments that are None are chosen automatically."""
     n, each = x.shape[0], max(stack_bytes(plan, column_block), row_bytes(plan) // 4)
     check_pairs(plan, x)
     whole = whole_batch(plan) or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
@@ -122,17 +107,7 @@ def _even(n: int, most: int, threads: int) -> int:
 
 
 def advice(plan: Plan, x: Array, cut: Cut, forms: Forms = PLAIN) -> str:
-    """Say which blocks would fit into the free memory, by the estimate, after a call ran out of memory.
-
-    Parameters
-    ----------
-    plan : Plan
-    x : ndarray, shape (N, *in)
-    cut : Cut
-        The blocks that did not fit: at most half of their size is proposed.
-    forms : Forms
-        As for `choose_blocks`.
-    """
+    """Say which blocks would fit into the free memory, by the estimate, after a call ran out of memory."""
     free, samples = available_memory(device_of(x)), max(block.stop - block.start for block in cut.samples)
     room, total = f"the {size(free)} that are free", max(1, column_count(plan))
     columns, whole = min(cut.columns or total, total), whole_batch(plan)

@@ -226,13 +226,7 @@ def _arrays(tree: Any) -> list[Array]:
 
 
 def parse_bytes(memory: str | int) -> int:
-    """Parse a number of bytes from "2GiB", "500 MB" or an int.
-
-    Raises
-    ------
-    ValueError
-        If it is neither, or not positive.
-    """
+    """Parse a number of bytes from "2GiB", "500 MB" or an int."""
     match = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", memory) if isinstance(memory, str) else None
     number = int(float(match[1]) * UNITS[match[2]]) if match else memory
     if isinstance(number, bool) or not isinstance(number, Integral) or number <= 0:

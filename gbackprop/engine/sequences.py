@@ -12,13 +12,7 @@ from gbackprop.plain.plan import Plan
 
 
 def with_whole_sequences(plan: Plan, x: Array) -> Plan:
-    """Return the plan of the same results with fewer layers, if the network has recurrent ones.
-
-    Parameters
-    ----------
-    plan : Plan
-    x : ndarray, shape (N, *in)
-    """
+    """Return the plan of the same results with fewer layers, if the network has recurrent ones."""
     if plan.chain or RESIDUAL in plan.signals or AVERAGE in plan.signals:
         return plan
     nodes = WholeSequences(x.shape[1:])

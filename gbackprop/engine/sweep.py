@@ -77,29 +77,7 @@ def sweep_block(
     sweep: type[FastSweep] | None = None,
     known: NetworkForms | None = None,
 ) -> Part:
-    """Run the forward pass of a block once, and the backward sweep once for each span of columns.
-
-    Parameters
-    ----------
-    plan : Plan
-    x : ndarray, shape (N, *in)
-    y : ndarray, shape (N, ...)
-        The whole batch.
-    block : Block
-        The samples, and the storage of results with a row for each sample.
-    spans : sequence of slice
-        The columns of each pass in addition to the gradient's.
-    forms : Forms
-        The fast forms to use.
-    memory : Allocator
-        Makes the arrays of the forms.
-    routing : bool
-        Whether columns may be routed through max pooling.
-    sweep : subclass of FastSweep, optional
-        Class of the backward sweep; for instance one that also observes it.
-    known : NetworkForms, optional
-        Forms that were found in earlier calls.
-    """
+    """Run the forward pass of a block once, and the backward sweep once for each span of columns."""
     target, context = y[block.rows], Context(forms, memory, known or NetworkForms(forms, plan.leaves))
     found: Found = {}
     with naming(lambda: f"forward pass of {len(block)} samples"):

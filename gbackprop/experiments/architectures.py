@@ -7,18 +7,7 @@ from gbackprop.layers import AvgPool2d, Conv2d, Dropout, Flatten, Layer, Linear,
 
 
 def same(size: int, kernel: int, stride: int = 1) -> ZeroPad2d:
-    """Zeros around a square image such that ⌈size / stride⌉ windows fit: TensorFlow's "SAME".
-
-    Parameters
-    ----------
-    size, kernel, stride : int
-        Of the image, the window and its step, in both directions.
-
-    Returns
-    -------
-    ZeroPad2d
-        Of max((⌈size/stride⌉ − 1) stride + kernel − size, 0) rows and columns, the smaller half left and top.
-    """
+    """Zeros around a square image such that ⌈size / stride⌉ windows fit: TensorFlow's "SAME"."""
     total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
     before, after = total // 2, total - total // 2
     return ZeroPad2d((before, after, before, after))
@@ -49,12 +38,7 @@ def net_3c3d() -> list[Layer]:
 
 
 def net_allcnnc() -> list[Layer]:
-    """Nine convolutions, of which two have a stride instead of pooling: ``[N, 3, 32, 32] -> [N, 100]``.
-
-    Notes
-    -----
-    Source: Springenberg, Dosovitskiy, Brox, Riedmiller: "Striving for Simplicity", 2015, "All-CNN-C".
-    """
+    """Nine convolutions, of which two have a stride instead of pooling: ``[N, 3, 32, 32] -> [N, 100]``."""
     return [
         Dropout(0.2),
         *(same(32, 3), Conv2d(3, 96, 3), ReLU()),

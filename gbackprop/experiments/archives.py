@@ -36,27 +36,7 @@ class Member:
 
 
 def read_members(archive: Path, names: Collection[str], most: int) -> dict[str, Member]:
-    """Read files of a compressed tar archive, in one pass over it.
-
-    Parameters
-    ----------
-    archive : Path
-        The archive.
-    names : collection of str
-        Names of files, in whichever folder of the archive.
-    most : int
-        Bytes that one of them may have: a small archive can hold files that are larger than memory.
-
-    Returns
-    -------
-    dict of str to Member
-        Those that are there.
-
-    Raises
-    ------
-    ValueError
-        If it is no tar archive, is truncated, or is corrupt, or a file is larger than `most`.
-    """
+    """Read files of a compressed tar archive, in one pass over it."""
     found = {}
     try:
         with tarfile.open(archive) as files:

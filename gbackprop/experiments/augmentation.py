@@ -15,24 +15,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def augment(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Change images at random, each in its own way.
-
-    Parameters
-    ----------
-    x : ndarray, shape (N, 3, H, W), float32
-        Images from 0 to 1, before any normalisation.
-    rng : Generator
-        Draws, for the batch as a whole and in this order: rows, columns, mirrors, brightness, saturation, contrast.
-
-    Returns
-    -------
-    ndarray, shape (N, 3, H, W), float32
-        New images, from 0 to 1.
-
-    Notes
-    -----
-    Brightness factors are uniform in 1 ± 63/255, saturation in 0.5 to 1.5, contrast in 0.2 to 1.8.
-    """
+    """Change images at random, each in its own way."""
     samples = len(x)
     rows, columns = (rng.integers(0, 2 * PADDING + 1, samples) for _ in range(2))
     x = crop(x, rows, columns)
@@ -43,20 +26,7 @@ def augment(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def crop(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Put `PADDING` zeros around each image and cut one of its size out.
-
-    Parameters
-    ----------
-    x : ndarray, shape (N, C, H, W)
-        Images.
-    rows, columns : ndarray, shape (N,), of integers from 0 to 2 PADDING
-        The upper left corner of what is cut out. PADDING and PADDING give the image itself.
-
-    Returns
-    -------
-    ndarray, shape (N, C, H, W)
-        New images.
-    """
+    """Put `PADDING` zeros around each image and cut one of its size out."""
     border = (PADDING, PADDING)
     padded = np.pad(x, ((0, 0), (0, 0), border, border))
     windows = np.lib.stride_tricks.sliding_window_view(padded, x.shape[2:], axis=(2, 3))
@@ -64,74 +34,22 @@ def crop(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 def mirror(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Swap left and right of the chosen images.
-
-    Parameters
-    ----------
-    x : ndarray, shape (N, C, H, W)
-        Images.
-    chosen : ndarray, shape (N,), bool
-        Which.
-
-    Returns
-    -------
-    ndarray, shape (N, C, H, W)
-        New images.
-    """
+    """Swap left and right of the chosen images."""
     return np.where(chosen[:, None, None, None], x[..., ::-1], x)
 
 
 def brightness(x: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """f x, clipped to [0, 1].
-
-    Parameters
-    ----------
-    x : ndarray, shape (N, C, H, W), float32
-        Images from 0 to 1.
-    factor : ndarray, shape (N,)
-        f; 0 gives black.
-
-    Returns
-    -------
-    ndarray, shape (N, C, H, W), float32
-        New images.
-    """
+    """f x, clipped to [0, 1]."""
     return _blend(x, np.zeros((), np.float32), factor)
 
 
 def saturation(x: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """f x + (1 - f) g with g the grey of each pixel, clipped to [0, 1].
-
-    Parameters
-    ----------
-    x : ndarray, shape (N, 3, H, W), float32
-        Images from 0 to 1.
-    factor : ndarray, shape (N,)
-        f; 0 gives a grey image.
-
-    Returns
-    -------
-    ndarray, shape (N, 3, H, W), float32
-        New images.
-    """
+    """f x + (1 - f) g with g the grey of each pixel, clipped to [0, 1]."""
     return _blend(x, _grey(x), factor)
 
 
 def contrast(x: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """f x + (1 - f) m with m the mean grey of each image, clipped to [0, 1].
-
-    Parameters
-    ----------
-    x : ndarray, shape (N, 3, H, W), float32
-        Images from 0 to 1.
-    factor : ndarray, shape (N,)
-        f; 0 gives one shade of grey.
-
-    Returns
-    -------
-    ndarray, shape (N, 3, H, W), float32
-        New images.
-    """
+    """f x + (1 - f) m with m the mean grey of each image, clipped to [0, 1]."""
     return _blend(x, _grey(x).mean((1, 2, 3), keepdims=True), factor)
 
 

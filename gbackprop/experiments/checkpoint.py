@@ -26,24 +26,7 @@ def save(
     parameters: Mapping[str, np.ndarray],
     optimizer: Mapping[str, np.ndarray],
 ) -> None:
-    """Write a checkpoint beside its place, then move it there in one step: a kill leaves the old one or the new one.
-
-    Parameters
-    ----------
-    path : Path
-        Where; its folder is made if it is missing.
-    key : str
-        The run's settings, see `RunSpec.key`.
-    rows : list of dict
-        What `EpochRow` holds, for each epoch.
-    parameters, optimizer : mapping of str to ndarray
-        State dicts.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written; the old one is still there.
-    """
+    """Write a checkpoint beside its place, then move it there in one step: a kill leaves the old one or the new one."""
     arrays = {
         f"{part}/{name}": value
         for part, mapping in zip(PARTS, (parameters, optimizer), strict=True)
@@ -54,27 +37,7 @@ def save(
 
 
 def load(path: Path, key: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Read a checkpoint of the run `key`.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    key : str
-        The settings of the run that shall go on. It may have more epochs than the one that was saved.
-
-    Returns
-    -------
-    rows : list of dict
-        For `EpochRow`.
-    parameters, optimizer : dict of str to ndarray
-        State dicts.
-
-    Raises
-    ------
-    ValueError
-        If the file is no checkpoint, is damaged, comes from a newer version, or is of another run.
-    """
+    """Read a checkpoint of the run `key`."""
     try:
         header, arrays = read_checkpoint(path, FORMAT, {"run": dict, "rows": list})
     except (OSError, ValueError) as error:

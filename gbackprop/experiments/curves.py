@@ -43,20 +43,7 @@ class Curve:
     damping_place: Place = "none"
 
     def quartiles(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the quartiles over the seeds, epoch by epoch.
-
-        Parameters
-        ----------
-        metric : str
-            A column of `EpochRow`.
-
-        Returns
-        -------
-        epochs : ndarray, shape (E,)
-            From 0.
-        values : ndarray, shape (3, E)
-            Lower quartile, median, upper quartile.
-        """
+        """Return the quartiles over the seeds, epoch by epoch."""
         values = np.array([[getattr(row, metric) for row in run.rows] for run in self.runs])
         return np.array([row.epoch for row in self.runs[0].rows]), np.quantile(values, (0.25, 0.5, 0.75), axis=0)
 
@@ -67,20 +54,7 @@ class Curve:
 
 
 def curves(runs: Iterable[StoredRun], problem: str) -> list[Curve]:
-    """Return the curves of a problem.
-
-    Parameters
-    ----------
-    runs : iterable of StoredRun
-        From a file of results.
-    problem : str
-        Which.
-
-    Returns
-    -------
-    list of Curve
-        In the order of `OPTIMIZERS`. Of a grid, the best point with all its seeds; of runs outside grids, all.
-    """
+    """Return the curves of a problem."""
     families: dict[RunSpec, list[StoredRun]] = {}
     for run in runs:
         if run.spec.problem == problem:
@@ -95,17 +69,7 @@ def problems(runs: Iterable[StoredRun]) -> list[str]:
 
 
 def labels(shown: Sequence[Curve]) -> list[str]:
-    """Return a name for each curve: the optimizer, and as many settings as distinguish the curves.
-
-    Parameters
-    ----------
-    shown : sequence of Curve
-        All curves of a picture.
-
-    Returns
-    -------
-    list of str
-    """
+    """Return a name for each curve: the optimizer, and as many settings as distinguish the curves."""
     names = [curve.spec.optimizer for curve in shown]
     result = []
     for curve, name in zip(shown, names, strict=True):

@@ -95,38 +95,7 @@ class Dataset:
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
-    """Load an image set.
-
-    Parameters
-    ----------
-    name : {"digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100"}
-        The set. The digits are those that scikit-learn bundles.
-    data_dir : str or Path, optional
-        The folder of the set's files, or the folder that holds a folder of the set's name. Not looked at for
-        the digits. CIFAR's files may also lie in the published archive, or in the folder that unpacking it made.
-
-    Returns
-    -------
-    Dataset
-        The set.
-
-    Raises
-    ------
-    ValueError
-        If there is no such set, `data_dir` is missing, or a file is not what it should be.
-    FileNotFoundError
-        If the folder or a file is missing; the message says what was expected where.
-    MissingExtraError
-        If the digits are asked for and scikit-learn is not installed.
-
-    Notes
-    -----
-    The digits are split without a random number: of each class, in the order of the bundled file, the third,
-    the eighth and so on are held out, which is 20 %, stratified, and the same everywhere.
-
-    CIFAR-10 is read from whichever training batches are there. If its test batch is missing, the last
-    training batch is held out instead, and `Dataset.note` says so. CIFAR-100's labels are the fine ones.
-    """
+    """Load an image set."""
     if name not in _LOADERS:
         raise ValueError(f"data set: expected one of {', '.join(NAMES)}, got {name!r}{near_miss(name, NAMES)}")
     loader, classes = _LOADERS[name]
@@ -134,22 +103,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 
 
 def channel_statistics(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the deviation of each channel of the training images.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The set.
-
-    Returns
-    -------
-    mean, deviation : ndarray, shape (C, 1, 1), float32
-
-    Raises
-    ------
-    ValueError
-        If all pixels of a channel are the same: nothing could be divided by such a deviation.
-    """
+    """Return the mean and the deviation of each channel of the training images."""
     x = dataset.train_x
     mean = x.mean((0, 2, 3), dtype=np.float64)
     square = np.einsum("nchw,nchw->c", x, x, dtype=np.float64) / (x.size / x.shape[1])

@@ -21,17 +21,7 @@ COSTS = {
 
 
 def weight(spec: RunSpec) -> float:
-    """Return the relative cost of a run among those of its problem; the longest is started first.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-
-    Returns
-    -------
-    float
-    """
+    """Return the relative cost of a run among those of its problem; the longest is started first."""
     return (spec.epochs or 0) * COSTS.get(spec.optimizer, 1.0)
 
 
@@ -48,32 +38,13 @@ class Estimate:
     seen: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def learn(self, spec: RunSpec, epochs: float, seconds: float) -> None:
-        """Add the seconds that some epochs of a run took.
-
-        Parameters
-        ----------
-        spec : RunSpec
-            Of which run.
-        epochs, seconds : float
-            How many, how long.
-        """
+        """Add the seconds that some epochs of a run took."""
         total = self.seen.setdefault((spec.problem, spec.optimizer), [0.0, 0.0])
         total[0] += epochs
         total[1] += seconds
 
     def seconds(self, spec: RunSpec) -> float | None:
-        """Return the estimated seconds of an epoch of a run.
-
-        Parameters
-        ----------
-        spec : RunSpec
-            The run.
-
-        Returns
-        -------
-        float, optional
-            None where nothing of its problem has been seen.
-        """
+        """Return the estimated seconds of an epoch of a run."""
         epochs, seconds = self.seen.get((spec.problem, spec.optimizer), (0.0, 0.0))
         if epochs:
             return seconds / epochs
@@ -85,20 +56,7 @@ class Estimate:
         return sum(units) / len(units) * COSTS.get(spec.optimizer, 1.0) if units else None
 
     def left(self, work: Iterable[tuple[RunSpec, float]], slots: int) -> float | None:
-        """Return the estimated seconds until all runs are done.
-
-        Parameters
-        ----------
-        work : iterable of tuple of (RunSpec, float)
-            Runs, and how many epochs of each are to do.
-        slots : int
-            Runs at a time.
-
-        Returns
-        -------
-        float, optional
-            Seconds; None where some of it cannot be guessed yet.
-        """
+        """Return the estimated seconds until all runs are done."""
         times = []
         for spec, epochs in work:
             seconds = self.seconds(spec)
@@ -110,17 +68,7 @@ class Estimate:
 
 
 def duration(seconds: float | None) -> str:
-    """Return seconds as text: ``"1 h 05 min"``, ``"3 min"``, ``"20 s"``; ``"unknown"`` for None.
-
-    Parameters
-    ----------
-    seconds : float, optional
-        How long.
-
-    Returns
-    -------
-    str
-    """
+    """Return seconds as text: ``"1 h 05 min"``, ``"3 min"``, ``"20 s"``; ``"unknown"`` for None."""
     if seconds is None:
         return "unknown"
     if seconds < 90:

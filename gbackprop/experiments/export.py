@@ -15,22 +15,7 @@ HEADER = (*SPEC_COLUMNS, "status", "phases", *COLUMNS)
 
 
 def check_format(path: Path) -> None:
-    """Check that a table can be written, before anything is computed for it.
-
-    Parameters
-    ----------
-    path : Path
-        Where; its suffix says how.
-
-    Raises
-    ------
-    ValueError
-        If the suffix is neither ``.csv`` nor ``.parquet``.
-    OutputError
-        If there is no such folder, or it cannot be written.
-    MissingExtraError
-        If a package is missing.
-    """
+    """Check that a table can be written, before anything is computed for it."""
     if path.suffix not in _WRITERS:
         raise ValueError(f"expected a name that ends in {' or '.join(_WRITERS)}, got {str(path)!r}")
     if path.suffix == ".parquet":
@@ -39,38 +24,14 @@ def check_format(path: Path) -> None:
 
 
 def export(runs: Sequence[StoredRun], path: Path) -> None:
-    """Write a table, whole or not at all.
-
-    Parameters
-    ----------
-    runs : sequence of StoredRun
-        Those that have come to their end are written.
-    path : Path
-        Where; its suffix says how.
-
-    Raises
-    ------
-    ValueError, OutputError, MissingExtraError
-        See `check_format`; also if the disk is full.
-    """
+    """Write a table, whole or not at all."""
     check_format(path)
     with written(path) as part:
         _WRITERS[path.suffix](list(lines(runs)), part)
 
 
 def lines(runs: Sequence[StoredRun]) -> Iterator[dict[str, Any]]:
-    """Yield the table's lines.
-
-    Parameters
-    ----------
-    runs : sequence of StoredRun
-        Runs.
-
-    Yields
-    ------
-    dict of str to object
-        With the keys `HEADER`.
-    """
+    """Yield the table's lines."""
     for run in runs:
         if run.status in FINISHED:
             settings = {name: getattr(run.spec, name) for name in SPEC_COLUMNS}

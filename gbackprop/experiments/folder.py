@@ -16,18 +16,7 @@ def folder_of(path: str | Path) -> Path:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold the study's lock; afterwards leave no empty folder behind.
-
-    Parameters
-    ----------
-    path : Path
-        The file of results.
-
-    Raises
-    ------
-    StoreError
-        If another study holds it, or there is no place for the folder.
-    """
+    """Hold the study's lock; afterwards leave no empty folder behind."""
     folder, lock = folder_of(path), folder_of(path) / "study.lock"
     try:
         folder.mkdir(exist_ok=True)

@@ -35,26 +35,6 @@ def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
 
     Whether a file is compressed is decided by its first two bytes and not by its name, since some programs
     unpack what they download and leave its name alone.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    dimensions : int, optional
-        How many dimensions the array must have: 3 for images, 1 for labels.
-
-    Returns
-    -------
-    ndarray, shape (N, ...), uint8
-        The array.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the magic number is wrong, the file is truncated or has bytes left over, or its gzip stream is
-        corrupt.
     """
     path = Path(path)
     raw = _read_bytes(path)
@@ -79,55 +59,13 @@ def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
 
 
 def read_cifar10(path: str | Path | Member) -> tuple[np.ndarray, np.ndarray]:
-    """Read one file of CIFAR-10's binary version.
-
-    Parameters
-    ----------
-    path : str, Path or Member
-        A file of records of 3,073 bytes: the label, then the red, green and blue planes, row by row.
-
-    Returns
-    -------
-    images : ndarray, shape (N, 3, 32, 32), uint8
-        The images.
-    labels : ndarray, shape (N,), int64
-        The labels, 0 to 9.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the size is not that of whole records, or a label is not one of the ten.
-    """
+    """Read one file of CIFAR-10's binary version."""
     images, labels = _read_records(path, (CIFAR_CLASSES,))
     return images, labels[0]
 
 
 def read_cifar100(path: str | Path | Member) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Read one file of CIFAR-100's binary version.
-
-    Parameters
-    ----------
-    path : str, Path or Member
-        A file of records of 3,074 bytes: the coarse label, the fine label, then the three planes as in CIFAR-10.
-
-    Returns
-    -------
-    images : ndarray, shape (N, 3, 32, 32), uint8
-        The images.
-    fine : ndarray, shape (N,), int64
-        The labels, 0 to 99.
-    coarse : ndarray, shape (N,), int64
-        The groups of five that they belong to, 0 to 19.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the size is not that of whole records, or a label is out of range.
-    """
+    """Read one file of CIFAR-100's binary version."""
     images, (coarse, fine) = _read_records(path, (CIFAR100_COARSE, CIFAR100_FINE))
     return images, fine, coarse
 
@@ -152,22 +90,7 @@ def _read_records(path: str | Path | Member, classes: tuple[int, ...]) -> tuple[
 
 
 def check_labels(path: str | Path | Member, labels: np.ndarray, classes: int) -> None:
-    """Refuse labels that name no class.
-
-    Parameters
-    ----------
-    path : str, Path or Member
-        The file that they come from, for the message.
-    labels : ndarray, shape (N,), of an integer type
-        The labels.
-    classes : int
-        How many classes there are.
-
-    Raises
-    ------
-    ValueError
-        If a label is below 0 or at least `classes`; the message names the first.
-    """
+    """Refuse labels that name no class."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if wrong.size:
         raise ValueError(

@@ -10,44 +10,14 @@ Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 def constant(rng: np.random.Generator, shape: tuple[int, ...], value: float = 0.0) -> np.ndarray:
-    """Return an array in which all numbers are the same.
-
-    Parameters
-    ----------
-    rng : Generator
-        Not used.
-    shape : tuple of int
-        Of the parameter.
-    value : float
-        The number.
-
-    Returns
-    -------
-    ndarray, shape (*p), float64
-    """
+    """Return an array in which all numbers are the same."""
     return np.full(shape, float(value))
 
 
 def truncated_normal(
     rng: np.random.Generator, shape: tuple[int, ...], deviation: float = 1.0, cut: float = 2.0
 ) -> np.ndarray:
-    """Draw from a normal distribution about 0, truncated at `cut` deviations.
-
-    Parameters
-    ----------
-    rng : Generator
-        Draws.
-    shape : tuple of int
-        Of the parameter.
-    deviation : float
-        Of the normal distribution before it is cut. Cut at 2, what remains has 0.88 of it.
-    cut : float
-        In deviations.
-
-    Returns
-    -------
-    ndarray, shape (*p), float64
-    """
+    """Draw from a normal distribution about 0, truncated at `cut` deviations."""
     # By the inverse of the distribution function, one uniform number an entry: how far this moves the generator
     # depends on the shape alone, which drawing again whatever lies outside would not give.
     below, above = ndtr(-cut), ndtr(cut)
@@ -55,66 +25,18 @@ def truncated_normal(
 
 
 def xavier_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw from a normal distribution about 0 with variance 2 / (fan_in + fan_out).
-
-    Parameters
-    ----------
-    rng : Generator
-        Draws.
-    shape : tuple of int
-        Of a weight: (O, I, *kernel).
-
-    Returns
-    -------
-    ndarray, shape (O, I, *kernel), float64
-
-    Notes
-    -----
-    Source: Glorot & Bengio 2010.
-    """
+    """Draw from a normal distribution about 0 with variance 2 / (fan_in + fan_out)."""
     return rng.normal(scale=(2 / sum(fans(shape))) ** 0.5, size=shape)
 
 
 def xavier_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw uniformly between ±√(6 / (fan_in + fan_out)), with the variance of `xavier_normal`.
-
-    Parameters
-    ----------
-    rng : Generator
-        Draws.
-    shape : tuple of int
-        Of a weight: (O, I, *kernel).
-
-    Returns
-    -------
-    ndarray, shape (O, I, *kernel), float64
-
-    Notes
-    -----
-    Source: Glorot & Bengio 2010.
-    """
+    """Draw uniformly between ±√(6 / (fan_in + fan_out)), with the variance of `xavier_normal`."""
     bound = (6 / sum(fans(shape))) ** 0.5
     return rng.uniform(-bound, bound, shape)
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the number of inputs that an output depends on, and of outputs that depend on an input.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of a weight: (O, I, *kernel).
-
-    Returns
-    -------
-    fan_in, fan_out : int
-        The number of input and of output features, times the size of the kernel.
-
-    Raises
-    ------
-    ValueError
-        If the shape is not that of a weight.
-    """
+    """Return the number of inputs that an output depends on, and of outputs that depend on an input."""
     if len(shape) < 2:
         raise ValueError(f"shape: expected that of a weight, (outputs, inputs, *kernel), got {shape}")
     outputs, inputs, *kernel = shape

@@ -8,13 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptions() -> Iterator[threading.Event]:
-    """Note the first Ctrl-C in an event; the second does what it did before.
-
-    Yields
-    ------
-    Event
-        Set by the first Ctrl-C. Outside the main thread, which alone receives signals, it is never set.
-    """
+    """Note the first Ctrl-C in an event; the second does what it did before."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

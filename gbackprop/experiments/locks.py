@@ -17,22 +17,7 @@ class LockError(RuntimeError):
 
 @contextmanager
 def hold(path: Path, timeout: float) -> Iterator[None]:
-    """Hold a lock of the operating system on a file.
-
-    Parameters
-    ----------
-    path : Path
-        The file; made if it is missing, and left there. Its folder must exist.
-    timeout : float
-        Seconds to wait while another process holds it.
-
-    Raises
-    ------
-    HeldError
-        If another process still holds it then.
-    LockError
-        If the file cannot be made or locked.
-    """
+    """Hold a lock of the operating system on a file."""
     filelock = require("filelock", "studies")
     lock = filelock.FileLock(path, timeout=timeout, poll_interval=0.02)
     try:

@@ -49,22 +49,7 @@ NAMES = {
 
 
 def draw(shown: Sequence[Curve], problem: str, path: str | Path) -> None:
-    """Draw the curves of a problem and write them to a file.
-
-    Parameters
-    ----------
-    shown : sequence of Curve
-        Of one problem.
-    problem : str
-        For the title.
-    path : str or Path
-        The file; its suffix decides the format, as matplotlib knows it.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Draw the curves of a problem and write them to a file."""
     # The canvas is chosen here and pyplot stays out: no window system, no global figure.
     figure = Figure(figsize=(11, 8), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)

@@ -67,20 +67,7 @@ class Problem:
     augmented: bool
 
     def network(self, rng: int | np.random.Generator | None, dtype: str = "float32") -> gb.Sequential:
-        """Return the network with its initial values.
-
-        Parameters
-        ----------
-        rng : None, int or Generator
-            Draws the parameters in float64, one after the other from input to output: the same rng gives the same
-            network in both dtypes, but for rounding.
-        dtype : {"float32", "float64"}
-            Of the parameters.
-
-        Returns
-        -------
-        Sequential
-        """
+        """Return the network with its initial values."""
         network, source = gb.Sequential(*self.layers(), dtype=dtype), generator(rng)
         shapes = network.parameter_shapes().items()
         drawn = {name: self._initializer(name, shape)(source, shape) for name, shape in shapes}
@@ -120,42 +107,14 @@ PROBLEMS = {entry.name: entry for entry in _TABLE}
 
 
 def problem(name: str) -> Problem:
-    """Find a problem by its name.
-
-    Parameters
-    ----------
-    name : str
-        One of `PROBLEMS`.
-
-    Returns
-    -------
-    Problem
-
-    Raises
-    ------
-    ValueError
-        If there is no such problem; the message names the nearest.
-    """
+    """Find a problem by its name."""
     if name in PROBLEMS:
         return PROBLEMS[name]
     raise ValueError(f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}{near_miss(name, PROBLEMS)}")
 
 
 def regularization(network: gb.Sequential, l2: float) -> float:
-    """½ η Σ‖W‖² over the parameters named weight.
-
-    Parameters
-    ----------
-    network : Sequential
-        The network, on whichever device.
-    l2 : float
-        η.
-
-    Returns
-    -------
-    float
-        Summed in float64.
-    """
+    """½ η Σ‖W‖² over the parameters named weight."""
     if not l2:
         return 0.0
     weights = (value for name, value in network.parameters.items() if _is_weight(name))
@@ -194,31 +153,7 @@ class Split:
 
 
 def load_problem(problem: Problem, data_dir: str | Path | None) -> Split:
-    """Read a problem's images, hold some out for validation, and normalise.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    data_dir : str or Path
-        The folder of the set's files, or its parent, see `data.load`.
-
-    Returns
-    -------
-    Split
-        The images.
-
-    Raises
-    ------
-    ValueError, FileNotFoundError
-        If files are missing or not what they should be, or hold too few images; the message names them.
-
-    Notes
-    -----
-    The validation images are the last of the training images, in the order of the files and the same for every seed:
-    10,000 of a complete set, the same share of an incomplete one. Mean and deviation are those of all training images,
-    validation included.
-    """
+    """Read a problem's images, hold some out for validation, and normalise."""
     images = data.load(problem.data, data_dir)
     whole = data.PUBLISHED[problem.data]
     if images.train_x.shape[1:] != whole.shape:
@@ -258,25 +193,7 @@ def _note(images: data.Dataset, train: int, valid: int) -> str:
 
 
 def batches(split: Split, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield one epoch of training batches: shuffled, augmented where the problem says so, the last partial one dropped.
-
-    Parameters
-    ----------
-    split : Split
-        From `load_problem`.
-    problem : Problem
-        The problem.
-    rng : Generator
-        Draws the order, then what each batch's augmentation needs. Nothing else decides what comes out, so that an
-        epoch can be repeated.
-
-    Yields
-    ------
-    x : ndarray, shape (batch, C, H, W) or (batch, pixels), float32
-        Images, normalised.
-    y : ndarray, shape (batch,), int64
-        Labels.
-    """
+    """Yield an epoch of training batches: shuffled, augmented where the problem says so, without a partial one."""
     for x, y in gb.data.batches(split.train_x, split.train_y, problem.batch, rng, drop_last=True):
         if problem.augmented:
             # Changes are defined on raw images. The way back there rounds, far below a grey level.

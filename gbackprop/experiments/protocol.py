@@ -34,18 +34,7 @@ class Grid:
         return len(self.points) + sum(seed != self.points[0].seed for seed in self.seeds)
 
     def best(self, results: Results) -> RunSpec | None:
-        """Return the best point, once every point has come to its end.
-
-        Parameters
-        ----------
-        results : mapping of RunSpec to StoredRun
-            What is stored.
-
-        Returns
-        -------
-        RunSpec, optional
-            None while a point is missing or failed, or if every point diverged.
-        """
+        """Return the best point, once every point has come to its end."""
         return best([results[point] for point in self.points]) if self.ended(results) else None
 
     def ended(self, results: Results) -> bool:
@@ -75,18 +64,7 @@ class Protocol:
     grids: tuple[Grid, ...]
 
     def members(self, results: Results) -> Iterator[tuple[RunSpec, Phase]]:
-        """Yield the runs that are known so far, each with its phase.
-
-        Parameters
-        ----------
-        results : mapping of RunSpec to StoredRun
-            What is stored.
-
-        Yields
-        ------
-        tuple of (RunSpec, {"grid", "repeat", "fixed"})
-            A run may come more than once.
-        """
+        """Yield the runs that are known so far, each with its phase."""
         for spec in self.fixed:
             yield spec, "fixed"
         for grid in self.grids:
@@ -105,35 +83,13 @@ class Protocol:
         return tuple(dict.fromkeys(spec for spec, _ in self.members(results)))
 
     def total(self, results: Results) -> int:
-        """Return the number of runs of the study, if no grid diverges as a whole.
-
-        Parameters
-        ----------
-        results : mapping of RunSpec to StoredRun
-            What is stored.
-
-        Returns
-        -------
-        int
-        """
+        """Return the number of runs of the study, if no grid diverges as a whole."""
         undecided = [grid for grid in self.grids if not grid.ended(results)]
         return len(self.specs(results)) + sum(grid.total() - len(grid.points) for grid in undecided)
 
 
 def best(runs: list[StoredRun]) -> RunSpec | None:
-    """Return the run that generalizes best.
-
-    Parameters
-    ----------
-    runs : list of StoredRun
-        Runs of one problem and optimizer.
-
-    Returns
-    -------
-    RunSpec, optional
-        The one with the highest final validation accuracy; among equals, the lowest final validation loss; then the
-        smallest learning rate, the largest damping. One that diverged is never the best.
-    """
+    """Return the run that generalizes best."""
     done = [run for run in runs if run.status == "done" and run.rows and not math.isnan(run.rows[-1].valid_accuracy)]
     return min(done, key=_rank).spec if done else None
 

@@ -52,18 +52,5 @@ FIGURES = (
 
 
 def published(problem: str, optimizer: str, metric: str) -> list[Figure]:
-    """Return the published figures of an optimizer on a problem.
-
-    Parameters
-    ----------
-    problem, optimizer : str
-        Which.
-    metric : str
-        What.
-
-    Returns
-    -------
-    list of Figure
-        Empty where nothing is known.
-    """
+    """Return the published figures of an optimizer on a problem."""
     return [f for f in FIGURES if (f.problem, f.optimizer, f.metric) == (problem, optimizer, metric)]

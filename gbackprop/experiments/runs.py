@@ -112,40 +112,7 @@ def run(
     split: Split | None = None,
     workers: int | None = None,
 ) -> Outcome:
-    """Train a network from its initial values, or from a checkpoint, to the end.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        What to do.
-    data_dir : str or Path, optional
-        Where the images are, see `data.load`.
-    device : {"cpu", "cuda", "cuda:0", ...}
-        Where to compute. Random numbers are drawn on the host, the same on each device.
-    checkpoint : str or Path, optional
-        Written after every epoch, whole or not at all. If it is there already, the run goes on from it and ends with
-        the numbers of a run that was never interrupted.
-    report : callable, optional
-        Gets a `Progress` for each epoch that the checkpoint holds, before the first step, after each step and each
-        epoch, and after each batch of an evaluation.
-    split : Split, optional
-        The images, instead of `data_dir`.
-    workers : int, optional
-        Threads of each backward sweep, see `gb.backward`.
-
-    Returns
-    -------
-    Outcome
-
-    Raises
-    ------
-    ValueError
-        If the data or the checkpoint are not what they should be, or the checkpoint is of another run.
-    FileNotFoundError
-        If data are missing.
-    RuntimeError
-        If there is no such device.
-    """
+    """Train a network from its initial values, or from a checkpoint, to the end."""
     check_device(device)
     split = split or load_problem(problem(spec.problem), data_dir)
     state = _State(spec, device, split, report or (lambda _: None), workers)
@@ -260,25 +227,7 @@ class _State:
 def evaluate(
     network: gb.Sequential, x: np.ndarray, y: np.ndarray, batch: int, report: Callable[[], None] = lambda: None
 ) -> tuple[float, float]:
-    """Return the mean loss without the L2 term, and the accuracy; the last partial batch is dropped.
-
-    Parameters
-    ----------
-    network : Sequential
-    x : ndarray, shape (N, *in), float32
-        On the host.
-    y : ndarray, shape (N,)
-        Labels.
-    batch : int
-        Images at a time.
-    report : callable, optional
-        Called after each batch.
-
-    Returns
-    -------
-    loss, accuracy : float
-        Over N // batch · batch images.
-    """
+    """Return the mean loss without the L2 term, and the accuracy; the last partial batch is dropped."""
     device = device_of(next(iter(network.parameters.values())))
     loss, right, used = 0.0, 0, len(x) // batch * batch
     for start in range(0, used, batch):

@@ -76,20 +76,7 @@ class StoreError(RuntimeError):
 
 @contextmanager
 def explained(path: Path, timeout: float) -> Iterator[None]:
-    """Turn errors of SQLite into a `StoreError` that names the file and what to do.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    timeout : float
-        Seconds that were waited for a lock.
-
-    Raises
-    ------
-    StoreError
-        For any error of SQLite.
-    """
+    """Turn errors of SQLite into a `StoreError` that names the file and what to do."""
     try:
         yield
     except sqlite3.Error as error:
@@ -100,24 +87,7 @@ def explained(path: Path, timeout: float) -> Iterator[None]:
 
 
 def prepare(connection: sqlite3.Connection, path: Path, create: bool) -> None:
-    """Make the tables in a new file; refuse one that this version cannot read.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Without implicit transactions.
-    path : Path
-        For messages.
-    create : bool
-        Whether to make the tables where there are none.
-
-    Raises
-    ------
-    StoreError
-        If the file belongs to another program, to a newer version, or is empty and stays so.
-    sqlite3.Error
-        See `explained`.
-    """
+    """Make the tables in a new file; refuse one that this version cannot read."""
     if create:
         _create(connection)
     if _is_empty(connection):

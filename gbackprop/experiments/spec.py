@@ -92,13 +92,7 @@ class RunSpec:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> RunSpec:
-        """Return the run of settings by name.
-
-        Raises
-        ------
-        ValueError
-            If a name is unknown (the message names the nearest) or missing, or a value is not possible.
-        """
+        """Return the run of settings by name."""
         names = [field.name for field in fields(cls)]
         for name in mapping:
             if name not in names:
@@ -111,22 +105,7 @@ class RunSpec:
 
 
 def make_optimizer(network: Sequential, l2: float, spec: RunSpec) -> optim.Optimizer:
-    """Return the optimizer of a run.
-
-    Parameters
-    ----------
-    network : Sequential
-        What it changes.
-    l2 : float
-        η. First-order optimizers minimise the loss that is reported, where it acts on weights alone; the paper's
-        preconditioned rule has it for all parameters.
-    spec : RunSpec
-        Which optimizer, and its settings.
-
-    Returns
-    -------
-    Optimizer
-    """
+    """Return the optimizer of a run."""
     weights = {name: l2 for name in network.parameters if name.endswith("weight")}
     if spec.optimizer == "Adam":
         return optim.Adam(network, spec.lr, l2=weights)

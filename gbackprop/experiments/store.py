@@ -81,13 +81,7 @@ class Store:
     # -------------------------------------------------------------------------------------------------------- writing
 
     def add(self, members: Iterable[tuple[RunSpec, Phase]]) -> None:
-        """Put runs on the list; those that are there already stay as they are.
-
-        Parameters
-        ----------
-        members : iterable of tuple of (RunSpec, {"grid", "repeat", "fixed"})
-            Runs, and what each is for.
-        """
+        """Put runs on the list; those that are there already stay as they are."""
         names = ", ".join(SPEC_COLUMNS)
         marks = ", ".join("?" * (len(SPEC_COLUMNS) + 1))
         with self._transaction() as execute:
@@ -100,31 +94,14 @@ class Store:
                 )
 
     def take_up(self, specs: Iterable[RunSpec]) -> None:
-        """Make runs pending again that a dead process left running; of `specs`, also those that failed.
-
-        Parameters
-        ----------
-        specs : iterable of RunSpec
-            What the study that begins is to run.
-        """
+        """Make runs pending again that a dead process left running; of `specs`, also those that failed."""
         with self._transaction() as execute:
             execute("UPDATE runs SET status = 'pending' WHERE status = 'running'")
             for spec in specs:
                 execute("UPDATE runs SET status = 'pending' WHERE status = 'failed' AND key = ?", (spec.key(),))
 
     def start(self, spec: RunSpec) -> None:
-        """Note that a run has begun.
-
-        Parameters
-        ----------
-        spec : RunSpec
-            A pending run.
-
-        Raises
-        ------
-        StoreError
-            If it is not pending.
-        """
+        """Note that a run has begun."""
         with self._transaction() as execute:
             self._move(
                 execute,
@@ -133,33 +110,12 @@ class Store:
             )
 
     def release(self, spec: RunSpec) -> None:
-        """Note that a running run was stopped before its end.
-
-        Parameters
-        ----------
-        spec : RunSpec
-            A running run; it becomes pending.
-        """
+        """Note that a running run was stopped before its end."""
         with self._transaction() as execute:
             self._move(execute, spec, "running", "pending", "owner = NULL", ())
 
     def finish(self, outcome: Outcome, owner: str = "", versions: str = "") -> None:
-        """Store a run with all its rows, in one transaction.
-
-        Parameters
-        ----------
-        outcome : Outcome
-            Of a running run.
-        owner : str
-            The process that computed it.
-        versions : str
-            JSON.
-
-        Raises
-        ------
-        StoreError
-            If the run is not running, for instance because it is stored already.
-        """
+        """Store a run with all its rows, in one transaction."""
         with self._transaction() as execute:
             number = self._move(
                 execute,
@@ -174,26 +130,12 @@ class Store:
                 )
 
     def fail(self, spec: RunSpec, error: str) -> None:
-        """Note that a running run raised.
-
-        Parameters
-        ----------
-        spec : RunSpec
-            A running run.
-        error : str
-            Why; the first line says it.
-        """
+        """Note that a running run raised."""
         with self._transaction() as execute:
             self._move(execute, spec, "running", "failed", "finished = ?, error = ?", (_now(), error))
 
     def write_note(self, key: str, value: str) -> None:
-        """Set a line of the table `meta`.
-
-        Parameters
-        ----------
-        key, value : str
-            Name and text.
-        """
+        """Set a line of the table `meta`."""
         with self._transaction() as execute:
             execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
 
@@ -206,17 +148,7 @@ class Store:
         return str(row[0]) if row else ""
 
     def runs(self) -> list[StoredRun]:
-        """Return every run, in the order in which they were put on the list.
-
-        Returns
-        -------
-        list of StoredRun
-
-        Raises
-        ------
-        StoreError
-            If a run was written with settings that this version does not know.
-        """
+        """Return every run, in the order in which they were put on the list."""
         with self._explained():
             execute = self._connection.execute
             # One transaction: a study may be writing.

@@ -75,30 +75,7 @@ class Summary:
 
 
 def run_study(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, view: View) -> Summary:
-    """Run everything that is not yet stored.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        What to run.
-    path : str or Path
-        The file of results; made if it is missing, continued if it is there.
-    pool : Pool
-        Where to compute.
-    settings : Settings
-        How to compute.
-    view : View
-        Shows how it goes.
-
-    Returns
-    -------
-    Summary
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be used, or another study works on it.
-    """
+    """Run everything that is not yet stored."""
     path = Path(path)
     with alone(path), Store(path) as store:
         store.write_note("owner", process_name())

@@ -29,24 +29,7 @@ class StudyFileError(ValueError):
 
 
 def read(path: str | Path) -> Protocol:
-    """Read a study.
-
-    Parameters
-    ----------
-    path : str or Path
-        A TOML file; `docs/experiments.md` says what it holds.
-
-    Returns
-    -------
-    Protocol
-        What it asks for, checked.
-
-    Raises
-    ------
-    StudyFileError
-        If the file cannot be read, is no TOML, or asks for what does not exist; the message names the place, what was
-        expected and what came.
-    """
+    """Read a study."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         document = tomllib.loads(text)
@@ -61,22 +44,7 @@ def read(path: str | Path) -> Protocol:
 
 
 def parse(document: Mapping[str, Any]) -> Protocol:
-    """Turn what a TOML file holds into a study.
-
-    Parameters
-    ----------
-    document : mapping of str to object
-        From `tomllib`.
-
-    Returns
-    -------
-    Protocol
-
-    Raises
-    ------
-    StudyFileError
-        See `read`.
-    """
+    """Turn what a TOML file holds into a study."""
     _check_keys("", document, (*SHARED, *KEYS))
     shared = {key: document[key] for key in SHARED if key in document}
     fixed: list[RunSpec] = []

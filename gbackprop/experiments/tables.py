@@ -14,19 +14,7 @@ HEADER = ("optimizer", "lr", "damping", "in the grid", "seeds", "test accuracy",
 
 
 def rows(shown: Sequence[Curve]) -> list[tuple[str, ...]]:
-    """Return the table's cells.
-
-    Parameters
-    ----------
-    shown : sequence of Curve
-        Of one problem.
-
-    Returns
-    -------
-    list of tuple of str
-        A line for each curve, as `HEADER` names them: medians after the last epoch, with quartiles, and the published
-        medians of the same epoch.
-    """
+    """Return the table's cells."""
     return [_row(curve, label) for curve, label in zip(shown, labels(shown), strict=True)]
 
 
@@ -62,36 +50,13 @@ def _published(curve: Curve, metric: str) -> str:
 
 
 def markdown(shown: Sequence[Curve]) -> str:
-    """Return the table in Markdown.
-
-    Parameters
-    ----------
-    shown : sequence of Curve
-        Of one problem.
-
-    Returns
-    -------
-    str
-    """
+    """Return the table in Markdown."""
     lines = [HEADER, tuple("---" for _ in HEADER), *rows(shown)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def table(shown: Sequence[Curve], problem: str) -> Table:
-    """Return the table for a terminal.
-
-    Parameters
-    ----------
-    shown : sequence of Curve
-        Of one problem.
-    problem : str
-        For the title.
-
-    Returns
-    -------
-    Table
-        To be printed by a rich console.
-    """
+    """Return the table for a terminal."""
     result = Table(title=problem, title_style="bold", box=box.SIMPLE_HEAD)
     for name in HEADER:
         result.add_column(name, justify="left" if name == "optimizer" else "right")

@@ -50,34 +50,13 @@ class View(Protocol):
 
 
 def title(spec: RunSpec) -> str:
-    """Return a run in a few words.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-
-    Returns
-    -------
-    str
-        For instance ``"mnist_logreg KFAC lr 0.01 damping 0.01 seed 42"``.
-    """
+    """Return a run in a few words."""
     damping = "" if spec.damping is None else f" damping {spec.damping:g}"
     return f"{spec.problem} {spec.optimizer} lr {spec.lr:g}{damping} seed {spec.seed}"
 
 
 def describe(run: StoredRun) -> str:
-    """Describe the outcome of a run in a line.
-
-    Parameters
-    ----------
-    run : StoredRun
-        One that has come to its end.
-
-    Returns
-    -------
-    str
-    """
+    """Describe the outcome of a run in a line."""
     if run.status == "failed":
         return f"{title(run.spec)}: failed: {run.error.partition(chr(10))[0]}"
     if run.status == "diverged" or not run.rows:

@@ -119,18 +119,7 @@ def stop_file(folder: Path) -> Path:
 
 
 def compute(task: Task) -> Answer:
-    """Compute a run, from its checkpoint if there is one.
-
-    Parameters
-    ----------
-    task : Task
-        The run.
-
-    Returns
-    -------
-    Answer
-        Also where the run raises: an error may be of a kind that cannot travel.
-    """
+    """Compute a run, from its checkpoint if there is one."""
     answer = Answer(owner=process_name(), versions=_versions())
     try:
         # The process that had this run before may live a moment longer than the study that it worked for.
@@ -211,18 +200,7 @@ class Note:
 
 
 def read_note(task: Task) -> Note | None:
-    """Read the progress of a run, if its process has noted any.
-
-    Parameters
-    ----------
-    task : Task
-        The run.
-
-    Returns
-    -------
-    Note, optional
-        None if there is no word of it yet.
-    """
+    """Read the progress of a run, if its process has noted any."""
     try:
         return Note(**json.loads(task.note.read_text()))
     except (OSError, ValueError, TypeError):

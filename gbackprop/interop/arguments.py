@@ -15,20 +15,7 @@ from gbackprop.network.parameters import buffers_of
 
 
 def constructed(kind: type[Layer], given: Mapping[str, tuple[Any, Any]]) -> Layer:
-    """Construct a layer from torch's arguments.
-
-    Parameters
-    ----------
-    kind : type
-        The layer's class.
-    given : mapping of str to (value, default)
-        By torch's names. Those that the class does not have must be at torch's default, but for "inplace".
-
-    Raises
-    ------
-    UnsupportedError
-        If one of them is not, or the class refuses a value.
-    """
+    """Construct a layer from torch's arguments."""
     known = inspect.signature(kind.__init__).parameters
     for name, (value, default) in given.items():
         if name not in known and name != "inplace" and value != default:
@@ -46,13 +33,7 @@ def is_supported(module: torch.nn.Module) -> bool:
 
 
 def layer_of(module: torch.nn.Module) -> Layer:
-    """Return the layer that is a torch module, without its weights.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none, or it lacks something that the module has.
-    """
+    """Return the layer that is a torch module, without its weights."""
     if not is_supported(module):
         raise UnsupportedError(f"there is no layer for {type(module).__module__}.{type(module).__name__}")
     given = {}

@@ -35,19 +35,7 @@ Found = tuple[list[Layer], Sequence[Union[Place, "Found"]]]
 
 
 def arithmetic(name: str, args: Sequence[Any], keywords: dict[str, Any]) -> Found:
-    """Return the layers of an operation in `ARITHMETIC`.
-
-    Parameters
-    ----------
-    name : str
-    args, keywords
-        With a `Place` for each tensor.
-
-    Raises
-    ------
-    UnsupportedError
-        If it is of something else than tensors of equal shape and finite numbers, or divides by a tensor.
-    """
+    """Return the layers of an operation in `ARITHMETIC`."""
     values = [*args, *(keywords.pop(key) for key in ("input", "other") if key in keywords)]
     scale = keywords.pop("alpha", 1)
     if any(value is not None for value in keywords.values()):

@@ -75,24 +75,7 @@ MODULES = (torch, torch.nn.functional, operator)
 
 
 def found(target: Any, name: str, args: Sequence[Any], keywords: Mapping[str, Any], shape: Shape) -> Found:
-    """Return the layers that compute a function or a method.
-
-    Parameters
-    ----------
-    target : str or callable
-        The method's name, or the function.
-    name : str
-        Of either.
-    args, keywords
-        With a `Place` for each tensor.
-    shape : tuple of int
-        Of the output, with the batch as axis 0.
-
-    Raises
-    ------
-    UnsupportedError
-        If there are none; the message names the function.
-    """
+    """Return the layers that compute a function or a method."""
     if not isinstance(target, str) and not any(getattr(module, name, None) is target for module in MODULES):
         raise UnsupportedError(f"there is no layer for the function {name}")
     try:

@@ -27,13 +27,7 @@ def is_known(module: torch.nn.Module) -> bool:
 
 
 def converted(module: torch.nn.Module, is_causal: bool = False) -> Layer:
-    """Return the layer or the container that is a torch module, without its weights.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none, or it lacks something that the module has.
-    """
+    """Return the layer or the container that is a torch module, without its weights."""
     if type(module) not in CONTAINERS:
         return layer_of(module)
     network = CONTAINERS[type(module)](module, is_causal or getattr(module, "is_causal", False))
@@ -139,20 +133,7 @@ class Constant:
 
 
 def source_of(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Place, bool]:
-    """Return what a module takes, and whether each position of it takes those up to its own alone.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        One that `modules` defines has its mask itself.
-    args, keywords
-        With a `Place` for each tensor of the network, and a `Constant` for each other.
-
-    Raises
-    ------
-    UnsupportedError
-        If the module takes something else than one sequence, and a causal mask.
-    """
+    """Return what a module takes, and whether each position of it takes those up to its own alone."""
     if not is_known(module):
         layer_of(module)  # says what is missing
     bound = inspect.signature(type(module).forward).bind(module, *args, **keywords).arguments
@@ -222,21 +203,7 @@ STATES = {torch.nn.RNN: (1,), torch.nn.GRU: (1,), torch.nn.LSTM: (1, 0)}
 
 
 def entry(of: Outputs, name: str, args: Sequence[Any]) -> Found | Outputs:
-    """Return an entry of what a module returns.
-
-    Parameters
-    ----------
-    of : Outputs
-    name : str
-        Of the function that takes it, "getitem" or for the last states "squeeze".
-    args
-        Of the function, after the first.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is no layer that gives it.
-    """
+    """Return an entry of what a module returns."""
     states = STATES.get(type(of.module), ())
     if of.indices and of.indices == states:
         return _last_state(of, name, args)

@@ -46,13 +46,7 @@ class Origins:
         self.known: dict[torch.fx.Node, Any] = {}
 
     def of(self, value: Any) -> Any:
-        """Return the `Origin` of an argument; of several numbers a tuple, of what the network computes an empty one.
-
-        Raises
-        ------
-        UnsupportedError
-            If it may depend on the data of the example.
-        """
+        """Return the `Origin` of an argument; of several numbers a tuple, of what the network computes an empty one."""
         if isinstance(value, torch.fx.Node):
             return self._of_node(value)
         if isinstance(value, slice):
@@ -113,13 +107,7 @@ def flat(origins: Any) -> Iterator[Origin]:
 
 
 def check_numbers(node: torch.fx.Node, origins: Origins) -> None:
-    """Check that no number that a call takes comes from the number of samples, but as the first size of a shape.
-
-    Raises
-    ------
-    UnsupportedError
-        If one does: the network would have the example's.
-    """
+    """Check that no number that a call takes comes from the number of samples, but as the first size of a shape."""
     found = list(flat(origins.of((node.args, node.kwargs))))
     if name_of(node) in ("view", "reshape") and found[:1] == [Origin.SAMPLES]:
         found = found[1:]

@@ -63,13 +63,7 @@ class Trace:
         return tuple(first_of(self.values[node]).shape)
 
     def check_samples(self, node: torch.fx.Node) -> None:
-        """Check that a tensor has the samples as axis 0, and features of one shape, in a batch of every size.
-
-        Raises
-        ------
-        UnsupportedError
-            If not, or torch cannot compute batches of other sizes than the example's.
-        """
+        """Check that a tensor has the samples as axis 0, and features of one shape, in a batch of every size."""
         _, *features = self.shape(node)
         for run in self.runs:
             if node not in run.values:
@@ -149,15 +143,7 @@ def _without_new_attributes(module: torch.nn.Module) -> Iterator[None]:
 
 
 def traced(module: torch.nn.Module, x: torch.Tensor) -> Trace:
-    """Trace a module in evaluation mode, and run it on a batch, on one of one more sample, and on its first sample.
-
-    Raises
-    ------
-    UnsupportedError
-        If it cannot be traced, takes several inputs or gives several outputs.
-    ValueError
-        If it cannot compute `x`.
-    """
+    """Trace a module in evaluation mode, and run it on a batch, on one of one more sample, and on its first sample."""
     with _named("", module), _without_new_attributes(module):
         constants = _constants(module)
         graph = _Tracer().trace(module, constants or None)

@@ -11,18 +11,7 @@ from gbackprop.kronecker.low_rank import root_of_low_rank
 
 
 def eigenbasis(factor: Array) -> Array:
-    """Compute orthonormal eigenvectors of a positive semi-definite factor, or of each group's.
-
-    Parameters
-    ----------
-    factor : ndarray, shape (n, n) or (G, n, n)
-
-    Returns
-    -------
-    ndarray, shape of `factor`
-        The eigenvectors as columns, in ascending order of eigenvalues, within the rounding of the factor's dtype: QᵀAQ
-        differs from a diagonal matrix by some ε times the largest eigenvalue.
-    """
+    """Compute orthonormal eigenvectors of a positive semi-definite factor, or of each group's."""
     if array_module(factor) is not np or not np.isfinite(factor).all():
         return array_module(factor).linalg.eigh(factor)[1]
     if factor.ndim == 3:

@@ -71,15 +71,7 @@ class Entries:
 def entries_of(
     name_a: str, a: Array | None, name_b: str, b: Array, axes: tuple[int, ...], channels: int | None
 ) -> Entries:
-    """Return the entries of a block with the square arrays a, of the inputs, and b, of the outputs.
-
-    Raises
-    ------
-    TypeError
-        If one is no array, or dtypes or devices differ.
-    ValueError
-        If their numbers of axes are none of `axes` or differ, they are not square, or C does not divide I.
-    """
+    """Return the entries of a block with the square arrays a, of the inputs, and b, of the outputs."""
     check_array(name_b, b)
     _check_square(name_b, b, axes, "O")
     groups, outputs, inputs = 1 if b.ndim == 2 else b.shape[0], b.shape[-1], 1

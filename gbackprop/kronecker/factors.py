@@ -13,26 +13,7 @@ from gbackprop.array import Array, array_module, asnumpy
 
 
 def solve(name: str, factor: Array, shift: Array | None, rhs: Array, cap: float | None) -> Array:
-    """(factor + shift I)⁻¹ rhs for a symmetric positive semi-definite factor; the inverse's eigenvalues are ≤ `cap`.
-
-    Parameters
-    ----------
-    name : str
-        What errors call the factor.
-    factor : ndarray, shape (G, n, n)
-    shift : ndarray, shape (G,), or None
-    rhs : ndarray, shape (G, n, K)
-    cap : float, optional
-
-    Returns
-    -------
-    ndarray, shape (G, n, K)
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If a group's factor is singular even with its shift, and there is no `cap`.
-    """
+    """(factor + shift I)⁻¹ rhs for a symmetric positive semi-definite factor; the inverse's eigenvalues are ≤ `cap`."""
     if shift is not None and _needs_no_eigenvalues(factor, shift, cap):
         on_host = array_module(factor) is np  # in float64, as NumPy computes eigenvalues: float32 would lose digits
         solution = _by_factorization(shifted(factor.astype(np.float64) if on_host else factor, shift), rhs)
@@ -72,13 +53,7 @@ def power(name: str, factor: Array, p: float) -> Array:
 
 
 def powers(name: str, values: Array, p: float) -> Array:
-    """Return valuesᵖ for the eigenvalues ``[G, …]`` of positive semi-definite matrices; negative ones count as 0.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If one is negative beyond rounding and p is no integer of at least 0, or 0 within rounding and p is negative.
-    """
+    """Return valuesᵖ for the eigenvalues ``[G, …]`` of positive semi-definite matrices; negative ones count as 0."""
     if p >= 0 and p == int(p):
         return values ** int(p)
     check_positive(name, values, None, strictly=p < 0)
@@ -99,11 +74,6 @@ def check_positive(name: str, values: Array, shift: Array | float | None, strict
 
     An eigenvalue is 0 within rounding if it is at most n ε times the largest, n the number of them. One that contains a
     shift is known to be above 0 already if the shift is above √n ε times the largest.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        The message names the group, the factor and its extreme eigenvalues.
     """
     xp, flat = array_module(values), values.reshape(len(values), -1)
     own = 0.0 if shift is None else shift if isinstance(shift, float) else shift.reshape(-1)

@@ -111,12 +111,6 @@ class PoissonNLLLoss(ElementwiseLoss):
 
 
 def flag(name: str, value: Any) -> None:
-    """Check that `value` is a bool.
-
-    Raises
-    ------
-    TypeError
-        Otherwise.
-    """
+    """Check that `value` is a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name}: expected True or False, got {value!r}")

@@ -15,15 +15,7 @@ def checked_weight(name: str, value: Any) -> Array:
 
 
 def check_weight(name: str, value: Any) -> None:
-    """Check weights.
-
-    Raises
-    ------
-    TypeError
-        If they are no array of floats.
-    ValueError
-        If there are none, or one is negative, NaN or infinite: no likelihood has such weights.
-    """
+    """Check weights."""
     check_floats(name, value)
     if value.size == 0:
         raise ValueError(f"{name}: expected at least one number, got shape {value.shape}")
@@ -33,13 +25,7 @@ def check_weight(name: str, value: Any) -> None:
 
 
 def check_device(name: str, weight: Array, output: Array) -> None:
-    """Check that `weight` is on the device of `output`: nothing moves during a sweep.
-
-    Raises
-    ------
-    TypeError
-        Otherwise.
-    """
+    """Check that `weight` is on the device of `output`: nothing moves during a sweep."""
     if device_of(weight) != device_of(output):
         check_same(name, weight, "x", output, dtype=False)
 
@@ -50,13 +36,7 @@ def cast(weight: Array, output: Array) -> Array:
 
 
 def fits(name: str, weight: Array, shape: tuple[int, ...]) -> None:
-    """Check that `weight` broadcasts to the numbers of a sample, of feature shape `shape`.
-
-    Raises
-    ------
-    ValueError
-        Otherwise, and if it has a row for each sample: a loss sees samples in blocks.
-    """
+    """Check that `weight` broadcasts to the numbers of a sample, of feature shape `shape`."""
     sizes = weight.shape[1:] if weight.ndim == len(shape) + 1 and weight.shape[0] == 1 else weight.shape
     if len(sizes) > len(shape) or any(w not in (1, s) for w, s in zip(sizes[::-1], shape[::-1], strict=False)):
         raise ValueError(

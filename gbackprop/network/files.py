@@ -16,24 +16,7 @@ KIND = "state dict"
 
 
 def save(network: Container, path: str | Path) -> None:
-    """Write the parameters and buffers of a network into a file, under their names in its state dict.
-
-    Parameters
-    ----------
-    network : Container
-        On any device.
-    path : str or Path
-        The safetensors file, whole or not at all. A file that is there already is replaced.
-
-    Raises
-    ------
-    TypeError
-        If `network` is not a network.
-    MissingExtraError
-        If the package safetensors is not installed.
-    OutputError
-        If the file cannot be written; the message names it.
-    """
+    """Write the parameters and buffers of a network into a file, under their names in its state dict."""
     _check_network(network)
     check_tensors(path, "gb.save")
     values = {name: asnumpy(value) for name, value in network.state_dict().items()}

@@ -40,20 +40,7 @@ class Parameters(MutableMapping[str, Array]):
             self.load({name: value})
 
     def load(self, mapping: Mapping[str, Any]) -> None:
-        """Set parameters to copies of arrays, converted to their dtypes and moved to their devices: all or none.
-
-        Parameters
-        ----------
-        mapping : mapping of str to array
-            NumPy or CuPy arrays, or arrays of another library in the host's memory, such as tensors of torch.
-
-        Raises
-        ------
-        TypeError
-            If a value is not an array of floats.
-        ValueError
-            If a shape is wrong, or a number is NaN, infinite or beyond the range of the parameter's dtype.
-        """
+        """Set parameters to copies of arrays, converted to their dtypes and moved to their devices: all or none."""
         for name, value in self.checked(mapping).items():
             self.put(name, value)
 
@@ -124,13 +111,7 @@ def may_be_missing(name: str, mapping: Mapping[str, Any]) -> bool:
 
 
 def exchanged(where: str, value: Any) -> Any:
-    """Return an array of another library as one of NumPy, by the DLPack protocol; anything else as it is.
-
-    Raises
-    ------
-    TypeError
-        If NumPy cannot read it: it is on a GPU, or of a dtype that NumPy lacks. The message starts with `where`.
-    """
+    """Return an array of another library as one of NumPy, by the DLPack protocol; anything else as it is."""
     if is_array(value) or isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
     try:
@@ -142,14 +123,7 @@ def exchanged(where: str, value: Any) -> Any:
 
 
 def check_numbers(before: Mapping[str, Array], after: Mapping[str, Array], word: str = "parameter") -> None:
-    """Check that parameters are finite after a conversion; the error calls them `word`.
-
-    Raises
-    ------
-    ValueError
-        If they are not, or a running variance is negative; the message names the first, and says whether a number was
-        infinite before.
-    """
+    """Check that parameters are finite after a conversion; the error calls them `word`."""
     if all_finite(*after.values()):
         for name, value in after.items():
             if name.rpartition(".")[2] == "running_var" and word == "buffer" and bounds(value)[0] < 0:

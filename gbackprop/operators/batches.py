@@ -47,15 +47,7 @@ class Batches:
         return "" if self.single else f"batch {i}: "
 
     def first(self) -> Iterator[tuple[int, Batch]]:
-        """Yield each batch with its number for the first time, and record it.
-
-        Raises
-        ------
-        TypeError
-            If a batch is not as many arrays as it should have.
-        ValueError
-            If there are no batches.
-        """
+        """Yield each batch with its number for the first time, and record it."""
         for i, batch in enumerate(self._batches()):
             arrays = (batch,) if self.parts == 1 and is_array(batch) else batch
             if not _is_batch(arrays, self.parts):
@@ -67,13 +59,7 @@ class Batches:
             raise ValueError("data: expected at least one batch, got none")
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
-        """Yield each batch with its number, as it was the first time.
-
-        Raises
-        ------
-        ValueError
-            If a batch has changed, or their number has.
-        """
+        """Yield each batch with its number, as it was the first time."""
         count = 0
         for i, batch in enumerate(self._batches()):
             arrays = (batch,) if self.parts == 1 and is_array(batch) else tuple(batch)

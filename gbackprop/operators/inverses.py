@@ -21,6 +21,9 @@ from gbackprop.base.errors import NotConvergedWarning, warn
 TERMS = 100
 """Terms of a Neumann series, unless given."""
 
+ROUNDINGS = 32
+"""The least residual that can be asked for, in units of the dtype's rounding: below it A x itself is rounded."""
+
 HELP = "more damping, a larger rtol or maxiter, or float64"
 
 
@@ -45,8 +48,8 @@ class Solved:
     why: str
 
     def converged(self, rtol: float) -> bool:
-        """Return whether the residual is that which was asked for, within a factor of 2 for rounding."""
-        return self.residual <= 2 * rtol
+        """Return whether the residual is that which was asked for, as far as the dtype's rounding allows."""
+        return self.residual <= max(2 * rtol, ROUNDINGS * float(np.finfo(self.x.dtype).eps))
 
 
 def inverted(
@@ -78,13 +81,7 @@ def inverted(
 
 
 def conjugate_gradients(A: Any, B: Array, rtol: float, maxiter: int | None) -> Solved:
-    """Solve A X = B by SciPy's `cg`, for a symmetric positive definite operator A.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If bᵀx is not positive for a b and its x, or a step goes beyond the range of the dtype.
-    """
+    """Solve A X = B by SciPy's `cg`, for a symmetric positive definite operator A."""
     steps: list[Array] = []
     with on_device_of(B):
         units, lengths = _units(B)

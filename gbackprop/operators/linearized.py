@@ -128,17 +128,7 @@ class Linearized:
         more: Callable[[Leaf], Sequence[Array | None]] | None = None,
         least: int = 0,
     ) -> Iterator[tuple[Leaf, Array]]:
-        """Yield each layer from output to input with the columns that arrive at its output, and multiply them by Jᵀ.
-
-        Parameters
-        ----------
-        mat : ndarray, shape (K, N, *out)
-            Columns at the network's output.
-        more : callable, optional
-            Returns what is added at each input of a layer, (K, N, *in) or None.
-        least : int
-            The position at which to end.
-        """
+        """Yield each layer from output to input with the columns that arrive at its output, and multiply them by Jᵀ."""
         context, arrived = self.context(), {len(self.plan.leaves) - 1: mat}
         for leaf in reversed(self.plan.swept):
             if leaf.position < least:
@@ -161,14 +151,7 @@ class Linearized:
         return xp.repeat(columns[:, None], n, axis=1).reshape(len(columns), *self.output.shape)
 
     def pull(self, mat: Array, names: Set[str], second: Any = None) -> dict[str, Array]:
-        """Σₙ Jᵀ g[k, n] in each parameter that is named, shape (K, *p), plus second-order terms if there are any.
-
-        Parameters
-        ----------
-        mat : ndarray, shape (K, N, *out)
-        names : set of str
-        second : SecondOrder, optional
-        """
+        """Σₙ Jᵀ g[k, n] in each parameter that is named, shape (K, *p), plus second-order terms if there are any."""
         found: dict[str, Array] = {}
         context = self.context()
         least = min(leaf.position for leaf in self.plan.leaves if not names.isdisjoint(leaf.parameters.values()))

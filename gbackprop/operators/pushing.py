@@ -91,11 +91,6 @@ def place(rows: Callable[[Array], Array], count: int, batch: int, shape: Shape, 
     """Return an uninitialized array ``[K, N, *out]`` and its view by position, ``rows(array)``.
 
     The array has its channels last in memory if the view is contiguous then.
-
-    Raises
-    ------
-    NotAViewError
-        If `rows` copies.
     """
     xp, memory = array_module(like), Reused()
     usual = memory.empty(like, (count, batch, *shape))

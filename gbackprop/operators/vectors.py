@@ -75,15 +75,7 @@ class Layout:
         return array_module(rows).multiply(columns.T, number, out=rows, dtype=rows.dtype, casting="same_kind")
 
     def read(self, name: str, given: Mapping[str, Any]) -> tuple[Array, bool]:
-        """Check a dictionary of arrays; return K vectors (K, D), and whether it is one without the axis K.
-
-        Raises
-        ------
-        TypeError
-            If a value is not an array of the parameters' dtype on their device.
-        ValueError
-            If parameters are missing or unknown, or shapes are neither all (*p) nor all (K, *p).
-        """
+        """Check a dictionary of arrays; return K vectors (K, D), and whether it is one without the axis K."""
         if set(given) != set(self.shapes):
             missing, unknown = [key for key in self.shapes if key not in given], list(given.keys() - self.shapes)
             names = list(self.shapes)
@@ -103,15 +95,7 @@ class Layout:
 
 
 def check_numbers(name: str, value: Any, like: Array, finite: bool = True) -> None:
-    """Check that a vector is an array of floats, finite ones if asked for, on the device of `like`.
-
-    Raises
-    ------
-    TypeError
-        If it is no array of float32 or float64, or on another device.
-    ValueError
-        If there are no numbers, or one is NaN or infinite.
-    """
+    """Check that a vector is an array of floats, finite ones if asked for, on the device of `like`."""
     if not is_array(value):
         raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(value)}")
     check_same(name, value, "the parameters", like, dtype=False)

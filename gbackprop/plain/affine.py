@@ -19,16 +19,7 @@ INSTEAD = "DiagGGN, operators.GGN and quantities of gradients"
 
 
 def lacks_affinity(leaf: Leaf, inputs: Sequence[Array], together: bool = False) -> str | None:
-    """Return the reason why a layer has second derivatives in its parameters, or None.
-
-    Parameters
-    ----------
-    leaf : Leaf
-    inputs : sequence of ndarray, shape (n, *in)
-        One for each input, from a batch.
-    together : bool
-        Whether all parameters that are not frozen are changed at once, and not each alone.
-    """
+    """Return the reason why a layer has second derivatives in its parameters, or None."""
     layer = leaf.layer
     others = {key: _changed(layer.parameters[key], k + 1) for k, key in enumerate(leaf.parameters)}
     for key in leaf.parameters:

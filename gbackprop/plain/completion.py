@@ -12,19 +12,7 @@ from gbackprop.quantities.result import Result
 
 
 def complete(plan: Plan, x: Array, result: Result, run: Callable[[Plan], Result]) -> Result:
-    """Run further sweeps, with the same draws, until each quantity has its result.
-
-    Parameters
-    ----------
-    plan : Plan
-        That of the sweep before.
-    x : ndarray, shape (N, *in)
-    result : Result
-        In its `values` a quantity that needs another sweep has the quantity to compute there, see `Quantity.together`.
-        All of these share the next sweep.
-    run : callable
-        Computes the result of one sweep from its plan.
-    """
+    """Run further sweeps, with the same draws, until each quantity has its result."""
     waiting = [value for value in result.values if isinstance(value, Quantity)]
     if not waiting:
         return result

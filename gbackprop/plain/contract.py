@@ -33,24 +33,7 @@ def checked(leaf: Leaf, method: str, made: Any, inputs: Sequence[Array]) -> tupl
 
 
 def check_contract(leaf: Leaf, inputs: Sequence[Array], training: bool = False) -> Array:
-    """Check that a layer does on a few samples what every layer must do, and give its output.
-
-    Parameters
-    ----------
-    leaf : Leaf
-    inputs : sequence of ndarray, shape (n, *in)
-        Finite; one for each input.
-    training : bool
-        Whether the forward pass is that of training.
-
-    Raises
-    ------
-    TypeError
-        If a method gives something other than arrays of the input's dtype.
-    ValueError
-        If a shape is wrong, finite input gives NaN or infinity, the layer writes into its input, or a parameter has no
-        Jacobian.
-    """
+    """Check that a layer does on a few samples what every layer must do, and give its output."""
     layer, x, before = leaf.layer, inputs[0], [each.copy() for each in inputs]
     own = training and getattr(layer.forward_training, "__func__", None) is not Layer.forward_training
     method = "forward_training" if own else "forward"

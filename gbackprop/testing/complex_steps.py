@@ -17,18 +17,7 @@ STEP = 1e-30
 
 
 def complex_derivative(function: Callable[[], np.ndarray], point: np.ndarray) -> np.ndarray:
-    """∂ function() / ∂ point, by complex steps in each entry of `point`, which is changed in place and restored.
-
-    Parameters
-    ----------
-    function : callable
-        Gives an array of shape (*f), computed from `point`.
-    point : ndarray of complex128, shape (*p)
-
-    Returns
-    -------
-    ndarray of float64, shape (*f, *p)
-    """
+    """∂ function() / ∂ point, by complex steps in each entry of `point`, which is changed in place and restored."""
     derivatives = []
     for index in np.ndindex(point.shape):
         before = point[index]

@@ -62,15 +62,7 @@ class Derivative:
 
 
 def derivative(curve: Curve, step: float = REAL_STEP) -> Derivative:
-    """d/dt of a curve at 0.
-
-    Parameters
-    ----------
-    curve : callable
-        Takes float64 and, if it can, complex128.
-    step : float
-        h of the central differences: small beside the distances over which the curve bends.
-    """
+    """d/dt of a curve at 0."""
     middle = curve(0.0)
     ends = [(curve(h), curve(-h)) for h in (step, step / 2, step / 4)]
     kinks = _kinks(middle, ends, step)

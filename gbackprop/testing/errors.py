@@ -12,13 +12,7 @@ from gbackprop.quantities import GroupedKronecker, Kronecker
 
 
 def relative_error(got: Any, want: Any) -> float:
-    """Largest difference over the largest expected entry: inf for another shape, NaN if `got` holds NaN.
-
-    Parameters
-    ----------
-    got, want : array_like, shape (...)
-        On any device. Where all of `want` is zero, the difference itself counts.
-    """
+    """Largest difference over the largest expected entry: inf for another shape, NaN if `got` holds NaN."""
     got, want = asnumpy(got), np.asarray(want)
     if got.shape != want.shape:
         return np.inf
@@ -27,18 +21,7 @@ def relative_error(got: Any, want: Any) -> float:
 
 
 def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> float:
-    """Return the largest relative error over the parameters of a quantity.
-
-    Parameters
-    ----------
-    got : mapping of str to array, Kronecker or GroupedKronecker
-    want : mapping of str to array, or (A, B) for Kronecker factors, A None for biases
-
-    Returns
-    -------
-    float
-        inf if the names or shapes differ.
-    """
+    """Return the largest relative error over the parameters of a quantity."""
     if set(got) != set(want):
         return np.inf
     errors = [0.0]

@@ -81,24 +81,7 @@ class Report:
 def check_folder(
     folder: str | Path, tolerance: float = 1e-8, dtype: str = "float64", device: str = "cpu"
 ) -> Report:
-    """Compute every cell of every case in a folder.
-
-    Parameters
-    ----------
-    folder : path
-        Of ``.npz`` files.
-    tolerance : float
-        Largest error allowed, relative to the largest expected entry of the same array.
-    dtype : {"float64", "float32"}
-        In which to compute.
-    device : {"cpu", "cuda", "cuda:0", ...}
-        Where.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder, or no case in it.
-    """
+    """Compute every cell of every case in a folder."""
     files = sorted(Path(folder).glob("*.npz"))
     if not files:
         raise FileNotFoundError(f"{folder}: expected a folder with .npz files, found none")
@@ -132,13 +115,7 @@ def check_case(
 
 
 def build(spec: Mapping[str, Any], case: Mapping[str, np.ndarray], dtype: str) -> tuple[Sequential, losses.Loss]:
-    """Return the network of a case with its parameters loaded, and its loss.
-
-    Raises
-    ------
-    AttributeError
-        If there is no such layer or loss.
-    """
+    """Return the network of a case with its parameters loaded, and its loss."""
     for module, kinds in ((layers, [kind for kind, _ in spec["layers"]]), (losses, [spec["loss"][0]])):
         missing = [kind for kind in kinds if kind not in module.__all__]
         if missing:

@@ -132,20 +132,7 @@ def smooth(
     rng: np.random.Generator,
     place: Callable[[np.ndarray], np.ndarray] = np.copy,
 ) -> tuple[np.ndarray, Derivative]:
-    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie.
-
-    Returns
-    -------
-    x : ndarray, shape (N, *in)
-        The point found.
-    Derivative
-        Of the function in the coordinates `where`, shape (K, N, *f).
-
-    Raises
-    ------
-    FoundError
-        If there is no such point after some draws: the function has kinks wherever one looks.
-    """
+    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie."""
     x, size = x.copy(), size_of(x)
     for _ in range(DRAWS):
         found = derivative(input_curve(function, x, where), REAL_STEP * size)

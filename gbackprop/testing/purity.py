@@ -39,17 +39,7 @@ def changes(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def impurity(call: Callable[[], Any], watched: Mapping[str, Any], between: Callable[[], Any] | None = None) -> str:
-    """Describe the side effect of a call, or return an empty string.
-
-    Parameters
-    ----------
-    call : callable
-        Called twice.
-    watched : mapping of names to objects
-        What the call must not change.
-    between : callable, optional
-        Called between the two: it must not matter.
-    """
+    """Describe the side effect of a call, or return an empty string."""
     before = {name: snapshot(thing) for name, thing in watched.items()}
     first = call()
     kept, problems = snapshot(first), [_written(before, watched)]

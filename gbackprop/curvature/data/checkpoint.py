@@ -122,13 +122,7 @@ class Checkpoint:
             raise ValueError(f"{self.path}: expected digests of {self.done} batches, got {len(self.digests)}")
 
     def lacks(self, number: int, *arrays: Array) -> bool:
-        """Compare a batch with the one of that number in the file; return whether there is none.
-
-        Raises
-        ------
-        ValueError
-            If they differ.
-        """
+        """Compare a batch with the one of that number in the file; return whether there is none."""
         found = int(digest(*arrays)[:16], 16)
         if number >= self.done:
             self.digests.append(found)
@@ -138,13 +132,7 @@ class Checkpoint:
         return False
 
     def begin(self, merged: Merged) -> None:
-        """Check that the sums over the first batch can be stored, and replace them by those of the file, if any.
-
-        Raises
-        ------
-        ValueError
-            If they are not what they were when the file was written.
-        """
+        """Check that the sums over the first batch can be stored, and replace them by those of the file, if any."""
         packed = {key: _packed(total) for key, total in merged.sums.items()}
         if not self.done:
             self.first = summary(packed)

@@ -97,14 +97,7 @@ class Flights:
         self.deaths = 0
 
     def results(self, batches: Iterator[Batch]) -> Generator[tuple[int, Result], None, None]:
-        """Yield each batch's number and result.
-
-        Raises
-        ------
-        RuntimeError
-            If processes die again and again, or the executor is broken. An error in a batch keeps its type where its
-            message can be extended; the message begins with the batch's number.
-        """
+        """Yield each batch's number and result."""
         try:
             while self._fill(batches):
                 number = self.flying[0].batch[0]

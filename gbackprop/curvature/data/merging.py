@@ -18,13 +18,7 @@ from gbackprop.quantities.result import Result
 
 
 def rule_of(quantity: Quantity) -> Rule:
-    """Return the rule of a quantity; a subclass of a shipped one needs a rule of its own.
-
-    Raises
-    ------
-    UnsupportedError
-        If it has none.
-    """
+    """Return the rule of a quantity; a subclass of a shipped one needs a rule of its own."""
     rule = quantity.stated("merging") or "it has no rule: give it one, `merging = gb.data.Summed()`, …"
     if isinstance(rule, str):
         raise UnsupportedError(f"{quantity!r} cannot be merged: {rule}")

@@ -64,8 +64,8 @@ def on_loss(
     TypeError, ValueError, UnsupportedError
         If an argument is wrong; as `gbackprop.operators.Hessian`.
     RuntimeError
-        If the residual of a system is above 2 `rtol` after `cg`, its solution s of (C + λ I) s = b has not bᵀs > 0 (the
-        matrix is not positive definite then; not each such matrix is found), or a step is not finite.
+        If the residual of a system is above 2 `rtol` and 32 roundings after `cg`, its solution s of (C + λ I) s = b has
+        not bᵀs > 0 (the matrix is not positive definite then; not each such matrix is found), or a step is not finite.
 
     Notes
     -----

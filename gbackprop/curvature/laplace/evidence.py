@@ -113,13 +113,7 @@ class Evidence:
         return slopes, noise
 
     def maximized(self, start: Hyperparameters, noise: bool) -> Hyperparameters:
-        """Return the hyperparameters of the largest evidence at these parameters θ, from `start` on by L-BFGS-B.
-
-        Raises
-        ------
-        RuntimeError
-            If there is no maximum.
-        """
+        """Return the hyperparameters of the largest evidence at these parameters θ, from `start` on by L-BFGS-B."""
         names = list(start.precision)
 
         def at(logs: np.ndarray) -> Hyperparameters:

@@ -53,15 +53,7 @@ def _halves(network: Layer, x: Array, output: Array, size: int, root: Root) -> I
 
 
 def jacobians(network: Layer, x: Array, entries: int) -> Iterator[tuple[slice, dict[str, Array]]]:
-    """Yield slices of samples with their Jacobians, ``{parameter: [n, C, *p]}``, in order.
-
-    Parameters
-    ----------
-    network : Layer
-    x : ndarray, shape (N, *in)
-    entries : int
-        C D, the number of entries of a sample's Jacobian.
-    """
+    """Yield slices of samples with their Jacobians, ``{parameter: [n, C, *p]}``, in order."""
     step = max(1, BYTES // (8 * entries))
     for start in range(0, len(x), step):
         some = slice(start, min(start + step, len(x)))

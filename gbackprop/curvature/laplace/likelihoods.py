@@ -33,15 +33,7 @@ class Normal(NamedTuple):
 
 
 def check_loss(loss: Any) -> None:
-    """Check that a loss is c times a negative log-likelihood that is known here, up to a constant.
-
-    Raises
-    ------
-    TypeError
-        If it is not a loss.
-    ValueError
-        If it has no such likelihood, or weights.
-    """
+    """Check that a loss is c times a negative log-likelihood that is known here, up to a constant."""
     if not isinstance(loss, Loss):
         raise TypeError(f"loss: expected a Loss, got {loss!r}")
     if type(loss) not in LIKELIHOODS:
@@ -57,15 +49,6 @@ def fit(loss: Loss, total: float, outputs: int, noise_variance: float) -> float:
     """Compute log p(D | θ) = Σₙ log p(yₙ | fₙ).
 
     Cross-entropies: −Σₙ ℓ'ₙ. Squared error, ℓ'ₙ = ‖fₙ − yₙ‖², with yₙ ~ N(fₙ, σ² I): −Σₙ ℓ'ₙ / (2σ²) − K/2 log(2πσ²).
-
-    Parameters
-    ----------
-    total : float
-        Σₙ ℓ'ₙ.
-    outputs : int
-        K, the number of all samples' outputs.
-    noise_variance : float
-        σ².
     """
     if isinstance(loss, MSELoss):
         return -total / (2 * noise_variance) - outputs / 2 * log(2 * pi * noise_variance)
@@ -81,12 +64,6 @@ def probit(loss: Loss, mean: Array, covariance: Array) -> Array:
     """Compute E[p(y | f)] for f ~ N(mean, covariance), with the normal distribution function in place of the logistic.
 
     σ(f / √(1 + πv/8)) with the output's variance v; for classes softmax of the outputs scaled so, each by its own v.
-
-    Returns
-    -------
-    ndarray, shape (N, C)
-
-    Source: MacKay 1992 (evidence framework for classification); Gibbs 1997 (several classes).
     """
     variances = covariance.diagonal(0, 1, 2).reshape(mean.shape)
     return probabilities(loss, mean / (1 + pi / 8 * variances) ** 0.5)

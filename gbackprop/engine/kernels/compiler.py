@@ -21,11 +21,6 @@ def compiled(loop: Callable[..., None]) -> Callable[..., None]:
     """Compile a loop at its first call for each kind of arrays, which takes seconds.
 
     Numba stores the code in the folder of the loop's file, else in the user's cache, or in NUMBA_CACHE_DIR.
-
-    Raises
-    ------
-    RuntimeError
-        If none of these folders can be written.
     """
     fast = njit(nogil=True, cache=True)(loop)
 

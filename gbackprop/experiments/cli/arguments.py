@@ -15,20 +15,7 @@ class UserError(Exception):
 
 @contextmanager
 def users_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
-    """Turn errors into a `UserError` of one line.
-
-    Parameters
-    ----------
-    *kinds : type
-        Which errors; their messages say what is wrong.
-    prefix : str
-        Put before the message: the argument that it is about.
-
-    Raises
-    ------
-    UserError
-        In their place.
-    """
+    """Turn errors into a `UserError` of one line."""
     try:
         yield
     except kinds as error:
@@ -36,18 +23,7 @@ def users_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Return a whole number of at least so much, for argparse.
-
-    Parameters
-    ----------
-    least : int
-        How much.
-
-    Returns
-    -------
-    callable
-        From text to int.
-    """
+    """Return a whole number of at least so much, for argparse."""
 
     def whole_number(text: str) -> int:
         try:
@@ -62,17 +38,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def above_zero(text: str) -> float:
-    """Return a positive finite number, for argparse.
-
-    Parameters
-    ----------
-    text : str
-        From the command line.
-
-    Returns
-    -------
-    float
-    """
+    """Return a positive finite number, for argparse."""
     number = _float(text)
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number > 0, got {text}")
@@ -80,17 +46,7 @@ def above_zero(text: str) -> float:
 
 
 def zero_or_more(text: str) -> float:
-    """Return a finite number that is not negative, for argparse.
-
-    Parameters
-    ----------
-    text : str
-        From the command line.
-
-    Returns
-    -------
-    float
-    """
+    """Return a finite number that is not negative, for argparse."""
     number = _float(text)
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number ≥ 0, got {text}")

@@ -16,13 +16,7 @@ FORMATS = (".png", ".pdf", ".svg")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand.
-
-    Parameters
-    ----------
-    commands : argparse subparsers
-        Of the command line.
-    """
+    """Add the subcommand."""
     parser = commands.add_parser("plot", help="draw the curves of a study, and print its table")
     parser.set_defaults(run=run)
     parser.add_argument("file", metavar="RESULTS.sqlite", help="from a study, which may be under way")
@@ -36,23 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry it out.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Of the command line.
-
-    Returns
-    -------
-    int
-        0.
-
-    Raises
-    ------
-    UserError
-        If there is nothing to show, or no way to show it.
-    """
+    """Carry it out."""
     # Imported here, so that other commands need nothing but the core's dependencies.
     from gbackprop.base.extras import MissingExtraError, require
 

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand.
-
-    Parameters
-    ----------
-    commands : argparse subparsers
-        Of the command line.
-    """
+    """Add the subcommand."""
     parser = commands.add_parser("study", help="run grids and seeds of several optimizers and problems")
     parser.set_defaults(run=run)
     parser.add_argument("file", metavar="FILE.toml", help="what to run; see docs/experiments.md")
@@ -45,23 +39,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry it out.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Of the command line.
-
-    Returns
-    -------
-    int
-        0 if everything is done, 1 if a run failed or a grid has no best, 130 after Ctrl-C.
-
-    Raises
-    ------
-    UserError
-        If it cannot begin, or the file of results cannot be used.
-    """
+    """Carry it out."""
     # Imported here, so that other commands need nothing but the core's dependencies.
     from gbackprop.base.extras import MissingExtraError, require
 

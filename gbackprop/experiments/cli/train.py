@@ -21,13 +21,7 @@ COLUMNS = ("train_loss", "train_accuracy", "valid_loss", "valid_accuracy", "test
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand.
-
-    Parameters
-    ----------
-    commands : argparse subparsers
-        Of the command line.
-    """
+    """Add the subcommand."""
     parser = commands.add_parser("train", help="train a network on one of the paper's problems")
     parser.set_defaults(run=run)
     parser.add_argument(
@@ -51,23 +45,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry it out.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Of the command line.
-
-    Returns
-    -------
-    int
-        0 at its end, also if it diverged; 130 after Ctrl-C.
-
-    Raises
-    ------
-    UserError
-        If it cannot begin.
-    """
+    """Carry it out."""
     # Imported here, so that other commands need nothing but the core's dependencies.
     from gbackprop.base.extras import MissingExtraError, require
 
@@ -142,35 +120,14 @@ def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Co
 
 
 def doing(event: Event) -> str:
-    """Return a few words on the state of a run, for the progress bar.
-
-    Parameters
-    ----------
-    event : Progress
-        Where it is.
-
-    Returns
-    -------
-    str
-        For instance ``"loss 0.3412"``, the mean of the epoch's batches so far, or ``"evaluating 40 %"``.
-    """
+    """Return a few words on the state of a run, for the progress bar."""
     if event.evaluated is not None:
         return f"evaluating {event.evaluated:.0%}".replace("%", " %")
     return "" if event.loss is None else f"loss {event.loss:.4f}"
 
 
 def line(row: EpochRow) -> str:
-    """Return an epoch as a line of the table.
-
-    Parameters
-    ----------
-    row : EpochRow
-        The epoch.
-
-    Returns
-    -------
-    str
-    """
+    """Return an epoch as a line of the table."""
     values = [getattr(row, name) for name in COLUMNS]
     figures = (f"{value:14.6f}" if abs(value) < 1e6 else f"{value:14.6e}" for value in values)  # on the way to diverge
     return " ".join([f"{row.epoch:5d}", *figures, f"{row.seconds:9.2f}"])

@@ -39,31 +39,7 @@ class Setup:
 def prepare(
     name: str, data_dir: str | Path | None, device: str, epochs: int | None, output: str | Path
 ) -> Setup:
-    """Look at everything that may be missing or wrong before any work is done.
-
-    Parameters
-    ----------
-    name : str
-        The data set, see `data.load`.
-    data_dir : str or Path, optional
-        Where its files are.
-    device : {"cpu", "cuda"}
-        Where to compute.
-    epochs : int, optional
-        Passes over the training images; the plan's by default.
-    output : str or Path
-        Where the picture is to go.
-
-    Returns
-    -------
-    Setup
-        What `run` needs.
-
-    Raises
-    ------
-    ValueError, OSError, RuntimeError, MissingExtraError
-        With a message of one line that says what is wrong.
-    """
+    """Look at everything that may be missing or wrong before any work is done."""
     output = Path(output)
     if output.suffix not in FORMATS:
         raise ValueError(f"output: expected a name that ends in {', '.join(FORMATS)}, got {str(output)!r}")
@@ -75,29 +51,7 @@ def prepare(
 
 
 def run(setup: Setup, seed: int, output: str | Path, console: Console | None = None) -> bool:
-    """Train, sweep, verify, and show.
-
-    Parameters
-    ----------
-    setup : Setup
-        From `prepare`.
-    seed : int
-        Of everything random: the same seed gives the same run.
-    output : str or Path
-        Where the picture goes.
-    console : Console, optional
-        Where to print; standard output by default.
-
-    Returns
-    -------
-    bool
-        Whether every verdict is "ok".
-
-    Raises
-    ------
-    OutputError
-        If the picture cannot be written.
-    """
+    """Train, sweep, verify, and show."""
     console = console or _console()
     start, order, draws = np.random.default_rng(seed).spawn(3)
     images, plan, loss = setup.images, setup.plan, losses.CrossEntropyLoss()

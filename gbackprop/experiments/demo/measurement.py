@@ -19,30 +19,7 @@ T = TypeVar("T")
 def sweep_times(
     net: gb.Sequential, loss: losses.Loss, x: Array, y: Array, quantities: Sequence[Any], rng: int
 ) -> Iterator[tuple[str, float]]:
-    """Seconds for the gradient alone, for the gradient with each quantity, and with all in one sweep.
-
-    Parameters
-    ----------
-    net : Sequential
-        The network.
-    loss : Loss
-        The objective.
-    x : ndarray, shape (N, *in)
-        Inputs, on the network's device.
-    y : ndarray, shape (N, ...)
-        Targets, on the network's device.
-    quantities : sequence of Quantity
-        What to measure.
-    rng : int
-        Seed of the pseudo-targets.
-
-    Yields
-    ------
-    str
-        ``"gradient"``, each quantity's name, and ``"all"``.
-    float
-        The median time.
-    """
+    """Seconds for the gradient alone, for the gradient with each quantity, and with all in one sweep."""
     groups: dict[str, list[Any]] = {"gradient": []}
     groups |= {quantity.name: [quantity] for quantity in quantities}
     groups["all"] = list(quantities)
@@ -56,18 +33,7 @@ def sweep_times(
 
 
 def median_time(call: Callable[[], object]) -> float:
-    """Return the median time of a few calls after one that is not counted.
-
-    Parameters
-    ----------
-    call : callable
-        What to time.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Return the median time of a few calls after one that is not counted."""
     call()
     times: list[float] = []
     while len(times) < FEWEST or (len(times) < MOST and sum(times) < BUDGET):

@@ -54,20 +54,7 @@ class Findings:
 
 
 def draw(findings: Findings, path: str | Path) -> None:
-    """Draw the picture and write it to a file.
-
-    Parameters
-    ----------
-    findings : Findings
-        What to show.
-    path : str or Path
-        The file; its suffix decides the format, as matplotlib knows it.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Draw the picture and write it to a file."""
     # The canvas is chosen here and pyplot stays out: no window system, no global figure.
     figure = Figure(figsize=(14, 8.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)

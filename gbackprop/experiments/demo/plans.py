@@ -53,22 +53,6 @@ def make_network(
 
     Sigmoid and tanh make the Hessian differ from the Gauss-Newton matrix. Each of their outputs costs one
     column of the sweep, which is why larger images are convolved with a stride.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of one image, (C, H, W).
-    classes : int
-        Number of outputs.
-    rng : Generator
-        Draws the initial parameters.
-    dtype : {"float32", "float64"}
-        Of the parameters.
-
-    Returns
-    -------
-    Sequential
-        The network.
     """
     channels, *pixels = shape
     if min(pixels) < SMALL:

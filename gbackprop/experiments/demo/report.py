@@ -55,24 +55,7 @@ class Row:
 def make_sections(
     result: gb.Result, times: Mapping[str, float], errors: Mapping[str, float], loop: tuple[float, float]
 ) -> list[list[Row]]:
-    """Return the lines of the table.
-
-    Parameters
-    ----------
-    result : Result
-        Of the sweep with all quantities.
-    times : mapping of str to float
-        Seconds: ``"gradient"``, each quantity by name, and ``"all"``.
-    errors : mapping of str to float
-        Relative errors: ``"gradient"``, and each quantity by name.
-    loop : tuple of (float, float)
-        Seconds for a pass per sample, and the largest difference to the sweep.
-
-    Returns
-    -------
-    list of list of Row
-        The gradient; the quantities; what concerns them together.
-    """
+    """Return the lines of the table."""
 
     def row(name: str, values: Mapping[str, Any], scale: str) -> Row:
         return Row(name, _shape(next(iter(values.values()))), scale, relative[name], errors[name])
@@ -90,22 +73,7 @@ def make_sections(
 
 
 def make_table(sections: Sequence[Sequence[Row]], result: gb.Result, times: Mapping[str, float]) -> Table:
-    """Lay out the rows.
-
-    Parameters
-    ----------
-    sections : sequence of sequence of Row
-        From `make_sections`.
-    result : Result
-        Of the sweep with all quantities.
-    times : mapping of str to float
-        Seconds, by name.
-
-    Returns
-    -------
-    Table
-        To be printed by a rich console.
-    """
+    """Lay out the rows."""
     samples, parameter = len(result.output), next(iter(result.gradient))
     alone, together = (_duration(times[key]) for key in ("gradient", "all"))
     table = Table(

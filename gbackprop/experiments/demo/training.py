@@ -13,28 +13,7 @@ from gbackprop.optim import SGD
 def train(
     net: gb.Sequential, loss: losses.Loss, x: np.ndarray, y: np.ndarray, plan: Plan, rng: np.random.Generator
 ) -> Iterator[float]:
-    """Train a network in place, step by step, on the device where it lies.
-
-    Parameters
-    ----------
-    net : Sequential
-        The network; its parameters are changed.
-    loss : Loss
-        The objective.
-    x : ndarray, shape (N, C, H, W)
-        Images, on the host.
-    y : ndarray, shape (N,)
-        Labels, on the host.
-    plan : Plan
-        Epochs, batch size, learning rate and momentum.
-    rng : Generator
-        Shuffles each epoch.
-
-    Yields
-    ------
-    float
-        The loss of each step's batch, before the step.
-    """
+    """Train a network in place, step by step, on the device where it lies."""
     device = device_of(net)
     optimizer = SGD(net, plan.learning_rate, plan.momentum)
     for _ in range(plan.epochs):
@@ -46,22 +25,7 @@ def train(
 
 
 def predict(net: gb.Sequential, x: np.ndarray, batch: int = 1024) -> np.ndarray:
-    """Return the most likely class of each image.
-
-    Parameters
-    ----------
-    net : Sequential
-        The network.
-    x : ndarray, shape (N, C, H, W)
-        Images, on the host.
-    batch : int
-        How many to send through at once.
-
-    Returns
-    -------
-    ndarray, shape (N,), int64
-        Classes, on the host.
-    """
+    """Return the most likely class of each image."""
     device = device_of(net)
     blocks = [net(gb.asarray(x[start : start + batch], device=device)) for start in range(0, len(x), batch)]
     return np.concatenate([gb.asnumpy(block.argmax(1)) for block in blocks])

@@ -27,18 +27,7 @@ LOOP_TOLERANCE = 1e-5
 
 
 def all_quantities(targets: Array | None = None) -> list[Any]:
-    """Return the paper's ten quantities.
-
-    Parameters
-    ----------
-    targets : ndarray, shape (M, N), optional
-        Pseudo-targets of the Monte-Carlo quantities; one draw by default.
-
-    Returns
-    -------
-    list of Quantity
-        In the order of the demo's table.
-    """
+    """Return the paper's ten quantities."""
     mc: dict[str, Any] = {} if targets is None else {"mc_samples": len(targets), "targets": targets}
     first = [q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance()]
     diagonals = [q.DiagGGN(), q.DiagGGNMC(**mc), q.DiagHessian()]
@@ -48,31 +37,7 @@ def all_quantities(targets: Array | None = None) -> list[Any]:
 def oracle_errors(
     net: gb.Sequential, loss: losses.Loss, x: np.ndarray, y: np.ndarray, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Return the gradient and all ten quantities in float64 against the brute-force oracles.
-
-    Parameters
-    ----------
-    net : Sequential
-        A trained network made by `make_network`; the check runs on a float64 copy on the same device.
-    loss : Loss
-        The objective.
-    x : ndarray, shape (N, C, H, W)
-        Images, on the host.
-    y : ndarray, shape (N,)
-        Labels, on the host.
-    rng : Generator
-        Draws the noise, and the pseudo-targets of the Monte-Carlo quantities, which sweep and oracle share.
-
-    Returns
-    -------
-    dict of str to float
-        The largest error of each, by name, relative to the largest magnitude in each parameter's result.
-
-    Notes
-    -----
-    A little noise is added to the images. In a blank corner all pixels of a pooling window tie: there the
-    maximum has no derivative, and sweep and oracle would each be free to choose one.
-    """
+    """Return the gradient and all ten quantities in float64 against the brute-force oracles."""
     images = x + NOISE * rng.standard_normal(x.shape)
     twin = _double(net, x.shape[1:])
     targets = gb.asnumpy(loss.draw(twin(images), MC_SAMPLES, rng))
@@ -89,26 +54,7 @@ def oracle_errors(
 def loop_error(
     net: gb.Sequential, loss: losses.Loss, x: Array, y: Array, batch_grad: Mapping[str, Array]
 ) -> float:
-    """Individual gradients of a batch against one pass per sample.
-
-    Parameters
-    ----------
-    net : Sequential
-        The network.
-    loss : Loss
-        The objective, averaged over samples.
-    x : ndarray, shape (N, C, H, W)
-        Images, on the network's device.
-    y : ndarray, shape (N,)
-        Labels, on the network's device.
-    batch_grad : mapping of str to ndarray, shape (N, *p)
-        R ∇ℓₙ with R = 1/N, as one sweep over the batch gave them.
-
-    Returns
-    -------
-    float
-        The largest error, relative to the largest magnitude in each parameter's gradients.
-    """
+    """Individual gradients of a batch against one pass per sample."""
     single = [gb.backward(net, loss, x[n : n + 1], y[n : n + 1]).gradient for n in range(len(x))]
     want = {name: np.stack([gb.asnumpy(one[name]) for one in single]) / len(x) for name in batch_grad}
     return largest_error(batch_grad, want)

@@ -37,13 +37,7 @@ class Writer:
         self._names: dict[int, tuple[str, Any]] = {}  # by identity; with the array, so that it lives as long
 
     def tree(self, where: str, value: Any) -> Any:
-        """Return the tree of a value.
-
-        Raises
-        ------
-        TypeError
-            If there is something in it that a file cannot have; the message begins with `where`.
-        """
+        """Return the tree of a value."""
         if value is None or type(value) in PLAIN:
             return value
         if is_array(value) or isinstance(value, np.generic):

@@ -31,25 +31,7 @@ TITLE, HEAD, LANE, FOOT, LINE = 0.4, 0.5, 0.32, 0.3, 0.16
 
 
 def draw(loss: str, scale: str, steps: list[Step]) -> Any:
-    """Draw a recorded sweep.
-
-    Parameters
-    ----------
-    loss, scale : str
-        Text of the title.
-    steps : list of Step
-        In the order of the sweep: the loss first.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        At most `WIDTH` × `HEIGHT` inches. Rows go on from top to bottom, each from right to left.
-
-    Raises
-    ------
-    MissingExtraError
-        If matplotlib is not installed.
-    """
+    """Draw a recorded sweep."""
     page = _Page(steps)
     page.text(page.width / 2, page.height - 0.1, f"Backward from {loss}; {scale}", 10, ha="center")
     for at, step in enumerate(steps):

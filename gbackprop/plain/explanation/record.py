@@ -50,13 +50,7 @@ class Explanation:
         return write(self.network, self.loss, self.scale, self.steps, self.finished)
 
     def figure(self) -> Any:
-        """Draw a matplotlib figure of the sweep, in the style of the paper's diagrams, on at most a page (A4).
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed (it is in the extra ``experiments``).
-        """
+        """Draw a matplotlib figure of the sweep, in the style of the paper's diagrams, on at most a page (A4)."""
         return draw(self.loss, self.scale, self.steps)
 
 

@@ -18,23 +18,7 @@ from gbackprop.testing.audit.users import Asked, audited
 
 
 def run(options: argparse.Namespace) -> int:
-    """Audit what the options name, show what was found, and write the page.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        target, input, loss, batch, seed, rows, html.
-
-    Returns
-    -------
-    int
-        1 if a claim fails, else 0.
-
-    Raises
-    ------
-    TargetError
-        If the command cannot be carried out.
-    """
+    """Audit what the options name, show what was found, and write the page."""
     _check_options(options)
     auditor = Auditor(options.seed, pictures=options.html is not None)
     with importable(Path.cwd()):

@@ -80,30 +80,14 @@ def levels(error: np.ndarray) -> np.ndarray:
 
 
 def svg(picture: Picture, name: str) -> Markup:
-    """Return the matrix of differences with its legend.
-
-    Parameters
-    ----------
-    picture : Picture
-    name : str
-        Unique in the page, for references to title and description.
-    """
+    """Return the matrix of differences with its legend."""
     frame = Frame.of(picture)
     legend = _legend(frame.left, TOP + frame.height + 22, picture.tolerance)
     return _drawing(picture, f"|difference| of {picture.title}", name, frame, _cells(picture, frame), legend)
 
 
 def values_svg(picture: Picture, side: str, name: str) -> Markup:
-    """Return the matrix that was got, or that was expected, with its legend.
-
-    Parameters
-    ----------
-    picture : Picture
-    side : {"got", "expected"}
-        Both have the same colors for the same values.
-    name : str
-        Unique in the page, for references to title and description.
-    """
+    """Return the matrix that was got, or that was expected, with its legend."""
     frame, values = Frame.of(picture), picture.got if side == "got" else picture.want
     shades = strengths(values / picture.scale)
     paths = [tag("path", d=_path(np.isnan(values), frame), class_="nan")] if np.isnan(values).any() else []

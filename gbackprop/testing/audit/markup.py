@@ -17,17 +17,7 @@ VOID = ("br", "meta")
 
 
 def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
-    """Return an element of the page.
-
-    Parameters
-    ----------
-    name : str
-    *children
-        Text, numbers, `Markup`, or lists of these; None is left out.
-    **attributes
-        A trailing underscore is dropped, others become hyphens; None and False leave an attribute out, True gives it
-        no value.
-    """
+    """Return an element of the page."""
     words = [name]
     for key, value in attributes.items():
         if value is None or value is False:

@@ -24,14 +24,7 @@ LONGEST = 40
 
 
 def page(findings: Sequence[Finding], command: str) -> str:
-    """Return the whole page.
-
-    Parameters
-    ----------
-    findings : sequence of Finding
-    command : str
-        What was asked for, as it was typed.
-    """
+    """Return the whole page."""
     digest = b64encode(sha256(CSS.encode()).digest()).decode()
     head = tag(
         "head",

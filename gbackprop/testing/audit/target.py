@@ -44,18 +44,7 @@ def importable(folder: Path) -> Iterator[None]:
 
 
 def resolve(target: str) -> Layer | Loss | Quantity:
-    """Return the object that a target names; a class or function is called without arguments.
-
-    Parameters
-    ----------
-    target : str
-        MODULE:NAME.
-
-    Raises
-    ------
-    TargetError
-        If there is no such thing, or it is not one of `KINDS`.
-    """
+    """Return the object that a target names; a class or function is called without arguments."""
     module, _, name = target.partition(":")
     if module.endswith(".py") or "/" in module:
         stem = Path(module).stem
@@ -165,13 +154,7 @@ def _kind(thing: Any) -> str:
 
 
 def parse_shape(text: str | None, target: str) -> Shape:
-    """Return the shape of one sample from ``3,8,8``.
-
-    Raises
-    ------
-    TargetError
-        If it is missing or not positive whole numbers.
-    """
+    """Return the shape of one sample from ``3,8,8``."""
     example = "--input 3,8,8 (one sample, without the batch)"
     if text is None:
         raise TargetError(f"{target}: give the shape of its input, as in {example}")
@@ -185,13 +168,7 @@ def parse_shape(text: str | None, target: str) -> Shape:
 
 
 def resolve_loss(name: str) -> Loss:
-    """Return a loss that ships, by its name, or a user's as MODULE:NAME.
-
-    Raises
-    ------
-    TargetError
-        If there is none.
-    """
+    """Return a loss that ships, by its name, or a user's as MODULE:NAME."""
     if ":" in name:
         found = resolve(name)
         if not isinstance(found, Loss):

@@ -39,13 +39,7 @@ class Asked:
 
 
 def audited(asked: Asked, subject: Layer | Loss | Quantity, auditor: Auditor) -> tuple[Iterable[Finding], bool]:
-    """Return findings on a subject, and whether its rows are few enough to be shown.
-
-    Raises
-    ------
-    TargetError
-        If the input or the loss asked for does not fit.
-    """
+    """Return findings on a subject, and whether its rows are few enough to be shown."""
     if isinstance(subject, Quantity):
         return _quantity(subject, auditor), True
     shape = parse_shape(asked.input, asked.target)

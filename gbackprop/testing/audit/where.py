@@ -52,21 +52,7 @@ class Place:
 
 
 def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None) -> Place:
-    """Return the place in the source to look at if `method`, as a row names it, fails.
-
-    Parameters
-    ----------
-    subject : Layer, Loss or Quantity
-    method : str
-        For instance "mjp", or "weight.per_sample".
-    jacobians : mapping of str to ParameterJacobian, optional
-        The subject's, by parameter: a method of theirs is named by its own line.
-
-    Returns
-    -------
-    Place
-        File, line and method; if it is inherited from gbackprop, those of the subject's methods that it calls.
-    """
+    """Return the place in the source to look at if `method`, as a row names it, fails."""
     kind, (parameter, _, reduction) = type(subject), method.partition(".")
     own = _in_jacobian((jacobians or {}).get(parameter), reduction) if reduction else Place()
     if own.sources or _is_ours(kind):
