@@ -132,10 +132,10 @@ def series(A: Any, B: Array, rtol: float, maxiter: int, scale: float) -> Solved:
 
 
 def residual(A: Any, X: Array, B: Array, damping: float = 0.0, norm: float = 1.0) -> float:
-    """Return the largest ‖A x − b‖ / ‖b‖; of one that is not symmetric, ‖Aᵀ(A x − b) + λ x‖ / (‖A‖ ‖b‖)."""
+    """Return the largest ‖A x − b‖ / ‖b‖; of one that is not symmetric, ‖Aᵀ(A x − b) + λ x‖ / (‖A‖ (‖b‖ + ‖A‖ ‖x‖))."""
     rest, lengths = A._matmat(X) - B, _lengths(B)
     if not A.symmetric:
-        rest, lengths = A._rmatmat(rest) + damping * X, norm * lengths
+        rest, lengths = A._rmatmat(rest) + damping * X, norm * (lengths + norm * _lengths(X))
     return float((_lengths(rest) / array_module(B).where(lengths > 0, lengths, 1)).max())
 
 

@@ -136,7 +136,7 @@ class Matrix(Multiplied):
         NotConvergedWarning
             In a product, if the residual of a system is above 2 `rtol` and above 32 roundings of the dtype. It is
             computed from the solution, by one more product; of least squares it is ‖Aᵀ(A x − b) + λ x‖ relative to
-            ‖A‖ ‖b‖.
+            ‖A‖ (‖b‖ + ‖A‖ ‖x‖), the backward error by which LSMR ends.
 
         Notes
         -----
