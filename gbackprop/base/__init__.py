@@ -1,1 +1,1 @@
-"""The operating system and the installation: files, optional packages, and the threads of BLAS."""
+"""Errors, checks, files, optional packages and the threads of BLAS: all that knows nothing of networks."""
