@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gbackprop import __version__
 from gbackprop.base.files import OutputError
-from gbackprop.experiments.cli import plot, study, train
+from gbackprop.experiments.cli import plot, train
+from gbackprop.experiments.cli import studies as study
 from gbackprop.experiments.cli.arguments import (
     CLOSED,
     INTERRUPTED,

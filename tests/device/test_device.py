@@ -19,7 +19,8 @@ from gbackprop.calculus.residual import Factored
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
-from gbackprop.testing.audit import graphs, sequences
+from gbackprop.testing.audit import graph_subjects as graphs
+from gbackprop.testing.audit import sequences
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.runs import every_quantity, fits
 from gbackprop.testing.strategies import outputs, targets

@@ -18,7 +18,8 @@ from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine import prepared
 from gbackprop.engine.prepared import MOST, Calls
 from gbackprop.quantities.result import Result
-from gbackprop.testing.audit import graphs, sequences
+from gbackprop.testing.audit import graph_subjects as graphs
+from gbackprop.testing.audit import sequences
 
 driver = __import__("sys").modules["gbackprop.engine.backward"]
 

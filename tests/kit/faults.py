@@ -11,7 +11,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.engine.forms import FORMS
 from gbackprop.testing import Report, check_layer, check_loss, check_network
-from gbackprop.testing.audit import graphs
+from gbackprop.testing.audit import graph_subjects as graphs
 from gbackprop.testing.strategies import outputs, targets
 
 Check = Callable[[], Report]

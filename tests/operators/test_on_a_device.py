@@ -10,7 +10,8 @@ import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import operators as ops
 from gbackprop.curvature.spectra import ntk
-from gbackprop.testing.audit import graphs, sequences
+from gbackprop.testing.audit import graph_subjects as graphs
+from gbackprop.testing.audit import sequences
 
 
 def check(network, x, y, loss):

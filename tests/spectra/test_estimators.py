@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import gbackprop as gb
 from gbackprop.curvature.spectra import density, diagonal, trace
-from gbackprop.curvature.spectra.diagonal import _xdiag
+from gbackprop.curvature.spectra.diagonals import _xdiag
 from gbackprop.curvature.spectra.products import Products
 
 N = 40

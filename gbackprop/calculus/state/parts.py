@@ -7,7 +7,7 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.state.digest import Walk, numbers_of
+from gbackprop.calculus.state.digests import Walk, numbers_of
 
 STATE = frozenset({"drawn", "buffers", "dtype", "frozen"})
 """Attributes of layers that have no part in what function they compute of inputs and parameters, but for buffers."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.state.checksum import checksum
+from gbackprop.calculus.state.checksums import checksum
 from gbackprop.calculus.state.classes import same_class
-from gbackprop.calculus.state.digest import MISSING, Walk
+from gbackprop.calculus.state.digests import MISSING, Walk
 from gbackprop.calculus.state.parts import digests_of, parts_of
 
 

@@ -1,8 +1,8 @@
 """Data in batches, and results of batches merged into the result of all samples."""
 
 from gbackprop.base.names import listing
-from gbackprop.curvature.data.accumulate import accumulate
-from gbackprop.curvature.data.batches import batches
+from gbackprop.curvature.data.accumulation import accumulate
+from gbackprop.curvature.data.batching import batches
 from gbackprop.curvature.data.merging import merge
 from gbackprop.quantities.merging_rules import Averaged, Rows, Rule, Summed
 

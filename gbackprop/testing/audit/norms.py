@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop import layers
-from gbackprop.testing.audit.graphs import Case
+from gbackprop.testing.audit.graph_subjects import Case
 
 
 def cases() -> Iterator[Case]:

@@ -14,7 +14,7 @@ from gbackprop import layers
 from gbackprop.layers.elementwise.softmax import CausalSoftmax
 from gbackprop.layers.norms.affine import Matrix, Plus, Shift, Times, Zeros
 from gbackprop.network import GRU, LSTM, RNN, MultiheadAttention, Sequential, TransformerEncoderLayer
-from gbackprop.testing.audit.graphs import Case
+from gbackprop.testing.audit.graph_subjects import Case
 
 
 def parts() -> Iterator[Case]:

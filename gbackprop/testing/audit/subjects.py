@@ -18,9 +18,10 @@ from gbackprop import layers, losses
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
-from gbackprop.testing.audit import graphs, norms, plain, pools_and_moves, sequences
+from gbackprop.testing.audit import graph_subjects as graphs
+from gbackprop.testing.audit import norms, plain, pools_and_moves, sequences
 from gbackprop.testing.audit.findings import Auditor, Finding
-from gbackprop.testing.audit.networks import network_cases
+from gbackprop.testing.audit.network_subjects import network_cases
 
 BATCH = 3
 

@@ -11,7 +11,8 @@ from gbackprop import layers, losses
 from gbackprop.calculus.layer import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
-from gbackprop.testing.audit import graphs, sequences
+from gbackprop.testing.audit import graph_subjects as graphs
+from gbackprop.testing.audit import sequences
 
 
 @dataclass(frozen=True)

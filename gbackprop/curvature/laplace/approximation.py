@@ -11,7 +11,7 @@ import numpy as np
 
 from gbackprop.array import on_device_of
 from gbackprop.base.checks import Constructed
-from gbackprop.curvature.data.accumulate import accumulate
+from gbackprop.curvature.data.accumulation import accumulate
 from gbackprop.curvature.laplace.arguments import (
     batches_of,
     check_full,
