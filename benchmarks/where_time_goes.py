@@ -25,8 +25,9 @@ from gbackprop.calculus.signals import Signals
 from gbackprop.engine.arena import arena
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.forms import FORMS
+from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rows import Rows
-from gbackprop.engine.sweep import Block, FastSweep, sweep_block
+from gbackprop.engine.sweep import Block, Execution, FastSweep, sweep_block
 from gbackprop.plain.plan import Plan, make_plan
 from gbackprop.quantities import Statistic
 
@@ -80,7 +81,8 @@ def main(network: str = "3c3d", samples: str = "64", *names: str) -> None:
         with one_blas_thread(), arena() as memory:
             cut = choose_blocks(plan, x)
             for rows in cut.samples:
-                sweep_block(plan, x, y, Block(rows, results), cut.spans, FORMS, memory, sweep=Named)
+                run = Execution(plan, x, y, cut.spans, NetworkForms(FORMS, plan.leaves), sweep=Named)
+                sweep_block(run, Block(rows, results), memory)
     profiler.stop()
     print(profiler.output_text(unicode=True, color=False, show_all=False))
 

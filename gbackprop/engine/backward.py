@@ -28,7 +28,7 @@ from gbackprop.engine.progress import Progress, check_progress, observed
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sequences import with_whole_sequences
-from gbackprop.engine.sweep import OUTPUT, Block, FastSweep, Part, sweep_block
+from gbackprop.engine.sweep import OUTPUT, Block, Execution, Part, sweep_block
 from gbackprop.losses.base import Loss
 from gbackprop.losses.sample_weights import weighted
 from gbackprop.plain.completion import complete
@@ -160,10 +160,8 @@ def backward(
                 each = with_whole_sequences(each, x)
                 cut = choose_blocks(each, x, **blocks, memory=memory, forms=FORMS)
                 known = NetworkForms(FORMS, each.leaves)
-            if progress is False:
-                return _backward(each, x, y, cut, memory is None, FastSweep, known)
-            with observed(progress, each, cut) as sweep:
-                return _backward(each, x, y, cut, memory is None, sweep, known)
+            with NO_CONTEXT if progress is False else observed(progress, each, cut) as sweep:
+                return _backward(Execution(each, x, y, cut.spans, known, memory is None, sweep), cut)
 
         try:
             result = complete(plan, x, run(plan), run)
@@ -243,51 +241,40 @@ def _check_whole(
             raise ValueError(f"{name} pairs all columns: column_block must be None")
 
 
-def _backward(
-    plan: Plan, x: Array, y: Array, cut: Cut, reuse: bool, sweep: type[FastSweep], known: NetworkForms
-) -> Result:
+def _backward(run: Execution, cut: Cut) -> Result:
     alone = len(cut.samples) == 1
-    results = Rows(x.shape[0], reuse, alone and cut.reuses)
+    results = Rows(run.x.shape[0], run.reuse, alone and cut.reuses)
     if alone:
         block = Block(cut.samples[0], results)
         with few_blas_threads() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
-            total = sweep_block(plan, x, y, block, cut.spans, FORMS, memory or Allocator(), reuse, sweep, known)
+            total = sweep_block(run, block, memory or Allocator())
     else:
         blocks = [Block(rows, results) for rows in cut.samples]
-        parts = _parts(plan, x, y, blocks, cut, reuse, sweep, known)
+        parts = _parts(run, blocks, cut.threads)
         total = next(parts)
         for part in parts:
             total.add(part)
     output = results.arrays.pop(OUTPUT)
     total.found.update(results.arrays)  # type: ignore[arg-type]  # by statistic and parameter, but for the output
-    return finish(plan, total.loss, output, total.found)
+    return finish(run.plan, total.loss, output, total.found)
 
 
-def _parts(
-    plan: Plan,
-    x: Array,
-    y: Array,
-    blocks: list[Block],
-    cut: Cut,
-    reuse: bool,
-    sweep: type[FastSweep],
-    known: NetworkForms,
-) -> Iterator[Part]:
+def _parts(run: Execution, blocks: list[Block], threads: int) -> Iterator[Part]:
     """Yield the parts in the order of the blocks; only a few of them exist at any time."""
-    memory = arena if reuse and device_of(x) == "cpu" else fresh
+    memory = arena if run.reuse and device_of(run.x) == "cpu" else fresh
 
     def swept(block: Block) -> Part:
         # a new thread starts on device 0; the estimate for a budget excludes routed columns
-        with on_device_of(x), memory() as allocator:
-            return sweep_block(plan, x, y, block, cut.spans, FORMS, allocator, reuse, sweep, known)
+        with on_device_of(run.x), memory() as allocator:
+            return sweep_block(run, block, allocator)
 
-    if cut.threads == 1:
+    if threads == 1:
         yield from map(swept, blocks)
         return
-    with one_blas_thread(), ThreadPoolExecutor(cut.threads) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Part]] = deque()
         for block in blocks:
-            if len(waiting) > cut.threads:
+            if len(waiting) > threads:
                 yield waiting.popleft().result()
             # Each task runs in a copy of this thread's context, so that np.errstate applies there too.
             waiting.append(pool.submit(copy_context().run, swept, block))

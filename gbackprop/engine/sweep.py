@@ -18,7 +18,7 @@ from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import Signals, Stack
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context, Forms, Function, NetworkForms
+from gbackprop.engine.registry import Context, Function, NetworkForms
 from gbackprop.engine.routes import Route
 from gbackprop.engine.routing import SQUARE, is_faster, next_route, routed_form
 from gbackprop.engine.rows import Rows
@@ -65,26 +65,42 @@ class Part:
                 self.found[key] = key[0].merge([self.found[key], value])
 
 
-def sweep_block(
-    plan: Plan,
-    x: Array,
-    y: Array,
-    block: Block,
-    spans: Sequence[slice],
-    forms: Forms,
-    memory: Allocator,
-    routing: bool = True,
-    sweep: type[FastSweep] | None = None,
-    known: NetworkForms | None = None,
-) -> Part:
+@dataclass(frozen=True)
+class Execution:
+    """The sweeps of a call, by one plan.
+
+    Attributes
+    ----------
+    plan : Plan
+    x : ndarray, shape (N, *in)
+    y : ndarray, shape (N, ...)
+    spans : sequence of slice
+        The columns of each pass in addition to the gradient's.
+    known : NetworkForms
+        The fast forms of the network's layers.
+    reuse : bool
+        Whether memory of earlier calls is used again, and columns may be routed through max pooling.
+    sweep : type, optional
+        Class of the backward sweep, `FastSweep` by default; for instance one that also observes it.
+    """
+
+    plan: Plan
+    x: Array
+    y: Array
+    spans: Sequence[slice]
+    known: NetworkForms
+    reuse: bool = True
+    sweep: type[FastSweep] | None = None
+
+
+def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
     """Run the forward pass of a block once, and the backward sweep once for each span of columns."""
-    target, context = y[block.rows], Context(forms, memory, known or NetworkForms(forms, plan.leaves))
+    plan, target, context = run.plan, run.y[block.rows], Context(run.known.forms, memory, run.known)
     found: Found = {}
     with naming(lambda: f"forward pass of {len(block)} samples"):
-        output, saved = forward(plan, x[block.rows], block.rows, context)
-    for span in spans:
-        once = len(spans) == 1
-        (sweep or FastSweep)(plan, block, span, found, context, routing, once).run(output, target, saved)
+        output, saved = forward(plan, run.x[block.rows], block.rows, context)
+    for span in run.spans:
+        (run.sweep or FastSweep)(run, block, span, found, context).run(output, target, saved)
     block.results.put(OUTPUT, block.rows, output)
     return Part(plan.loss.values(output, target).sum(), found)
 
@@ -94,31 +110,19 @@ class FastSweep(SpanSweep):
 
     Parameters
     ----------
-    plan : Plan
+    run : Execution
     block : Block
     span : slice
     found : dict
     context : Context
-    routing : bool
-        Whether columns may be routed through max pooling.
-    once : bool
-        Whether it is the only pass; in a chain each statistic is then found once.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        block: Block,
-        span: slice,
-        found: Found,
-        context: Context,
-        routing: bool = True,
-        once: bool = False,
-    ) -> None:
-        super().__init__(plan, span, found)
+    def __init__(self, run: Execution, block: Block, span: slice, found: Found, context: Context) -> None:
+        super().__init__(run.plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
-        self.once, self.gradient_alone = once and plan.chain, len(plan.statistics) == 1
-        self.routing = routing and not self.gradient_alone and bool(context.forms.routes)
+        self.once = len(run.spans) == 1 and run.plan.chain  # each statistic is found once
+        self.gradient_alone = len(run.plan.statistics) == 1
+        self.routing = run.reuse and not self.gradient_alone and bool(context.forms.routes)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.extracted: Leaf | None = None  # the last layer extracted from routed columns
