@@ -152,9 +152,9 @@ def divided_by_all_targets(sound):
     return lambda self, output, targets, target: sound(self, output, targets, target) * targets.shape[0] ** 0.5
 
 
-def with_x_in_place(plan, x, *others):
-    x += 1e-9
-    return plan, x, *others
+def with_x_in_place(run, *others):
+    run.x[...] += 1e-9
+    return run, *others
 
 
 def in_every_pass(sound):
