@@ -24,7 +24,7 @@ from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
-from gbackprop.engine.progress import Progress, check_progress, observed
+from gbackprop.engine.progress import Progress, check_progress, reported
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sequences import with_whole_sequences
@@ -160,8 +160,8 @@ def backward(
                 each = with_whole_sequences(each, x)
                 cut = choose_blocks(each, x, **blocks, memory=memory, forms=FORMS)
                 known = NetworkForms(FORMS, each.leaves)
-            with NO_CONTEXT if progress is False else observed(progress, each, cut) as sweep:
-                return _backward(Execution(each, x, y, cut.spans, known, memory is None, sweep), cut)
+            with NO_CONTEXT if progress is False else reported(progress, each, cut) as steps:
+                return _backward(Execution(each, x, y, cut.spans, known, memory is None, steps), cut)
 
         try:
             result = complete(plan, x, run(plan), run)

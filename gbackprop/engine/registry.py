@@ -15,6 +15,7 @@ from gbackprop.array import Array
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.views import Viewed
+from gbackprop.calculus.walk import last_taken
 from gbackprop.engine.memory import Allocator
 
 Function = Callable[..., Any]
@@ -168,8 +169,7 @@ class NetworkForms:
     def __init__(self, forms: Forms, leaves: Sequence[Leaf] = ()) -> None:
         self.forms = forms
         self.at = [LayerForms.of(leaf.layer, forms) for leaf in leaves]
-        last = {source: leaf.position for leaf in leaves for source in leaf.sources}
-        self.last_taken = [[source for source in set(leaf.sources) if last[source] == leaf.position] for leaf in leaves]
+        self.last_taken = last_taken(leaves)
         self.layers: dict[int, LayerForms] = {}  # by identity, which stays taken while the layer is stored here
         self.reductions: dict[tuple[Any, ...], tuple[Reduction, Function | None]] = {}
 

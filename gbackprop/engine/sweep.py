@@ -24,6 +24,7 @@ from gbackprop.engine.routing import SQUARE, is_faster, next_route, routed_form
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.plain.branching import Arriving, Found
+from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import GRADIENT_SUM, Plan
 from gbackprop.quantities.base import Statistic
 
@@ -80,8 +81,8 @@ class Execution:
         The fast forms of the network's layers.
     reuse : bool
         Whether memory of earlier calls is used again, and columns may be routed through max pooling.
-    sweep : type, optional
-        Class of the backward sweep, `FastSweep` by default; for instance one that also observes it.
+    observer : Observer, optional
+        Of all backward sweeps.
     """
 
     plan: Plan
@@ -90,7 +91,7 @@ class Execution:
     spans: Sequence[slice]
     known: NetworkForms
     reuse: bool = True
-    sweep: type[FastSweep] | None = None
+    observer: Observer | None = None
 
 
 def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
@@ -100,7 +101,8 @@ def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
     with naming(lambda: f"forward pass of {len(block)} samples"):
         output, saved = forward(plan, run.x[block.rows], block.rows, context)
     for span in run.spans:
-        (run.sweep or FastSweep)(run, block, span, found, context).run(output, target, saved)
+        sweep = FastSweep(run, block, span, found, context)
+        (observed(sweep, run.observer) if run.observer else sweep).run(output, target, saved)
     block.results.put(OUTPUT, block.rows, output)
     return Part(plan.loss.values(output, target).sum(), found)
 
