@@ -16,15 +16,7 @@ from gbackprop.layers.norms.affine import Plus, Times
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor of the network that is being built.
-
-    Attributes
-    ----------
-    name : str
-        The node whose output it is.
-    shape : tuple of int
-        With the batch as axis 0.
-    """
+    """A tensor of the network that is being built: its node, and its shape with the batch as axis 0."""
 
     name: str
     shape: Shape

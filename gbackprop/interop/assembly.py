@@ -24,13 +24,7 @@ Named = dict[Any, tuple[str, Layer]]
 
 
 class Assembly:
-    """A graph that is being built from the calls of a module.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-    trace : Trace
-    """
+    """A graph that is being built from the calls of a module."""
 
     def __init__(self, module: torch.nn.Module, trace: Trace) -> None:
         self.modules = dict(module.named_modules())

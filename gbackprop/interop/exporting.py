@@ -39,14 +39,7 @@ def exported(network: Any) -> torch.nn.Module:
 
 
 class Function(torch.nn.Module):
-    """A module that computes a function of its inputs.
-
-    Parameters
-    ----------
-    function : callable
-    words : str
-        The layer, as it appears in messages.
-    """
+    """A module that computes a function of its inputs; messages show it by `words`."""
 
     def __init__(self, function: Callable[..., torch.Tensor], words: str) -> None:
         super().__init__()
@@ -71,17 +64,7 @@ class Factor(torch.nn.Module):
 
 
 class Wired(torch.nn.Module):
-    """A module whose parts take the outputs of others.
-
-    Parameters
-    ----------
-    parts : mapping of str to torch.nn.Module
-        By paths, under which they are in the state dict.
-    steps : sequence of (str, tuple of int)
-        The part that is called, and the steps whose outputs it takes; `INPUT` is the input.
-    last : int
-        The step that gives the output.
-    """
+    """Modules that take the outputs of others: a step is the path of a part, and the steps whose outputs it takes."""
 
     def __init__(
         self, parts: dict[str, torch.nn.Module], steps: Sequence[tuple[str, tuple[int, ...]]], last: int

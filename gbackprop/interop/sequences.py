@@ -99,24 +99,12 @@ CONTAINERS: dict[type, Callable[[Any, bool], Layer]] = {
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor that is the same for all data, such as a mask.
+    """A tensor that is the same for all data, such as a mask."""
 
-    Attributes
-    ----------
-    value : torch.Tensor
-        For the example.
-    names : tuple of str
-        The tensors of modules that it is made of.
-    is_saved : bool
-        Whether one of them is in the state dict.
-    is_fixed : bool
-        Whether it does not follow from the number of samples.
-    """
-
-    value: torch.Tensor
-    names: tuple[str, ...]
-    is_saved: bool
-    is_fixed: bool
+    value: torch.Tensor  # for the example
+    names: tuple[str, ...]  # the tensors of modules that it is made of
+    is_saved: bool  # whether one of them is in the state dict
+    is_fixed: bool  # whether it does not follow from the number of samples
 
     @property
     def is_made(self) -> bool:
@@ -180,22 +168,12 @@ def _is_causal(mask: Any, hint: bool, x: Place) -> bool:
 
 @dataclass(frozen=True)
 class Outputs:
-    """A tuple that a module returns, or an entry of it that is no tensor of the network.
+    """A tuple that a module returns, or an entry of it that is no tensor of the network."""
 
-    Attributes
-    ----------
-    place : Place
-        Of the tuple's first entry.
-    path : str
-    module : torch.nn.Module
-    indices : tuple of int
-        Of the entry; none for the tuple.
-    """
-
-    place: Place
+    place: Place  # of the tuple's first entry
     path: str
     module: Any
-    indices: tuple[Any, ...] = ()
+    indices: tuple[Any, ...] = ()  # of the entry; none for the tuple
 
 
 STATES = {torch.nn.RNN: (1,), torch.nn.GRU: (1,), torch.nn.LSTM: (1, 0)}

@@ -13,13 +13,7 @@ from gbackprop.calculus.layer import Layer
 
 
 class Parameters(MutableMapping[str, Array]):
-    """The parameters of a network by name, as a view: assignments change the layers.
-
-    Parameters
-    ----------
-    owners : mapping of str to (Layer, str)
-        The layer of each parameter, and the parameter's name there.
-    """
+    """The parameters of a network by name, as a view: assignments change the layers."""
 
     word = "parameter"
 
@@ -84,13 +78,7 @@ class Parameters(MutableMapping[str, Array]):
 
 
 class Buffers(Parameters):
-    """The buffers of a network by name, such as running statistics, as a view: assignments change the layers.
-
-    Parameters
-    ----------
-    owners : mapping of str to (Layer, str)
-        The layer of each buffer, and the buffer's name there.
-    """
+    """The buffers of a network by name, such as running statistics, as a view: assignments change the layers."""
 
     word = "buffer"
 

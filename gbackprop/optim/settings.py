@@ -9,15 +9,7 @@ from gbackprop.base.checks import number
 
 
 class Setting:
-    """An attribute whose values are checked.
-
-    Parameters
-    ----------
-    check : callable
-        ``check(optimizer, name, value)`` returns the value to store, or raises an error that names the setting.
-    fixed : bool
-        Whether the constructor alone may assign it, because the optimizer's state belongs to it.
-    """
+    """An attribute whose values are checked; if it is `fixed`, the constructor alone may assign it."""
 
     def __init__(self, check: Callable[[Any, str, Any], Any], fixed: bool = False) -> None:
         self.check, self.fixed = check, fixed

@@ -29,20 +29,11 @@ Batch = tuple[int, Array, Array] | tuple[int, Array, Array, Array]
 
 @dataclass(frozen=True)
 class Call:
-    """The call of `gbackprop.backward` for a batch, wherever it is computed: always by one thread.
-
-    Attributes
-    ----------
-    prepared : PreparedCall
-    entropy : tuple of int
-        With a batch's number the seed of its draws, which therefore depend on no executor.
-    outputs : bool
-        Whether the result contains the network's outputs.
-    """
+    """The call of `gbackprop.backward` for a batch, wherever it is computed: always by one thread."""
 
     prepared: PreparedCall
-    entropy: tuple[int, ...]
-    outputs: bool = True
+    entropy: tuple[int, ...]  # with a batch's number the seed of its draws
+    outputs: bool = True  # whether the result contains the network's outputs
 
     def __call__(self, number: int, x: Array, y: Array, sample_weight: Array | None = None) -> Result:
         """Compute the result of a batch."""

@@ -27,20 +27,7 @@ class Estimate:
 
 
 class Products:
-    """A square real matrix A as the function V ↦ A V.
-
-    Parameters
-    ----------
-    A : ndarray, sparse matrix or LinearOperator, shape (n, n)
-        Anything with `shape`, `dtype` and ``@``.
-    block : int
-        Most vectors in one product.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no square matrix of real numbers.
-    """
+    """A square real matrix A as the function V ↦ A V, with at most `block` vectors in one product."""
 
     def __init__(self, A: Any, block: int = 32) -> None:
         shape = getattr(A, "shape", None)
