@@ -176,12 +176,16 @@ def generator(rng: Any) -> np.random.Generator:
 def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[int, ...]) -> None:
     """Check that the random numbers of a Monte-Carlo quantity fit into memory, from the size of one sample's."""
     one = loss.noise((1, *batch_shape[1:]), 1, np.random.default_rng(0)).nbytes
-    nbytes, free = mc_samples * batch_shape[0] * one, available_memory("cpu")
-    if nbytes > free:
-        raise TooLargeError(
-            f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of "
-            f"{size(nbytes)}, with {size(free)} free (fewer mc_samples, or the mean over several calls)"
-        )
+    what = f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of"
+    rest = " (fewer mc_samples, or the mean over several calls)"
+    check_memory("cpu", mc_samples * batch_shape[0] * one, what, rest)
+
+
+def check_memory(device: str, needed: int, what: str, rest: str = "") -> None:
+    """Check that so many bytes are free on a device; raise a TooLargeError, `what` and their number, otherwise."""
+    free = available_memory(device)
+    if needed > free:
+        raise TooLargeError(f"{what} {size(needed)}, with {size(free)} free{rest}")
 
 
 def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -> None:

@@ -9,7 +9,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.base.checks import number
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
-from gbackprop.optim.settings import Setting, numeric
+from gbackprop.optim.settings import CheckedSetting, numeric
 from gbackprop.quantities.result import Result
 
 
@@ -42,7 +42,7 @@ class Adam(Optimizer):
 
     moments = ("first_moment", "second_moment")
 
-    betas = Setting(lambda _, name, value: _pair(name, value))
+    betas = CheckedSetting(lambda _, name, value: _pair(name, value))
     eps = numeric(above=0)
 
     def __init__(

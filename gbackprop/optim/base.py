@@ -15,7 +15,7 @@ from gbackprop.array import Array, all_finite, array_module, asarray, asnumpy, b
 from gbackprop.base.checks import Constructed, check_same, number
 from gbackprop.base.errors import NotFiniteError
 from gbackprop.network import Container
-from gbackprop.optim.settings import Setting, numeric
+from gbackprop.optim.settings import CheckedSetting, numeric
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.result import Result
 
@@ -60,7 +60,7 @@ class Optimizer(Constructed, ABC):
     moments: ClassVar[tuple[str, ...]] = ()
     """What running arrays each parameter has; they are called "what/parameter" in the state."""
 
-    network = Setting(lambda _, name, value: _container(name, value), fixed=True)
+    network = CheckedSetting(lambda _, name, value: _container(name, value), fixed=True)
     lr = numeric(above=0)
 
     def __init__(self, network: Container, lr: float, l2: float | Mapping[str, float] = 0.0) -> None:

@@ -12,7 +12,7 @@ from gbackprop.array import Array, all_finite, array_module, device_of
 from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker, with_factors
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
-from gbackprop.optim.settings import Setting, numeric
+from gbackprop.optim.settings import CheckedSetting, numeric
 from gbackprop.quantities import EKFAC, KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Quantity
 from gbackprop.quantities.result import Result
 
@@ -67,8 +67,8 @@ class Preconditioned(Optimizer):
     average with ρ = min(1 − 1/t, 0.95)).
     """
 
-    quantity = Setting(lambda _, name, value: _curvature(name, value), fixed=True)
-    average = Setting(lambda _, name, value: _average(name, value), fixed=True)
+    quantity = CheckedSetting(lambda _, name, value: _curvature(name, value), fixed=True)
+    average = CheckedSetting(lambda _, name, value: _average(name, value), fixed=True)
     damping = numeric()
     decay = numeric(below=1)
 

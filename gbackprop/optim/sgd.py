@@ -9,7 +9,7 @@ from gbackprop.array import Array
 from gbackprop.base.checks import number
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
-from gbackprop.optim.settings import Setting
+from gbackprop.optim.settings import CheckedSetting
 from gbackprop.quantities.result import Result
 
 
@@ -42,10 +42,10 @@ class SGD(Optimizer):
 
     moments = ("momentum",)
 
-    momentum = Setting(
+    momentum = CheckedSetting(
         lambda sgd, name, value: _both(number(name, value, least=0, below=1), getattr(sgd, "nesterov", False))[0]
     )
-    nesterov = Setting(lambda sgd, _, value: _both(sgd.momentum, bool(value))[1])
+    nesterov = CheckedSetting(lambda sgd, _, value: _both(sgd.momentum, bool(value))[1])
 
     def __init__(
         self,

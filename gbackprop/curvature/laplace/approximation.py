@@ -17,7 +17,6 @@ from gbackprop.curvature.laplace.arguments import (
     check_full,
     check_joint_prior,
     checked_hyperparameters,
-    free_names,
     pairs,
     quantities_of,
     restricted,
@@ -116,7 +115,7 @@ class Laplace(Predictions, Constructed):
         check_loss(loss)
         asked = quantities_of(structure, curvature)
         self.loss, self._network = loss, restricted(network, parameters)
-        self.mean = {name: self._network.parameters[name].copy() for name in free_names(self._network)}
+        self.mean = {name: value.copy() for name, value in self._network.trainable.items()}
         check_joint_prior(asked, prior_precision)
         given = loss, prior_precision, noise_variance, temperature
         checked_hyperparameters(list(self.mean), *given)

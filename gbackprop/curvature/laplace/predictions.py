@@ -127,7 +127,7 @@ class Predictions:
             raise TypeError(f"joint: expected True or False, got {joint!r}")
         output = self._network(x)
         if joint:
-            check_joint(output.size, self.mean)
+            check_joint(output)
         with on_device_of(output):
             compute = joint_covariance if joint else covariance
             found = compute(self._network, x, output, sum(self.evidence.sizes.values()), self._root())

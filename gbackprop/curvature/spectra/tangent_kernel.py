@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from gbackprop.array import Array, array_module, available_memory, device_of, is_array, on_device_of
-from gbackprop.base.checks import kind_of, size
-from gbackprop.base.errors import TooLargeError
+from gbackprop.array import Array, array_module, device_of, is_array, on_device_of
+from gbackprop.base.checks import check_memory, kind_of
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.forms.gram import products
 from gbackprop.operators import Jacobian
@@ -56,9 +55,8 @@ def ntk(network: Layer, x1: Array, x2: Array | None = None) -> Array:
             raise ValueError(f"x2: expected shape {('M', *x1.shape[1:])} as x1 has, got {x2.shape}")
     first, second = operators[0], operators[-1]
     (n, m), c = (len(x1), len(x1 if x2 is None else x2)), first.features
-    needed, free = n * c * m * c * first.dtype.itemsize, available_memory(device_of(first.like))
-    if needed > free:
-        raise TooLargeError(f"the kernel of {n} and {m} samples, {c} outputs: {size(needed)}, with {size(free)} free")
+    needed, what = n * c * m * c * first.dtype.itemsize, f"the kernel of {n} and {m} samples, {c} outputs:"
+    check_memory(device_of(first.like), needed, what)
     with on_device_of(first.like):
         kernel = array_module(first.like).zeros((n, c, m, c), dtype=first.dtype)
         for rows in _blocks(first, x1):
