@@ -62,11 +62,10 @@ class Recurrent(Expanded):
         super().__init__(children, rng, dtype)
 
     def describe(self) -> str:
-        words = [str(self.input_size), str(self.hidden_size)]
-        words += [f"num_layers={self.num_layers}"] if self.num_layers > 1 else []
-        words += [] if self.bias else ["bias=False"]
-        words += [f"dropout={self.dropout.p}"] if self.dropout.p else []
-        return ", ".join(words + (["bidirectional=True"] if self.bidirectional else []))
+        return self.arguments(
+            self.input_size, self.hidden_size, num_layers=(self.num_layers, 1), bias=(self.bias, True),
+            dropout=(self.dropout.p, 0), bidirectional=(self.bidirectional, False),
+        )  # fmt: skip
 
     def suffixes(self, layer: int) -> list[str]:
         """Return how the names of a layer's parameters end, for each direction."""

@@ -24,8 +24,8 @@ from gbackprop.curvature.laplace.arguments import (
 from gbackprop.curvature.laplace.evidence import Evidence, Hyperparameters
 from gbackprop.curvature.laplace.likelihoods import check_loss
 from gbackprop.curvature.laplace.predictions import Predictions
-from gbackprop.curvature.laplace.structures import Full, Root, Structure, of_blocks
-from gbackprop.losses import Loss, MSELoss
+from gbackprop.curvature.laplace.structures import Full, Structure, of_blocks
+from gbackprop.losses import Loss
 from gbackprop.network import Container
 from gbackprop.operators import GGN
 from gbackprop.quantities import Quantity
@@ -145,11 +145,6 @@ class Laplace(Predictions, Constructed):
         precision = self.hyperparameters.precision
         return next(iter(precision.values())) if self.hyperparameters.shared else dict(precision)
 
-    @property
-    def noise_variance(self) -> float | None:
-        """σ², or None for classes."""
-        return self.hyperparameters.noise_variance if isinstance(self.loss, MSELoss) else None
-
     def log_marginal_likelihood(self) -> float:
         """Compute the evidence, log p(D) = 1/T log p(D | θ) − ½ Σ δ θ² + ½ Σ log δ − ½ log det P.
 
@@ -211,10 +206,6 @@ class Laplace(Predictions, Constructed):
         if noise_variance and self.noise_variance is None:
             raise ValueError(f"noise_variance: expected MSELoss, whose targets have noise, got {self.loss!r}")
         return self._with(self.evidence.maximized(self.hyperparameters, noise_variance))
-
-    def _root(self) -> Root:
-        """Return P^(−1/2) as a function of rows."""
-        return self.evidence.structure.root(self.evidence.weight(self.hyperparameters), self.hyperparameters.precision)
 
     def _with(self, hyperparameters: Hyperparameters) -> Laplace:
         """Return the approximation with these hyperparameters, at the same θ and with the same curvature."""
