@@ -168,6 +168,7 @@ def run(*quantities, loss=losses.CrossEntropyLoss("mean"), net=None):  # noqa: B
     ("quantity", "reason"),
     [
         (q.KFRA(), "KFRA.. cannot be merged: its recursion averages over the whole batch"),
+        (q.GramGGN(), "GramGGN.. cannot be merged: it pairs samples of all batches"),
         (Unruled(), "Unruled.. cannot be merged: it has no rule: give it one, `merging = "),
         (Halved(), "Halved.. cannot be merged: it has no rule"),
     ],
