@@ -83,10 +83,21 @@ def check_batch(x: Any) -> None:
         raise ValueError(f"x: expected a batch of at least one sample, got shape {x.shape}")
 
 
-def check_floats(name: str, x: Any) -> None:
-    """Check that `x` is an array of float32 or float64."""
+def check_array(name: str, x: Any) -> None:
+    """Check that `x` is an array."""
     if not is_array(x):
         raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(x)}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Check that an argument is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+
+
+def check_floats(name: str, x: Any) -> None:
+    """Check that `x` is an array of float32 or float64."""
+    check_array(name, x)
     if x.dtype not in FLOAT_NAMES:
         raise TypeError(f"{name}: expected {' or '.join(FLOATS)}, got {x.dtype}")
 

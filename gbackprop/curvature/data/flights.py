@@ -68,18 +68,10 @@ class _Flight:
 
 
 class Flights:
-    """Computes batches, at most `most` at a time, and yields their results in order.
+    """Computes batches, at most `most` at a time, those that wait included, and yields their results in order.
 
     Where a process dies, its batches are computed again: the first of them alone, so that a batch whose process dies
     again and again can be named.
-
-    Parameters
-    ----------
-    pool : Pool
-    call : callable
-        Computes a batch from its number, samples, targets and, if there are any, weights.
-    most : int
-        Number of batches that exist at a time, those included whose results wait for an earlier one's.
     """
 
     def __init__(self, pool: Pool, call: Callable[..., Result], most: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module, like, on_device_of
-from gbackprop.base.checks import generator, positive
+from gbackprop.base.checks import check_flag, generator, positive
 from gbackprop.curvature.laplace import likelihoods
 from gbackprop.curvature.laplace.arguments import check_joint
 from gbackprop.curvature.laplace.evidence import Evidence, Hyperparameters
@@ -124,8 +124,7 @@ class Predictions:
         Jacobians exist for a few samples at a time. With `joint` and more samples than that, they are computed again
         for each pair of slices.
         """
-        if not isinstance(joint, bool):
-            raise TypeError(f"joint: expected True or False, got {joint!r}")
+        check_flag("joint", joint)
         output = self._network(x)
         if joint:
             check_joint(output)

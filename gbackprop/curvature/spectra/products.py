@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array, like
 from gbackprop.base.checks import kind_of, positive
+
+Method = Callable[["Products", int, np.random.Generator], "Estimate"]
+"""A function of products, a number of samples and a source of random numbers."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,15 @@ class Estimate:
 
     value: Any
     error: Any
+
+
+def chosen(methods: Mapping[str, tuple[int, Method]], method: str, samples: int) -> Method:
+    """Return the function of a method, each with its least number of samples; check both arguments."""
+    if method not in methods:
+        raise ValueError(f"method: expected one of {', '.join(methods)}, got {method!r}")
+    least, estimate = methods[method]
+    positive(f"samples for {method!r}", samples, least)
+    return estimate
 
 
 class Products:
