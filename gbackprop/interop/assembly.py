@@ -9,7 +9,7 @@ import torch
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import at
-from gbackprop.interop.arithmetic import Found, Source
+from gbackprop.interop.arithmetic import Found, Tensor
 from gbackprop.interop.operations import found
 from gbackprop.interop.sequences import Constant, Outputs, converted, entry, source_of
 from gbackprop.interop.sizes import Origins, check_numbers
@@ -30,7 +30,7 @@ class Assembly:
         self.modules = dict(module.named_modules())
         self.saved = set(module.state_dict())
         self.trace = trace
-        self.places: dict[Any, Source | Outputs] = {trace.input: Source(INPUT_NAME, trace.shape(trace.input))}
+        self.places: dict[Any, Tensor | Outputs] = {trace.input: Tensor(INPUT_NAME, trace.shape(trace.input))}
         self.constants: dict[Any, Constant] = {}
         self.origins = Origins(trace, self.places, self.constants)
         self.nodes: dict[str, tuple[Any, ...]] = {}
@@ -67,14 +67,14 @@ class Assembly:
             self.places[node] = made
             return
         self.trace.check_samples(node)
-        place = Source(self._added(made, node), self.trace.shape(node))
+        place = Tensor(self._added(made, node), self.trace.shape(node))
         is_tuple = isinstance(self.trace.values[node], tuple)
         self.places[node] = Outputs(place, node.target, self.modules[node.target]) if is_tuple else place
 
     def _added(self, made: Found, node: Any) -> str:
         """Add nodes for layers, and for those whose outputs they take; return the name of the last."""
         layers, inputs = made
-        sources = [source.name if isinstance(source, Source) else self._added(source, node) for source in inputs]
+        sources = [source.name if isinstance(source, Tensor) else self._added(source, node) for source in inputs]
         for layer in layers:
             name = self._new_name(node, path_of(node))
             self.nodes[name] = (layer, *sources)
@@ -114,7 +114,7 @@ class Assembly:
         return Constant(self.trace.values[node], tuple(names), not self.saved.isdisjoint(names), is_fixed)
 
     def _value(self, value: Any) -> Any:
-        """Return arguments with a `Source` for each tensor, and with numbers that come from shapes."""
+        """Return arguments with a `Tensor` for each tensor, and with numbers that come from shapes."""
         if isinstance(value, torch.fx.Node):
             if value in self.places:
                 return self.places[value]

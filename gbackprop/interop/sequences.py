@@ -14,7 +14,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop import modules
 from gbackprop.interop.arguments import check_names, constructed, is_supported, layer_of
-from gbackprop.interop.arithmetic import Found, Source
+from gbackprop.interop.arithmetic import Found, Tensor
 from gbackprop.interop.operations import found, item
 from gbackprop.network import GRU, LSTM, RNN, Graph, MultiheadAttention, TransformerEncoderLayer
 
@@ -69,7 +69,7 @@ def _encoder_layer(module: Any, is_causal: bool) -> Layer:
 def _activation(activation: Any) -> Layer:
     if isinstance(activation, torch.nn.Module):
         return layer_of(activation)
-    made, _ = found(activation, getattr(activation, "__name__", repr(activation)), [Source("", ())], {}, ())
+    made, _ = found(activation, getattr(activation, "__name__", repr(activation)), [Tensor("", ())], {}, ())
     return made[0]
 
 
@@ -120,13 +120,13 @@ class Constant:
         return "a tensor of fixed numbers" if self.is_made else f"its tensor {self.names[0].rpartition('.')[2]}"
 
 
-def source_of(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Source, bool]:
+def source_of(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Tensor, bool]:
     """Return what a module takes, and whether each position of it takes those up to its own alone."""
     if not is_known(module):
         layer_of(module)  # says what is missing
     bound = inspect.signature(type(module).forward).bind(module, *args, **keywords).arguments
     x, *others = [value for name, value in bound.items() if value is not None and name != "self"]
-    if not isinstance(x, Source) or (type(module) not in CONTAINERS and others):
+    if not isinstance(x, Tensor) or (type(module) not in CONTAINERS and others):
         raise UnsupportedError("expected that it is called with one tensor, which the network computes")
     for name in ("key", "value"):
         if bound.get(name, x) != x:
@@ -142,7 +142,7 @@ def source_of(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[st
     return x, bool(masks) and _is_causal(masks[0], hint, x)
 
 
-def _is_causal(mask: Any, hint: bool, x: Source) -> bool:
+def _is_causal(mask: Any, hint: bool, x: Tensor) -> bool:
     """Return whether a mask is the causal one, rather than one that masks nothing."""
     if not isinstance(mask, Constant):
         raise UnsupportedError("mask: expected one that does not depend on the data")
@@ -170,7 +170,7 @@ def _is_causal(mask: Any, hint: bool, x: Source) -> bool:
 class Outputs:
     """A tuple that a module returns, or an entry of it that is no tensor of the network."""
 
-    place: Source  # of the tuple's first entry
+    place: Tensor  # of the tuple's first entry
     path: str
     module: Any
     indices: tuple[Any, ...] = ()  # of the entry; none for the tuple
