@@ -58,7 +58,7 @@ class Optimizer(Constructed, ABC):
     quantities: tuple[Quantity, ...] = ()
 
     moments: ClassVar[tuple[str, ...]] = ()
-    """What running arrays each parameter has; they are called "what/parameter" in the state."""
+    """The kinds of running arrays that each parameter has; they are called "kind/parameter" in the state."""
 
     network = CheckedSetting(lambda _, name, value: _container(name, value), fixed=True)
     lr = numeric(above=0)
