@@ -7,7 +7,7 @@ import pytest
 from device_ledger import ledger
 from drawn_blocks import Case, cases
 from hypothesis import HealthCheck, given, settings
-from test_device import LISTED, there
+from device_problems import LISTED, there
 
 from gbackprop import array
 from gbackprop.testing.errors import relative_error

@@ -9,7 +9,7 @@ import pytest
 from device_cupy import CUDARuntimeError
 from device_ledger import Device, ledger
 from refusals import refuse
-from test_device import CE, X, Y, simple, there
+from device_problems import CE, X, Y, simple, there
 
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
