@@ -58,11 +58,11 @@ def folders_of(files: list[str]) -> list[str]:
     return sorted(found)
 
 
-def tests_in(folders: list[str], root: Path = ROOT) -> list[str]:
+def drawn_in(folders: list[str]) -> list[str]:
     """Return the files of tests in folders that have a test which is drawn, or marked."""
-    files = [path for folder in folders for path in sorted((root / "tests" / folder).glob("test_*.py"))]
+    files = [path for folder in folders for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
     words = ("from hypothesis import", "mark.long")
-    return [str(path.relative_to(root)) for path in files if any(word in path.read_text() for word in words)]
+    return [str(path.relative_to(ROOT)) for path in files if any(word in path.read_text() for word in words)]
 
 
 def run(files: list[str], seconds: float, workers: int) -> Iterator[tuple[str, int | None]]:
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     if files is None:
         print("nothing to compare with: this clone has no commit before the last one, so nothing is run")
         return 0
-    tests = tests_in(folders_of(files))
+    tests = drawn_in(folders_of(files))
     print(f"{len(files)} files changed, {len(tests)} files of tests are run", flush=True)
     failed, late = [], []
     for file, status in run(tests, 60 * given.minutes, given.workers):

@@ -229,4 +229,4 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 for _name in ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "flags"):
     setattr(ndarray, _name, property(lambda self, name=_name: getattr(self._host, name)))
 for _name in ("neg", "pos", "abs", "invert"):
-    setattr(ndarray, f"__{_name}__", lambda self, function=getattr(operator, f"__{_name}__"): run(function, (self,), {}))
+    setattr(ndarray, f"__{_name}__", lambda self, name=_name: run(getattr(operator, f"__{name}__"), (self,), {}))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from device_cupy import CUDARuntimeError
 from device_ledger import Device, ledger
-from refusals import refuse
 from device_problems import CE, X, Y, simple, there
+from refusals import refuse
 
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
@@ -187,7 +187,7 @@ def test_out_of_memory_names_the_layer_and_blocks_that_fit(double, quantity):
 
 
 def test_out_of_memory_without_a_block_that_fits_and_in_a_thread(problem):
-    network, x, y = problem
+    network, x, _ = problem
     ledger.limit = ledger.used + 2_000_000
     with pytest.raises(gb.TooLargeError, match=r"of 8 samples.*sample_block=\d"):
         taken(*problem, q.DiagGGN(), sample_block=8, workers=2)

@@ -44,50 +44,6 @@ def test_batch_normalization_has_no_training_mode():
     refuse(gb.UnsupportedError, words[1:], lambda: layers.BatchNorm1d(4).forward_training(X, None))
 
 
-class Scale(layers.Layer):
-    """A user's layer with the definition of its Jacobian and nothing else."""
-
-    def __init__(self, curvature="zero"):
-        self.curvature = curvature
-
-    def parameter_shapes(self):
-        return {"weight": (3,)}
-
-    def draw(self, rng):
-        return {"weight": rng.standard_normal(3)}
-
-    def forward(self, x):
-        return x * self.parameters["weight"], x
-
-    def mjp(self, saved, mat):
-        return mat * self.parameters["weight"]
-
-    def parameter_jacobians(self, saved):
-        jacobian = layers.ParameterJacobian()
-        jacobian.per_sample = lambda mat: mat * saved
-        return {"weight": jacobian}
-
-
-@pytest.mark.parametrize("quantity", [q.KFAC(), q.KFLR(), q.KFRA()])
-def test_a_reason_why_a_layer_has_no_kronecker_factors_is_told_before_anything_is_computed(quantity):
-    layer = Scale()
-    layer.kronecker_factors = "a scale for each feature is no matrix"
-    network = gb.Sequential(layers.Linear(3, 3), layer, layers.Linear(3, 2), rng=0, dtype="float64")
-    words = ["layer 1, Scale()", type(quantity).__name__, layer.kronecker_factors]
-    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, q.DiagGGN(), quantity))
-    assert issubclass(gb.UnsupportedError, ValueError)
-
-
-LACKING = [("zero", q.KFAC()), ("zero", q.KFLR()), ("zero", q.KFRA()), ("diagonal", q.DiagHessian())]
-
-
-@pytest.mark.parametrize(("curvature", "quantity"), LACKING)
-def test_what_a_layer_of_the_users_own_lacks_is_told_by_name(curvature, quantity):
-    network = gb.Sequential(layers.Linear(3, 3), Scale(curvature), layers.Linear(3, 2), rng=0, dtype="float64")
-    words = ["layer 1, Scale()", type(quantity).__name__]
-    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, quantity), in_time=False)
-
-
 BAD_TARGETS = {
     "samples": (CE, np.zeros((1, 3), int), ValueError, ["(M, 4)", "(1, 3)"]),
     "no M": (CE, Y, ValueError, ["(M, 4)", "(4,)"]),
