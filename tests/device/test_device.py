@@ -146,9 +146,9 @@ def test_every_transfer_that_is_listed_is_made(double):
     ):
         seen |= set(transfers(call))
     network = simple().to("cuda")
-    result, state = gb.backward(network, CE, x, y), network.state_dict()
-    step = lambda: gb.optim.Adam(network).step(result)  # noqa: E731
-    for call in (step, lambda: network.load_state_dict(state), lambda: network.astype("float32")):
+    result, state, optimizer = gb.backward(network, CE, x, y), network.state_dict(), gb.optim.Adam(network)
+    changes = lambda: optimizer.step(result), lambda: network.load_state_dict(state), lambda: network.astype("float32")
+    for call in changes:
         taken = transfers(call)
         assert len(taken) == 1
         seen |= set(taken)

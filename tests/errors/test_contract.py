@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from own_layers import Times
-from refusals import refuse
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -159,27 +158,6 @@ def test_the_lowest_layer_needs_no_mjp(call):
     for kind in (ops.GGN, ops.Hessian):
         one, two = (kind(each, LOSS, (x, Y)).to_dense() for each, x in ((net, X), (plain, X**2)))
         np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-14)
-
-
-class WithReason(Times):
-    kronecker_factors = "a gain is no matrix"
-
-
-KRONECKER = [q.KFAC(), q.KFLR(), q.KFRA(), q.EKFAC(), q.NearestKronecker(), q.KFAC(sharing="reduce")]
-
-
-@pytest.mark.parametrize("quantity", KRONECKER)
-@pytest.mark.parametrize(
-    ("kind", "reason"), [(Times, "its p has no Kronecker factors"), (WithReason, "a gain is no matrix")]
-)
-def test_a_layer_without_kronecker_factors_can_be_left_out(quantity, kind, reason):
-    net = chain(kind())
-    words = [f"layer 1, {kind.__name__}() cannot give {type(quantity).__name__}: {reason} (leave it out with network."]
-    call = lambda: gb.backward(net, LOSS, X, Y, q.DiagGGN(), quantity)  # noqa: E731
-    known = kind is WithReason and quantity is not KRONECKER[-1]  # without a forward pass
-    refuse(gb.UnsupportedError, [*words, "freeze('1.p')"], call, in_time=known)
-    net.freeze("1.p")
-    assert set(gb.backward(net, LOSS, X, Y, quantity)[quantity]) == set(net.trainable)
 
 
 def test_a_layer_without_a_residual_cannot_give_the_hessians_diagonal():
