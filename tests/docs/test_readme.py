@@ -39,7 +39,8 @@ def after(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def after(heading):
-        (block,) = re.findall(rf"^## {heading}\n(?:(?!##).*\n)*?```python\n(.*?)```", README, re.DOTALL | re.MULTILINE)
+        (section,) = re.findall(rf"^## {heading}\n.*?(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
+        block = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
         names = {}
         run(EXAMPLE, names)
         return names, names["result"], run(block, names)
