@@ -64,3 +64,19 @@ def peak(call):
     found = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return found
+
+
+def with_weight(kind, **own):
+    """A class of layers whose weight's Jacobian has functions of its own."""
+
+    def parameter_jacobians(self, saved):
+        found = kind.parameter_jacobians(self, saved)
+        found["weight"].__class__ = type("Own", (gb.layers.Outer,), own)
+        return found
+
+    return type("Own", (kind,), {"parameter_jacobians": parameter_jacobians})
+
+
+def hundredfold(name):
+    """A function of a weight's Jacobian, a hundred times too large."""
+    return {name: lambda self, *given: 100 * getattr(gb.layers.Outer, name)(self, *given)}
