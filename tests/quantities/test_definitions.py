@@ -43,6 +43,11 @@ def trained(norm):
     return norm
 
 
+def tied(make, around):
+    """Layers made afresh of which one stands at several places."""
+    return lambda: around(make())
+
+
 def up(dims, *given, **named):
     return [getattr(layers, f"ConvTranspose{dims}d")(*given, **named), T()]
 
@@ -61,17 +66,25 @@ GRAPHS = {
     "nested": (
         lambda: [gb.Sum(gb.Residual(L(3, 3), gb.Product(S(), T())), gb.Sequential(T(), L(3, 3))), T(), L(3, 2)], (3,)
     ),
-    "tied in a row": (lambda t=L(3, 3): [t, T(), t, S(), t, L(3, 2), T()], (3,)),
+    "tied in a row": (tied(lambda: L(3, 3), lambda t: [t, T(), t, S(), t, L(3, 2), T()]), (3,)),
     "tied side by side": (
-        lambda t=L(3, 3): [gb.Product(gb.Sequential(S(), t), gb.Sequential(t, T())), L(3, 2)], (3,)
+        tied(lambda: L(3, 3), lambda t: [gb.Product(gb.Sequential(S(), t), gb.Sequential(t, T())), L(3, 2)]), (3,)
     ),
-    "tied slopes": (lambda t=layers.PReLU(3): [L(3, 3), t, L(3, 3), t, gb.Residual(t, T()), L(3, 2)], (3,)),
-    "tied norm": (lambda t=layers.LayerNorm(3): [t, L(3, 3), t, T(), gb.Residual(t, S()), L(3, 2)], (3,)),
-    "tied norm of channels": (lambda t=layers.GroupNorm(2, 4): [L(3, 4), t, L(4, 4), t, T(), L(4, 2)], (3,)),
-    "tied norm of a batch": (lambda t=trained(layers.BatchNorm1d(3)): [L(3, 3), t, T(), t, L(3, 2)], (3,)),
-    "tied in a residual": (lambda t=L(3, 3): [gb.Residual(t, T(), gb.Residual(t, S())), L(3, 2)], (3,)),
+    "tied slopes": (
+        tied(lambda: layers.PReLU(3), lambda t: [L(3, 3), t, L(3, 3), t, gb.Residual(t, T()), L(3, 2)]), (3,)
+    ),
+    "tied norm": (
+        tied(lambda: layers.LayerNorm(3), lambda t: [t, L(3, 3), t, T(), gb.Residual(t, S()), L(3, 2)]), (3,)
+    ),
+    "tied norm of channels": (
+        tied(lambda: layers.GroupNorm(2, 4), lambda t: [L(3, 4), t, L(4, 4), t, T(), L(4, 2)]), (3,)
+    ),
+    "tied norm of a batch": (
+        tied(lambda: trained(layers.BatchNorm1d(3)), lambda t: [L(3, 3), t, T(), t, L(3, 2)]), (3,)
+    ),
+    "tied in a residual": (tied(lambda: L(3, 3), lambda t: [gb.Residual(t, T(), gb.Residual(t, S())), L(3, 2)]), (3,)),
     "matrix product": (lambda: [matrices()], (3, 3)),
-    "tied groups": (lambda t=layers.Conv1d(4, 4, 3, padding=1, groups=2): [t, T(), t], (4, 3)),
+    "tied groups": (tied(lambda: layers.Conv1d(4, 4, 3, padding=1, groups=2), lambda t: [t, T(), t]), (4, 3)),
 }  # fmt: skip
 
 SEQUENCES = {
@@ -84,7 +97,7 @@ SEQUENCES = {
     "LSTM of two layers": (lambda: [gb.LSTM(1, 1, 2, bidirectional=True)], (3, 1)),
     "GRU": (lambda: [gb.GRU(1, 2)], (3, 1)),
     "GRU, one step": (lambda: [gb.GRU(2, 2)], (1, 2)),
-    "GRU twice": (lambda t=gb.GRU(2, 2, bias=False): [gb.Sequential(t, t)], (2, 2)),
+    "GRU twice": (tied(lambda: gb.GRU(2, 2, bias=False), lambda t: [gb.Sequential(t, t)]), (2, 2)),
 }
 
 GROUPED = {
@@ -146,7 +159,8 @@ def test_every_quantity_is_its_definition(name, loss):
 
 BOTH = {"sample_block": 1, "column_block": 7, "workers": 2}
 OPTIONS = [(name, options) for name in NETWORKS for options in ({}, BOTH)]
-OPTIONS += [(name, some) for name in GRAPHS | CHAINS for some in ({"sample_block": 2, "workers": 2}, {"column_block": 1})]
+CUT = {"sample_block": 2, "workers": 2}
+OPTIONS += [(name, options) for name in GRAPHS | CHAINS for options in (CUT, {"column_block": 1})]
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)

@@ -130,7 +130,8 @@ def test_rows_of_the_input_factor_are_numbered_as_the_weight_is():
 @pytest.mark.parametrize("quantity", [q.KFAC(), q.KFLR(), q.KFAC(fisher="empirical")], ids=repr)
 def test_a_weight_and_its_bias_have_factors_of_their_own(quantity):
     """B of a weight is no view of the bias's, nor one weight's group of the whole."""
-    network = chain(layers.Conv1d(4, 4, 2), layers.Conv1d(4, 6, 2, groups=2), layers.Flatten(), layers.Linear(12, 2))
+    below = layers.Conv1d(4, 4, 2), layers.Conv1d(4, 6, 2, groups=2)
+    network = chain(*below, layers.Flatten(), layers.Linear(12, 2))
     result = gb.backward(network, CE, *batch(5, 4, 4, classes=2), quantity, rng=0)
     kinds = {name: type(value) for name, value in result[quantity].items()}
     assert {name for name, kind in kinds.items() if kind is q.GroupedKronecker} == {"1.weight"}
@@ -246,7 +247,8 @@ def test_a_step_solves_the_damped_system(name, kind, average):
     optimizer.step(result)
     block, gradient, groups = result[kind.name]["0.weight"], result.gradient["0.weight"], net[0].groups
     channels, rows = len(before) // groups, before.shape[1]
-    order = np.arange(before.size // groups).reshape(rows, channels, -1).swapaxes(0, 1).ravel()  # (c, o, k) by (o, c, k)
+    # the entries (o, c, k) of B ⊗ A at the places of the parameter's, (c, o, k)
+    order = np.arange(before.size // groups).reshape(rows, channels, -1).swapaxes(0, 1).ravel()
     pairs = zip(block.A, block.B) if groups > 1 else [(block.A, block.B)]
     for group, pair in enumerate(pairs):
         own = slice(group * channels, (group + 1) * channels)
