@@ -9,7 +9,6 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import costs
 from gbackprop.engine.forms import FORMS
-from gbackprop.testing import check_network, networks
 from gbackprop.testing.signals import arrivals
 
 CE = losses.CrossEntropyLoss()
@@ -165,16 +164,6 @@ def test_a_layer_that_saves_something_of_its_own_has_no_route(always):
     kinds = Mine, layers.ZeroPad2d
     mine, plain = (diagonal(layers.Conv2d(2, 3, 3), kind(1), layers.MaxPool2d(7)) for kind in kinds)
     np.testing.assert_allclose(mine, plain, rtol=1e-12)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_routed_columns_against_dense_oracles(reduction, always, monkeypatch):
-    net = chain(
-        layers.Conv2d(1, 2, 2), layers.Sigmoid(), layers.ZeroPad2d(1), layers.MaxPool2d(2, 2),
-        layers.Conv2d(2, 2, 2), layers.ReLU(), layers.MaxPool2d(2, 1), layers.Flatten(), layers.Linear(2, 3),
-    )  # fmt: skip
-    monkeypatch.setattr(networks, "_parts", lambda *given: [])  # tests/layers checks them
-    assert check_network(net, losses.CrossEntropyLoss(reduction), *batch(3, 1, 5, 5, seed=3)).ok
 
 
 def test_what_is_explained_and_watched_is_what_each_layer_does(always):

@@ -1,26 +1,24 @@
 """The sweep written out: its shapes and counts are those of a real sweep."""
 
+import re
+
 import numpy as np
 import pytest
+from common import batch, chain
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.layer import Layer
+from gbackprop.plain.explanation.letters import LETTERS, meanings
+from gbackprop.testing.runs import every_quantity
 
 
 @pytest.fixture
 def case():
-    net = gb.Sequential(
-        layers.Conv2d(1, 4, 3, padding=1),
-        layers.Sigmoid(),
-        layers.MaxPool2d(2),
-        layers.Flatten(),
-        gb.Sequential(layers.Linear(64, 10)),
-        rng=0,
-    )
-    rng = np.random.default_rng(0)
-    return net, losses.CrossEntropyLoss(), rng.random((3, 1, 8, 8), dtype=np.float32), rng.integers(0, 10, 3)
+    parts = layers.Conv2d(1, 4, 3, padding=1), layers.Sigmoid(), layers.MaxPool2d(2), layers.Flatten()
+    net = chain(*parts, gb.Sequential(layers.Linear(64, 10)), dtype="float32")
+    return net, losses.CrossEntropyLoss(), *batch(3, 1, 8, 8, classes=10, dtype="float32")
 
 
 def test_the_stops_are_those_of_the_sweep(case):
@@ -31,15 +29,11 @@ def test_the_stops_are_those_of_the_sweep(case):
 
 def test_counts_and_shapes(case):
     loss, linear, *_, sigmoid, convolution = gb.explain(*case, q.DiagHessian(), q.KFRA()).steps
-    assert [(c.signal, c.shape) for c in loss.appended] == [
-        ("gradient", (1, 3, 10)),
-        ("exact", (10, 3, 10)),
-        ("average", (10, 10)),
-    ]
+    appended = [("gradient", (1, 3, 10)), ("exact", (10, 3, 10)), ("average", (10, 10))]
+    assert [(c.signal, c.shape) for c in loss.appended] == appended
     assert linear.leaving_shapes == [(11, 3, 64)]
-    assert [(c.signal, c.shape, c.nbytes) for c in sigmoid.appended] == [
-        ("residual", (256, 3, 4, 8, 8), 256 * 3 * 256 * 4)
-    ]
+    residual = ("residual", (256, 3, 4, 8, 8), 256 * 3 * 256 * 4)
+    assert [(c.signal, c.shape, c.nbytes) for c in sigmoid.appended] == [residual]
     assert {c.signal: c.shape for c in convolution.arriving} == {
         "gradient": (1, 3, 4, 8, 8),
         "exact": (10, 3, 4, 8, 8),
@@ -92,8 +86,7 @@ def test_a_layer_without_formulas_of_its_own_is_told_in_general(case):
         def mjp(self, saved, mat):
             return 2 * mat
 
-    net = gb.Sequential(layers.Linear(3, 2), Doubled(), rng=0)
-    text = str(gb.explain(net, losses.CrossEntropyLoss(), np.ones((1, 3), np.float32), np.array([1])))
+    text = str(gb.explain(chain(layers.Linear(3, 2), Doubled()), losses.CrossEntropyLoss(), *batch(1, 3, classes=2)))
     assert "layer 1, Doubled():  y = f(x)" in text
 
 
@@ -120,8 +113,8 @@ def test_a_dense_residual_starts_as_eigenvectors(case):
             cross = p[:, :, None] * slope[:, None]
             return (slope[:, :, None] * np.eye(2) - cross - cross.swapaxes(1, 2)).astype(p.dtype)
 
-    net = gb.Sequential(layers.Linear(3, 2), Softmax(), rng=0)
-    text = str(gb.explain(net, losses.CrossEntropyLoss(), np.ones((1, 3), np.float32), np.array([1]), q.DiagHessian()))
+    given = chain(layers.Linear(3, 2), Softmax()), losses.CrossEntropyLoss(), *batch(1, 3, classes=2)
+    text = str(gb.explain(*given, q.DiagHessian()))
     assert "√|λ| q, signs of λ: r q = λ q, r = Σⱼ (∇² yⱼ) gⱼ" in text
 
 
@@ -129,3 +122,38 @@ def test_bad_input_is_refused_as_by_backward(case):
     net, loss, x, y = case
     with pytest.raises(ValueError, match="labels 0 to 9"):
         gb.explain(net, loss, x, y + 10)
+
+
+# --------------------------------------------------------------- each letter has a meaning, and no other letter has one
+
+
+def explained(*quantities):
+    net = chain(layers.Conv2d(1, 2, 2), layers.Sigmoid(), layers.Flatten(), layers.Linear(8, 3))
+    return str(gb.explain(net, losses.CrossEntropyLoss(), *batch(2, 1, 3, 3), *quantities, rng=0))
+
+
+def test_all_letters_of_all_quantities_are_explained():
+    told, letters = explained(*every_quantity()).split("\nletters\n")
+    formulas = "\n".join(re.sub(r"[A-Za-z_]{2,}\d*\w*|'[^']*'", " ", line) for line in told.splitlines()[6:])
+    found = set(re.findall(r"[A-Zℓ](?![a-z])", formulas))
+    explained_letters = "".join(f"{letter} {meaning}" for letter, meaning in meanings(told))
+    assert {letter for letter in found if letter not in explained_letters} == set()
+    for letter in ("R", "N", "V", "ℓₙ", "Sₙ", "Hₙ", "ŷₙₘ", "Ḡ", "A", "Q", "r", "u"):
+        assert f"\n  {letter} " in f"\n{letters}", letter
+
+
+def test_letters_that_do_not_occur_are_left_out():
+    letters = explained().split("\nletters\n")[1]
+    assert re.findall(r"^  (\S+)", letters, re.MULTILINE) == ["N", "R", "ℓₙ", "V", "g", "Jᵀ", "t", "u", "W"]
+
+
+@pytest.mark.parametrize(
+    ("text", "letters"),
+    [("√R Sₙ", ["R", "Sₙ"]), ("Result, Vector, carry", []), ("c M", ["c"]), ("Wᵀ g", ["g", "W"]), ("[t, s]", ["t"])],
+)
+def test_a_letter_is_a_word_of_its_own(text, letters):
+    assert [letter for letter, _ in meanings(text)] == letters
+
+
+def test_meanings_are_in_the_order_of_the_table():
+    assert [letter for letter, _ in meanings(" ".join(LETTERS))] == list(LETTERS)

@@ -5,14 +5,16 @@ from math import prod
 import numpy as np
 import pytest
 from common import assert_equal, batch, both, chain, flat
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.layer import leaves_of
+from gbackprop.testing import check_network
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.oracles import Dense
+from gbackprop.testing.strategies import problems
 
 L, T, S = layers.Linear, layers.Tanh, layers.Sigmoid
 CE = losses.CrossEntropyLoss()
@@ -199,6 +201,12 @@ def test_every_quantity_of_drawn_graphs_is_its_definition(problem):
         got = flat(values)
         for key, value in flat(oracle[name]).items():
             assert np.abs(got[key] - value).max(initial=0) <= 1e-9 * size[name] + rounding, (name, key)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(problems())
+def test_the_kit_finds_no_fault_in_drawn_networks(device, problem):
+    check_network(problem.network, problem.loss, problem.x, problem.y, problem.seed, device).assert_ok()
 
 
 # ------------------------------------------------------------------------------------------------------- attention

@@ -170,7 +170,7 @@ def test_factors_of_groups_are_blocks_of_those_without_groups(groups, engine):
         np.testing.assert_allclose(found[key]["0.bias"].B, want[key]["0.bias"].B, rtol=1e-10, atol=1e-14)
 
 
-# ------------------------------------------------------------------------------------------------ transposed convolutions
+# ---------------------------------------------------------------------------------------------- transposed convolutions
 
 
 SMALL = st.integers(1, 3)
