@@ -208,8 +208,9 @@ def test_another_call_is_another_one(name, calls):
     gb.backward(network, *given, rng=0)
     assert same(gb.backward(network, *other, rng=0, **options), anew(network, *other, rng=0, **options))
     assert calls.found == 0
-    gb.backward(network, *given, rng=0)
-    assert calls.found == 1
+    if name != "samples":  # other options of a quantity take its place
+        gb.backward(network, *given, rng=0)
+        assert calls.found == 1
 
 
 def test_another_dtype_is_another_call():

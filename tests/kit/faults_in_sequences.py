@@ -28,7 +28,7 @@ def on_case(number, cases=sequences.whole):
 matrix, shift, factor, zeros, causal, plus = (on_case(number, sequences.parts) for number in range(6))
 heads, masked, encoder, norm_first, rnn, lstm, gru = (on_case(number) for number in range(7))
 unrolled = on_graph(
-    lambda: [layers.Linear(2, 2), layers.Unflatten(1, (2, 1)), LSTM(1, 2), layers.Select(1, 1), layers.Linear(2, 2)]
+    lambda: [layers.Linear(2, 3), layers.Unflatten(1, (3, 1)), LSTM(1, 2), layers.Select(1, 2), layers.Linear(2, 2)]
 )
 whole_gru, whole_lstm = (
     on_graph(
