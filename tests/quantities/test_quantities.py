@@ -235,28 +235,16 @@ class SumOfSquares(q.Quantity):
         return ((parts.factor * parts.gradients) ** 2).sum(0)
 
 
-class WithoutOneOverN(SumOfSquares):
-    name = "without"
-    wrong = 4.0
+def own(name, kind, **attributes):
+    """A quantity that differs from another one."""
+    return type(name, (kind,), {"name": name.lower(), **attributes})
 
 
-class Undefined(SumOfSquares):
-    name = "undefined"
-    definition = None
-
-
-class WithoutOneR(SumOfSquares):
-    name = "powerless"
-    powers = (1, 2)
-
-
-class Estimate(q.DiagGGNMC):
-    name = "estimate"
-    estimates = q.DiagGGN
-
-
-class BiasedEstimate(Estimate):
-    estimates = q.DiagHessian
+WithoutOneOverN = own("WithoutOneOverN", SumOfSquares, wrong=4.0)
+Undefined = own("Undefined", SumOfSquares, definition=None)
+WithoutOneR = own("WithoutOneR", SumOfSquares, powers=(1, 2))
+Estimate = own("Estimate", q.DiagGGNMC, estimates=q.DiagGGN)
+BiasedEstimate = own("BiasedEstimate", q.DiagGGNMC, estimates=q.DiagHessian)
 
 
 class Curvature(q.DiagGGN):
