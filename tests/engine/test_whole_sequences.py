@@ -1,5 +1,7 @@
 """All time steps of a recurrent layer as one layer, against the steps one by one."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from common import assert_same, batch, both
@@ -142,7 +144,7 @@ def test_saturated_gates_give_finite_numbers():
 GATES = {"RNN": 1, "ReLU": 1, "LSTM": 4, "GRU": 3}
 
 
-def steps_of(kind, bias, reverse, hidden=3):
+def steps_of(kind, bias=True, reverse=False, hidden=3):
     rng, out = np.random.default_rng(1), GATES[kind] * hidden
     parts = [Matrix("weight", hidden, out, 1.0), Shift("bias", out, 1.0)]
     for part in parts:
@@ -152,34 +154,35 @@ def steps_of(kind, bias, reverse, hidden=3):
     return own[0](parts[0], parts[1] if bias else None, reverse, *own[1:])
 
 
-CASES = [
-    (kind, bias, reverse)
-    for kind in ("RNN", "ReLU", "LSTM", "GRU")
-    for bias in (False, True)
-    for reverse in (False, True)
-]
+def each(kinds):
+    """Layers of some kinds in each of their forms, and inputs."""
+    cases = product(kinds, (False, True), (False, True))
+    return pytest.mark.parametrize("steps", cases, indirect=True, ids=str)
 
 
-@pytest.mark.parametrize(("kind", "bias", "reverse"), CASES)
-def test_the_jacobian_is_that_of_differences_and_mjp_its_transpose(kind, bias, reverse):
-    layer, rng = steps_of(kind, bias, reverse), np.random.default_rng(2)
-    x = rng.standard_normal((2, 4, layer.gates * layer.size))
+@pytest.fixture
+def steps(request):
+    layer = steps_of(*request.param)
+    return layer, np.random.default_rng(2).standard_normal((2, 4, layer.gates * layer.size))
+
+
+@each(GATES)
+def test_the_jacobian_is_that_of_differences_and_mjp_its_transpose(steps):
+    (layer, x), rng, h = steps, np.random.default_rng(3), 1e-6
     u = rng.standard_normal((3, *x.shape))
     y, saved = layer.forward(x)
     jacobian = layer.jmp(saved, u)
-    h = 1e-6
     differences = [(layer.forward(x + h * d)[0] - layer.forward(x - h * d)[0]) / (2 * h) for d in u]
     np.testing.assert_allclose(jacobian, differences, rtol=0, atol=1e-8)
     v = rng.standard_normal((3, *y.shape))
     np.testing.assert_allclose((jacobian * v).sum(), (layer.mjp(saved, v) * u).sum(), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("kind", "bias", "reverse"), CASES)
-def test_jacobians_in_parameters_are_those_of_differences(kind, bias, reverse):
-    layer, rng = steps_of(kind, bias, reverse), np.random.default_rng(2)
-    x = rng.standard_normal((2, 4, layer.gates * layer.size))
+@each(GATES)
+def test_jacobians_in_parameters_are_those_of_differences(steps):
+    layer, x = steps
     y, saved = layer.forward(x)
-    columns = rng.standard_normal((2, *y.shape))
+    columns = np.random.default_rng(3).standard_normal((2, *y.shape))
     below = layer.jacobians_below(saved)
     for part in layer.parts:
         value = part.parameters[part.key]
@@ -197,11 +200,9 @@ def test_jacobians_in_parameters_are_those_of_differences(kind, bias, reverse):
         np.testing.assert_allclose(at_input, found, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("kind", "bias", "reverse"), [case for case in CASES if case[0] == "LSTM"])
-def test_the_short_forms_of_an_lstm_give_the_same(kind, bias, reverse):
-    layer, rng = steps_of(kind, bias, reverse), np.random.default_rng(2)
-    x = rng.standard_normal((3, 4, 4 * layer.size))
-    context = Context(FORMS, Allocator())
+@each(["LSTM"])
+def test_the_short_forms_of_an_lstm_give_the_same(steps):
+    (layer, x), context = steps, Context(FORMS, Allocator())
     y, saved = layer.forward(x)
     got, kept = context.forward(layer, x)
     assert context.known.of(layer).forward is not None
@@ -209,7 +210,7 @@ def test_the_short_forms_of_an_lstm_give_the_same(kind, bias, reverse):
     np.testing.assert_allclose(got, y, rtol=1e-13, atol=1e-15)
     for mine, plain in zip(kept, saved, strict=True):
         np.testing.assert_allclose(mine, plain, rtol=1e-12, atol=1e-15)
-    mat = rng.standard_normal((2, *y.shape))
+    mat = np.random.default_rng(3).standard_normal((2, *y.shape))
     before = mat.copy()
     np.testing.assert_allclose(context.mjp(layer, saved, mat), layer.mjp(saved, mat), rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(mat, before)
@@ -217,7 +218,7 @@ def test_the_short_forms_of_an_lstm_give_the_same(kind, bias, reverse):
 
 def test_other_features_are_refused():
     with pytest.raises(ValueError, match=r"expected features of shape \(T, 12\), got \(4, 11\)"):
-        steps_of("LSTM", True, False).output_shape((4, 11))
+        steps_of("LSTM").output_shape((4, 11))
 
 
 def test_steps_are_not_cut_into_blocks_of_few_samples():

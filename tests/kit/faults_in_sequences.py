@@ -32,12 +32,12 @@ unrolled = on_graph(
 )
 whole_gru, whole_lstm = (
     on_graph(
-        lambda kind=kind: [
-            layers.Linear(2, 2), layers.Unflatten(1, (2, 1)), kind(1, 2, bidirectional=True), layers.Flatten(),
-            layers.Linear(8, 2),
+        lambda kind=kind, sides=sides: [
+            layers.Linear(2, 2), layers.Unflatten(1, (2, 1)), kind(1, 2, bidirectional=sides == 2), layers.Flatten(),
+            layers.Linear(4 * sides, 2),
         ]
     )
-    for kind in (GRU, LSTM)
+    for kind, sides in ((GRU, 2), (LSTM, 1))
 )  # fmt: skip
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
