@@ -156,7 +156,7 @@ def steps_of(kind, bias=True, reverse=False, hidden=3):
 
 def each(kinds):
     """Layers of some kinds in each of their forms, and inputs."""
-    cases = product(kinds, (False, True), (False, True))
+    cases = list(product(kinds, (False, True), (False, True)))
     return pytest.mark.parametrize("steps", cases, indirect=True, ids=str)
 
 

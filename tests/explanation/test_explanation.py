@@ -4,13 +4,15 @@ import re
 
 import numpy as np
 import pytest
-from common import batch, chain
+from common import assert_equal, batch, chain
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.layer import Layer
 from gbackprop.plain.explanation.letters import LETTERS, meanings
+from gbackprop.plain.plan import make_plan
+from gbackprop.plain.reference import Sweep
 from gbackprop.testing.runs import every_quantity
 
 
@@ -157,3 +159,60 @@ def test_a_letter_is_a_word_of_its_own(text, letters):
 
 def test_meanings_are_in_the_order_of_the_table():
     assert [letter for letter, _ in meanings(" ".join(LETTERS))] == list(LETTERS)
+
+
+# -------------------------------------- the last step of each quantity, from the statistics of the plain sweep
+
+N = 5
+FORMULAS = {
+    "as extracted": lambda N, R, value: value,
+    "(Q/N + m²) / R²": lambda N, R, moments: (moments.centered / N + moments.mean**2) / R**2,
+    "Q / (N R²)": lambda N, R, moments: moments.centered / (N * R**2),
+    "square of exact + square of residual": lambda N, R, exact, residual: exact + residual,
+    "batch_square of exact + batch_square of residual": lambda N, R, exact, residual: exact + residual,
+    "A = input_square / N, B as extracted": lambda N, R, inputs, b: (None if inputs is None else inputs / N, b),
+}
+
+
+def small(reduction="mean"):
+    net = chain(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2))
+    return net, losses.CrossEntropyLoss(reduction), *batch(N, 3, classes=2, seed=1)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("quantity", every_quantity(), ids=lambda quantity: quantity.name)
+def test_the_formula_that_is_told_gives_the_result(quantity, reduction):
+    net, loss, x, y = small(reduction)
+    told = gb.explain(net, loss, x, y, quantity, rng=0).finished[1]
+    assert (told.name, told.scale) == (quantity.name, quantity.scale)
+    plan = make_plan(net, loss, x, y, [quantity], 0)
+    sweep = Sweep(plan)
+    output, saved = sweep.forward(x)
+    sweep.backward(output, y, saved)
+    result = gb.reference(net, loss, x, y, quantity, rng=0)[quantity]
+    for name, value in result.items():
+        statistics = [sweep.found.get((statistic, name), 0) for statistic in quantity.statistics()]
+        computed = FORMULAS[told.formula](N, 1 / N if reduction == "mean" else 1, *statistics)
+        assert_equal({name: value}, {name: computed}, 1e-12, least=1e-3)
+
+
+def test_the_text_ends_the_sweep_with_them():
+    text = str(gb.explain(*small(), q.Variance(), q.KFLR()))
+    assert "finishes  variance           Q / (N R²)  " in text
+    assert "it is 1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)²" in text
+    assert text.index("ends      nothing below") < text.index("finishes  gradient") < text.index("finishes  kflr")
+
+
+def test_a_users_formula_is_told_or_said_to_be_missing():
+    class Doubled(q.DiagGGN):
+        name = "doubled"
+
+        def finish(self, scale, square):
+            return 2 * square
+
+    class Told(Doubled):
+        finishes = "2 square"
+
+    missing, told = gb.explain(*small(), Doubled(), Told()).finished[1:]
+    assert missing.formula == "by its method finish, whose formula it does not say"
+    assert told.formula == "2 square"
