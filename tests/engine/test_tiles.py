@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from common import batch, both, chain
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gbackprop import array, layers
+from gbackprop import array, layers, losses
+from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine import costs, kernels
 from gbackprop.engine.arena import Arena
@@ -112,6 +114,23 @@ def test_few_images_take_no_tiles():
     layer, x = layers.Conv2d(64, 96, 3), np.zeros(1)  # 12 x 12 outputs of an image
     taken = [conv.tiles(layer, (14, 14), x, Allocator(), images) is not None for images in (1, 3, 4, 100)]
     assert taken == [False, False, True, True]
+
+
+@TRANSFORMS
+def test_a_network_by_tiles(transforms, monkeypatch):
+    """What is unfolded for some quantities does not come from the forward pass by tiles."""
+    if transforms == "NumPy":
+        without_numba(monkeypatch)
+    net = chain(
+        layers.Conv2d(2, 32, 3), layers.Tanh(), layers.Conv2d(32, 33, 3, padding=1), layers.ReLU(),
+        layers.MaxPool2d(2), layers.Flatten(), layers.Linear(33 * 9, 3),
+    )  # fmt: skip
+    taken, tiles = [], conv.tiles
+    monkeypatch.setattr(costs, "TILED_POSITIONS", 1)
+    monkeypatch.setattr(conv, "tiles", lambda *arguments: taken.append(tiles(*arguments)) or taken[-1])
+    asked = q.BatchGrad(), q.Variance(), q.DiagHessian(), q.KFLR()
+    both(net, losses.CrossEntropyLoss(), *batch(5, 2, 8, 8), *asked, tolerance=1e-13, sample_block=2)
+    assert any(taken)
 
 
 @pytest.mark.parametrize("signed", [False, True])
