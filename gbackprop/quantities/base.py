@@ -144,16 +144,23 @@ class Quantity(Constructed):
     `found` has the values of the statistics, in their order, by parameter name; what it returns, results by parameter
     name. If its statistics depend on values of others, it returns the quantity of a further sweep, with its results."""
 
+    needs: ClassVar[tuple[Statistic, ...]] = ()
+    """Its statistics, where they are the same for all arguments: see `statistics`."""
+
     def statistics(self) -> tuple[Statistic, ...]:
         """Return the statistics that it needs, the same at each call."""
-        raise NotImplementedError
+        if not self.needs:
+            raise NotImplementedError
+        return self.needs
 
     def finish(self, scale: Scale, *values: Any) -> Any:
         """Compute the result for one parameter from the values of its statistics, in their order.
 
-        The value is 0 for the statistic of a signal that no layer starts (the residual without curved layers).
+        By default it is the only value, as it is. The value is 0 for the statistic of a signal that no layer starts (the residual without curved layers).
         """
-        raise NotImplementedError
+        if len(values) != 1:
+            raise NotImplementedError
+        return values[0]
 
     def stated(self, name: str) -> Any:
         """Return an attribute, or None where a user's class has it from a shipped one, whose formula may be another."""
