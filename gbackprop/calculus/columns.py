@@ -22,13 +22,7 @@ ENTRIES = 2**22
 
 @dataclass(frozen=True)
 class Some:
-    """A few columns.
-
-    Attributes
-    ----------
-    g : ndarray, shape (k, G, T, O)
-    u : ndarray, shape (k, G, T, I)
-    """
+    """A few columns: g (k, G, T, O) and u (k, G, T, I)."""
 
     g: Array
     u: Array
@@ -43,18 +37,13 @@ class Some:
 
 @dataclass(frozen=True)
 class StoredColumns:
-    """The columns of a parameter's block, in parts; parts are added where blocks of samples or columns are.
-
-    Attributes
-    ----------
-    parts : tuple of (ndarray, ndarray)
-        g (V, N, G, T, O) and u (N, G, T, I). A parameter that is no weight has u = 1 and its columns as g.
-    axes : tuple of (int, int), or None
-        C and ∏ kernel of a weight whose outputs lie between its inputs: I is both.
-    """
+    """The columns of a parameter's block, in parts; parts are added where blocks of samples or columns are."""
 
     parts: tuple[tuple[Array, Array], ...]
+    """g (V, N, G, T, O) and u (N, G, T, I); a parameter that is no weight has u = 1 and its columns as g."""
+
     axes: tuple[int, int] | None = None
+    """C and ∏ kernel of a weight whose outputs lie between its inputs, where I is both."""
 
     def __add__(self, other: StoredColumns) -> StoredColumns:
         return StoredColumns(self.parts + other.parts, self.axes)
@@ -104,13 +93,7 @@ def _products(a: Array, b: Array) -> Array:
 
 
 class Storing(Reduction):
-    """The reduction that stores the columns.
-
-    Parameters
-    ----------
-    both : bool
-        Whether a weight is one matrix with its layer's bias, as in `joint`.
-    """
+    """The reduction that stores the columns; if `both`, of weight and bias as one matrix, as in `joint`."""
 
     both: bool
 

@@ -62,23 +62,14 @@ def channels_and_axes(shape: Shape, dims: int, channels: int | None = None) -> N
 
 @dataclass(frozen=True)
 class Window:
-    """The geometry of moving windows on spatial axes; each field has an entry per axis.
-
-    Attributes
-    ----------
-    kernel, stride, dilation : tuple of int
-    padding : tuple of (int, int)
-        Places added before and after.
-    ceil_mode : bool
-        Whether a last window may reach beyond the padding, provided that it begins on the input or the padding before
-        it (torch's rule).
-    """
+    """The geometry of moving windows on spatial axes; each field has an entry per axis, `padding` (before, after)."""
 
     kernel: Shape
     stride: Shape
     dilation: Shape
     padding: tuple[tuple[int, int], ...]
     ceil_mode: bool = False
+    """A last window may reach beyond the padding if it begins on the input or the padding before it (torch's rule)."""
 
     def reach(self, axis: int) -> int:
         """Return the length of input that a window covers."""

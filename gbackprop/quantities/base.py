@@ -156,7 +156,8 @@ class Quantity(Constructed):
     def finish(self, scale: Scale, *values: Any) -> Any:
         """Compute the result for one parameter from the values of its statistics, in their order.
 
-        By default it is the only value, as it is. The value is 0 for the statistic of a signal that no layer starts (the residual without curved layers).
+        By default it is the only value, as it is. The value is 0 for the statistic of a signal that no layer starts
+        (the residual without curved layers).
         """
         if len(values) != 1:
             raise NotImplementedError

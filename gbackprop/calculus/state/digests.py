@@ -66,23 +66,9 @@ def numbers_of(array: Array) -> bytes:
 
 
 class Walk:
-    """A walk over objects and all that they refer to.
+    """A walk over objects and all that they refer to; objects with a name in `names`, by identity, count by that.
 
-    Parameters
-    ----------
-    names : mapping of int to str, optional
-        Objects by identity that are not walked into, but count by a name.
-    numbers : callable
-        The bytes by which an array's numbers count.
-    left_out : collection of str
-        Attributes of layers that do not count.
-
-    Attributes
-    ----------
-    dicts, lists, fields, arrays, others
-        What was met that can change: attributes, items, attributes by name, numbers, and other objects.
-    kinds : set of type
-        Shipped classes that were met, and their bases.
+    `numbers` gives the bytes by which an array counts; attributes of layers that are `left_out` do not count.
     """
 
     def __init__(
@@ -94,6 +80,7 @@ class Walk:
         self.names, self.numbers, self.left_out = names or {}, numbers, left_out
         self.open: list[int] = []
         self.done: dict[int, tuple[Any, bytes]] = {}  # the object too, so that its identity stays its own
+        # what was met that can change: attributes, items, attributes by name, numbers, other objects, shipped classes
         self.dicts: list[tuple[Mapping[Any, Any], list[Any], list[Any]]] = []
         self.lists: list[tuple[list[Any], list[Any]]] = []
         self.fields: list[tuple[Any, tuple[str, ...], list[Any]]] = []

@@ -22,15 +22,14 @@ from gbackprop.calculus.window import Spatial, channels_and_axes
 class _Adaptive(Spatial):
     """Base class of adaptive pooling over `dims` axes."""
 
+    shown = ("output_size",)
+
     def __init__(self, output_size: int | tuple[int | None, ...] | None) -> None:
         several = isinstance(output_size, Iterable) and not isinstance(output_size, str)
         sizes = tuple(output_size) if several else (output_size,) * self.dims  # type: ignore[arg-type]
         if len(sizes) != self.dims:
             raise ValueError(f"output_size: expected an integer, None or {self.dims} of them, got {output_size!r}")
         self.output_size = tuple(None if size is None else positive("output_size", size) for size in sizes)
-
-    def describe(self) -> str:
-        return f"output_size={self.output_size}"
 
     def output_shape(self, shape: Shape) -> Shape:
         channels_and_axes(shape, self.dims)

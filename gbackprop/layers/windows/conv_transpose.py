@@ -157,16 +157,10 @@ class _ConvTranspose(_ConvBase):
 
 
 class _Weight(ParameterJacobian):
-    """The Jacobian of a transposed convolution's weight: Jᵀ g[v, n] = Σₜ x[n, t] u[v, n, t]ᵀ, u the unfolded column.
+    """The Jacobian of a transposed convolution's weight: Jᵀ g[v, n] = Σₜ x[n, t] u[v, n, t]ᵀ, u the unfolded g.
 
-    Its Kronecker factors are those of a convolution, y[t'] = W x̃[t'] at the output's positions t' with x̃ as `seen`.
-
-    Parameters
-    ----------
-    layer : _ConvTranspose
-    x : ndarray, shape (N, I, *S)
-    bias : Bias
-        The Jacobian of a bias at the output: B is its curvature.
+    Its Kronecker factors are those of a convolution, y[t'] = W x̃[t'] at the output's positions t' with x̃ as `seen`; B is
+    the curvature of `bias`.
     """
 
     def __init__(self, layer: _ConvTranspose, x: Array, bias: Bias) -> None:
