@@ -45,6 +45,11 @@ class Constructed:
     __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
 
 
+def is_shipped(value: Any) -> bool:
+    """Return whether a class, or that of an object, is one of gbackprop's."""
+    return str(value.__module__).startswith("gbackprop.")
+
+
 def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], error: TypeError) -> str:
     takes = [str(p.replace(annotation=p.empty, default=p.empty)) for p in list(signature.parameters.values())[1:]]
     unknown = [repr(key) for key in named if key not in signature.parameters]

@@ -6,7 +6,7 @@ attribute in `forward`: `saved` is all that the backward sweep needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar
@@ -117,7 +117,7 @@ class Layer(Constructed):
     formulas: ClassVar[Mapping[str, str]] = {"forward": "y = f(x)", "mjp": "Jᵀ g"}
     """The layer's formulas as text: "forward", "mjp" and, if it is curved, "residual"."""
 
-    shown: ClassVar[tuple[str, ...]] = ()
+    shown: ClassVar[Sequence[str]] = ()
     """The arguments that appear in messages, by the attributes that have their names."""
 
     takes: ClassVar[str] = "floats"

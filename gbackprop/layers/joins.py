@@ -76,7 +76,7 @@ class Concat(Layer):
     """y = (x₁, …, xₖ), side by side along an axis, counted with the batch as axis 0."""
 
     formulas = {"forward": "y = (x₁, …, xₖ)", "mjp": "the part of g at each input"}
-    shown = ("axis",)
+    shown = ["axis"]
 
     def __init__(self, axis: int = 1) -> None:
         self.axis = feature_axis("axis", axis)

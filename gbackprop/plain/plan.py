@@ -19,6 +19,7 @@ from gbackprop.base.checks import (
     check_parameters,
     check_targets,
     generator,
+    is_shipped,
 )
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.inputs import check_input, noise_of
@@ -26,7 +27,6 @@ from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 from gbackprop.losses.base import Loss
-from gbackprop.plain.contract import SHIPPED
 from gbackprop.plain.flow import Flow
 from gbackprop.plain.support import check_chain, check_own, lacks_factor, lacks_residual, left_out
 from gbackprop.quantities.base import Quantity, Scale, Statistic
@@ -104,7 +104,7 @@ class Plan:
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self)
-            if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
+            if any(not is_shipped(leaf.layer) for leaf in leaves):
                 check_own(leaves, x, self.training, self.needs)
             if AVERAGE in self.signals:
                 check_chain(leaves)

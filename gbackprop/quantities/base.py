@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gbackprop.base.checks import Constructed
+from gbackprop.base.checks import Constructed, is_shipped
 from gbackprop.calculus.jacobian import REDUCTIONS, Reduction
 from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.signals import AVERAGE, Signal
@@ -170,8 +170,3 @@ class Quantity(Constructed):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
-
-
-def is_shipped(quantity: Any) -> bool:
-    """Return whether a quantity, or its class, is one of gbackprop's."""
-    return quantity.__module__.startswith("gbackprop.")

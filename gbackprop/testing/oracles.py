@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
-from gbackprop.quantities.base import is_shipped
 from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, is_chain, passes
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 

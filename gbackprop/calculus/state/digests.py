@@ -22,8 +22,9 @@ from weakref import ref
 import numpy as np
 
 from gbackprop.array import Array, asnumpy, is_array
+from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.state.classes import OWN, attributes_of, is_foreign
+from gbackprop.calculus.state.classes import attributes_of, is_foreign
 
 _PLAIN: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda value: b"none",
@@ -162,7 +163,7 @@ class Walk:
     def _class(self, kind: type) -> Iterator[bytes]:
         """Yield the name of a class, and the attributes of those of its bases that belong to no library."""
         foreign = [base for base in kind.__mro__ if is_foreign(base)]
-        self.kinds |= {base for base in kind.__mro__ if str(base.__module__).startswith(OWN)}
+        self.kinds |= {base for base in kind.__mro__ if is_shipped(base)}
         yield f"class {'' if foreign else kind.__module__} {kind.__qualname__}".encode()
         for base in kind.__mro__:
             yield f"{base.__qualname__}".encode()

@@ -21,7 +21,7 @@ class Dropout(Layer):
     """
 
     formulas = {"forward": "y = m x, m = 0 or 1/(1 − p); y = x when not training", "mjp": "m g"}
-    shown = ("p",)
+    shown = ["p"]
 
     def __init__(self, p: float = 0.5) -> None:
         if isinstance(p, bool) or not isinstance(p, Real) or not 0 <= p <= 1:

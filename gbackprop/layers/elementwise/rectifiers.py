@@ -26,7 +26,7 @@ class LeakyReLU(Elementwise):
 
     curvature = "zero"
     formulas = {"forward": "y = x if x > 0 else a x", "mjp": "([x > 0] + a [x ≤ 0]) g"}
-    shown = ("negative_slope",)
+    shown = ["negative_slope"]
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = number("negative_slope", negative_slope)
@@ -83,7 +83,7 @@ class Hardtanh(Elementwise):
 
     curvature = "zero"
     formulas = {"forward": "y = min(max(x, min_val), max_val)", "mjp": "[min_val < x < max_val] g"}
-    shown = ("min_val", "max_val")
+    shown = ["min_val", "max_val"]
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
         self.min_val, self.max_val = number("min_val", min_val), number("max_val", max_val)
@@ -102,7 +102,7 @@ class ReLU6(Hardtanh):
     """min(max(x, 0), 6)."""
 
     formulas = {"forward": "y = min(max(x, 0), 6)", "mjp": "[0 < x < 6] g"}
-    shown = ()
+    shown = []
 
     def __init__(self) -> None:
         super().__init__(0.0, 6.0)
@@ -157,7 +157,7 @@ class Hardshrink(Elementwise):
 
     curvature = "zero"
     formulas = {"forward": "y = x if |x| > λ else 0", "mjp": "[|x| > λ] g"}
-    shown = ("lambd",)
+    shown = ["lambd"]
 
     def __init__(self, lambd: float = 0.5) -> None:
         self.lambd = number("lambd", lambd)
@@ -217,7 +217,7 @@ class ELU(Elementwise):
         "mjp": "([x > 0] + [x ≤ 0] α eˣ) g",
         "residual": "[x < 0] α eˣ g",
     }
-    shown = ("alpha",)
+    shown = ["alpha"]
     scale, rate = 1.0, 1.0
     """Factors of y and of the exponent, other than 1 in the classes below."""
 
@@ -253,7 +253,7 @@ class SELU(ELU):
         "mjp": "λ ([x > 0] + [x ≤ 0] α eˣ) g",
         "residual": "λ [x < 0] α eˣ g",
     }
-    shown = ()
+    shown = []
 
     def __init__(self) -> None:
         super().__init__(1.6732632423543772848170429916717)

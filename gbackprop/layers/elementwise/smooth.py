@@ -32,7 +32,7 @@ class Softplus(Elementwise):
         "mjp": "σ(βx) g; g if βx > threshold",
         "residual": "β σ(βx) σ(−βx) g; 0 if βx ≥ threshold",
     }
-    shown = ("beta", "threshold")
+    shown = ["beta", "threshold"]
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta, self.threshold = number("beta", beta), number("threshold", threshold)

@@ -14,7 +14,7 @@ from gbackprop.calculus.residual import Factored, FactoredLayer, Pieces, units
 class _AlongAxis(FactoredLayer):
     """Base class: a set is all entries along axis `dim` at one place of the other axes."""
 
-    shown = ("dim",)
+    shown = ["dim"]
 
     def __init__(self, dim: int | None = None) -> None:
         if dim is None:
@@ -94,7 +94,7 @@ class CausalSoftmax(Softmax):
     """
 
     formulas = {**Softmax.formulas, "forward": "y[t, s] = eˣ / Σ eˣ over s ≤ t, 0 for s > t"}
-    shown = ()
+    shown = []
 
     def __init__(self) -> None:
         super().__init__(-1)

@@ -22,7 +22,7 @@ from gbackprop.calculus.window import Spatial, channels_and_axes
 class _Adaptive(Spatial):
     """Base class of adaptive pooling over `dims` axes."""
 
-    shown = ("output_size",)
+    shown = ["output_size"]
 
     def __init__(self, output_size: int | tuple[int | None, ...] | None) -> None:
         several = isinstance(output_size, Iterable) and not isinstance(output_size, str)

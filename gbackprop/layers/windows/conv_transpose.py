@@ -159,8 +159,7 @@ class _ConvTranspose(_ConvBase):
 class _Weight(ParameterJacobian):
     """The Jacobian of a transposed convolution's weight: Jᵀ g[v, n] = Σₜ x[n, t] u[v, n, t]ᵀ, u the unfolded g.
 
-    Its Kronecker factors are those of a convolution, y[t'] = W x̃[t'] at the output's positions t' with x̃ as `seen`; B is
-    the curvature of `bias`.
+    Its Kronecker factors are those of a convolution, y[t'] = W x̃[t'] at the output's positions t' with x̃ as `seen`.
     """
 
     def __init__(self, layer: _ConvTranspose, x: Array, bias: Bias) -> None:
