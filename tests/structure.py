@@ -92,10 +92,14 @@ def wide(part: str) -> list[str]:
 
 
 def public_names() -> set[str]:
-    """Return all names that a package of the package lists in ``__all__``."""
+    """Return all names that a package of the package lists in ``__all__``, and the bases of classes among them."""
     lists = [node.value for tree in TREES.values() for node in tree.body if isinstance(node, ast.Assign)
              and ast.unparse(node.targets[0]) == "__all__"]  # fmt: skip
-    return {ast.literal_eval(name) for names in lists if isinstance(names, ast.List) for name in names.elts}
+    found = {ast.literal_eval(name) for names in lists if isinstance(names, ast.List) for name in names.elts}
+    classes = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    while more := {ast.unparse(base) for each in classes if each.name in found for base in each.bases} - found:
+        found |= more
+    return found
 
 
 def private_sections() -> list[str]:
