@@ -92,23 +92,14 @@ def _products(a: Array, b: Array) -> Array:
     return a.swapaxes(0, 1) @ b.transpose(1, 2, 0)
 
 
+@dataclass(frozen=True)
 class Storing(Reduction):
     """The reduction that stores the columns; if `both`, of weight and bias as one matrix, as in `joint`."""
 
-    both: bool
-
-    def __init__(self, both: bool) -> None:
-        values: dict[str, Any] = {"name": "columns", "text": "Jᵀ g, as g and u", "size": lambda p: 0}
-        self.__dict__.update(values, per_sample=False, formula=_no_formula, both=both)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Storing) and self.both == other.both
-
-    def __hash__(self) -> int:
-        return hash((Storing, self.both))
+    both: bool = False
 
     def __reduce__(self) -> Any:
-        return Storing, (self.both,)
+        return _stored, (self.both,)
 
     def define(self, jacobian: ParameterJacobian, *arriving: Any) -> StoredColumns:
         """Return the columns of a parameter, as copies."""
@@ -127,5 +118,11 @@ def _no_formula(each: Array, sign: Array | None) -> Any:
     raise NotImplementedError("columns are stored as what they are made of")
 
 
-STORED = {False: Storing(False), True: Storing(True)}
+STORED = {
+    both: Storing("columns", "Jᵀ g, as g and u", lambda p: 0, formula=_no_formula, both=both) for both in (False, True)
+}
 """The two reductions that store columns, by `both`."""
+
+
+def _stored(both: bool) -> Storing:
+    return STORED[both]

@@ -14,29 +14,7 @@ UNDRAWN = (
 )
 
 
-class _NearLoss(ElementwiseLoss):
-    """`huber` of d = f − y, over a divisor."""
-
-    undrawn = UNDRAWN
-
-    def limit(self) -> tuple[float, float]:
-        """Return δ and the divisor."""
-        raise NotImplementedError
-
-    def values(self, output: Array, target: Array) -> Array:
-        delta, divisor = self.limit()
-        return self.summed(huber(output - target, delta) / divisor)
-
-    def gradients(self, output: Array, target: Array) -> Array:
-        delta, divisor = self.limit()
-        return clipped(output - target, delta) * (self.summed_weight(output.shape[1:]) / divisor)
-
-    def second(self, output: Array, target: Array) -> Array:
-        delta, divisor = self.limit()
-        return within(output - target, delta) / divisor
-
-
-class HuberLoss(_NearLoss):
+class HuberLoss(ElementwiseLoss):
     """ℓₙ = c Σ ½ d² where |d| ≤ δ and δ (|d| − ½ δ) elsewhere, d = f − y, c = 1 for "sum" and 1/C for "mean".
 
     ∇ℓ = c d, at most c δ in size, ∇²ℓ = c where |d| < δ and 0 elsewhere, S its elementwise root. There are no
@@ -49,6 +27,8 @@ class HuberLoss(_NearLoss):
         δ > 0.
     """
 
+    undrawn = UNDRAWN
+
     def __init__(self, reduction: Literal["mean", "sum"] = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
         self.delta = number("HuberLoss, delta", delta, above=0)
@@ -56,11 +36,17 @@ class HuberLoss(_NearLoss):
     def describe(self) -> list[str]:
         return [f"delta={self.delta}"] if self.delta != 1 else []
 
-    def limit(self) -> tuple[float, float]:
-        return self.delta, 1.0
+    def values(self, output: Array, target: Array) -> Array:
+        return self.summed(huber(output - target, self.delta))
+
+    def gradients(self, output: Array, target: Array) -> Array:
+        return clipped(output - target, self.delta) * self.summed_weight(output.shape[1:])
+
+    def second(self, output: Array, target: Array) -> Array:
+        return within(output - target, self.delta)
 
 
-class SmoothL1Loss(_NearLoss):
+class SmoothL1Loss(ElementwiseLoss):
     """ℓₙ = c Σ ½ d²/β where |d| < β and |d| − ½ β elsewhere, d = f − y, c = 1 for "sum" and 1/C for "mean".
 
     It is Huber's loss with δ = β, over β: ∇ℓ = c d/β, at most c in size, ∇²ℓ = c/β where |d| < β and 0 elsewhere. There
@@ -73,6 +59,8 @@ class SmoothL1Loss(_NearLoss):
         β > 0. (torch's β = 0 is the absolute error: `L1Loss`.)
     """
 
+    undrawn = UNDRAWN
+
     def __init__(self, reduction: Literal["mean", "sum"] = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)
         self.beta = number("SmoothL1Loss, beta", beta, above=0)
@@ -80,8 +68,14 @@ class SmoothL1Loss(_NearLoss):
     def describe(self) -> list[str]:
         return [f"beta={self.beta}"] if self.beta != 1 else []
 
-    def limit(self) -> tuple[float, float]:
-        return self.beta, self.beta
+    def values(self, output: Array, target: Array) -> Array:
+        return self.summed(huber(output - target, self.beta) / self.beta)
+
+    def gradients(self, output: Array, target: Array) -> Array:
+        return clipped(output - target, self.beta) * (self.summed_weight(output.shape[1:]) / self.beta)
+
+    def second(self, output: Array, target: Array) -> Array:
+        return within(output - target, self.beta) / self.beta
 
 
 def huber(d: Array, delta: float) -> Array:

@@ -79,7 +79,7 @@ def _has_factors(layer: Layer) -> bool:
 def kronecker(
     names: list[str], leaves: list[Leaf], x: np.ndarray, jacobians: dict, curvatures: dict, factor: float
 ) -> Oracle:
-    """Compute the oracle of the Kronecker factors, by loops over samples and positions."""
+    """Compute the oracle of the Kronecker factors, from dense Jacobians and the curvature at the outputs."""
     found: Oracle = {kind: {} for kind in curvatures}
     total: dict[str, Any] = {}  # A, over all uses of a weight
     for leaf, arriving in inputs_of(leaves, x):
