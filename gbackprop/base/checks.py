@@ -24,6 +24,10 @@ KFRA_COPIES = 7
 and temporary arrays of a layer's product."""
 
 
+SHIPPED = "gbackprop."
+"""The prefix of the modules whose classes are shipped."""
+
+
 class Constructed:
     """Base class of layers, losses, quantities and optimizers: errors of arguments name the class that was called.
 
@@ -47,7 +51,7 @@ class Constructed:
 
 def is_shipped(value: Any) -> bool:
     """Return whether a class, or that of an object, is one of gbackprop's."""
-    return str(value.__module__).startswith("gbackprop.")
+    return str(value.__module__).startswith(SHIPPED)
 
 
 def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], error: TypeError) -> str:

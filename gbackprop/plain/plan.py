@@ -13,13 +13,13 @@ import numpy as np
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
 from gbackprop.base.checks import (
     MANY_DRAWS,
+    SHIPPED,
     check_average,
     check_batch,
     check_draws,
     check_parameters,
     check_targets,
     generator,
-    is_shipped,
 )
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.inputs import check_input, noise_of
@@ -104,7 +104,7 @@ class Plan:
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self)
-            if any(not is_shipped(leaf.layer) for leaf in leaves):
+            if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
                 check_own(leaves, x, self.training, self.needs)
             if AVERAGE in self.signals:
                 check_chain(leaves)

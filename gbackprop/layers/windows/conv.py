@@ -41,21 +41,9 @@ class _ConvBase(Spatial):
         kernel, strides = per_axis("kernel_size", kernel_size, self.dims), per_axis("stride", stride, self.dims)
         self.window = Window(kernel, strides, per_axis("dilation", dilation, self.dims), ((0, 0),) * self.dims)
 
-    def weight_channels(self) -> Shape:
-        """Return the first two sizes of the weight."""
-        raise NotImplementedError
-
-    def parameter_shapes(self) -> dict[str, Shape]:
-        shapes: dict[str, Shape] = {"weight": (*self.weight_channels(), *self.window.kernel)}
-        return shapes | {"bias": (self.out_channels,)} if self.bias else shapes
-
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        # torch takes the weight's second axis for its inputs, also where it has the outputs
-        return uniform(rng, self.parameter_shapes(), self.weight_channels()[1] * prod(self.window.kernel))
-
-    def _shifted(self, y: Array) -> Array:
-        """y + b: ``[L, O, *out]``."""
-        return y + self.parameters["bias"].reshape(-1, *(1,) * self.dims) if self.bias else y
+        shapes = self.parameter_shapes()  # torch takes the weight's second axis for its inputs, whatever it is
+        return uniform(rng, shapes, prod(shapes["weight"][1:]))
 
 
 class _Conv(_ConvBase):
@@ -115,8 +103,9 @@ class _Conv(_ConvBase):
         words += [f"padding_mode={self.frame.mode!r}"] if self.frame else []
         return ", ".join(words)
 
-    def weight_channels(self) -> Shape:
-        return (self.out_channels, self.in_channels // self.groups)
+    def parameter_shapes(self) -> dict[str, Shape]:
+        shapes: dict[str, Shape] = {"weight": (self.out_channels, self.in_channels // self.groups, *self.window.kernel)}
+        return shapes | {"bias": (self.out_channels,)} if self.bias else shapes
 
     def output_shape(self, shape: Shape) -> Shape:
         channels_and_axes(shape, self.dims, self.in_channels)
@@ -127,7 +116,8 @@ class _Conv(_ConvBase):
     def forward(self, x: Array) -> tuple[Array, Any]:
         x = self.frame.around(x) if self.frame else x
         u = self._unfolded(x)
-        return self._shifted(self._multiplied(u, self.window.out(x.shape[2:]))), (x, u)
+        y = self._multiplied(u, self.window.out(x.shape[2:]))
+        return y + self.parameters["bias"].reshape(-1, *(1,) * self.dims) if self.bias else y, (x, u)
 
     def _unfolded(self, x: Array) -> Array:
         """Compute u, the entries in each window: ``[L, C, *S] -> [G, L, T, I]``."""

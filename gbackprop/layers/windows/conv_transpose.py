@@ -72,8 +72,9 @@ class _ConvTranspose(_ConvBase):
         words += [] if self.bias else ["bias=False"]
         return ", ".join(words + ([f"dilation={window.dilation}"] if set(window.dilation) != {1} else []))
 
-    def weight_channels(self) -> Shape:
-        return (self.in_channels, self.out_channels // self.groups)
+    def parameter_shapes(self) -> dict[str, Shape]:
+        shapes: dict[str, Shape] = {"weight": (self.in_channels, self.out_channels // self.groups, *self.window.kernel)}
+        return shapes | {"bias": (self.out_channels,)} if self.bias else shapes
 
     def output_shape(self, shape: Shape) -> Shape:
         channels_and_axes(shape, self.dims, self.in_channels)
@@ -95,7 +96,8 @@ class _ConvTranspose(_ConvBase):
     # ------------------------------------------------------------------------------------------------------ function
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        return self._shifted(self._folded(x)), x
+        y = self._folded(x)
+        return y + self.parameters["bias"].reshape(-1, *(1,) * self.dims) if self.bias else y, x
 
     def _folded(self, x: Array) -> Array:
         """Compute fold(Wᵀ x[t]): ``[L, I, *S] -> [L, O, *out]``."""
