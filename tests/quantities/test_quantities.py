@@ -300,3 +300,18 @@ def test_the_last_line_of_an_audit_says_what_was_not_checked(capsys):
     assert last.endswith("not checked against anything: the formula of Undefined (give it a definition)")
     Terminal(sys.stdout).total(findings[:1])
     assert "not checked" not in capsys.readouterr().out
+
+
+def test_a_quantity_that_writes_no_finish_returns_its_only_statistic_and_no_sum_of_several():
+    class Squares(q.Quantity):
+        name, scale, needs = "squares", "R² Σₙ (∇ℓₙ)²", (q.Statistic("square", GRADIENT),)
+
+    class Two(Squares):
+        needs = (*Squares.needs, q.Statistic("square", EXACT))
+
+    net, x = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64"), np.ones((4, 3))
+    result = gb.backward(net, losses.MSELoss(), x, x[:, :2], Squares(), q.BatchGrad())
+    for name, value in result["squares"].items():
+        np.testing.assert_allclose(value, (result["batch_grad"][name] ** 2).sum(0), rtol=1e-12)
+    with pytest.raises(NotImplementedError):
+        gb.backward(net, losses.MSELoss(), x, x[:, :2], Two())
