@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gbackprop import __version__
 from gbackprop.base.files import OutputError
+from gbackprop.experiments import data
 from gbackprop.experiments.cli import plot, train
 from gbackprop.experiments.cli import studies as study
 from gbackprop.experiments.cli.arguments import (
@@ -21,7 +22,6 @@ from gbackprop.experiments.cli.arguments import (
     users_errors,
 )
 
-DATA = ("digits", "mnist", "fashion-mnist", "cifar-10")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a device that takes no more."""
 
@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="train a small network on images and show all ten quantities")
     demo.set_defaults(run=_demo)
     demo.add_argument(
-        "--data", default="digits", metavar="SET", help=f"{', '.join(DATA)} (default: %(default)s)"
+        "--data", default="digits", metavar="SET", help=f"{', '.join(data.NAMES)} (default: %(default)s)"
     )
     demo.add_argument(
         "--data-dir", metavar="DIR", help="where the files of the set are; the digits need none"

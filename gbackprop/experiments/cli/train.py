@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from gbackprop.base.files import OutputError, check_output
 from gbackprop.experiments.cli.arguments import INTERRUPTED, above_zero, at_least, users_errors, zero_or_more
+from gbackprop.experiments.optimizers import AVERAGES, DEFAULT_MOMENTUM, OPTIMIZERS
+from gbackprop.experiments.problems import PROBLEMS, load_problem, problem
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,18 +26,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser("train", help="train a network on one of the paper's problems")
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "problem", metavar="PROBLEM", help="mnist_logreg, fmnist_2c2d, cifar10_3c3d or cifar100_allcnnc"
-    )
-    parser.add_argument(
-        "--optimizer",
-        required=True,
-        help="SGD, Momentum, Adam, DiagGGN, DiagGGN-MC, DiagHessian, KFAC, KFLR or KFRA",
-    )
+    parser.add_argument("problem", metavar="PROBLEM", help=", ".join(PROBLEMS))
+    parser.add_argument("--optimizer", required=True, help=", ".join(OPTIMIZERS))
     parser.add_argument("--lr", type=above_zero, required=True, help="learning rate")
     parser.add_argument("--damping", type=zero_or_more, help="for those with a curvature")
-    parser.add_argument("--momentum", type=zero_or_more, help="for Momentum (default: 0.9)")
-    parser.add_argument("--average", help="of the curvature over steps: mean, ema or none (default: mean)")
+    parser.add_argument("--momentum", type=zero_or_more, help=f"for Momentum (default: {DEFAULT_MOMENTUM})")
+    parser.add_argument("--average", help=f"of the curvature over steps: {', '.join(AVERAGES)} (default: mean)")
     parser.add_argument("--seed", type=at_least(0), default=42, help="same seed, same run (default: %(default)s)")
     parser.add_argument("--epochs", type=at_least(1), help="passes over the training images (default: the paper's)")
     parser.add_argument("--data-dir", metavar="DIR", help="where the images are")
@@ -74,7 +70,6 @@ def _prepare(options: argparse.Namespace) -> tuple[RunSpec, Split]:
     from gbackprop.array import check_device
     from gbackprop.experiments import checkpoint
     from gbackprop.experiments.export import check_format
-    from gbackprop.experiments.problems import load_problem, problem
     from gbackprop.experiments.spec import RunSpec
 
     names = ("problem", "optimizer", "lr", "damping", "seed", "epochs", "momentum", "average")
