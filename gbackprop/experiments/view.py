@@ -18,22 +18,12 @@ with needed("rich", "progress bars"):
 
 @dataclass(frozen=True)
 class State:
-    """The progress of a study.
+    """The progress of a study."""
 
-    Attributes
-    ----------
-    ended, total : int
-        Runs.
-    running : tuple of tuple of (RunSpec, Note or None)
-        Those under way, with what is known of them.
-    left : float, optional
-        Seconds until all is done, estimated.
-    """
-
-    ended: int
+    ended: int  # runs
     total: int
     running: tuple[tuple[RunSpec, Note | None], ...]
-    left: float | None
+    left: float | None  # seconds until all is done, estimated
 
 
 class View(Protocol):

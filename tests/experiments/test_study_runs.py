@@ -19,7 +19,7 @@ from rich.console import Console
 
 from gbackprop.base.files import OutputError
 from gbackprop.curvature.data.executors import Pool, open_pool
-from gbackprop.experiments.estimate import Estimate, duration, weight
+from gbackprop.experiments.estimate import Forecast, duration, weight
 from gbackprop.experiments.export import HEADER, export
 from gbackprop.experiments.folder import folder_of
 from gbackprop.experiments.spec import RunSpec
@@ -183,7 +183,7 @@ def test_threads_of_blas_are_held(tmp_path, monkeypatch):
 def test_time_left():
     kfac, adam = RunSpec("mnist_logreg", "KFAC", 1.0, 1.0), RunSpec("mnist_logreg", "Adam", 1.0)
     other = RunSpec("fmnist_2c2d", "Adam", 1.0)
-    estimate = Estimate()
+    estimate = Forecast()
     assert estimate.left([(kfac, 50)], 2) is None
     estimate.learn(kfac, 10, 20.0)
     assert estimate.left([(kfac, 50), (kfac, 25)], 1) == pytest.approx(150)

@@ -57,7 +57,11 @@ def make_network(
 
 
 def train(
-    net: gb.Sequential, loss: losses.Loss, images: tuple[np.ndarray, np.ndarray], schedule: Schedule, rng: np.random.Generator
+    net: gb.Sequential,
+    loss: losses.Loss,
+    images: tuple[np.ndarray, np.ndarray],
+    schedule: Schedule,
+    rng: np.random.Generator,
 ) -> Iterator[float]:
     """Train a network in place on images and labels, and yield the loss of each step."""
     device = device_on(net)

@@ -90,7 +90,8 @@ def _section(name: str, finding: Finding) -> Markup:
     """Return the section of the page about one subject: what fails, pictures, then what holds."""
     formulas = [(tag("dt", title), tag("dd", formula)) for title, formula in finding.formulas.items()]
     others = [_claim(row) for row in finding.report.rows if not row.failed]
-    summary = tag("summary", f"{_several(len(others), 'claim')}{'' if finding.report.ok else ' more'}, each with its oracle")
+    more = "" if finding.report.ok else " more"
+    summary = tag("summary", f"{_several(len(others), 'claim')}{more}, each with its oracle")
     return tag(
         "section",
         tag("h2", finding.title, id=f"{name}h"),
