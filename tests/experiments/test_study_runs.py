@@ -80,10 +80,6 @@ def test_grid_then_repeats_of_the_best(tmp_path):
     assert lines[-1].startswith("[7/7] mnist_logreg ")
     assert sum("seed 42: diverged after 1 epochs" in line for line in lines) == 2
     assert not folder_of(tmp_path / "r.sqlite").exists()
-
-
-def test_diverged_runs_keep_their_rows(tmp_path):
-    run(tmp_path)
     assert {len(r.rows) for r in stored(tmp_path) if r.status == "diverged"} == {2}
     assert {len(r.rows) for r in stored(tmp_path) if r.status == "done"} == {4}
 
@@ -95,20 +91,14 @@ def test_the_longest_first(tmp_path):
     assert ["Momentum" in key for key in order] == [False] * 5 + [True] * 2
 
 
-def test_done_means_done(tmp_path):
+def test_done_means_done_and_a_study_that_grows_runs_what_is_new(tmp_path):
     run(tmp_path)
-    before = (tmp_path / "log").read_text()
+    before = fake_runs.read(tmp_path)
     summary, said = run(tmp_path)
-    assert summary.done == 5
-    assert (tmp_path / "log").read_text() == before
-    assert said == ""
-
-
-def test_a_study_that_grows_runs_what_is_new(tmp_path):
-    run(tmp_path)
-    before = len(fake_runs.read(tmp_path))
+    assert (summary.done, said) == (5, "")
+    assert fake_runs.read(tmp_path) == before
     run(tmp_path, SMALL.replace("[42, 43]", "[42, 43, 44]"))
-    new = fake_runs.read(tmp_path)[before:]
+    new = fake_runs.read(tmp_path)[len(before) :]
     assert len({key for key, *_ in new}) == 2
     assert all('"seed": 44' in key for key, *_ in new)
 
@@ -315,7 +305,7 @@ def test_a_missing_package_is_named(monkeypatch, executor, package, extra):
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def test_export_as_csv(tmp_path):
+def test_export(tmp_path):
     run(tmp_path)
     path = tmp_path / "r.csv"
     export(stored(tmp_path), path)
@@ -328,19 +318,11 @@ def test_export_as_csv(tmp_path):
     assert float(line["test_loss"]) == row.test_loss
     assert (line["phases"], line["status"], line["momentum"]) == ("grid repeat", "done", "")
     assert [p.name for p in tmp_path.glob("*.part")] == []
-
-
-def test_export_as_parquet(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
-    run(tmp_path)
     export(stored(tmp_path), tmp_path / "r.parquet")
-    export(stored(tmp_path), tmp_path / "r.csv")
     table = parquet.read_table(tmp_path / "r.parquet")
     assert tuple(table.column_names) == HEADER
-    with open(tmp_path / "r.csv", newline="") as file:
-        lines = list(csv.DictReader(file))
-    as_text = [{k: "" if v is None else str(v) for k, v in line.items()} for line in table.to_pylist()]
-    assert as_text == lines
+    assert [{k: "" if v is None else str(v) for k, v in line.items()} for line in table.to_pylist()] == lines
     assert str(table.schema.field("average").type) == "string"
 
 
