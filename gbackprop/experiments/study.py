@@ -20,7 +20,7 @@ from gbackprop.experiments.schema import StoreError
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store, process_name
 from gbackprop.experiments.stored import COMPLETE, FINISHED, StoredRun, data_key
-from gbackprop.experiments.view import State, View
+from gbackprop.experiments.view import Lines, State
 from gbackprop.experiments.worker import Answer, Runner, Task, compute, read_note, stop_file
 
 LOOK_EVERY = 0.5  # seconds between looks at where the runs are
@@ -48,7 +48,7 @@ class Summary:
     stopped: bool  # by Ctrl-C
 
 
-def run_study(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, view: View) -> Summary:
+def run_study(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, view: Lines) -> Summary:
     """Run everything that is not yet stored."""
     path = Path(path)
     with alone(path), Store(path) as store:
@@ -70,7 +70,7 @@ def _hold_data(store: Store, notes: Mapping[str, str]) -> None:
 class _Study:
     """A study under way."""
 
-    def __init__(self, protocol: Protocol, store: Store, pool: Pool, settings: Settings, view: View) -> None:
+    def __init__(self, protocol: Protocol, store: Store, pool: Pool, settings: Settings, view: Lines) -> None:
         self.protocol, self.store, self.pool, self.settings, self.view = protocol, store, pool, settings, view
         self.folder = folder_of(store.path)
         self.results: dict[RunSpec, StoredRun] = {}

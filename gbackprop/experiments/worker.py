@@ -7,13 +7,13 @@ import platform
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from gbackprop import __version__
 from gbackprop.base.files import written
@@ -93,22 +93,13 @@ def compute(task: Task) -> Answer:
     answer = Answer(owner=process_name(), versions=_versions())
     try:
         # The process that had this run before may live a moment longer than the study that it worked for.
-        with hold(task.lock, LOCK_PATIENCE), _limited(task.threads):
+        with hold(task.lock, LOCK_PATIENCE), threadpool_limits(task.threads):
             return replace(answer, outcome=_call(task))
     except _Stopped:
         return replace(answer, stopped=True)
     except Exception as error:
         line = " ".join(f"{type(error).__name__}: {error}".split())
         return replace(answer, error=f"{line}\n{traceback.format_exc()}")
-
-
-def _limited(threads: int) -> AbstractContextManager[Any]:
-    """Limit the threads of BLAS; leave them as they are where threadpoolctl is missing."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ModuleNotFoundError:
-        return contextlib.nullcontext()
-    return threadpool_limits(threads)
 
 
 def _call(task: Task) -> runs.Outcome:
@@ -126,7 +117,7 @@ def _images(name: str, data_dir: Path | None) -> Split:
 
 
 class _Notes:
-    """Leaves word of where a run is, and ends it if the study is to stop."""
+    """Writes down how far a run is, and ends it if the study is to stop."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.began, self.written, self.first, self.moving = task, time.monotonic(), -NOTE_EVERY, 0.0, False

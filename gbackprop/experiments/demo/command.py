@@ -69,8 +69,8 @@ def run(setup: Setup, seed: int, output: str | Path) -> bool:
             progress.update(task, advance=1, refresh=True)
     loop = measurement.timed(lambda: measurement.loop_error(net, loss, x, y, result["batch_grad"]))
     with console.status("verifying"):
-        few = (part[: measurement.SAMPLES] for part in batch)
-        errors = measurement.oracle_errors(net, loss, *few, draws)
+        few_x, few_y = (part[: measurement.SAMPLES] for part in batch)
+        errors = measurement.oracle_errors(net, loss, few_x, few_y, draws)
     figures = report.Figures(times, errors, loop)
     console.print(report.make_table(result, figures))
     picture.draw(picture.Batch(images, *batch, result), output)
@@ -79,9 +79,9 @@ def run(setup: Setup, seed: int, output: str | Path) -> bool:
     return figures.right
 
 
-def _bar(console: Console, doing: str, done: str, **options: bool) -> Progress:
+def _bar(console: Console, doing: str, done: str, auto_refresh: bool = True) -> Progress:
     columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn(done), TimeElapsedColumn()
-    return Progress(*columns, console=console, **options)
+    return Progress(*columns, console=console, auto_refresh=auto_refresh)
 
 
 def _train(

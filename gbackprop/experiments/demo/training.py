@@ -67,8 +67,8 @@ def train(
     device = device_on(net)
     optimizer = SGD(net, schedule.learning_rate, schedule.momentum)
     for _ in range(schedule.epochs):
-        for batch in gb.data.batches(*images, schedule.batch, rng):
-            result = gb.backward(net, loss, *(gb.asarray(part, device=device) for part in batch))
+        for x, y in gb.data.batches(*images, schedule.batch, rng):
+            result = gb.backward(net, loss, gb.asarray(x, device=device), gb.asarray(y, device=device))
             optimizer.step(result)
             yield float(result.loss)
 
