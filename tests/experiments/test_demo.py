@@ -213,7 +213,7 @@ def test_same_seed_same_run(judged, tmp_path, monkeypatch):
     monkeypatch.setattr(demo.command.picture, "draw", lambda batch, path: drawn.append(batch))
     setup = demo.prepare("digits", None, "cpu", 1, tmp_path / "picture.png")
     for seed in (0, 0, 1):
-        demo.run(setup, seed, tmp_path / "picture.png")
+        demo.demonstrate(setup, seed, tmp_path / "picture.png")
     first, again, other = drawn
     np.testing.assert_array_equal(first.x, again.x)
     np.testing.assert_array_equal(first.norms, again.norms)

@@ -8,6 +8,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PICTURES = (".png", ".pdf", ".svg")
+"""Formats of pictures."""
+
 FAILED, USAGE, INTERRUPTED, CLOSED = 1, 2, 130, 141
 """Exit statuses, besides 0; the last two as shells report SIGINT and SIGPIPE: 128 and the signal's number."""
 

@@ -3,6 +3,7 @@
 Ten quantities come with the gradient. Each is timed, verified against brute force, and shown.
 """
 
+import argparse
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import gbackprop as gb
 from gbackprop import losses
-from gbackprop.base.files import check_output
+from gbackprop.base.extras import MissingExtraError
+from gbackprop.base.files import OutputError, check_output
 from gbackprop.experiments import data
+from gbackprop.experiments.cli.arguments import PICTURES, users_errors
 from gbackprop.experiments.demo import measurement, picture, report
 from gbackprop.experiments.demo.training import SCHEDULES, Schedule, make_network, predict, train
 
 NARROWEST = 132  # columns that the table needs; a file or pipe has no width of its own
-FORMATS = (".png", ".pdf", ".svg")
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ def prepare(
 ) -> Setup:
     """Look at everything that may be missing or wrong before any work is done."""
     output = Path(output)
-    if output.suffix not in FORMATS:
-        raise ValueError(f"output: expected a name that ends in {', '.join(FORMATS)}, got {str(output)!r}")
+    if output.suffix not in PICTURES:
+        raise ValueError(f"output: expected a name that ends in {', '.join(PICTURES)}, got {str(output)!r}")
     check_output(output)
     gb.asarray(np.zeros(1), device=device)
     images = data.load(name, data_dir)
@@ -45,7 +47,15 @@ def prepare(
     return Setup(images, schedule if epochs is None else replace(schedule, epochs=epochs), device)
 
 
-def run(setup: Setup, seed: int, output: str | Path) -> bool:
+def run(options: argparse.Namespace) -> int:
+    """Carry out ``python -m gbackprop demo``."""
+    with users_errors(ValueError, OSError, RuntimeError, MissingExtraError):
+        setup = prepare(options.data, options.data_dir, options.device, options.epochs, options.output)
+    with users_errors(OutputError):
+        return 0 if demonstrate(setup, options.seed, options.output) else 1
+
+
+def demonstrate(setup: Setup, seed: int, output: str | Path) -> bool:
     """Train, sweep, verify, and show; return whether every number is right."""
     console = Console()
     if not console.is_terminal:
