@@ -115,20 +115,12 @@ def test_broken_idx_is_named(tmp_path, fault, compress):
     assert str(path) in str(caught.value)
 
 
-def test_every_truncation_of_a_gzip_file_is_an_error(tmp_path):
-    whole = gzip.compress(IMAGES)
+@pytest.mark.parametrize("whole", [IMAGES, gzip.compress(IMAGES)])
+def test_every_truncation_is_an_error(tmp_path, whole):
     path = tmp_path / "images.gz"
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"truncated|empty|wrong magic"):
-            data.read_idx(path)
-
-
-def test_a_header_without_its_dimensions_is_no_array(tmp_path):
-    path = tmp_path / "images"
-    for length in range(len(IMAGES)):
-        path.write_bytes(IMAGES[:length])
-        with pytest.raises(ValueError, match=r"images: (truncated|the file is empty|wrong magic)"):
+        with pytest.raises(ValueError, match=r"images.gz: (truncated|the file is empty|wrong magic)"):
             data.read_idx(path)
 
 
@@ -142,12 +134,13 @@ def test_no_more_is_unpacked_than_the_header_announces(tmp_path, monkeypatch, me
     assert 0 < sum(sizes) < 2000
 
 
-def test_corrupt_gzip_stream_is_an_error(tmp_path, rng):
-    whole = bytearray(gzip.compress(idx_bytes(rng.integers(0, 256, (9, 4, 6), np.uint8))))
-    path = tmp_path / "images.gz"
-    whole[-8] ^= 0xFF  # the checksum
+@pytest.mark.parametrize("byte", [-8, -4, 0, 12, 25])  # the checksum, the size, the header, what is packed
+def test_a_gzip_file_that_was_changed_gives_no_other_array(tmp_path, rng, byte):
+    array = rng.integers(0, 256, (9, 4, 6), np.uint8)
+    whole, path = bytearray(gzip.compress(idx_bytes(array))), tmp_path / "images.gz"
+    whole[byte] ^= 0xFF
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match=r"images\.gz: truncated or corrupt gzip stream"):
+    with pytest.raises(ValueError, match=r"images\.gz: (truncated or corrupt gzip stream|wrong magic)"):
         data.read_idx(path)
 
 

@@ -25,7 +25,7 @@ from gbackprop.experiments.worker import Task, compute
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PATIENCE = 60.0  # seconds: far beyond what anything here takes, so that a slow machine fails nothing
+PATIENCE = 120.0  # seconds: far beyond what anything here takes, so that a slow machine fails nothing
 
 FAKE = """
 problem = "mnist_logreg"
@@ -83,9 +83,9 @@ class Place:
         folder.mkdir(exist_ok=True)
         self.folder, self.database, self.started = folder, folder / "results.sqlite", []
 
-    def start(self, run, toml, executor):
+    def start(self, run, toml, executor, launcher=(sys.executable,)):
         (self.folder / "study.toml").write_text(toml)
-        command = [sys.executable, HERE / "study_process.py", executor, run, "study.toml", self.database, "."]
+        command = [*launcher, HERE / "study_process.py", executor, run, "study.toml", self.database, "."]
         paths = os.pathsep.join([str(ROOT), str(HERE)])
         with open(self.folder / "err", "a") as err, open(self.folder / "out", "a") as out:
             process = subprocess.Popen(

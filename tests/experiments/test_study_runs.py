@@ -11,6 +11,7 @@ from pathlib import Path
 
 import fake_runs
 import pytest
+from test_study_kills import PATIENCE, Place
 
 pytest.importorskip("filelock")
 pytest.importorskip("rich")
@@ -29,9 +30,7 @@ from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, State
 from gbackprop.experiments.worker import Note, Task, compute
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-PATIENCE = 120  # seconds: far beyond what anything here takes
+ROOT = Path(__file__).parents[2]
 
 SMALL = """
 problem = "mnist_logreg"
@@ -202,34 +201,19 @@ damping = [1e-2]
 """
 
 
-def elsewhere(folder, executor, launcher=()):
+def elsewhere(folder, executor, launcher=(sys.executable,)):
     """Real runs on made-up images in a process of its own; all that they came to but for times."""
-    folder.mkdir()
-    (folder / "study.toml").write_text(REAL)
-    command = [*(launcher or [sys.executable]), HERE / "study_process.py"]
-    command += [executor, "tiny", "study.toml", "r.sqlite", "."]
-    paths = os.pathsep.join([str(ROOT), str(HERE)])
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "6 0 0"
-    with Store(folder / "r.sqlite", reading=True) as store:
-        rows = [(r.spec, r.status, r.phases, [vars(row) | {"seconds": 0} for row in r.rows]) for r in store.runs()]
-    return sorted(rows, key=lambda row: row[0].key())
+    place = Place(folder)
+    place.finish(place.start("tiny", REAL, executor, launcher))
+    assert (folder / "out").read_text().splitlines()[-1] == "6 0 0"
+    return place.content(seconds=False)
 
 
 def owners(folder):
     """How many processes computed something."""
     import sqlite3
 
-    connection = sqlite3.connect(folder / "r.sqlite")
+    connection = sqlite3.connect(folder / "results.sqlite")
     try:
         return len(connection.execute("SELECT DISTINCT owner FROM runs").fetchall())
     finally:
