@@ -13,7 +13,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.base.errors import naming
-from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import Signals, Stack
 from gbackprop.engine.forward import forward
@@ -26,6 +26,8 @@ from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.plain.branching import Arriving, Found
 from gbackprop.plain.plan import GRADIENT_SUM, Plan
 from gbackprop.quantities.base import Statistic
+
+BATCH = REDUCTIONS["batch"]
 
 OUTPUT = "output"
 """Key of the network's outputs in `Rows`."""
@@ -122,7 +124,7 @@ class FastSweep(SpanSweep):
         self.block, self.rows, self.context = block, block.rows, context
         self.once = len(run.spans) == 1 and run.plan.chain  # each statistic is found once
         self.gradient_alone = len(run.plan.statistics) == 1
-        self.routing = run.reuse and not self.gradient_alone and bool(context.forms.routes)
+        self.routing = run.reuse and not self.gradient_alone and bool(context.forms)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.extracted: Leaf | None = None  # the last layer extracted from routed columns
@@ -206,8 +208,8 @@ class FastSweep(SpanSweep):
         if not statistic.per_sample or (statistic, name) in self.found:
             return context.reduce(jacobian, reduction, *arriving)
         key, results = (statistic, name), self.block.results
-        write = context.known.reduction(jacobian, reduction, "write_rows")
-        if write is not None:
+        write = context.known.of_jacobian(jacobian).write_batch
+        if write is not None and reduction is BATCH:
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
         return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))
 

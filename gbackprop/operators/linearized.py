@@ -16,10 +16,9 @@ from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Reused
-from gbackprop.engine.registry import Context, NetworkForms
+from gbackprop.engine.registry import Context, Forms, NetworkForms
 from gbackprop.operators.losses import hessian_product
 from gbackprop.operators.pushing import add_pushed, pull
-from gbackprop.operators.tangents import Store, jmp, mjp
 from gbackprop.plain.plan import Plan
 
 Directions = Mapping[str, Array]
@@ -38,26 +37,28 @@ class Linearized:
     x : ndarray, shape (N, *in)
     y : ndarray, shape (N, ...), optional
         Targets; the Jacobian needs none.
+    forms : dict
+        The registry of fast forms.
 
     Attributes
     ----------
     output : ndarray, shape (N, *out)
     saved : list
         What each layer saved.
-    stores : list of dict
-        What products store for the next, layer by layer.
+    stored : dict
+        What products store for the next, see `Context`.
     """
 
-    def __init__(self, plan: Plan, x: Array, y: Any) -> None:
-        self.plan, self.y, self.known = plan, y, NetworkForms(FORMS, plan.leaves)
+    def __init__(self, plan: Plan, x: Array, y: Any, forms: Forms = FORMS) -> None:
+        self.plan, self.y, self.known = plan, y, NetworkForms(forms, plan.leaves)
+        self.stored: dict[Any, Any] = {}
         self.output, self.saved = forward(plan, x, slice(None), self.context())
         if y is not None:
             plan.loss.check_output(self.output)
-        self.stores: list[Store] = [{} for _ in self.saved]
 
     def context(self) -> Context:
         """Return a new context of fast forms, for one product."""
-        return Context(FORMS, Reused(), self.known)
+        return Context(self.known.forms, Reused(), self.known, self.stored)
 
     @cached_property
     def jacobians(self) -> list[dict[str, ParameterJacobian]]:
@@ -85,11 +86,11 @@ class Linearized:
             for key, name in leaf.parameters.items():
                 if name in directions:
                     jacobian = self.jacobians[leaf.position][key]
-                    total = add_pushed(total, jacobian, directions[name], len(self.output), leaf.output_shape)
+                    shape = (len(self.output), *leaf.output_shape)
+                    total = add_pushed(total, jacobian, directions[name], shape, context)
             mats = [at[source] for source in leaf.sources]
             if any(mat is not None for mat in mats):
-                saved, store = self.saved[leaf.position], self.stores[leaf.position]
-                carried = jmp(leaf.layer, saved, self.filled(leaf, mats), context, store)
+                carried = context.jmp(leaf.layer, self.saved[leaf.position], *self.filled(leaf, mats))
                 if total is None:
                     total = carried
                 else:
@@ -118,7 +119,7 @@ class Linearized:
 
     def curve(self, mat: Array) -> Array:
         """∇²ℓₙ z[k, n], shape (K, N, *out)."""
-        return hessian_product(self.plan.loss, self.output, self.y, mat)
+        return hessian_product(self.plan.loss, self.output, self.y, mat, self.known.forms)
 
     # -------------------------------------------------------------------------------------------------------- backward
 
@@ -137,7 +138,7 @@ class Linearized:
             yield leaf, mat
             if leaf.lowest:
                 continue
-            below = mjp(leaf.layer, self.saved[leaf.position], mat, context, self.stores[leaf.position])
+            below = context.mjp(leaf.layer, self.saved[leaf.position], mat)
             added = more(leaf) if more else [None] * len(leaf.sources)
             parts = below if isinstance(below, tuple) else (below,)
             for source, part, extra in zip(leaf.sources, parts, added, strict=True):

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from gbackprop.array import Array, array_module
-from gbackprop.engine.registry import function_of
+from gbackprop.engine.registry import Forms, find
 from gbackprop.losses.base import Loss
-from gbackprop.losses.cross_entropy import CrossEntropyLoss, exponentials
-from gbackprop.losses.elementwise import ElementwiseLoss
 
 ROOT_BYTES = 2**26
 """Bytes of the root of the Hessian that `by_root` forms at a time."""
 
 
-def hessian_product(loss: Loss, output: Array, target: Array, mat: Array) -> Array:
+def hessian_product(loss: Loss, output: Array, target: Array, mat: Array, forms: Forms) -> Array:
     """∇²ℓₙ z[k, n]: ``[K, N, *out] -> [K, N, *out]``."""
-    form = PRODUCTS.get(function_of(loss, "hessian_sqrt"), by_root)
-    return form(loss, output, target, mat)
+    row = find(forms, loss)
+    return (row.hessian_product if row else by_root)(loss, output, target, mat)
 
 
 def by_root(loss: Loss, output: Array, target: Array, mat: Array) -> Array:
@@ -34,25 +29,3 @@ def through(columns: Array, mat: Array) -> Array:
     s = xp.moveaxis(columns.reshape(len(columns), n, -1), 1, 0)  # [N, V, C]
     z = xp.moveaxis(mat.reshape(len(mat), n, -1), 1, 0)  # [N, K, C]
     return xp.moveaxis(z @ s.swapaxes(1, 2) @ s, 0, 1).reshape(mat.shape)
-
-
-def _elementwise(loss: ElementwiseLoss, output: Array, target: Array, mat: Array) -> Array:
-    """c l'' ∘ z."""
-    return mat * (loss.second(output, target) * loss.summed_weight(output.shape[1:]))
-
-
-def _cross_entropy(loss: CrossEntropyLoss, output: Array, target: Array, mat: Array) -> Array:
-    """c m (p ∘ z − p pᵀz) at each position."""
-    _, e, total = exponentials(output)
-    p = e / total
-    weighted = loss.weighted or target.ndim > 1
-    m = loss.curvature_weights(output, target) * loss.summed_weight(output.shape[1:]) if weighted else 1
-    shared = p * mat
-    return (shared - p * shared.sum(2, keepdims=True)) * m
-
-
-PRODUCTS: dict[Any, Callable[..., Array]] = {
-    ElementwiseLoss.hessian_sqrt: _elementwise,
-    CrossEntropyLoss.hessian_sqrt: _cross_entropy,
-}
-"""Shorter forms, by the definition of S that they multiply by."""

@@ -11,15 +11,18 @@ import functools
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.calculus.jacobian import REDUCTIONS, Outer, ParameterJacobian, Reduction, weigh
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, Reduction, weigh
+from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import Window
 from gbackprop.engine.forms import conv
 from gbackprop.engine.forms import outer as outer_forms
-from gbackprop.engine.registry import Context, Table
+from gbackprop.engine.forms.linear import by_weight
+from gbackprop.engine.registry import SUM, Context, JacobianForms, LayerForms
 from gbackprop.layers.dimensions import Conv1d, Conv3d
 from gbackprop.layers.windows.conv import Conv2d
 from gbackprop.layers.windows.conv import _Conv as Conv
 from gbackprop.layers.windows.conv_transpose import _ConvTranspose, _Weight
+from gbackprop.plain.affine import replaced
 
 KINDS: dict[int, type[Conv]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 
@@ -67,7 +70,7 @@ def carry(layer: _ConvTranspose, saved: Any, mat: Array, context: Context) -> Ar
 
 def swapped(weight: _Weight, mat: Array, context: Context) -> Outer | None:
     """Return the Jacobian of C's weight for the inputs `mat`, all columns as samples; its columns are the layer's x."""
-    found = convolution(weight.layer)
+    found = convolution(weight.layer) if context.known.of(weight.layer).carry else None
     if found is None:
         return None
     of, columns, jacobian = context.swapped
@@ -117,12 +120,27 @@ def write_batch(weight: _Weight, mat: Array, sign: Array | None, rows: Any, cont
     return place
 
 
-REDUCE: Table = {
-    **{(_Weight.per_sample, getattr(ParameterJacobian, name)): of_sums(REDUCTIONS[name]) for name in ("sum", "batch")},
-    **{
-        (_Weight.per_sample, getattr(ParameterJacobian, name)): of_squares(REDUCTIONS[name])
-        for name in ("square", "moments", "square_norm")
-    },
-}
+def push(weight: _Weight, directions: Array, shape: Shape) -> Array:
+    """y = fold(Pᵀ x[t])."""
+    layers = [replaced(weight.layer, {"weight": direction}) for direction in directions]
+    return array_module(directions).stack([layer._folded(weight.x) for layer in layers])
 
-WRITE_ROWS = {(_Weight.per_sample, ParameterJacobian.batch): write_batch}
+
+def mixed_parameter(layer: _ConvTranspose, saved: Any, key: str, g: Array, mat: Array, context: Context) -> Array:
+    """Σₙ J_pᵀ g at each ẋ as the input."""
+    jacobians = [layer.parameter_jacobians(each)[key] for each in mat]
+    return array_module(g).stack([context.reduce(jacobian, SUM, g[None], None) for jacobian in jacobians])
+
+
+ROWS = [
+    LayerForms(
+        _ConvTranspose, forward=forward, carry=carry, pure=True, mixed_input=by_weight, mixed_parameter=mixed_parameter
+    ),
+    JacobianForms(
+        _Weight,
+        reduce={REDUCTIONS[name]: of_sums(REDUCTIONS[name]) for name in ("sum", "batch")}
+        | {REDUCTIONS[name]: of_squares(REDUCTIONS[name]) for name in ("square", "moments", "square_norm")},
+        write_batch=write_batch,
+        push=push,
+    ),
+]
