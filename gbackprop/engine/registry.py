@@ -102,9 +102,10 @@ class LayerForms(ClassForms):
     residual_product : callable
         For `Layer.residual`: ``form(layer, saved, g, *ẋ)``, the product of the residual, one array for each input.
     mixed_input : callable
-        For `mixed_residual`: ``form(layer, saved, key, g, P, context)``, (∂²(gᵀf) / ∂x ∂p) P, shape (K, N, *in).
+        For `mixed_residual` of the one parameter p that is not added: ``form(layer, saved, g, P, context)``,
+        (∂²(gᵀf) / ∂x ∂p) P, shape (K, N, *in).
     mixed_parameter : callable
-        For the same: ``form(layer, saved, key, g, ẋ, context)``, Σₙ (∂²(gᵀf) / ∂p ∂x) ẋ, shape (K, *p).
+        For the same: ``form(layer, saved, g, ẋ, context)``, Σₙ (∂²(gᵀf) / ∂p ∂x) ẋ, shape (K, *p).
     """
 
     forward: Function | None = None

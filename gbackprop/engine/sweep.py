@@ -21,7 +21,7 @@ from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Function, NetworkForms
 from gbackprop.engine.routes import Route
 from gbackprop.engine.routing import SQUARE, is_faster, next_route, routed_form
-from gbackprop.engine.rows import Rows
+from gbackprop.engine.rows import SampleRows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.plain.branching import Arriving, Found
 from gbackprop.plain.plan import GRADIENT_SUM, Plan
@@ -30,23 +30,23 @@ from gbackprop.quantities.base import Statistic
 BATCH = REDUCTIONS["batch"]
 
 OUTPUT = "output"
-"""Key of the network's outputs in `Rows`."""
+"""Key of the network's outputs in `SampleRows`."""
 
 
 @dataclass(frozen=True)
-class Block:
+class SampleBlock:
     """A block of samples of a batch.
 
     Attributes
     ----------
     rows : slice
         The samples.
-    results : Rows
+    results : SampleRows
         Storage of results with a row for each sample.
     """
 
     rows: slice
-    results: Rows
+    results: SampleRows
 
     def __len__(self) -> int:
         return self.rows.stop - self.rows.start
@@ -63,7 +63,7 @@ class Part:
         """Add the next block's part."""
         self.loss = self.loss + other.loss
         for key, value in other.found.items():
-            if not key[0].per_sample:  # the others are in `Rows`
+            if not key[0].per_sample:  # the others are in `SampleRows`
                 self.found[key] = key[0].merge([self.found[key], value])
 
 
@@ -95,7 +95,7 @@ class Execution:
     sweep: type[FastSweep] | None = None
 
 
-def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
+def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
     """Run the forward pass of a block once, and the backward sweep once for each span of columns."""
     plan, target, context = run.plan, run.y[block.rows], Context(run.known.forms, memory, run.known)
     found: Found = {}
@@ -113,13 +113,13 @@ class FastSweep(SpanSweep):
     Parameters
     ----------
     run : Execution
-    block : Block
+    block : SampleBlock
     span : slice
     found : dict
     context : Context
     """
 
-    def __init__(self, run: Execution, block: Block, span: slice, found: Found, context: Context) -> None:
+    def __init__(self, run: Execution, block: SampleBlock, span: slice, found: Found, context: Context) -> None:
         super().__init__(run.plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
         self.once = len(run.spans) == 1 and run.plan.chain  # each statistic is found once
@@ -208,8 +208,8 @@ class FastSweep(SpanSweep):
         if not statistic.per_sample or (statistic, name) in self.found:
             return context.reduce(jacobian, reduction, *arriving)
         key, results = (statistic, name), self.block.results
-        write = context.known.of_jacobian(jacobian).write_batch
-        if write is not None and reduction is BATCH:
+        write = context.known.of_jacobian(jacobian).write_batch if reduction is BATCH else None
+        if write is not None:
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
         return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))
 

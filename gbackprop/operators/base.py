@@ -15,14 +15,14 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import Watch
 from gbackprop.losses.base import Loss
 from gbackprop.operators.batches import Batches
-from gbackprop.operators.matrix import Matrix, beside
+from gbackprop.operators.matrix import OperatorAlgebra, beside
 from gbackprop.operators.pieces import Cutter, Piece, Product
 from gbackprop.operators.vectors import Layout
 from gbackprop.plain.plan import Plan, plan_of
 from gbackprop.quantities.base import Quantity
 
 
-class Operator(Matrix):
+class Operator(OperatorAlgebra):
     """Base of the operators; each derives from this and from the class of SciPy's, or of CuPy's, linear operators."""
 
     parts: ClassVar[int] = 2

@@ -1,7 +1,7 @@
 """The Jacobian of a parameter applied to K columns at once, in both directions: J P, and Σₙ Jᵀ g of each column.
 
-`ParameterJacobian.per_sample` defines both: J is its transpose. Classes of Jacobians have shorter forms in the registry.
-A Jacobian of one's own may have a method ``push(directions, batch, shape)``, which is then called instead.
+`ParameterJacobian.per_sample` defines both: J is its transpose. Classes of Jacobians have shorter forms in the
+registry. A Jacobian of one's own may have a method ``push(directions, batch, shape)``, which is then called instead.
 """
 
 from __future__ import annotations

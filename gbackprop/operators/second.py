@@ -66,7 +66,7 @@ class SecondOrder:
         saved, grad = self.at.saved[leaf.position], self.at.gradients[leaf.position]
         form = self.context.known.of(leaf.layer).mixed_parameter
         if form is not None:
-            return form(leaf.layer, saved, key, grad, inputs[0], self.context)
+            return form(leaf.layer, saved, grad, inputs[0], self.context)
         like = self.directions_like(leaf, key, len(inputs[0]))
         return products(mixed_residual(leaf, saved, key, grad), [like, inputs[0]])[0].sum(1)
 
@@ -96,7 +96,7 @@ class SecondOrder:
         """(∂²(gᵀf) / ∂x ∂p) P."""
         form = self.context.known.of(leaf.layer).mixed_input
         if form is not None:
-            return form(leaf.layer, saved, key, grad, direction, self.context)
+            return form(leaf.layer, saved, grad, direction, self.context)
         xp, n = array_module(grad), len(grad)
         each = xp.broadcast_to(direction[:, None], (len(direction), n, *direction.shape[1:]))
         zeros = xp.zeros((len(direction), n, *leaf.input_shape), dtype=direction.dtype)

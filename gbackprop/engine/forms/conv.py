@@ -13,7 +13,7 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.engine import costs
 from gbackprop.engine.forms.linear import by_weight
 from gbackprop.engine.forms.moves import padded
-from gbackprop.engine.forms.outer import OUTER, sums_at, without
+from gbackprop.engine.forms.outer import OUTER, outer_sums, without
 from gbackprop.engine.kernels import transforms_of, windows_of
 from gbackprop.engine.kernels.tiles import Tiles
 from gbackprop.engine.kernels.view import unfold
@@ -169,12 +169,13 @@ def jmp(layer: Conv, saved: Any, mat: Array, context: Context) -> Array:
     return y.reshape(*mat.shape[:2], *y.shape[1:])
 
 
-def mixed_parameter(layer: Conv, saved: Any, key: str, g: Array, mat: Array, context: Context) -> Array:
+def mixed_parameter(layer: Conv, saved: Any, g: Array, mat: Array, context: Context) -> Array:
     """y[t] = W u[t]: Σₙₜ g[n, t] u̇[k, n, t]ᵀ, with u̇ the unfolded tangent."""
-    jacobian = context.jacobians(layer, (_framed(layer, mat), None))[key]
+    jacobian: Any = context.jacobians(layer, (_framed(layer, mat), None))["weight"]
     if len(mat) == 1:
         return context.reduce(jacobian, SUM, g[None], None)[None]
-    return sums_at(jacobian, g, len(mat))
+    u = jacobian.u  # of K batches, one after the other
+    return outer_sums(jacobian, jacobian.split(g[None]), u.reshape(len(u), len(mat), -1, *u.shape[2:]))
 
 
 def _framed(layer: Conv, mat: Array) -> Array:

@@ -106,12 +106,12 @@ def softmax_residual(layer: _AlongAxis, p: Array, g: Array, mat: Array) -> tuple
     return (s - p * s.sum(axis, keepdims=True),)
 
 
-def prelu_input(layer: PReLU, saved: Any, key: str, g: Array, direction: Array, context: Context) -> Array:
+def prelu_input(layer: PReLU, saved: Any, g: Array, direction: Array, context: Context) -> Array:
     """y = a x where x ≤ 0: P g there."""
     return spread(direction, g.ndim - 1) * array_module(g).where(saved > 0, 0, g)
 
 
-def prelu_parameter(layer: PReLU, saved: Any, key: str, g: Array, mat: Array, context: Context) -> Array:
+def prelu_parameter(layer: PReLU, saved: Any, g: Array, mat: Array, context: Context) -> Array:
     """Σ g ẋ where x ≤ 0."""
     return by_channel(layer.num_parameters, array_module(g).where(saved > 0, 0, g) * mat)
 

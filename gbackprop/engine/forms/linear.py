@@ -6,9 +6,8 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.engine.forms.outer import sums_at
 from gbackprop.engine.forms.products import summed
-from gbackprop.engine.memory import Allocator
+from gbackprop.engine.memory import Allocator, result_like
 from gbackprop.engine.registry import Context, JacobianForms, LayerForms
 from gbackprop.layers.embedding import _Rows
 from gbackprop.layers.linear import Linear
@@ -59,7 +58,7 @@ def jmp(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
     return multiplied(mat, layer.parameters["weight"].T, context.memory)
 
 
-def mixed_input(layer: Any, saved: Any, key: str, g: Array, direction: Array, context: Context) -> Array:
+def mixed_input(layer: Any, saved: Any, g: Array, direction: Array, context: Context) -> Array:
     """y = W x: Pᵀ g."""
     found = context.memory.empty(g, (len(direction), *g.shape[:-1], direction.shape[2]))
     rows = g.reshape(-1, g.shape[-1])
@@ -67,15 +66,17 @@ def mixed_input(layer: Any, saved: Any, key: str, g: Array, direction: Array, co
     return found
 
 
-def mixed_parameter(layer: Any, saved: Any, key: str, g: Array, mat: Array, context: Context) -> Array:
+def mixed_parameter(layer: Any, saved: Any, g: Array, mat: Array, context: Context) -> Array:
     """y = W x: Σₙₜ g[n, t] ẋ[k, n, t]ᵀ."""
-    return sums_at(layer.parameter_jacobians(mat.reshape(-1, *mat.shape[2:]))[key], g, len(mat))
+    rows, inputs = g.reshape(-1, g.shape[-1]), mat.reshape(len(mat), -1, mat.shape[-1])
+    out = result_like(g, (len(mat), rows.shape[1], inputs.shape[2]))
+    return array_module(g).matmul(rows.T, inputs, out=out)
 
 
-def by_weight(layer: Layer, saved: Any, key: str, g: Array, direction: Array, context: Context) -> Array:
-    """Jₓᵀ g of a layer with each P as its weight, for any that is linear in it."""
+def by_weight(layer: Layer, saved: Any, g: Array, direction: Array, context: Context) -> Array:
+    """Jₓᵀ g of a layer with each P as its "weight", for any that is linear in it."""
     form = context.known.of(layer).carry
-    twins = [replaced(layer, {key: each}) for each in direction]
+    twins = [replaced(layer, {"weight": each}) for each in direction]
     found = [twin.mjp(saved, g[None]) if form is None else form(twin, saved, g[None], context) for twin in twins]
     return found[0] if len(found) == 1 else array_module(g).concatenate(found)
 

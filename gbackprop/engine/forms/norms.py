@@ -23,12 +23,12 @@ def residual_product(layer: Norm, saved: Any, g: Array, mat: Array) -> tuple[Arr
     return ((projected + along).reshape(mat.shape),)
 
 
-def mixed_input(layer: Norm, saved: Any, key: str, g: Array, direction: Array, context: Context) -> Array:
+def mixed_input(layer: Norm, saved: Any, g: Array, direction: Array, context: Context) -> Array:
     """y = γ ∘ x̂ + β, in γ: J_x̂ᵀ (P ∘ g)."""
     return layer._normal_mjp(saved, layer.spread(direction[:, None], g.ndim - 1) * g)
 
 
-def mixed_parameter(layer: Norm, saved: Any, key: str, g: Array, mat: Array, context: Context) -> Array:
+def mixed_parameter(layer: Norm, saved: Any, g: Array, mat: Array, context: Context) -> Array:
     """In γ: Σ g ∘ (J_x̂ ẋ) over all that it multiplies."""
     rows = layer.rows(g * layer._normal_mjp(saved, mat))  # the Jacobian of x̂ is symmetric
     return rows.sum((1, 2)).reshape(len(mat), *layer.parameter_shape())
@@ -42,12 +42,12 @@ def push_entrywise(jacobian: Entrywise, directions: Array, shape: Shape) -> Arra
     return y
 
 
-def scale_parameter(layer: Scale, saved: Any, key: str, g: Array, mat: Array, context: Context) -> Array:
+def scale_parameter(layer: Scale, saved: Any, g: Array, mat: Array, context: Context) -> Array:
     """y = w x: Σ g ẋ."""
     return by_channel(layer.num_parameters, g * mat)
 
 
-def batchnorm_parameter(layer: BatchNorm, saved: Any, key: str, g: Array, mat: Array, context: Context) -> Array:
+def batchnorm_parameter(layer: BatchNorm, saved: Any, g: Array, mat: Array, context: Context) -> Array:
     """y = γ (x − m) / σ + β: Σ g ẋ / σ."""
     return by_channel(layer.num_features, g * mat / saved[1])
 

@@ -204,13 +204,6 @@ def outer_sums(outer: Outer, g: Array, u: Array) -> Array:
     return outer.joined(product)
 
 
-def sums_at(outer: Any, g: Array, count: int) -> Array:
-    """Σₙₜ g[n, t] u[k, n, t]ᵀ of a Jacobian that is bound to K batches, one after the other."""
-    assert isinstance(outer, Outer)
-    u = outer.u
-    return outer_sums(outer, outer.split(g[None]), u.reshape(len(u), count, -1, *u.shape[2:]))
-
-
 OUTER = JacobianForms(
     Outer,
     reduce={

@@ -126,9 +126,9 @@ def push(weight: _Weight, directions: Array, shape: Shape) -> Array:
     return array_module(directions).stack([layer._folded(weight.x) for layer in layers])
 
 
-def mixed_parameter(layer: _ConvTranspose, saved: Any, key: str, g: Array, mat: Array, context: Context) -> Array:
+def mixed_parameter(layer: _ConvTranspose, saved: Any, g: Array, mat: Array, context: Context) -> Array:
     """Σₙ J_pᵀ g at each ẋ as the input."""
-    jacobians = [layer.parameter_jacobians(each)[key] for each in mat]
+    jacobians = [layer.parameter_jacobians(each)["weight"] for each in mat]
     return array_module(g).stack([context.reduce(jacobian, SUM, g[None], None) for jacobian in jacobians])
 
 
