@@ -68,115 +68,79 @@ class ClassForms:
 
 @dataclass(frozen=True)
 class LayerForms(ClassForms):
-    """The fast forms of a class of layers.
+    """The fast forms of a class of layers; each has the arguments that stand above it."""
 
-    Attributes
-    ----------
-    forward : callable
-        For `Layer.forward`: ``form(layer, x, context) -> (y, saved)``, with `saved` as the plain function returns it.
-    carry : callable
-        For `Layer.mjp`: ``form(layer, saved, mat, context) -> mat``.
-    in_place : callable
-        For `Layer.mjp`: ``form(layer, saved, mat)``, which overwrites a `mat` that nothing else refers to, or returns
-        None.
-    add_to : callable
-        For `Layer.mjp` of layers that copy: ``form(layer, saved, mat, place)``, which adds to `place`.
-    pure : bool
-        Whether `Layer.mjp` stores no reference to its argument or its result.
-    average : callable
-        For `Layer.average`: ``form(layer, saved, curvature, batch, shape, context)``.
-    jacobians : callable
-        For `Layer.parameter_jacobians`: ``form(layer, saved, context) -> dict``.
-    jacobians_at_input : callable
-        For the same: ``form(layer, saved) -> dict``, Jacobians of columns at the layer's input instead of its output.
-    gradients : callable
-        For the same: ``form(layer, saved, mat, context) -> dict``, Σᵥₙ Jᵀ g of each parameter, to every bit as the
-        reductions "sum" give it. It is used where only the gradient is asked for.
-    routes : callable
-        ``form(layer, saved, above, context)``: the `Route` to the layer's input, given the route `above` to its output.
-        Where `above` is None no route has begun, and None is returned: only max pooling begins one.
-    routed : Routed
-        For parameters below a route.
-    jmp : callable
-        For `Layer.jmp`: ``form(layer, saved, mat, context) -> mat``.
-    residual_product : callable
-        For `Layer.residual`: ``form(layer, saved, g, *ẋ)``, the product of the residual, one array for each input.
-    mixed_input : callable
-        For `mixed_residual` of the one parameter p that is not added: ``form(layer, saved, g, P, context)``,
-        (∂²(gᵀf) / ∂x ∂p) P, shape (K, N, *in).
-    mixed_parameter : callable
-        For the same: ``form(layer, saved, g, ẋ, context)``, Σₙ (∂²(gᵀf) / ∂p ∂x) ẋ, shape (K, *p).
-    """
-
+    # For `Layer.forward`, (layer, x, context): y, and what the plain function saves.
     forward: Function | None = None
+    # For `Layer.mjp`, (layer, saved, mat, context).
     carry: Function | None = None
+    # For `Layer.mjp`, (layer, saved, mat): overwrites a `mat` that nothing else refers to, or returns None.
     in_place: Function | None = None
+    # For `Layer.mjp` of layers that copy, (layer, saved, mat, place): adds to `place`.
     add_to: Function | None = None
+    # Whether `Layer.mjp` stores no reference to its argument or its result.
     pure: bool = False
+    # For `Layer.average`, (layer, saved, curvature, batch, shape, context).
     average: Function | None = None
+    # For `Layer.parameter_jacobians`, (layer, saved, context).
     jacobians: Function | None = None
+    # For the same, (layer, saved): Jacobians of columns at the layer's input instead of its output.
     jacobians_at_input: Function | None = None
+    # For the same, (layer, saved, mat, context): Σᵥₙ Jᵀ g of each parameter, to every bit as the reductions "sum" give
+    # it. It is used where only the gradient is asked for.
     gradients: Function | None = None
+    # (layer, saved, above, context): the `Route` to the layer's input, given the route `above` to its output. Where
+    # `above` is None no route has begun, and None is returned: only max pooling begins one.
     routes: Function | None = None
+    # For parameters below a route.
     routed: Routed | None = None
+    # For `Layer.jmp`, (layer, saved, mat, context).
     jmp: Function | None = None
+    # For `Layer.residual`, (layer, saved, g, *ẋ): the product of the residual, one array for each input.
     residual_product: Function | None = None
+    # For `mixed_residual` of the one parameter p that is not added, (layer, saved, g, P, context): (∂²(gᵀf) / ∂x ∂p) P,
+    # shape (K, N, *in).
     mixed_input: Function | None = None
+    # For the same, (layer, saved, g, ẋ, context): Σₙ (∂²(gᵀf) / ∂p ∂x) ẋ, shape (K, *p).
     mixed_parameter: Function | None = None
 
 
 @dataclass(frozen=True)
 class Routed:
-    """The form of a layer with parameters for columns that are routed through max pooling.
+    """The forms of a layer with parameters for columns that are routed through max pooling."""
 
-    Attributes
-    ----------
-    is_faster : callable
-        ``is_faster(layer, columns, windows, shape)``: whether squares are faster from routed columns with `windows`
-        numbers per channel, for inputs of feature shape `shape`.
-    jacobians : callable
-        ``jacobians(layer, plain, route, context)``: the Jacobians for routed columns ``[V, N, C, *W]``.
-    """
-
+    # (layer, columns, windows, shape): whether squares are faster from routed columns with `windows` numbers for each
+    # channel, for inputs of feature shape `shape`.
     is_faster: Function
+    # (layer, plain, route, context): the Jacobians for routed columns [V, N, C, *W].
     jacobians: Function
+
+
+class NotAViewError(Exception):
+    """The rows of a Jacobian are a copy of the columns, so that a `push` cannot write through them."""
 
 
 @dataclass(frozen=True)
 class JacobianForms(ClassForms):
-    """The fast forms of a class of Jacobians.
+    """The fast forms of a class of Jacobians."""
 
-    Attributes
-    ----------
-    reduce : mapping
-        By reduction: ``form(jacobian, *arriving, context)``.
-    write_batch : callable
-        For "batch": ``form(jacobian, mat, sign, rows, context)``, which writes into the final array ``rows(like)``.
-    push : callable
-        J P: ``form(jacobian, directions, shape)``, ``[K, *p] -> [K, *shape]``, for the outputs' shape (N, *out).
-    add_push : callable
-        ``form(jacobian, directions, total)``: adds J P to `total` where that is, if it can; returns whether it could.
-    pull : callable
-        Σₙ Jᵀ g of each column: ``form(jacobian, mat)``, ``[K, N, *out] -> [K, *p]``.
-    """
-
+    # By reduction, (jacobian, *arriving, context).
     reduce: Mapping[Reduction, Function] = field(default_factory=dict)
+    # For "batch", (jacobian, mat, sign, rows, context): writes into the final array `rows(like)`.
     write_batch: Function | None = None
+    # J P, (jacobian, directions, shape): [K, *p] -> [K, *shape], for outputs of shape (N, *out).
     push: Function | None = None
+    # (jacobian, directions, total): adds J P to `total` where that is, if it can; returns whether it could.
     add_push: Function | None = None
+    # Σₙ Jᵀ g of each column, (jacobian, mat): [K, N, *out] -> [K, *p].
     pull: Function | None = None
 
 
 @dataclass(frozen=True)
 class LossForms(ClassForms):
-    """The fast form of a class of losses.
+    """The fast forms of a class of losses."""
 
-    Attributes
-    ----------
-    hessian_product : callable
-        For `Loss.hessian_sqrt`: ``form(loss, output, target, mat)``, ∇²ℓₙ z[k, n].
-    """
-
+    # For `Loss.hessian_sqrt`, (loss, output, target, mat): ∇²ℓₙ z[k, n].
     hessian_product: Function | None = None
 
 
@@ -267,10 +231,9 @@ class Context:
     ) -> None:
         self.forms, self.memory, self.known, self.stored = forms, memory, known or NetworkForms(forms), stored
         self.sums: list[tuple[Any, Array, Array]] = []
-        self.total: tuple[Any, Any, Any] = (None, None, None)
-        self.curvature: tuple[Any, Any, Any] = (None, None, None)
+        nothing: tuple[Any, Any, Any] = (None, None, None)
+        self.total = self.curvature = self.swapped = nothing
         self.squares: tuple[Any, Any, Any, Any] = (None, None, None, None)
-        self.swapped: tuple[Any, Any, Any] = (None, None, None)
         self.lower: dict[int, Leaf | None] = {}
 
     def forward(self, layer: Layer, *inputs: Array) -> tuple[Array, Any]:

@@ -16,8 +16,8 @@ from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Reused
-from gbackprop.engine.registry import Context, Forms, NetworkForms
-from gbackprop.operators.losses import hessian_product
+from gbackprop.engine.registry import Context, Forms, NetworkForms, find
+from gbackprop.losses.base import Loss
 from gbackprop.operators.pushing import add_pushed, pull
 from gbackprop.plain.plan import Plan
 
@@ -26,6 +26,9 @@ Directions = Mapping[str, Array]
 
 Tangents = dict[int, Array | None]
 """Columns (K, N, *out) at the output of each layer, by its position; None where they are zero."""
+
+ROOT_BYTES = 2**26
+"""Bytes of the root of the Hessian that `by_root` forms at a time."""
 
 
 class Linearized:
@@ -119,7 +122,8 @@ class Linearized:
 
     def curve(self, mat: Array) -> Array:
         """∇²ℓₙ z[k, n], shape (K, N, *out)."""
-        return hessian_product(self.plan.loss, self.output, self.y, mat, self.known.forms)
+        row = find(self.known.forms, self.plan.loss)
+        return (row.hessian_product if row else by_root)(self.plan.loss, self.output, self.y, mat)
 
     # -------------------------------------------------------------------------------------------------------- backward
 
@@ -165,3 +169,18 @@ class Linearized:
                     found[name] = found[name] + value if name in found else value
             context.sums.clear()
         return found
+
+
+def by_root(loss: Loss, output: Array, target: Array, mat: Array) -> Array:
+    """Sₙ Sₙᵀ z[k, n], by the definition of S."""
+    count, step = loss.columns(output.shape[1:]), max(1, ROOT_BYTES // max(1, output.nbytes))
+    roots = (loss.hessian_sqrt(output, target, slice(start, start + step)) for start in range(0, count, step))
+    return sum((through(root, mat) for root in roots), array_module(mat).zeros_like(mat))
+
+
+def through(columns: Array, mat: Array) -> Array:
+    """Σᵥ s[v, n] s[v, n]ᵀ z[k, n], of columns s ``[V, N, *out]``."""
+    xp, n = array_module(mat), mat.shape[1]
+    s = xp.moveaxis(columns.reshape(len(columns), n, -1), 1, 0)  # [N, V, C]
+    z = xp.moveaxis(mat.reshape(len(mat), n, -1), 1, 0)  # [N, K, C]
+    return xp.moveaxis(z @ s.swapaxes(1, 2) @ s, 0, 1).reshape(mat.shape)

@@ -12,8 +12,7 @@ from math import prod
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Shape
-from gbackprop.engine.forms.bias import NotAViewError
-from gbackprop.engine.registry import SUM, Context
+from gbackprop.engine.registry import SUM, Context, NotAViewError
 
 UNIT_BYTES = 2**26
 """Bytes of the products with unit columns that `by_units` forms at a time."""

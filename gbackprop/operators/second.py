@@ -18,10 +18,11 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Bias
-from gbackprop.calculus.layer import Leaf
-from gbackprop.calculus.mixed import MixedLayer, mixed_residual
+from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.calculus.mixed import MixedLayer, lacks_mixed, mixed_residual
 from gbackprop.calculus.residual import Factored
 from gbackprop.operators.linearized import Directions, Linearized, Tangents
+from gbackprop.plain.contract import ships
 
 COLUMN_BYTES = 2**26
 """Bytes of the columns of a factored residual that are formed at a time."""
@@ -67,8 +68,9 @@ class SecondOrder:
         form = self.context.known.of(leaf.layer).mixed_parameter
         if form is not None:
             return form(leaf.layer, saved, grad, inputs[0], self.context)
-        like = self.directions_like(leaf, key, len(inputs[0]))
-        return products(mixed_residual(leaf, saved, key, grad), [like, inputs[0]])[0].sum(1)
+        shape = (*inputs[0].shape[:2], *leaf.layer.parameters[key].shape)
+        zeros = array_module(grad).zeros(shape, dtype=leaf.layer.parameters[key].dtype)
+        return products(mixed_residual(leaf, saved, key, grad), [zeros, inputs[0]])[0].sum(1)
 
     def is_added(self, leaf: Leaf, key: str) -> bool:
         """Return whether a parameter is added, so that no input multiplies it."""
@@ -102,10 +104,20 @@ class SecondOrder:
         zeros = xp.zeros((len(direction), n, *leaf.input_shape), dtype=direction.dtype)
         return products(mixed_residual(leaf, saved, key, grad), [each, zeros])[1]
 
-    def directions_like(self, leaf: Leaf, key: str, count: int) -> Array:
-        """Return zeros for each sample in a parameter, shape (K, N, *p)."""
-        value = leaf.layer.parameters[key]
-        return array_module(value).zeros((count, len(self.at.output), *value.shape), dtype=value.dtype)
+
+def lacks_second(leaf: Leaf) -> str | None:
+    """Return the reason why a layer lacks second-order terms of the Hessian, or None."""
+    layer = leaf.layer
+    if not leaf.lowest and layer.curvature != "zero" and type(layer).residual is Layer.residual:
+        return f"its curvature is {layer.curvature!r}, and it has no residual"
+    if ships(layer) or not leaf.parameters:
+        return None
+    if not leaf.lowest:
+        if len(leaf.sources) > 1:
+            return "it has parameters and several inputs, and there is no mixed residual of these"
+        if lacks_mixed(leaf, leaf.parameters):
+            return "it has parameters, is not affine in its input, and has no mixed residual"
+    return None
 
 
 def products(residual: Factored, mats: Sequence[Array]) -> list[Array]:

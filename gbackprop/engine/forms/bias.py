@@ -11,7 +11,7 @@ from gbackprop.array import Array, array_module, channels_first
 from gbackprop.calculus.jacobian import REDUCTIONS, Bias, ParameterJacobian, weigh
 from gbackprop.calculus.layer import Shape
 from gbackprop.engine.memory import Reused
-from gbackprop.engine.registry import SUM, Context, Function, JacobianForms
+from gbackprop.engine.registry import SUM, Context, Function, JacobianForms, NotAViewError
 
 
 def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
@@ -97,10 +97,6 @@ def push(bias: Bias, directions: Array, shape: Shape) -> Array:
     y, view = outputs(bias.rows, directions, shape)
     view[...] = directions[:, None, None]
     return y
-
-
-class NotAViewError(Exception):
-    """The rows of a Jacobian are a copy of the columns, so that nothing can be written through them."""
 
 
 def outputs(rows: Callable[[Array], Array], like: Array, shape: Shape) -> tuple[Array, Array]:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
-from gbackprop.calculus.jacobian import Outer, ParameterJacobian, weigh
+from gbackprop.calculus.jacobian import Outer, ParameterJacobian
 from gbackprop.calculus.layer import Shape
 from gbackprop.engine import costs
 from gbackprop.engine.forms.linear import by_weight
 from gbackprop.engine.forms.moves import padded
 from gbackprop.engine.forms.outer import OUTER, outer_sums, without
+from gbackprop.engine.forms.products import over_columns
 from gbackprop.engine.kernels import transforms_of, windows_of
 from gbackprop.engine.kernels.tiles import Tiles
 from gbackprop.engine.kernels.view import unfold
@@ -115,7 +116,7 @@ class TiledOuter(Outer):
         self.x, self.tiles = x, tiles
 
     def sum(self, mat: Array, sign: Array | None = None) -> Array:
-        one = mat[0] if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0)
+        one = over_columns(mat, sign)[0]
         return self.joined(self.tiles.weight_sum(self.x, channels_last(one))[None])
 
 

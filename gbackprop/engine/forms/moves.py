@@ -23,9 +23,9 @@ from gbackprop.layers.windows.padding import _ConstantPad
 
 def padded(x: Array, padding: Padding, memory: Allocator, value: float = 0.0) -> Array:
     """Compute `calculus.window.pad`."""
-    if not any(before or after for before, after in padding):
+    if not any(map(any, padding)):
         return x
-    if not isinstance(x, np.ndarray) or all(before <= 0 and after <= 0 for before, after in padding):
+    if not isinstance(x, np.ndarray) or max(map(max, padding)) <= 0:
         return pad(x, padding, value)
     spatial = x.shape[1:-1]
     crop = tuple(slice(max(-b, 0), s - max(-a, 0)) for s, (b, a) in zip(spatial, padding, strict=True))

@@ -13,14 +13,21 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.calculus.gram import GRAM
-from gbackprop.calculus.jacobian import REDUCTIONS, Outer, group_blocks, weigh
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, group_blocks
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.views import Seen, by_entries
 from gbackprop.engine import costs
 from gbackprop.engine.forms import bias
 from gbackprop.engine.forms.gram import gram
 from gbackprop.engine.forms.moments import moments
-from gbackprop.engine.forms.products import outer_product, outer_product_of_rows, products, summed, total_of
+from gbackprop.engine.forms.products import (
+    outer_product,
+    outer_product_of_rows,
+    over_columns,
+    products,
+    summed,
+    total_of,
+)
 from gbackprop.engine.memory import result_like
 from gbackprop.engine.registry import SUM, Context, JacobianForms
 
@@ -38,7 +45,7 @@ def write_batch(
 
     These are the largest results of all, and copying them takes as long as computing them.
     """
-    g = outer.split(_over_columns(mat, sign))[:, 0]
+    g = outer.split(over_columns(mat, sign))[:, 0]
     row = array_module(g).empty((outer.groups, 1, g.shape[3], outer.u.shape[3]), dtype=g.dtype)
     place = rows(outer.joined(row))
     split = outer.from_parameter(place).reshape(len(place), outer.groups, -1, outer.u.shape[3])
@@ -52,7 +59,7 @@ def write_batch(
 
 def sum_(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
     """Σᵥₙ s Jᵀ g[v, n]."""
-    g = outer.split(_over_columns(mat, sign))
+    g = outer.split(over_columns(mat, sign))
     groups, _, n, t, o = g.shape
     return outer.joined(summed(g.reshape(groups, n * t, o), outer.u.reshape(groups, n * t, -1)))
 
@@ -170,11 +177,6 @@ def _weighted(values: Array, sign: Array | None) -> Array:
 def _signed_square(g: Array, sign: Array | None) -> Array:
     """``sign * g²`` for g of shape (G, V, N, ., .)."""
     return g * g if sign is None else g * g * sign[..., None, None]
-
-
-def _over_columns(mat: Array, sign: Array | None) -> Array:
-    """Σᵥ s g[v, n], shape (1, N, *out); a single column is not copied."""
-    return mat if mat.shape[0] == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
 
 
 def push(outer: Outer, directions: Array, shape: Shape) -> Array:

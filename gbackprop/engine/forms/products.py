@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
-from gbackprop.calculus.jacobian import Outer
+from gbackprop.calculus.jacobian import Outer, weigh
 from gbackprop.engine import costs
 from gbackprop.engine.kernels import numba_kernels
 
@@ -41,6 +41,11 @@ def total_of(products: Array, weights: Array | None) -> Array:
     if weights is None:
         weights = array_module(products).ones(columns * n, dtype=products.dtype)
     return weights.reshape(-1).astype(products.dtype) @ products.reshape(groups, columns * n, -1)
+
+
+def over_columns(mat: Array, sign: Array | None) -> Array:
+    """Σᵥ s g[v, n], shape (1, N, *out); a single column is not copied."""
+    return mat if mat.shape[0] == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
 
 
 def outer_product(g: Array, u: Array, out: Array | None = None) -> Array:

@@ -11,12 +11,13 @@ import functools
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.calculus.jacobian import REDUCTIONS, Outer, Reduction, weigh
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, Reduction
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import Window
 from gbackprop.engine.forms import conv
 from gbackprop.engine.forms import outer as outer_forms
 from gbackprop.engine.forms.linear import by_weight
+from gbackprop.engine.forms.products import over_columns
 from gbackprop.engine.registry import SUM, Context, JacobianForms, LayerForms
 from gbackprop.layers.dimensions import Conv1d, Conv3d
 from gbackprop.layers.windows.conv import Conv2d
@@ -84,7 +85,7 @@ def of_sums(reduction: Reduction) -> Any:
     """Make a form of a reduction that is linear in the columns: of their sum, Σᵥ s g[v]."""
 
     def reduce(weight: _Weight, mat: Array, sign: Array | None, context: Context) -> Any:
-        one = mat if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
+        one = over_columns(mat, sign)
         jacobian = swapped(weight, one, context)
         if jacobian is None:
             return reduction.define(weight, mat, sign)
@@ -110,7 +111,7 @@ def of_squares(reduction: Reduction) -> Any:
 
 def write_batch(weight: _Weight, mat: Array, sign: Array | None, rows: Any, context: Context) -> Array:
     """Compute "batch" into its final array ``rows(like)``."""
-    one = mat if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
+    one = over_columns(mat, sign)
     jacobian = swapped(weight, one, context)
     if jacobian is not None:
         return outer_forms.write_batch(jacobian, weight.x[None], None, rows, context)
