@@ -177,7 +177,7 @@ def test_a_jacobian_with_a_reduction_of_its_own_is_asked_for_it(method):
 SCRIPT = """
 import numpy as np
 import gbackprop as gb
-from gbackprop import layers, losses, quantities as q
+from gbackprop import layers, losses, operators, quantities as q
 
 net = gb.Sequential(
     layers.Conv2d(1, 3, 3, padding=1), layers.Sigmoid(), layers.MaxPool2d(2), layers.Dropout(0.2), layers.Flatten(),
@@ -188,6 +188,9 @@ x, y = rng.standard_normal((6, 1, 6, 6)), rng.integers(0, 4, 6)
 asked = [q.BatchGrad(), q.Variance(), q.DiagHessian(), q.KFAC(), q.KFLR()]
 result = gb.backward(net, losses.CrossEntropyLoss(), x, y, *asked, rng=1, training=True, sample_block=2)
 arrays = [result.loss, *result.gradient.values(), *(v for one in asked[:3] for v in result[one].values())]
+for kind in (operators.GGN, operators.Hessian):
+    product = kind(net, losses.CrossEntropyLoss(), (x, y))
+    arrays.append(product @ rng.standard_normal(product.shape[0]))
 for value in arrays:
     print(repr(float(np.abs(value).sum())))
 """
@@ -196,12 +199,12 @@ for value in arrays:
 def test_a_reader_can_delete_the_fast_forms(tmp_path):
     """The package without the folders of forms and kernels, and with an empty registry, gives the same numbers.
 
-    So it does without operators, which have forms of their own over these, and without what is made with operators.
+    Operators need none of them, but what is made with operators is left out.
     """
     package = Path(gb.__file__).parent
     copy = tmp_path / "copy" / "gbackprop"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    gone = ["operators", "curvature/laplace", "curvature/influence", "curvature/spectra", "interop/files"]
+    gone = ["curvature/laplace", "curvature/influence", "curvature/spectra", "interop/files"]
     for folder in ["engine/forms", "engine/kernels", *gone]:
         shutil.rmtree(copy / folder)
     (copy / "engine" / "forms.py").write_text("from gbackprop.engine.registry import Forms\n\nFORMS = Forms()\n")
@@ -217,7 +220,7 @@ def test_a_reader_can_delete_the_fast_forms(tmp_path):
         run = subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
         printed.append([float(line) for line in run.stdout.split()])
-    assert len(printed[0]) == 17
+    assert len(printed[0]) == 19
     np.testing.assert_allclose(printed[1], printed[0], rtol=1e-11)
 
 
