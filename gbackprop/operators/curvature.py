@@ -61,7 +61,7 @@ class Curvature(Operator):
         with on_device_of(self.like):
             vectors = self.layout.rows(V, self.factor)
             product = partial(piece_product, type(self).directional, self.blocks, rows, columns)
-            results = self._results(product, ((piece, vectors) for piece in self._pieces()), len(vectors))
+            results = self.cutter.results(product, ((piece, vectors) for piece in self._pieces()), len(vectors))
             total = next(results)
             for result in results:  # in the order of the data, whichever is ready first
                 total = total + result

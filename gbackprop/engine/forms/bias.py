@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, channels_first
-from gbackprop.calculus.jacobian import REDUCTIONS, Bias, ParameterJacobian, weigh
+from gbackprop.calculus.jacobian import REDUCTIONS, Bias, ParameterJacobian, Reduction, weigh
 from gbackprop.calculus.layer import Shape
 from gbackprop.engine.memory import Reused
 from gbackprop.engine.registry import SUM, Context, Function, JacobianForms, NotAViewError
@@ -26,21 +26,13 @@ def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
     return sums
 
 
-class _Summed(Bias):
-    """The bias's Jacobian at columns whose sums over positions are known."""
+def of_sums(reduction: Reduction) -> Function:
+    """Make a form of a reduction with a formula: that of the cached sums."""
+    formula = reduction.formula
+    assert formula is not None
 
-    def __init__(self, sums: Array) -> None:
-        self.sums = sums
-
-    def per_sample(self, mat: Array) -> Array:
-        return self.sums
-
-
-def shared(reduction: Function) -> Function:
-    """Make a form for a reduction of `Bias`: the same function of the cached sums."""
-
-    def reduce(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
-        return reduction(_Summed(position_sums(bias, mat, context)), mat, sign)
+    def reduce(bias: Bias, mat: Array, sign: Any, context: Context) -> Any:
+        return formula(position_sums(bias, mat, context), sign)
 
     return reduce
 
@@ -50,7 +42,8 @@ def kronecker(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     known, columns, found = context.curvature
     if known is bias and columns is mat:
         return found.copy()
-    found = Bias.kronecker(_Summed(position_sums(bias, mat, context)), mat, sign)
+    b = position_sums(bias, mat, context)
+    found = weigh(b, sign).reshape(-1, b.shape[2]).T @ b.reshape(-1, b.shape[2])
     context.curvature = bias, mat, found
     return found
 
@@ -129,9 +122,7 @@ ROWS = [
             REDUCTIONS["square"]: square,
             REDUCTIONS["batch_square"]: batch_square,
             REDUCTIONS["kronecker"]: kronecker,
-            REDUCTIONS["batch"]: shared(Bias.batch),
-            REDUCTIONS["moments"]: shared(Bias.moments),
-            REDUCTIONS["square_norm"]: shared(Bias.square_norm),
+            **{REDUCTIONS[name]: of_sums(REDUCTIONS[name]) for name in ("batch", "moments", "square_norm")},
         },
         push=push,
         add_push=add_push,

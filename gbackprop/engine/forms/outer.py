@@ -13,7 +13,7 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.calculus.gram import GRAM
-from gbackprop.calculus.jacobian import REDUCTIONS, Outer, group_blocks
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, group_blocks, weigh
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.views import Seen, by_entries
 from gbackprop.engine import costs
@@ -73,8 +73,8 @@ def batch_square(outer: Outer, mat: Array, sign: Array | None, context: Context)
     groups, _, n, _, o = g.shape
     total = array_module(mat).zeros((groups, n, o, u.shape[3]), dtype=mat.dtype)
     for v, rows, product in products(outer, g):
-        weights = None if sign is None else sign[v, rows]
-        total[:, rows] += _signed_square(product, weights).sum(1)
+        product *= product
+        total[:, rows] += (product if sign is None else product * sign[v, rows, None, None]).sum(1)
     return outer.joined(total)
 
 
@@ -136,11 +136,11 @@ def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) 
             some, inputs = g[:, :, rows].astype(np.float64), u[:, None, rows].astype(np.float64)
             gram = (some @ some.swapaxes(-1, -2)) * (inputs @ inputs.swapaxes(-1, -2))
             squares = xp.maximum(gram.sum((0, 3, 4)), 0)  # the sum can cancel: float64, and not below 0
-            norm[rows] = _weighted(squares, None if sign is None else sign[:, rows]).sum(0)
+            norm[rows] = weigh(squares, None if sign is None else sign[:, rows]).sum(0)
         return norm
     for v, rows, product in products(outer, g):
         product *= product
-        norm[rows] += _weighted(product.sum((0, 3, 4)), None if sign is None else sign[v, rows]).sum(0)
+        norm[rows] += weigh(product.sum((0, 3, 4)), None if sign is None else sign[v, rows]).sum(0)
     return norm
 
 
@@ -167,16 +167,6 @@ def _pairs(xp: Any, t: int) -> tuple[Array, Array, Array]:
         return xp.repeat(xp.arange(t), t), xp.tile(xp.arange(t), t), xp.ones(t * t)
     first, second = np.triu_indices(t)
     return first, second, np.where(first == second, 1.0, 2.0)
-
-
-def _weighted(values: Array, sign: Array | None) -> Array:
-    """``sign * values``, both (V, N)."""
-    return values if sign is None else values * sign
-
-
-def _signed_square(g: Array, sign: Array | None) -> Array:
-    """``sign * g²`` for g of shape (G, V, N, ., .)."""
-    return g * g if sign is None else g * g * sign[..., None, None]
 
 
 def push(outer: Outer, directions: Array, shape: Shape) -> Array:
