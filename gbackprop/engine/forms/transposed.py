@@ -81,26 +81,16 @@ def swapped(weight: _Weight, mat: Array, context: Context) -> Outer | None:
     return jacobian
 
 
-def of_sums(reduction: Reduction) -> Any:
-    """Make a form of a reduction that is linear in the columns: of their sum, Σᵥ s g[v]."""
+def by_convolution(reduction: Reduction, linear: bool) -> Any:
+    """Make a form of a reduction: of Σᵥ s g[v] if it is linear in the columns, else of all columns as samples."""
 
     def reduce(weight: _Weight, mat: Array, sign: Array | None, context: Context) -> Any:
-        one = over_columns(mat, sign)
-        jacobian = swapped(weight, one, context)
+        some = over_columns(mat, sign) if linear else mat
+        jacobian = swapped(weight, some, context)
         if jacobian is None:
             return reduction.define(weight, mat, sign)
-        return context.reduce(jacobian, reduction, weight.x[None], None)
-
-    return reduce
-
-
-def of_squares(reduction: Reduction) -> Any:
-    """Make a form of a reduction of squares: of all columns as samples of their own."""
-
-    def reduce(weight: _Weight, mat: Array, sign: Array | None, context: Context) -> Any:
-        jacobian = swapped(weight, mat, context)
-        if jacobian is None:
-            return reduction.define(weight, mat, sign)
+        if linear:
+            return context.reduce(jacobian, reduction, weight.x[None], None)
         v, n = mat.shape[:2]
         x = array_module(mat).broadcast_to(weight.x, (v, *weight.x.shape)).reshape(1, v * n, *weight.x.shape[1:])
         found = context.reduce(jacobian, reduction, x, None if sign is None else sign.reshape(1, -1))
@@ -139,8 +129,10 @@ ROWS = [
     ),
     JacobianForms(
         _Weight,
-        reduce={REDUCTIONS[name]: of_sums(REDUCTIONS[name]) for name in ("sum", "batch")}
-        | {REDUCTIONS[name]: of_squares(REDUCTIONS[name]) for name in ("square", "moments", "square_norm")},
+        reduce={
+            REDUCTIONS[name]: by_convolution(REDUCTIONS[name], name in ("sum", "batch"))
+            for name in ("sum", "batch", "square", "moments", "square_norm")
+        },
         write_batch=write_batch,
         push=push,
     ),
