@@ -26,9 +26,9 @@ from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, reported
 from gbackprop.engine.registry import NetworkForms
-from gbackprop.engine.rows import Rows
+from gbackprop.engine.rows import SampleRows
 from gbackprop.engine.sequences import with_whole_sequences
-from gbackprop.engine.sweep import OUTPUT, Block, Execution, Part, sweep_block
+from gbackprop.engine.sweep import OUTPUT, Execution, Part, SampleBlock, sweep_block
 from gbackprop.losses.base import Loss
 from gbackprop.losses.sample_weights import weighted
 from gbackprop.plain.completion import complete
@@ -243,13 +243,13 @@ def _check_whole(
 
 def _backward(run: Execution, cut: Cut) -> Result:
     alone = len(cut.samples) == 1
-    results = Rows(run.x.shape[0], run.reuse, alone and cut.reuses)
+    results = SampleRows(run.x.shape[0], run.reuse, alone and cut.reuses)
     if alone:
-        block = Block(cut.samples[0], results)
+        block = SampleBlock(cut.samples[0], results)
         with few_blas_threads() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
             total = sweep_block(run, block, memory or Allocator())
     else:
-        blocks = [Block(rows, results) for rows in cut.samples]
+        blocks = [SampleBlock(rows, results) for rows in cut.samples]
         parts = _parts(run, blocks, cut.threads)
         total = next(parts)
         for part in parts:
@@ -259,11 +259,11 @@ def _backward(run: Execution, cut: Cut) -> Result:
     return finish(run.plan, total.loss, output, total.found)
 
 
-def _parts(run: Execution, blocks: list[Block], threads: int) -> Iterator[Part]:
+def _parts(run: Execution, blocks: list[SampleBlock], threads: int) -> Iterator[Part]:
     """Yield the parts in the order of the blocks; only a few of them exist at any time."""
     memory = arena if run.reuse and device_of(run.x) == "cpu" else fresh
 
-    def swept(block: Block) -> Part:
+    def swept(block: SampleBlock) -> Part:
         # a new thread starts on device 0; the estimate for a budget excludes routed columns
         with on_device_of(run.x), memory() as allocator:
             return sweep_block(run, block, allocator)

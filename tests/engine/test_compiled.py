@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gbackprop.engine.forms.elementwise
-import gbackprop.engine.forms.outer
+import gbackprop.engine.forms.products
 from gbackprop import layers
 from gbackprop.calculus.window import Window, pad
 from gbackprop.engine import costs, kernels
 from gbackprop.engine.arena import Arena
 from gbackprop.engine.forms import FORMS
-from gbackprop.engine.forms.images import padded
+from gbackprop.engine.forms.moves import padded
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
 from gbackprop.testing.golden import check_folder
@@ -37,7 +37,7 @@ PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
 
 @pytest.fixture
 def without_numba(monkeypatch):
-    for module in (kernels, gbackprop.engine.forms.outer, gbackprop.engine.forms.elementwise):
+    for module in (kernels, gbackprop.engine.forms.products, gbackprop.engine.forms.elementwise):
         monkeypatch.setattr(module, "numba_kernels", lambda: None)
 
 
@@ -323,7 +323,7 @@ def of_relu(x, mat):
     """ReLU of x by its forms, and mat multiplied by its derivative in place."""
     layer, context = layers.ReLU(), Context(FORMS, Allocator())
     y, saved = context.forward(layer, x)
-    return y, FORMS.in_place[layers.Elementwise.mjp](layer, saved, mat)
+    return y, context.known.of(layer).in_place(layer, saved, mat)
 
 
 @given(
@@ -382,14 +382,16 @@ def test_other_arrays_and_layers_do_not(taken, monkeypatch):
         def first(self, x, y):
             return 2.0 * (x > 0)
 
-    layer = Two()
-    y, saved = Context(FORMS, Allocator()).forward(layer, x)
+    layer, context = Two(), Context(FORMS, Allocator())
+    y, saved = context.forward(layer, x)
     np.testing.assert_array_equal(y, 2 * np.maximum(x, 0))
-    got = FORMS.in_place[layers.Elementwise.mjp](layer, saved, mat.copy())
+    got = context.known.of(layer).in_place(layer, saved, mat.copy())
     np.testing.assert_array_equal(got, 2 * mat * (x > 0))
     own = layers.ReLU()
     monkeypatch.setattr(own, "value", lambda x: 5 * np.maximum(x, 0))
     np.testing.assert_array_equal(Context(FORMS, Allocator()).forward(own, x)[0], 5 * np.maximum(x, 0))
     monkeypatch.setattr(own, "first", lambda x, y: 3.0 * (x > 0))
-    np.testing.assert_array_equal(FORMS.in_place[layers.Elementwise.mjp](own, saved, mat.copy()), 3 * mat * (x > 0))
+    np.testing.assert_array_equal(
+        Context(FORMS, Allocator()).known.of(own).in_place(own, saved, mat.copy()), 3 * mat * (x > 0)
+    )
     assert taken == ["positive"]

@@ -13,7 +13,16 @@ from gbackprop.curvature.spectra import ntk
 from gbackprop.testing.audit import graph_subjects as graphs
 from gbackprop.testing.audit import sequences
 
-KINDS = [ops.GGN, ops.EmpiricalFisher, lambda *given: ops.Fisher(*given, rng=3)]
+
+def named(value):
+    return getattr(value, "__name__", str(value))
+
+
+def fisher(*given):
+    return ops.Fisher(*given, rng=3)
+
+
+KINDS = [ops.GGN, ops.EmpiricalFisher, fisher]
 
 
 def check(network, x, y, loss, kinds):
@@ -34,7 +43,7 @@ def check(network, x, y, loss, kinds):
     assert np.abs(gb.asnumpy(there[0].layout.join(single).T) - want[0]).max() <= 1e-9 * np.abs(want[0]).max() + 1e-13
 
 
-@pytest.mark.parametrize(("row", "kind"), list(zip(TABLE, KINDS * len(TABLE))), ids=str)
+@pytest.mark.parametrize(("row", "kind"), list(zip(TABLE, KINDS * len(TABLE))), ids=named)
 def test_every_layer(row, kind, gpu):
     """The Hessian, the Jacobian and one kind of the others, which take products with the Jacobian alone."""
     network = around(row)

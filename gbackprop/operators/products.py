@@ -12,7 +12,7 @@ from gbackprop.base.checks import Constructed
 from gbackprop.operators.vectors import Layout, check_numbers
 
 
-class Multiplied(Constructed):
+class VectorProducts(Constructed):
     """A real matrix, whose rows or columns may be the entries of parameters, times vectors of all kinds.
 
     A subclass defines `_part` and `_rpart`.
@@ -49,12 +49,6 @@ class Multiplied(Constructed):
 
     def _rmatmat(self, V: Array) -> Array:
         return self._rpart(V, self.rows, self.columns)
-
-    def _matvec(self, x: Array) -> Array:
-        return self._matmat(x.reshape(-1, 1))[:, 0]
-
-    def _rmatvec(self, x: Array) -> Array:
-        return self._rmatmat(x.reshape(-1, 1))[:, 0]
 
     def matvec(self, x: Array) -> Array:
         """Multiply by a vector, shape (D,) or (D, 1)."""
