@@ -26,6 +26,7 @@ from gbackprop.engine.arena import arena
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.registry import NetworkForms
+from gbackprop.engine.rewrites import with_steps
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import Block, Execution, FastSweep, sweep_block
 from gbackprop.plain.plan import Plan, make_plan
@@ -50,7 +51,7 @@ class Named(FastSweep):
         return named(f"{leaf.name}: {type(leaf.layer).__name__}", lambda: visit(leaf, saved, signals))
 
     def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
-        multiplied = super()._multiplied  # within the visit to a layer below, if the columns waited
+        multiplied = super()._multiplied
         return named(f"{leaf.name}: {type(leaf.layer).__name__}: columns", lambda: multiplied(leaf, saved, mat))
 
     def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
@@ -79,9 +80,9 @@ def main(network: str = "3c3d", samples: str = "64", *names: str) -> None:
         if counted:
             profiler.start()
         with one_blas_thread(), arena() as memory:
-            cut = choose_blocks(plan, x)
+            cut, known = choose_blocks(plan, x), NetworkForms(FORMS, plan.leaves)
+            run = Execution(with_steps(plan, x, None, known, routed=True), x, y, cut, known, sweep=Named)
             for rows in cut.samples:
-                run = Execution(plan, x, y, cut.spans, NetworkForms(FORMS, plan.leaves), sweep=Named)
                 sweep_block(run, Block(rows, results), memory)
     profiler.stop()
     print(profiler.output_text(unicode=True, color=False, show_all=False))

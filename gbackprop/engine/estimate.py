@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 from math import prod
 from numbers import Integral
-from typing import Any
+from sys import maxsize
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,35 +31,46 @@ from gbackprop.engine.costs import STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
-from gbackprop.layers.recurrent import Steps
-from gbackprop.layers.windows.conv_transpose import _ConvTranspose as ConvTranspose
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Statistic
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-def fit(
-    plan: Plan, x: Array, samples: int, columns: int | None, threads: int, budget: int, fixed: bool, forms: Forms
-) -> tuple[int, int | None, int]:
+class Largest(NamedTuple):
+    """The largest block of samples and columns, and how many of them there are at a time."""
+
+    samples: int
+    columns: int | None
+    threads: int
+    fixed: bool = False  # whether there must be so many samples
+
+    def smaller(self, plan: Plan) -> Largest | None:
+        """Return a smaller block: in fewer threads, then of half the samples, then of half the columns."""
+        columns = min(self.columns or maxsize, max(1, column_count(plan)))
+        if self.threads > 1:
+            return self._replace(threads=self.threads - 1)
+        if self.samples > 1 and not (self.fixed or whole_batch(plan)):
+            return self._replace(samples=-(-self.samples // 2))
+        if columns > 1 and not pairs_columns(plan):
+            return self._replace(columns=-(-columns // 2))
+        return None
+
+
+def fit(plan: Plan, x: Array, largest: Largest, budget: int, forms: Forms) -> Largest:
     """Reduce the threads, then the samples, then the columns, until the estimate is within the budget."""
     saved = saved_bytes(plan, x, forms)
-    columns = columns or max(1, column_count(plan))
-    fixed = fixed or whole_batch(plan)
-    while (needed := estimate(plan, x, samples, columns, threads, saved)) > budget:
-        if threads > 1:
-            threads -= 1
-        elif samples > 1 and not fixed:
-            samples = -(-samples // 2)
-        elif columns > 1 and not pairs_columns(plan):
-            columns = -(-columns // 2)
-        else:
+    while (needed := estimate(plan, x, largest, saved)) > budget:
+        smaller = largest.smaller(plan)
+        if smaller is None:
             raise ValueError(f"memory: at least {size(needed)} ({needed} bytes) are needed, got {size(budget)}")
-    return samples, columns, threads
+        largest = smaller
+    return largest
 
 
-def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: int, saved: int) -> int:
+def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
     """Return the bytes that a call takes at its peak, in addition to parameters and batch; see the module's formula."""
+    samples, columns, threads, _ = largest
     shapes = list(parameter_shapes(plan).values())
     parameters = sum(map(prod, shapes)) * number_bytes(plan)
     sums = _reduced_numbers(plan, per_sample=False)
@@ -126,11 +138,10 @@ def parameter_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
 
 
 def _shape(layer: Layer, key: str) -> tuple[int, ...]:
-    """Return the shape of a layer's parameter, as if a transposed convolution's weight had its outputs first."""
+    """Return the shape of a layer's parameter with its outputs first, also where a weight has its inputs first."""
     shape = layer.parameter_shapes()[key]
-    if isinstance(layer, ConvTranspose) and len(shape) > 1:
-        return layer.out_channels, layer.in_channels // layer.groups, *shape[2:]
-    return shape
+    outputs = getattr(layer, "out_channels", shape[0] if shape else 1)
+    return shape if len(shape) < 2 else (outputs, prod(shape[:2]) // outputs, *shape[2:])
 
 
 def _widest_bytes(plan: Plan) -> int:
@@ -163,8 +174,8 @@ def multiplications(plan: Plan) -> int:
 
 def least_samples(plan: Plan) -> int:
     """Return the number of samples from which on a time step of recurrent layers does not wait for Python."""
-    widths = [leaf.layer.gates * leaf.layer.size for leaf in plan.leaves if isinstance(leaf.layer, Steps)]
-    return -(-STEP_NUMBERS // min(widths)) if widths else 1
+    numbers = [leaf.layer.step_numbers for leaf in plan.leaves if hasattr(leaf.layer, "step_numbers")]
+    return -(-STEP_NUMBERS // min(numbers)) if numbers else 1
 
 
 def groups_of(leaf: Leaf) -> int:

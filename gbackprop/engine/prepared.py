@@ -29,7 +29,8 @@ from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import OWN, same_class
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.registry import Forms, NetworkForms
+from gbackprop.engine.registry import NetworkForms
+from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Quantity
@@ -37,7 +38,11 @@ from gbackprop.quantities.base import Quantity
 MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""
 
-_OPTIONS = {type(None), int, str}
+Options = tuple[Any, ...]
+"""`training`, the four of `Limits`, and the identity of the registry of forms, which stays taken while that is stored.
+"""
+
+_LIMITS = {type(None), int, str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,36 +109,25 @@ class Calls:
         self.lock = Lock()
         self.of: WeakKeyDictionary[Layer, OrderedDict[Any, Prepared]] = WeakKeyDictionary()
 
-    def find(
-        self,
-        network: Any,
-        loss: Any,
-        x: Any,
-        quantities: Sequence[Any],
-        training: Any,
-        forms: Forms,
-        options: tuple[Any, ...],
-    ) -> Prepared | None:
+    def find(self, network: Any, loss: Any, x: Any, quantities: Sequence[Any], options: Options) -> Prepared | None:
         """Return the prepared call for these arguments, if there is one that is valid."""
         calls = self.of.get(network) if isinstance(network, Layer) and is_array(x) else None
         # True equals 1: what is not of the right type must not be found, but get its error
-        if calls is None or type(training) is not bool or not _OPTIONS.issuperset(map(type, options)):
+        if calls is None or type(options[0]) is not bool or not _LIMITS.issuperset(map(type, options[1:])):
             return None
-        found = calls.get(_key(loss, x, quantities, training, options))
-        if found is None or found.known.forms is not forms or not found.is_valid(network, loss, quantities):
-            return None
-        return found
+        found = calls.get(_key(loss, x, quantities, options))
+        return found if found is not None and found.is_valid(network, loss, quantities) else None
 
-    def add(self, plan: Plan, x: Array, cut: Cut, forms: Forms, options: tuple[Any, ...]) -> NetworkForms:
-        """Store a call, if all that it depends on is known; return the forms, for this call too."""
-        known, network, loss = NetworkForms(forms, plan.leaves), plan.network, plan.loss.plain or plan.loss
-        quantities = [quantity for quantity, _ in plan.needs]
+    def add(self, run: Execution, options: Options) -> None:
+        """Store a call, if all that it depends on is known."""
+        plan, cut = run.plan, run.cut
+        network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
         layers = list(_inside(network, plan.leaves))
         parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(type(part).__module__.startswith(OWN) for part in parts)
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
-            return known
+            return
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs", "scale"):
             del fields[name]
@@ -143,7 +137,7 @@ class Calls:
             fields,
             [statistics for _, statistics in plan.needs],
             cut,
-            known,
+            run.known,
             [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
             _copied(loss.__dict__),
             [_copied(quantity.__dict__) for quantity in quantities],
@@ -152,15 +146,13 @@ class Calls:
         )
         with self.lock:
             calls = self.of.setdefault(network, OrderedDict())
-            calls[_key(loss, x, quantities, plan.training, options)] = prepared
+            calls[_key(loss, run.x, quantities, options)] = prepared
             if len(calls) > MOST:
                 calls.popitem(last=False)
-        return known
 
 
-def _key(loss: Any, x: Array, quantities: Sequence[Any], training: bool, options: tuple[Any, ...]) -> tuple[Any, ...]:
-    kinds = tuple([type(quantity) for quantity in quantities])
-    return (x.shape, x.dtype, device_of(x), type(loss), kinds, training, options)
+def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:
+    return (x.shape, x.dtype, device_of(x), type(loss), tuple([type(each) for each in quantities]), options)
 
 
 def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import Signals
-from gbackprop.engine.blocks import Cut
-from gbackprop.engine.sweep import FastSweep
-from gbackprop.plain.plan import Plan
+from gbackprop.engine.rewrites import Step
+from gbackprop.engine.sweep import Execution, FastSweep
 
 Progress = bool | Callable[[int, int], object]
 """True to write a line to stderr; or a function of the steps done and of all steps."""
@@ -29,12 +28,12 @@ def check_progress(progress: Any) -> None:
 
 
 @contextmanager
-def observed(progress: Progress, plan: Plan, cut: Cut) -> Iterator[type[FastSweep]]:
-    """Yield the class of sweeps that report their steps."""
-    total = len(cut.samples) * len(cut.spans) * (1 + len(plan.swept))
+def observed(progress: Progress, run: Execution) -> Iterator[Execution]:
+    """Yield an execution whose sweeps report their steps."""
+    total = len(run.cut.samples) * len(run.cut.spans) * (1 + len(run.plan.swept))
     line = Line() if progress is True else None
     try:
-        yield _reporting(line or progress, total)  # type: ignore[arg-type]
+        yield replace(run, sweep=_reporting(line or progress, total))  # type: ignore[arg-type]
     finally:
         if line is not None:
             line.end()
@@ -55,7 +54,7 @@ def _reporting(report: Callable[[int, int], object], total: int) -> type[FastSwe
             step()
             return signals
 
-        def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
+        def visit(self, leaf: Step, saved: Any, signals: Signals) -> Sequence[Signals]:
             below = super().visit(leaf, saved, signals)
             step()
             return below

@@ -46,7 +46,7 @@ class Forms:
     pure : set
         Functions `Layer.mjp` that store no reference to their arguments or results.
     average : mapping
-        For the pair `Layer.mjp`, `Layer.average`: ``form(layer, saved, curvature, batch, shape, context)``.
+        For the pair `Layer.mjp`, `Layer.average`: ``form(layer, saved, curvature, shape, context)``.
     jacobians : mapping
         For `Layer.parameter_jacobians`: ``form(layer, saved, context) -> dict``.
     jacobians_at_input : mapping
@@ -216,8 +216,6 @@ class Context:
     swapped : (layer, columns, Outer)
         The latest Jacobian of a convolution with its sides swapped, for the columns at a transposed convolution, cached
         because its windows serve all statistics, and the columns below. All but `total` are cleared at the next layer.
-    lower : dict of int to Leaf or None
-        The next layer below that no route passes, by a layer's position, cached because many layers have the same.
     """
 
     def __init__(self, forms: Forms, memory: Allocator, known: NetworkForms | None = None) -> None:
@@ -227,7 +225,6 @@ class Context:
         self.curvature: tuple[Any, Any, Any] = (None, None, None)
         self.squares: tuple[Any, Any, Any, Any] = (None, None, None, None)
         self.swapped: tuple[Any, Any, Any] = (None, None, None)
-        self.lower: dict[int, Leaf | None] = {}
 
     def forward(self, layer: Layer, *inputs: Array) -> tuple[Array, Any]:
         """Compute `Layer.forward`, by its fast form if there is one."""
@@ -243,7 +240,7 @@ class Context:
         """Compute `Layer.average` likewise; the default of it by the form of `Layer.mjp`."""
         form = self.forms.find(self.forms.average, layer, "mjp", "average")
         if form is not None:
-            return form(layer, saved, curvature, batch, shape, self)
+            return form(layer, saved, curvature, shape, self)
         if function_of(layer, "average") is not Layer.average:
             return layer.average(saved, curvature, batch, shape)
         n = 1 if layer.constant_jacobian else batch

@@ -91,8 +91,12 @@ class Branching:
         """Compute each statistic of each parameter; of one that is used several times, at the last of its uses."""
         jacobians = self.jacobians(leaf, saved)
         for key, name in leaf.parameters.items():
-            for jacobian, stack, todo in self.uses.add(name, jacobians[key], signals.stack):
-                self.reduce_all(name, jacobian, todo, self.arriving(leaf, Signals(stack, signals.average)))
+            self.extract_use(leaf, name, jacobians[key], signals)
+
+    def extract_use(self, leaf: Leaf, name: str, jacobian: ParameterJacobian, signals: Signals) -> None:
+        """Compute each statistic of a parameter, if this is the last of its uses."""
+        for joined, stack, todo in self.uses.add(name, jacobian, signals.stack):
+            self.reduce_all(name, joined, todo, self.arriving(leaf, Signals(stack, signals.average)))
 
     def jacobians(self, leaf: Leaf, saved: Any) -> dict[str, ParameterJacobian]:
         """Return the Jacobian of each parameter of a layer."""

@@ -145,7 +145,7 @@ def test_a_call_on_a_device_takes_no_more_than_is_estimated(double, quantity, op
     network, x, y = wide().to("cuda"), there(x), there(y)
     plan = make_plan(network, CE, x, y, asked, 0)
     samples, columns = options.get("sample_block", 16), options.get("column_block")
-    most = estimate.estimate(plan, x, samples, columns, 1, estimate.saved_bytes(plan, x, FORMS))
+    most = estimate.estimate(plan, x, estimate.Largest(samples, columns, 1), estimate.saved_bytes(plan, x, FORMS))
     before = ledger.used
     ledger.clear()
     gb.backward(network, CE, x, y, *asked, rng=0, **options)
@@ -161,7 +161,7 @@ def test_out_of_memory_names_the_layer_and_blocks_that_fit(double, quantity):
     ledger.clear()
     gb.backward(network, CE, x, y, quantity, rng=0)
     plan = make_plan(network, CE, x, y, [quantity], 0)
-    least = estimate.estimate(plan, x, 1, 1, 1, estimate.saved_bytes(plan, x, FORMS))
+    least = estimate.estimate(plan, x, estimate.Largest(1, 1, 1), estimate.saved_bytes(plan, x, FORMS))
     ledger.limit = before + int(0.6 * (ledger.peak - before))
     assert ledger.limit - before > least  # so something would fit
     with pytest.raises(gb.TooLargeError) as caught:

@@ -55,26 +55,22 @@ def max_carry(layer: MaxPool2d, saved: Any, mat: Array, context: Context, found:
     return channels_first(image[(..., *window.inside(spatial), slice(None))], 2)
 
 
-def max_average(
-    layer: MaxPool2d, saved: Any, curvature: Array, batch: int, shape: Shape, context: Context
-) -> Array:
+def max_average(layer: MaxPool2d, saved: Any, curvature: Array, shape: Shape, context: Context) -> Array:
     """1/N Σₙ Jₙᵀ Ḡ Jₙ, a few samples at a time: all samples at once would need N of KFRA's largest matrices."""
-    d = max(len(curvature), saved[0][0].size)
+    batch, d = len(saved[0]), max(len(curvature), saved[0][0].size)
     blocks = row_blocks(batch, 4 * d * d * curvature.dtype.itemsize, curvature)
-    total = _congruent(layer, saved, curvature, next(blocks), shape, context)
+
+    def congruent(rows: slice) -> Array:
+        """Σₙ Jₙᵀ Ḡ Jₙ over some samples."""
+        some = tuple(array[rows] for array in saved)
+        each = congruence(lambda mat: max_carry(layer, some, mat, context), curvature, len(some[0]), shape)
+        return each[:, 0] if len(some[0]) == 1 else each.sum(1)
+
+    total = congruent(next(blocks))
     for rows in blocks:
-        total += _congruent(layer, saved, curvature, rows, shape, context)
+        total += congruent(rows)
     total /= batch
     return total
-
-
-def _congruent(
-    layer: MaxPool2d, saved: Any, curvature: Array, rows: slice, shape: Shape, context: Context
-) -> Array:
-    """Σₙ Jₙᵀ Ḡ Jₙ over some samples."""
-    some = tuple(array[rows] for array in saved)
-    each = congruence(lambda mat: max_carry(layer, some, mat, context), curvature, len(some[0]), shape)
-    return each[:, 0] if len(some[0]) == 1 else each.sum(1)
 
 
 def mean_forward(layer: AvgPool2d, x: Array, context: Context) -> tuple[Array, Any]:

@@ -33,22 +33,22 @@ def through_max_pool(layer: MaxPool2d, saved: Any, above: Route | None, context:
     return Route.of(table) if above is None else above.through(table)
 
 
-def through_elementwise(layer: Elementwise, saved: Any, above: Route | None, context: Context) -> Route | None:
+def through_elementwise(layer: Elementwise, saved: Any, above: Route, context: Context) -> Route:
     """Return the same route times φ'(x), which may be one number, or one for each channel."""
-    return None if above is None else above.scaled(np.broadcast_to(layer.first(*saved), saved[0].shape))
+    return above.scaled(np.broadcast_to(layer.first(*saved), saved[0].shape))
 
 
-def through_dropout(layer: Dropout, saved: Any, above: Route | None, context: Context) -> Route | None:
+def through_dropout(layer: Dropout, saved: Any, above: Route, context: Context) -> Route:
     """Return the same route times the mask."""
-    return above if above is None or saved is None else above.scaled(saved)
+    return above if saved is None else above.scaled(saved)
 
 
-def through_padding(layer: ZeroPad2d, saved: Any, above: Route | None, context: Context) -> Route | None:
+def through_padding(layer: ZeroPad2d, saved: Any, above: Route, context: Context) -> Route:
     """Return the route to the moved places."""
-    return None if above is None else above.through(pad(numbered(saved), layer.padding, -1).reshape(1, -1, 1))
+    return above.through(pad(numbered(saved), layer.padding, -1).reshape(1, -1, 1))
 
 
-def through_identity(layer: Identity, saved: Any, above: Route | None, context: Context) -> Route | None:
+def through_identity(layer: Identity, saved: Any, above: Route, context: Context) -> Route:
     """Return the same route."""
     return above
 
@@ -60,8 +60,10 @@ ROUTES = {
     (ZeroPad2d.forward, Layer.forward_training, ZeroPad2d.mjp): through_padding,
     (Identity.forward, Layer.forward_training, Identity.mjp): through_identity,
 }
-"""``form(layer, saved, above, context)`` returns the route to the layer's input, given the route `above` to its output.
-Where `above` is None no route has begun, and None is returned: only max pooling begins one."""
+"""``form(layer, saved, above, context)`` returns the route to the layer's input, given the route `above` to its output."""
+
+BEGINNINGS = (through_max_pool,)
+"""The forms that begin a route where `above` is None."""
 
 
 @dataclass(frozen=True)
