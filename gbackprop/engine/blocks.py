@@ -36,29 +36,14 @@ from gbackprop.plain.plan import Plan
 
 @dataclass(frozen=True)
 class Cut:
-    """A division of a batch into blocks.
-
-    Attributes
-    ----------
-    samples : list of slice
-        The blocks of samples, in order.
-    columns : int or None
-        Number of columns in a pass in addition to the gradient's; None for all.
-    spans : list of slice
-        The columns of each pass.
-    threads : int
-    small : bool
-        Whether the products are so small that one thread of BLAS is best.
-    reuses : bool
-        Whether a call without blocks takes its arrays from an arena.
-    """
+    """A division of a batch into blocks."""
 
     samples: list[slice]
-    columns: int | None
-    spans: list[slice]
+    columns: int | None  # of a pass, in addition to the gradient's; None for all
+    spans: list[slice]  # the columns of each pass
     threads: int
-    small: bool = False
-    reuses: bool = False
+    small: bool = False  # whether the products are so small that one thread of BLAS is best
+    reuses: bool = False  # whether a call without blocks takes its arrays from an arena
 
 
 class Limits(NamedTuple):

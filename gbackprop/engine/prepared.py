@@ -27,7 +27,7 @@ from gbackprop.array import Array, device_of, is_array
 from gbackprop.base.threads import cpu_count
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.signals import MonteCarlo
-from gbackprop.calculus.state import OWN, same_class
+from gbackprop.calculus.state import OWN, changed_class
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
@@ -47,48 +47,24 @@ _LIMITS = {type(None), int, str}
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The preparations that calls share which differ in numbers alone.
+    """The preparations that calls share which differ in numbers alone."""
 
-    Attributes
-    ----------
-    fields : dict
-        Attributes of a `Plan` but for network, loss, quantities and what belongs to a batch.
-    statistics : list of tuple of Statistic
-        Those of each quantity.
-    cut : Cut
-    known : NetworkForms
-    states : list of (object or None, dict)
-        Each layer and container inside the network, with its attributes; the network itself is None.
-    loss : dict
-        Attributes of the loss.
-    quantities : list of dict
-        Attributes of each quantity.
-    kinds : list of (type, dict)
-        The classes of these, with their attributes.
-    processors : int
-        0 where the blocks do not depend on their number.
-    """
-
-    fields: dict[str, Any]
-    statistics: list[Any]
+    fields: dict[str, Any]  # attributes of a `Plan` but for network, loss, quantities and what belongs to a batch
+    statistics: list[Any]  # those of each quantity
     cut: Cut
     known: NetworkForms
-    states: list[tuple[Any, dict[str, Any]]]
-    loss: dict[str, Any]
-    quantities: list[dict[str, Any]]
-    kinds: list[tuple[type, dict[str, Any]]]
-    processors: int
+    layers: list[tuple[Layer | None, dict[str, Any]]]  # attributes of layers and containers; the network itself is None
+    others: list[dict[str, Any]]  # attributes of the loss and of each quantity
+    kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
+    processors: int  # 0 where the blocks do not depend on their number
 
     def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
-        """Return whether nothing has changed on which this depends."""
+        """Return whether nothing has changed on which this depends, parameters apart."""
         try:
-            for layer, attributes in self.states:
+            for layer, attributes in self.layers:
                 if (network if layer is None else layer).__dict__ != attributes:
                     return False
-            for kind, attributes in self.kinds:
-                if kind.__dict__ != attributes and not same_class(kind, attributes):
-                    return False
-            if loss.__dict__ != self.loss or [quantity.__dict__ for quantity in quantities] != self.quantities:
+            if [part.__dict__ for part in (loss, *quantities)] != self.others or changed_class(self.kinds):
                 return False
         except ValueError:  # of the comparison of two arrays: an attribute is another array now
             return False
@@ -139,9 +115,8 @@ class Calls:
             cut,
             run.known,
             [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
-            _copied(loss.__dict__),
-            [_copied(quantity.__dict__) for quantity in quantities],
-            [(kind, dict(kind.__dict__)) for kind in classes if kind.__module__.startswith(OWN)],
+            [_copied(part.__dict__) for part in (loss, *quantities)],
+            {kind: dict(kind.__dict__) for kind in classes if kind.__module__.startswith(OWN)},
             0 if whole else cpu_count(),
         )
         with self.lock:

@@ -50,25 +50,12 @@ def with_whole_sequences(plan: Plan, x: Array) -> Plan:
 
 @dataclass(frozen=True)
 class Step(Leaf):
-    """A layer in the fast sweep, with what is done there.
+    """A layer in the fast sweep, with what is done there."""
 
-    Attributes
-    ----------
-    todo : tuple of (str, str, Statistic)
-        What is extracted at its output, of parameters that are used once.
-    tied : tuple of (str, str)
-        Its parameters that are used several times: the name in the layer, and in the network.
-    passed : tuple of Leaf
-        Where its output is the end of a route: the layers that this passes from here on, and the convolution below
-        them, whose parameters `todo` names.
-    wanted : set of Signal, optional
-        The signals that some statistic below needs, if there are others.
-    """
-
-    todo: Todo = ()
-    tied: tuple[tuple[str, str], ...] = ()
-    passed: tuple[Leaf, ...] = ()
-    wanted: Set[Signal | None] | None = None
+    todo: Todo = ()  # what is extracted at its output, of parameters that are used once
+    tied: tuple[tuple[str, str], ...] = ()  # its parameters that are used several times: names in layer and network
+    passed: tuple[Leaf, ...] = ()  # layers that a route passes from here on, and the one below, whose squares are `todo`
+    wanted: Set[Signal | None] | None = None  # the signals that go on, if not all do
 
 
 def with_steps(plan: Plan, x: Array, columns: int | None, known: NetworkForms, routed: bool) -> Plan:

@@ -60,16 +60,7 @@ def spans(plan: Plan, column_block: int | None) -> list[slice]:
 
 
 class SpanSweep(GraphSweep):
-    """The backward sweep with the gradient and a span of the other columns.
-
-    Parameters
-    ----------
-    plan : Plan
-    span : slice
-        Numbers of the columns.
-    found : dict
-        Statistics of earlier passes, to which this one adds its own.
-    """
+    """The backward sweep with the gradient and a span of the other columns; it adds to statistics of earlier passes."""
 
     rows = ALL
     """The samples of the batch that the sweep processes."""
@@ -144,7 +135,3 @@ class SpanSweep(GraphSweep):
         """Add a value to that of earlier passes."""
         before = self.found.get((statistic, name))
         self.found[statistic, name] = value if before is None else before + value
-
-    def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
-        """Compute a statistic of a parameter in this pass."""
-        return statistic.reduction.define(jacobian, *arriving)

@@ -33,18 +33,10 @@ OUTPUT = "output"
 
 @dataclass(frozen=True)
 class Block:
-    """A block of samples of a batch.
-
-    Attributes
-    ----------
-    rows : slice
-        The samples.
-    results : Rows
-        Storage of results with a row for each sample.
-    """
+    """A block of samples of a batch."""
 
     rows: slice
-    results: Rows
+    results: Rows  # storage of results with a row for each sample
 
     def __len__(self) -> int:
         return self.rows.stop - self.rows.start
@@ -67,31 +59,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Execution:
-    """The sweeps of a call, by one plan.
+    """The sweeps of a call, by one plan."""
 
-    Attributes
-    ----------
-    plan : Plan
-        With a `Step` for each layer that the sweep visits.
-    x : ndarray, shape (N, *in)
-    y : ndarray, shape (N, ...)
-    cut : Cut
-        The blocks of samples and the columns of each pass.
-    known : NetworkForms
-        The fast forms of the network's layers.
-    reuse : bool
-        Whether memory of earlier calls is used again.
-    sweep : type, optional
-        Class of the backward sweep, `FastSweep` by default; for instance one that also observes it.
-    """
-
-    plan: Plan
+    plan: Plan  # with a `Step` for each layer that the sweep visits
     x: Array
     y: Array
     cut: Cut
-    known: NetworkForms
-    reuse: bool = True
-    sweep: type[FastSweep] | None = None
+    known: NetworkForms  # the fast forms of the network's layers
+    reuse: bool = True  # whether memory of earlier calls is used again
+    sweep: type[FastSweep] | None = None  # the class of sweeps if it is not `FastSweep`: one that observes it
 
 
 def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
@@ -107,16 +83,7 @@ def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
 
 
 class FastSweep(SpanSweep):
-    """The backward sweep for a block of samples and a span of columns, by registered forms.
-
-    Parameters
-    ----------
-    run : Execution
-    block : Block
-    span : slice
-    found : dict
-    context : Context
-    """
+    """The backward sweep for a block of samples and a span of columns, by registered forms."""
 
     def __init__(self, run: Execution, block: Block, span: slice, found: Found, context: Context) -> None:
         super().__init__(run.plan, span, found)
@@ -177,9 +144,9 @@ class FastSweep(SpanSweep):
             return
         jacobians, arriving = self.jacobians(leaf, saved), self.arriving(leaf, signals)
         for key, name, statistic in leaf.todo:
-            if statistic.signal in arriving:
-                value = self.reduce(statistic, name, jacobians[key], arriving[statistic.signal])
-                self.add(statistic, name, value)
+            given = arriving.get(statistic.signal)
+            if given is not None:
+                self.add(statistic, name, self.reduce(statistic, name, jacobians[key], given))
         for key, name in leaf.tied:
             self.extract_use(leaf, name, jacobians[key], signals)
 

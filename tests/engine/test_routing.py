@@ -8,6 +8,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import costs
 from gbackprop.engine.forms import FORMS
+from gbackprop.engine.routes import Route
 from gbackprop.testing import check_network
 from gbackprop.testing.signals import arrivals
 
@@ -93,14 +94,15 @@ def test_nothing_is_routed_where_that_does_not_pay(monkeypatch):
     def asked_for(*given):
         raise AssertionError("was asked for one")
 
-    for functions in FORMS.routes:
-        monkeypatch.setitem(FORMS.routes, functions, asked_for)
+    monkeypatch.setattr(Route, "of", asked_for)
     x, y = images()
     gb.backward(network(), CE, x, y, q.DiagGGN())  # a small network
     monkeypatch.setattr(costs, "SAMPLE_COST", -np.inf)
     for asked in ([q.KFLR()], [q.BatchDiagGGN()], []):  # no squares
         gb.backward(network(grouped=1), CE, x, y, *asked)
-    gb.backward(network(), CE, x, y, q.DiagGGN(), memory="1GiB")  # the estimate is of columns that do not wait
+    gb.backward(network(), CE, x, y, q.DiagGGN(), memory="1GiB")  # the estimate is of columns that are not routed
+    with pytest.raises(AssertionError, match="was asked"):
+        gb.backward(network(), CE, x, y, q.DiagGGN())
 
 
 def test_a_layer_with_a_transpose_of_its_own_is_asked_for_it(always):
