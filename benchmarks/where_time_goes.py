@@ -26,7 +26,7 @@ from gbackprop.engine.arena import arena
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.registry import NetworkForms
-from gbackprop.engine.rewrites import with_steps
+from gbackprop.engine.rewrites import with_visits
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import Block, Execution, FastSweep, sweep_block
 from gbackprop.plain.plan import Plan, make_plan
@@ -81,7 +81,7 @@ def main(network: str = "3c3d", samples: str = "64", *names: str) -> None:
             profiler.start()
         with one_blas_thread(), arena() as memory:
             cut, known = choose_blocks(plan, x), NetworkForms(FORMS, plan.leaves)
-            run = Execution(with_steps(plan, x, None, known, routed=True), x, y, cut, known, sweep=Named)
+            run = Execution(with_visits(plan, x, None, known, routed=True), x, y, cut, known, sweep=Named)
             for rows in cut.samples:
                 sweep_block(run, Block(rows, results), memory)
     profiler.stop()

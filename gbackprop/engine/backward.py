@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,9 @@ from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
-from gbackprop.engine.progress import Progress, check_progress, observed
+from gbackprop.engine.progress import Progress, check_progress, reported
 from gbackprop.engine.registry import NetworkForms
-from gbackprop.engine.rewrites import with_steps, with_whole_sequences
+from gbackprop.engine.rewrites import with_visits, with_whole_sequences
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import OUTPUT, Block, Execution, Part, sweep_block
 from gbackprop.losses.base import Loss
@@ -130,15 +130,15 @@ def backward(
             positive(name, value)
     if progress is not False:
         check_progress(progress)
-    plain, limits = loss, Limits(sample_block, column_block, workers, memory)
+    plain, blocks = loss, (sample_block, column_block, workers, memory)
     if sample_weight is not None:
         loss, y = weighted(loss, y, sample_weight)
-    options = (training, *limits, id(FORMS))
+    options = (training, *blocks, id(FORMS))
     with on_device_of(x):
         prepared = _CALLS.find(network, plain, x, quantities, options)
         try:
             if prepared is None:
-                _check_whole(quantities, x, limits)
+                _check_whole(quantities, x, Limits(*blocks))
                 plan = make_plan(network, loss, x, y, quantities, rng, training)
             else:
                 check_batch(x)
@@ -148,7 +148,7 @@ def backward(
             with naming(lambda: f"random numbers and checks for {list(quantities)}"):
                 plan = make_plan(network, loss, x, y, quantities, rng, training)
         if prepared is None:
-            latest = _execution(plan, x, y, limits)
+            latest = _execution(plan, x, y, Limits(*blocks))
             plan = latest.plan
             _CALLS.add(latest, options)
         else:
@@ -157,11 +157,11 @@ def backward(
         def run(each: Plan) -> Result:
             nonlocal latest
             if each is not plan:  # a further sweep, of other statistics: it has blocks and forms of its own
-                latest = _execution(each, x, y, limits)
+                latest = _execution(each, x, y, Limits(*blocks))
             if progress is False:
                 return _backward(latest)
-            with observed(progress, latest) as reporting:
-                return _backward(reporting)
+            with reported(progress, latest.plan, latest.cut) as reporter:
+                return _backward(replace(latest, observer=reporter))
 
         try:
             result = complete(plan, x, run(plan), run)
@@ -223,7 +223,7 @@ def _execution(plan: Plan, x: Array, y: Array, limits: Limits) -> Execution:
     """Return the sweeps of a call for which nothing is prepared."""
     plan = with_whole_sequences(plan, x)
     known, free = NetworkForms(FORMS, plan.leaves), limits.memory is None  # a budget's estimate is of no routed columns
-    plan = with_steps(plan, x, limits.column_block, known, routed=free)
+    plan = with_visits(plan, x, limits.column_block, known, routed=free)
     return Execution(plan, x, y, choose_blocks(plan, x, limits, FORMS), known, free)
 
 

@@ -23,7 +23,6 @@ from gbackprop.engine.estimate import (
     output_bytes,
     pair_bytes,
     pairs,
-    pairs_columns,
     parse_bytes,
     row_bytes,
     stack_bytes,
@@ -55,7 +54,10 @@ class Limits(NamedTuple):
     memory: str | int | None = None
 
 
-def choose_blocks(plan: Plan, x: Array, limits: Limits = Limits(), forms: Forms = PLAIN) -> Cut:
+FREE = Limits()
+
+
+def choose_blocks(plan: Plan, x: Array, limits: Limits = FREE, forms: Forms = PLAIN) -> Cut:
     """Cut a batch into blocks."""
     sample_block, columns, workers, memory = limits
     n, each = x.shape[0], max(stack_bytes(plan, columns), row_bytes(plan) // 4)

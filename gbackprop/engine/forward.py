@@ -6,6 +6,7 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
+from gbackprop.calculus.walk import upwards
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms, NetworkForms, function_of
 from gbackprop.plain.contract import checked
@@ -14,35 +15,23 @@ from gbackprop.plain.plan import Plan
 
 def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array, list[Any]]:
     """Compute `Sweep.forward` for some samples by registered forms."""
-    saved: list[Any] = []
-    if plan.chain and not plan.training:
-        for leaf, forms in zip(plan.leaves, context.known.at, strict=True):
-            x, kept = forms.forward(leaf.layer, x, context) if forms.forward else leaf.layer.forward(x)
-            saved.append(kept)
-        return x, saved
-    outputs = {INPUT: x}
-    steps = zip(plan.leaves, context.known.at, context.known.last_taken, plan.noise, strict=True)
-    for leaf, forms, done, noise in steps:
-        layer, inputs = leaf.layer, [outputs[source] for source in leaf.sources]
-        for source in done:
-            del outputs[source]
+    saved, at = [], {INPUT: x}
+    for leaf, inputs in upwards(plan.leaves, at, context.known.last_taken):
+        layer, form = leaf.layer, context.known.at[leaf.position].forward
         if plan.training and function_of(layer, "forward_training") is not Layer.forward_training:
-            x, kept = layer.forward_training(inputs[0], rows_of(noise, rows))
+            x, kept = layer.forward_training(inputs[0], rows_of(plan.noise[leaf.position], rows))
         else:
-            x, kept = forms.forward(layer, *inputs, context) if forms.forward else layer.forward(*inputs)
-        outputs[leaf.position] = x
+            x, kept = form(layer, *inputs, context) if form else layer.forward(*inputs)
+        at[leaf.position] = x
         saved.append(kept)
     return x, saved
 
 
 def output_of(leaves: list[Leaf], x: Array, forms: Forms) -> Array:
     """Compute the output for a batch in evaluation mode by registered forms."""
-    context, outputs = Context(forms, Allocator(), NetworkForms(forms, leaves)), {INPUT: x}
-    for leaf, done in zip(leaves, context.known.last_taken, strict=True):
-        inputs = [outputs[source] for source in leaf.sources]
-        for source in done:
-            del outputs[source]
-        x = outputs[leaf.position] = checked(leaf, "forward", context.forward(leaf.layer, *inputs), inputs)[0]
+    context, at = Context(forms, Allocator(), NetworkForms(forms, leaves)), {INPUT: x}
+    for leaf, inputs in upwards(leaves, at, context.known.last_taken):
+        x = at[leaf.position] = checked(leaf, "forward", context.forward(leaf.layer, *inputs), inputs)[0]
         del inputs
     return x
 

@@ -6,16 +6,16 @@ A step is a layer in the backward sweep of a block of samples and of columns, or
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Lock
 from typing import Any
 
-from gbackprop.array import Array
+from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import Signals
-from gbackprop.engine.rewrites import Step
-from gbackprop.engine.sweep import Execution, FastSweep
+from gbackprop.engine.blocks import Cut
+from gbackprop.plain.observer import Observer
+from gbackprop.plain.plan import Plan
 
 Progress = bool | Callable[[int, int], object]
 """True to write a line to stderr; or a function of the steps done and of all steps."""
@@ -28,38 +28,29 @@ def check_progress(progress: Any) -> None:
 
 
 @contextmanager
-def observed(progress: Progress, run: Execution) -> Iterator[Execution]:
-    """Yield an execution whose sweeps report their steps."""
-    total = len(run.cut.samples) * len(run.cut.spans) * (1 + len(run.plan.swept))
+def reported(progress: Progress, plan: Plan, cut: Cut) -> Iterator[Reporter]:
+    """Yield the observer that reports the steps of sweeps."""
     line = Line() if progress is True else None
     try:
-        yield replace(run, sweep=_reporting(line or progress, total))  # type: ignore[arg-type]
+        yield Reporter(line or progress, len(cut.samples) * len(cut.spans) * (1 + len(plan.swept)))  # type: ignore[arg-type]
     finally:
         if line is not None:
             line.end()
 
 
-def _reporting(report: Callable[[int, int], object], total: int) -> type[FastSweep]:
-    done, lock = 0, Lock()
+class Reporter(Observer):
+    """An observer that calls a function after each step with the number of steps done and of all."""
 
-    def step() -> None:
-        nonlocal done
-        with lock:  # threads report one after the other, in order
-            done += 1
-            report(done, total)
+    def __init__(self, report: Callable[[int, int], object], total: int) -> None:
+        self.report, self.total, self.done, self.lock = report, total, 0, Lock()
 
-    class Reporting(FastSweep):
-        def start(self, output: Array, target: Array) -> Signals:
-            signals = super().start(output, target)
-            step()
-            return signals
+    def at_loss(self, signals: Signals) -> None:
+        with self.lock:  # threads report one after the other, in order
+            self.done += 1
+            self.report(self.done, self.total)
 
-        def visit(self, leaf: Step, saved: Any, signals: Signals) -> Sequence[Signals]:
-            below = super().visit(leaf, saved, signals)
-            step()
-            return below
-
-    return Reporting
+    def at_layer(self, leaf: Leaf, arriving: Signals, leaving: Any) -> None:
+        self.at_loss(arriving)
 
 
 class Line:

@@ -15,6 +15,7 @@ from gbackprop.array import Array
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.views import Viewed
+from gbackprop.calculus.walk import last_taken
 from gbackprop.engine.memory import Allocator
 
 Function = Callable[..., Any]
@@ -64,6 +65,8 @@ class Forms:
     routes : mapping
         For the triple `Layer.forward`, `Layer.forward_training`, `Layer.mjp`: ``form(layer, saved, above, context)``,
         see `forms.routed`.
+    beginnings : set
+        Those of them that begin a route where `above` is None.
     routed : mapping
         For the triple `Layer.forward`, `Layer.mjp`, `Layer.parameter_jacobians`: a `forms.routed.Routed`.
     helpers : mapping
@@ -83,6 +86,7 @@ class Forms:
     reduce: Table = field(default_factory=dict)
     write_rows: Table = field(default_factory=dict)
     routes: Table = field(default_factory=dict)
+    beginnings: frozenset[Function | None] = frozenset()
     routed: Table = field(default_factory=dict)
     helpers: Table = field(default_factory=dict)
 
@@ -116,6 +120,8 @@ class LayerForms:
     layer : Layer
     forward, carry, in_place, add_to, jacobians, jacobians_at_input, gradients, routes, routed : callable, Routed, None
         As in `Forms`.
+    begins : bool
+        Whether `routes` begins a route.
     pure : bool
         Whether `Layer.mjp` stores no reference to its argument or its result.
     """
@@ -130,13 +136,14 @@ class LayerForms:
     gradients: Function | None
     routes: Function | None
     routed: Any
+    begins: bool
     pure: bool
 
     @staticmethod
     def of(layer: Layer, forms: Forms) -> LayerForms:
         """Find the forms of a layer."""
         find = forms.find
-        add_to = find(forms.add_to, layer, "mjp", "back")
+        add_to, routes = find(forms.add_to, layer, "mjp", "back"), find(forms.routes, layer, *ROUTED_METHODS)
         return LayerForms(
             layer,
             find(forms.forward, layer, "forward"),
@@ -146,8 +153,9 @@ class LayerForms:
             find(forms.jacobians, layer, "parameter_jacobians"),
             find(forms.jacobians_at_input, layer, "parameter_jacobians", "mjp"),
             find(forms.gradients, layer, "parameter_jacobians"),
-            find(forms.routes, layer, *ROUTED_METHODS),
+            routes,
             find(forms.routed, layer, "forward", "mjp", "parameter_jacobians"),
+            routes in forms.beginnings,
             add_to is not None or find(dict.fromkeys(forms.pure, True), layer, "mjp") is True,
         )
 
@@ -168,8 +176,7 @@ class NetworkForms:
     def __init__(self, forms: Forms, leaves: Sequence[Leaf] = ()) -> None:
         self.forms = forms
         self.at = [LayerForms.of(leaf.layer, forms) for leaf in leaves]
-        last = {source: leaf.position for leaf in leaves for source in leaf.sources}
-        self.last_taken = [[source for source in set(leaf.sources) if last[source] == leaf.position] for leaf in leaves]
+        self.last_taken = last_taken(leaves)
         self.layers: dict[int, LayerForms] = {}  # by identity, which stays taken while the layer is stored here
         self.reductions: dict[tuple[Any, ...], tuple[Reduction, Function | None]] = {}
 

@@ -11,6 +11,7 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from math import prod
 from sys import maxsize
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from gbackprop.array import Array
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, Signal
-from gbackprop.engine.forms.routed import BEGINNINGS
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.spans import loss_column_count, residual_column_count
 from gbackprop.layers.recurrent import Steps, WholeSequences
@@ -49,24 +49,24 @@ def with_whole_sequences(plan: Plan, x: Array) -> Plan:
 
 
 @dataclass(frozen=True)
-class Step(Leaf):
+class Visit(Leaf):
     """A layer in the fast sweep, with what is done there."""
 
     todo: Todo = ()  # what is extracted at its output, of parameters that are used once
     tied: tuple[tuple[str, str], ...] = ()  # its parameters that are used several times: names in layer and network
-    passed: tuple[Leaf, ...] = ()  # layers that a route passes from here on, and the one below, whose squares are `todo`
+    passed: tuple[Leaf, ...] = ()  # layers that a route passes from here, and the one below, whose squares are `todo`
     wanted: Set[Signal | None] | None = None  # the signals that go on, if not all do
 
 
-def with_steps(plan: Plan, x: Array, columns: int | None, known: NetworkForms, routed: bool) -> Plan:
-    """Return the plan of a sweep by steps; `routed` allows squares at a pool's output, in passes of `columns`."""
-    steps = {leaf.position: _step(plan, leaf) for leaf in plan.swept}
+def with_visits(plan: Plan, x: Array, columns: int | None, known: NetworkForms, routed: bool) -> Plan:
+    """Return the plan of a sweep in visits; `routed` allows squares at a pool's output, in passes of `columns`."""
+    visits = {leaf.position: _visit(plan, leaf) for leaf in plan.swept}
     if routed and isinstance(x, np.ndarray) and AVERAGE not in plan.signals:
-        _move_squares(plan, columns, known, steps)
-    return replace(plan, swept=list(steps.values()))
+        _move_squares(plan, columns, known, visits)
+    return replace(plan, swept=list(visits.values()))
 
 
-def _step(plan: Plan, leaf: Leaf) -> Step:
+def _visit(plan: Plan, leaf: Leaf) -> Visit:
     """Return a layer with all statistics of its parameters."""
     tied = tuple((key, name) for key, name in leaf.parameters.items() if plan.flow.uses[name] > 1)
     todo = tuple(
@@ -75,28 +75,28 @@ def _step(plan: Plan, leaf: Leaf) -> Step:
         for statistic in plan.statistics
         if (key, name) not in tied and statistic.only in (None, name)
     )
-    return Step(**vars(leaf), todo=todo, tied=tied)
+    return Visit(**vars(leaf), todo=todo, tied=tied)
 
 
-def _move_squares(plan: Plan, columns: int | None, known: NetworkForms, steps: dict[int, Step]) -> None:
+def _move_squares(plan: Plan, columns: int | None, known: NetworkForms, visits: dict[int, Visit]) -> None:
     """Move squares from convolutions to the pools at which a route to them begins, if they are faster there."""
     widths = {signal: 1 if signal == GRADIENT else loss_column_count(plan, signal) for signal in plan.signals}
     end = len(plan.leaves)  # of the route above
     for top in reversed(plan.swept):
-        if top.position < end and known.at[top.position].routes in BEGINNINGS:
+        if top.position < end and known.at[top.position].begins:
             *passed, lower = _route(plan, top, known)
-            step, most = steps[lower.position], {signal: min(widths[signal], columns or maxsize) for signal in widths}
-            moved = _squares(step, top, most, known) if passed else ()
+            visit, most = visits[lower.position], {signal: min(widths[signal], columns or maxsize) for signal in widths}
+            moved = _squares(visit, top, most, known) if passed else ()
             if moved:
-                rest = tuple([each for each in step.todo if each not in moved])
+                rest = tuple([each for each in visit.todo if each not in moved])
                 wanted = {statistic.signal for _, _, statistic in rest} if lower.lowest else None
-                steps[top.position] = replace(steps[top.position], todo=moved, passed=(*passed, lower), wanted=wanted)
-                steps[lower.position], end = replace(step, todo=rest), lower.position
+                visits[top.position] = replace(visits[top.position], todo=moved, passed=(*passed, lower), wanted=wanted)
+                visits[lower.position], end = replace(visit, todo=rest), lower.position
         if RESIDUAL in widths:
             widths[RESIDUAL] += residual_column_count(plan, top)
 
 
-def _squares(lower: Step, top: Leaf, widths: dict[Signal, int], known: NetworkForms) -> Todo:
+def _squares(lower: Visit, top: Leaf, widths: dict[Any, int], known: NetworkForms) -> Todo:
     """Return the squares of a layer that are faster from `widths` columns at the output of another one."""
     form = known.at[lower.position].routed
     if form is None:

@@ -1,7 +1,7 @@
 """The fast sweep over one block of samples: the plain sweep with faster steps.
 
 It overrides the steps at a layer: *extract* uses registered forms, and writes rows directly into the results; *carry*
-uses registered forms, in place where nothing else refers to the columns. The plan's steps say what is
+uses registered forms, in place where nothing else refers to the columns. The plan's visits say what is
 extracted where, see `rewrites`.
 """
 
@@ -20,10 +20,11 @@ from gbackprop.engine.blocks import Cut
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Function, NetworkForms
-from gbackprop.engine.rewrites import Step
+from gbackprop.engine.rewrites import Visit
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.plain.branching import Arriving, Found
+from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import GRADIENT_SUM, Plan
 from gbackprop.quantities.base import Statistic
 
@@ -61,13 +62,13 @@ class Part:
 class Execution:
     """The sweeps of a call, by one plan."""
 
-    plan: Plan  # with a `Step` for each layer that the sweep visits
+    plan: Plan  # with a `Visit` for each layer that the sweep visits
     x: Array
     y: Array
     cut: Cut
     known: NetworkForms  # the fast forms of the network's layers
     reuse: bool = True  # whether memory of earlier calls is used again
-    sweep: type[FastSweep] | None = None  # the class of sweeps if it is not `FastSweep`: one that observes it
+    observer: Observer | None = None  # of all backward sweeps
 
 
 def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
@@ -77,7 +78,8 @@ def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
     with naming(lambda: f"forward pass of {len(block)} samples"):
         output, saved = forward(plan, run.x[block.rows], block.rows, context)
     for span in run.cut.spans:
-        (run.sweep or FastSweep)(run, block, span, found, context).run(output, target, saved)
+        sweep = FastSweep(run, block, span, found, context)
+        (observed(sweep, run.observer) if run.observer else sweep).run(output, target, saved)
     block.results.put(OUTPUT, block.rows, output)
     return Part(plan.loss.values(output, target).sum(), found)
 
@@ -100,7 +102,7 @@ class FastSweep(SpanSweep):
         with naming(self._doing):
             self.backward(output, target, saved)
 
-    def visit(self, leaf: Step, saved: Any, signals: Signals) -> Sequence[Signals]:
+    def visit(self, leaf: Any, saved: Any, signals: Signals) -> Sequence[Signals]:
         self.at = leaf, signals.stack
         context = self.context
         if context.sums:
@@ -119,7 +121,7 @@ class FastSweep(SpanSweep):
         below = self.carry(leaf, saved, signals)
         return self.append(leaf, saved, signals, below) if self.curved else below
 
-    def _carried_first(self, leaf: Step, saved: Any, signals: Signals) -> list[Signals]:
+    def _carried_first(self, leaf: Visit, saved: Any, signals: Signals) -> list[Signals]:
         """Carry the signals to the layer's input, then extract there the statistics of its parameters."""
         below = self.carry(leaf, saved, signals)
         self.shared[leaf.sources[0]] = True  # a statistic may be a view of them
@@ -135,7 +137,7 @@ class FastSweep(SpanSweep):
 
     # ------------------------------------------------------------------------------------------------------- extract
 
-    def extract(self, leaf: Step, saved: Any, signals: Signals) -> None:
+    def extract(self, leaf: Any, saved: Any, signals: Signals) -> None:
         form = self.context.known.at[leaf.position].gradients
         if form is not None and self.gradient_alone and not leaf.tied:
             sums = form(leaf.layer, saved, signals.stack.values, self.context)
@@ -150,7 +152,7 @@ class FastSweep(SpanSweep):
         for key, name in leaf.tied:
             self.extract_use(leaf, name, jacobians[key], signals)
 
-    def jacobians(self, leaf: Step, saved: Any) -> dict[str, ParameterJacobian]:
+    def jacobians(self, leaf: Any, saved: Any) -> dict[str, ParameterJacobian]:
         """Return the Jacobian of each parameter that is extracted at a layer."""
         if not leaf.passed:
             made = self.made.pop(leaf.position, None)
@@ -158,7 +160,8 @@ class FastSweep(SpanSweep):
             return made or (at_input(leaf.layer, saved) if at_input else self._jacobians(leaf))
         known, route, (*passed, lower) = self.context.known.at, None, leaf.passed
         for each in passed:
-            route = known[each.position].routes(each.layer, self.saved[each.position], route, self.context)
+            form: Any = known[each.position].routes
+            route = form(each.layer, self.saved[each.position], route, self.context)
         plain = self.made[lower.position] = self._jacobians(lower)
         return known[lower.position].routed.jacobians(lower.layer, plain, route, self.context)
 
@@ -178,14 +181,21 @@ class FastSweep(SpanSweep):
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
         return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))
 
+    def reduce_all(self, name: str, jacobian: ParameterJacobian, todo: Sequence[Statistic], arriving: Arriving) -> None:
+        """Compute statistics of a parameter that is used several times."""
+        for statistic in todo:
+            if statistic.signal in arriving and statistic.only in (None, name):
+                self.add(statistic, name, self.reduce(statistic, name, jacobian, arriving[statistic.signal]))
+
     def add(self, statistic: Statistic, name: str, value: Any) -> None:
+        """Add a value to that of earlier passes."""
         before = None if self.once else self.found.get((statistic, name))
         if before is None:
             self.found[statistic, name] = value
         elif statistic.per_sample:
             before += value  # in place, in the batch's rows
         else:
-            super().add(statistic, name, value)
+            self.found[statistic, name] = before + value
 
     # --------------------------------------------------------------------------------------------------------- carry
 

@@ -9,6 +9,7 @@ import torch
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import INPUT, Layer, leaves_of
+from gbackprop.calculus.walk import upwards
 from gbackprop.interop.arguments import at
 from gbackprop.interop.assembly import Assembly, Named
 from gbackprop.interop.sequences import converted, is_known
@@ -138,8 +139,8 @@ def _compare_run(network: Container, names: Named, x: np.ndarray, values: dict[A
         return
     outputs = {INPUT: x}
     leaves = leaves_of(network, x.shape[1:])
-    for leaf in leaves:
-        outputs[leaf.position] = leaf.layer.forward(*[outputs[source] for source in leaf.sources])[0]
+    for leaf, inputs in upwards(leaves, outputs):
+        outputs[leaf.position] = leaf.layer.forward(*inputs)[0]
     for node, (name, layer) in names.items():
         last = [leaf for leaf in leaves if leaf.name == name or leaf.name.startswith(f"{name}.")][-1]
         difference = _differ(outputs[last.position], first_of(values[node]))

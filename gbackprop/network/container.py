@@ -12,6 +12,7 @@ from gbackprop.base.checks import check_batch, check_parameters, float_name, gen
 from gbackprop.base.errors import naming
 from gbackprop.calculus.inputs import check_input
 from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, leaves_of
+from gbackprop.calculus.walk import add_below, downwards, upwards
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import output_of
 from gbackprop.network.parameters import (
@@ -128,8 +129,8 @@ class Container(Layer):
 
     def _forward(self, x: Array, noise: Any) -> tuple[Array, Any]:
         leaves, saved, at = leaves_of(self, x.shape[1:]), [], {INPUT: x}
-        for leaf in leaves:
-            layer, inputs = leaf.layer, [at[source] for source in leaf.sources]
+        for leaf, inputs in upwards(leaves, at):
+            layer = leaf.layer
             training = noise is not None and len(inputs) == 1
             made = layer.forward_training(inputs[0], noise[leaf.position]) if training else layer.forward(*inputs)
             at[leaf.position], kept = checked(leaf, "forward_training" if training else "forward", made, inputs)
@@ -143,17 +144,16 @@ class Container(Layer):
     def jmp(self, saved: Any, mat: Array) -> Array:
         leaves, kept = saved
         at = {INPUT: mat}
-        for leaf in leaves:
-            at[leaf.position] = leaf.layer.jmp(kept[leaf.position], *[at[source] for source in leaf.sources])
+        for leaf, mats in upwards(leaves, at):
+            at[leaf.position] = leaf.layer.jmp(kept[leaf.position], *mats)
         return at[len(leaves) - 1]
 
     def mjp(self, saved: Any, mat: Array) -> Array:
         leaves, kept = saved
         arriving = {len(leaves) - 1: mat}
-        for leaf in reversed(leaves):
-            below = leaf.layer.mjp(kept[leaf.position], arriving.pop(leaf.position))
-            for source, part in zip(leaf.sources, below if len(leaf.sources) > 1 else (below,), strict=True):
-                arriving[source] = arriving[source] + part if source in arriving else part
+        for leaf, columns in downwards(leaves, arriving):
+            below = leaf.layer.mjp(kept[leaf.position], columns)
+            add_below(leaf, below, arriving, lambda total, part, _: total + part)
         return arriving[INPUT]
 
     # ---------------------------------------------------------------------------------------------------- parameters

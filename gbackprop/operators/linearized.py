@@ -13,6 +13,7 @@ from typing import Any
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Leaf
+from gbackprop.calculus.walk import add_below, downwards, upwards
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Reused
@@ -80,13 +81,12 @@ class Linearized:
         """ẏ = Σᵢ Jᵢ ẋᵢ + Σ J_p P at the output of each layer: the derivative along the directions."""
         at: Tangents = {INPUT: None}
         context = self.context()
-        for leaf in self.plan.leaves:
+        for leaf, mats in upwards(self.plan.leaves, at):
             total = None
             for key, name in leaf.parameters.items():
                 if name in directions:
                     jacobian = self.jacobians[leaf.position][key]
                     total = add_pushed(total, jacobian, directions[name], len(self.output), leaf.output_shape)
-            mats = [at[source] for source in leaf.sources]
             if any(mat is not None for mat in mats):
                 saved, store = self.saved[leaf.position], self.stores[leaf.position]
                 carried = jmp(leaf.layer, saved, self.filled(leaf, mats), context, store)
@@ -130,20 +130,17 @@ class Linearized:
     ) -> Iterator[tuple[Leaf, Array]]:
         """Yield each layer from output to input with the columns that arrive at its output, and multiply them by Jᵀ."""
         context, arrived = self.context(), {len(self.plan.leaves) - 1: mat}
-        for leaf in reversed(self.plan.swept):
+        for leaf, mat in downwards(self.plan.swept, arrived):
             if leaf.position < least:
                 return
-            mat = arrived.pop(leaf.position)
             yield leaf, mat
             if leaf.lowest:
                 continue
             below = mjp(leaf.layer, self.saved[leaf.position], mat, context, self.stores[leaf.position])
-            added = more(leaf) if more else [None] * len(leaf.sources)
-            parts = below if isinstance(below, tuple) else (below,)
-            for source, part, extra in zip(leaf.sources, parts, added, strict=True):
-                if self.plan.reaches(source):
-                    total = part if extra is None else context.memory.add(part, extra)
-                    arrived[source] = context.memory.add(arrived[source], total) if source in arrived else total
+            if more:
+                parts = zip(below if isinstance(below, tuple) else (below,), more(leaf), strict=True)
+                below = [part if extra is None else context.memory.add(part, extra) for part, extra in parts]
+            add_below(leaf, below, arrived, lambda total, part, _: context.memory.add(total, part), self.plan.reaches)
 
     def each_sample(self, columns: Array) -> Array:
         """Return columns of one output for each sample: ``[K, C] -> [K, N, *out]``."""

@@ -17,6 +17,7 @@ from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.calculus.mixed import mixed_residual
 from gbackprop.calculus.residual import Factored, residual_columns
 from gbackprop.calculus.signals import ALL, AVERAGE, RESIDUAL, Columns, Signals
+from gbackprop.calculus.walk import add_below, downwards, upwards
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.uses import Uses, added
 from gbackprop.quantities.base import Statistic
@@ -57,8 +58,8 @@ class Branching:
     def forward(self, x: Array) -> tuple[Array, list[Any]]:
         """Compute y = f(x₁, …) of each layer from the outputs of its sources; return the last and what each saved."""
         outputs, saved = {INPUT: x}, []
-        for leaf, noise in zip(self.plan.leaves, self.plan.noise, strict=True):
-            layer, inputs = leaf.layer, [outputs[source] for source in leaf.sources]
+        for leaf, inputs in upwards(self.plan.leaves, outputs):
+            layer, noise = leaf.layer, self.plan.noise[leaf.position]
             training = self.plan.training and len(inputs) == 1
             y, kept = layer.forward_training(inputs[0], noise) if training else layer.forward(*inputs)
             outputs[leaf.position] = y
@@ -68,11 +69,9 @@ class Branching:
     def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
         """Sweep from the loss to the lowest layers with parameters; add what several layers carry to one output."""
         arrived = self.arrived = {len(saved) - 1: self.start(output, target)}
-        for leaf in reversed(self.plan.swept):
-            below = self.visit(leaf, saved[leaf.position], arrived.pop(leaf.position))
-            for source, signals in zip(leaf.sources, below, strict=bool(below)):
-                if self.plan.reaches(source):
-                    arrived[source] = self.meet(arrived[source], signals, source) if source in arrived else signals
+        for leaf, signals in downwards(self.plan.swept, arrived):
+            if below := self.visit(leaf, saved[leaf.position], signals):
+                add_below(leaf, below, arrived, self.meet, self.plan.reaches)
 
     def meet(self, before: Signals, more: Signals, source: int) -> Signals:
         """Add what another layer carries to the output of a source."""

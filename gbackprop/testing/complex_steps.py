@@ -10,6 +10,7 @@ import numpy as np
 
 from gbackprop.calculus.jacobian import Bias, ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Shape
+from gbackprop.calculus.walk import upwards
 from gbackprop.layers.norms.affine import Matrix
 
 STEP = 1e-30
@@ -68,16 +69,9 @@ class Passed(NamedTuple):
 def passes(leaves: list[Leaf], x: np.ndarray) -> Iterator[Passed]:
     """Pass a batch through the layers of a network, one after the other."""
     at = {INPUT: x}
-    for leaf in leaves:
-        inputs = [at[source] for source in leaf.sources]
+    for leaf, inputs in upwards(leaves, at):
         at[leaf.position], saved = leaf.layer.forward(*inputs)
         yield Passed(leaf, inputs, at[leaf.position], saved)
-
-
-def is_chain(leaves: list[Leaf]) -> bool:
-    """Return whether each layer takes the output of the one before it, and none shares parameters."""
-    names = [name for leaf in leaves for name in leaf.parameters.values()]
-    return all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(set(names)) == len(names)
 
 
 def inputs_of(leaves: list[Leaf], x: np.ndarray) -> Iterator[tuple[Leaf, np.ndarray]]:

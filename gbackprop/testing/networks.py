@@ -11,10 +11,11 @@ import numpy as np
 from gbackprop.calculus.layer import Layer, leaves_of
 from gbackprop.calculus.residual import FactoredLayer
 from gbackprop.calculus.signals import GRADIENT
+from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import Claims, NotGivenError, Pair
-from gbackprop.testing.complex_steps import is_chain, passes
+from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities

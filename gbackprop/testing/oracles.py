@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 
 from gbackprop.calculus.layer import Leaf, leaves_of
+from gbackprop.calculus.walk import add_below, downwards, is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.base import is_shipped
-from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, is_chain, passes
+from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 
 
@@ -57,19 +58,15 @@ def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> di
     """∇ℓₙ of each parameter by plain reverse mode, shape (N, *p): a vector per sample, `vjp` and `per_sample` alone."""
     passed = list(passes(leaves_of(twin, x.shape[1:]), x))
     found: dict[str, np.ndarray] = {}
-    arriving = {len(passed) - 1: loss.gradients(passed[-1].output, y)}
-    for leaf, _, _, saved in reversed(passed):
-        if not leaf.swept:  # no parameters here or below
-            continue
-        vec = arriving.pop(leaf.position)[None]
+    arriving = {len(passed) - 1: loss.gradients(passed[-1].output, y)[None]}
+    for leaf, vec in downwards([each.leaf for each in passed if each.leaf.swept], arriving):
+        saved = passed[leaf.position].saved
         for key, jacobian in leaf.layer.parameter_jacobians(saved).items():
             name = leaf.parameters[key]
             found[name] = found.get(name, 0) + jacobian.per_sample(vec)[0]
         if leaf.lowest:  # nothing below has parameters
             continue
-        below = leaf.layer.mjp(saved, vec)
-        for source, part in zip(leaf.sources, below if len(leaf.sources) > 1 else (below,), strict=True):
-            arriving[source] = arriving.get(source, 0) + part[0]
+        add_below(leaf, leaf.layer.mjp(saved, vec), arriving, lambda total, part, _: total + part)
     return found
 
 

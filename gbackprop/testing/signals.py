@@ -13,12 +13,14 @@ import numpy as np
 
 from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
+from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
+from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import make_plan
 from gbackprop.plain.reference import GraphSweep, Sweep
 from gbackprop.quantities.base import Quantity
-from gbackprop.testing.complex_steps import Passed, is_chain, passes
+from gbackprop.testing.complex_steps import Passed, passes
 from gbackprop.testing.flat import dense
 from gbackprop.testing.points import units
 
@@ -31,22 +33,24 @@ def arrivals(
 ) -> Arrivals:
     """Return all columns that a sweep carries to each layer that it reaches."""
     plan = make_plan(network, loss, x, y, quantities, 0)
-    found: Arrivals = {signal.name: {} for signal in plan.signals}
-
-    sweep: Any = Sweep(plan) if plan.chain else GraphSweep(plan)
-    visit = sweep.visit
-
-    def watched(leaf: Leaf, saved: Any, signals: Signals) -> Any:
-        for signal, columns in signals.stack:
-            found[signal.name][leaf.name] = _gradient(columns) if signal == GRADIENT else _squared(columns)
-        if signals.average is not None:
-            found[AVERAGE.name][leaf.name] = signals.average
-        return visit(leaf, saved, signals)
-
-    sweep.visit = watched
+    arriving = _Arriving({signal.name: {} for signal in plan.signals})
+    sweep = observed(Sweep(plan) if plan.chain else GraphSweep(plan), arriving)
     output, saved = sweep.forward(x)
     sweep.backward(output, y, saved)
-    return found
+    return arriving.found
+
+
+class _Arriving(Observer):
+    """An observer of what arrives at each layer."""
+
+    def __init__(self, found: Arrivals) -> None:
+        self.found = found
+
+    def at_layer(self, leaf: Leaf, arriving: Signals, leaving: Any) -> None:
+        for signal, columns in arriving.stack:
+            self.found[signal.name][leaf.name] = _gradient(columns) if signal == GRADIENT else _squared(columns)
+        if arriving.average is not None:
+            self.found[AVERAGE.name][leaf.name] = arriving.average
 
 
 def _gradient(columns: Columns) -> np.ndarray:

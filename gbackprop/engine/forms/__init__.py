@@ -71,6 +71,7 @@ FORMS = Forms(
     reduce={**bias.REDUCE, **outer.REDUCE, **moments.REDUCE, **gram.REDUCE, **transposed.REDUCE},
     write_rows={**outer.WRITE_ROWS, **transposed.WRITE_ROWS},
     routes=routed.ROUTES,
+    beginnings=frozenset([routed.through_max_pool]),
     routed=routed.ROUTED,
     helpers={
         Conv.forward: _own(Conv, "_unfolded", "_multiplied", "_matrix"),

@@ -60,10 +60,8 @@ ROUTES = {
     (ZeroPad2d.forward, Layer.forward_training, ZeroPad2d.mjp): through_padding,
     (Identity.forward, Layer.forward_training, Identity.mjp): through_identity,
 }
-"""``form(layer, saved, above, context)`` returns the route to the layer's input, given the route `above` to its output."""
-
-BEGINNINGS = (through_max_pool,)
-"""The forms that begin a route where `above` is None."""
+"""``form(layer, saved, above, context)`` returns the route to the layer's input, given the route `above` to its output,
+None for max pooling, where a route begins."""
 
 
 @dataclass(frozen=True)

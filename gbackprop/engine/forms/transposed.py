@@ -36,7 +36,8 @@ def convolution(layer: _ConvTranspose) -> Conv | None:
 
 @functools.lru_cache(maxsize=256)  # checking the arguments of a layer takes longer than a small product
 def _without_weight(dims: int, sizes: tuple[Any, ...], groups: int) -> Conv:
-    return KINDS[dims](*sizes, groups=groups, bias=False)
+    channels, out, kernel, stride, padding, dilation = sizes
+    return KINDS[dims](channels, out, kernel, stride, padding, dilation, groups, bias=False)
 
 
 def forward(layer: _ConvTranspose, x: Array, context: Context) -> tuple[Array, Any]:

@@ -5,7 +5,7 @@ All shapes and counts are recorded while `gbackprop.reference` computes; no seco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from gbackprop.plain.branching import Found
 from gbackprop.plain.explanation.figure import draw
 from gbackprop.plain.explanation.steps import DENSE, FACTORED, MIXED, STARTS, Carried, Extracted, Finished, Step
 from gbackprop.plain.explanation.text import write
+from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.plain.reference import GraphSweep, finish
 from gbackprop.quantities.base import Quantity, Statistic
@@ -82,35 +83,53 @@ def explain(
     """
     with on_device_of(x):
         plan = make_plan(network, loss, x, y, quantities, rng, training)
-        recorder = _Recorder(plan)
-        output, saved = recorder.forward(x)
-        recorder.backward(output, y, saved)
-        result = finish(plan, loss.values(output, y).sum(), output, recorder.found)
+        sweep = GraphSweep(plan)
+        recorder = Recorder(plan, sweep.found)
+        output, saved = sweep.forward(x)
+        observed(sweep, recorder).backward(output, y, saved)
+        result = finish(plan, loss.values(output, y).sum(), output, sweep.found)
     scale = f"N = {plan.scale.batch}, R = {plan.scale.factor:.6g}, {plan.scale.dtype}"
-    return Explanation(repr(network), repr(loss), scale, recorder.steps, _finished(plan, result, recorder.found))
+    return Explanation(repr(network), repr(loss), scale, recorder.steps, _finished(plan, result, sweep.found))
 
 
-class _Recorder(GraphSweep):
-    """The plain sweep, each step of which is written down."""
+class Recorder(Observer):
+    """An observer that writes down each step of the plain sweep.
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+    Parameters
+    ----------
+    plan : Plan
+    found : dict
+        The statistics that the sweep has found so far.
+    """
+
+    def __init__(self, plan: Plan, found: Found) -> None:
+        self.plan, self.found = plan, found
+        self.known: set[tuple[Statistic, str]] = set()
         self.steps: list[Step] = []
         self.wanted: dict[Statistic, list[str]] = {GRADIENT_SUM: ["gradient"]}
         for quantity, statistics in plan.needs:
             for statistic in statistics:
                 self.wanted.setdefault(statistic, []).append(quantity.name)
 
-    def start(self, output: Array, target: Array) -> Signals:
-        signals = super().start(output, target)
+    def at_loss(self, signals: Signals) -> None:
         self.steps.append(Step("loss", repr(self.plan.loss), appended=_carried(signals)))
-        return signals
 
-    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
-        forward = leaf.layer.formulas["forward"]
-        arriving, sources = _carried(signals), self._names(leaf)
-        self.steps.append(Step(leaf.name, repr(leaf.layer), arriving, forward=forward, sources=sources))
-        return super().visit(leaf, saved, signals)
+    def at_layer(self, leaf: Leaf, arriving: Signals, leaving: Sequence[Signals]) -> None:
+        forward, sources = leaf.layer.formulas["forward"], self._names(leaf)
+        step = Step(leaf.name, repr(leaf.layer), _carried(arriving), forward=forward, sources=sources)
+        self.steps.append(step)
+        step.extracted += self._extracted()
+        shared = [name for name in leaf.parameters.values() if self.plan.flow.uses[name] > 1]
+        step.shared += [f"{name}: {self._uses(leaf, name)}" for name in shared]
+        if not leaving:
+            return
+        count = len(arriving.stack.values)
+        step.carries = leaf.layer.formulas["mjp"]
+        step.leaving_shapes = [(count, *each.stack.values.shape[1:]) for each in leaving]
+        step.average_shape = None if leaving[0].average is None else leaving[0].average.shape
+        if len(new := leaving[0].stack.values[count:]):
+            step.appended.append(Carried(RESIDUAL.name, new.shape, new.nbytes))
+            step.residual = _starts(leaf.layer)
 
     def _names(self, leaf: Leaf) -> tuple[str, ...]:
         """Return where a layer's inputs come from; nothing in a chain."""
@@ -118,17 +137,14 @@ class _Recorder(GraphSweep):
             return ()
         return tuple("the input" if s == INPUT else f"layer {self.plan.leaves[s].name}" for s in leaf.sources)
 
-    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        before = set(self.found)
-        super().extract(leaf, saved, signals)
+    def _extracted(self) -> Iterator[Extracted]:
+        """Yield the statistics that were found since the last step."""
         for (statistic, name), value in self.found.items():
-            if (statistic, name) not in before and value is not None:  # a bias has no input factor
+            if (statistic, name) not in self.known and value is not None:  # a bias has no input factor
                 signal = None if statistic.signal is None else label(statistic.signal)
                 named = (name, statistic.reduction.name, statistic.reduction.text, signal)
-                self.steps[-1].extracted.append(Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape)))
-        for name in leaf.parameters.values():
-            if self.plan.flow.uses[name] > 1:
-                self.steps[-1].shared.append(f"{name}: {self._uses(leaf, name)}")
+                yield Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape))
+        self.known.update(self.found)
 
     def _uses(self, leaf: Leaf, name: str) -> str:
         """Return what is done with a use of a parameter that has several."""
@@ -136,20 +152,6 @@ class _Recorder(GraphSweep):
         if leaf is not next(each for each in self.plan.swept if name in each.parameters.values()):
             return f"columns are collected, and extracted at layer {places[0]}, the last of its {len(places)} uses"
         return f"g is the sum over its uses at layers {', '.join(places)}, for each column before anything is squared"
-
-    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
-        below, step = super().carry(leaf, saved, signals), self.steps[-1]
-        step.carries, step.leaving_shapes = leaf.layer.formulas["mjp"], [each.stack.values.shape for each in below]
-        step.average_shape = None if below[0].average is None else below[0].average.shape
-        return below
-
-    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: list[Signals]) -> list[Signals]:
-        after, step = super().append(leaf, saved, signals, below), self.steps[-1]
-        if after is not below:
-            new = after[0].stack.values[len(below[0].stack.values) :]
-            step.appended.append(Carried(RESIDUAL.name, new.shape, new.nbytes))
-            step.residual = _starts(leaf.layer)
-        return after
 
 
 def _finished(plan: Plan, result: Result, found: Found) -> list[Finished]:

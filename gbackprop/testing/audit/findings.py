@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
+from gbackprop.calculus.walk import upwards
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
@@ -109,8 +110,7 @@ class Auditor:
         twin = self._twin(network)
         whole = self.whole(twin, loss, x, y, f"the network with {named(loss)}")
         found, rest, at = [], whole.report.rows, {INPUT: x}
-        for leaf in leaves_of(twin, x.shape[1:]):
-            inputs = [at[source] for source in leaf.sources]
+        for leaf, inputs in upwards(leaves_of(twin, x.shape[1:]), at):
             prefix = f"{leaf.name}."
             own = [row for row in rest if row.method.startswith(prefix)]
             rest = [row for row in rest if not row.method.startswith(prefix)]

@@ -1,0 +1,60 @@
+"""The walks over the layers of a network: upwards from its input, and downwards from its output.
+
+The caller has a dictionary of what is at each layer's output, by position, and computes at each layer; the walks take
+from it what a layer needs, and add what several layers carry to one output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from gbackprop.calculus.layer import Leaf
+
+At = dict[int, Any]
+"""Values at the outputs of layers, by position; at the network's input, by `INPUT`."""
+
+
+def upwards(leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = ()) -> Iterator[tuple[Leaf, list[Any]]]:
+    """Yield each layer with the values at its inputs; the caller sets ``at[leaf.position]``.
+
+    `done` has the sources whose values are deleted when a layer has taken its own, see `last_taken`.
+    """
+    for leaf in leaves:
+        inputs = [at[source] for source in leaf.sources]
+        if done:
+            for source in done[leaf.position]:
+                del at[source]
+        yield leaf, inputs
+        del inputs  # what nothing else refers to is freed before the next layer computes
+
+
+def last_taken(leaves: Sequence[Leaf]) -> list[list[int]]:
+    """Return for each layer the sources that no later layer takes."""
+    last = {source: leaf.position for leaf in leaves for source in leaf.sources}
+    return [[source for source in set(leaf.sources) if last[source] == leaf.position] for leaf in leaves]
+
+
+def downwards(leaves: Sequence[Leaf], at: At) -> Iterator[tuple[Leaf, Any]]:
+    """Yield each layer, the last first, with the value at its output; the caller adds what is below by `add_below`."""
+    for leaf in reversed(leaves):
+        yield leaf, at.pop(leaf.position)
+
+
+def add_below(
+    leaf: Leaf, below: Any, at: At, add: Callable[[Any, Any, int], Any], reaches: Callable[[int], bool] | None = None
+) -> None:
+    """Add what a layer carries to its inputs, one value or a tuple or list, to what others carried to the same outputs.
+
+    `add` gets the sum so far, the value and the source; `reaches` says to which sources the walk goes on.
+    """
+    parts = below if isinstance(below, tuple | list) else (below,)
+    for source, part in zip(leaf.sources, parts, strict=True):
+        if reaches is None or reaches(source):
+            at[source] = add(at[source], part, source) if source in at else part
+
+
+def is_chain(leaves: Sequence[Leaf]) -> bool:
+    """Return whether each layer takes the output of the one before it, and none shares parameters."""
+    names = [name for leaf in leaves for name in leaf.parameters.values()]
+    return all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(set(names)) == len(names)
