@@ -71,18 +71,16 @@ def fit(plan: Plan, x: Array, largest: Largest, budget: int, forms: Forms) -> La
 def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
     """Return the bytes that a call takes at its peak, in addition to parameters and batch; see the module's formula."""
     samples, columns, threads, _ = largest
-    shapes = list(parameter_shapes(plan).values())
-    parameters = sum(map(prod, shapes)) * number_bytes(plan)
-    sums = _reduced_numbers(plan, per_sample=False)
-    results = 2 * sums * number_bytes(plan) + x.shape[0] * row_bytes(plan)
+    number, weights = number_bytes(plan), _weights(plan)
+    parameters, sums = sum(map(prod, parameter_shapes(plan).values())), _reduced_numbers(plan, per_sample=False)
+    results = 2 * sums * number + x.shape[0] * row_bytes(plan) + pair_bytes(plan, x.shape[0])
     if AVERAGE in plan.signals:
-        widest = max((prod(leaf.output_shape) for leaf in plan.swept), default=0)
-        results += KFRA_COPIES * widest**2 * number_bytes(plan)
-    results += pair_bytes(plan, x.shape[0])
-    block = samples * (saved + _unfolded_bytes(plan) + 3 * stack_bytes(plan, columns))
-    each = sums * number_bytes(plan) + 2 * parameters + block
-    if device_of(x) != "cpu":
-        each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * _widest_bytes(plan))
+        results += KFRA_COPIES * max((prod(leaf.output_shape) for leaf in plan.swept), default=0) ** 2 * number
+    unfolded = max((inputs for inputs, _ in weights), default=0) * number if len(plan.statistics) > 1 else 0
+    each = (sums + 2 * parameters) * number + samples * (saved + unfolded + 3 * stack_bytes(plan, columns))
+    if device_of(x) != "cpu":  # a column of one sample, unfolded or as a product of a weight's size
+        widest = max(map(max, weights), default=0) * number
+        each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * widest)
     return results + 2 * threads * each
 
 
@@ -120,12 +118,6 @@ def number_bytes(plan: Plan) -> int:
     return np.dtype(plan.scale.dtype).itemsize
 
 
-def _unfolded_bytes(plan: Plan) -> int:
-    """Return the bytes of one sample in the largest unfolded input; 0 if only the gradient is asked for."""
-    wanted = len(plan.statistics) > 1
-    return wanted * max((unfolded for unfolded, _ in _weights(plan)), default=0) * number_bytes(plan)
-
-
 def unfolded_bytes(plan: Plan) -> int:
     """Return the bytes of one sample in the unfolded inputs of all layers together."""
     return sum(unfolded for unfolded, _ in _weights(plan)) * number_bytes(plan)
@@ -142,11 +134,6 @@ def _shape(layer: Layer, key: str) -> tuple[int, ...]:
     shape = layer.parameter_shapes()[key]
     outputs = getattr(layer, "out_channels", shape[0] if shape else 1)
     return shape if len(shape) < 2 else (outputs, prod(shape[:2]) // outputs, *shape[2:])
-
-
-def _widest_bytes(plan: Plan) -> int:
-    """Return the most bytes of one column of one sample, unfolded or as a product of a weight's size."""
-    return max(map(max, _weights(plan)), default=0) * number_bytes(plan)
 
 
 def _weights(plan: Plan) -> list[tuple[int, int]]:
