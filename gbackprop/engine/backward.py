@@ -27,8 +27,8 @@ from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, reported
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rewrites import with_visits, with_whole_sequences
-from gbackprop.engine.rows import Rows
-from gbackprop.engine.sweep import OUTPUT, Block, Execution, Part, sweep_block
+from gbackprop.engine.rows import SampleRows
+from gbackprop.engine.sweep import OUTPUT, Execution, Part, SampleBlock, sweep_block
 from gbackprop.losses.base import Loss
 from gbackprop.losses.sample_weights import weighted
 from gbackprop.plain.completion import complete
@@ -250,13 +250,13 @@ def _check_whole(quantities: Sequence[Any], x: Any, limits: Limits) -> None:
 
 def _backward(run: Execution) -> Result:
     cut, alone = run.cut, len(run.cut.samples) == 1
-    results = Rows(run.x.shape[0], run.reuse, alone and cut.reuses)
+    results = SampleRows(run.x.shape[0], run.reuse, alone and cut.reuses)
     if alone:
-        block = Block(cut.samples[0], results)
+        block = SampleBlock(cut.samples[0], results)
         with few_blas_threads() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
             total = sweep_block(run, block, memory or Allocator())
     else:
-        parts = _parts(run, [Block(rows, results) for rows in cut.samples])
+        parts = _parts(run, [SampleBlock(rows, results) for rows in cut.samples])
         total = next(parts)
         for part in parts:
             total.add(part)
@@ -265,11 +265,11 @@ def _backward(run: Execution) -> Result:
     return finish(run.plan, total.loss, output, total.found)
 
 
-def _parts(run: Execution, blocks: list[Block]) -> Iterator[Part]:
+def _parts(run: Execution, blocks: list[SampleBlock]) -> Iterator[Part]:
     """Yield the parts in the order of the blocks; only a few of them exist at any time."""
     threads, memory = run.cut.threads, arena if run.reuse and device_of(run.x) == "cpu" else fresh
 
-    def swept(block: Block) -> Part:
+    def swept(block: SampleBlock) -> Part:
         # a new thread starts on device 0
         with on_device_of(run.x), memory() as allocator:
             return sweep_block(run, block, allocator)

@@ -45,8 +45,8 @@ def compact(x: Array) -> bool:
     if x.flags.c_contiguous:
         return True
     expected = x.itemsize
-    for step, n in sorted((abs(step), n) for n, step in zip(x.shape, x.strides, strict=True) if n > 1):
-        if step != expected:
+    for step, n in sorted(zip(map(abs, x.strides), x.shape, strict=True)):
+        if n > 1 and step != expected:
             return False
         expected *= n
     return True
@@ -58,12 +58,6 @@ class Allocator:
     def empty(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
         """Return an uninitialized C-contiguous array of shape `shape`, by default of the dtype of `like`."""
         return array_module(like).empty(shape, like.dtype if dtype is None else dtype)
-
-    def zeros(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
-        """Return an array as from `empty`, filled with zeros."""
-        array = self.empty(like, shape, dtype)
-        array[...] = 0
-        return array
 
     def empty_like(self, x: Array, dtype: Any = None) -> Array:
         """Return an uninitialized array with the shape of `x` and the memory order of its axes."""

@@ -12,7 +12,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.engine.memory import result_array
 
 
-class Rows:
+class SampleRows:
     """Storage for results of a whole batch, allocated when the first block of samples is stored.
 
     Several threads may store blocks. Each block is written into its rows: neither the blocks nor a copy that

@@ -13,7 +13,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.base.errors import naming
-from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import Signals, Stack
 from gbackprop.engine.blocks import Cut
@@ -21,23 +21,25 @@ from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Function, NetworkForms
 from gbackprop.engine.rewrites import Visit
-from gbackprop.engine.rows import Rows
+from gbackprop.engine.rows import SampleRows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.plain.branching import Arriving, Found
 from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import GRADIENT_SUM, Plan
 from gbackprop.quantities.base import Statistic
 
+BATCH = REDUCTIONS["batch"]
+
 OUTPUT = "output"
-"""Key of the network's outputs in `Rows`."""
+"""Key of the network's outputs in `SampleRows`."""
 
 
 @dataclass(frozen=True)
-class Block:
+class SampleBlock:
     """A block of samples of a batch."""
 
     rows: slice
-    results: Rows  # storage of results with a row for each sample
+    results: SampleRows  # storage of results with a row for each sample
 
     def __len__(self) -> int:
         return self.rows.stop - self.rows.start
@@ -54,7 +56,7 @@ class Part:
         """Add the next block's part."""
         self.loss = self.loss + other.loss
         for key, value in other.found.items():
-            if not key[0].per_sample:  # the others are in `Rows`
+            if not key[0].per_sample:  # the others are in `SampleRows`
                 self.found[key] = key[0].merge([self.found[key], value])
 
 
@@ -71,7 +73,7 @@ class Execution:
     observer: Observer | None = None  # of all backward sweeps
 
 
-def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
+def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
     """Run the forward pass of a block once, and the backward sweep once for each span of columns."""
     plan, target, context = run.plan, run.y[block.rows], Context(run.known.forms, memory, run.known)
     found: Found = {}
@@ -87,7 +89,7 @@ def sweep_block(run: Execution, block: Block, memory: Allocator) -> Part:
 class FastSweep(SpanSweep):
     """The backward sweep for a block of samples and a span of columns, by registered forms."""
 
-    def __init__(self, run: Execution, block: Block, span: slice, found: Found, context: Context) -> None:
+    def __init__(self, run: Execution, block: SampleBlock, span: slice, found: Found, context: Context) -> None:
         super().__init__(run.plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
         self.once = len(run.cut.spans) == 1 and run.plan.chain  # each statistic is found once
@@ -176,7 +178,7 @@ class FastSweep(SpanSweep):
         if not statistic.per_sample or (statistic, name) in self.found:
             return context.reduce(jacobian, reduction, *arriving)
         key, results = (statistic, name), self.block.results
-        write = context.known.reduction(jacobian, reduction, "write_rows")
+        write = context.known.of_jacobian(jacobian).write_batch if reduction is BATCH else None
         if write is not None:
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
         return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))

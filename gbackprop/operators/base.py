@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -15,14 +15,14 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import Watch
 from gbackprop.losses.base import Loss
 from gbackprop.operators.batches import Batches
-from gbackprop.operators.matrix import Matrix, beside
-from gbackprop.operators.pieces import Cutter, Piece, Product
+from gbackprop.operators.matrix import OperatorAlgebra, beside
+from gbackprop.operators.pieces import Cutter, Piece
 from gbackprop.operators.vectors import Layout
 from gbackprop.plain.plan import Plan, plan_of
 from gbackprop.quantities.base import Quantity
 
 
-class Operator(Matrix):
+class Operator(OperatorAlgebra):
     """Base of the operators; each derives from this and from the class of SciPy's, or of CuPy's, linear operators."""
 
     parts: ClassVar[int] = 2
@@ -101,22 +101,14 @@ class Operator(Matrix):
 
     def _pieces(self) -> Iterator[Piece]:
         """Yield the data in pieces; raise an error if they, or network or loss, have changed."""
-        self._check_state()
-        for (_, (x, *rest)), extra in zip(self.batches, self.extras, strict=False):
-            yield from self.cutter.pieces(x, rest[0] if rest else None, extra)
-
-    def _results(self, product: Product, tasks: Iterable[tuple[Piece, Array]], count: int) -> Iterator[Any]:
-        """Yield the product of each piece with its K = `count` vectors, in the order of the data."""
-        return self.cutter.results(product, tasks, count)
-
-    def _check_state(self) -> None:
-        """Check that parameters and options of layers, loss and quantities are as they were."""
         name = self.watch.changed()
         if name is not None:
             raise ValueError(
                 f"{name}: expected all parameters and options as they were when the operator was made, got others "
                 "(make a new operator: it is one matrix, at one point)"
             )
+        for (_, (x, *rest)), extra in zip(self.batches, self.extras, strict=False):
+            yield from self.cutter.pieces(x, rest[0] if rest else None, extra)
 
     def _warned(self, result: Array) -> Array:
         """Return a result; warn if it is not finite."""

@@ -20,11 +20,9 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import output_of
 from gbackprop.losses.base import Loss
 from gbackprop.operators.base import Operator
-from gbackprop.operators.linearized import Directions, Linearized
-from gbackprop.operators.losses import through
+from gbackprop.operators.linearized import Directions, Linearized, through
 from gbackprop.operators.pieces import Piece, chunks
-from gbackprop.operators.second import SecondOrder
-from gbackprop.operators.support import lacks_second
+from gbackprop.operators.second import SecondOrder, lacks_second
 from gbackprop.operators.vectors import Layout
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.support import check_affine
@@ -63,7 +61,7 @@ class Curvature(Operator):
         with on_device_of(self.like):
             vectors = self.layout.rows(V, self.factor)
             product = partial(piece_product, type(self).directional, self.blocks, rows, columns)
-            results = self._results(product, ((piece, vectors) for piece in self._pieces()), len(vectors))
+            results = self.cutter.results(product, ((piece, vectors) for piece in self._pieces()), len(vectors))
             total = next(results)
             for result in results:  # in the order of the data, whichever is ready first
                 total = total + result

@@ -41,13 +41,13 @@ class _Jacobian(Operator):
         with on_device_of(self.like):
             vectors = self.layout.rows(V)
             tasks = ((piece, vectors) for piece in self._pieces())
-            results = list(self._results(partial(pushed, columns), tasks, len(vectors)))
+            results = list(self.cutter.results(partial(pushed, columns), tasks, len(vectors)))
             return self._warned(array_module(vectors).concatenate(results, axis=1).T)
 
     def _rpart(self, V: Array, rows: Any, columns: Any) -> Array:
         with on_device_of(self.like):
             tasks = self._with_rows(self.layout.rows(V))
-            results = self._results(partial(pulled, columns), tasks, V.shape[1])
+            results = self.cutter.results(partial(pulled, columns), tasks, V.shape[1])
             return self._warned(sum(results, next(results)).T)
 
     def to_arrays(self) -> dict[str, Array]:
@@ -73,7 +73,7 @@ class _Jacobian(Operator):
             xp = array_module(self.like)
             units = xp.eye(self.features, dtype=self.dtype)
             tasks = ((piece, units) for piece in self._pieces())
-            found = list(self._results(partial(individual, self.layout), tasks, len(units)))
+            found = list(self.cutter.results(partial(individual, self.layout), tasks, len(units)))
             whole = {name: [each[name] for each in found] for name in self.layout.shapes}
             return {
                 name: self._warned(parts[0] if len(parts) == 1 else xp.concatenate(parts))

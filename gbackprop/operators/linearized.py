@@ -17,10 +17,9 @@ from gbackprop.calculus.walk import add_below, downwards, upwards
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Reused
-from gbackprop.engine.registry import Context, NetworkForms
-from gbackprop.operators.losses import hessian_product
+from gbackprop.engine.registry import Context, Forms, NetworkForms, find
+from gbackprop.losses.base import Loss
 from gbackprop.operators.pushing import add_pushed, pull
-from gbackprop.operators.tangents import Store, jmp, mjp
 from gbackprop.plain.plan import Plan
 
 Directions = Mapping[str, Array]
@@ -28,6 +27,9 @@ Directions = Mapping[str, Array]
 
 Tangents = dict[int, Array | None]
 """Columns (K, N, *out) at the output of each layer, by its position; None where they are zero."""
+
+ROOT_BYTES = 2**26
+"""Bytes of the root of the Hessian that `by_root` forms at a time."""
 
 
 class Linearized:
@@ -39,26 +41,28 @@ class Linearized:
     x : ndarray, shape (N, *in)
     y : ndarray, shape (N, ...), optional
         Targets; the Jacobian needs none.
+    forms : dict
+        The registry of fast forms.
 
     Attributes
     ----------
     output : ndarray, shape (N, *out)
     saved : list
         What each layer saved.
-    stores : list of dict
-        What products store for the next, layer by layer.
+    stored : dict
+        What products store for the next, see `Context`.
     """
 
-    def __init__(self, plan: Plan, x: Array, y: Any) -> None:
-        self.plan, self.y, self.known = plan, y, NetworkForms(FORMS, plan.leaves)
+    def __init__(self, plan: Plan, x: Array, y: Any, forms: Forms = FORMS) -> None:
+        self.plan, self.y, self.known = plan, y, NetworkForms(forms, plan.leaves)
+        self.stored: dict[Any, Any] = {}
         self.output, self.saved = forward(plan, x, slice(None), self.context())
         if y is not None:
             plan.loss.check_output(self.output)
-        self.stores: list[Store] = [{} for _ in self.saved]
 
     def context(self) -> Context:
         """Return a new context of fast forms, for one product."""
-        return Context(FORMS, Reused(), self.known)
+        return Context(self.known.forms, Reused(), self.known, self.stored)
 
     @cached_property
     def jacobians(self) -> list[dict[str, ParameterJacobian]]:
@@ -86,10 +90,10 @@ class Linearized:
             for key, name in leaf.parameters.items():
                 if name in directions:
                     jacobian = self.jacobians[leaf.position][key]
-                    total = add_pushed(total, jacobian, directions[name], len(self.output), leaf.output_shape)
+                    shape = (len(self.output), *leaf.output_shape)
+                    total = add_pushed(total, jacobian, directions[name], shape, context)
             if any(mat is not None for mat in mats):
-                saved, store = self.saved[leaf.position], self.stores[leaf.position]
-                carried = jmp(leaf.layer, saved, self.filled(leaf, mats), context, store)
+                carried = context.jmp(leaf.layer, self.saved[leaf.position], *self.filled(leaf, mats))
                 if total is None:
                     total = carried
                 else:
@@ -118,7 +122,8 @@ class Linearized:
 
     def curve(self, mat: Array) -> Array:
         """∇²ℓₙ z[k, n], shape (K, N, *out)."""
-        return hessian_product(self.plan.loss, self.output, self.y, mat)
+        row = find(self.known.forms, self.plan.loss)
+        return (row.hessian_product if row else by_root)(self.plan.loss, self.output, self.y, mat)
 
     # -------------------------------------------------------------------------------------------------------- backward
 
@@ -136,7 +141,7 @@ class Linearized:
             yield leaf, mat
             if leaf.lowest:
                 continue
-            below = mjp(leaf.layer, self.saved[leaf.position], mat, context, self.stores[leaf.position])
+            below = context.mjp(leaf.layer, self.saved[leaf.position], mat)
             if more:
                 parts = zip(below if isinstance(below, tuple) else (below,), more(leaf), strict=True)
                 below = [part if extra is None else context.memory.add(part, extra) for part, extra in parts]
@@ -161,3 +166,18 @@ class Linearized:
                     found[name] = found[name] + value if name in found else value
             context.sums.clear()
         return found
+
+
+def by_root(loss: Loss, output: Array, target: Array, mat: Array) -> Array:
+    """Sₙ Sₙᵀ z[k, n], by the definition of S."""
+    count, step = loss.columns(output.shape[1:]), max(1, ROOT_BYTES // max(1, output.nbytes))
+    roots = (loss.hessian_sqrt(output, target, slice(start, start + step)) for start in range(0, count, step))
+    return sum((through(root, mat) for root in roots), array_module(mat).zeros_like(mat))
+
+
+def through(columns: Array, mat: Array) -> Array:
+    """Σᵥ s[v, n] s[v, n]ᵀ z[k, n], of columns s ``[V, N, *out]``."""
+    xp, n = array_module(mat), mat.shape[1]
+    s = xp.moveaxis(columns.reshape(len(columns), n, -1), 1, 0)  # [N, V, C]
+    z = xp.moveaxis(mat.reshape(len(mat), n, -1), 1, 0)  # [N, K, C]
+    return xp.moveaxis(z @ s.swapaxes(1, 2) @ s, 0, 1).reshape(mat.shape)

@@ -10,19 +10,19 @@ from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.array import Array, scipy_module
 from gbackprop.base.checks import number
-from gbackprop.operators.chosen import Chosen
 from gbackprop.operators.inverses import inverted
-from gbackprop.operators.multiplied import Multiplied
+from gbackprop.operators.products import VectorProducts
+from gbackprop.operators.submatrix import IndexSet
 from gbackprop.operators.vectors import Layout
 
 
-class Matrix(Multiplied):
+class OperatorAlgebra(VectorProducts):
     """Base of all operators, with those that can be made of one."""
 
     def _transpose(self) -> Any:
         if self.symmetric:
             return self
-        return derived(self, self._rmatmat, self._matmat, self.columns, self.rows, self.shape[::-1])
+        return composite(self, self._rmatmat, self._matmat, self.columns, self.rows, self.shape[::-1])
 
     _adjoint = _transpose
 
@@ -50,7 +50,7 @@ class Matrix(Multiplied):
         def product(apply: Callable[[Array], Array]) -> Callable[[Array], Array]:
             return lambda V: apply(V) + shift * V
 
-        return derived(
+        return composite(
             self, product(self._matmat), product(self._rmatmat), self.rows, self.columns, self.shape, self.symmetric
         )
 
@@ -80,8 +80,8 @@ class Matrix(Multiplied):
         get results: a block of the last layers takes no sweep through the others. Of a damped operator, or an inverse,
         all of it is multiplied.
         """
-        r = Chosen("rows", rows, self.rows, self.shape[0], self.like, self.narrow)
-        c = Chosen("columns", columns, self.columns, self.shape[1], self.like, self.narrow)
+        r = IndexSet("rows", rows, self.rows, self.shape[0], self.like, self.narrow)
+        c = IndexSet("columns", columns, self.columns, self.shape[1], self.like, self.narrow)
 
         def product(V: Array) -> Array:
             return r.take(self._part(c.put(V), r.layout, c.layout))
@@ -91,7 +91,7 @@ class Matrix(Multiplied):
 
         symmetric = self.symmetric and np.array_equal(r.places, c.places)
         shape = len(r.places), len(c.places)
-        return derived(self, product, transposed, r.named, c.named, shape, symmetric)
+        return composite(self, product, transposed, r.named, c.named, shape, symmetric)
 
     def inverse(
         self,
@@ -151,19 +151,19 @@ class Matrix(Multiplied):
         else:
             matrix, least = self, number("damping", damping, least=0)
         product, transposed = inverted(matrix, method, least, rtol, maxiter, scale)
-        return derived(self, product, transposed, self.columns, self.rows, self.shape[::-1], self.symmetric)
+        return composite(self, product, transposed, self.columns, self.rows, self.shape[::-1], self.symmetric)
 
     def _check_square(self, name: str) -> None:
         if self.shape[0] != self.shape[1]:
             raise ValueError(f"{name}: expected a square operator, got one of shape {self.shape}")
 
 
-class _Derived(Matrix):
+class _Composite(OperatorAlgebra):
     """An operator that is made of another, by functions of the columns of an array."""
 
     def __init__(
         self,
-        of: Matrix,
+        of: OperatorAlgebra,
         product: Callable[[Array], Array],
         transposed: Callable[[Array], Array],
         rows: Layout | None,
@@ -181,13 +181,13 @@ class _Derived(Matrix):
         return self.transposed(V.astype(self.dtype, copy=False))
 
 
-class Derived(_Derived, LinearOperator):
+class CompositeOperator(_Composite, LinearOperator):
     """An operator that is made of another: damped, a part of it, its transpose, or its inverse."""
 
 
-def derived(of: Matrix, *given: Any) -> Any:
-    """Return a `Derived` for the device of an operator."""
-    return beside(Derived, of.like)(of, *given)
+def composite(of: OperatorAlgebra, *given: Any) -> Any:
+    """Return a `CompositeOperator` for the device of an operator."""
+    return beside(CompositeOperator, of.like)(of, *given)
 
 
 def beside(cls: type, like: Array) -> Any:
@@ -195,5 +195,5 @@ def beside(cls: type, like: Array) -> Any:
     kind = scipy_module(like, "sparse.linalg").LinearOperator
     if issubclass(cls, kind):
         return cls
-    bases = tuple(base for base in cls.__bases__ if issubclass(base, Matrix))
+    bases = tuple(base for base in cls.__bases__ if issubclass(base, OperatorAlgebra))
     return type(cls.__name__, (*bases, kind), {"__doc__": cls.__doc__, "__module__": cls.__module__})

@@ -7,8 +7,8 @@ Along tangents ẋ and directions P both change, beside the change of g itself, 
     in the parameter   Σₙ (∂²(gᵀf) / ∂p ∂x) ẋ
 
 for a layer that is affine in each parameter. By the definition these are products with a layer's `residual` and with
-`mixed_residual`. `RULES` has shorter forms, registered under the functions that they replace; with an empty table all
-results are the same up to rounding.
+`mixed_residual`. Classes of layers have shorter forms in the registry; with an empty one all results are the same up to
+rounding.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Bias
-from gbackprop.calculus.layer import Leaf
-from gbackprop.calculus.mixed import MixedLayer, mixed_residual
+from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.calculus.mixed import MixedLayer, lacks_mixed, mixed_residual
 from gbackprop.calculus.residual import Factored
-from gbackprop.engine.registry import function_of
 from gbackprop.operators.linearized import Directions, Linearized, Tangents
-from gbackprop.operators.rules import RULES, Rules
+from gbackprop.plain.contract import ships
 
 COLUMN_BYTES = 2**26
 """Bytes of the columns of a factored residual that are formed at a time."""
@@ -38,13 +37,10 @@ class SecondOrder:
     directions : dict
     tangents : dict
         `Linearized.tangents` of these directions.
-    rules : Rules
-        The shorter forms to use.
     """
 
-    def __init__(self, at: Linearized, directions: Directions, tangents: Tangents, rules: Rules = RULES) -> None:
-        self.at, self.directions, self.tangents, self.rules = at, directions, tangents, rules
-        self.context = at.context()
+    def __init__(self, at: Linearized, directions: Directions, tangents: Tangents) -> None:
+        self.at, self.directions, self.tangents, self.context = at, directions, tangents, at.context()
 
     def inputs(self, leaf: Leaf) -> list[Array] | None:
         """Return ẋ of each input of a layer, None if all are zero."""
@@ -69,11 +65,12 @@ class SecondOrder:
         if inputs is None or self.is_added(leaf, key):
             return None
         saved, grad = self.at.saved[leaf.position], self.at.gradients[leaf.position]
-        rule = self.rules.mixed.get(function_of(leaf.layer, "parameter_jacobians"))
-        if rule is not None:
-            return rule.on_parameter(leaf.layer, saved, key, grad, inputs[0], self.context)
-        like = self.directions_like(leaf, key, len(inputs[0]))
-        return products(mixed_residual(leaf, saved, key, grad), [like, inputs[0]])[0].sum(1)
+        form = self.context.known.of(leaf.layer).mixed_parameter
+        if form is not None:
+            return form(leaf.layer, saved, grad, inputs[0], self.context)
+        shape = (*inputs[0].shape[:2], *leaf.layer.parameters[key].shape)
+        zeros = array_module(grad).zeros(shape, dtype=leaf.layer.parameters[key].dtype)
+        return products(mixed_residual(leaf, saved, key, grad), [zeros, inputs[0]])[0].sum(1)
 
     def is_added(self, leaf: Leaf, key: str) -> bool:
         """Return whether a parameter is added, so that no input multiplies it."""
@@ -85,9 +82,9 @@ class SecondOrder:
 
     def curved(self, leaf: Leaf, saved: Any, grad: Array, inputs: Sequence[Array]) -> Sequence[Array]:
         """(∇²ₓ gᵀf) ẋ over all inputs of a layer."""
-        rule = self.rules.residual.get(function_of(leaf.layer, "residual"))
-        if rule is not None:
-            return rule(leaf.layer, saved, grad, *inputs)
+        form = self.context.known.of(leaf.layer).residual_product
+        if form is not None:
+            return form(leaf.layer, saved, grad, *inputs)
         residual = leaf.layer.residual(saved, grad)
         if isinstance(residual, Factored):
             return products(residual, inputs)
@@ -99,18 +96,28 @@ class SecondOrder:
 
     def mixed_input(self, leaf: Leaf, saved: Any, key: str, grad: Array, direction: Array) -> Array:
         """(∂²(gᵀf) / ∂x ∂p) P."""
-        rule = self.rules.mixed.get(function_of(leaf.layer, "parameter_jacobians"))
-        if rule is not None:
-            return rule.on_input(leaf.layer, saved, key, grad, direction, self.context)
+        form = self.context.known.of(leaf.layer).mixed_input
+        if form is not None:
+            return form(leaf.layer, saved, grad, direction, self.context)
         xp, n = array_module(grad), len(grad)
         each = xp.broadcast_to(direction[:, None], (len(direction), n, *direction.shape[1:]))
         zeros = xp.zeros((len(direction), n, *leaf.input_shape), dtype=direction.dtype)
         return products(mixed_residual(leaf, saved, key, grad), [each, zeros])[1]
 
-    def directions_like(self, leaf: Leaf, key: str, count: int) -> Array:
-        """Return zeros for each sample in a parameter, shape (K, N, *p)."""
-        value = leaf.layer.parameters[key]
-        return array_module(value).zeros((count, len(self.at.output), *value.shape), dtype=value.dtype)
+
+def lacks_second(leaf: Leaf) -> str | None:
+    """Return the reason why a layer lacks second-order terms of the Hessian, or None."""
+    layer = leaf.layer
+    if not leaf.lowest and layer.curvature != "zero" and type(layer).residual is Layer.residual:
+        return f"its curvature is {layer.curvature!r}, and it has no residual"
+    if ships(layer) or not leaf.parameters:
+        return None
+    if not leaf.lowest:
+        if len(leaf.sources) > 1:
+            return "it has parameters and several inputs, and there is no mixed residual of these"
+        if lacks_mixed(leaf, leaf.parameters):
+            return "it has parameters, is not affine in its input, and has no mixed residual"
+    return None
 
 
 def products(residual: Factored, mats: Sequence[Array]) -> list[Array]:

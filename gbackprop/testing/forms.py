@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.engine.registry import ROUTED_METHODS, function_of
 from gbackprop.engine.routes import Route
 from gbackprop.testing.claims import Claims, NotGivenError, Pair
 from gbackprop.testing.probe import Probe
@@ -18,19 +17,18 @@ METHOD = "the layer's method"
 
 def check_forms(claims: Claims, probe: Probe) -> None:
     """Add a row for each method that has a fast form; others are computed by the method itself."""
-    forms, layer = probe.context.forms, probe.layer
-    forward, mjp = function_of(layer, "forward"), function_of(layer, "mjp")
-    if forward in forms.forward and not probe.training:
+    forms = probe.context.known.of(probe.layer)
+    if forms.forward and not probe.training:
         claims.equal("forward", SAME, _forward, probe, needs=["forward", "mjp"])
-    if mjp in forms.carry:
+    if forms.carry:
         claims.equal("mjp", SAME, _mjp, probe, needs=["mjp"])
-    if mjp in forms.in_place:
+    if forms.in_place:
         claims.equal("mjp", "the form in place gives the same", _in_place, probe, needs=["mjp"])
-    if probe.context.known.of(layer).add_to is not None:
+    if forms.add_to:
         claims.equal("mjp", "the form that adds to columns gives the same", _into, probe, needs=["mjp"])
-    if (mjp, function_of(layer, "average")) in forms.average and probe.curvature is not None:
+    if forms.average and probe.curvature is not None:
         claims.equal("average", SAME, _average, probe, needs=["average"])
-    if forms.find(forms.routes, layer, *ROUTED_METHODS) is not None and probe.x.ndim == probe.output.ndim == 4:
+    if forms.routes and probe.x.ndim == probe.output.ndim == 4:
         claims.equal("mjp", "the route takes what J takes", _route, probe, needs=["jmp", "mjp"])
 
 
@@ -60,7 +58,8 @@ def _mjp(probe: Probe) -> Pair:
 
 
 def _in_place(probe: Probe) -> Pair:
-    form = probe.context.forms.in_place[function_of(probe.layer, "mjp")]
+    form = probe.context.known.of(probe.layer).in_place
+    assert form is not None
     got = form(probe.layer, probe.saved, probe.columns.copy())
     if got is None:
         raise NotGivenError("not in place here")
@@ -98,7 +97,8 @@ def _route(probe: Probe) -> Pair:
     u, y = (rows.reshape(len(rows), -1, rows.shape[-1]) for rows in (u, y))
     above = Route.of(rng.integers(-1, y.shape[1], (len(y), y.shape[1] + 2, y.shape[2])))
     above = Route(above.places, above.slope * rng.standard_normal(above.places.shape))
-    form = context.forms.find(context.forms.routes, layer, *ROUTED_METHODS)
+    form = context.known.of(layer).routes
+    assert form is not None
     found = form(layer, probe.saved, above, context)
     if found is None:
         raise NotGivenError("has no route")

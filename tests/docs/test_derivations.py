@@ -20,6 +20,7 @@ import gbackprop
 from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.forms import FORMS
+from gbackprop.engine.registry import JacobianForms
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "derivations"
@@ -216,8 +217,8 @@ def replace_everywhere(function, wrong, monkeypatch):
             if value is function or getter:
                 monkeypatch.setattr(owner, name, property(wrong) if getter else wrong)
                 places += 1
-    tables = [table for table in vars(FORMS).values() if isinstance(table, dict)]
-    for table in [*tables, *map(vars, [*REDUCTIONS.values(), GRAM])]:
+    reduce = [row.reduce for row in FORMS.values() if isinstance(row, JacobianForms)]
+    for table in [*map(vars, FORMS.values()), *reduce, *map(vars, [*REDUCTIONS.values(), GRAM])]:
         for key in [key for key, value in table.items() if value is function]:
             monkeypatch.setitem(table, key, wrong)
             places += 1

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gbackprop.engine.forms.elementwise
-import gbackprop.engine.forms.outer
+import gbackprop.engine.forms.products
 from gbackprop.calculus.window import Window, pad
 from gbackprop.engine import kernels
 from gbackprop.engine.arena import Arena
-from gbackprop.engine.forms.images import padded
+from gbackprop.engine.forms.moves import padded
 from gbackprop.engine.memory import Allocator
 from gbackprop.testing.golden import check_folder
 
@@ -34,7 +34,7 @@ PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCES)
 
 @pytest.fixture
 def without_numba(monkeypatch):
-    for module in (kernels, gbackprop.engine.forms.outer, gbackprop.engine.forms.elementwise):
+    for module in (kernels, gbackprop.engine.forms.products, gbackprop.engine.forms.elementwise):
         monkeypatch.setattr(module, "numba_kernels", lambda: None)
 
 

@@ -8,9 +8,9 @@ import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.engine.forms import FORMS, outer
+from gbackprop.engine.forms import FORMS, outer, products
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import PLAIN, Context
+from gbackprop.engine.registry import PLAIN, Context, JacobianForms
 
 CONTEXT = Context(FORMS, Allocator())
 
@@ -32,10 +32,11 @@ SIGNED = ["sum", "batch", "square", "batch_square", "square_norm", "kronecker"]
 def test_the_reductions_have_fast_forms():
     weight, mat = jacobian(layers.Conv2d(2, 3, 3), batch(4, 2, 5, 6)[0], 2)
     taken = []
-    forms = {key: lambda *given: taken.append(given) for key in FORMS.reduce}
+    forms = {reduction: lambda *given: taken.append(given) for reduction in FORMS[layers.Outer].reduce}
+    registry = {layers.Outer: JacobianForms(layers.Outer, reduce=forms)}
     for name in (*SIGNED, "moments", "input_square"):
         arriving = () if name == "input_square" else (mat, None)
-        Context(type(FORMS)(reduce=forms), Allocator()).reduce(weight, REDUCTIONS[name], *arriving)
+        Context(registry, Allocator()).reduce(weight, REDUCTIONS[name], *arriving)
     assert len(taken) == len(SIGNED) + 2
 
 
@@ -105,13 +106,13 @@ def test_moments_are_summed_in_float64():
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 0, 2, 3), (0, 1, 3, 2)])
 def test_outer_products_of_rows_are_written_in_any_layout(dtype, groups, numba, order, monkeypatch):
     if not numba:
-        monkeypatch.setattr(outer, "numba_kernels", lambda: None)
+        monkeypatch.setattr(products, "numba_kernels", lambda: None)
     rng = np.random.default_rng(0)
     g, u = (rng.standard_normal((groups, 4, size)).astype(dtype)[:, ::2] for size in (3, 5))
     for largest in (99, 0):  # by NumPy's product, and by what is taken for large arrays
-        monkeypatch.setattr(outer.costs, "COMPILED_OUTER", largest)
+        monkeypatch.setattr(products.costs, "COMPILED_OUTER", largest)
         out = np.full([(groups, 2, 3, 5)[axis] for axis in order], np.nan, dtype).transpose(order)  # undoes itself
-        outer._outer_of_rows(g, u, out)
+        products.outer_product_of_rows(g, u, out)
         np.testing.assert_array_equal(out, g[..., None] * u[..., None, :])
 
 

@@ -1,4 +1,4 @@
-"""The registry of fast forms: who has the registered function itself has its form, and nobody else."""
+"""The registry of fast forms: who has the functions of a row's class has its forms, and nobody else."""
 
 import functools
 import re
@@ -15,9 +15,11 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
+from gbackprop.calculus.views import Seen
 from gbackprop.engine.forms import FORMS
+from gbackprop.engine.forms.conv import TiledOuter
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context
+from gbackprop.engine.registry import Context, find
 
 CE = losses.CrossEntropyLoss()
 RNG = np.random.default_rng(1)
@@ -175,7 +177,7 @@ def test_a_jacobian_with_a_reduction_of_its_own_is_asked_for_it(method):
 SCRIPT = """
 import numpy as np
 import gbackprop as gb
-from gbackprop import layers, losses, quantities as q
+from gbackprop import layers, losses, operators, quantities as q
 
 net = gb.Sequential(
     layers.Conv2d(1, 3, 3, padding=1), layers.Sigmoid(), layers.MaxPool2d(2), layers.Dropout(0.2), layers.Flatten(),
@@ -186,6 +188,9 @@ x, y = rng.standard_normal((6, 1, 6, 6)), rng.integers(0, 4, 6)
 asked = [q.BatchGrad(), q.Variance(), q.DiagHessian(), q.KFAC(), q.KFLR()]
 result = gb.backward(net, losses.CrossEntropyLoss(), x, y, *asked, rng=1, training=True, sample_block=2)
 arrays = [result.loss, *result.gradient.values(), *(v for one in asked[:3] for v in result[one].values())]
+for kind in (operators.GGN, operators.Hessian):
+    product = kind(net, losses.CrossEntropyLoss(), (x, y))
+    arrays.append(product @ rng.standard_normal(product.shape[0]))
 for value in arrays:
     print(repr(float(np.abs(value).sum())))
 """
@@ -194,12 +199,12 @@ for value in arrays:
 def test_a_reader_can_delete_the_fast_forms(tmp_path):
     """The package without the folders of forms and kernels, and with an empty registry, gives the same numbers.
 
-    So it does without operators, which have forms of their own over these, and without what is made with operators.
+    Operators need none of them, but what is made with operators is left out.
     """
     package = Path(gb.__file__).parent
     copy = tmp_path / "copy" / "gbackprop"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    gone = ["operators", "curvature/laplace", "curvature/influence", "curvature/spectra", "interop/files"]
+    gone = ["curvature/laplace", "curvature/influence", "curvature/spectra", "interop/files"]
     for folder in ["engine/forms", "engine/kernels", *gone]:
         shutil.rmtree(copy / folder)
     (copy / "engine" / "forms.py").write_text("from gbackprop.engine.registry import Forms\n\nFORMS = Forms()\n")
@@ -215,5 +220,84 @@ def test_a_reader_can_delete_the_fast_forms(tmp_path):
         run = subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
         printed.append([float(line) for line in run.stdout.split()])
-    assert len(printed[0]) == 17
+    assert len(printed[0]) == 19
     np.testing.assert_allclose(printed[1], printed[0], rtol=1e-11)
+
+
+# ---------------------------------------------------------------------------------------------------------- whose rows
+
+
+def overriding(kind, **body):
+    return type("Own", (kind,), body)
+
+
+UNRELATED = {
+    "__repr__": lambda self: "own",
+    "__doc__": "Own.",
+    "describe": lambda self: "own",
+    "output_shape": lambda self, shape: shape,
+    "more": lambda self: 1,
+}
+
+
+@pytest.mark.parametrize("name", UNRELATED)
+def test_what_no_form_depends_on_ends_no_row(name):
+    own = overriding(layers.Sigmoid, **{name: UNRELATED[name]})()
+    assert find(FORMS, own) is FORMS[layers.Sigmoid]
+
+
+@pytest.mark.parametrize("name", ["forward", "mjp", "jmp", "average", "forward_training"])
+def test_a_method_of_a_subclass_ends_all_forms_of_its_row(name):
+    kind = layers.MaxPool2d
+    own = overriding(kind, **{name: lambda self, *given: getattr(kind, name)(self, *given)})(2)
+    assert find(FORMS, kind(2)) is not None
+    assert find(FORMS, own) is None
+
+
+def test_a_row_of_a_base_class_is_taken_if_it_is_valid():
+    """ReLU's row holds its own values; that of all elementwise layers calls those of the layer."""
+    own = overriding(layers.ReLU, first=lambda self, x, y: 2.0 * (x > 0))()
+    assert find(FORMS, own) is FORMS[layers.Elementwise]
+    assert find(FORMS, layers.ReLU()) is FORMS[layers.ReLU]
+
+
+def test_a_patched_class_has_no_row():
+    layer = layers.Linear(2, 2)
+    with mock.patch.object(layers.Linear, "mjp"):
+        assert find(FORMS, layer) is None
+    assert find(FORMS, layer) is FORMS[layers.Linear]
+
+
+def test_a_reduction_of_a_subclass_leaves_the_others_their_forms():
+    """The registry has rows for the package's own subclasses of `Outer`, without what these compute themselves."""
+    for kind, name in ((Seen, "input_square"), (TiledOuter, "sum")):
+        reduced = {reduction.name for reduction in FORMS[kind].reduce}
+        assert {reduction.name for reduction in FORMS[layers.Outer].reduce} - reduced == {name}
+
+
+@pytest.mark.parametrize("kind", FORMS, ids=lambda kind: kind.__name__)
+def test_each_row_guards_the_methods_that_its_forms_stand_for(kind):
+    row = FORMS[kind]
+    stands_for = {
+        "forward": "forward",
+        "carry": "mjp",
+        "in_place": "mjp",
+        "add_to": "mjp",
+        "pure": "mjp",
+        "average": "average",
+        "jacobians": "parameter_jacobians",
+        "jacobians_at_input": "parameter_jacobians",
+        "gradients": "parameter_jacobians",
+        "routes": "mjp",
+        "jmp": "jmp",
+        "residual_product": "residual",
+        "mixed_input": "parameter_jacobians",
+        "mixed_parameter": "parameter_jacobians",
+        "reduce": "per_sample",
+        "push": "per_sample",
+        "pull": "per_sample",
+        "hessian_product": "hessian_sqrt",
+    }
+    for form, method in stands_for.items():
+        if getattr(row, form, None):
+            assert row.functions[method] is getattr(kind, method)

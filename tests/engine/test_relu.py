@@ -46,7 +46,7 @@ def of_relu(x, mat):
     """ReLU of x by its forms, and mat multiplied by its derivative in place."""
     layer, context = layers.ReLU(), Context(FORMS, Allocator())
     y, saved = context.forward(layer, x)
-    return y, FORMS.in_place[layers.Elementwise.mjp](layer, saved, mat)
+    return y, context.known.of(layer).in_place(layer, saved, mat)
 
 
 @given(
@@ -105,14 +105,14 @@ def test_other_arrays_and_layers_do_not(taken, monkeypatch):
         def first(self, x, y):
             return 2.0 * (x > 0)
 
-    layer = Two()
-    y, saved = Context(FORMS, Allocator()).forward(layer, x)
+    layer, context = Two(), Context(FORMS, Allocator())
+    y, saved = context.forward(layer, x)
     np.testing.assert_array_equal(y, 2 * np.maximum(x, 0))
-    got = FORMS.in_place[layers.Elementwise.mjp](layer, saved, mat.copy())
+    got = context.known.of(layer).in_place(layer, saved, mat.copy())
     np.testing.assert_array_equal(got, 2 * mat * (x > 0))
     own = layers.ReLU()
     monkeypatch.setattr(own, "value", lambda x: 5 * np.maximum(x, 0))
     np.testing.assert_array_equal(Context(FORMS, Allocator()).forward(own, x)[0], 5 * np.maximum(x, 0))
     monkeypatch.setattr(own, "first", lambda x, y: 3.0 * (x > 0))
-    np.testing.assert_array_equal(FORMS.in_place[layers.Elementwise.mjp](own, saved, mat.copy()), 3 * mat * (x > 0))
+    np.testing.assert_array_equal(context.known.of(own).in_place(own, saved, mat.copy()), 3 * mat * (x > 0))
     assert taken == ["positive"]

@@ -10,7 +10,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import blocks, memory
 from gbackprop.engine.memory import LEAST_RESULT, LEAST_REUSED, Reused, compact, idle_bytes, result_array
-from gbackprop.engine.rows import Rows
+from gbackprop.engine.rows import SampleRows
 
 SIZE = LEAST_RESULT // 4  # float32
 
@@ -185,7 +185,7 @@ def test_rows_of_a_convolution_lie_side_by_side(samples):
 
 def test_each_row_lies_side_by_side_whatever_the_strides_of_the_first():
     like = np.lib.stride_tricks.as_strided(np.zeros(12, np.float32), (1, 3, 4), (0, 4, 12))
-    place = Rows(SIZE, reuse=True).place("key", slice(0, 2), like)
+    place = SampleRows(SIZE, reuse=True).place("key", slice(0, 2), like)
     assert (place.shape, place.strides) == ((2, 3, 4), (48, 4, 12))
 
 

@@ -9,7 +9,7 @@ from gbackprop import layers
 from gbackprop.engine import costs
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import ROUTED_METHODS, Context
+from gbackprop.engine.registry import Context
 
 CONTEXT = Context(FORMS, Allocator())
 KINDS = ["pool", "pool", "pad", "relu", "tanh", "dropout", "identity"]
@@ -48,8 +48,7 @@ def routed(passed):
     """The route from the output of the last layer to the input of the first."""
     route = None
     for layer, saved in reversed(passed):
-        form = FORMS.find(FORMS.routes, layer, *ROUTED_METHODS)
-        route = form(layer, saved, route, CONTEXT)
+        route = CONTEXT.known.of(layer).routes(layer, saved, route, CONTEXT)
     return route
 
 

@@ -1,7 +1,7 @@
 """What a planted fault is, and how the tables of faults write them down."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import definitions
@@ -53,9 +53,13 @@ def plant(patch: Any, fault: Fault) -> None:
     sound = getattr(fault.owner, fault.attribute)
     wrong = fault.wrong(sound)
     patch.setattr(fault.owner, fault.attribute, wrong)
-    for table in vars(FORMS).values():
-        for function in [key for key in table if isinstance(table, dict) and table[key] is sound]:
-            patch.setitem(table, function, wrong)
+    for kind, row in FORMS.items():
+        names = [name for name, form in vars(row).items() if form is sound]
+        reduce = {reduction: form for reduction, form in getattr(row, "reduce", {}).items() if form is sound}
+        if names:
+            patch.setitem(FORMS, kind, replace(row, **dict.fromkeys(names, wrong)))
+        for reduction in reduce:
+            patch.setitem(row.reduce, reduction, wrong)
 
 
 # --------------------------------------------------------------------------------------------------------- wrong lines

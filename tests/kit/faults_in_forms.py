@@ -23,7 +23,7 @@ from gbackprop.array import channels_last
 from gbackprop.calculus import jacobian
 from gbackprop.calculus.jacobian import Outer
 from gbackprop.calculus.moments import Moments
-from gbackprop.engine.forms import bias, conv, elementwise, images, moments, outer, parts, pooling, routed, transposed
+from gbackprop.engine.forms import bias, conv, elementwise, moments, moves, outer, pooling, transposed
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.engine.registry import Context
 from gbackprop.layers import ConvTranspose2d, Linear, Slice
@@ -123,7 +123,7 @@ def about_zero(moments):
 
 
 def padded_by_zeros(layer, x, memory):
-    return images.padded(channels_last(x), layer.window.fitted(x.shape[2:]), memory)
+    return moves.padded(channels_last(x), layer.window.fitted(x.shape[2:]), memory)
 
 
 # --------------------------------------------------------------------------------------------------------------- faults
@@ -132,7 +132,7 @@ FAULTS = [
     Fault(linear_forms, "forward", "no bias", instead(without_bias), linear, "forward"),
     Fault(linear_forms, "carry", "wrong sign", times(-1), linear, "mjp"),
     Fault(linear_forms, "gradients", "mean over samples", after(mean_of_three), linear, "parameter_jacobians"),
-    Fault(parts, "into", "overwrites", instead(overwritten), part_of_axis, "mjp"),
+    Fault(moves, "add_to", "overwrites", instead(overwritten), part_of_axis, "mjp"),
     Fault(transposed, "forward", "no bias", instead(without_images_bias), transposed_image, "forward"),
     Fault(transposed, "carry", "wrong sign", times(-1), transposed_image, "mjp"),
     Fault(transposed, "swapped", "u one percent too large", after(with_larger_u), transposed_image, "weight.batch"),
@@ -144,11 +144,11 @@ FAULTS = [
     Fault(pooling, "places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "mjp"),
     Fault(pooling, "max_average", "always the first sample", before(of_the_first), max_pool, "average"),
     Fault(pooling, "mean_carry", "sum instead of mean", times(4), average_pool, "mjp"),
-    Fault(images, "carry", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
+    Fault(moves, "pad_carry", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
     Fault(elementwise, "_slope", "wrong sign", times(-1), tanh, "mjp"),
     Fault(elementwise, "in_place", "twice", after(lambda y: None if y is None else 2 * y), sigmoid, "mjp"),
-    Fault(routed, "through_max_pool", "twice", after(lambda r: replace(r, slope=2 * r.slope)), max_pool, "mjp"),
-    Fault(routed, "through_padding", "padding is not zero", after(nowhere_zero), zero_pad, "mjp"),
+    Fault(pooling, "through_max_pool", "twice", after(lambda r: replace(r, slope=2 * r.slope)), max_pool, "mjp"),
+    Fault(moves, "through_padding", "padding is not zero", after(nowhere_zero), zero_pad, "mjp"),
     Fault(outer, "sum_", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
     Fault(outer, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
     Fault(outer, "square", "sign squared", before(sign_twice), linear, "weight.square"),

@@ -11,7 +11,7 @@ from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.signals import EXACT, GRADIENT, Columns
 from gbackprop.engine import blocks, spans
 from gbackprop.engine.registry import Context
-from gbackprop.engine.rows import Rows
+from gbackprop.engine.rows import SampleRows
 from gbackprop.engine.spans import SpanSweep
 from gbackprop.engine.sweep import FastSweep
 from gbackprop.layers.elementwise.activation import sigmoid
@@ -382,7 +382,7 @@ FAULTS = [
     Fault(Context, "reduce", "signs lost", before(unsigned), network, "0.weight.batch"),
     Fault(Moments, "merge", "means not merged", instead(added_apart), network, "SecondMoment"),
     Fault(Statistic, "merge", "first block alone", instead(first_block_alone), network, "backward"),
-    Fault(Rows, "put", "always the first rows", before(to_the_first_rows), network, "backward"),
+    Fault(SampleRows, "put", "always the first rows", before(to_the_first_rows), network, "backward"),
     Fault(FastSweep, "add", "latest columns alone", before(latest_alone), network, "BatchDiagGGN"),
     Fault(Plan, "targets_of", "first rows for all blocks", before(first_rows), network, "DiagGGNMC"),
     Fault(blocks, "spans", "overlap by a column", after(overlapping), network, "backward"),

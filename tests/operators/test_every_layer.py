@@ -9,8 +9,9 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import operators as ops
+from gbackprop.engine.forms import FORMS
+from gbackprop.engine.registry import PLAIN
 from gbackprop.operators.linearized import Linearized
-from gbackprop.operators.rules import RULES, Rules
 from gbackprop.operators.second import SecondOrder
 from gbackprop.operators.vectors import Layout
 from gbackprop.testing.audit.subjects import layer_cases
@@ -49,16 +50,20 @@ def test_the_hessians_product(problem):
     assert np.abs(operator @ v[:, 0] - want[:, 0]).max() <= 1e-10 * np.abs(want).max()
 
 
-def test_the_short_forms_are_their_definitions(problem):
+def test_with_an_empty_registry_products_are_the_same(problem):
     net, loss, x, y = problem
     operator = ops.Hessian(net, loss, (x, y))
-    at, layout = Linearized(operator.plan, x, y), operator.layout
+    layout, found = operator.layout, []
     directions = layout.split(np.random.default_rng(0).standard_normal((2, layout.size)))
-    tangents, found = at.tangents(directions), []
-    for rules in (RULES, Rules()):
-        second = SecondOrder(at, directions, tangents, rules)
-        found.append(layout.join(at.pull(at.curve(tangents[len(at.saved) - 1]), set(layout.shapes), second)))
-    assert np.abs(found[0] - found[1]).max() <= 1e-10 * np.abs(found[0]).max()
+    for forms in (FORMS, PLAIN):
+        at = Linearized(operator.plan, x, y, forms)
+        tangents = at.tangents(directions)
+        second = SecondOrder(at, directions, tangents)
+        ends = tangents[len(at.saved) - 1]
+        found.append([layout.join(at.pull(at.curve(ends), set(layout.shapes), more)) for more in (None, second)])
+        found[-1].append(ends)
+    for fast, plain in zip(*found, strict=True):  # of the GGN, of the Hessian, and of the Jacobian
+        assert np.abs(fast - plain).max() <= 1e-10 * np.abs(fast).max()
 
 
 def test_the_jacobian_of_each_parameter(problem):

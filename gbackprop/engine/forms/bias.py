@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module
-from gbackprop.calculus.jacobian import Bias, ParameterJacobian, weigh
-from gbackprop.engine.registry import Context, Function, Table
+from gbackprop.array import Array, array_module, channels_first
+from gbackprop.calculus.jacobian import REDUCTIONS, Bias, ParameterJacobian, Reduction, weigh
+from gbackprop.calculus.layer import Shape
+from gbackprop.engine.memory import Reused
+from gbackprop.engine.registry import SUM, Context, Function, JacobianForms, NotAViewError
 
 
 def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
@@ -23,21 +26,13 @@ def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
     return sums
 
 
-class _Summed(Bias):
-    """The bias's Jacobian at columns whose sums over positions are known."""
+def of_sums(reduction: Reduction) -> Function:
+    """Make a form of a reduction with a formula: that of the cached sums."""
+    formula = reduction.formula
+    assert formula is not None
 
-    def __init__(self, sums: Array) -> None:
-        self.sums = sums
-
-    def per_sample(self, mat: Array) -> Array:
-        return self.sums
-
-
-def shared(reduction: Function) -> Function:
-    """Make a form for a reduction of `Bias`: the same function of the cached sums."""
-
-    def reduce(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
-        return reduction(_Summed(position_sums(bias, mat, context)), mat, sign)
+    def reduce(bias: Bias, mat: Array, sign: Any, context: Context) -> Any:
+        return formula(position_sums(bias, mat, context), sign)
 
     return reduce
 
@@ -47,7 +42,8 @@ def kronecker(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     known, columns, found = context.curvature
     if known is bias and columns is mat:
         return found.copy()
-    found = Bias.kronecker(_Summed(position_sums(bias, mat, context)), mat, sign)
+    b = position_sums(bias, mat, context)
+    found = weigh(b, sign).reshape(-1, b.shape[2]).T @ b.reshape(-1, b.shape[2])
     context.curvature = bias, mat, found
     return found
 
@@ -80,12 +76,56 @@ def sum_(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     return weigh(position_sums(bias, mat, context), sign).sum((0, 1))
 
 
-REDUCE: Table = {
-    (Bias.per_sample, ParameterJacobian.sum): sum_,
-    (Bias.per_sample, ParameterJacobian.square): square,
-    (Bias.per_sample, ParameterJacobian.batch_square): batch_square,
-    (Bias.per_sample, Bias.kronecker): kronecker,
-} | {
-    (Bias.per_sample, reduction): shared(reduction)
-    for reduction in (ParameterJacobian.batch, ParameterJacobian.moments, ParameterJacobian.square_norm)
-}
+def add_push(bias: Bias, directions: Array, total: Array) -> bool:
+    """Add y[t] = p to `total` where it is, without an array J P, if rows are a view of it."""
+    view = bias.rows(total)
+    if not array_module(total).may_share_memory(view, total):
+        return False
+    view += directions[:, None, None]
+    return True
+
+
+def push(bias: Bias, directions: Array, shape: Shape) -> Array:
+    """y[t] = p."""
+    y, view = outputs(bias.rows, directions, shape)
+    view[...] = directions[:, None, None]
+    return y
+
+
+def outputs(rows: Callable[[Array], Array], like: Array, shape: Shape) -> tuple[Array, Array]:
+    """Return an uninitialized array ``[K, *shape]`` for J P, and its view by position, ``rows(array)``.
+
+    The array has its channels last in memory if the view is contiguous then. K is the length of `like`.
+    """
+    xp, memory, (batch, *out) = array_module(like), Reused(), shape
+    usual = memory.empty(like, (len(like), *shape))
+    view = rows(usual)
+    if view.flags.c_contiguous and xp.may_share_memory(view, usual):
+        return usual, view
+    last = channels_first(memory.empty(like, (len(like), batch, *out[1:], out[0])), 2)
+    view = rows(last)
+    if xp.may_share_memory(view, last):
+        return last, view
+    raise NotAViewError
+
+
+def pull(jacobian: ParameterJacobian, mat: Array) -> Array:
+    """Σₙ Jᵀ g[k, n], of a parameter that is small beside the columns."""
+    return jacobian.per_sample(mat).sum(1)
+
+
+ROWS = [
+    JacobianForms(
+        Bias,
+        reduce={
+            SUM: sum_,
+            REDUCTIONS["square"]: square,
+            REDUCTIONS["batch_square"]: batch_square,
+            REDUCTIONS["kronecker"]: kronecker,
+            **{REDUCTIONS[name]: of_sums(REDUCTIONS[name]) for name in ("batch", "moments", "square_norm")},
+        },
+        push=push,
+        add_push=add_push,
+        pull=pull,
+    )
+]

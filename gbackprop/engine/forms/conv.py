@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
-from gbackprop.calculus.jacobian import Outer, ParameterJacobian, weigh
+from gbackprop.calculus.jacobian import Outer, ParameterJacobian
 from gbackprop.calculus.layer import Shape
 from gbackprop.engine import costs
-from gbackprop.engine.forms.images import padded
+from gbackprop.engine.forms.linear import by_weight
+from gbackprop.engine.forms.moves import padded
+from gbackprop.engine.forms.outer import OUTER, outer_sums, without
+from gbackprop.engine.forms.products import over_columns
 from gbackprop.engine.kernels import transforms_of, windows_of
 from gbackprop.engine.kernels.tiles import Tiles
 from gbackprop.engine.kernels.view import unfold
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context
+from gbackprop.engine.registry import SUM, Context, LayerForms, Routed
+from gbackprop.engine.routes import Route, RoutedBias, RoutedOuter
 from gbackprop.layers.windows.conv import _Conv as Conv
 
 
@@ -112,7 +116,7 @@ class TiledOuter(Outer):
         self.x, self.tiles = x, tiles
 
     def sum(self, mat: Array, sign: Array | None = None) -> Array:
-        one = mat[0] if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0)
+        one = over_columns(mat, sign)[0]
         return self.joined(self.tiles.weight_sum(self.x, channels_last(one))[None])
 
 
@@ -158,3 +162,62 @@ def _folded(layer: Conv, seen: Array, spatial: Shape, memory: Allocator) -> Arra
 def _bytes(layer: Conv, out: Shape, x: Array) -> int:
     """Return the bytes of one sample's unfolded input."""
     return prod(out) * prod(layer.window.kernel) * layer.in_channels * x.dtype.itemsize
+
+
+def jmp(layer: Conv, saved: Any, mat: Array, context: Context) -> Array:
+    """W u̇[t]."""
+    y = linear(layer, _framed(layer, mat), context.memory)
+    return y.reshape(*mat.shape[:2], *y.shape[1:])
+
+
+def mixed_parameter(layer: Conv, saved: Any, g: Array, mat: Array, context: Context) -> Array:
+    """y[t] = W u[t]: Σₙₜ g[n, t] u̇[k, n, t]ᵀ, with u̇ the unfolded tangent."""
+    jacobian: Any = context.jacobians(layer, (_framed(layer, mat), None))["weight"]
+    if len(mat) == 1:
+        return context.reduce(jacobian, SUM, g[None], None)[None]
+    u = jacobian.u  # of K batches, one after the other
+    return outer_sums(jacobian, jacobian.split(g[None]), u.reshape(len(u), len(mat), -1, *u.shape[2:]))
+
+
+def _framed(layer: Conv, mat: Array) -> Array:
+    """Return columns at the image as images in the layer's frame: ``[K, N, *in] -> [K N, C, *S]``."""
+    x = mat.reshape(-1, *mat.shape[2:])
+    return layer.frame.around(x) if layer.frame else x
+
+
+def push_tiled(outer: TiledOuter, directions: Array, shape: Shape) -> Array:
+    """y[t] = P u[t] by tiles, which needs no u."""
+    images = [outer.tiles.forward(outer.x, direction) for direction in directions]
+    return channels_first(images[0][None] if len(images) == 1 else array_module(directions).stack(images), 2)
+
+
+def routing_pays(layer: Conv, columns: int, windows: int, shape: Shape) -> bool:
+    """Return whether squares are faster from routed columns, by the cost models."""
+    inputs = prod(layer.window.kernel) * layer.in_channels // layer.groups
+    return costs.routing_pays(columns, windows, prod(layer.output_shape(shape)[1:]), inputs, layer.out_channels)
+
+
+def routed_jacobians(
+    layer: Conv, plain: dict[str, ParameterJacobian], route: Route, context: Context
+) -> dict[str, ParameterJacobian]:
+    """Return the Jacobians of the weight and bias below a route."""
+    weight = plain["weight"]
+    assert isinstance(weight, Outer)
+    found: dict[str, ParameterJacobian] = {"weight": RoutedOuter(weight, route, context.memory)}
+    return found | {"bias": RoutedBias(route)} if layer.bias else found
+
+
+ROWS = [
+    LayerForms(
+        Conv,
+        forward=forward,
+        carry=carry,
+        pure=True,
+        jacobians=jacobians,
+        routed=Routed(routing_pays, routed_jacobians),
+        jmp=jmp,
+        mixed_input=by_weight,
+        mixed_parameter=mixed_parameter,
+    ),
+    without(OUTER, TiledOuter, "sum", push=push_tiled, pull=None),
+]

@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, array_module
+from gbackprop.calculus.layer import Shape
 from gbackprop.engine import costs
+from gbackprop.engine.forms.bias import pull
+from gbackprop.engine.forms.norms import by_channel, spread
 from gbackprop.engine.kernels import numba_kernels, on_gpu, on_host
 from gbackprop.engine.memory import compact
-from gbackprop.engine.registry import Context, Function
+from gbackprop.engine.registry import Context, JacobianForms, LayerForms
+from gbackprop.engine.routes import Route
 from gbackprop.layers.elementwise.activation import Elementwise, ReLU, Sigmoid
+from gbackprop.layers.elementwise.dropout import Dropout
+from gbackprop.layers.elementwise.prelu import PReLU, _Slope
+from gbackprop.layers.elementwise.softmax import _AlongAxis
 
 
 def forward(layer: Elementwise, x: Array, context: Context) -> tuple[Array, Any]:
     """y = φ(x)."""
-    value = VALUES.get(type(layer).value)
-    y = layer.value(x) if value is None or "value" in layer.__dict__ else value(layer, x, context)
+    y = layer.value(x)
     return y, (x, y)
 
 
-def _relu(layer: ReLU, x: Array, context: Context) -> Array:
+def relu_forward(layer: ReLU, x: Array, context: Context) -> tuple[Array, Any]:
+    """y = max(x, 0)."""
     y = context.memory.empty_like(x)
     kernels = _loops(x)
     if kernels is None or x.strides != y.strides:
-        return array_module(x).maximum(x, 0, out=y)
-    kernels.positive(x, y)
-    return y
+        array_module(x).maximum(x, 0, out=y)
+    else:
+        kernels.positive(x, y)
+    return y, (x, y)
 
 
-def _sigmoid(layer: Sigmoid, x: Array, context: Context) -> Array:
+def sigmoid_forward(layer: Sigmoid, x: Array, context: Context) -> tuple[Array, Any]:
+    """y = 1 / (1 + e⁻ˣ)."""
     kernels = None if type(x) is np.ndarray else on_gpu(x)
-    return Sigmoid.value(layer, x) if kernels is None else kernels.sigmoid(x)
-
-
-VALUES: dict[Function | None, Function] = {ReLU.value: _relu, Sigmoid.value: _sigmoid}
-"""Forms of φ."""
+    y = layer.value(x) if kernels is None else kernels.sigmoid(x)
+    return y, (x, y)
 
 
 def carry(layer: Elementwise, saved: Any, mat: Array, context: Context) -> Array:
@@ -50,23 +57,24 @@ def in_place(layer: Elementwise, saved: Any, mat: Array) -> Array | None:
 
     A new array of a stack's size costs more than the product. The layers below would copy a g that is not compact.
     """
-    if not getattr(mat.flags, "writeable", True) or not (mat.flags.c_contiguous or compact(mat)):
+    if not _may_write(mat):
         return None
-    relu = type(layer).first is ReLU.first and "first" not in layer.__dict__
-    if not (relu and _where_positive(saved, mat)):
-        mat *= _slope(layer, saved, mat)
+    mat *= _slope(layer, saved, mat)
     return mat
 
 
-def _where_positive(saved: Any, mat: Array) -> bool:
-    """[x > 0] g, written over g; False if x has not the order of g in memory, or there are no compiled loops."""
+def _may_write(mat: Array) -> bool:
+    return getattr(mat.flags, "writeable", True) and (mat.flags.c_contiguous or compact(mat))
+
+
+def relu_in_place(layer: ReLU, saved: Any, mat: Array) -> Array | None:
+    """[x > 0] g, written over g: by a compiled loop if x has the order of g in memory, without gaps."""
     x, kernels = saved[0], _loops(mat)
-    if kernels is None or x.dtype != mat.dtype or x.strides != mat.strides[1:] or not compact(x):
-        return False
-    if min(mat.strides) < 0:  # a flat view of them does not exist
-        return False
+    alike = x.dtype == mat.dtype and x.strides == mat.strides[1:] and min(mat.strides) >= 0  # else no flat view is one
+    if kernels is None or not (alike and compact(x) and _may_write(mat)):
+        return in_place(layer, saved, mat)
     kernels.where_positive(x, mat)
-    return True
+    return mat
 
 
 def _loops(x: Array) -> ModuleType | None:
@@ -79,3 +87,58 @@ def _slope(layer: Elementwise, saved: Any, mat: Array) -> Array:
     first = layer.first(*saved)
     many = isinstance(first, np.ndarray) and first.dtype == bool and len(mat) > 2
     return first.astype(mat.dtype) if many else first
+
+
+def through_elementwise(layer: Elementwise, saved: Any, above: Route | None, context: Context) -> Route | None:
+    """Return the same route times φ'(x), which may be one number, or one for each channel."""
+    return None if above is None else above.scaled(np.broadcast_to(layer.first(*saved), saved[0].shape))
+
+
+def through_dropout(layer: Dropout, saved: Any, above: Route | None, context: Context) -> Route | None:
+    """Return the same route times the mask."""
+    return above if above is None or saved is None else above.scaled(saved)
+
+
+def softmax_residual(layer: _AlongAxis, p: Array, g: Array, mat: Array) -> tuple[Array]:
+    """r = Σₖ c[k] (eₖ − p) (eₖ − p)ᵀ: s − p Σ s with s = c ∘ (ẋ − pᵀẋ)."""
+    axis = layer._axis(p)
+    s = layer.strength(p, g) * (mat - (p * mat).sum(axis, keepdims=True))
+    return (s - p * s.sum(axis, keepdims=True),)
+
+
+def prelu_input(layer: PReLU, saved: Any, g: Array, direction: Array, context: Context) -> Array:
+    """y = a x where x ≤ 0: P g there."""
+    return spread(direction, g.ndim - 1) * array_module(g).where(saved > 0, 0, g)
+
+
+def prelu_parameter(layer: PReLU, saved: Any, g: Array, mat: Array, context: Context) -> Array:
+    """Σ g ẋ where x ≤ 0."""
+    return by_channel(layer.num_parameters, array_module(g).where(saved > 0, 0, g) * mat)
+
+
+def push_slope(jacobian: _Slope, directions: Array, shape: Shape) -> Array:
+    """y[c, t] = p[c] x[c, t] where x ≤ 0, else 0."""
+    x = jacobian.x
+    return spread(directions, len(shape) - 1) * array_module(x).where(x > 0, 0, x)
+
+
+ELEMENTWISE = LayerForms(
+    Elementwise,
+    varying=("value", "first", "second"),
+    forward=forward,
+    carry=carry,
+    in_place=in_place,
+    pure=True,
+    routes=through_elementwise,
+    jmp=carry,
+)
+
+ROWS = [
+    ELEMENTWISE,
+    replace(ELEMENTWISE, kind=ReLU, varying=(), forward=relu_forward, in_place=relu_in_place),
+    replace(ELEMENTWISE, kind=Sigmoid, varying=(), forward=sigmoid_forward),
+    LayerForms(PReLU, mixed_input=prelu_input, mixed_parameter=prelu_parameter),
+    JacobianForms(_Slope, push=push_slope, pull=pull),
+    LayerForms(Dropout, pure=True, routes=through_dropout),
+    LayerForms(_AlongAxis, varying=("forward", "jmp", "mjp", "strength"), residual_product=softmax_residual),
+]

@@ -1,4 +1,4 @@
-"""The form of Gram matrices for `Outer`. Letters as in `layers.jacobian`: u is (G, N, T, I), g is (G, V, N, T, O)."""
+"""The form of Gram matrices for `Outer`. Letters as in `calculus.jacobian`: u is (G, N, T, I), g is (G, V, N, T, O)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from gbackprop.array import Array
 from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.jacobian import Outer
-from gbackprop.engine.registry import Context, Table, function_of
+from gbackprop.engine.registry import Context, function_of
 
 
 def gram(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
@@ -43,6 +43,3 @@ def _individual(jacobian: Any, mat: Array) -> tuple[Array, Any]:
     """Return Jᵀ g as ``[1, N V, P]``, and no u."""
     each = jacobian.per_sample(mat)
     return each.swapaxes(0, 1).reshape(1, each.shape[0] * each.shape[1], -1), None
-
-
-REDUCE: Table = {(Outer.per_sample, GRAM): gram}

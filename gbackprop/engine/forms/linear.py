@@ -1,14 +1,18 @@
-"""Forms of `Linear`: one large product instead of one for each leading index, in reused memory."""
+"""Forms of linear maps: one large product instead of one for each leading index, in reused memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.engine.forms import outer
-from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.engine.forms.products import summed
+from gbackprop.engine.memory import Allocator, result_like
+from gbackprop.engine.registry import Context, JacobianForms, LayerForms
+from gbackprop.layers.embedding import _Rows
 from gbackprop.layers.linear import Linear
+from gbackprop.layers.norms.affine import Matrix
+from gbackprop.plain.affine import replaced
 
 
 def forward(layer: Linear, x: Array, context: Context) -> tuple[Array, Any]:
@@ -34,7 +38,7 @@ def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[s
     rows = mat.ndim == 3 and mat.shape[0] == 1  # as they are, without further axes
     g = mat if rows else mat.reshape(1, -1, layer.out_features)
     u = saved[None] if rows else saved.reshape(1, -1, layer.in_features)
-    weight = outer.summed(g, u)[0]
+    weight = summed(g, u)[0]
     if not layer.bias:
         return {"weight": weight}
     n, t = mat.shape[1], g.shape[1] // mat.shape[1]
@@ -47,3 +51,53 @@ def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[s
 def multiplied(x: Array, matrix: Array, memory: Allocator) -> Array:
     """Compute ``[…, I] @ [I, O]``."""
     return memory.matmul(x.reshape(-1, matrix.shape[0]), matrix).reshape(*x.shape[:-1], matrix.shape[1])
+
+
+def jmp(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
+    """W ẋ."""
+    return multiplied(mat, layer.parameters["weight"].T, context.memory)
+
+
+def mixed_input(layer: Any, saved: Any, g: Array, direction: Array, context: Context) -> Array:
+    """y = W x: Pᵀ g."""
+    found = context.memory.empty(g, (len(direction), *g.shape[:-1], direction.shape[2]))
+    rows = g.reshape(-1, g.shape[-1])
+    array_module(g).matmul(rows, direction, out=found.reshape(len(direction), len(rows), -1))
+    return found
+
+
+def mixed_parameter(layer: Any, saved: Any, g: Array, mat: Array, context: Context) -> Array:
+    """y = W x: Σₙₜ g[n, t] ẋ[k, n, t]ᵀ."""
+    rows, inputs = g.reshape(-1, g.shape[-1]), mat.reshape(len(mat), -1, mat.shape[-1])
+    out = result_like(g, (len(mat), rows.shape[1], inputs.shape[2]))
+    return array_module(g).matmul(rows.T, inputs, out=out)
+
+
+def by_weight(layer: Layer, saved: Any, g: Array, direction: Array, context: Context) -> Array:
+    """Jₓᵀ g of a layer with each P as its "weight", for any that is linear in it."""
+    form = context.known.of(layer).carry
+    twins = [replaced(layer, {"weight": each}) for each in direction]
+    found = [twin.mjp(saved, g[None]) if form is None else form(twin, saved, g[None], context) for twin in twins]
+    return found[0] if len(found) == 1 else array_module(g).concatenate(found)
+
+
+def push_rows(jacobian: _Rows, directions: Array, shape: Shape) -> Array:
+    """y[t] = row x[t] of P, zero for the padding."""
+    padding, y = jacobian.layer.padding_idx, directions[:, jacobian.x]
+    return y if padding is None else y * (jacobian.x != padding)[..., None]
+
+
+ROWS = [
+    LayerForms(
+        Linear,
+        forward=forward,
+        carry=carry,
+        pure=True,
+        gradients=gradients,
+        jmp=jmp,
+        mixed_input=mixed_input,
+        mixed_parameter=mixed_parameter,
+    ),
+    LayerForms(Matrix, mixed_input=mixed_input, mixed_parameter=mixed_parameter),
+    JacobianForms(_Rows, push=push_rows),
+]

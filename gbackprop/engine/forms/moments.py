@@ -1,6 +1,6 @@
 """Forms of the mean and the squared deviations of `Outer`, from sums over samples where these keep their digits.
 
-Letters as in `layers.jacobian`: u is (G, N, T, I), g is (G, V, N, T, O).
+Letters as in `calculus.jacobian`: u is (G, N, T, I), g is (G, V, N, T, O).
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.calculus.jacobian import REDUCTIONS, Outer, ParameterJacobian
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer
 from gbackprop.calculus.moments import TIGHT, Moments
-from gbackprop.engine.forms.outer import products, sum_, total_of
-from gbackprop.engine.registry import Context, Table
+from gbackprop.engine.forms.products import products, total_of
+from gbackprop.engine.registry import SUM, Context
 
 
 def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Moments:
@@ -26,7 +26,7 @@ def moments(outer: Outer, mat: Array, sign: Array | None, context: Context) -> M
         return _moments_of_sums(outer, g, u) or _moments_of_rows(outer, g, u)
     jacobian, of, total = context.total
     if jacobian is not outer or of is not mat:
-        total = sum_(outer, mat, None, context)
+        total = context.reduce(outer, SUM, mat, None)
     mean = total / (columns * n)
     shift = xp.ascontiguousarray(outer.from_parameter(mean)).reshape(groups, 1, 1, o, -1)
     first, second = xp.zeros((2, groups, o * u.shape[3]), dtype=np.float64)
@@ -98,6 +98,3 @@ def _halves(a: Array) -> tuple[Array, Array]:
     big = a * (2.0**27 + 1)
     high = big - (big - a)
     return high, a - high
-
-
-REDUCE: Table = {(Outer.per_sample, ParameterJacobian.moments): moments}

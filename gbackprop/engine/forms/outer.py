@@ -1,22 +1,35 @@
 """Forms of `Outer`, the Jacobian of a weight y[t] = W u[t]: reductions without the products of all columns at once.
 
-Letters as in `layers.jacobian`: u is (G, N, T, I), g is (G, V, N, T, O).
+Letters as in `calculus.jacobian`: u is (G, N, T, I), g is (G, V, N, T, O).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
-from gbackprop.calculus.jacobian import REDUCTIONS, Outer, ParameterJacobian, group_blocks, weigh
-from gbackprop.calculus.views import by_entries
+from gbackprop.calculus.gram import GRAM
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, group_blocks, weigh
+from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.views import Seen, by_entries
 from gbackprop.engine import costs
 from gbackprop.engine.forms import bias
-from gbackprop.engine.kernels import numba_kernels
-from gbackprop.engine.registry import Context, Table
+from gbackprop.engine.forms.gram import gram
+from gbackprop.engine.forms.moments import moments
+from gbackprop.engine.forms.products import (
+    outer_product,
+    outer_product_of_rows,
+    over_columns,
+    products,
+    summed,
+    total_of,
+)
+from gbackprop.engine.memory import result_like
+from gbackprop.engine.registry import SUM, Context, JacobianForms
 
 
 def batch(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
@@ -32,32 +45,23 @@ def write_batch(
 
     These are the largest results of all, and copying them takes as long as computing them.
     """
-    g = outer.split(_over_columns(mat, sign))[:, 0]
+    g = outer.split(over_columns(mat, sign))[:, 0]
     row = array_module(g).empty((outer.groups, 1, g.shape[3], outer.u.shape[3]), dtype=g.dtype)
     place = rows(outer.joined(row))
     split = outer.from_parameter(place).reshape(len(place), outer.groups, -1, outer.u.shape[3])
     by_group = array_module(g).moveaxis(split, 1, 0)  # a view, because `joined` gave the memory order of the rows
     if g.shape[2] == 1:
-        _outer_of_rows(g[:, :, 0], outer.u[:, :, 0], by_group)
+        outer_product_of_rows(g[:, :, 0], outer.u[:, :, 0], by_group)
     else:
-        _outer(g, outer.u, by_group)
+        outer_product(g, outer.u, by_group)
     return place
 
 
 def sum_(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
     """Σᵥₙ s Jᵀ g[v, n]."""
-    g = outer.split(_over_columns(mat, sign))
+    g = outer.split(over_columns(mat, sign))
     groups, _, n, t, o = g.shape
     return outer.joined(summed(g.reshape(groups, n * t, o), outer.u.reshape(groups, n * t, -1)))
-
-
-def summed(g: Array, u: Array) -> Array:
-    """Σₗ gₗ uₗᵀ: ``[G, L, O], [G, L, I] -> [G, O, I]``."""
-    if g.shape[1] > 1:
-        return g.swapaxes(1, 2) @ u
-    out = array_module(g).empty((g.shape[0], g.shape[2], u.shape[2]), dtype=g.dtype)
-    _outer_of_rows(g[:, 0], u[:, 0], out)
-    return out
 
 
 def batch_square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
@@ -65,12 +69,12 @@ def batch_square(outer: Outer, mat: Array, sign: Array | None, context: Context)
     g, u = outer.split(mat), outer.u
     if u.shape[2] == 1:  # one position: (g uᵀ)² = g² (u²)ᵀ
         squares = _squares(outer, mat, sign, context)[:, :, None]
-        return outer.joined(_outer(squares, context.memory.multiply(u, u)))
+        return outer.joined(outer_product(squares, context.memory.multiply(u, u)))
     groups, _, n, _, o = g.shape
     total = array_module(mat).zeros((groups, n, o, u.shape[3]), dtype=mat.dtype)
     for v, rows, product in products(outer, g):
-        weights = None if sign is None else sign[v, rows]
-        total[:, rows] += _signed_square(product, weights).sum(1)
+        product *= product
+        total[:, rows] += (product if sign is None else product * sign[v, rows, None, None]).sum(1)
     return outer.joined(total)
 
 
@@ -132,11 +136,11 @@ def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) 
             some, inputs = g[:, :, rows].astype(np.float64), u[:, None, rows].astype(np.float64)
             gram = (some @ some.swapaxes(-1, -2)) * (inputs @ inputs.swapaxes(-1, -2))
             squares = xp.maximum(gram.sum((0, 3, 4)), 0)  # the sum can cancel: float64, and not below 0
-            norm[rows] = _weighted(squares, None if sign is None else sign[:, rows]).sum(0)
+            norm[rows] = weigh(squares, None if sign is None else sign[:, rows]).sum(0)
         return norm
     for v, rows, product in products(outer, g):
         product *= product
-        norm[rows] += _weighted(product.sum((0, 3, 4)), None if sign is None else sign[v, rows]).sum(0)
+        norm[rows] += weigh(product.sum((0, 3, 4)), None if sign is None else sign[v, rows]).sum(0)
     return norm
 
 
@@ -157,55 +161,6 @@ def input_square(outer: Outer, context: Context) -> Array | None:
     return squares if outer.groups > 1 else squares[0]
 
 
-REDUCE: Table = {
-    (Outer.per_sample, reduction): form
-    for reduction, form in {
-        ParameterJacobian.sum: sum_,
-        ParameterJacobian.batch: batch,
-        ParameterJacobian.square: square,
-        ParameterJacobian.batch_square: batch_square,
-        ParameterJacobian.square_norm: square_norm,
-        Outer.kronecker: kronecker,
-        Outer.input_square: input_square,
-    }.items()
-}
-
-WRITE_ROWS = {(Outer.per_sample, ParameterJacobian.batch): write_batch}
-
-
-def products(outer: Outer, g: Array) -> Iterator[tuple[slice, slice, Array]]:
-    """Yield gᵀ u for blocks of columns and samples: (columns, samples, product (G, v, n, O, I))."""
-    groups, columns, n, _, o = g.shape
-    size = groups * o * outer.u.shape[3] * g.dtype.itemsize
-    for rows in row_blocks(n, size, g):
-        for v in row_blocks(columns, size * (rows.stop - rows.start), g):
-            yield v, rows, _outer(g[:, v, rows], outer.u[:, None, rows])
-
-
-def _over_columns(mat: Array, sign: Array | None) -> Array:
-    """Σᵥ s g[v, n], shape (1, N, *out); a single column is not copied."""
-    return mat if mat.shape[0] == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
-
-
-def _outer(g: Array, u: Array, out: Array | None = None) -> Array:
-    """Σₜ gₜ uₜᵀ: ``[..., T, O], [..., T, I] -> [..., O, I]``, into `out` if it is given."""
-    xp = array_module(g)
-    product = xp.multiply if g.shape[-2] == 1 else xp.matmul  # a product of many 1-column matrices is slow
-    return product(g.swapaxes(-1, -2), u, out=out)
-
-
-def _outer_of_rows(g: Array, u: Array, out: Array) -> None:
-    """g uᵀ of rows: ``[..., O], [..., I] -> [..., O, I]``, written to `out`."""
-    kernels = numba_kernels() if out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray) else None
-    o, i = out.shape[-2:]
-    if kernels is not None and out.flags.c_contiguous and g.dtype == u.dtype == out.dtype:
-        kernels.outer(g.reshape(-1, o), u.reshape(-1, i), out.reshape(-1, o, i))
-    elif out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray):
-        np.einsum("...o,...i->...oi", g, u, out=out, casting="same_kind")
-    else:
-        array_module(out).multiply(g[..., :, None], u[..., None, :], out=out)
-
-
 def _pairs(xp: Any, t: int) -> tuple[Array, Array, Array]:
     """Return pairs of positions that suffice for a sum over all pairs, and the weight of each."""
     if xp is not np:  # all pairs: selecting half of them would make the host wait
@@ -214,21 +169,55 @@ def _pairs(xp: Any, t: int) -> tuple[Array, Array, Array]:
     return first, second, np.where(first == second, 1.0, 2.0)
 
 
-def total_of(products: Array, weights: Array | None) -> Array:
-    """Σᵥₙ of ``weights * products``: ``[V, N], [G, V, N, O, I] -> [G, O*I]``, as one product, in one pass."""
-    groups, columns, n = products.shape[:3]
-    if weights is None and columns * n == 1:
-        return products.reshape(groups, -1)
-    if weights is None:
-        weights = array_module(products).ones(columns * n, dtype=products.dtype)
-    return weights.reshape(-1).astype(products.dtype) @ products.reshape(groups, columns * n, -1)
+def push(outer: Outer, directions: Array, shape: Shape) -> Array:
+    """y[t] = P u[t]."""
+    xp, u, count = array_module(directions), outer.u, len(directions)
+    groups, n, t, i = u.shape
+    y, view = bias.outputs(outer.bias.rows, directions, shape)
+    weights = xp.moveaxis(outer.from_parameter(directions).reshape(count, groups, -1, i), 1, 0).swapaxes(2, 3)
+    rows = u.reshape(groups, 1, n * t, i)
+    if groups == 1 and view.flags.c_contiguous:
+        xp.matmul(rows, weights, out=view.reshape(1, count, n * t, -1))
+    else:
+        outer.split(y)[...] = (rows @ weights).reshape(groups, count, n, t, -1)
+    return y
 
 
-def _weighted(values: Array, sign: Array | None) -> Array:
-    """``sign * values``, both (V, N)."""
-    return values if sign is None else values * sign
+def pull(outer: Outer, mat: Array) -> Array:
+    """Σₙₜ g[k, n, t] u[n, t]ᵀ."""
+    return outer_sums(outer, outer.split(mat), outer.u[:, None])
 
 
-def _signed_square(g: Array, sign: Array | None) -> Array:
-    """``sign * g²`` for g of shape (G, V, N, ., .)."""
-    return g * g if sign is None else g * g * sign[..., None, None]
+def outer_sums(outer: Outer, g: Array, u: Array) -> Array:
+    """Σₙₜ g[k, n, t] u[k, n, t]ᵀ, where one of the two may be the same for each k: its K is 1."""
+    g, u = g.reshape(*g.shape[:2], -1, g.shape[4]), u.reshape(*u.shape[:2], -1, u.shape[4])
+    shape = (len(g), max(g.shape[1], u.shape[1]), g.shape[3], u.shape[3])
+    product = array_module(g).matmul(g.swapaxes(2, 3), u, out=result_like(g, shape))
+    return outer.joined(product)
+
+
+OUTER = JacobianForms(
+    Outer,
+    reduce={
+        SUM: sum_,
+        REDUCTIONS["batch"]: batch,
+        REDUCTIONS["square"]: square,
+        REDUCTIONS["batch_square"]: batch_square,
+        REDUCTIONS["square_norm"]: square_norm,
+        REDUCTIONS["moments"]: moments,
+        REDUCTIONS["kronecker"]: kronecker,
+        REDUCTIONS["input_square"]: input_square,
+        GRAM: gram,
+    },
+    write_batch=write_batch,
+    push=push,
+    pull=pull,
+)
+
+
+def without(forms: JacobianForms, kind: type, *names: str, **others: Any) -> JacobianForms:
+    """Return the forms for a subclass that has reductions of its own."""
+    return replace(forms, kind=kind, reduce={r: f for r, f in forms.reduce.items() if r.name not in names}, **others)
+
+
+ROWS = [OUTER, without(OUTER, Seen, "input_square")]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.engine.registry import Context
-from gbackprop.layers.recurrent import LSTMSteps
+from gbackprop.engine.registry import Context, LayerForms
+from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps
 
 
 def forward(layer: LSTMSteps, a: Array, context: Context) -> tuple[Array, Any]:
@@ -93,3 +93,10 @@ def _slopes(layer: LSTMSteps, saved: Any, context: Context) -> tuple[Array, Arra
     np.subtract(1, np.multiply(slope, slope, out=slope), out=slope)
     slope *= o
     return of_cell, of_output, slope, f
+
+
+ROWS = [
+    LayerForms(RNNSteps, jacobians_at_input=RNNSteps.jacobians_below),
+    LayerForms(LSTMSteps, forward=forward, carry=carry, jacobians_at_input=LSTMSteps.jacobians_below),
+    LayerForms(GRUSteps, jacobians_at_input=GRUSteps.jacobians_below),
+]

@@ -11,14 +11,18 @@ import functools
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.calculus.jacobian import REDUCTIONS, Outer, ParameterJacobian, Reduction, weigh
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, Reduction
+from gbackprop.calculus.layer import Shape
 from gbackprop.engine.forms import conv
 from gbackprop.engine.forms import outer as outer_forms
-from gbackprop.engine.registry import Context, Table
+from gbackprop.engine.forms.linear import by_weight
+from gbackprop.engine.forms.products import over_columns
+from gbackprop.engine.registry import SUM, Context, JacobianForms, LayerForms
 from gbackprop.layers.dimensions import Conv1d, Conv3d
 from gbackprop.layers.windows.conv import Conv2d
 from gbackprop.layers.windows.conv import _Conv as Conv
 from gbackprop.layers.windows.conv_transpose import _ConvTranspose, _Weight
+from gbackprop.plain.affine import replaced
 
 KINDS: dict[int, type[Conv]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 
@@ -66,7 +70,7 @@ def carry(layer: _ConvTranspose, saved: Any, mat: Array, context: Context) -> Ar
 
 def swapped(weight: _Weight, mat: Array, context: Context) -> Outer | None:
     """Return the Jacobian of C's weight for the inputs `mat`, all columns as samples; its columns are the layer's x."""
-    found = convolution(weight.layer)
+    found = convolution(weight.layer) if context.known.of(weight.layer).carry else None
     if found is None:
         return None
     of, columns, jacobian = context.swapped
@@ -76,26 +80,16 @@ def swapped(weight: _Weight, mat: Array, context: Context) -> Outer | None:
     return jacobian
 
 
-def of_sums(reduction: Reduction) -> Any:
-    """Make a form of a reduction that is linear in the columns: of their sum, Σᵥ s g[v]."""
+def by_convolution(reduction: Reduction, linear: bool) -> Any:
+    """Make a form of a reduction: of Σᵥ s g[v] if it is linear in the columns, else of all columns as samples."""
 
     def reduce(weight: _Weight, mat: Array, sign: Array | None, context: Context) -> Any:
-        one = mat if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
-        jacobian = swapped(weight, one, context)
+        some = over_columns(mat, sign) if linear else mat
+        jacobian = swapped(weight, some, context)
         if jacobian is None:
             return reduction.define(weight, mat, sign)
-        return context.reduce(jacobian, reduction, weight.x[None], None)
-
-    return reduce
-
-
-def of_squares(reduction: Reduction) -> Any:
-    """Make a form of a reduction of squares: of all columns as samples of their own."""
-
-    def reduce(weight: _Weight, mat: Array, sign: Array | None, context: Context) -> Any:
-        jacobian = swapped(weight, mat, context)
-        if jacobian is None:
-            return reduction.define(weight, mat, sign)
+        if linear:
+            return context.reduce(jacobian, reduction, weight.x[None], None)
         v, n = mat.shape[:2]
         x = array_module(mat).broadcast_to(weight.x, (v, *weight.x.shape)).reshape(1, v * n, *weight.x.shape[1:])
         found = context.reduce(jacobian, reduction, x, None if sign is None else sign.reshape(1, -1))
@@ -106,7 +100,7 @@ def of_squares(reduction: Reduction) -> Any:
 
 def write_batch(weight: _Weight, mat: Array, sign: Array | None, rows: Any, context: Context) -> Array:
     """Compute "batch" into its final array ``rows(like)``."""
-    one = mat if len(mat) == 1 and sign is None else weigh(mat, sign).sum(0, keepdims=True)
+    one = over_columns(mat, sign)
     jacobian = swapped(weight, one, context)
     if jacobian is not None:
         return outer_forms.write_batch(jacobian, weight.x[None], None, rows, context)
@@ -116,12 +110,29 @@ def write_batch(weight: _Weight, mat: Array, sign: Array | None, rows: Any, cont
     return place
 
 
-REDUCE: Table = {
-    **{(_Weight.per_sample, getattr(ParameterJacobian, name)): of_sums(REDUCTIONS[name]) for name in ("sum", "batch")},
-    **{
-        (_Weight.per_sample, getattr(ParameterJacobian, name)): of_squares(REDUCTIONS[name])
-        for name in ("square", "moments", "square_norm")
-    },
-}
+def push(weight: _Weight, directions: Array, shape: Shape) -> Array:
+    """y = fold(Pᵀ x[t])."""
+    layers = [replaced(weight.layer, {"weight": direction}) for direction in directions]
+    return array_module(directions).stack([layer._folded(weight.x) for layer in layers])
 
-WRITE_ROWS = {(_Weight.per_sample, ParameterJacobian.batch): write_batch}
+
+def mixed_parameter(layer: _ConvTranspose, saved: Any, g: Array, mat: Array, context: Context) -> Array:
+    """Σₙ J_pᵀ g at each ẋ as the input."""
+    jacobians = [layer.parameter_jacobians(each)["weight"] for each in mat]
+    return array_module(g).stack([context.reduce(jacobian, SUM, g[None], None) for jacobian in jacobians])
+
+
+ROWS = [
+    LayerForms(
+        _ConvTranspose, forward=forward, carry=carry, pure=True, mixed_input=by_weight, mixed_parameter=mixed_parameter
+    ),
+    JacobianForms(
+        _Weight,
+        reduce={
+            REDUCTIONS[name]: by_convolution(REDUCTIONS[name], name in ("sum", "batch"))
+            for name in ("sum", "batch", "square", "moments", "square_norm")
+        },
+        write_batch=write_batch,
+        push=push,
+    ),
+]

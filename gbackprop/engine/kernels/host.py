@@ -12,7 +12,7 @@ import numpy as np
 
 from gbackprop.calculus.window import Window
 from gbackprop.engine.kernels import compiled
-from gbackprop.engine.kernels.entries import seen
+from gbackprop.engine.kernels.view import seen
 
 
 def fold(cols: np.ndarray, window: Window, image: np.ndarray) -> None:
@@ -43,9 +43,8 @@ def largest(image: np.ndarray, window: Window, y: np.ndarray) -> None:
     compiled.largest(_flat(image), *seen(window, y.shape[1:-1], image.shape[1:-1]), _flat(y))
 
 
-def outer(g: np.ndarray, u: np.ndarray, out: np.ndarray) -> None:
-    """g uᵀ of rows: ``[L, O], [L, I] -> [L, O, I]``, written to `out`, which is C-contiguous."""
-    compiled.outer(g, u, out)
+outer = compiled.outer
+"""g uᵀ of rows: ``[L, O], [L, I] -> [L, O, I]``, written to `out`, which is C-contiguous."""
 
 
 def positive(x: np.ndarray, y: np.ndarray) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gbackprop.array import row_blocks
 from gbackprop.calculus.window import Window
-from gbackprop.engine.kernels.entries import seen
+from gbackprop.engine.kernels.view import seen
 
 
 def fold(cols: np.ndarray, window: Window, image: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from gbackprop.base.checks import Constructed
 from gbackprop.operators.vectors import Layout, check_numbers
 
 
-class Multiplied(Constructed):
+class VectorProducts(Constructed):
     """A real matrix, whose rows or columns may be the entries of parameters, times vectors of all kinds.
 
     A subclass defines `_part` and `_rpart`.

@@ -11,7 +11,7 @@ from gbackprop.array import Array, array_module, asnumpy, is_array, like, on_dev
 from gbackprop.operators.vectors import Layout
 
 
-class Chosen:
+class IndexSet:
     """Some rows, or columns, of an operator.
 
     Parameters

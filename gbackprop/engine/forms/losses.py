@@ -1,0 +1,31 @@
+"""Forms of losses: the Hessian in the network's outputs, times columns."""
+
+from __future__ import annotations
+
+from gbackprop.array import Array
+from gbackprop.engine.registry import LossForms
+from gbackprop.losses.cross_entropy import CrossEntropyLoss, exponentials
+from gbackprop.losses.elementwise import ElementwiseLoss
+
+
+def elementwise(loss: ElementwiseLoss, output: Array, target: Array, mat: Array) -> Array:
+    """c l'' ∘ z."""
+    return mat * (loss.second(output, target) * loss.summed_weight(output.shape[1:]))
+
+
+def cross_entropy(loss: CrossEntropyLoss, output: Array, target: Array, mat: Array) -> Array:
+    """c m (p ∘ z − p pᵀz) at each position."""
+    _, e, total = exponentials(output)
+    p = e / total
+    weighted = loss.weighted or target.ndim > 1
+    m = loss.curvature_weights(output, target) * loss.summed_weight(output.shape[1:]) if weighted else 1
+    shared = p * mat
+    return (shared - p * shared.sum(2, keepdims=True)) * m
+
+
+OF_A_KIND = ("values", "gradients", "second", "curvature_weights", "unweighted", "noise", "pseudo_targets")
+
+ROWS = [
+    LossForms(ElementwiseLoss, varying=(*OF_A_KIND, "target_shape", "check_values"), hessian_product=elementwise),
+    LossForms(CrossEntropyLoss, hessian_product=cross_entropy),
+]
