@@ -200,19 +200,15 @@ class FastSweep(SpanSweep):
     # --------------------------------------------------------------------------------------------------------- carry
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
+        """Multiply all columns by Jᵀ of each input, in place if the layer supports that and nothing else has them."""
         average = signals.average
         if average is not None:
             average = self.context.average(leaf.layer, saved, average, len(self.block), leaf.output_shape)
-        first, *more = self._multiplied(leaf, saved, signals.stack.values)
-        below = [Signals(Stack(first, signals.stack.spans), average)]
-        return below + [Signals(signals.stack.with_values(mat), average) for mat in more] if more else below
-
-    def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> tuple[Array, ...]:
-        """Compute Jᵀ mat of each input, in place if the layer supports that and nothing else refers to `mat`."""
+        mat, spans = signals.stack.values, signals.stack.spans
         layer, forms = leaf.layer, self.context.known.at[leaf.position]
         shared = self.shared.get(leaf.position, False) or bool(leaf.parameters)  # a statistic may be a view of them
         needed = shared or (self.curved and residual_column_count(self.plan, leaf))  # r needs the gradient
-        back = None
+        back, below = None, []
         if forms.in_place and not needed:
             back = forms.in_place(layer, saved, mat)
         if back is None:
@@ -222,7 +218,8 @@ class FastSweep(SpanSweep):
             # An unknown function may have stored a reference to its argument or its result.
             alias = parts is back or (shared and array_module(mat).may_share_memory(part, mat))
             self.shared[source] = not forms.pure or alias
-        return parts
+            below += [Signals(Stack(part, spans), average)]
+        return below
 
     def _added(self, leaf: Leaf, saved: Any, signals: Signals, into: Function) -> bool:
         """Add Jᵀ mat to the columns at the source in place, if they are there and nothing else refers to them."""
