@@ -91,7 +91,7 @@ class FastSweep(SpanSweep):
         super().__init__(run.plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
         self.once = len(run.cut.spans) == 1 and run.plan.chain  # each statistic is found once
-        self.gradient_alone = len(run.plan.statistics) == 1
+        self.gradient_alone = run.plan.statistics == (GRADIENT_SUM,)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.made: dict[int, dict[str, ParameterJacobian]] = {}  # of layers that are still to be visited
@@ -141,8 +141,8 @@ class FastSweep(SpanSweep):
         form = self.context.known.at[leaf.position].gradients
         if form is not None and self.gradient_alone and not leaf.tied:
             sums = form(leaf.layer, saved, signals.stack.values, self.context)
-            for key, name in leaf.parameters.items():
-                self.found[GRADIENT_SUM, name] = sums[key]
+            for key, name, statistic in leaf.todo:
+                self.found[statistic, name] = sums[key]
             return
         jacobians, arriving = self.jacobians(leaf, saved), self.arriving(leaf, signals)
         for key, name, statistic in leaf.todo:
