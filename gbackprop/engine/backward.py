@@ -133,7 +133,7 @@ def backward(
     plain, blocks = loss, (sample_block, column_block, workers, memory)
     if sample_weight is not None:
         loss, y = weighted(loss, y, sample_weight)
-    options = (training, *blocks, id(FORMS))
+    options = (training, FORMS, *blocks)
     with on_device_of(x):
         prepared = _CALLS.find(network, plain, x, quantities, options)
         try:

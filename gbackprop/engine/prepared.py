@@ -39,8 +39,7 @@ MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""
 
 Options = tuple[Any, ...]
-"""`training`, the four of `Limits`, and the identity of the registry of forms, which stays taken while that is stored.
-"""
+"""`training`, the registry of forms, which is compared by identity, and the four of `Limits`."""
 
 _LIMITS = {type(None), int, str}
 
@@ -64,7 +63,10 @@ class Prepared:
             for layer, attributes in self.layers:
                 if (network if layer is None else layer).__dict__ != attributes:
                     return False
-            if [part.__dict__ for part in (loss, *quantities)] != self.others or changed_class(self.kinds):
+            for part, attributes in zip((loss, *quantities), self.others, strict=True):
+                if part.__dict__ != attributes:
+                    return False
+            if changed_class(self.kinds):
                 return False
         except ValueError:  # of the comparison of two arrays: an attribute is another array now
             return False
@@ -89,10 +91,12 @@ class Calls:
         """Return the prepared call for these arguments, if there is one that is valid."""
         calls = self.of.get(network) if isinstance(network, Layer) and is_array(x) else None
         # True equals 1: what is not of the right type must not be found, but get its error
-        if calls is None or type(options[0]) is not bool or not _LIMITS.issuperset(map(type, options[1:])):
+        if calls is None or type(options[0]) is not bool or not _LIMITS.issuperset(map(type, options[2:])):
             return None
         found = calls.get(_key(loss, x, quantities, options))
-        return found if found is not None and found.is_valid(network, loss, quantities) else None
+        if found is None or found.known.forms is not options[1] or not found.is_valid(network, loss, quantities):
+            return None
+        return found
 
     def add(self, run: Execution, options: Options) -> None:
         """Store a call, if all that it depends on is known."""
@@ -127,7 +131,8 @@ class Calls:
 
 
 def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:
-    return (x.shape, x.dtype, device_of(x), type(loss), tuple([type(each) for each in quantities]), options)
+    training, _, *limits = options
+    return (x.shape, x.dtype, device_of(x), type(loss), tuple(map(type, quantities)), training, *limits)
 
 
 def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:

@@ -93,7 +93,7 @@ class FastSweep(SpanSweep):
         super().__init__(run.plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
         self.once = len(run.cut.spans) == 1 and run.plan.chain  # each statistic is found once
-        self.gradient_alone = len(run.plan.statistics) == 1
+        self.gradient_alone = run.plan.statistics == (GRADIENT_SUM,)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.made: dict[int, dict[str, ParameterJacobian]] = {}  # of layers that are still to be visited
@@ -143,8 +143,8 @@ class FastSweep(SpanSweep):
         form = self.context.known.at[leaf.position].gradients
         if form is not None and self.gradient_alone and not leaf.tied:
             sums = form(leaf.layer, saved, signals.stack.values, self.context)
-            for key, name in leaf.parameters.items():
-                self.found[GRADIENT_SUM, name] = sums[key]
+            for key, name, statistic in leaf.todo:
+                self.found[statistic, name] = sums[key]
             return
         jacobians, arriving = self.jacobians(leaf, saved), self.arriving(leaf, signals)
         for key, name, statistic in leaf.todo:
@@ -202,19 +202,15 @@ class FastSweep(SpanSweep):
     # --------------------------------------------------------------------------------------------------------- carry
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
+        """Multiply all columns by Jᵀ of each input, in place if the layer supports that and nothing else has them."""
         average = signals.average
         if average is not None:
             average = self.context.average(leaf.layer, saved, average, len(self.block), leaf.output_shape)
-        first, *more = self._multiplied(leaf, saved, signals.stack.values)
-        below = [Signals(Stack(first, signals.stack.spans), average)]
-        return below + [Signals(signals.stack.with_values(mat), average) for mat in more] if more else below
-
-    def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> tuple[Array, ...]:
-        """Compute Jᵀ mat of each input, in place if the layer supports that and nothing else refers to `mat`."""
+        mat, spans = signals.stack.values, signals.stack.spans
         layer, forms = leaf.layer, self.context.known.at[leaf.position]
         shared = self.shared.get(leaf.position, False) or bool(leaf.parameters)  # a statistic may be a view of them
         needed = shared or (self.curved and residual_column_count(self.plan, leaf))  # r needs the gradient
-        back = None
+        back, below = None, []
         if forms.in_place and not needed:
             back = forms.in_place(layer, saved, mat)
         if back is None:
@@ -224,7 +220,8 @@ class FastSweep(SpanSweep):
             # An unknown function may have stored a reference to its argument or its result.
             alias = parts is back or (shared and array_module(mat).may_share_memory(part, mat))
             self.shared[source] = not forms.pure or alias
-        return parts
+            below += [Signals(Stack(part, spans), average)]
+        return below
 
     def _added(self, leaf: Leaf, saved: Any, signals: Signals, into: Function) -> bool:
         """Add Jᵀ mat to the columns at the source in place, if they are there and nothing else refers to them."""

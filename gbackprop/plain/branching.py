@@ -69,9 +69,10 @@ class Branching:
     def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
         """Sweep from the loss to the lowest layers with parameters; add what several layers carry to one output."""
         arrived = self.arrived = {len(saved) - 1: self.start(output, target)}
+        reaches = None if self.plan.chain else self.plan.reaches
         for leaf, signals in downwards(self.plan.swept, arrived):
             if below := self.visit(leaf, saved[leaf.position], signals):
-                add_below(leaf, below, arrived, self.meet, self.plan.reaches)
+                add_below(leaf, below, arrived, self.meet, reaches)
 
     def meet(self, before: Signals, more: Signals, source: int) -> Signals:
         """Add what another layer carries to the output of a source."""
