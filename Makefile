@@ -10,10 +10,10 @@ CUDA ?= cuda13x
 PARALLEL := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo audit experiments faults mutants test test-long test-torch gpu-test cupy-names lint bench bench-gpu profile clean
+.PHONY: help demo audit experiments faults mutants test test-long test-touched test-torch gpu-test cupy-names lint bench bench-gpu profile clean
 
 help: ## Show this help
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.experiments ## Train on real images, then all ten quantities in one sweep (ARGS="--seed 1 …")
 	$(BIN)/python -m gbackprop demo $(ARGS)
@@ -30,6 +30,9 @@ test: $(VENV)/.test $(VENV)/.experiments ## Run the tests
 
 test-long: $(VENV)/.test $(VENV)/.experiments ## Run the tests that take long, too, with many more drawn examples
 	HYPOTHESIS_PROFILE=long $(PARALLEL) $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+test-touched: $(VENV)/.test $(VENV)/.experiments ## Run what test-long adds for the folders that a branch changed (ARGS="--minutes 5")
+	$(BIN)/python tests/touched.py $(ARGS)
 
 test-torch: $(TORCH)/.test ## Run the tests that need torch, in an environment of its own
 	$(PARALLEL) $(TORCH)/bin/python -m pytest -n auto --dist loadfile tests/interop $(ARGS)

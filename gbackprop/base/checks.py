@@ -83,10 +83,21 @@ def check_batch(x: Any) -> None:
         raise ValueError(f"x: expected a batch of at least one sample, got shape {x.shape}")
 
 
-def check_floats(name: str, x: Any) -> None:
-    """Check that `x` is an array of float32 or float64."""
+def check_array(name: str, x: Any) -> None:
+    """Check that `x` is an array."""
     if not is_array(x):
         raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(x)}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Check that an argument is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+
+
+def check_floats(name: str, x: Any) -> None:
+    """Check that `x` is an array of float32 or float64."""
+    check_array(name, x)
     if x.dtype not in FLOAT_NAMES:
         raise TypeError(f"{name}: expected {' or '.join(FLOATS)}, got {x.dtype}")
 
@@ -176,12 +187,16 @@ def generator(rng: Any) -> np.random.Generator:
 def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[int, ...]) -> None:
     """Check that the random numbers of a Monte-Carlo quantity fit into memory, from the size of one sample's."""
     one = loss.noise((1, *batch_shape[1:]), 1, np.random.default_rng(0)).nbytes
-    nbytes, free = mc_samples * batch_shape[0] * one, available_memory("cpu")
-    if nbytes > free:
-        raise TooLargeError(
-            f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of "
-            f"{size(nbytes)}, with {size(free)} free (fewer mc_samples, or the mean over several calls)"
-        )
+    what = f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of"
+    rest = " (fewer mc_samples, or the mean over several calls)"
+    check_memory("cpu", mc_samples * batch_shape[0] * one, what, rest)
+
+
+def check_memory(device: str, needed: int, what: str, rest: str = "") -> None:
+    """Check that so many bytes are free on a device; raise a TooLargeError, `what` and their number, otherwise."""
+    free = available_memory(device)
+    if needed > free:
+        raise TooLargeError(f"{what} {size(needed)}, with {size(free)} free{rest}")
 
 
 def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -> None:

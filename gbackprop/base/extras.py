@@ -18,20 +18,7 @@ def require(module: str, purpose: str, extra: str = "experiments") -> ModuleType
 
 @contextmanager
 def needed(package: str, purpose: str, extra: str = "experiments") -> Iterator[None]:
-    """Name the extra where an import of an optional package fails in this context.
-
-    Parameters
-    ----------
-    package : str
-        Top-level name, for instance ``"sklearn"``.
-    purpose, extra : str
-        See `require`.
-
-    Raises
-    ------
-    MissingExtraError
-        If the package is not installed.
-    """
+    """Name the extra where an import of an optional package fails in this context, as a MissingExtraError."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,11 +1,13 @@
-"""Files that are written: first a check that they can be, and then all of a file or nothing."""
+"""Files that are written: first a check that they can be, and then all of a file or nothing; the JSON in them."""
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 class OutputError(OSError):
@@ -56,3 +58,18 @@ def _target(path: str | Path) -> Path:
 def _is_stream(target: Path) -> bool:
     """Return whether it is something other than a file, such as /dev/null, which must not be replaced by one."""
     return target.exists() and not target.is_file()
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return the value of a text in JSON."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError(f"it has a name twice among {[name for name, _ in pairs][:9]}")
+    return found

@@ -6,13 +6,13 @@ import reprlib
 import zipfile
 import zlib
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gbackprop.base.files import written
-from gbackprop.base.headers import digest_of, parsed
+from gbackprop.base.files import parsed, written
 
 STARTS = {
     b"\x93NUMPY": "a single array (.npy)",
@@ -36,7 +36,7 @@ KINDS = "biufcSU"
 def write_checkpoint(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays, a text "header" in JSON, and a "digest" of both into an archive: the whole of it or nothing."""
     entries = {"header": np.array(json.dumps(header)), **arrays}
-    digest = np.array(digest_of(entries))
+    digest = np.array(_digest_of(entries))
     with written(path) as part, open(part, "wb") as file:
         np.savez(file, digest=digest, **entries)  # type: ignore[arg-type]
         file.flush()
@@ -52,7 +52,7 @@ def read_checkpoint(
         if name not in arrays:
             raise ValueError(f"expected an entry {name!r}, got {', '.join(arrays) or 'none'}")
     digest = str(arrays.pop("digest"))
-    if digest != digest_of(arrays):
+    if digest != _digest_of(arrays):
         raise ValueError("the archive is damaged, or changed: it has another digest than its contents")
     header = parsed(str(arrays.pop("header")))
     if not isinstance(header, dict) or header.get("format") != version:
@@ -76,6 +76,15 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
                 return {name: _entry(arrays, name) for name in arrays.files}
         except DAMAGE as error:
             raise ValueError(f"the archive is damaged, or was not written to its end: {error}") from error
+
+
+def _digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return a digest, in hexadecimal, of names, dtypes, shapes and numbers."""
+    digest = blake2b(digest_size=16)
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _entry(arrays: Mapping[str, Any], name: str) -> np.ndarray:

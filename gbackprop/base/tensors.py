@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.extras import require
-from gbackprop.base.files import check_output, written
-from gbackprop.base.headers import parsed
+from gbackprop.base.files import check_output, parsed, written
 
 EXTRA = "interop"
 """The extra that installs the package of the format."""

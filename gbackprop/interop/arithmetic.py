@@ -15,22 +15,14 @@ from gbackprop.layers.norms.affine import Plus, Times
 
 
 @dataclass(frozen=True)
-class Place:
-    """A tensor of the network that is being built.
-
-    Attributes
-    ----------
-    name : str
-        The node whose output it is.
-    shape : tuple of int
-        With the batch as axis 0.
-    """
+class Tensor:
+    """A tensor of the network that is being built: its node, and its shape with the batch as axis 0."""
 
     name: str
     shape: Shape
 
 
-Found = tuple[list[Layer], Sequence[Union[Place, "Found"]]]
+Found = tuple[list[Layer], Sequence[Union[Tensor, "Found"]]]
 """Layers, one after the other, and what the first takes: tensors, or what other layers make of them."""
 
 
@@ -40,7 +32,7 @@ def arithmetic(name: str, args: Sequence[Any], keywords: dict[str, Any]) -> Foun
     scale = keywords.pop("alpha", 1)
     if any(value is not None for value in keywords.values()):
         raise UnsupportedError(f"expected two operands and no further argument, got {keywords}")
-    operands = [value if isinstance(value, Place) else _number(value) for value in values]
+    operands = [value if isinstance(value, Tensor) else _number(value) for value in values]
     return ARITHMETIC[name](*operands, _number(scale))
 
 
@@ -52,34 +44,34 @@ def _number(value: Any) -> float:
         raise UnsupportedError(words) from error
 
 
-def _linear(sign: int, a: Place | float, b: Place | float, scale: float) -> Found:
+def _linear(sign: int, a: Tensor | float, b: Tensor | float, scale: float) -> Found:
     """a + scale b or a − scale b."""
     terms = [(a, 1.0), (b, sign * scale)]
-    tensors = [_times(value, factor) for value, factor in terms if isinstance(value, Place)]
-    constant = sum(value * factor for value, factor in terms if not isinstance(value, Place))
+    tensors = [_times(value, factor) for value, factor in terms if isinstance(value, Tensor)]
+    constant = sum(value * factor for value, factor in terms if not isinstance(value, Tensor))
     return [*([layers.Add()] if len(tensors) > 1 else []), *([Plus(constant)] if constant else [])], tensors
 
 
-def _times(x: Place, factor: float) -> Place | Found:
+def _times(x: Tensor, factor: float) -> Tensor | Found:
     return x if factor == 1 else ([Times(factor)], [x])
 
 
-def _product(a: Place | float, b: Place | float, scale: float) -> Found:
-    if isinstance(a, Place) and isinstance(b, Place):
+def _product(a: Tensor | float, b: Tensor | float, scale: float) -> Found:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
         return [layers.Multiply()], [a, b]
-    x, factor = (a, b) if isinstance(a, Place) else (b, a)
-    assert isinstance(x, Place)
+    x, factor = (a, b) if isinstance(a, Tensor) else (b, a)
+    assert isinstance(x, Tensor)
     assert isinstance(factor, float)
     return [], [_times(x, factor)]
 
 
-def _quotient(a: Place | float, b: Place | float, scale: float) -> Found:
-    if isinstance(b, Place) or b == 0:
+def _quotient(a: Tensor | float, b: Tensor | float, scale: float) -> Found:
+    if isinstance(b, Tensor) or b == 0:
         raise UnsupportedError("expected a number other than 0 as the divisor: no layer divides by a tensor")
     return _product(a, 1 / b, scale)
 
 
-def _negative(a: Place, scale: float) -> Found:
+def _negative(a: Tensor, scale: float) -> Found:
     return [Times(-1.0)], [a]
 
 

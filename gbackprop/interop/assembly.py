@@ -9,7 +9,7 @@ import torch
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import at
-from gbackprop.interop.arithmetic import Found, Place
+from gbackprop.interop.arithmetic import Found, Tensor
 from gbackprop.interop.operations import found
 from gbackprop.interop.sequences import Constant, Outputs, converted, entry, source_of
 from gbackprop.interop.sizes import Origins, check_numbers
@@ -24,19 +24,13 @@ Named = dict[Any, tuple[str, Layer]]
 
 
 class Assembly:
-    """A graph that is being built from the calls of a module.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-    trace : Trace
-    """
+    """A graph that is being built from the calls of a module."""
 
     def __init__(self, module: torch.nn.Module, trace: Trace) -> None:
         self.modules = dict(module.named_modules())
         self.saved = set(module.state_dict())
         self.trace = trace
-        self.places: dict[Any, Place | Outputs] = {trace.input: Place(INPUT_NAME, trace.shape(trace.input))}
+        self.places: dict[Any, Tensor | Outputs] = {trace.input: Tensor(INPUT_NAME, trace.shape(trace.input))}
         self.constants: dict[Any, Constant] = {}
         self.origins = Origins(trace, self.places, self.constants)
         self.nodes: dict[str, tuple[Any, ...]] = {}
@@ -73,14 +67,14 @@ class Assembly:
             self.places[node] = made
             return
         self.trace.check_samples(node)
-        place = Place(self._added(made, node), self.trace.shape(node))
+        place = Tensor(self._added(made, node), self.trace.shape(node))
         is_tuple = isinstance(self.trace.values[node], tuple)
         self.places[node] = Outputs(place, node.target, self.modules[node.target]) if is_tuple else place
 
     def _added(self, made: Found, node: Any) -> str:
         """Add nodes for layers, and for those whose outputs they take; return the name of the last."""
         layers, inputs = made
-        sources = [source.name if isinstance(source, Place) else self._added(source, node) for source in inputs]
+        sources = [source.name if isinstance(source, Tensor) else self._added(source, node) for source in inputs]
         for layer in layers:
             name = self._new_name(node, path_of(node))
             self.nodes[name] = (layer, *sources)
@@ -120,7 +114,7 @@ class Assembly:
         return Constant(self.trace.values[node], tuple(names), not self.saved.isdisjoint(names), is_fixed)
 
     def _value(self, value: Any) -> Any:
-        """Return arguments with a `Place` for each tensor, and with numbers that come from shapes."""
+        """Return arguments with a `Tensor` for each tensor, and with numbers that come from shapes."""
         if isinstance(value, torch.fx.Node):
             if value in self.places:
                 return self.places[value]

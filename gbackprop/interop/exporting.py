@@ -16,14 +16,13 @@ from gbackprop.calculus.layer import INPUT, Layer
 from gbackprop.interop import modules
 from gbackprop.layers.norms.affine import Plus, Times
 from gbackprop.network import GRU, LSTM, RNN, Container, MultiheadAttention, Sequential, TransformerEncoderLayer
-from gbackprop.network.container import inside
+from gbackprop.network.container import check_network, inside
 from gbackprop.network.expanded import Expanded, Unexpanded
 
 
 def exported(network: Any) -> torch.nn.Module:
     """Return the torch module that is a network; see `gbackprop.interop.to_torch`."""
-    if not isinstance(network, Container):
-        raise TypeError(f"network: expected a network such as gb.Sequential, got {type(network).__name__}")
+    check_network(network)
     state = {name: torch.from_numpy(asnumpy(value)) for name, value in network.state_dict().items()}
     paths = [id(layer) for _, layer in network.every_layer()]
     is_shared = len(set(paths)) < len(paths)  # torch's own Sequential would name a shared layer twice
@@ -39,14 +38,7 @@ def exported(network: Any) -> torch.nn.Module:
 
 
 class Function(torch.nn.Module):
-    """A module that computes a function of its inputs.
-
-    Parameters
-    ----------
-    function : callable
-    words : str
-        The layer, as it appears in messages.
-    """
+    """A module that computes a function of its inputs; messages show it by `words`."""
 
     def __init__(self, function: Callable[..., torch.Tensor], words: str) -> None:
         super().__init__()
@@ -59,7 +51,7 @@ class Function(torch.nn.Module):
         return self.words
 
 
-class Factor(torch.nn.Module):
+class LearnedFactor(torch.nn.Module):
     """A module that multiplies by a learned factor, or each channel by one of its own."""
 
     def __init__(self, layer: layers.Scale) -> None:
@@ -71,17 +63,7 @@ class Factor(torch.nn.Module):
 
 
 class Wired(torch.nn.Module):
-    """A module whose parts take the outputs of others.
-
-    Parameters
-    ----------
-    parts : mapping of str to torch.nn.Module
-        By paths, under which they are in the state dict.
-    steps : sequence of (str, tuple of int)
-        The part that is called, and the steps whose outputs it takes; `INPUT` is the input.
-    last : int
-        The step that gives the output.
-    """
+    """Modules that take the outputs of others: a step is the path of a part, and the steps whose outputs it takes."""
 
     def __init__(
         self, parts: dict[str, torch.nn.Module], steps: Sequence[tuple[str, tuple[int, ...]]], last: int
@@ -153,7 +135,7 @@ def _torchs(layer: Layer) -> torch.nn.Module:
     if name not in layers.__all__ or getattr(layers, name) is not kind:
         raise UnsupportedError("torch has no module for it")
     if isinstance(layer, layers.Scale):
-        return Factor(layer)
+        return LearnedFactor(layer)
     return getattr(torch.nn, name)(*_arguments(layer)[0], **_arguments(layer)[1])
 
 
@@ -193,9 +175,9 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Callable[..., torch.Tensor]]] = {
 """Layers that torch has as functions, not as modules."""
 
 SEQUENCES: dict[type[Layer], Callable[..., torch.nn.Module]] = {
-    RNN: modules.RNN,
-    LSTM: modules.LSTM,
-    GRU: modules.GRU,
-    MultiheadAttention: modules.MultiheadAttention,
+    RNN: modules.OutputOfRNN,
+    LSTM: modules.OutputOfLSTM,
+    GRU: modules.OutputOfGRU,
+    MultiheadAttention: modules.SelfAttention,
 }
 """Attention and recurrent layers."""

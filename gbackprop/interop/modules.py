@@ -7,28 +7,26 @@ from typing import Any
 import torch
 
 
-class RNN(torch.nn.RNN):
-    """torch's module that returns its output, without the last states."""
+class _Output:
+    """Base class of torch's recurrent modules that return their output, without the last states."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x)[0]
+        return super().forward(x)[0]  # type: ignore[misc]
 
 
-class LSTM(torch.nn.LSTM):
-    """torch's module that returns its output, without the last states."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x)[0]
+class OutputOfRNN(_Output, torch.nn.RNN):
+    """The output of an RNN."""
 
 
-class GRU(torch.nn.GRU):
-    """torch's module that returns its output, without the last states."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x)[0]
+class OutputOfLSTM(_Output, torch.nn.LSTM):
+    """The output of an LSTM."""
 
 
-class MultiheadAttention(torch.nn.MultiheadAttention):
+class OutputOfGRU(_Output, torch.nn.GRU):
+    """The output of a GRU."""
+
+
+class SelfAttention(torch.nn.MultiheadAttention):
     """torch's module as self-attention that returns its output, without the weights."""
 
     def __init__(self, *args: Any, is_causal: bool = False, **keywords: Any) -> None:

@@ -13,7 +13,7 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.interop.arguments import constructed
-from gbackprop.interop.arithmetic import ARITHMETIC, Found, Place, arithmetic
+from gbackprop.interop.arithmetic import ARITHMETIC, Found, Tensor, arithmetic
 
 REQUIRED = object()
 """Stands for no default."""
@@ -92,7 +92,7 @@ def _found(name: str, args: Sequence[Any], keywords: dict[str, Any], shape: Shap
     if name in PRODUCTS:
         return _matrix_product(args, keywords)
     x, *rest = (keywords.pop("input"), *args) if "input" in keywords else args
-    if not isinstance(x, Place) or any(isinstance(value, Place) for value in (*rest, *keywords.values())):
+    if not isinstance(x, Tensor) or any(isinstance(value, Tensor) for value in (*rest, *keywords.values())):
         raise UnsupportedError("expected one tensor, which the network computes")
     if name in RESHAPES:
         return _reshape(x.shape, shape), [x]
@@ -114,7 +114,7 @@ def _bound(defaults: Mapping[str, Any], args: Sequence[Any], keywords: Mapping[s
 
 def _matrix_product(args: Sequence[Any], keywords: dict[str, Any]) -> Found:
     inputs = [*args, *(keywords.pop(key) for key in ("input", "other", "mat2") if key in keywords)]
-    if keywords or not all(isinstance(value, Place) for value in inputs):
+    if keywords or not all(isinstance(value, Tensor) for value in inputs):
         raise UnsupportedError("expected two tensors, which the network computes, and no further argument")
     return [layers.MatMul()], inputs
 
@@ -122,7 +122,7 @@ def _matrix_product(args: Sequence[Any], keywords: dict[str, Any]) -> Found:
 def _concatenation(args: Sequence[Any], keywords: Mapping[str, Any]) -> Found:
     given = {**dict(zip(("tensors", "dim"), args)), **keywords}
     inputs, axis = list(given["tensors"]), given.get("dim", given.get("axis", 0))
-    if len(inputs) < 2 or not all(isinstance(value, Place) for value in inputs):
+    if len(inputs) < 2 or not all(isinstance(value, Tensor) for value in inputs):
         raise UnsupportedError("expected several tensors, which the network computes")
     return [constructed(layers.Concat, {"axis": (axis, 0)})], inputs
 
@@ -149,29 +149,29 @@ def _equal_axes(one: Shape, other: Shape) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
-def _permute(x: Place, *dims: Any, **keywords: Any) -> list[Layer]:
+def _permute(x: Tensor, *dims: Any, **keywords: Any) -> list[Layer]:
     order = keywords.get("dims", dims[0] if len(dims) == 1 else dims)
     axes = tuple(axis % len(x.shape) for axis in order)
     return [constructed(layers.Permute, {"dims": (axes, None)})]
 
 
-def _transpose(x: Place, dim0: int, dim1: int) -> list[Layer]:
+def _transpose(x: Tensor, dim0: int, dim1: int) -> list[Layer]:
     axes = list(range(len(x.shape)))
     axes[dim0], axes[dim1] = axes[dim1], axes[dim0]
     return _permute(x, axes)
 
 
-def _select(x: Place, dim: int, index: int) -> list[Layer]:
+def _select(x: Tensor, dim: int, index: int) -> list[Layer]:
     return [constructed(layers.Select, {"dim": (dim, None), "index": (index, None)})]
 
 
-def _dropout(x: Place, p: float = 0.5, training: bool = True, inplace: bool = False) -> list[Layer]:
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> list[Layer]:
     if training:
         raise UnsupportedError("it drops in evaluation mode, too, expected training=self.training")
     return [constructed(layers.Dropout, {"p": (p, 0.5)})]
 
 
-def item(x: Place, index: Any) -> list[Layer]:
+def item(x: Tensor, index: Any) -> list[Layer]:
     """Return the layers that take some of the features: integers and slices after the whole batch."""
     first, *others = index if isinstance(index, tuple) else (index,)
     plain = all(isinstance(part, int | slice) for part in others)
@@ -188,7 +188,7 @@ def item(x: Place, index: Any) -> list[Layer]:
     return made
 
 
-def _nothing(x: Place) -> list[Layer]:
+def _nothing(x: Tensor) -> list[Layer]:
     return []
 
 

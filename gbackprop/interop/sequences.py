@@ -14,7 +14,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop import modules
 from gbackprop.interop.arguments import check_names, constructed, is_supported, layer_of
-from gbackprop.interop.arithmetic import Found, Place
+from gbackprop.interop.arithmetic import Found, Tensor
 from gbackprop.interop.operations import found, item
 from gbackprop.network import GRU, LSTM, RNN, Graph, MultiheadAttention, TransformerEncoderLayer
 
@@ -69,7 +69,7 @@ def _encoder_layer(module: Any, is_causal: bool) -> Layer:
 def _activation(activation: Any) -> Layer:
     if isinstance(activation, torch.nn.Module):
         return layer_of(activation)
-    made, _ = found(activation, getattr(activation, "__name__", repr(activation)), [Place("", ())], {}, ())
+    made, _ = found(activation, getattr(activation, "__name__", repr(activation)), [Tensor("", ())], {}, ())
     return made[0]
 
 
@@ -87,8 +87,8 @@ def _made(kind: type[Layer], given: Mapping[str, Any]) -> Layer:
 RECURRENT = {torch.nn.RNN: RNN, torch.nn.LSTM: LSTM, torch.nn.GRU: GRU}
 
 CONTAINERS: dict[type, Callable[[Any, bool], Layer]] = {
-    **dict.fromkeys([*RECURRENT, modules.RNN, modules.LSTM, modules.GRU], _recurrent),
-    **dict.fromkeys([torch.nn.MultiheadAttention, modules.MultiheadAttention], _attention),
+    **dict.fromkeys([*RECURRENT, modules.OutputOfRNN, modules.OutputOfLSTM, modules.OutputOfGRU], _recurrent),
+    **dict.fromkeys([torch.nn.MultiheadAttention, modules.SelfAttention], _attention),
     **dict.fromkeys([torch.nn.TransformerEncoderLayer, modules.CausalTransformerEncoderLayer], _encoder_layer),
     torch.nn.TransformerEncoder: _encoder,
 }
@@ -99,24 +99,12 @@ CONTAINERS: dict[type, Callable[[Any, bool], Layer]] = {
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor that is the same for all data, such as a mask.
+    """A tensor that is the same for all data, such as a mask."""
 
-    Attributes
-    ----------
-    value : torch.Tensor
-        For the example.
-    names : tuple of str
-        The tensors of modules that it is made of.
-    is_saved : bool
-        Whether one of them is in the state dict.
-    is_fixed : bool
-        Whether it does not follow from the number of samples.
-    """
-
-    value: torch.Tensor
-    names: tuple[str, ...]
-    is_saved: bool
-    is_fixed: bool
+    value: torch.Tensor  # for the example
+    names: tuple[str, ...]  # the tensors of modules that it is made of
+    is_saved: bool  # whether one of them is in the state dict
+    is_fixed: bool  # whether it does not follow from the number of samples
 
     @property
     def is_made(self) -> bool:
@@ -132,13 +120,13 @@ class Constant:
         return "a tensor of fixed numbers" if self.is_made else f"its tensor {self.names[0].rpartition('.')[2]}"
 
 
-def source_of(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Place, bool]:
+def source_of(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Tensor, bool]:
     """Return what a module takes, and whether each position of it takes those up to its own alone."""
     if not is_known(module):
         layer_of(module)  # says what is missing
     bound = inspect.signature(type(module).forward).bind(module, *args, **keywords).arguments
     x, *others = [value for name, value in bound.items() if value is not None and name != "self"]
-    if not isinstance(x, Place) or (type(module) not in CONTAINERS and others):
+    if not isinstance(x, Tensor) or (type(module) not in CONTAINERS and others):
         raise UnsupportedError("expected that it is called with one tensor, which the network computes")
     for name in ("key", "value"):
         if bound.get(name, x) != x:
@@ -154,7 +142,7 @@ def source_of(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[st
     return x, bool(masks) and _is_causal(masks[0], hint, x)
 
 
-def _is_causal(mask: Any, hint: bool, x: Place) -> bool:
+def _is_causal(mask: Any, hint: bool, x: Tensor) -> bool:
     """Return whether a mask is the causal one, rather than one that masks nothing."""
     if not isinstance(mask, Constant):
         raise UnsupportedError("mask: expected one that does not depend on the data")
@@ -180,22 +168,12 @@ def _is_causal(mask: Any, hint: bool, x: Place) -> bool:
 
 @dataclass(frozen=True)
 class Outputs:
-    """A tuple that a module returns, or an entry of it that is no tensor of the network.
+    """A tuple that a module returns, or an entry of it that is no tensor of the network."""
 
-    Attributes
-    ----------
-    place : Place
-        Of the tuple's first entry.
-    path : str
-    module : torch.nn.Module
-    indices : tuple of int
-        Of the entry; none for the tuple.
-    """
-
-    place: Place
+    place: Tensor  # of the tuple's first entry
     path: str
     module: Any
-    indices: tuple[Any, ...] = ()
+    indices: tuple[Any, ...] = ()  # of the entry; none for the tuple
 
 
 STATES = {torch.nn.RNN: (1,), torch.nn.GRU: (1,), torch.nn.LSTM: (1, 0)}

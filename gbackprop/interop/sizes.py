@@ -28,16 +28,7 @@ class Origin(Enum):
 
 
 class Origins:
-    """The origins of the numbers in a module's code.
-
-    Parameters
-    ----------
-    trace : Trace
-    tensors : mapping of torch.fx.Node to Any
-        What the network computes.
-    constants : mapping of torch.fx.Node to Constant
-        Other tensors.
-    """
+    """The origins of the numbers in a module's code, beside what the network computes and constant tensors."""
 
     def __init__(self, trace: Trace, tensors: Mapping[Any, Any], constants: Mapping[Any, Constant]) -> None:
         self.trace = trace

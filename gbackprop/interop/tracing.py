@@ -17,41 +17,21 @@ from gbackprop.interop.sequences import is_known
 
 @dataclass
 class Run:
-    """The results of all calls of a module for one batch.
+    """The results of all calls of a module for one batch."""
 
-    Attributes
-    ----------
-    size : int
-        The number of samples.
-    values : dict of torch.fx.Node to Any
-        Without those after a failure.
-    failure : str
-        What torch says if it cannot compute the batch.
-    """
-
-    size: int
-    values: dict[torch.fx.Node, Any]
-    failure: str = ""
+    size: int  # the number of samples
+    values: dict[torch.fx.Node, Any]  # without those after a failure
+    failure: str = ""  # what torch says if it cannot compute the batch
 
 
 @dataclass
 class Trace:
-    """The calls of a module, in the order of computation, and what each gave for batches of several sizes.
+    """The calls of a module, in the order of computation, and what each gave for batches of several sizes."""
 
-    Attributes
-    ----------
-    calls : list of torch.fx.Node
-        Those on which the output depends and that gave tensors, or tuples that are a module's outputs or an entry of
-        them, without the input and the output.
-    input, output : torch.fx.Node
-    runs : list of Run
-        The first for the example.
-    """
-
-    calls: list[torch.fx.Node]
+    calls: list[torch.fx.Node]  # that gave tensors on which the output depends, or tuples with them
     input: torch.fx.Node
     output: torch.fx.Node
-    runs: list[Run]
+    runs: list[Run]  # the first for the example
 
     @property
     def values(self) -> dict[torch.fx.Node, Any]:

@@ -140,15 +140,8 @@ class Block:
                 return product(block, v.real) + 1j * product(block, v.imag)
             return block @ (v.astype(block.dtype, copy=False) if v.dtype.kind in "biuf" else v)
 
-        def transposed(v: np.ndarray) -> np.ndarray:
-            return product(self.T, v)
-
-        def plain(v: np.ndarray) -> np.ndarray:
-            return product(self, v)
-
-        return LinearOperator(
-            self.shape, matvec=plain, matmat=plain, rmatvec=transposed, rmatmat=transposed, dtype=self.dtype
-        )
+        plain, back = functools.partial(product, self), functools.partial(product, self.T)
+        return LinearOperator(self.shape, matvec=plain, matmat=plain, rmatvec=back, rmatmat=back, dtype=self.dtype)
 
     # -------------------------------------------------------------------------------------------- sums and multiples
 

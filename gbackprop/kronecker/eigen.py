@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gbackprop.array import Array, array_module
-from gbackprop.base.checks import check_same
+from gbackprop.base.checks import check_array, check_same
 from gbackprop.kronecker.block import on_own_device
-from gbackprop.kronecker.entries import Entries, check_array, entries_of, on_both_sides
+from gbackprop.kronecker.entries import Entries, entries_of, on_both_sides
 from gbackprop.kronecker.factors import powers
 from gbackprop.kronecker.spectral import SpectralBlock
 

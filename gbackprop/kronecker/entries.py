@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from gbackprop.array import Array, all_finite, array_module, device_of, is_array
-from gbackprop.base.checks import check_same, kind_of, positive
+from gbackprop.array import Array, all_finite, array_module, device_of
+from gbackprop.base.checks import check_array, check_same, positive
 
 
 @dataclass(frozen=True)
@@ -15,14 +15,7 @@ class Entries:
     """The entries of a parameter with G groups of O outputs, each with I inputs; G = 1 and I = 1 for a bias.
 
     In the parameter the groups come first, then the outputs, then the inputs; but of inputs numbered (C, *kernel) with
-    `channels` C given, the channels come before the outputs.
-
-    Attributes
-    ----------
-    groups, outputs, inputs : int
-        G, O, I.
-    channels : int, optional
-        C, a divisor of I.
+    `channels` C given, a divisor of I, the channels come before the outputs.
     """
 
     groups: int
@@ -85,12 +78,6 @@ def entries_of(
     if channels is not None and (positive("channels_first", channels) > inputs or inputs % channels):
         raise ValueError(f"channels_first: expected a divisor of I = {inputs}, got {channels}")
     return Entries(groups, outputs, inputs, channels)
-
-
-def check_array(name: str, value: object) -> None:
-    """Check that a block is given an array."""
-    if not is_array(value):
-        raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(value)}")
 
 
 def _check_square(name: str, value: Array, axes: tuple[int, ...], letter: str) -> None:

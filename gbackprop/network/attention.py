@@ -106,10 +106,8 @@ class MultiheadAttention(Expanded):
         super().__init__({**children, "out_proj": OutputLinear(e, e, bias=self.bias)}, rng, dtype)
 
     def describe(self) -> str:
-        words = [str(self.embed_dim), str(self.num_heads)]
-        words += [f"dropout={self.dropout.p}"] if self.dropout.p else []
-        words += [] if self.bias else ["bias=False"]
-        return ", ".join(words + (["is_causal=True"] if self.is_causal else []))
+        given = {"dropout": (self.dropout.p, 0), "bias": (self.bias, True), "is_causal": (self.is_causal, False)}
+        return self.arguments(self.embed_dim, self.num_heads, **given)
 
     def expand(self, nodes: Nodes, name: str, source: int, length: int) -> int:
         def add(label: str, layer: Layer, *sources: int) -> int:
@@ -214,11 +212,11 @@ class TransformerEncoderLayer(Expanded):
         return found
 
     def describe(self) -> str:
-        words = [str(self.features), str(self.attention.num_heads), str(self.dim_feedforward)]
-        words += [f"dropout={self.dropout.p}", f"activation={self.children['activation']!r}"]
-        words += ["norm_first=True"] if self.norm_first else []
-        words += [] if self.bias else ["bias=False"]
-        return ", ".join(words + (["is_causal=True"] if self.attention.is_causal else []))
+        return self.arguments(
+            self.features, self.attention.num_heads, self.dim_feedforward, dropout=(self.dropout.p, None),
+            activation=(self.children["activation"], None), norm_first=(self.norm_first, False),
+            bias=(self.bias, True), is_causal=(self.attention.is_causal, False),
+        )  # fmt: skip
 
     def expand(self, nodes: Nodes, name: str, source: int, length: int) -> int:
         feed_forward = ("linear1", "activation", "dropout", "linear2", "dropout2")

@@ -11,15 +11,7 @@ from gbackprop.network.sequential import Sequential
 
 
 class Branches(Container):
-    """Base class of containers whose branches take the same input.
-
-    Parameters
-    ----------
-    *branches : Layer
-        At least one. Parameters are named "0.…", "1.…", … by branch.
-    rng, dtype
-        As for `Sequential`.
-    """
+    """Base class of containers whose branches, at least one, take the same input."""
 
     join = "join"
     """Name of the place where the branches meet."""

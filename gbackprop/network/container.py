@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -19,10 +19,10 @@ from gbackprop.network.parameters import (
     Buffers,
     Parameters,
     buffers_of,
-    check_numbers,
-    converted,
+    convert,
     copy_of,
     may_be_missing,
+    set_dtype,
 )
 from gbackprop.plain.contract import checked
 
@@ -53,24 +53,12 @@ class Container(Layer):
                 raise TypeError(f"layer {name}: expected a Layer, got {layer!r}")
         self.children = dict(children)
         if dtype is not None:
-            self._set_dtype(dtype)
+            set_dtype(self.named_layers(), float_name(dtype))
         if rng is not None:
             source = generator(rng)
             for _, layer in self.named_layers():
                 if layer.drawn is None:
                     layer.initialize(source)
-
-    def _set_dtype(self, dtype: Any) -> None:
-        wanted = float_name(dtype)
-        for name, layer in self.named_layers():
-            for key, value in (layer.drawn or {}).items():
-                if value.dtype != wanted:
-                    raise ValueError(
-                        f"dtype: layer {name}, {layer!r}, has its {key} in {value.dtype}, not {wanted} "
-                        "(astype converts a network)"
-                    )
-            buffers_of(layer).update({key: converted(value, wanted) for key, value in buffers_of(layer).items()})
-            layer.dtype = wanted
 
     # ----------------------------------------------------------------------------------------------------- structure
 
@@ -161,8 +149,12 @@ class Container(Layer):
     @property
     def parameters(self) -> Parameters:  # type: ignore[override]
         """Parameters by name, in order; assigning to a name or changing an array in place changes the network."""
-        named = [(path, layer, name) for path, layer in self.named_layers() for name in layer.parameter_shapes()]
-        return Parameters({inside(path, name): (layer, name) for path, layer, name in named})
+        return Parameters(self._named(lambda layer: layer.parameter_shapes()))
+
+    def _named(self, keys: Callable[[Layer], Iterable[str]]) -> dict[str, tuple[Layer, str]]:
+        """Return the layer and the name there of each of its `keys`, by the name in the network."""
+        layers = self.named_layers()
+        return {inside(path, key): (layer, key) for path, layer in layers for key in keys(layer)}
 
     @property
     def trainable(self) -> Parameters:
@@ -178,8 +170,7 @@ class Container(Layer):
     @property
     def buffers(self) -> Buffers:
         """Buffers by name, in order: what a state dict has beside parameters, such as running statistics."""
-        named = [(path, layer, name) for path, layer in self.named_layers() for name in buffers_of(layer)]
-        return Buffers({inside(path, name): (layer, name) for path, layer, name in named})
+        return Buffers(self._named(buffers_of))
 
     def parameter_shapes(self) -> dict[str, Shape]:
         return {
@@ -227,11 +218,7 @@ class Container(Layer):
     def state_dict(self) -> dict[str, Array]:
         """Return copies of parameters and buffers by name, named and in order as in torch, on the network's device."""
         values = {**self.parameters, **self.buffers}
-        return {name: copy_of(values[name]) for name in self._state_names()}
-
-    def _state_names(self) -> list[str]:
-        layers = self.named_layers()
-        return [inside(path, name) for path, at in layers for name in (*at.parameter_shapes(), *buffers_of(at))]
+        return {name: copy_of(values[name]) for name in self._named(_in_state)}
 
     def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
         """Set all parameters and buffers, converted to the network's dtype and moved to its device.
@@ -252,7 +239,7 @@ class Container(Layer):
         """
         if not isinstance(mapping, Mapping):
             raise TypeError(f"state dict: expected a mapping of names to arrays, got {type(mapping).__name__}")
-        names = self._state_names()
+        names = list(self._named(_in_state))
         known = set(names)
         unknown = [k for k in mapping if k not in known]
         missing = [k for k in names if k not in mapping and not may_be_missing(k, mapping)]
@@ -275,8 +262,8 @@ class Container(Layer):
         """
         check_device(device)
         owned = [values for _, layer in self.named_layers() for values in (layer.parameters, buffers_of(layer))]
-        moved = [{key: asarray(value, device) for key, value in values.items()} for values in owned]
-        for values, there in zip(owned, moved, strict=True):
+        moved = [(values, {key: asarray(value, device) for key, value in values.items()}) for values in owned]
+        for values, there in moved:
             values.update(there)
         return self
 
@@ -291,19 +278,19 @@ class Container(Layer):
         ValueError
             If `dtype` is another one, or a number is NaN, infinite or beyond its range; nothing is converted then.
         """
-        wanted, named = float_name(dtype), list(self.named_layers())
-        drawn = [(path, layer.drawn or {}) for path, layer in named]
-        changed: list[tuple[dict[str, Array], dict[str, Array]]] = []
-        for word, owned in (("parameter", drawn), ("buffer", [(path, buffers_of(layer)) for path, layer in named])):
-            before = {f"{path}.{key}": value for path, values in owned for key, value in values.items()}
-            after = {name: converted(value, wanted) for name, value in before.items()}
-            check_numbers(before, after, word)
-            changed += [(values, {key: after[f"{path}.{key}"] for key in values}) for path, values in owned]
-        for values, new in changed:
-            values.update(new)
-        for _, layer in named:
-            layer.dtype = wanted
+        convert(list(self.named_layers()), float_name(dtype))
         return self
+
+
+def check_network(network: Any) -> None:
+    """Check that an argument is a network."""
+    if not isinstance(network, Container):
+        raise TypeError(f"network: expected a network such as gb.Sequential, got {type(network).__name__}")
+
+
+def _in_state(layer: Layer) -> tuple[str, ...]:
+    """Return the names in a layer's state dict."""
+    return (*layer.parameter_shapes(), *buffers_of(layer))
 
 
 def inside(path: str, name: str) -> str:

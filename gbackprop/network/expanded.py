@@ -50,6 +50,11 @@ class Expanded(Container):
         for key, child in self.children.items():
             yield from child.named_layers(name if key in self.own else inside(name, key))
 
+    def arguments(self, *sizes: Any, **given: tuple[Any, Any]) -> str:
+        """Return sizes, and the keywords whose value is not the default, as they are written in a call."""
+        words = [f"{name}={value!r}" for name, (value, default) in given.items() if value != default]
+        return ", ".join([*map(str, sizes), *words])
+
     def size(self, name: str, value: Any) -> int:
         """Return a size as an int; the error names the class and the argument."""
         return positive(f"{type(self).__name__}, {name}", value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gbackprop.array import asnumpy
 from gbackprop.base.tensors import check_tensors, read_tensors, write_tensors
-from gbackprop.network.container import Container
+from gbackprop.network.container import Container, check_network
 
 Network = TypeVar("Network", bound=Container)
 
@@ -17,7 +17,7 @@ KIND = "state dict"
 
 def save(network: Container, path: str | Path) -> None:
     """Write the parameters and buffers of a network into a file, under their names in its state dict."""
-    _check_network(network)
+    check_network(network)
     check_tensors(path, "gb.save")
     values = {name: asnumpy(value) for name, value in network.state_dict().items()}
     write_tensors(path, values, "gb.save", KIND, {})
@@ -50,7 +50,7 @@ def load(network: Network, path: str | Path) -> Network:
     MissingExtraError
         If the package safetensors is not installed.
     """
-    _check_network(network)
+    check_network(network)
     values, tree = read_tensors(path, "gb.load")
     if tree is not None and tree["kind"] != KIND:
         raise ValueError(f"{path}: expected a state dict, got a {tree['kind']} of gb.save: gb.load_result reads it")
@@ -58,8 +58,3 @@ def load(network: Network, path: str | Path) -> Network:
         return network.load_state_dict(values)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{path}: {error}") from error
-
-
-def _check_network(network: Any) -> None:
-    if not isinstance(network, Container):
-        raise TypeError(f"network: expected a network such as gb.Sequential, got {type(network).__name__}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,7 @@ from gbackprop.calculus.layer import Layer
 
 
 class Parameters(MutableMapping[str, Array]):
-    """The parameters of a network by name, as a view: assignments change the layers.
-
-    Parameters
-    ----------
-    owners : mapping of str to (Layer, str)
-        The layer of each parameter, and the parameter's name there.
-    """
+    """The parameters of a network by name, as a view: assignments change the layers."""
 
     word = "parameter"
 
@@ -84,13 +78,7 @@ class Parameters(MutableMapping[str, Array]):
 
 
 class Buffers(Parameters):
-    """The buffers of a network by name, such as running statistics, as a view: assignments change the layers.
-
-    Parameters
-    ----------
-    owners : mapping of str to (Layer, str)
-        The layer of each buffer, and the buffer's name there.
-    """
+    """The buffers of a network by name, such as running statistics, as a view: assignments change the layers."""
 
     word = "buffer"
 
@@ -141,6 +129,34 @@ def converted(value: Array, dtype: str) -> Array:
     """Return an array of floats in another dtype, on its device; numbers beyond its range become infinite."""
     with on_device_of(value), np.errstate(over="ignore"):
         return value.astype(dtype, copy=False) if value.dtype.kind == "f" else value
+
+
+def set_dtype(layers: Iterable[tuple[str, Layer]], dtype: str) -> None:
+    """Give layers a dtype, for what they draw, and convert buffers; parameters that are drawn must have it."""
+    for name, layer in layers:
+        for key, value in (layer.drawn or {}).items():
+            if value.dtype != dtype:
+                raise ValueError(
+                    f"dtype: layer {name}, {layer!r}, has its {key} in {value.dtype}, not {dtype} "
+                    "(astype converts a network)"
+                )
+        buffers_of(layer).update({key: converted(value, dtype) for key, value in buffers_of(layer).items()})
+        layer.dtype = dtype
+
+
+def convert(layers: Sequence[tuple[str, Layer]], dtype: str) -> None:
+    """Convert the parameters and buffers of layers, and what they draw later, to a dtype: all or none."""
+    changed: list[tuple[dict[str, Array], dict[str, Array]]] = []
+    drawn = [(path, layer.drawn or {}) for path, layer in layers]
+    for word, owned in (("parameter", drawn), ("buffer", [(path, buffers_of(layer)) for path, layer in layers])):
+        before = {f"{path}.{key}": value for path, values in owned for key, value in values.items()}
+        after = {name: converted(value, dtype) for name, value in before.items()}
+        check_numbers(before, after, word)
+        changed += [(values, {key: after[f"{path}.{key}"] for key in values}) for path, values in owned]
+    for values, new in changed:
+        values.update(new)
+    for _, layer in layers:
+        layer.dtype = dtype
 
 
 def copy_of(value: Array) -> Array:

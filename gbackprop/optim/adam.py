@@ -9,8 +9,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.base.checks import number
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
-from gbackprop.optim.moments import Moments
-from gbackprop.optim.settings import Setting, numeric
+from gbackprop.optim.settings import CheckedSetting, numeric
 from gbackprop.quantities.result import Result
 
 
@@ -41,7 +40,9 @@ class Adam(Optimizer):
     Source: Kingma & Ba 2015, algorithm 1.
     """
 
-    betas = Setting(lambda _, name, value: _pair(name, value))
+    moments = ("first_moment", "second_moment")
+
+    betas = CheckedSetting(lambda _, name, value: _pair(name, value))
     eps = numeric(above=0)
 
     def __init__(
@@ -55,25 +56,13 @@ class Adam(Optimizer):
         super().__init__(network, lr, l2)
         self.betas = betas
         self.eps = eps
-        self._first = Moments(network, "first_moment")
-        self._second = Moments(network, "second_moment")
 
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         one, two = self.betas
-        m = self._first.advance(name, one, (1 - one) * gradient)
-        v = self._second.advance(name, two, (1 - two) * gradient**2)
+        m = self._advance(f"first_moment/{name}", one, (1 - one) * gradient)
+        v = self._advance(f"second_moment/{name}", two, (1 - two) * gradient**2)
         root = array_module(v).sqrt(v / (1 - two**self.steps))
         return m / (1 - one**self.steps) / (root + self.eps)
-
-    def _state(self) -> dict[str, Array]:
-        return self._first.state() | self._second.state()
-
-    def _restore(self, state: Mapping[str, Array]) -> None:
-        self._first.restore(state)
-        self._second.restore(state)
-
-    def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        return self._first.shapes() | self._second.shapes()
 
 
 def _pair(name: str, value: Any) -> tuple[float, float]:

@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from gbackprop.array import Array, all_finite, asarray, asnumpy, beside, device_of
+from gbackprop.array import Array, all_finite, array_module, asarray, asnumpy, beside, device_of
 from gbackprop.base.checks import Constructed, check_same, number
 from gbackprop.base.errors import NotFiniteError
 from gbackprop.network import Container
-from gbackprop.optim.settings import Setting, numeric
+from gbackprop.optim.settings import CheckedSetting, numeric
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.result import Result
 
@@ -57,7 +57,10 @@ class Optimizer(Constructed, ABC):
 
     quantities: tuple[Quantity, ...] = ()
 
-    network = Setting(lambda _, name, value: _container(name, value), fixed=True)
+    moments: ClassVar[tuple[str, ...]] = ()
+    """The kinds of running arrays that each parameter has; they are called "kind/parameter" in the state."""
+
+    network = CheckedSetting(lambda _, name, value: _container(name, value), fixed=True)
     lr = numeric(above=0)
 
     def __init__(self, network: Container, lr: float, l2: float | Mapping[str, float] = 0.0) -> None:
@@ -65,6 +68,7 @@ class Optimizer(Constructed, ABC):
         self.lr = lr
         self.l2 = l2
         self._steps = 0
+        self._arrays: dict[str, Array] = {}
 
     @property
     def steps(self) -> int:
@@ -84,17 +88,19 @@ class Optimizer(Constructed, ABC):
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         """Compute the direction of one parameter, shape (*p): θ ← θ − α · this.
 
-        `step` calls it once for each parameter, after counting the step in `steps`. It replaces arrays of
-        the state and writes into none: if a step fails, the arrays from before it are restored.
+        `step` calls it once for each parameter, after counting the step in `steps`. It replaces arrays of the state,
+        as `_advance` does, and writes into none: if a step fails, the arrays from before it are restored.
         """
 
-    @abstractmethod
-    def _state(self) -> dict[str, Array]:
-        """Return the arrays of the state by name, as they are, not copied."""
-
-    @abstractmethod
-    def _restore(self, state: Mapping[str, Array]) -> None:
-        """Take over arrays that `_state` named."""
+    def _advance(self, key: str, keep: float, add: Array) -> Array:
+        """Compute m ← keep · m + add, m = 0 before the first, as a new array of the state; return m."""
+        if key in self._arrays:
+            moment = keep * self._arrays[key]
+            moment += add
+        else:
+            moment = array_module(add).array(add)
+        self._arrays[key] = moment
+        return moment
 
     @beside(lambda self: next(iter(self.network.trainable.values()), None))
     def step(self, result: Result) -> None:
@@ -117,7 +123,7 @@ class Optimizer(Constructed, ABC):
         """
         parameters = self.network.trainable
         self._check(result, parameters)
-        before, steps = dict(self._state()), self.steps
+        before, steps = dict(self._arrays), self.steps
         try:
             self._steps += 1
             after = {name: self._moved_on(name, value, result) for name, value in parameters.items()}
@@ -128,8 +134,7 @@ class Optimizer(Constructed, ABC):
                     "they were (a smaller lr, or more damping, takes shorter steps)"
                 )
         except BaseException:
-            self._steps = steps
-            self._restore(before)
+            self._steps, self._arrays = steps, before
             raise
         for name, value in parameters.items():
             value[...] = after[name]
@@ -161,7 +166,7 @@ class Optimizer(Constructed, ABC):
             check_same(f"step: gradient {name}", gradient, f"parameter {name}", value)
             if not getattr(value.flags, "writeable", True):
                 raise ValueError(f"step: parameter {name}: expected an array to write to, got a read-only one")
-        for key, array in self._state().items():
+        for key, array in self._arrays.items():
             value = parameters.get(key.partition("/")[2], array)
             if (array.dtype, device_of(array)) != (value.dtype, device_of(value)):
                 raise TypeError(
@@ -192,7 +197,7 @@ class Optimizer(Constructed, ABC):
         dict of str to ndarray
             ``"steps"``, shape (), and arrays named ``"what/parameter"``.
         """
-        copies = {name: np.array(asnumpy(value)) for name, value in self._state().items()}
+        copies = {name: np.array(asnumpy(value)) for name, value in self._arrays.items()}
         return {"steps": np.array(self.steps), **copies}
 
     def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
@@ -220,14 +225,14 @@ class Optimizer(Constructed, ABC):
         unknown, missing = [n for n in given if n not in expected], [n for n in expected if n not in mapping]
         if unknown or missing:
             raise ValueError(f"state dict of {type(self).__name__}: unknown keys {unknown}, missing keys {missing}")
-        state = {name: self._copied(name, mapping[name], shape) for name, shape in expected.items()}
+        self._arrays = {name: self._copied(name, mapping[name], shape) for name, shape in expected.items()}
         self._steps = int(steps)
-        self._restore(state)
         return self
 
-    @abstractmethod
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Name and shape of each array that a state after the first step has; `given` is what shall be loaded."""
+        """Return the shape of each array that a state after the first step has; `given` is what shall be loaded."""
+        trainable = self.network.trainable
+        return {f"{kind}/{name}": value.shape for kind in self.moments for name, value in trainable.items()}
 
     def _copied(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
         """Return a copy of an array of the state, beside its parameter."""

@@ -12,7 +12,7 @@ from gbackprop.array import Array, all_finite, array_module, device_of
 from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker, with_factors
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
-from gbackprop.optim.settings import Setting, numeric
+from gbackprop.optim.settings import CheckedSetting, numeric
 from gbackprop.quantities import EKFAC, KFAC, KFLR, KFRA, DiagGGN, DiagGGNMC, DiagHessian, Quantity
 from gbackprop.quantities.result import Result
 
@@ -67,8 +67,8 @@ class Preconditioned(Optimizer):
     average with ρ = min(1 − 1/t, 0.95)).
     """
 
-    quantity = Setting(lambda _, name, value: _curvature(name, value), fixed=True)
-    average = Setting(lambda _, name, value: _average(name, value), fixed=True)
+    quantity = CheckedSetting(lambda _, name, value: _curvature(name, value), fixed=True)
+    average = CheckedSetting(lambda _, name, value: _average(name, value), fixed=True)
     damping = numeric()
     decay = numeric(below=1)
 
@@ -90,7 +90,6 @@ class Preconditioned(Optimizer):
         self.damping = damping
         self.average = average
         self.decay = decay
-        self._curvature: dict[str, Array] = {}
 
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         curvature, shift = self._averaged(name, result[self.quantity][name]), self.damping + self._l2[name]
@@ -114,22 +113,12 @@ class Preconditioned(Optimizer):
 
     def _mixed(self, key: str, new: Array) -> Array:
         """Compute ρ G + (1 − ρ) Gₜ in a new array."""
-        if key in self._curvature:
-            if (known := self._curvature[key].shape) != new.shape:  # weights of one shape may differ in their groups
-                raise ValueError(f"step: {key}: expected shape {known} as in the state, got {new.shape}")
-            rho = 1 - 1 / self.steps if self.average == "mean" else min(1 - 1 / self.steps, self.decay)
-            mixed = rho * self._curvature[key]
-            mixed += (1 - rho) * new
-        else:
-            mixed = array_module(new).array(new)
-        self._curvature[key] = mixed
-        return mixed
-
-    def _state(self) -> dict[str, Array]:
-        return self._curvature
-
-    def _restore(self, state: Mapping[str, Array]) -> None:
-        self._curvature = dict(state)
+        if key not in self._arrays:
+            return self._advance(key, 0.0, new)
+        if (known := self._arrays[key].shape) != new.shape:  # weights of one shape may differ in their groups
+            raise ValueError(f"step: {key}: expected shape {known} as in the state, got {new.shape}")
+        rho = 1 - 1 / self.steps if self.average == "mean" else min(1 - 1 / self.steps, self.decay)
+        return self._advance(key, rho, (1 - rho) * new)
 
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         if self.average is None:

@@ -8,16 +8,8 @@ from typing import Any
 from gbackprop.base.checks import number
 
 
-class Setting:
-    """An attribute whose values are checked.
-
-    Parameters
-    ----------
-    check : callable
-        ``check(optimizer, name, value)`` returns the value to store, or raises an error that names the setting.
-    fixed : bool
-        Whether the constructor alone may assign it, because the optimizer's state belongs to it.
-    """
+class CheckedSetting:
+    """An attribute whose values are checked; if it is `fixed`, the constructor alone may assign it."""
 
     def __init__(self, check: Callable[[Any, str, Any], Any], fixed: bool = False) -> None:
         self.check, self.fixed = check, fixed
@@ -41,6 +33,7 @@ class Setting:
         vars(optimizer)[self.name] = self.check(optimizer, self.name, value)
 
 
-def numeric(least: float | None = 0.0, above: float | None = None, below: float | None = None) -> Setting:
+def numeric(least: float | None = 0.0, above: float | None = None, below: float | None = None) -> CheckedSetting:
     """Return a setting that is a finite float within bounds."""
-    return Setting(lambda _, name, value: number(name, value, None if above is not None else least, above, below))
+    least = None if above is not None else least
+    return CheckedSetting(lambda _, name, value: number(name, value, least, above, below))

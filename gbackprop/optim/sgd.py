@@ -9,8 +9,7 @@ from gbackprop.array import Array
 from gbackprop.base.checks import number
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
-from gbackprop.optim.moments import Moments
-from gbackprop.optim.settings import Setting
+from gbackprop.optim.settings import CheckedSetting
 from gbackprop.quantities.result import Result
 
 
@@ -41,10 +40,12 @@ class SGD(Optimizer):
     Source: Sutskever et al. 2013 (both forms of momentum).
     """
 
-    momentum = Setting(
+    moments = ("momentum",)
+
+    momentum = CheckedSetting(
         lambda sgd, name, value: _both(number(name, value, least=0, below=1), getattr(sgd, "nesterov", False))[0]
     )
-    nesterov = Setting(lambda sgd, _, value: _both(sgd.momentum, bool(value))[1])
+    nesterov = CheckedSetting(lambda sgd, _, value: _both(sgd.momentum, bool(value))[1])
 
     def __init__(
         self,
@@ -57,23 +58,16 @@ class SGD(Optimizer):
         super().__init__(network, lr, l2)
         self.momentum = momentum
         self.nesterov = nesterov
-        self._velocity = Moments(network, "momentum")
 
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         if not self.momentum:
-            self._velocity.values.pop(name, None)
+            self._arrays.pop(f"momentum/{name}", None)
             return gradient
-        v = self._velocity.advance(name, self.momentum, gradient)
+        v = self._advance(f"momentum/{name}", self.momentum, gradient)
         return gradient + self.momentum * v if self.nesterov else v
 
-    def _state(self) -> dict[str, Array]:
-        return self._velocity.state()
-
-    def _restore(self, state: Mapping[str, Array]) -> None:
-        self._velocity.restore(state)
-
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        return self._velocity.shapes() if self.momentum else {}
+        return super()._shapes(given) if self.momentum else {}
 
 
 def _both(momentum: float, nesterov: bool) -> tuple[float, bool]:

@@ -51,18 +51,17 @@ class Raises(Layer):
         return mat
 
 
-class Misshapen(Linear):
+class Square(Linear):
     def __init__(self):
         super().__init__(3, 3)
 
+
+class Misshapen(Square):
     def mjp(self, saved, mat):
         return super().mjp(saved, mat)[0]
 
 
-class Forgetful(Linear):
-    def __init__(self):
-        super().__init__(3, 3)
-
+class Forgetful(Square):
     def forward(self, x):
         self.bias = not self.bias
         return super().forward(x)

@@ -217,20 +217,14 @@ def test_options_that_make_no_sense(arguments):
 # --- as a process ---------------------------------------------------------------------------------
 
 
-def run(*arguments, cwd, path=""):
+def run(*arguments, cwd):
     """A command of its own process, without rich."""
     blocked = "import sys; sys.modules.update(dict.fromkeys(['rich', 'matplotlib', 'hypothesis'])); "
     code = f"{blocked}import runpy; sys.argv[0] = 'gbackprop'; runpy.run_module('gbackprop', run_name='__main__')"
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=cwd,
-        env={"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "PATH": path},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-    )
+        [sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, encoding="utf-8",
+        env={"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "PATH": ""}, timeout=120, check=False,
+    )  # fmt: skip
 
 
 def test_as_a_process_with_numpy_and_scipy_alone(mine, tmp_path):

@@ -7,12 +7,12 @@ import re
 import foreign
 import numpy as np
 import pytest
+from accumulating import assert_close, network, numbers
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.signals import GRADIENT
-from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.runs import SHIPPED
 from gbackprop.testing.strategies import targets
 
@@ -20,11 +20,6 @@ N = 11
 CUTS = pytest.mark.parametrize("cuts", [[], [4], [1, 2, 9], list(range(1, N))], ids=str)
 MERGED = [q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance(), q.DiagGGN(), q.DiagHessian(), q.KFLR()]
 MERGED += [q.BatchDiagGGN(), q.BatchDiagHessian()]
-
-
-def network(dtype="float64"):
-    chain = [layers.Conv2d(1, 2, 2), layers.Sigmoid(), layers.Flatten(), layers.Linear(8, 3)]
-    return gb.Sequential(*chain, rng=0, dtype=dtype)
 
 
 def batch(loss, dtype="float64"):
@@ -37,38 +32,21 @@ def parts(cuts):
     return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, N])]
 
 
-def dense(values):
-    return {name: (v.A, v.B) if hasattr(v, "B") else v for name, v in values.items()}
-
-
-def assert_same(merged, whole, tolerance=1e-12):
-    errors = {"loss": relative_error(merged.loss, whole.loss), "output": relative_error(merged.output, whole.output)}
-    errors["gradient"] = largest_error(merged.gradient, whole.gradient)
-    for key, values in whole.items():
-        errors[key] = largest_error(merged[key], dense(values))
-    assert {key: error for key, error in errors.items() if not error <= tolerance} == {}
+def weighted(reduction):
+    """A loss whose R is not 1/N of any batch, and differs between them."""
+    return losses.CrossEntropyLoss(reduction, weight=np.array([0.5, 2.0, 3.0]), label_smoothing=0.1)
 
 
 @CUTS
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("kind", [losses.CrossEntropyLoss, losses.MSELoss, losses.BCEWithLogitsLoss])
+@pytest.mark.parametrize("kind", [losses.CrossEntropyLoss, losses.MSELoss, losses.BCEWithLogitsLoss, weighted])
 def test_merged_batches_are_one_call(kind, reduction, cuts):
     net, loss = network(), kind(reduction)
     x, y = batch(loss)
-    results = (gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts(cuts))
-    assert_same(gb.data.merge(results), gb.backward(net, loss, x, y, *MERGED))
-
-
-@CUTS
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_merged_batches_of_weighted_labels_are_one_call(reduction, cuts):
-    """R is not 1/N of any batch, and differs between them."""
-    net, loss = network(), losses.CrossEntropyLoss(reduction, weight=np.array([0.5, 2.0, 3.0]), label_smoothing=0.1)
-    x, y = batch(loss)
-    results = [gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts(cuts)]
+    merged = gb.data.merge(gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts(cuts))
     whole = gb.backward(net, loss, x, y, *MERGED)
-    assert_same(gb.data.merge(results), whole)
-    assert gb.data.merge(results).scale.factor == pytest.approx(whole.scale.factor, rel=1e-12)
+    assert_close(merged, whole)
+    assert merged.scale.factor == pytest.approx(whole.scale.factor, rel=1e-12)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -78,7 +56,7 @@ def test_monte_carlo_quantities_merge_at_given_targets(kind, reduction):
     x, y = batch(loss)
     drawn = np.random.default_rng(1).integers(0, 3, (2, N))
     results = (gb.backward(net, loss, x[rows], y[rows], kind(2, drawn[:, rows])) for rows in parts([3, 8]))
-    assert_same(gb.data.merge(results), gb.backward(net, loss, x, y, kind(2, drawn)))
+    assert_close(gb.data.merge(results), gb.backward(net, loss, x, y, kind(2, drawn)))
 
 
 @CUTS
@@ -90,7 +68,7 @@ def test_factors_of_groups_merge_group_by_group(reduction, cuts):
     x, y, drawn = rng.standard_normal((N, 2, 3, 3)), rng.integers(0, 3, N), rng.integers(0, 3, (2, N))
     results = (gb.backward(net, loss, x[rows], y[rows], q.KFLR(), q.KFAC(2, drawn[:, rows])) for rows in parts(cuts))
     merged = gb.data.merge(results)
-    assert_same(merged, gb.backward(net, loss, x, y, q.KFLR(), q.KFAC(2, drawn)))
+    assert_close(merged, gb.backward(net, loss, x, y, q.KFLR(), q.KFAC(2, drawn)))
     assert isinstance(merged["kflr"]["0.weight"], q.GroupedKronecker)
 
 
@@ -98,7 +76,7 @@ def test_merging_goes_on_from_what_is_merged():
     net, loss = network(), losses.CrossEntropyLoss()
     x, y = batch(loss)
     one, two, three = (gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts([2, 7]))
-    assert_same(gb.data.merge([gb.data.merge([one, two]), three]), gb.backward(net, loss, x, y, *MERGED))
+    assert_close(gb.data.merge([gb.data.merge([one, two]), three]), gb.backward(net, loss, x, y, *MERGED))
 
 
 def test_results_that_went_in_are_left_as_they_were():
@@ -108,7 +86,7 @@ def test_results_that_went_in_are_left_as_they_were():
     again = [gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts([5])]
     merged = gb.data.merge(results)
     for result, before in zip(results, again, strict=True):
-        assert_same(result, before, 0.0)
+        assert_close(result, before, 0.0)
         assert not any(np.shares_memory(merged.gradient[name], value) for name, value in result.gradient.items())
 
 
@@ -116,9 +94,8 @@ def test_float32_stays_float32():
     net, loss = network("float32"), losses.MSELoss()
     x, y = batch(loss, "float32")
     merged = gb.data.merge(gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts([4, 6]))
-    assert_same(merged, gb.backward(net, loss, x, y, *MERGED), 1e-4)
-    arrays = [merged.loss, merged.output, *merged.gradient.values(), *merged["variance"].values()]
-    assert {value.dtype.name for value in arrays} == {"float32"}
+    assert_close(merged, gb.backward(net, loss, x, y, *MERGED), 1e-4)
+    assert {value.dtype.name for value in numbers(merged).values()} == {"float32"}
 
 
 def test_the_mean_of_the_batches_variances_is_another_number():
@@ -167,7 +144,7 @@ def test_a_users_quantity_states_its_rule(reduction):
     net, loss = network(), losses.CrossEntropyLoss(reduction)
     x, y = batch(loss)
     results = (gb.backward(net, loss, x[rows], y[rows], SumGradSquared()) for rows in parts([4, 5]))
-    assert_same(gb.data.merge(results), gb.backward(net, loss, x, y, SumGradSquared()))
+    assert_close(gb.data.merge(results), gb.backward(net, loss, x, y, SumGradSquared()))
 
 
 class Unruled(SumGradSquared):
@@ -191,6 +168,7 @@ def run(*quantities, loss=losses.CrossEntropyLoss("mean"), net=None):  # noqa: B
     ("quantity", "reason"),
     [
         (q.KFRA(), "KFRA.. cannot be merged: its recursion averages over the whole batch"),
+        (q.GramGGN(), "GramGGN.. cannot be merged: it pairs samples of all batches"),
         (Unruled(), "Unruled.. cannot be merged: it has no rule: give it one, `merging = "),
         (Halved(), "Halved.. cannot be merged: it has no rule"),
     ],
@@ -270,12 +248,8 @@ def test_the_documentation_names_what_has_no_rule():
     assert re.findall(r"`(\w+)`", told) == without
 
 
-def test_no_result_at_all():
+def test_no_result_at_all_and_one_alone():
     with pytest.raises(ValueError, match="results: expected at least one, got none"):
         gb.data.merge([])
-
-
-def test_a_single_result_is_told_to_be_one():
-    result = gb.Result(1.0, np.zeros(1), {}, (), (), None)
     with pytest.raises(TypeError, match="expected an iterable of Results, got a Result"):
-        gb.data.merge(result)
+        gb.data.merge(gb.Result(1.0, np.zeros(1), {}, (), (), None))

@@ -62,13 +62,13 @@ def started(inputs):
     ledger.launch()
 
 
-def run(function, args, kwargs):
-    """Call one of NumPy's functions on device arrays."""
+def run(function, args, kwargs, out=None):
+    """Call one of NumPy's functions on device arrays; `out` is where it writes."""
     inputs = []
     plain, named = host(args, inputs), {key: host(value, inputs) for key, value in kwargs.items()}
     with np.errstate(all="ignore"):  # a GPU does not warn
         value = function(*plain, **named)
-    out = kwargs.get("out")
+    out = kwargs.get("out", out)
     if out is not None:
         started(inputs)
         return out
@@ -148,14 +148,6 @@ class ndarray:
 
     # ---------------------------------------------------------------------------------------------------- structure
 
-    shape = property(lambda self: self._host.shape)
-    dtype = property(lambda self: self._host.dtype)
-    ndim = property(lambda self: self._host.ndim)
-    size = property(lambda self: self._host.size)
-    nbytes = property(lambda self: self._host.nbytes)
-    itemsize = property(lambda self: self._host.itemsize)
-    strides = property(lambda self: self._host.strides)
-    flags = property(lambda self: self._host.flags)
     T = property(lambda self: run(np.transpose, (self,), {}))
     real = property(lambda self: self if self.dtype.kind != "c" else run(np.real, (self,), {}))
     imag = property(lambda self: run(np.imag, (self,), {}))
@@ -217,47 +209,24 @@ def operand(x):
     return isinstance(x, ndarray | np.generic | int | float | complex)
 
 
-def _binary(function):
-    def forward(self, other):
-        return run(function, (self, other), {}) if operand(other) else NotImplemented
+def _binary(name, reflected=False, in_place=False):
+    function = getattr(operator, f"__{'i' if in_place else ''}{name}__")
 
-    def backward(self, other):
-        return run(function, (other, self), {}) if operand(other) else NotImplemented
-
-    def in_place(self, other):
+    def method(self, other):
         if not operand(other):
             return NotImplemented
-        return run(function, (self, other), {"out": self, "casting": "same_kind"})
+        return run(function, (other, self) if reflected else (self, other), {}, self if in_place else None)
 
-    return forward, backward, in_place
+    return method
 
 
-ARITHMETIC = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "truediv": np.true_divide,
-    "floordiv": np.floor_divide,
-    "mod": np.remainder,
-    "pow": np.power,
-    "matmul": np.matmul,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-COMPARISONS = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
-UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
-for _name, _function in ARITHMETIC.items():
-    for _prefix, _method in zip(("", "r", "i"), _binary(_function), strict=True):
-        setattr(ndarray, f"__{_prefix}{_name}__", _method)
-for _name, _function in COMPARISONS.items():
-    setattr(ndarray, f"__{_name}__", _binary(_function)[0])
-for _name, _function in UNARY.items():
-    setattr(ndarray, f"__{_name}__", lambda self, function=_function: run(function, (self,), {}))
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
+    setattr(ndarray, f"__{_name}__", _binary(_name))
+    setattr(ndarray, f"__r{_name}__", _binary(_name, reflected=True))
+    setattr(ndarray, f"__i{_name}__", _binary(_name, in_place=True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(ndarray, f"__{_name}__", _binary(_name))
+for _name in ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "flags"):
+    setattr(ndarray, _name, property(lambda self, name=_name: getattr(self._host, name)))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(ndarray, f"__{_name}__", lambda self, name=_name: run(getattr(operator, f"__{name}__"), (self,), {}))

@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from device_ledger import ledger
+from device_problems import LISTED, there
 from drawn_blocks import Case, cases
 from hypothesis import HealthCheck, given, settings
-from test_device import LISTED, there
 
 from gbackprop import array
 from gbackprop.testing.errors import relative_error

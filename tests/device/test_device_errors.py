@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from device_cupy import CUDARuntimeError
 from device_ledger import Device, ledger
+from device_problems import CE, X, Y, simple, there
 from refusals import refuse
-from test_device import CE, X, Y, simple, there
 
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
@@ -21,30 +21,28 @@ from gbackprop.plain.plan import make_plan
 # ---------------------------------------------------------------------------------------------------------- no device
 
 
-def test_no_gpu_at_all(double, monkeypatch):
-    monkeypatch.setattr(double.cuda.runtime, "getDeviceCount", lambda: 0)
-    refuse(RuntimeError, ["'cuda'", "0 GPUs"], lambda: simple().to("cuda"))
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("", ["0 GPUs"]),
+        ("cudaErrorInsufficientDriver: driver is insufficient", ["working GPU", "too old", "gbackprop[cuda12x]"]),
+        ("cudaErrorNoDevice: no CUDA-capable device is detected", ["no working GPU", "cudaErrorNoDevice"]),
+    ],
+)
+def test_no_gpu(double, monkeypatch, reason, words):
+    def count():
+        if reason:
+            raise CUDARuntimeError(reason)
+        return 0
+
+    monkeypatch.setattr(double.cuda.runtime, "getDeviceCount", count)
+    network = simple()
+    refuse(RuntimeError, ["'cuda'", *words], lambda: network.to("cuda"))
+    assert {array.device_of(value) for value in network.parameters.values()} == {"cpu"}
 
 
 def test_a_number_that_no_gpu_has(double):
     refuse(RuntimeError, ["'cuda:2'", "there are 2 GPUs", "from 0"], lambda: gb.asarray(X, "cuda:2"))
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("cudaErrorInsufficientDriver: CUDA driver version is insufficient", ["too old", "gbackprop[cuda12x]"]),
-        ("cudaErrorNoDevice: no CUDA-capable device is detected", ["cudaErrorNoDevice"]),
-    ],
-)
-def test_what_cuda_says_is_passed_on(double, monkeypatch, reason, words):
-    def broken():
-        raise CUDARuntimeError(reason)
-
-    monkeypatch.setattr(double.cuda.runtime, "getDeviceCount", broken)
-    network = simple()
-    refuse(RuntimeError, ["'cuda'", "no working GPU", *words], lambda: network.to("cuda"))
-    assert {array.device_of(value) for value in network.parameters.values()} == {"cpu"}
 
 
 # ------------------------------------------------------------------------------------------------------ mixed devices
@@ -126,72 +124,72 @@ def test_calls_beside_backward_on_another_device(double):
 
 
 def wide():
-    chain = [layers.Conv2d(2, 16, 3, padding=1), layers.ReLU(), layers.Conv2d(16, 16, 3, padding=1), layers.Tanh()]
-    return gb.Sequential(*chain, layers.Flatten(), layers.Linear(16 * 64, 5), rng=0, dtype="float64")
+    chain = [layers.Conv2d(2, 10, 3, padding=1), layers.ReLU(), layers.Conv2d(10, 10, 3, padding=1), layers.Tanh()]
+    return gb.Sequential(*chain, layers.Flatten(), layers.Linear(10 * 36, 5), rng=0, dtype="float64")
 
 
 def batch(n=16):
-    return np.random.default_rng(0).standard_normal((n, 2, 8, 8)), np.arange(n) % 5
+    return np.random.default_rng(0).standard_normal((n, 2, 6, 6)), np.arange(n) % 5
+
+
+@pytest.fixture
+def problem(double):
+    """A network on the device, and its batch there."""
+    return wide().to("cuda"), *map(there, batch())
 
 
 QUANTITIES = [q.BatchGrad(), q.BatchL2Grad(), q.Variance(), q.DiagGGN(), q.KFAC(), q.KFLR(), q.DiagHessian()]
 
 
-@pytest.mark.parametrize("quantity", [None, *QUANTITIES], ids=repr)
-@pytest.mark.parametrize("options", [{}, {"sample_block": 4}, {"column_block": 3}], ids=str)
-def test_a_call_on_a_device_takes_no_more_than_is_estimated(double, quantity, options):
-    x, y = batch()
-    asked = [quantity] if quantity else []
-    network, x, y = wide().to("cuda"), there(x), there(y)
+def least(network, x, y, asked, *blocks):
+    """The memory that is estimated for blocks of samples and of columns."""
     plan = make_plan(network, CE, x, y, asked, 0)
-    samples, columns = options.get("sample_block", 16), options.get("column_block")
-    most = estimate.estimate(plan, x, estimate.Largest(samples, columns, 1), estimate.saved_bytes(plan, x, FORMS))
+    return estimate.estimate(plan, x, estimate.Largest(*blocks, 1), estimate.saved_bytes(plan, x, FORMS))
+
+
+def taken(network, x, y, *asked, **options):
+    """The most memory that a call took."""
     before = ledger.used
     ledger.clear()
     gb.backward(network, CE, x, y, *asked, rng=0, **options)
-    assert ledger.peak - before <= most
-    assert ledger.peak - before > most / 30
+    return ledger.peak - before
+
+
+@pytest.mark.parametrize("quantity", [None, *QUANTITIES], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"sample_block": 4}, {"column_block": 3}], ids=str)
+def test_a_call_on_a_device_takes_no_more_than_is_estimated(problem, quantity, options):
+    asked = [quantity] if quantity else []
+    most = least(*problem, asked, options.get("sample_block", 16), options.get("column_block"))
+    assert most / 30 < taken(*problem, *asked, **options) <= most
 
 
 @pytest.mark.parametrize("quantity", [q.BatchGrad(), q.BatchL2Grad(), q.DiagGGN(), q.DiagHessian()], ids=repr)
 def test_out_of_memory_names_the_layer_and_blocks_that_fit(double, quantity):
-    x, y = batch(24)
-    network, x, y = wide().to("cuda"), there(x), there(y)
-    before = ledger.used
-    ledger.clear()
-    gb.backward(network, CE, x, y, quantity, rng=0)
-    plan = make_plan(network, CE, x, y, [quantity], 0)
-    least = estimate.estimate(plan, x, estimate.Largest(1, 1, 1), estimate.saved_bytes(plan, x, FORMS))
-    ledger.limit = before + int(0.6 * (ledger.peak - before))
-    assert ledger.limit - before > least  # so something would fit
-    with pytest.raises(gb.TooLargeError) as caught:
-        gb.backward(network, CE, x, y, quantity, rng=0)
+    problem = wide().to("cuda"), *map(there, batch(24))
+    free = int(0.6 * taken(*problem, quantity))
+    assert free > least(*problem, [quantity], 1, 1)  # so something would fit
+    ledger.limit = ledger.used + free
+    with pytest.raises(gb.TooLargeError, match="would fit into the") as caught:
+        taken(*problem, quantity)
     message = str(caught.value)
     assert isinstance(caught.value, MemoryError)
     assert re.search(r"layer \d, (Conv2d|Linear|Tanh|ReLU)|forward pass of 24 samples", message), message
     proposed = {name: int(value) for name, value in re.findall(r"(sample_block|column_block)=(\d+)", message)}
-    assert "would fit into the" in message
     assert "sample_block" in proposed
     del caught
-    gb.backward(network, CE, x, y, quantity, rng=0, **proposed)
+    taken(*problem, quantity, **proposed)
 
 
-def test_out_of_memory_without_a_block_that_fits(double):
-    x, y = batch()
-    network, x, y = wide().to("cuda"), there(x), there(y)
+def test_out_of_memory_without_a_block_that_fits_and_in_a_thread(problem):
+    network, x, _ = problem
+    ledger.limit = ledger.used + 2_000_000
+    with pytest.raises(gb.TooLargeError, match=r"of 8 samples.*sample_block=\d"):
+        taken(*problem, q.DiagGGN(), sample_block=8, workers=2)
     ledger.limit = ledger.used + 1000
     with pytest.raises(gb.TooLargeError, match=r"no block would fit into the \d+ B that are free"):
-        gb.backward(network, CE, x, y, q.DiagGGN())
+        taken(*problem, q.DiagGGN())
     with pytest.raises(gb.TooLargeError, match="forward pass of 16 samples: out of memory"):
         network(x)
-
-
-def test_out_of_memory_in_a_thread(double):
-    x, y = batch()
-    network, x, y = wide().to("cuda"), there(x), there(y)
-    ledger.limit = ledger.used + 6_000_000
-    with pytest.raises(gb.TooLargeError, match=r"of 8 samples.*sample_block=\d"):
-        gb.backward(network, CE, x, y, q.DiagGGN(), sample_block=8, workers=2)
 
 
 def test_the_host_says_the_same(monkeypatch):
@@ -200,8 +198,8 @@ def test_the_host_says_the_same(monkeypatch):
 
     monkeypatch.setattr(layers.Tanh, "first", full)
     words = ["layer 3, Tanh(), with 6 columns of 16 samples", "Unable to allocate 3.0 GiB", "sample_block=8"]
-    x, y = batch()
-    refuse(gb.TooLargeError, words, lambda: gb.backward(wide(), CE, x, y, q.DiagGGN(), workers=1), in_time=False)
+    with pytest.raises(gb.TooLargeError, match=".*".join(map(re.escape, words))):
+        gb.backward(wide(), CE, *batch(), q.DiagGGN(), workers=1)
 
 
 def test_available_memory_counts_what_the_pool_keeps(double, monkeypatch):

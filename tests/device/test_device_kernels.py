@@ -137,32 +137,6 @@ def test_an_index_out_of_range_is_caught(double, monkeypatch):
     device._kernel.cache_clear()
 
 
-def checked_fold(rng):
-    image = np.zeros((2, *SIZE, 2))
-    check("fold", rng.standard_normal((2, *OUT, *VOLUMES.kernel, 2)), VOLUMES, out=image, dtype="float64")
-
-
-def checked_scatter(rng):
-    rows, places = rng.standard_normal((3, 2, *OUT, 2)), rng.integers(0, 12, (2, *OUT, 2)).astype(np.int32)
-    check("scatter", rows, places, VOLUMES, out=np.zeros((3, 2, *SIZE, 2)), dtype="float64")
-
-
-def checked_first_places(rng):
-    image = rng.integers(0, 3, (2, *SIZE, 2)).astype(float)
-    y = plain.largest(image, VOLUMES, None)
-    check("first_places", image, y, VOLUMES, out=np.zeros(y.shape, np.int32), dtype="float64")
-
-
-def checked_sigmoid(rng):
-    x = rng.integers(0, 3, (2, 5)).astype(float)
-    np.testing.assert_allclose(gb.asnumpy(device.sigmoid(gb.asarray(x, "cuda"))), sigmoid(x))
-
-
-CHECKED = {
-    "fold": checked_fold, "scatter": checked_scatter, "first_places": checked_first_places, "sigmoid": checked_sigmoid
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("name", "sound", "wrong"),
     [
@@ -176,14 +150,15 @@ CHECKED = {
 )
 def test_a_fault_in_a_kernel_shows(double, monkeypatch, name, sound, wrong):
     """The source that the tests run is the source that a GPU would get."""
+    checks = test_sigmoid_where_it_could_overflow_and_in_any_layout if name == "sigmoid" else test_a_third_axis
     device._kernel.cache_clear()
-    CHECKED[name](np.random.default_rng(0))
+    checks(None, "float64")
     source = device.SOURCES[name]
     assert sound in source[2]
     monkeypatch.setitem(device.SOURCES, name, (*source[:2], source[2].replace(sound, wrong)))
     device._kernel.cache_clear()
     with pytest.raises((AssertionError, IndexError)):
-        CHECKED[name](np.random.default_rng(0))
+        checks(None, "float64")
     device._kernel.cache_clear()
 
 

@@ -13,20 +13,9 @@ from device_cupy import installed
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def timing(monkeypatch):
+@pytest.fixture(autouse=True)
+def _on_the_path(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
-    import timing
-
-    return timing
-
-
-@pytest.fixture
-def report(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import report
-
-    return report
 
 
 class Gpu:
@@ -45,21 +34,14 @@ class Gpu:
         self.queue.clear()
 
     def event(self):
-        return Event(self)
+        event = types.SimpleNamespace(time=None, synchronize=self.wait)
+        event.record = lambda: self.ask(0, lambda: setattr(event, "time", self.now))
+        return event
 
 
-class Event:
-    def __init__(self, gpu):
-        self.gpu, self.time = gpu, None
+def test_events_count_what_a_call_asks_of_the_gpu_and_nothing_before():
+    import timing
 
-    def record(self):
-        self.gpu.ask(0, lambda: setattr(self, "time", self.gpu.now))
-
-    def synchronize(self):
-        self.gpu.wait()
-
-
-def test_events_count_what_a_call_asks_of_the_gpu_and_nothing_before(timing):
     gpu = Gpu()
     clock = timing.event_clock(gpu.event, gpu.wait, lambda start, stop: stop.time - start.time)
     gpu.ask(100.0)  # left over from somebody else
@@ -68,7 +50,9 @@ def test_events_count_what_a_call_asks_of_the_gpu_and_nothing_before(timing):
     assert gpu.queue == []
 
 
-def test_turns_alternate_and_the_first_do_not_count(timing):
+def test_turns_alternate_and_the_first_do_not_count():
+    import timing
+
     asked, times = [], {"a": iter([50.0, 40.0, 1.0, 2.0, 3.0]), "b": iter([70.0, 60.0, 5.0, 5.0, 5.0])}
 
     def clock(name):
@@ -93,31 +77,23 @@ def test_turns_alternate_and_the_first_do_not_count(timing):
         (["--device", "cuda", "table"], ["--device cuda", "gpu", "table"]),
         (["gpu"], ["--device cpu", "table", "gpu"]),
         (["--tf32"], ["--tf32 needs --device cuda"]),
+        (["--device", "cuda"], ["\ncompare.py: error: device 'cuda'"]),
     ],
 )
-def test_command_line(options, words):
-    done = compare(*options)
+def test_what_cannot_be_compared_is_one_message(options, words, request):
+    if options == ["--device", "cuda"] and request.config.getoption("--device") == "cuda":
+        pytest.skip("there is a GPU here")
+    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
+    command = [sys.executable, str(FOLDER / "compare.py"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 2
     assert all(word in done.stderr for word in words), done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_cuda_without_a_gpu_is_one_message(request):
-    if request.config.getoption("--device") == "cuda":
-        pytest.skip("there is a GPU here")
-    done = compare("--device", "cuda")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("compare.py: error: device 'cuda'")
-    assert "Traceback" not in done.stderr
+def test_the_report_of_a_gpu_has_bars_and_bears_a_side_that_did_not_fit(tmp_path):
+    import report
 
-
-def compare(*options):
-    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
-    command = [sys.executable, str(FOLDER / "compare.py"), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-
-
-def test_the_report_of_a_gpu_has_bars_and_bears_a_side_that_did_not_fit(report, tmp_path):
     side = {"median": 2.0, "lower": 1.0, "upper": 3.0}
     rows = {
         "3c3d, N = 128: gradient": {"ours": side, "theirs": {**side, "median": 4.0, "upper": 5.0}},
@@ -134,8 +110,10 @@ def test_the_report_of_a_gpu_has_bars_and_bears_a_side_that_did_not_fit(report, 
     assert "| 3c3d, N = 128: these eight in one call | 2 [1, 3] | 2 [1, 3] | 1.00 | ≤ 0.35 |" in lines
 
 
-def test_the_committed_report_is_that_of_the_committed_figures(report, tmp_path):
+def test_the_committed_report_is_that_of_the_committed_figures(tmp_path):
     pytest.importorskip("matplotlib")
+    import report
+
     for path in (FOLDER / "results").glob("*.json"):
         (tmp_path / path.name).write_text(path.read_text())
     report.write_report(tmp_path)
@@ -170,7 +148,6 @@ def test_the_table_of_a_gpu(monkeypatch):
         cupy.get_default_memory_pool = lambda: types.SimpleNamespace(free_all_blocks=lambda: None)
         for name, module in {"torch": torch, "problems": problems, "sides": sides}.items():
             monkeypatch.setitem(sys.modules, name, module)
-        monkeypatch.syspath_prepend(str(FOLDER))
         monkeypatch.delitem(sys.modules, "gpu", raising=False)
         import gpu
 

@@ -78,7 +78,7 @@ def run(page):
 
 @each_page
 def test_the_check_holds_and_prints_what_the_page_says(page):
-    assert run(page) == check_of(page)[1]
+    assert traced(page)[0] == check_of(page)[1]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "gb.reference(" in page.read_text()], ids=lambda p: p.stem)
@@ -155,34 +155,40 @@ def lines_of(file, function):
     for name in function.split("."):
         kinds = (ast.FunctionDef, ast.ClassDef)
         node = next(child for child in node.body if isinstance(child, kinds) and child.name == name)
-    return {i: source.splitlines()[i - 1].strip() for i in range(node.lineno, node.end_lineno + 1)}
+    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+    return {i: source.splitlines()[i - 1].strip() for i in range(first, node.end_lineno + 1)}
 
 
 @functools.cache
-def passed_through(page):
-    """(file, line number) of every line of the package that the check runs."""
-    seen, before = set(), sys.gettrace()
+def traced(page):
+    """What the check prints, and (file, line number) of each line of the quoted functions that it runs."""
+    seen, before, spans = set(), sys.gettrace(), {}
+    for quote in quotes_of(page):
+        spans.setdefault(file_of(quote), []).append(lines_of(quote.file, quote.function))
 
     def trace(frame, event, _):
-        file = frame.f_code.co_filename
+        file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
         if event == "line":
             seen.add((file, frame.f_lineno))
-        return trace if f"{Path(gbackprop.__file__).parent}/" in file else None
+        return trace if file in spans and any(first in lines for lines in spans[file]) else None
 
     sys.settrace(trace)
     try:
-        run(page)
+        return run(page), seen
     finally:
         sys.settrace(before)
-    return seen
+
+
+def file_of(quote):
+    return importlib.import_module(quote.file.removesuffix(".py").replace("/", ".")).__file__
 
 
 @pytest.mark.parametrize("quote", QUOTES, ids=str)
 def test_the_quoted_line_is_in_the_named_function_and_the_check_runs_it(quote):
     lines = lines_of(quote.file, quote.function)
     assert quote.line in lines.values()
-    file = importlib.import_module(quote.file.removesuffix(".py").replace("/", ".")).__file__
-    assert any((file, i) in passed_through(quote.page) for i, line in lines.items() if line == quote.line)
+    seen = traced(quote.page)[1]
+    assert any((file_of(quote), i) in seen for i, line in lines.items() if line == quote.line)
 
 
 def spoiled(value):

@@ -1,15 +1,18 @@
-"""docs/reading.md: its example prints what it says, it names every file, and the plain engine stays short."""
+"""docs/reading.md: its example prints what it says, it names every file, and the plain engine stays short.
+
+Docstrings begin with a verb or a noun, with no clause that begins with What, Where, How or Whether.
+"""
 
 import ast
 import contextlib
 import io
 import re
 import sys
-import tokenize
 from pathlib import Path
 
 import numpy as np
 import pytest
+import structure
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -46,33 +49,15 @@ def test_every_file_of_the_engine_is_on_the_page(folder):
         assert re.search(rf"[`/]{path.name}`", PAGE), path
 
 
-def code_lines(file):
-    """Lines of code, without docstrings, comments and blank lines."""
-    source, lines, strings = (PACKAGE / file).read_text(), set(), set()
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        for each in body if isinstance(body, list) else []:
-            if isinstance(each, ast.Expr) and isinstance(getattr(each.value, "value", None), str):
-                strings.update(range(each.lineno, each.end_lineno + 1))
-    nothing = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in nothing:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines - strings)
-
-
 def test_the_plain_engine_stays_short():
-    assert code_lines("plain/reference.py") <= 90
-    assert sum(map(code_lines, READ)) <= 1830
+    lines = {file: structure.code_lines((PACKAGE / file).read_text()) for file in READ}
+    assert lines["plain/reference.py"] <= 90
+    assert sum(lines.values()) <= 1830
 
 
 def test_the_protocol_of_layers_stays_small():
     methods = [value for value in vars(layers.Layer).values() if callable(value) or isinstance(value, property)]
     assert len(methods) <= 18
-
-
-def test_the_package_has_few_files_on_its_first_floor():
-    assert len(list(PACKAGE.glob("*.py"))) <= 12
 
 
 def visited(call):
@@ -103,3 +88,28 @@ def test_a_reader_meets_few_files_and_functions():
     files, functions = visited(lambda: gb.reference(net, losses.CrossEntropyLoss(), x, y, q.DiagGGN(), q.KFAC(), rng=0))
     assert files <= 22
     assert functions <= 122
+
+
+# ------------------------------------------------------------------------------------------ first words of docstrings
+
+CLAUSE = re.compile(r"\s*(what|where|how|whether)\b", re.IGNORECASE)
+
+
+def clauses(source):
+    """Lines of docstrings of modules, classes, functions and attributes that begin with a clause."""
+    if not re.search(r"""["']""" + CLAUSE.pattern, source, re.IGNORECASE):  # parsing all files would take a second
+        return []
+    alone = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr)]
+    return [each.lineno for each in alone if CLAUSE.match(str(getattr(each.value, "value", "")))]
+
+
+def test_no_docstring_begins_with_a_clause():
+    found = {str(path.relative_to(PACKAGE)): clauses(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize("before", ["", "class A:\n    ", "def f():\n    ", "a = 1\n", "class A:\n    a: str\n    "])
+@pytest.mark.parametrize("quoted", ['"""{}"""', '"""\n    {}"""', "'{}'"])
+def test_docstrings_of_every_kind_are_seen(before, quoted):
+    assert clauses(before + quoted.format("What it is.")) != []
+    assert clauses(before + quoted.format("Return what it is.")) == []

@@ -21,56 +21,56 @@ def test_it_is_short_and_its_code_is_python():
         compile(block, "README.md", "exec")
 
 
-def after_the_example():
-    """The names that the example defines, for a block that goes on from it."""
-    names = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(EXAMPLE, names)
-    return names
+def run(block, names):
+    """What a block prints; `names` are those that it finds and leaves."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(block, names)
+    return out.getvalue()
 
 
 def test_the_example_prints_what_it_says():
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(EXAMPLE, {})
-    assert out.getvalue() == PRINTED
+    assert run(EXAMPLE, {}) == PRINTED
 
 
-def test_the_training_loop_goes_on_from_the_example_and_lowers_the_loss():
-    (loop,) = re.findall(r"## Training and predicting\n\n```python\n(.*?)```", README, re.DOTALL)
-    names = after_the_example()
-    before = names["result"].loss
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(loop, names)
-    assert names["result"].loss < before
-    accuracy = np.mean([names["net"](row[None]).argmax() == label for row, label in zip(names["x"], names["y"])])
-    assert f"accuracy {accuracy:.2f}, loss " in out.getvalue()
-
-
-def test_blocks_are_matrices_and_results_are_read_from_files(tmp_path, monkeypatch):
-    pytest.importorskip("safetensors")
+@pytest.fixture
+def after(tmp_path, monkeypatch):
+    """The names after the example and the first block below a heading, and what the latter prints."""
     monkeypatch.chdir(tmp_path)
-    (algebra,) = re.findall(r"## Curvature as a matrix\n.*?```python\n(.*?)```", README, re.DOTALL)
-    names = after_the_example()
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(algebra, names)
-    want = names["block"].solve(names["result"].gradient["4.weight"], 1e-2)
+
+    def after(heading):
+        (section,) = re.findall(rf"^## {heading}\n.*?(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
+        block = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+        names = {}
+        run(EXAMPLE, names)
+        return names, names["result"], run(block, names)
+
+    return after
+
+
+def test_the_training_loop_goes_on_from_the_example_and_lowers_the_loss(after):
+    names, result, printed = after("Training and predicting")
+    assert names["result"].loss < result.loss
+    accuracy = np.mean([names["net"](row[None]).argmax() == label for row, label in zip(names["x"], names["y"])])
+    assert f"accuracy {accuracy:.2f}, loss " in printed
+
+
+def test_blocks_are_matrices_and_results_are_read_from_files(after):
+    pytest.importorskip("safetensors")
+    names, result, _ = after("Curvature as a matrix")
+    want = names["block"].solve(result.gradient["4.weight"], 1e-2)
     np.testing.assert_allclose(names["step"]["4.weight"], want, rtol=1e-2, atol=1e-4 * abs(want).max())
-    for name, value in names["result"].gradient.items():
+    for name, value in result.gradient.items():
         np.testing.assert_array_equal(names["same"].gradient[name], value)
 
 
-def test_operators_multiply_and_are_solved_with():
-    (products,) = re.findall(r"## Products with whole matrices\n\n```python\n(.*?)```", README, re.DOTALL)
-    names = after_the_example()
-    exec(products, names)
-    net, gradient = names["net"], names["result"].gradient
+def test_operators_multiply_and_are_solved_with(after):
+    names, result, _ = after("Products with whole matrices")
+    net, sides = names["net"], []
     before = {name: value.copy() for name, value in net.parameters.items()}
-    sides = []
     for sign in (1, -1):
         for name, value in before.items():
-            net.parameters[name] = value + np.float32(sign * 1e-3) * gradient[name]
+            net.parameters[name] = value + np.float32(sign * 1e-3) * result.gradient[name]
         sides.append(names["gb"].backward(net, names["losses"].CrossEntropyLoss(), names["x"], names["y"]).gradient)
     for name, value in names["curved"].items():
         difference = (sides[0][name] - sides[1][name]) / 2e-3
@@ -78,10 +78,8 @@ def test_operators_multiply_and_are_solved_with():
     assert 0 < names["largest"][0] < names["largest"][1]
 
 
-def test_evidence_and_influence():
-    (block,) = re.findall(r"## What curvature is for\n\n```python\n(.*?)```", README, re.DOTALL)
-    names = after_the_example()
-    exec(block, names)
+def test_evidence_and_influence(after):
+    names, _, _ = after("What curvature is for")
     laplace, evidence, net = names["laplace"], names["evidence"], names["net"]
     assert all(laplace.with_prior(laplace.prior_precision * f).log_marginal_likelihood() < evidence for f in (0.9, 1.1))
     np.testing.assert_allclose(names["p"].sum(1), 1, rtol=1e-5)
@@ -90,9 +88,7 @@ def test_evidence_and_influence():
     assert names["influence"].shape == (len(names["x"]),)
 
 
-def test_merged_batches_are_the_whole():
-    (merging,) = re.findall(r"## More samples than one batch\n.*?```python\n(.*?)```", README, re.DOTALL)
-    names = after_the_example()
-    exec(merging, names)
+def test_merged_batches_are_the_whole(after):
+    names, _, _ = after("More samples than one batch")
     for name, value in names["whole"]["variance"].items():
         np.testing.assert_allclose(names["merged"]["variance"][name], value, rtol=1e-3, atol=1e-6 * value.max())

@@ -1,4 +1,4 @@
-"""Whatever needs an optional package says which extra installs it."""
+"""Whatever needs an optional package says which extra installs it; a tensor of torch is told what to give instead."""
 
 import subprocess
 import sys
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refuse
 
 import gbackprop as gb
 from gbackprop import layers, losses
+from gbackprop import quantities as q
 from gbackprop.base.extras import MissingExtraError, needed
 
 ROOT = Path(__file__).parents[2]
@@ -21,14 +23,30 @@ MODULES = [
     ("gbackprop.experiments.tables", "rich", "experiments"),
     ("gbackprop.experiments.view", "rich", "experiments"),
 ]
+IMPORTS = """
+import importlib, sys
+import gbackprop
+print("torch" in sys.modules)
+for module, package, _ in {}:
+    before = dict(sys.modules)
+    sys.modules[package] = None
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        print(error)
+    sys.modules.clear()
+    sys.modules.update(before)
+"""
 
 
-@pytest.mark.parametrize(("module", "package", "extra"), MODULES)
-def test_a_module_whose_package_is_missing_names_the_extra(module, package, extra):
-    code = f"import sys; sys.modules[{package!r}] = None; import {module}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    expected = f"the package {package!r} is not installed; pip install \"gbackprop[{extra}]\"\n"
-    assert done.stderr.endswith(expected), done.stderr
+def test_torch_is_not_imported_and_a_module_whose_package_is_missing_names_the_extra():
+    command = [sys.executable, "-c", IMPORTS.format(MODULES)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    torch, *messages = done.stdout.splitlines()
+    assert torch == "False"
+    assert len(messages) == len(MODULES)
+    for message, (_, package, extra) in zip(messages, MODULES, strict=True):
+        assert message.endswith(f'the package {package!r} is not installed; pip install "gbackprop[{extra}]"')
 
 
 def test_a_figure_without_matplotlib_names_the_extra(monkeypatch):
@@ -43,3 +61,32 @@ def test_a_figure_without_matplotlib_names_the_extra(monkeypatch):
 def test_a_package_that_is_broken_inside_says_so_itself():
     with pytest.raises(ModuleNotFoundError, match="no_such_part"), needed("numpy", "the demo"):
         import no_such_part  # noqa: F401
+
+
+class Tensor:
+    """What the checks see of a tensor."""
+
+    shape, dtype = (4, 3), "torch.float64"
+
+    def detach(self):
+        return self
+
+
+Tensor.__module__ = "torch"
+CE = losses.CrossEntropyLoss()
+NET = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+X, Y = np.zeros((4, 3)), np.zeros(4, int)
+CALLS = {
+    "x": lambda: gb.backward(NET, CE, Tensor(), Y),
+    "x of a call": lambda: NET(Tensor()),
+    "y": lambda: gb.backward(NET, CE, X, Tensor()),
+    "pseudo-targets": lambda: q.KFAC(targets=Tensor()),
+    "a parameter": lambda: NET.parameters.update({"0.bias": Tensor()}),
+    "a state dict": lambda: NET.load_state_dict({"0.weight": np.zeros((2, 3)), "0.bias": Tensor()}),
+    "a vector": lambda: q.Kronecker(None, np.eye(2)).solve(Tensor()),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_tensor_of_torch_is_told_what_to_give(call):
+    refuse(TypeError, ["got Tensor of torch (give tensor.detach().cpu().numpy())"], call)

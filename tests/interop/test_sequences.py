@@ -12,7 +12,7 @@ from gbackprop.interop import from_torch, to_torch
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from torch_sequences import Doing, Masked, Numbers, causal  # noqa: E402
+from torch_sequences import Doing, Masked, causal  # noqa: E402
 
 
 def taken(module, *shape):
@@ -74,11 +74,6 @@ def test_the_tracer_leaves_no_tensors_in_the_module():
     before = set(vars(module))
     taken(module, 4)
     assert set(vars(module)) == before
-
-
-def test_numbers_have_no_parameters():
-    module = Numbers()
-    assert set(taken(module, 5, 4).state_dict()) == set(module.state_dict()) == {"fc.weight", "fc.bias"}
 
 
 def test_a_number_that_is_neutral_makes_no_layer():

@@ -5,7 +5,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch_sequences import SEQUENCES
+from torch_sequences import SEQUENCES, Doing
 
 
 def activations():
@@ -62,13 +62,8 @@ class ResNet(nn.Module):
         return self.fc(torch.flatten(x, 1))
 
 
-class Gated(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.value, self.gate = nn.Linear(5, 4), nn.Linear(5, 4)
-
-    def forward(self, x):
-        return self.value(x) * torch.sigmoid(self.gate(x))
+def gated():
+    return Doing(lambda m, x: m.value(x) * torch.sigmoid(m.gate(x)), value=nn.Linear(5, 4), gate=nn.Linear(5, 4))
 
 
 class Dense(nn.Module):
@@ -106,76 +101,57 @@ class Attention(nn.Module):
         return x + self.out(mixed.reshape(x.size(0), x.shape[1], -1))
 
 
-class Products(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.left, self.right = nn.Linear(4, 3), nn.Linear(4, 3)
-
-    def forward(self, x):
-        return torch.bmm(self.left(x), self.right(x).permute(0, 2, 1))
+def products():
+    left, right = nn.Linear(4, 3), nn.Linear(4, 3)
+    return Doing(lambda m, x: torch.bmm(m.left(x), m.right(x).permute(0, 2, 1)), left=left, right=right)
 
 
-class Mixer(nn.Module):
+def mixer():
     """Layers over the positions and over the features in turn."""
 
-    def __init__(self):
-        super().__init__()
-        self.positions, self.features = nn.Linear(4, 4), nn.Linear(6, 6)
-        self.norm = nn.LayerNorm(6, eps=1e-3)
+    def forward(m, x):
+        x = x + F.gelu(m.positions(m.norm(x).transpose(1, 2))).transpose(1, 2)
+        return x + F.leaky_relu(m.features(x), 0.1)
 
-    def forward(self, x):
-        x = x + F.gelu(self.positions(self.norm(x).transpose(1, 2))).transpose(1, 2)
-        return x + F.leaky_relu(self.features(x), 0.1)
+    return Doing(forward, positions=nn.Linear(4, 4), features=nn.Linear(6, 6), norm=nn.LayerNorm(6, eps=1e-3))
 
 
-class Shared(nn.Module):
+def shared():
     """A layer that is used twice; torch's order of calls is not the only one."""
 
-    def __init__(self):
-        super().__init__()
-        self.fc, self.out = nn.Linear(4, 4), nn.Linear(4, 2)
+    def forward(m, x):
+        late = m.fc(torch.tanh(x))
+        return m.out(late + m.fc(x))
 
-    def forward(self, x):
-        late = self.fc(torch.tanh(x))
-        return self.out(late + self.fc(x))
+    return Doing(forward, fc=nn.Linear(4, 4), out=nn.Linear(4, 2))
 
 
-class Recurrent(nn.Module):
+def recurrent():
     """One layer, three times in a row."""
 
-    def __init__(self):
-        super().__init__()
-        self.step = nn.Linear(4, 4)
-
-    def forward(self, x):
+    def forward(m, x):
         for _ in range(3):
-            x = torch.tanh(self.step(x)) + x
+            x = torch.tanh(m.step(x)) + x
         return x
 
+    return Doing(forward, step=nn.Linear(4, 4))
 
-class TwoNames(nn.Module):
+
+def two_names():
     """One layer with two names."""
-
-    def __init__(self):
-        super().__init__()
-        self.encode = nn.Linear(4, 4)
-        self.decode = self.encode
-
-    def forward(self, x):
-        return self.decode(torch.sigmoid(self.encode(x)))
+    layer = nn.Linear(4, 4)
+    return Doing(lambda m, x: m.decode(torch.sigmoid(m.encode(x))), encode=layer, decode=layer)
 
 
-class Nested(nn.Module):
+def nested():
     """Modules whose parts are used by another, across their borders."""
 
-    def __init__(self):
-        super().__init__()
-        self.a = nn.ModuleDict({"first": nn.Linear(4, 5), "second": nn.Linear(5, 4)})
-        self.b = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    def forward(m, x):
+        h = m.a["first"](m.b(x))
+        return m.b[0](m.a["second"](F.log_softmax(h, dim=1)))
 
-    def forward(self, x):
-        h = self.a["first"](self.b(x))
-        return self.b[0](self.a["second"](F.log_softmax(h, dim=1)))
+    a = nn.ModuleDict({"first": nn.Linear(4, 5), "second": nn.Linear(5, 4)})
+    return Doing(forward, a=a, b=nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
 
 
 class WithDropout(nn.Module):
@@ -190,53 +166,42 @@ class WithDropout(nn.Module):
         return self.fc2(x)
 
 
-class SqueezeExcite(nn.Module):
+def squeeze_excite():
     """Channels that are weighed: their factors as planes of the image's size."""
 
-    def __init__(self):
-        super().__init__()
-        self.down, self.up = nn.Conv2d(4, 2, 1), nn.Conv2d(2, 4, 1)
-        self.grow = nn.Upsample(size=(4, 4))
+    def forward(m, x):
+        gate = torch.sigmoid(m.up(F.relu(m.down(F.adaptive_avg_pool2d(x, (1, 1))))))
+        return x * m.grow(gate)
 
-    def forward(self, x):
-        gate = torch.sigmoid(self.up(F.relu(self.down(F.adaptive_avg_pool2d(x, (1, 1))))))
-        return x * self.grow(gate)
+    return Doing(forward, down=nn.Conv2d(4, 2, 1), up=nn.Conv2d(2, 4, 1), grow=nn.Upsample(size=(4, 4)))
 
 
-class UNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.down = nn.Conv2d(2, 4, 3, stride=2, padding=1)
-        self.up = nn.ConvTranspose2d(4, 2, 2, stride=2)
-        self.out = nn.Conv2d(4, 1, 1)
+def u_net():
+    def forward(m, x):
+        low = F.hardswish(m.down(x))
+        return m.out(torch.cat((x, m.up(low)), 1)).squeeze(1)
 
-    def forward(self, x):
-        low = F.hardswish(self.down(x))
-        return self.out(torch.cat((x, self.up(low)), 1)).squeeze(1)
+    down, up = nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ConvTranspose2d(4, 2, 2, stride=2)
+    return Doing(forward, down=down, up=up, out=nn.Conv2d(4, 1, 1))
 
 
-class Words(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(7, 4)
-        self.conv = nn.Conv1d(4, 3, 3, padding="same")
-        self.out = nn.Linear(3, 2)
+def words():
+    def forward(m, x):
+        h = F.relu(m.conv(m.embedding(x).permute(0, 2, 1)))
+        return m.out(F.max_pool1d(h, h.size(-1)).squeeze(-1))
 
-    def forward(self, x):
-        h = F.relu(self.conv(self.embedding(x).permute(0, 2, 1)))
-        return self.out(F.max_pool1d(h, h.size(-1)).squeeze(-1))
+    embedding, conv = nn.Embedding(7, 4), nn.Conv1d(4, 3, 3, padding="same")
+    return Doing(forward, embedding=embedding, conv=conv, out=nn.Linear(3, 2))
 
 
-class Parts(nn.Module):
+def parts():
     """Parts of features, as of gates in one product."""
 
-    def __init__(self):
-        super().__init__()
-        self.fc, self.out = nn.Linear(3, 8), nn.Linear(4, 2)
+    def forward(m, x):
+        h = m.fc(x)
+        return m.out(torch.tanh(h[:, :, :4]) * torch.sigmoid(h[:, :, 4:]))[:, 1:4:2, -1]
 
-    def forward(self, x):
-        h = self.fc(x)
-        return self.out(torch.tanh(h[:, :, :4]) * torch.sigmoid(h[:, :, 4:]))[:, 1:4:2, -1]
+    return Doing(forward, fc=nn.Linear(3, 8), out=nn.Linear(4, 2))
 
 
 def nested_chain():
@@ -284,21 +249,21 @@ MODULES = {
     "flatten": (lambda: Small(lambda x: torch.flatten(x, start_dim=1)), (1, 10, 10)),
     "residual": (ResNet, (2, 6, 6)),
     "blocks in a chain": (lambda: nn.Sequential(Block(2, 2), Block(2, 3, stride=2), nn.Flatten()), (2, 4, 4)),
-    "gate": (Gated, (5,)),
-    "gates in a chain": (lambda: nn.Sequential(nn.Linear(4, 5), Gated(), nn.Tanh(), nn.Linear(4, 2)), (4,)),
+    "gate": (gated, (5,)),
+    "gates in a chain": (lambda: nn.Sequential(nn.Linear(4, 5), gated(), nn.Tanh(), nn.Linear(4, 2)), (4,)),
     "dense": (Dense, (2, 4, 4)),
     "attention": (Attention, (4, 6)),
-    "products": (Products, (5, 4)),
-    "mixer": (Mixer, (4, 6)),
-    "shared": (Shared, (4,)),
-    "recurrent": (Recurrent, (4,)),
-    "two names": (TwoNames, (4,)),
-    "across borders": (Nested, (4,)),
+    "products": (products, (5, 4)),
+    "mixer": (mixer, (4, 6)),
+    "shared": (shared, (4,)),
+    "recurrent": (recurrent, (4,)),
+    "two names": (two_names, (4,)),
+    "across borders": (nested, (4,)),
     "dropout": (WithDropout, (4,)),
-    "squeeze and excite": (SqueezeExcite, (4, 4, 4)),
-    "skip connection": (UNet, (2, 4, 4)),
-    "words": (Words, (6,)),
-    "parts": (Parts, (5, 3)),
+    "squeeze and excite": (squeeze_excite, (4, 4, 4)),
+    "skip connection": (u_net, (2, 4, 4)),
+    "words": (words, (6,)),
+    "parts": (parts, (5, 3)),
     "norms": (
         lambda: nn.Sequential(
             nn.GroupNorm(2, 4, eps=1e-3), nn.Conv2d(4, 2, 3, padding=1, bias=False), nn.InstanceNorm2d(2, affine=True)

@@ -20,16 +20,14 @@ class Doing(nn.Module):
         return self.doing(self, x)
 
 
-class Tagger(nn.Module):
+def tagger(kind, **keywords):
     """A recurrent layer's output at every position, unpacked."""
 
-    def __init__(self, kind, **keywords):
-        super().__init__()
-        self.rnn, self.fc = kind(3, 4, batch_first=True, **keywords), nn.Linear(4, 2)
+    def forward(m, x):
+        out, _ = m.rnn(x)
+        return m.fc(out)
 
-    def forward(self, x):
-        out, _ = self.rnn(x)
-        return self.fc(out)
+    return Doing(forward, rnn=kind(3, 4, batch_first=True, **keywords), fc=nn.Linear(4, 2))
 
 
 class Classifier(nn.Module):
@@ -78,16 +76,14 @@ class Numbers(nn.Module):
         return torch.neg(F.softplus(y)).sub(0.1).mul(1.5)
 
 
-class ScaledAttention(nn.Module):
+def scaled_attention():
     """Attention as it is written by hand."""
 
-    def __init__(self):
-        super().__init__()
-        self.q, self.k, self.v = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x):
-        q, k, v = self.q(x), self.k(x), self.v(x)
+    def forward(m, x):
+        q, k, v = m.q(x), m.k(x), m.v(x)
         return F.softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)), dim=-1) @ v
+
+    return Doing(forward, **{name: nn.Linear(4, 4) for name in "qkv"})
 
 
 def attending(doing, **keywords):
@@ -122,13 +118,13 @@ LAST = {
 KINDS = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
 
 SEQUENCES = {
-    **{f"{name}, output": (lambda kind=kind: Tagger(kind), (5, 3)) for name, kind in KINDS.items()},
+    **{f"{name}, output": (lambda kind=kind: tagger(kind), (5, 3)) for name, kind in KINDS.items()},
     **{
         f"{name}, {words}": (lambda kind=kind, take=take, given=given: Classifier(kind, take, **given), (3, 3))
         for name, kind in KINDS.items()
         for words, (take, given) in LAST.items()
     },
-    "RNN of ReLU": (lambda: Tagger(nn.RNN, nonlinearity="relu", num_layers=2, bias=False), (4, 3)),
+    "RNN of ReLU": (lambda: tagger(nn.RNN, nonlinearity="relu", num_layers=2, bias=False), (4, 3)),
     "output and state": (
         lambda: Doing(lambda m, x: (lambda y: y[0][:, 1] * y[1][0][-1])(m.rnn(x)), rnn=nn.LSTM(3, 4, batch_first=True)),
         (4, 3),
@@ -157,5 +153,5 @@ SEQUENCES = {
     ),
     "words and an encoder": (words, (5,)),
     "numbers": (Numbers, (5, 4)),
-    "scaled attention": (ScaledAttention, (5, 4)),
+    "scaled attention": (scaled_attention, (5, 4)),
 }

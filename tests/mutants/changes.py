@@ -4,27 +4,13 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+PAIRS = (
+    (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot), (ast.In, ast.NotIn), (ast.And, ast.Or),
+)  # fmt: skip
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
+    **dict(PAIRS), **{b: a for a, b in PAIRS}, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult
+}  # fmt: skip
 """What stands in the place of an operator. `@` and `|` have no neighbour of the same type."""
 
 DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.AugAssign, ast.Delete)
@@ -92,16 +78,20 @@ def _of_node(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
     """Yield the changes of one node: what each is, and the function that makes it."""
     match node:
         case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPPED:
-            yield f"{_name(op)} → {_name(SWAPPED[type(op)]())}", _swap
-        case ast.Compare(ops=[op, *_]) if type(op) in SWAPPED:
-            yield f"{_name(op)} → {_name(SWAPPED[type(op)]())}", _swap_comparison
+            other = SWAPPED[type(op)]()
+            yield f"{_name(op)} → {_name(other)}", lambda node: setattr(node, "op", other)
+        case ast.Compare(ops=[op, *rest]) if type(op) in SWAPPED:
+            other = SWAPPED[type(op)]()
+            yield f"{_name(op)} → {_name(other)}", lambda node: setattr(node, "ops", [other, *rest])
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
-            yield f"-{value} → {value}", _drop_sign
-            yield f"-{value} → {_other(-value)}", _another_negative
-        case ast.UnaryOp(op=ast.USub() | ast.Not() as op):
-            yield f"{_name(op)} dropped", _drop_sign
+            yield f"-{value} → {value}", lambda node: setattr(node, "op", ast.UAdd())
+            yield f"-{value} → {_other(-value)}", lambda node: _positive(node, _other(-value))
+        case ast.UnaryOp(op=ast.USub() as op):
+            yield f"{_name(op)} dropped", lambda node: setattr(node, "op", ast.UAdd())
+        case ast.UnaryOp(op=ast.Not() as op):  # `not x` becomes `bool(x)`: not (not x)
+            yield f"{_name(op)} dropped", lambda node: setattr(node, "operand", ast.UnaryOp(ast.Not(), node.operand))
         case ast.Constant(value=bool() | int() | float() as value):
-            yield f"{value} → {_other(value)}", _another_constant
+            yield f"{value} → {_other(value)}", lambda node: setattr(node, "value", _other(value))
         case ast.If() | ast.While() | ast.IfExp():
             yield f"condition of {type(node).__name__.lower()} inverted", _invert
         case ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
@@ -120,21 +110,8 @@ def _other(value: bool | int | float) -> bool | int | float:
     return not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else 2 * value + 1
 
 
-def _swap(node) -> None:
-    node.op = SWAPPED[type(node.op)]()
-
-
-def _swap_comparison(node) -> None:
-    node.ops[0] = SWAPPED[type(node.ops[0])]()
-
-
-def _another_constant(node) -> None:
-    node.value = _other(node.value)
-
-
-def _another_negative(node) -> None:
-    """Make -n one more; -1 becomes 0."""
-    node.op, node.operand = ast.UAdd(), ast.Constant(_other(-node.operand.value))
+def _positive(node, value) -> None:
+    node.op, node.operand = ast.UAdd(), ast.Constant(value)
 
 
 def _invert(node) -> None:
@@ -143,12 +120,6 @@ def _invert(node) -> None:
 
 def _invert_filter(node) -> None:
     node.generators[0].ifs[0] = ast.UnaryOp(ast.Not(), node.generators[0].ifs[0])
-
-
-def _drop_sign(node) -> None:
-    node.op = ast.UAdd() if isinstance(node.op, ast.USub) else None
-    if node.op is None:  # `not x` becomes `bool(x)`: not (not x)
-        node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), node.operand)
 
 
 def _drop(node) -> None:

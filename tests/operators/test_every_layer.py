@@ -41,7 +41,7 @@ def problem(request):
     return net, losses.CrossEntropyLoss(), x, y
 
 
-def test_the_hessians_product(problem):
+def test_the_hessians_product_and_its_short_forms(problem):
     net, loss, x, y = problem
     operator = ops.Hessian(net, loss, (x, y))
     v = np.random.default_rng(0).standard_normal((operator.shape[0], 3))

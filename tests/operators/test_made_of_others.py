@@ -205,7 +205,6 @@ def test_systems_that_are_not_solved():
     assert not zero.any()
 
 
-
 @pytest.mark.parametrize(("method", "dtype", "damping"), [
     ("cg", "float32", 1e-8), ("cg", "float32", 1e-3), ("lsmr", "float32", 1e-6), ("lsmr", "float64", 0.0),
     ("lsmr", "float64", 1e-6), ("lsmr", "float32", 0.1),
@@ -228,47 +227,6 @@ def test_cg_ends_at_the_first_step_that_is_not_finite():
     operator = ops.GGN(net, LOSS, (X[:1].astype("float32"), Y[:1]))  # of rank 1
     with pytest.raises(np.linalg.LinAlgError, match="cg: a step is beyond the range of float32: the matrix is sing"):
         operator.inverse(maxiter=2000) @ np.random.default_rng(0).standard_normal(26).astype("float32")
-
-
-GGN, JACOBIAN = make("GGN"), make("Jacobian")
-WRONG = {
-    "damping": (lambda: GGN.damped(-1), ValueError, "damping: expected a finite number of at least 0, got -1"),
-    "damped": (lambda: JACOBIAN.damped(1), ValueError, r"damped: expected a square operator, .* \(10, 26\)"),
-    "damping of an inverse": (lambda: GGN.inverse(damping=-1), ValueError, "damping: .*at least 0, got -1"),
-    "damping of least squares": (lambda: JACOBIAN.inverse("lsmr", damping=-1), ValueError, "damping: .*got -1"),
-    "method": (lambda: GGN.inverse("lu"), ValueError, "method: expected 'cg', 'lsmr' or 'neumann', got 'lu'"),
-    "not symmetric": (lambda: JACOBIAN.inverse(), ValueError, "method: expected 'lsmr' for an operator that is not"),
-    "rtol": (lambda: GGN.inverse(rtol=0), ValueError, "rtol: expected a finite number above 0 and below 1, got 0"),
-    "maxiter": (lambda: GGN.inverse(maxiter=0), ValueError, "maxiter: expected an integer of at least 1, got 0"),
-    "scale": (lambda: GGN.inverse("neumann", scale=-1), ValueError, "scale: expected a finite number above 0"),
-    "a name": (
-        lambda: GGN.submatrix("0.wieght"), ValueError, r"rows: expected some of the parameters \['0.weight', .*wieght'"
-    ),
-    "a name twice": (lambda: GGN.submatrix(None, ["0.bias"] * 2), ValueError, "columns: .*each once, got"),
-    "names of outputs": (lambda: JACOBIAN.submatrix("0.bias"), TypeError, "rows: expected numbers, as they are not"),
-    "a number": (lambda: GGN.submatrix([26]), ValueError, "rows: .*numbers from 0 to 25, each once, got .26."),
-    "a number twice": (lambda: GGN.submatrix([1, 1]), ValueError, "rows: .*each once"),
-    "a negative number": (lambda: GGN.submatrix(np.array([-1])), ValueError, "rows: .*numbers from 0 to 25"),
-    "none": (lambda: GGN.submatrix([], None), (TypeError, ValueError), "rows: expected names of parameters, or"),
-    "floats": (lambda: GGN.submatrix(None, [0.5]), TypeError, "columns: expected names of parameters, or numbers"),
-    "a mask": (lambda: GGN.submatrix(np.ones(26, bool)), TypeError, "rows: expected names of parameters, or numbers"),
-    "names and numbers": (lambda: GGN.submatrix(["0.bias", 1]), (TypeError, ValueError), "rows: expected"),
-    "a set": (lambda: GGN.submatrix({1, 2}), TypeError, "rows: expected names of parameters, or numbers"),
-    "a dictionary": (
-        lambda: GGN.submatrix(None, [1, 2]) @ {"0.bias": np.ones(4)}, TypeError, "v: expected an array, as the columns"
-    ),
-    "pack": (lambda: GGN.submatrix([1], [2]).pack({}), TypeError, "neither rows nor columns are parameters"),
-    "shape": (lambda: GGN.submatrix([1], [2, 3]) @ np.ones(3), ValueError, r"v: expected shape \(2,\)"),
-    "NaN": (lambda: GGN.inverse(damping=1) @ np.full(26, np.nan), ValueError, "v: expected finite numbers"),
-    "NaN of a transpose": (lambda: JACOBIAN.T @ np.full(10, np.nan), ValueError, "v: expected finite numbers"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_arguments(case):
-    make, error, message = WRONG[case]
-    with pytest.raises(error, match=message):
-        make()
 
 
 def test_data_that_changes_are_an_error_in_what_is_made_of_it():

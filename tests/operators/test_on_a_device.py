@@ -13,10 +13,11 @@ from gbackprop.curvature.spectra import ntk
 from gbackprop.testing.audit import graph_subjects as graphs
 from gbackprop.testing.audit import sequences
 
+KINDS = [ops.GGN, ops.EmpiricalFisher, lambda *given: ops.Fisher(*given, rng=3)]
 
-def check(network, x, y, loss):
-    rng = np.random.default_rng(0)
-    kinds = [ops.GGN, ops.Hessian, ops.EmpiricalFisher, lambda *given: ops.Fisher(*given, rng=3)]
+
+def check(network, x, y, loss, kinds):
+    rng, kinds = np.random.default_rng(0), [ops.Hessian, *kinds]
     host = [kind(network, loss, (x, y)) for kind in kinds] + [ops.Jacobian(network, x)]
     v = rng.standard_normal((host[0].shape[0], 2))
     w = rng.standard_normal((host[-1].shape[0], 2))
@@ -33,17 +34,18 @@ def check(network, x, y, loss):
     assert np.abs(gb.asnumpy(there[0].layout.join(single).T) - want[0]).max() <= 1e-9 * np.abs(want[0]).max() + 1e-13
 
 
-@pytest.mark.parametrize("row", TABLE, ids=str)
-def test_every_layer(row, gpu):
+@pytest.mark.parametrize(("row", "kind"), list(zip(TABLE, KINDS * len(TABLE))), ids=str)
+def test_every_layer(row, kind, gpu):
+    """The Hessian, the Jacobian and one kind of the others, which take products with the Jacobian alone."""
     network = around(row)
     out = network.output_shape(row.x(3).shape[1:])
-    check(network, row.x(3), np.random.default_rng(0).standard_normal((3, *out)), losses.MSELoss())
+    check(network, row.x(3), np.random.default_rng(0).standard_normal((3, *out)), losses.MSELoss(), [kind])
 
 
 @pytest.mark.parametrize(("make", "shape"), [(graphs.network, (2, 2)), (sequences.network, (3, 2))])
 def test_graphs(make, shape, gpu):
     x = np.random.default_rng(1).standard_normal((3, *shape))
-    check(make(np.random.default_rng(0)), x, np.array([0, 2, 1]), losses.CrossEntropyLoss())
+    check(make(np.random.default_rng(0)), x, np.array([0, 2, 1]), losses.CrossEntropyLoss(), KINDS)
 
 
 def made_of(network, x, y, v, w):

@@ -11,23 +11,36 @@ from gbackprop import optim
 from gbackprop import quantities as q
 
 
-def sgd(net):
-    return optim.SGD(net, 0.1, momentum=0.9, nesterov=True)
+def sgd(net, **given):
+    return optim.SGD(net, **{"lr": 0.1, "momentum": 0.9, "nesterov": True} | given)
 
 
-def adam(net):
-    return optim.Adam(net, 0.1)
+def adam(net, **given):
+    return optim.Adam(net, **{"lr": 0.1} | given)
 
 
-def preconditioned(net):
-    return optim.Preconditioned(net, q.KFLR(), 0.1, 0.1, average="ema")
+def preconditioned(net, **given):
+    return optim.Preconditioned(net, q.KFLR(), **{"lr": 0.1, "damping": 0.1, "average": "ema"} | given)
 
 
 NAN = float("nan")
 BAD = [
-    *[(make, "lr", value, "lr: expected") for make in (sgd, adam, preconditioned) for value in (-1, 0, NAN, "1", True)],
-    *[(make, "l2", value, "l2") for make in (sgd, adam, preconditioned) for value in (-1, {"0.weight": -1}, {"9": 1})],
+    *[
+        (make, "lr", value, f"lr: expected a finite number above 0, got {value!r}")
+        for make in (sgd, adam, preconditioned)
+        for value in (-1, 0, NAN, "1", True)
+    ],
+    *[
+        (make, "l2", value, message)
+        for make in (sgd, adam, preconditioned)
+        for value, message in (
+            (-1, "l2: expected a finite number of at least 0, got -1"),
+            ({"0.weight": -1}, r"l2\['0.weight'\]: expected"),
+            ({"9": 1}, r"l2: unknown parameters \['9'\]"),
+        )
+    ],
     (sgd, "momentum", 1.0, "momentum: expected .* below 1, got 1.0"),
+    (sgd, "momentum", -0.1, "momentum: expected .* at least 0"),
     (sgd, "momentum", 0, "nesterov: expected a momentum above 0"),
     (adam, "betas", (0.9, 1), r"betas\[1\]: expected"),
     (adam, "betas", 0.9, "betas: expected two numbers, got 0.9"),
@@ -38,7 +51,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("make", "name", "value", "message"), BAD)
-def test_a_bad_setting_is_refused_and_the_old_one_stays(make, name, value, message):
+def test_a_bad_setting_is_refused_by_the_constructor_and_later_and_the_old_one_stays(make, name, value, message):
+    with pytest.raises(ValueError, match=message):
+        make(network(), **{name: value})
     optimizer = make(network())
     before = getattr(optimizer, name)
     with pytest.raises(ValueError, match=message):

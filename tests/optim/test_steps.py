@@ -44,6 +44,21 @@ def test_an_error_at_the_last_parameter(rule, error, steps, monkeypatch):
     assert all(np.array_equal(net.parameters[name], value) for name, value in twin.parameters.items())
 
 
+def test_a_result_that_does_not_fit():
+    net = network()
+    optimizer, plain = optim.Preconditioned(net, q.KFAC(), 0.1, 0.1, average="mean"), gb.backward(net, LOSS, X, Y)
+    message = r"not \[KFAC.*\]: pass \*optimizer.quantities to gb.backward"
+    fails_and_changes_nothing(net, optimizer, plain, KeyError, message)
+    small = gb.Sequential(layers.Linear(4, 3), rng=0, dtype="float64")
+    wider = gb.Sequential(layers.Linear(4, 6), layers.Sigmoid(), layers.Linear(6, 3), rng=0, dtype="float64")
+    for other, x, error, message in (
+        (small, X, ValueError, r"expected gradients of \[.*'2.bias'\], got \['0.weight', '0.bias'\]"),
+        (wider, X, ValueError, r"gradient 0.weight: expected shape \(5, 4\), got \(6, 4\)"),
+        (network("float32"), X.astype("float32"), TypeError, "gradient 0.weight: expected float64 .* got float32"),
+    ):
+        fails_and_changes_nothing(net, optim.SGD(net, 0.1), gb.backward(other, LOSS, x, Y), error, message)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("rule", ["SGD", "momentum", "Adam", "DiagGGN-mean", "KFAC-ema"])
 def test_a_gradient_that_is_not_finite(rule, value):

@@ -193,11 +193,6 @@ def test_a_budget_that_is_too_small_is_told():
         gb.backward(*problem(conv, losses.CrossEntropyLoss(), n=200), q.GramGGN(), memory="1MiB")
 
 
-def test_batches_cannot_be_merged():
-    with pytest.raises(gb.UnsupportedError, match=r"GramGGN\(\) cannot be merged: it pairs samples of all batches"):
-        gb.accumulate(mlp()[0], losses.CrossEntropyLoss(), [], q.GramGGN())
-
-
 def test_a_weight_at_one_position_needs_no_products_of_its_size():
     network = gb.Sequential(L(400, 300), layers.Tanh(), L(300, 2), rng=0, dtype="float64")
     x, y = np.random.default_rng(0).standard_normal((50, 400)), np.arange(50) % 2

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
-from gbackprop.base.checks import generator, kind_of, number, positive
+from gbackprop.base.checks import check_flag, generator, kind_of, number, positive
 from gbackprop.base.errors import NotFiniteWarning
 from gbackprop.base.threads import cpu_count, one_blas_thread
 from gbackprop.calculus.layer import Layer
@@ -124,8 +124,7 @@ def accumulate(
     for name, value in (("workers", workers), ("in_flight", in_flight)):
         if value is not None:
             positive(name, value)
-    if not isinstance(outputs, bool):
-        raise TypeError(f"outputs: expected True or False, got {outputs!r}")
+    check_flag("outputs", outputs)
     if not isinstance(checkpoint, str | Path | None):
         raise TypeError(f"checkpoint: expected a path, got {checkpoint!r}")
     check_progress(progress)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gbackprop.array import Array, is_array, like, on_device_of
-from gbackprop.base.checks import check_same, generator, positive
+from gbackprop.array import Array, like, on_device_of
+from gbackprop.base.checks import check_array, check_flag, check_same, generator, positive
 
 
 def batches(
@@ -42,8 +42,7 @@ def batches(
         nothing.
     """
     for name, part in (("x", x), ("y", y)):
-        if not is_array(part):
-            raise TypeError(f"{name}: expected a NumPy or CuPy array, got {type(part).__name__}")
+        check_array(name, part)
         if part.ndim == 0 or len(part) == 0:
             raise ValueError(f"{name}: expected at least one sample, got shape {part.shape}")
     check_same("y", y, "x", x, dtype=False)
@@ -51,8 +50,7 @@ def batches(
     if len(y) != n:
         raise ValueError(f"y: expected {n} samples as in x, got shape {y.shape}")
     positive("size", size)
-    if not isinstance(drop_last, bool):
-        raise TypeError(f"drop_last: expected True or False, got {drop_last!r}")
+    check_flag("drop_last", drop_last)
     if drop_last and size > n:
         raise ValueError(f"size: expected at most {n}, the number of samples, with drop_last=True, got {size}")
     order = None if rng is None else like(generator(rng).permutation(n), x)

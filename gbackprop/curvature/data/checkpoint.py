@@ -37,35 +37,7 @@ TEXTS = ("network", "loss", "quantities")
 
 
 class Checkpoint:
-    """The state of a call in a file, which may be there already.
-
-    Parameters
-    ----------
-    path : str or Path
-    every : float
-        Seconds from one state to the next.
-    network, loss, quantities, options
-        The call's.
-    entropy : tuple of int
-        Of the call's random numbers.
-    any_entropy : bool
-        Whether that of the file replaces it.
-
-    Attributes
-    ----------
-    entropy : tuple of int
-    done : int
-        Number of batches in the file.
-    due : float
-        Time (`time.monotonic`) from which the next state is to be written.
-
-    Raises
-    ------
-    ValueError
-        If the file is no checkpoint, or one of another call.
-    OutputError
-        If it cannot be written.
-    """
+    """The state of a call in a file, which may be there already."""
 
     def __init__(
         self,

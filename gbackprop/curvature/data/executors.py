@@ -25,30 +25,14 @@ NAMES = ("processes", "serial", "mpi", DASK)
 
 @dataclass
 class Pool:
-    """An executor, and how many runs it takes at a time.
-
-    Attributes
-    ----------
-    executor : Executor
-        The executor.
-    slots : int
-        Runs at a time.
-    renew : callable, optional
-        Makes another executor when a process of this one has died.
-    """
+    """An executor, and how many tasks it takes at a time."""
 
     executor: Executor
     slots: int
-    renew: Callable[[], Executor] | None = None
+    renew: Callable[[], Executor] | None = None  # makes another executor when a process of this one has died
 
     def replace(self) -> bool:
-        """Go on with a new executor where the old one is broken.
-
-        Returns
-        -------
-        bool
-            Whether there is a new one.
-        """
+        """Go on with a new executor where the old one is broken; return whether there is a new one."""
         if self.renew is None:
             return False
         self.executor.shutdown(wait=False, cancel_futures=True)
@@ -58,30 +42,10 @@ class Pool:
 
 @contextmanager
 def open_pool(name: str, workers: int | None = None, more: tuple[str, ...] = ()) -> Iterator[Pool]:
-    """Open an executor by its name, and close it afterwards.
+    """Open an executor by its name, and close it afterwards; `more` are names that the caller takes besides.
 
-    Parameters
-    ----------
-    name : {"processes", "serial", "mpi", "dask://", "dask://HOST:PORT"}
-        Processes of this machine; this process, one run after another; the other ranks of ``mpiexec``; Dask workers
-        of this machine, or those of a scheduler that runs.
-    workers : int, optional
-        How many, where that is not settled elsewhere; one a core by default.
-    more : tuple of str
-        Names that the caller takes in addition, for messages.
-
-    Yields
-    ------
-    Pool
-
-    Raises
-    ------
-    ValueError
-        If there is no such executor, or `workers` does not go with it.
-    RuntimeError
-        If it does not answer, or was not started as it must be.
-    MissingExtraError
-        If a package is missing.
+    "processes": those of this machine; "serial": this process, one task after another; "mpi": the other ranks of
+    ``mpiexec``; "dask://": Dask workers of this machine, "dask://HOST:PORT" those of a scheduler that runs.
     """
     kind = DASK if name.startswith(DASK) else name
     if kind not in _OPEN:
@@ -152,10 +116,7 @@ _OPEN: dict[str, Callable[[contextlib.ExitStack, str, int], Pool]] = {
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C in this thread while processes are started, which inherit that and so never receive it.
-
-    A Ctrl-C that comes meanwhile is received by this process afterwards.
-    """
+    """Keep Ctrl-C for afterwards, and from the processes that this thread starts meanwhile: they inherit that."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

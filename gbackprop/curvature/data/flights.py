@@ -29,20 +29,11 @@ Batch = tuple[int, Array, Array] | tuple[int, Array, Array, Array]
 
 @dataclass(frozen=True)
 class Call:
-    """The call of `gbackprop.backward` for a batch, wherever it is computed: always by one thread.
-
-    Attributes
-    ----------
-    prepared : PreparedCall
-    entropy : tuple of int
-        With a batch's number the seed of its draws, which therefore depend on no executor.
-    outputs : bool
-        Whether the result contains the network's outputs.
-    """
+    """The call of `gbackprop.backward` for a batch, wherever it is computed: always by one thread."""
 
     prepared: PreparedCall
-    entropy: tuple[int, ...]
-    outputs: bool = True
+    entropy: tuple[int, ...]  # with a batch's number the seed of its draws
+    outputs: bool = True  # whether the result contains the network's outputs
 
     def __call__(self, number: int, x: Array, y: Array, sample_weight: Array | None = None) -> Result:
         """Compute the result of a batch."""
@@ -77,18 +68,10 @@ class _Flight:
 
 
 class Flights:
-    """Computes batches, at most `most` at a time, and yields their results in order.
+    """Computes batches, at most `most` at a time, those that wait included, and yields their results in order.
 
     Where a process dies, its batches are computed again: the first of them alone, so that a batch whose process dies
     again and again can be named.
-
-    Parameters
-    ----------
-    pool : Pool
-    call : callable
-        Computes a batch from its number, samples, targets and, if there are any, weights.
-    most : int
-        Number of batches that exist at a time, those included whose results wait for an earlier one's.
     """
 
     def __init__(self, pool: Pool, call: Callable[..., Result], most: int) -> None:

@@ -5,7 +5,7 @@ A quantity is not in general the mean of the batches' values: each states a `Rul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any
 
@@ -94,7 +94,7 @@ class Merged:
             raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
         self.first, self.objective = first, first.objective
         self.rules = [rule_of(quantity) for quantity in first.quantities]
-        self.common = {what: state(first) for what, (state, _) in _ALIKE.items()}
+        self.common = _common(first)
         self.count, self.divisor = 0, 0.0
         self.sums: dict[Any, Any] = {}
 
@@ -139,9 +139,9 @@ class Merged:
 
     def check(self, i: int, result: Result) -> None:
         """Check that a result is of the same loss, quantities and parameters as the first."""
-        for what, (state, text) in _ALIKE.items():
-            if state(result) != self.common[what]:
-                want, got = text(self.first), text(result)
+        for what, (state, got) in _common(result).items():
+            before, want = self.common[what]
+            if state != before:
                 got = "other attributes, which its text does not show" if got == want else got
                 raise ValueError(f"result {i}: expected {what} {want} as in result 0, got {got}")
         where = [(result.output.dtype.name, device_of(result.output)) for result in (self.first, result)]
@@ -149,13 +149,20 @@ class Merged:
             raise TypeError(f"result {i}: expected {' on '.join(where[0])} as in result 0, got {' on '.join(where[1])}")
 
 
-def _state_of_loss(result: Result) -> str:
-    loss = result.objective  # one that was read from a file has the digest of the class that it stands for
-    return "" if result.scale is None else getattr(loss, "stored", None) or digest(loss)
-
-
-def _state_of_quantities(result: Result) -> str:
-    return digest([_without(quantity, quantity.of_batch) for quantity in result.quantities])
+def _common(result: Result) -> dict[str, tuple[str, str]]:
+    """Return what merged results must share: for each part its state, which is compared, and its text in messages."""
+    loss, state = result.objective, ""
+    if result.scale is not None:  # a loss that was read from a file has the digest of the class that it stands for
+        state = getattr(loss, "stored", None) or digest(loss)
+    quantities = [_without(quantity, quantity.of_batch) for quantity in result.quantities]
+    outputs = str(("N", *result.output.shape[1:]))
+    shapes = str({name: value.shape for name, value in result.gradient.items()})
+    return {
+        "the loss": (state, "that it does not state" if result.scale is None else repr(loss)),
+        "quantities": (digest(quantities), repr(list(result.quantities))),
+        "outputs": (outputs, outputs),
+        "parameters": (shapes, shapes),
+    }
 
 
 def _without(quantity: Quantity, names: tuple[str, ...]) -> Quantity:
@@ -164,28 +171,3 @@ def _without(quantity: Quantity, names: tuple[str, ...]) -> Quantity:
     for name in names:
         vars(shared).pop(name, None)
     return shared
-
-
-def _loss(result: Result) -> str:
-    return "that it does not state" if result.scale is None else repr(result.objective)
-
-
-def _asked(result: Result) -> str:
-    return repr(list(result.quantities))
-
-
-def _outputs(result: Result) -> str:
-    return str(("N", *result.output.shape[1:]))
-
-
-def _shapes(result: Result) -> str:
-    return str({name: value.shape for name, value in result.gradient.items()})
-
-
-_ALIKE: dict[str, tuple[Callable[[Result], str], Callable[[Result], str]]] = {
-    "the loss": (_state_of_loss, _loss),
-    "quantities": (_state_of_quantities, _asked),
-    "outputs": (_outputs, _outputs),
-    "parameters": (_shapes, _shapes),
-}
-"""The parts that merged results must share: for each its state, which is compared, and its text in messages."""

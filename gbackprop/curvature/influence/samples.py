@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array
-from gbackprop.base.checks import number, positive
+from gbackprop.base.checks import check_flag, number, positive
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.backward import backward
 from gbackprop.losses import Loss
@@ -130,8 +130,7 @@ def removal(
     Source: Cook & Weisberg 1982 (leave-one-out in regressions); Koh & Liang 2017.
     """
     curved = _Curved(network, loss, data, damping, curvature, rtol, maxiter)
-    if not isinstance(corrected, bool):
-        raise TypeError(f"corrected: expected True or False, got {corrected!r}")
+    check_flag("corrected", corrected)
     n = len(curved.gradients)
     chosen = [positive(f"samples[{i}]", value, 0) for i, value in enumerate(samples)]
     if not chosen or max(chosen) >= n:

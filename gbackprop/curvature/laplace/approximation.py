@@ -17,7 +17,6 @@ from gbackprop.curvature.laplace.arguments import (
     check_full,
     check_joint_prior,
     checked_hyperparameters,
-    free_names,
     pairs,
     quantities_of,
     restricted,
@@ -25,8 +24,8 @@ from gbackprop.curvature.laplace.arguments import (
 from gbackprop.curvature.laplace.evidence import Evidence, Hyperparameters
 from gbackprop.curvature.laplace.likelihoods import check_loss
 from gbackprop.curvature.laplace.predictions import Predictions
-from gbackprop.curvature.laplace.structures import Full, Root, Structure, of_blocks
-from gbackprop.losses import Loss, MSELoss
+from gbackprop.curvature.laplace.structures import Full, Structure, of_blocks
+from gbackprop.losses import Loss
 from gbackprop.network import Container
 from gbackprop.operators import GGN
 from gbackprop.quantities import Quantity
@@ -116,7 +115,7 @@ class Laplace(Predictions, Constructed):
         check_loss(loss)
         asked = quantities_of(structure, curvature)
         self.loss, self._network = loss, restricted(network, parameters)
-        self.mean = {name: self._network.parameters[name].copy() for name in free_names(self._network)}
+        self.mean = {name: value.copy() for name, value in self._network.trainable.items()}
         check_joint_prior(asked, prior_precision)
         given = loss, prior_precision, noise_variance, temperature
         checked_hyperparameters(list(self.mean), *given)
@@ -145,11 +144,6 @@ class Laplace(Predictions, Constructed):
         """δ, in the form in which it was given."""
         precision = self.hyperparameters.precision
         return next(iter(precision.values())) if self.hyperparameters.shared else dict(precision)
-
-    @property
-    def noise_variance(self) -> float | None:
-        """σ², or None for classes."""
-        return self.hyperparameters.noise_variance if isinstance(self.loss, MSELoss) else None
 
     def log_marginal_likelihood(self) -> float:
         """Compute the evidence, log p(D) = 1/T log p(D | θ) − ½ Σ δ θ² + ½ Σ log δ − ½ log det P.
@@ -212,10 +206,6 @@ class Laplace(Predictions, Constructed):
         if noise_variance and self.noise_variance is None:
             raise ValueError(f"noise_variance: expected MSELoss, whose targets have noise, got {self.loss!r}")
         return self._with(self.evidence.maximized(self.hyperparameters, noise_variance))
-
-    def _root(self) -> Root:
-        """Return P^(−1/2) as a function of rows."""
-        return self.evidence.structure.root(self.evidence.weight(self.hyperparameters), self.hyperparameters.precision)
 
     def _with(self, hyperparameters: Hyperparameters) -> Laplace:
         """Return the approximation with these hyperparameters, at the same θ and with the same curvature."""

@@ -6,9 +6,8 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gbackprop.array import Array, available_memory, device_of, is_array
-from gbackprop.base.checks import kind_of, number, size
-from gbackprop.base.errors import TooLargeError
+from gbackprop.array import Array, device_of, is_array
+from gbackprop.base.checks import check_memory, kind_of, number
 from gbackprop.curvature.laplace.evidence import Hyperparameters
 from gbackprop.losses import Loss, MSELoss
 from gbackprop.network import Container
@@ -57,11 +56,6 @@ def check_joint_prior(asked: list[Quantity], precision: Any) -> None:
         )
 
 
-def free_names(network: Container) -> list[str]:
-    """Return the names of the parameters that are not frozen."""
-    return [name for name, (layer, key) in network.parameters.owners.items() if key not in layer.frozen]
-
-
 def batches_of(data: Any) -> Any:
     """Return the batches of a data set; those in a list or tuple are checked."""
     if isinstance(data, tuple) and data and all(map(is_array, data)):
@@ -89,7 +83,7 @@ def restricted(network: Container, chosen: Any) -> Container:
     """Return a copy of the network in which all parameters but the chosen ones are frozen."""
     _ = [*network.parameters.values()]  # drawn now, if they were not
     network = copy.deepcopy(network)
-    free = free_names(network)
+    free = list(network.trainable)
     if chosen is not None and chosen != "last" and (isinstance(chosen, str) or not isinstance(chosen, Iterable)):
         raise TypeError(f"parameters: expected 'last', or names in a list, got {chosen!r}")
     if chosen == "last":
@@ -103,29 +97,22 @@ def restricted(network: Container, chosen: Any) -> Container:
                 network.unfreeze(*names)
         except ValueError as error:
             raise ValueError(f"parameters: {error}") from None
-    if not free_names(network):
+    if not network.trainable:
         raise ValueError("network: expected at least one parameter that is not frozen, got none")
     return network
 
 
 def check_full(parameters: Mapping[str, Array]) -> None:
     """Check that the matrices of the structure "full" fit into memory; raise a TooLargeError otherwise."""
-    d = sum(value.size for value in parameters.values())
-    rest = "('kron' and 'diag' need less, and parameters='last' does)"
-    check_memory(f"structure 'full': matrices of {d} × {d} numbers", COPIES * 8 * d * d, parameters, rest)
+    d, device = sum(value.size for value in parameters.values()), device_of(next(iter(parameters.values())))
+    rest = " ('kron' and 'diag' need less, and parameters='last' does)"
+    check_memory(device, COPIES * 8 * d * d, f"structure 'full': matrices of {d} × {d} numbers need", rest)
 
 
-def check_joint(rows: int, parameters: Mapping[str, Array]) -> None:
-    """Check that a joint covariance of so many outputs fits into memory; raise a TooLargeError otherwise."""
-    name, rest = f"joint=True: covariances of {rows} × {rows} numbers", "(fewer samples at a time need less)"
-    check_memory(name, JOINT_COPIES * 8 * rows * rows, parameters, rest)
-
-
-def check_memory(name: str, needed: int, parameters: Mapping[str, Array], rest: str) -> None:
-    """Check that so many bytes are free on the parameters' device; raise a TooLargeError otherwise."""
-    free = available_memory(device_of(next(iter(parameters.values()))))
-    if needed > free:
-        raise TooLargeError(f"{name} need {size(needed)}, with {size(free)} free {rest}")
+def check_joint(output: Array) -> None:
+    """Check that a joint covariance of outputs fits into memory; raise a TooLargeError otherwise."""
+    what = f"joint=True: covariances of {output.size} × {output.size} numbers need"
+    check_memory(device_of(output), JOINT_COPIES * 8 * output.size**2, what, " (fewer samples at a time need less)")
 
 
 def checked_hyperparameters(

@@ -54,29 +54,15 @@ class Evidence:
     It is log ∫ p(D | θ)^(1/T) N(θ; 0, Δ⁻¹) dθ with the integrand's logarithm of second order around its maximum θ, and
     its second derivatives −P = −(b H + Δ), b = (multiple of the likelihood) / T.
 
-    Attributes
-    ----------
-    loss : Loss
-    total : float
-        Σₙ ℓ'ₙ.
-    outputs : int
-        The number of all samples' outputs.
-    structure : Structure
-        H.
-    squares : dict of str to float
-        Σ θ² over the entries that each δ belongs to.
-    sizes : dict of str to int
-        The number of these entries.
-
     Source: MacKay 1992 (the evidence and its fixed points); Immer et al. 2021 (GGN, Kronecker blocks).
     """
 
     loss: Loss
-    total: float
-    outputs: int
-    structure: Structure
-    squares: Mapping[str, float]
-    sizes: Mapping[str, int]
+    total: float  # Σₙ ℓ'ₙ
+    outputs: int  # the number of all samples' outputs
+    structure: Structure  # H
+    squares: Mapping[str, float]  # Σ θ² over the entries that each δ belongs to
+    sizes: Mapping[str, int]  # the number of these entries
 
     @classmethod
     def around(cls, mean: Mapping[str, Array], loss: Loss, total: float, outputs: int, curved: Structure) -> Evidence:

@@ -48,13 +48,8 @@ def joint_covariance(network: Layer, x: Array, output: Array, size: int, root: R
 
 def _halves(network: Layer, x: Array, output: Array, size: int, root: Root) -> Iterator[tuple[slice, list[Array]]]:
     """Yield slices of samples with their J P^(−1/2), ``[n C, d]`` for each parameter of d entries."""
-    for some, rows in jacobians(network, x, size * prod(output.shape[1:])):
-        yield some, [*root({name: each.reshape(-1, *each.shape[2:]) for name, each in rows.items()}).values()]
-
-
-def jacobians(network: Layer, x: Array, entries: int) -> Iterator[tuple[slice, dict[str, Array]]]:
-    """Yield slices of samples with their Jacobians, ``{parameter: [n, C, *p]}``, in order."""
-    step = max(1, BYTES // (8 * entries))
+    step = max(1, BYTES // (8 * size * prod(output.shape[1:])))
     for start in range(0, len(x), step):
         some = slice(start, min(start + step, len(x)))
-        yield some, Jacobian(network, x[some]).to_arrays()
+        rows = Jacobian(network, x[some]).to_arrays()  # {parameter: [n, C, *p]}
+        yield some, [*root({name: each.reshape(-1, *each.shape[2:]) for name, each in rows.items()}).values()]

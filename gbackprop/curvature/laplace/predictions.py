@@ -7,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module, like, on_device_of
-from gbackprop.base.checks import generator, positive
+from gbackprop.base.checks import check_flag, generator, positive
 from gbackprop.curvature.laplace import likelihoods
 from gbackprop.curvature.laplace.arguments import check_joint
-from gbackprop.curvature.laplace.evidence import Evidence
+from gbackprop.curvature.laplace.evidence import Evidence, Hyperparameters
 from gbackprop.curvature.laplace.jacobians import covariance, joint_covariance
 from gbackprop.curvature.laplace.likelihoods import Normal
 from gbackprop.curvature.laplace.structures import Root
@@ -25,17 +25,18 @@ class Predictions:
     loss: Loss
     mean: dict[str, Array]
     evidence: Evidence
+    hyperparameters: Hyperparameters
     _network: Container
     _out: tuple[int, ...]
 
     @property
     def noise_variance(self) -> float | None:
         """σ², or None for classes."""
-        raise NotImplementedError
+        return self.hyperparameters.noise_variance if isinstance(self.loss, MSELoss) else None
 
     def _root(self) -> Root:
         """Return P^(−1/2) as a function of rows."""
-        raise NotImplementedError
+        return self.evidence.structure.root(self.evidence.weight(self.hyperparameters), self.hyperparameters.precision)
 
     def sample(self, k: int, rng: int | np.random.Generator | None = None) -> dict[str, Array]:
         """Draw parameters from the posterior, θ + P^(−1/2) z with z of independent standard normal numbers.
@@ -123,11 +124,10 @@ class Predictions:
         Jacobians exist for a few samples at a time. With `joint` and more samples than that, they are computed again
         for each pair of slices.
         """
-        if not isinstance(joint, bool):
-            raise TypeError(f"joint: expected True or False, got {joint!r}")
+        check_flag("joint", joint)
         output = self._network(x)
         if joint:
-            check_joint(output.size, self.mean)
+            check_joint(output)
         with on_device_of(output):
             compute = joint_covariance if joint else covariance
             found = compute(self._network, x, output, sum(self.evidence.sizes.values()), self._root())

@@ -49,14 +49,7 @@ class Structure(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Full:
-    """H as a matrix over all parameters.
-
-    Attributes
-    ----------
-    shapes : dict of str to tuple of int
-        The parameters in the order of the matrix.
-    matrix : ndarray, shape (D, D)
-    """
+    """H as a matrix (D, D) over all parameters, in the order of their shapes."""
 
     shapes: Mapping[str, Shape]
     matrix: Array
@@ -115,13 +108,7 @@ class Full:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """H with a block for each parameter, or for a weight with its bias as last column, in Kronecker form.
-
-    Attributes
-    ----------
-    blocks : dict of str to EigenKronecker
-        By parameter name; that of a weight with its bias has the weight's.
-    """
+    """H with a Kronecker block for each parameter, or for a weight with its bias as last column, by its name."""
 
     blocks: Mapping[str, EigenKronecker]
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module, on_device_of
-from gbackprop.base.checks import generator, positive
+from gbackprop.base.checks import generator
 from gbackprop.calculus.moments import Moments
-from gbackprop.curvature.spectra.products import Estimate, Products
+from gbackprop.curvature.spectra.products import Estimate, Products, chosen
 from gbackprop.curvature.spectra.sketch import averaged, leave_one_out
 
 
@@ -53,10 +53,7 @@ def diagonal(
 
     Source: Bekas, Kokiopoulou, Saad 2007; Epperly, Tropp, Webber 2024 (XDiag).
     """
-    if method not in METHODS:
-        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
-    least, estimate = METHODS[method]
-    positive(f"samples for {method!r}", samples, least)
+    estimate = chosen(METHODS, method, samples)
     with on_device_of(A):
         products = Products(A, block)
         found = estimate(products, samples, generator(rng))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array, like
 from gbackprop.base.checks import kind_of, positive
+
+Method = Callable[["Products", int, np.random.Generator], "Estimate"]
+"""A function of products, a number of samples and a source of random numbers."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +30,17 @@ class Estimate:
     error: Any
 
 
+def chosen(methods: Mapping[str, tuple[int, Method]], method: str, samples: int) -> Method:
+    """Return the function of a method, each with its least number of samples; check both arguments."""
+    if method not in methods:
+        raise ValueError(f"method: expected one of {', '.join(methods)}, got {method!r}")
+    least, estimate = methods[method]
+    positive(f"samples for {method!r}", samples, least)
+    return estimate
+
+
 class Products:
-    """A square real matrix A as the function V ↦ A V.
-
-    Parameters
-    ----------
-    A : ndarray, sparse matrix or LinearOperator, shape (n, n)
-        Anything with `shape`, `dtype` and ``@``.
-    block : int
-        Most vectors in one product.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no square matrix of real numbers.
-    """
+    """A square real matrix A as the function V ↦ A V, with at most `block` vectors in one product."""
 
     def __init__(self, A: Any, block: int = 32) -> None:
         shape = getattr(A, "shape", None)

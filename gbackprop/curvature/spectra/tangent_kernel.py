@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from gbackprop.array import Array, array_module, available_memory, device_of, is_array, on_device_of
-from gbackprop.base.checks import kind_of, size
-from gbackprop.base.errors import TooLargeError
+from gbackprop.array import Array, array_module, device_of, on_device_of
+from gbackprop.base.checks import check_array, check_memory
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.forms.gram import products
 from gbackprop.operators import Jacobian
@@ -49,16 +48,17 @@ def ntk(network: Layer, x1: Array, x2: Array | None = None) -> Array:
 
     Source: Jacot, Gabriel, Hongler 2018.
     """
-    operators = [Jacobian(network, _array("x1", x1))]
+    check_array("x1", x1)
+    operators = [Jacobian(network, x1)]
     if x2 is not None:
-        operators.append(Jacobian(network, _array("x2", x2)))
+        check_array("x2", x2)
+        operators.append(Jacobian(network, x2))
         if operators[0].plan.leaves[0].input_shapes != operators[1].plan.leaves[0].input_shapes:
             raise ValueError(f"x2: expected shape {('M', *x1.shape[1:])} as x1 has, got {x2.shape}")
     first, second = operators[0], operators[-1]
     (n, m), c = (len(x1), len(x1 if x2 is None else x2)), first.features
-    needed, free = n * c * m * c * first.dtype.itemsize, available_memory(device_of(first.like))
-    if needed > free:
-        raise TooLargeError(f"the kernel of {n} and {m} samples, {c} outputs: {size(needed)}, with {size(free)} free")
+    needed, what = n * c * m * c * first.dtype.itemsize, f"the kernel of {n} and {m} samples, {c} outputs:"
+    check_memory(device_of(first.like), needed, what)
     with on_device_of(first.like):
         kernel = array_module(first.like).zeros((n, c, m, c), dtype=first.dtype)
         for rows in _blocks(first, x1):
@@ -72,12 +72,6 @@ def ntk(network: Layer, x1: Array, x2: Array | None = None) -> Array:
                     block = _products(at, Linearized(first.plan, x1[columns], None))
                     kernel[rows, :, columns], kernel[columns, :, rows] = block, block.transpose(2, 3, 0, 1)
         return kernel
-
-
-def _array(name: str, x: Array) -> Array:
-    if not is_array(x):
-        raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(x)}")
-    return x
 
 
 def _blocks(operator: Jacobian, x: Array) -> Iterator[slice]:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module, on_device_of
-from gbackprop.base.checks import generator, positive
-from gbackprop.curvature.spectra.products import Estimate, Products
+from gbackprop.base.checks import generator
+from gbackprop.curvature.spectra.products import Estimate, Products, chosen
 from gbackprop.curvature.spectra.sketch import averaged, leave_one_out
 
 
@@ -54,10 +54,7 @@ def trace(
 
     Source: Hutchinson 1989; Meyer, Musco, Musco, Woodruff 2021 (Hutch++); Epperly, Tropp, Webber 2024 (XTrace).
     """
-    if method not in METHODS:
-        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
-    least, estimate = METHODS[method]
-    positive(f"samples for {method!r}", samples, least)
+    estimate = chosen(METHODS, method, samples)
     with on_device_of(A):
         found = estimate(Products(A, block), samples, generator(rng))
     return Estimate(float(found.value), float(found.error))

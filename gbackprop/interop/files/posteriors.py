@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gbackprop.array import Array, asnumpy, is_array
-from gbackprop.base.headers import digest_of
-from gbackprop.calculus.state import parts_of, settings_of
+from gbackprop.calculus.state import digest, parts_of, settings_of
 from gbackprop.curvature.laplace import Laplace
 from gbackprop.curvature.laplace.arguments import checked_hyperparameters, restricted
 from gbackprop.curvature.laplace.evidence import Evidence
@@ -54,7 +53,7 @@ def laplace_tree(writer: Writer, laplace: Laplace) -> dict[str, Any]:
 def network_tree(network: Container) -> dict[str, Any]:
     """Return a network's text, a digest of its parameters and buffers, and one of the attributes of each layer."""
     numbers = {name: asnumpy(value) for name, value in network.state_dict().items()}
-    return {"text": repr(network), "numbers": digest_of(numbers), "attributes": settings_of(network)}
+    return {"text": repr(network), "numbers": digest(numbers), "attributes": settings_of(network)}
 
 
 def check_point(path: str | Path, tree: Mapping[str, Any], network: Container | None) -> Container:

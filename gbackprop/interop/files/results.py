@@ -16,6 +16,7 @@ from gbackprop.interop.files.standins import StoredQuantity, loss_of, loss_tree,
 from gbackprop.interop.files.values import KINDS, Reader, Writer, expect, is_number, parts
 from gbackprop.kronecker import Block, BlockDiagonal
 from gbackprop.network import Container
+from gbackprop.network.container import check_network
 from gbackprop.quantities import Scale
 from gbackprop.quantities.result import Result
 
@@ -99,8 +100,8 @@ def load_result(path: str | Path, network: Container | None = None) -> Saved | A
     MissingExtraError
         If the package safetensors is not installed.
     """
-    if network is not None and not isinstance(network, Container):
-        raise TypeError(f"network: expected a network such as gb.Sequential, got {type(network).__name__}")
+    if network is not None:
+        check_network(network)
     arrays, tree = read_tensors(path, "gb.load_result")
     if tree is None or tree["kind"] not in READERS:
         names = f"{sorted(arrays)[:3]}{', …' * (len(arrays) > 3)}"

@@ -65,12 +65,7 @@ class Writer:
 
 
 class Reader:
-    """The values of trees that `Writer` made, from the arrays of a file; each type is checked as it is read.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-    """
+    """The values of trees that `Writer` made, from the arrays of a file; each type is checked as it is read."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self.arrays = arrays

@@ -1,0 +1,134 @@
+"""Quantities that a network, loss or machine cannot give, and their bad arguments: errors that name them, in time."""
+
+import re
+
+import numpy as np
+import pytest
+from own_layers import Times
+from refusals import refuse, watched_forwards
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.base.checks import KFRA_COPIES
+
+CE, MSE = losses.CrossEntropyLoss(), losses.MSELoss()
+X = np.random.default_rng(1).standard_normal((4, 3))
+Y, Z = np.array([0, 1, 1, 0]), np.zeros((4, 2))
+
+
+def mlp():
+    return gb.Sequential(layers.Linear(3, 4), layers.ReLU(), layers.Linear(4, 2), rng=0, dtype="float64")
+
+
+class WithReason(Times):
+    kronecker_factors = "a gain is no matrix"
+
+
+KRONECKER = [q.KFAC(), q.KFLR(), q.KFRA(), q.EKFAC(), q.NearestKronecker(), q.KFAC(sharing="reduce")]
+
+
+@pytest.mark.parametrize("quantity", KRONECKER)
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(Times, "its p has no Kronecker factors"), (WithReason, "a gain is no matrix")]
+)
+def test_a_layer_without_kronecker_factors_can_be_left_out(quantity, kind, reason):
+    net = gb.Sequential(layers.Linear(3, 3), kind(), layers.Linear(3, 2), rng=0, dtype="float64")
+    words = f"layer 1, {kind.__name__}() cannot give {type(quantity).__name__}: {reason} (leave it out with network."
+    with watched_forwards() as calls, pytest.raises(gb.UnsupportedError, match=re.escape(f"{words}freeze('1.p')")):
+        gb.backward(net, CE, X, Y, q.DiagGGN(), quantity)
+    assert not calls or kind is not WithReason or quantity is KRONECKER[-1]
+    assert issubclass(gb.UnsupportedError, ValueError)
+    net.freeze("1.p")
+    assert set(gb.backward(net, CE, X, Y, quantity)[quantity]) == set(net.trainable)
+
+
+@pytest.mark.parametrize("layer", [layers.PReLU(4), layers.Scale(4), layers.BatchNorm1d(4)], ids=repr)
+def test_kfra_has_no_factor_of_a_slope_and_kfac_has(layer):
+    network = gb.Sequential(layers.Linear(3, 4), layer, layers.Linear(4, 2), rng=0, dtype="float64")
+    words = [f"layer 1, {layer!r}", "KFRA", "its weight has no Kronecker factors of KFRA"]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, q.DiagGGN(), q.KFRA()), in_time=False)
+    block = gb.backward(network, CE, X, Y, q.KFAC(), rng=0)["kfac"]["1.weight"]
+    assert (block.A, block.B.shape) == (None, (4, 4))
+
+
+def test_batch_normalization_has_no_training_mode():
+    network = gb.Sequential(layers.Linear(3, 4), layers.BatchNorm1d(4), layers.Linear(4, 2), rng=0, dtype="float64")
+    words = ["layer 1, BatchNorm1d(4)", "statistics of the batch", "training=False", "GroupNorm"]
+    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, training=True))
+    nested = gb.Sequential(gb.Sequential(layers.Linear(3, 4), layers.BatchNorm1d(4)), layers.Linear(4, 2))
+    words[0] = "layer 0.1, BatchNorm1d(4)"
+    refuse(gb.UnsupportedError, words, lambda: gb.reference(nested, CE, X.astype("float32"), Y, training=True))
+    refuse(gb.UnsupportedError, words[1:], lambda: layers.BatchNorm1d(4).forward_training(X, None))
+
+
+BAD_TARGETS = {
+    "samples": (CE, np.zeros((1, 3), int), ValueError, ["(M, 4)", "(1, 3)"]),
+    "no M": (CE, Y, ValueError, ["(M, 4)", "(4,)"]),
+    "M = 0": (CE, np.zeros((0, 4), int), ValueError, ["(M, 4)", "(0, 4)"]),
+    "scalar": (CE, np.array(1), ValueError, ["(M, 4)", "()"]),
+    "outputs": (MSE, np.zeros((1, 4, 3)), ValueError, ["(M, 4, 2)", "(1, 4, 3)"]),
+    "float labels": (CE, np.zeros((1, 4)), TypeError, ["integer", "float64"]),
+    "label": (CE, np.full((1, 4), 2), ValueError, ["0 to 1", "got 2"]),
+    "dtype": (MSE, np.zeros((1, 4, 2), np.float32), TypeError, ["float64", "float32"]),
+    "NaN in the second": (MSE, np.stack([Z, Z * np.nan]), ValueError, ["[1]", "finite"]),
+    "list": (CE, [[0, 1, 1, 0]], TypeError, ["array", "list"]),
+}
+
+
+@pytest.mark.parametrize("kind", [q.KFAC, q.DiagGGNMC])
+@pytest.mark.parametrize(("loss", "targets", "error", "words"), BAD_TARGETS.values(), ids=BAD_TARGETS)
+def test_bad_monte_carlo_targets(kind, loss, targets, error, words):
+    y = Y if loss is CE else Z
+    words = [f"targets of {kind.__name__}", *words]
+    refuse(error, words, lambda: gb.backward(mlp(), loss, X, y, kind(targets=targets)))
+
+
+def test_mc_samples_and_targets_that_contradict_each_other():
+    refuse(ValueError, ["KFAC", "targets", "3", "got 2"], lambda: q.KFAC(mc_samples=3, targets=np.zeros((2, 4), int)))
+    assert q.KFAC(targets=np.zeros((2, 4), int)).mc_samples == 2
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "1", None])
+def test_mc_samples_is_a_positive_integer(value):
+    refuse(ValueError, ["DiagGGNMC", "mc_samples", repr(value)], lambda: q.DiagGGNMC(mc_samples=value))
+
+
+@pytest.mark.parametrize("options", [{"sample_block": 2}, {"workers": 2}])
+def test_kfra_does_not_take_blocks_of_samples(options):
+    words = ["KFRA", "sample_block", "workers"]
+    refuse(ValueError, words, lambda: gb.backward(mlp(), CE, X, Y, q.KFRA(), **options))
+
+
+def test_kfra_too_large_says_how_large(monkeypatch):
+    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: 2**30)
+    network = gb.Sequential(layers.Linear(3, 20_000), layers.Linear(20_000, 2), rng=0, dtype="float64")
+    words = ["KFRA", "layer 0, Linear(3, 20000)", "[20000, 20000]", "3.0 GiB", "1.0 GiB free"]
+    refuse(gb.TooLargeError, words, lambda: gb.backward(network, CE, X, Y, q.KFRA()))
+    assert issubclass(gb.TooLargeError, MemoryError)
+    gb.backward(network, CE, X, Y, q.DiagHessian())  # others keep no such matrix
+
+
+def test_kfra_is_refused_one_byte_short_and_not_before(monkeypatch):
+    needed = KFRA_COPIES * 4 * 4 * 8  # the largest output of the network has 4 features
+    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: needed)
+    gb.backward(mlp(), CE, X, Y, q.KFRA())
+    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: needed - 1)
+    refuse(gb.TooLargeError, ["[4, 4]"], lambda: gb.backward(mlp(), CE, X, Y, q.KFRA()))
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference, gb.explain])
+@pytest.mark.parametrize(("loss", "y", "needed"), [(CE, Y, "29.8 GiB"), (MSE, Z, "59.6 GiB")])
+def test_draws_that_do_not_fit_say_how_large_they_are(loss, y, needed, call, monkeypatch):
+    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: 2**30)
+    words = ["KFAC(mc_samples=1000000000) draws", "4 samples", needed, "1.0 GiB free", "fewer mc_samples"]
+    refuse(gb.TooLargeError, words, lambda: call(mlp(), loss, X, y, q.DiagGGNMC(), q.KFAC(10**9)))
+
+
+def test_draws_that_run_out_of_memory_name_the_quantities(monkeypatch):
+    def full(self, *given):
+        raise MemoryError("Unable to allocate 3.0 GiB")
+
+    monkeypatch.setattr(losses.CrossEntropyLoss, "noise", full)
+    words = ["random numbers and checks for [KFAC(mc_samples=5)]", "Unable to allocate 3.0 GiB"]
+    refuse(gb.TooLargeError, words, lambda: gb.backward(mlp(), CE, X, Y, q.KFAC(5)))
