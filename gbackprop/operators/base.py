@@ -62,7 +62,9 @@ class Operator(OperatorAlgebra):
         assert plan is not None
         self.plan = self.cutter.plan
         self.factor = 1 / divisor if loss.reduction == "mean" else 1.0
-        self.layout = self.columns = Layout(self._values())
+        named = ((leaf, key, name) for leaf in self.plan.leaves for key, name in leaf.parameters.items())
+        values = {name: leaf.layer.parameters[key] for leaf, key, name in named}
+        self.layout = self.columns = Layout({name: values[name] for name in self.plan.parameters})
         self.watch = Watch(network, loss, self.quantities)
         self.like = self.layout.like
         self.dtype = np.dtype(self.like.dtype)
@@ -91,11 +93,6 @@ class Operator(OperatorAlgebra):
     def _extra(self, plan: Plan, x: Array, *rest: Array) -> Array | None:
         """Compute what an operator stores of a batch."""
         return None
-
-    def _values(self) -> dict[str, Array]:
-        named = ((leaf, key, name) for leaf in self.plan.leaves for key, name in leaf.parameters.items())
-        values = {name: leaf.layer.parameters[key] for leaf, key, name in named}
-        return {name: values[name] for name in self.plan.parameters}
 
     # --------------------------------------------------------------------------------------------------------- products
 

@@ -42,10 +42,6 @@ class Batches:
                 "which can be gone through once (make a list of it)"
             )
 
-    def name(self, i: int) -> str:
-        """Return how messages name a batch: they do not, where there is only one."""
-        return "" if self.single else f"batch {i}: "
-
     def first(self) -> Iterator[tuple[int, Batch]]:
         """Yield each batch with its number for the first time, and record it."""
         for i, batch in enumerate(self._batches()):
@@ -64,8 +60,9 @@ class Batches:
         for i, batch in enumerate(self._batches()):
             arrays = (batch,) if self.parts == 1 and is_array(batch) else tuple(batch)
             if i >= len(self.prints) or fingerprint(*arrays) != self.prints[i]:
+                name = "data" if self.single else f"batch {i}"
                 raise ValueError(
-                    f"{self.name(i) or 'data: '}expected the same arrays as when the operator was made, got others "
+                    f"{name}: expected the same arrays as when the operator was made, got others "
                     "(make a new operator; batches must not be shuffled or changed between products)"
                 )
             count = i + 1

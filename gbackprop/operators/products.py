@@ -50,12 +50,6 @@ class VectorProducts(Constructed):
     def _rmatmat(self, V: Array) -> Array:
         return self._rpart(V, self.rows, self.columns)
 
-    def _matvec(self, x: Array) -> Array:
-        return self._matmat(x.reshape(-1, 1))[:, 0]
-
-    def _rmatvec(self, x: Array) -> Array:
-        return self._rmatmat(x.reshape(-1, 1))[:, 0]
-
     def matvec(self, x: Array) -> Array:
         """Multiply by a vector, shape (D,) or (D, 1)."""
         return self._applied("v", x, (1, 2), 1)

@@ -32,7 +32,7 @@ SIGNED = ["sum", "batch", "square", "batch_square", "square_norm", "kronecker"]
 def test_the_reductions_have_fast_forms():
     weight, mat = jacobian(layers.Conv2d(2, 3, 3), batch(4, 2, 5, 6)[0], 2)
     taken = []
-    forms = {reduction: lambda *given: taken.append(given) for reduction in FORMS[layers.Outer].reduce}
+    forms = dict.fromkeys(FORMS[layers.Outer].reduce, lambda *given: taken.append(given))
     registry = {layers.Outer: JacobianForms(layers.Outer, reduce=forms)}
     for name in (*SIGNED, "moments", "input_square"):
         arriving = () if name == "input_square" else (mat, None)

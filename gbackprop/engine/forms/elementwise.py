@@ -23,12 +23,6 @@ from gbackprop.layers.elementwise.prelu import PReLU, _Slope
 from gbackprop.layers.elementwise.softmax import _AlongAxis
 
 
-def forward(layer: Elementwise, x: Array, context: Context) -> tuple[Array, Any]:
-    """y = φ(x)."""
-    y = layer.value(x)
-    return y, (x, y)
-
-
 def relu_forward(layer: ReLU, x: Array, context: Context) -> tuple[Array, Any]:
     """y = max(x, 0)."""
     y = context.memory.empty_like(x)
@@ -125,7 +119,6 @@ def push_slope(jacobian: _Slope, directions: Array, shape: Shape) -> Array:
 ELEMENTWISE = LayerForms(
     Elementwise,
     varying=("value", "first", "second"),
-    forward=forward,
     carry=carry,
     in_place=in_place,
     pure=True,
