@@ -10,7 +10,10 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import costs
 from gbackprop.engine.forms import FORMS
+from gbackprop.engine.registry import NetworkForms
+from gbackprop.engine.rewrites import with_visits
 from gbackprop.engine.routes import Route
+from gbackprop.plain.plan import make_plan
 from gbackprop.testing import check_network
 from gbackprop.testing.signals import arrivals
 
@@ -69,6 +72,23 @@ def test_the_cost_model_is_asked_with_the_sizes_of_the_layer_and_the_windows(mon
     gb.backward(net, CE, x, y, q.DiagGGN())
     # three columns; 2 x 6 windows of 6 x 12 positions; weights of 3 * 2 * 4 / 2 inputs and 6 outputs
     assert set(asked) == {(3, 12, 72, 12, 6)}
+    asked.clear()
+    gb.backward(net, CE, x, y, q.DiagGGN(), column_block=2)
+    assert set(asked) == {(2, 12, 72, 12, 6)}
+
+
+def test_squares_are_moved_to_a_pool_in_a_graph_if_only_the_pool_takes_them(always):
+    below = gb.Residual(layers.Conv2d(2, 2, 3, padding=1), layers.ReLU(), layers.MaxPool2d(3, 1, 1))
+    parts = [below, layers.Conv2d(2, 3, 3), layers.ReLU(), layers.MaxPool2d(4), layers.Flatten(), layers.Linear(27, 5)]
+    net, (x, y) = gb.Sequential(*parts, rng=0, dtype="float64"), images(classes=5)
+    plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)
+    visits = with_visits(plan, x, None, NetworkForms(FORMS, plan.leaves), routed=True).swept
+    assert [(visit.name, visit.passed[-1].name) for visit in visits if visit.passed] == [("0.2", "0.0"), ("3", "1")]
+    asked = [q.DiagGGN(), q.DiagHessian(), q.BatchGrad()]
+    fast, plain = gb.backward(net, CE, x, y, *asked), gb.reference(net, CE, x, y, *asked)
+    for one in asked:
+        for name, value in plain[one].items():
+            np.testing.assert_allclose(fast[one][name], value, rtol=0, atol=1e-12 * np.abs(value).max())
 
 
 class Counted:
