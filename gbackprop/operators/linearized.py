@@ -141,7 +141,7 @@ class Linearized:
             yield leaf, mat
             if leaf.lowest:
                 continue
-            below = context.mjp(leaf.layer, self.saved[leaf.position], mat)
+            below: Any = context.mjp(leaf.layer, self.saved[leaf.position], mat)
             if more:
                 parts = zip(below if isinstance(below, tuple) else (below,), more(leaf), strict=True)
                 below = [part if extra is None else context.memory.add(part, extra) for part, extra in parts]
