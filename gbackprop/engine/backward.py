@@ -249,10 +249,10 @@ def _check_whole(quantities: Sequence[Any], x: Any, limits: Limits) -> None:
 
 
 def _backward(run: Execution) -> Result:
-    cut, alone = run.cut, len(run.cut.samples) == 1
-    results = SampleRows(run.x.shape[0], run.reuse, alone and cut.reuses)
-    if alone:
-        block = SampleBlock(cut.samples[0], results)
+    cut, (first, *others) = run.cut, run.cut.samples
+    results = SampleRows(run.x.shape[0], run.reuse, not others and cut.reuses)
+    if not others:
+        block = SampleBlock(first, results)
         with few_blas_threads() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
             total = sweep_block(run, block, memory or Allocator())
     else:

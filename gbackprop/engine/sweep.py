@@ -92,7 +92,7 @@ class FastSweep(SpanSweep):
     def __init__(self, run: Execution, block: SampleBlock, span: slice, found: Found, context: Context) -> None:
         super().__init__(run.plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
-        self.once = len(run.cut.spans) == 1 and run.plan.chain  # each statistic is found once
+        self.once = run.plan.chain and not run.cut.spans[1:]  # each statistic is found once
         self.gradient_alone = run.plan.statistics == (GRADIENT_SUM,)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
