@@ -1,8 +1,8 @@
 """The fast sweep over one block of samples: the plain sweep with faster steps.
 
 It overrides the steps at a layer: *extract* uses registered forms, and writes rows directly into the results; *carry*
-uses registered forms, in place where nothing else refers to the columns. The plan's visits say what is
-extracted where, see `rewrites`.
+uses registered forms, in place where nothing else refers to the columns. The plan's visits say what is extracted
+where, see `rewrites`.
 """
 
 from __future__ import annotations
