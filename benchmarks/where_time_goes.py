@@ -17,15 +17,16 @@ from specs import SPECS
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.array import Array
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import Signals
+from gbackprop.engine import sweep as fast
 from gbackprop.engine.arena import arena
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.registry import NetworkForms
+from gbackprop.engine.rewrites import with_visits
 from gbackprop.engine.rows import Rows
 from gbackprop.engine.sweep import Block, Execution, FastSweep, sweep_block
 from gbackprop.plain.plan import Plan, make_plan
@@ -49,9 +50,9 @@ class Named(FastSweep):
         visit = super().visit
         return named(f"{leaf.name}: {type(leaf.layer).__name__}", lambda: visit(leaf, saved, signals))
 
-    def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> Array:
-        multiplied = super()._multiplied  # within the visit to a layer below, if the columns waited
-        return named(f"{leaf.name}: {type(leaf.layer).__name__}: columns", lambda: multiplied(leaf, saved, mat))
+    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
+        carry = super().carry
+        return named(f"{leaf.name}: {type(leaf.layer).__name__}: columns", lambda: carry(leaf, saved, signals))
 
     def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
         reduce = super().reduce
@@ -73,15 +74,16 @@ def prepare(network: str, samples: int, names: list[str]) -> tuple[Plan, np.ndar
 def main(network: str = "3c3d", samples: str = "64", *names: str) -> None:
     """Profile a call after one that is not counted."""
     plan, x, y = prepare(network, int(samples), list(names) or ["DiagGGN"])
+    fast.FastSweep = Named
     profiler = Profiler(interval=0.0005)
     for counted in (False, True):
         results = Rows(len(x), reuse=True)
         if counted:
             profiler.start()
         with one_blas_thread(), arena() as memory:
-            cut = choose_blocks(plan, x)
+            cut, known = choose_blocks(plan, x), NetworkForms(FORMS, plan.leaves)
+            run = Execution(with_visits(plan, x, None, known, routed=True), x, y, cut, known)
             for rows in cut.samples:
-                run = Execution(plan, x, y, cut.spans, NetworkForms(FORMS, plan.leaves), sweep=Named)
                 sweep_block(run, Block(rows, results), memory)
     profiler.stop()
     print(profiler.output_text(unicode=True, color=False, show_all=False))

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,15 @@ from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import AVERAGE, GRADIENT
 from gbackprop.engine.arena import arena, fresh
-from gbackprop.engine.blocks import Cut, advice, choose_blocks
+from gbackprop.engine.blocks import Limits, advice, choose_blocks
 from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, reported
 from gbackprop.engine.registry import NetworkForms
+from gbackprop.engine.rewrites import with_visits, with_whole_sequences
 from gbackprop.engine.rows import SampleRows
-from gbackprop.engine.sequences import with_whole_sequences
 from gbackprop.engine.sweep import OUTPUT, Execution, Part, SampleBlock, sweep_block
 from gbackprop.losses.base import Loss
 from gbackprop.losses.sample_weights import weighted
@@ -125,20 +125,20 @@ def backward(
     Source: the paper's generalized backward pass, here with all signals as columns of one stack. `gbackprop.reference`
     computes the same in the simplest way: read it first.
     """
-    blocks = {"sample_block": sample_block, "column_block": column_block, "workers": workers}
-    for name in blocks:
-        if blocks[name] is not None:
-            positive(name, blocks[name])
+    for name, value in (("sample_block", sample_block), ("column_block", column_block), ("workers", workers)):
+        if value is not None:
+            positive(name, value)
     if progress is not False:
         check_progress(progress)
-    options, plain = (sample_block, column_block, workers, memory), loss
+    plain, blocks = loss, (sample_block, column_block, workers, memory)
     if sample_weight is not None:
         loss, y = weighted(loss, y, sample_weight)
+    options = (training, FORMS, *blocks)
     with on_device_of(x):
-        prepared = _CALLS.find(network, plain, x, quantities, training, FORMS, options)
+        prepared = _CALLS.find(network, plain, x, quantities, options)
         try:
             if prepared is None:
-                _check_whole(quantities, x, sample_block, column_block, workers)
+                _check_whole(quantities, x, Limits(*blocks))
                 plan = make_plan(network, loss, x, y, quantities, rng, training)
             else:
                 check_batch(x)
@@ -148,27 +148,27 @@ def backward(
             with naming(lambda: f"random numbers and checks for {list(quantities)}"):
                 plan = make_plan(network, loss, x, y, quantities, rng, training)
         if prepared is None:
-            plan = with_whole_sequences(plan, x)
-            cut = choose_blocks(plan, x, **blocks, memory=memory, forms=FORMS)
-            known = _CALLS.add(plan, x, cut, FORMS, options)
+            latest = _execution(plan, x, y, Limits(*blocks))
+            plan = latest.plan
+            _CALLS.add(latest, options)
         else:
-            cut, known = prepared.cut, prepared.known
+            latest = Execution(plan, x, y, prepared.cut, prepared.known, memory is None)
 
         def run(each: Plan) -> Result:
-            nonlocal cut, known
+            nonlocal latest
             if each is not plan:  # a further sweep, of other statistics: it has blocks and forms of its own
-                each = with_whole_sequences(each, x)
-                cut = choose_blocks(each, x, **blocks, memory=memory, forms=FORMS)
-                known = NetworkForms(FORMS, each.leaves)
-            with NO_CONTEXT if progress is False else reported(progress, each, cut) as steps:
-                return _backward(Execution(each, x, y, cut.spans, known, memory is None, steps), cut)
+                latest = _execution(each, x, y, Limits(*blocks))
+            if progress is False:
+                return _backward(latest)
+            with reported(progress, latest.plan, latest.cut) as reporter:
+                return _backward(replace(latest, observer=reporter))
 
         try:
             result = complete(plan, x, run(plan), run)
         except MemoryError as error:
             release(error)
             free_memory()
-            raise TooLargeError(f"{error}; {advice(plan, x, cut, FORMS)}") from error
+            raise TooLargeError(f"{error}; {advice(plan, x, latest.cut, FORMS)}") from error
         warn_not_finite(plan, result)
         return result
 
@@ -219,10 +219,17 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
     return PreparedCall(network, loss, quantities, options)
 
 
-def _check_whole(
-    quantities: Sequence[Any], x: Any, sample_block: int | None, column_block: int | None, workers: int | None
-) -> None:
+def _execution(plan: Plan, x: Array, y: Array, limits: Limits) -> Execution:
+    """Return the sweeps of a call for which nothing is prepared."""
+    plan = with_whole_sequences(plan, x)
+    known, free = NetworkForms(FORMS, plan.leaves), limits.memory is None  # a budget's estimate is of no routed columns
+    plan = with_visits(plan, x, limits.column_block, known, routed=free)
+    return Execution(plan, x, y, choose_blocks(plan, x, limits, FORMS), known, free)
+
+
+def _check_whole(quantities: Sequence[Any], x: Any, limits: Limits) -> None:
     """Check that blocks are whole where KFRA and Gram matrices need that: the batch, and for the latter all columns."""
+    sample_block, column_block, workers, _ = limits
     if sample_block is None and column_block is None and workers is None:
         return
     asked = [quantity for quantity in quantities if isinstance(quantity, Quantity)]
@@ -241,16 +248,15 @@ def _check_whole(
             raise ValueError(f"{name} pairs all columns: column_block must be None")
 
 
-def _backward(run: Execution, cut: Cut) -> Result:
-    alone = len(cut.samples) == 1
-    results = SampleRows(run.x.shape[0], run.reuse, alone and cut.reuses)
-    if alone:
-        block = SampleBlock(cut.samples[0], results)
+def _backward(run: Execution) -> Result:
+    cut, (first, *others) = run.cut, run.cut.samples
+    results = SampleRows(run.x.shape[0], run.reuse, not others and cut.reuses)
+    if not others:
+        block = SampleBlock(first, results)
         with few_blas_threads() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
             total = sweep_block(run, block, memory or Allocator())
     else:
-        blocks = [SampleBlock(rows, results) for rows in cut.samples]
-        parts = _parts(run, blocks, cut.threads)
+        parts = _parts(run, [SampleBlock(rows, results) for rows in cut.samples])
         total = next(parts)
         for part in parts:
             total.add(part)
@@ -259,12 +265,12 @@ def _backward(run: Execution, cut: Cut) -> Result:
     return finish(run.plan, total.loss, output, total.found)
 
 
-def _parts(run: Execution, blocks: list[SampleBlock], threads: int) -> Iterator[Part]:
+def _parts(run: Execution, blocks: list[SampleBlock]) -> Iterator[Part]:
     """Yield the parts in the order of the blocks; only a few of them exist at any time."""
-    memory = arena if run.reuse and device_of(run.x) == "cpu" else fresh
+    threads, memory = run.cut.threads, arena if run.reuse and device_of(run.x) == "cpu" else fresh
 
     def swept(block: SampleBlock) -> Part:
-        # a new thread starts on device 0; the estimate for a budget excludes routed columns
+        # a new thread starts on device 0
         with on_device_of(run.x), memory() as allocator:
             return sweep_block(run, block, allocator)
 

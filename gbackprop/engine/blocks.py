@@ -7,6 +7,7 @@ products. Small batches are not cut: starting threads would cost more than they 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gbackprop.array import Array, available_memory, device_of
 from gbackprop.base.checks import size
@@ -15,13 +16,13 @@ from gbackprop.base.threads import blas_controller, cpu_count
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.costs import BLOCK_BYTES, REUSED_BYTES, SMALL_BYTES, SMALL_PRODUCTS
 from gbackprop.engine.estimate import (
+    Largest,
     fit,
     least_samples,
     multiplications,
     output_bytes,
     pair_bytes,
     pairs,
-    pairs_columns,
     parse_bytes,
     row_bytes,
     stack_bytes,
@@ -34,42 +35,32 @@ from gbackprop.plain.plan import Plan
 
 @dataclass(frozen=True)
 class Cut:
-    """A division of a batch into blocks.
-
-    Attributes
-    ----------
-    samples : list of slice
-        The blocks of samples, in order.
-    columns : int or None
-        Number of columns in a pass in addition to the gradient's; None for all.
-    spans : list of slice
-        The columns of each pass.
-    threads : int
-    small : bool
-        Whether the products are so small that one thread of BLAS is best.
-    reuses : bool
-        Whether a call without blocks takes its arrays from an arena.
-    """
+    """A division of a batch into blocks."""
 
     samples: list[slice]
-    columns: int | None
-    spans: list[slice]
+    columns: int | None  # of a pass, in addition to the gradient's; None for all
+    spans: list[slice]  # the columns of each pass
     threads: int
-    small: bool = False
-    reuses: bool = False
+    small: bool = False  # whether the products are so small that one thread of BLAS is best
+    reuses: bool = False  # whether a call without blocks takes its arrays from an arena
 
 
-def choose_blocks(
-    plan: Plan,
-    x: Array,
-    sample_block: int | None = None,
-    column_block: int | None = None,
-    workers: int | None = None,
-    memory: str | int | None = None,
-    forms: Forms = PLAIN,
-) -> Cut:
-    """Cut a batch into blocks; arguments that are None are chosen automatically."""
-    n, each = x.shape[0], max(stack_bytes(plan, column_block), row_bytes(plan) // 4)
+class Limits(NamedTuple):
+    """The arguments of `gbackprop.backward` on which blocks depend; what is None is chosen automatically."""
+
+    sample_block: int | None = None
+    column_block: int | None = None
+    workers: int | None = None
+    memory: str | int | None = None
+
+
+FREE = Limits()
+
+
+def choose_blocks(plan: Plan, x: Array, limits: Limits = FREE, forms: Forms = PLAIN) -> Cut:
+    """Cut a batch into blocks."""
+    sample_block, columns, workers, memory = limits
+    n, each = x.shape[0], max(stack_bytes(plan, columns), row_bytes(plan) // 4)
     check_pairs(plan, x)
     whole = whole_batch(plan) or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
     most = cpu_count()  # more threads would have smaller blocks, and wait for each other
@@ -79,13 +70,13 @@ def choose_blocks(
     largest = max(least, BLOCK_BYTES // max(each, output_bytes(plan)))
     samples = sample_block or (-(-n // threads) if whole else _even(n, largest, threads))
     if memory is not None:
-        fixed, budget = sample_block is not None, parse_bytes(memory)
-        samples, column_block, threads = fit(plan, x, samples, column_block, threads, budget, fixed, forms)
+        fitting = fit(plan, x, Largest(samples, columns, threads, sample_block is not None), parse_bytes(memory), forms)
+        samples, columns, threads, _ = fitting
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
     small = device_of(x) == "cpu" and (n * multiplications(plan) <= SMALL_PRODUCTS or n < least)
     shipped = all(REDUCTIONS.get(each.reduction.name) is each.reduction for each in plan.statistics)
     reuses = memory is None and device_of(x) == "cpu" and shipped and n * max(each, output_bytes(plan)) >= REUSED_BYTES
-    return Cut(blocks, column_block, spans(plan, column_block), min(threads, len(blocks)), small, reuses)
+    return Cut(blocks, columns, spans(plan, columns), min(threads, len(blocks)), small, reuses)
 
 
 def check_pairs(plan: Plan, x: Array) -> None:
@@ -109,19 +100,16 @@ def _even(n: int, most: int, threads: int) -> int:
 def advice(plan: Plan, x: Array, cut: Cut, forms: Forms = PLAIN) -> str:
     """Say which blocks would fit into the free memory, by the estimate, after a call ran out of memory."""
     free, samples = available_memory(device_of(x)), max(block.stop - block.start for block in cut.samples)
-    room, total = f"the {size(free)} that are free", max(1, column_count(plan))
-    columns, whole = min(cut.columns or total, total), whole_batch(plan)
-    if samples > 1 and not whole:
-        samples = -(-samples // 2)
-    elif columns > 1 and not pairs_columns(plan):
-        columns = -(-columns // 2)
-    elif cut.threads == 1:
-        return f"there is no smaller block, for {room}"
+    there, total, whole = f"the {size(free)} that are free", max(1, column_count(plan)), whole_batch(plan)
+    alone = Largest(samples, cut.columns, 1)
+    smaller = alone.smaller(plan) or (alone if cut.threads > 1 else None)
+    if smaller is None:
+        return f"there is no smaller block, for {there}"
     try:
-        samples, fitting, _ = fit(plan, x, samples, columns, 1, free, whole, forms)
+        fitting = fit(plan, x, smaller, free, forms)
     except (ValueError, MemoryError):
-        return f"no block would fit into {room}"
-    words = [] if whole else [f"sample_block={samples}"]
-    words += [f"column_block={fitting}"] if (fitting or total) < total else []
+        return f"no block would fit into {there}"
+    words = [] if whole else [f"sample_block={fitting.samples}"]
+    words += [f"column_block={fitting.columns}"] if (fitting.columns or total) < total else []
     words += ["workers=1"] if cut.threads > 1 else []
-    return f"{', '.join(words)} would fit into {room}, by an estimate"
+    return f"{', '.join(words)} would fit into {there}, by an estimate"

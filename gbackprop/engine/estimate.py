@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 from math import prod
 from numbers import Integral
-from typing import Any
+from sys import maxsize
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,47 +31,56 @@ from gbackprop.engine.costs import STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
-from gbackprop.layers.recurrent import Steps
-from gbackprop.layers.windows.conv_transpose import _ConvTranspose as ConvTranspose
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Statistic
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-def fit(
-    plan: Plan, x: Array, samples: int, columns: int | None, threads: int, budget: int, fixed: bool, forms: Forms
-) -> tuple[int, int | None, int]:
+class Largest(NamedTuple):
+    """The largest block of samples and columns, and how many of them there are at a time."""
+
+    samples: int
+    columns: int | None
+    threads: int
+    fixed: bool = False  # whether there must be so many samples
+
+    def smaller(self, plan: Plan) -> Largest | None:
+        """Return a smaller block: in fewer threads, then of half the samples, then of half the columns."""
+        columns = min(self.columns or maxsize, max(1, column_count(plan)))
+        if self.threads > 1:
+            return self._replace(threads=self.threads - 1)
+        if self.samples > 1 and not (self.fixed or whole_batch(plan)):
+            return self._replace(samples=-(-self.samples // 2))
+        if columns > 1 and not pairs_columns(plan):
+            return self._replace(columns=-(-columns // 2))
+        return None
+
+
+def fit(plan: Plan, x: Array, largest: Largest, budget: int, forms: Forms) -> Largest:
     """Reduce the threads, then the samples, then the columns, until the estimate is within the budget."""
     saved = saved_bytes(plan, x, forms)
-    columns = columns or max(1, column_count(plan))
-    fixed = fixed or whole_batch(plan)
-    while (needed := estimate(plan, x, samples, columns, threads, saved)) > budget:
-        if threads > 1:
-            threads -= 1
-        elif samples > 1 and not fixed:
-            samples = -(-samples // 2)
-        elif columns > 1 and not pairs_columns(plan):
-            columns = -(-columns // 2)
-        else:
+    while (needed := estimate(plan, x, largest, saved)) > budget:
+        smaller = largest.smaller(plan)
+        if smaller is None:
             raise ValueError(f"memory: at least {size(needed)} ({needed} bytes) are needed, got {size(budget)}")
-    return samples, columns, threads
+        largest = smaller
+    return largest
 
 
-def estimate(plan: Plan, x: Array, samples: int, columns: int | None, threads: int, saved: int) -> int:
+def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
     """Return the bytes that a call takes at its peak, in addition to parameters and batch; see the module's formula."""
-    shapes = list(parameter_shapes(plan).values())
-    parameters = sum(map(prod, shapes)) * number_bytes(plan)
-    sums = _reduced_numbers(plan, per_sample=False)
-    results = 2 * sums * number_bytes(plan) + x.shape[0] * row_bytes(plan)
+    samples, columns, threads, _ = largest
+    number, weights = number_bytes(plan), _weights(plan)
+    parameters, sums = sum(map(prod, parameter_shapes(plan).values())), _reduced_numbers(plan, per_sample=False)
+    results = 2 * sums * number + x.shape[0] * row_bytes(plan) + pair_bytes(plan, x.shape[0])
     if AVERAGE in plan.signals:
-        widest = max((prod(leaf.output_shape) for leaf in plan.swept), default=0)
-        results += KFRA_COPIES * widest**2 * number_bytes(plan)
-    results += pair_bytes(plan, x.shape[0])
-    block = samples * (saved + _unfolded_bytes(plan) + 3 * stack_bytes(plan, columns))
-    each = sums * number_bytes(plan) + 2 * parameters + block
-    if device_of(x) != "cpu":
-        each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * _widest_bytes(plan))
+        results += KFRA_COPIES * max((prod(leaf.output_shape) for leaf in plan.swept), default=0) ** 2 * number
+    unfolded = max((inputs for inputs, _ in weights), default=0) * number if len(plan.statistics) > 1 else 0
+    each = (sums + 2 * parameters) * number + samples * (saved + unfolded + 3 * stack_bytes(plan, columns))
+    if device_of(x) != "cpu":  # a column of one sample, unfolded or as a product of a weight's size
+        widest = max(map(max, weights), default=0) * number
+        each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * widest)
     return results + 2 * threads * each
 
 
@@ -108,12 +118,6 @@ def number_bytes(plan: Plan) -> int:
     return np.dtype(plan.scale.dtype).itemsize
 
 
-def _unfolded_bytes(plan: Plan) -> int:
-    """Return the bytes of one sample in the largest unfolded input; 0 if only the gradient is asked for."""
-    wanted = len(plan.statistics) > 1
-    return wanted * max((unfolded for unfolded, _ in _weights(plan)), default=0) * number_bytes(plan)
-
-
 def unfolded_bytes(plan: Plan) -> int:
     """Return the bytes of one sample in the unfolded inputs of all layers together."""
     return sum(unfolded for unfolded, _ in _weights(plan)) * number_bytes(plan)
@@ -126,16 +130,10 @@ def parameter_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
 
 
 def _shape(layer: Layer, key: str) -> tuple[int, ...]:
-    """Return the shape of a layer's parameter, as if a transposed convolution's weight had its outputs first."""
+    """Return the shape of a layer's parameter with its outputs first, also where a weight has its inputs first."""
     shape = layer.parameter_shapes()[key]
-    if isinstance(layer, ConvTranspose) and len(shape) > 1:
-        return layer.out_channels, layer.in_channels // layer.groups, *shape[2:]
-    return shape
-
-
-def _widest_bytes(plan: Plan) -> int:
-    """Return the most bytes of one column of one sample, unfolded or as a product of a weight's size."""
-    return max(map(max, _weights(plan)), default=0) * number_bytes(plan)
+    outputs = getattr(layer, "out_channels", shape[0] if shape else 1)
+    return shape if len(shape) < 2 else (outputs, prod(shape[:2]) // outputs, *shape[2:])
 
 
 def _weights(plan: Plan) -> list[tuple[int, int]]:
@@ -163,8 +161,8 @@ def multiplications(plan: Plan) -> int:
 
 def least_samples(plan: Plan) -> int:
     """Return the number of samples from which on a time step of recurrent layers does not wait for Python."""
-    widths = [leaf.layer.gates * leaf.layer.size for leaf in plan.leaves if isinstance(leaf.layer, Steps)]
-    return -(-STEP_NUMBERS // min(widths)) if widths else 1
+    numbers = [leaf.layer.step_numbers for leaf in plan.leaves if hasattr(leaf.layer, "step_numbers")]
+    return -(-STEP_NUMBERS // min(numbers)) if numbers else 1
 
 
 def groups_of(leaf: Leaf) -> int:

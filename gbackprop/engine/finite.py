@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gbackprop.array import Array, all_finite, device_of, is_array
+from gbackprop.array import Array, all_finite, device_of
 from gbackprop.base.errors import NotFiniteWarning
 from gbackprop.plain.plan import Plan
+from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.first_order import BatchGrad
 from gbackprop.quantities.result import Result
 
@@ -46,7 +47,7 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
 
 def is_finite(result: Result) -> bool:
     """Return whether nothing in a result is NaN or infinite."""
-    others = [part for _, _, parts in _quantities(result, rows=False) for part in parts] if result.quantities else []
+    others = [part for *_, parts in _quantities(result, rows=False) for part in parts] if result.values else []
     return all_finite(result.loss, result.output, *result.gradient.values(), *others)
 
 
@@ -55,13 +56,13 @@ def _parts(result: Result) -> Iterator[tuple[str, str, list[Array]]]:
     yield "the output", "", [result.output]
     for name, value in result.gradient.items():
         yield "gradient", name, [value]
-    yield from _quantities(result, rows=True)
+    for quantity, name, parts in _quantities(result, rows=True):
+        yield repr(quantity), name, parts
 
 
-def _quantities(result: Result, rows: bool) -> Iterator[tuple[str, str, list[Array]]]:
-    """Yield what `_parts` yields of the quantities; `rows` says whether `BatchGrad` is among them."""
-    asked = zip(result.quantities, result.values, strict=True)
-    for what, values in [(repr(each), values) for each, values in asked if rows or type(each) is not BatchGrad]:
-        for name, value in values.items():
-            parts = [value] if is_array(value) else getattr(value, "__dict__", {}).values()
-            yield what, name, [part for part in parts if is_array(part) and part.dtype.kind == "f"]
+def _quantities(result: Result, rows: bool) -> Iterator[tuple[Quantity, str, list[Array]]]:
+    """Yield each quantity, a parameter's name and its arrays; `rows` says whether `BatchGrad` is among them."""
+    for quantity, values in zip(result.quantities, result.values, strict=True):
+        for name, value in values.items() if rows or type(quantity) is not BatchGrad else ():
+            parts = [value] if hasattr(value, "flags") else getattr(value, "__dict__", {}).values()
+            yield quantity, name, [part for part in parts if hasattr(part, "flags") and part.dtype.kind == "f"]

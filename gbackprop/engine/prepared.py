@@ -28,9 +28,10 @@ from gbackprop.base.checks import is_shipped
 from gbackprop.base.threads import cpu_count
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.signals import MonteCarlo
-from gbackprop.calculus.state import same_class
+from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.registry import Forms, NetworkForms
+from gbackprop.engine.registry import NetworkForms
+from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Quantity
@@ -38,53 +39,35 @@ from gbackprop.quantities.base import Quantity
 MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""
 
-_OPTIONS = {type(None), int, str}
+Options = tuple[Any, ...]
+"""`training`, the registry of forms, which is compared by identity, and the four of `Limits`."""
+
+_LIMITS = {type(None), int, str}
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The preparations that calls share which differ in numbers alone.
+    """The preparations that calls share which differ in numbers alone."""
 
-    Attributes
-    ----------
-    fields : dict
-        Attributes of a `Plan` but for network, loss, quantities and what belongs to a batch.
-    statistics : list of tuple of Statistic
-        Those of each quantity.
-    cut : Cut
-    known : NetworkForms
-    states : list of (object or None, dict)
-        Each layer and container inside the network, with its attributes; the network itself is None.
-    loss : dict
-        Attributes of the loss.
-    quantities : list of dict
-        Attributes of each quantity.
-    kinds : list of (type, dict)
-        The classes of these, with their attributes.
-    processors : int
-        0 where the blocks do not depend on their number.
-    """
-
-    fields: dict[str, Any]
-    statistics: list[Any]
+    fields: dict[str, Any]  # attributes of a `Plan` but for network, loss, quantities and what belongs to a batch
+    statistics: list[Any]  # those of each quantity
     cut: Cut
     known: NetworkForms
-    states: list[tuple[Any, dict[str, Any]]]
-    loss: dict[str, Any]
-    quantities: list[dict[str, Any]]
-    kinds: list[tuple[type, dict[str, Any]]]
-    processors: int
+    layers: list[tuple[Layer | None, dict[str, Any]]]  # attributes of layers and containers; the network itself is None
+    others: list[dict[str, Any]]  # attributes of the loss and of each quantity
+    kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
+    processors: int  # 0 where the blocks do not depend on their number
 
     def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
-        """Return whether nothing has changed on which this depends."""
+        """Return whether nothing has changed on which this depends, parameters apart."""
         try:
-            for layer, attributes in self.states:
+            for layer, attributes in self.layers:
                 if (network if layer is None else layer).__dict__ != attributes:
                     return False
-            for kind, attributes in self.kinds:
-                if kind.__dict__ != attributes and not same_class(kind, attributes):
+            for part, attributes in zip((loss, *quantities), self.others, strict=True):
+                if part.__dict__ != attributes:
                     return False
-            if loss.__dict__ != self.loss or [quantity.__dict__ for quantity in quantities] != self.quantities:
+            if changed_class(self.kinds):
                 return False
         except ValueError:  # of the comparison of two arrays: an attribute is another array now
             return False
@@ -105,36 +88,27 @@ class Calls:
         self.lock = Lock()
         self.of: WeakKeyDictionary[Layer, OrderedDict[Any, Prepared]] = WeakKeyDictionary()
 
-    def find(
-        self,
-        network: Any,
-        loss: Any,
-        x: Any,
-        quantities: Sequence[Any],
-        training: Any,
-        forms: Forms,
-        options: tuple[Any, ...],
-    ) -> Prepared | None:
+    def find(self, network: Any, loss: Any, x: Any, quantities: Sequence[Any], options: Options) -> Prepared | None:
         """Return the prepared call for these arguments, if there is one that is valid."""
         calls = self.of.get(network) if isinstance(network, Layer) and is_array(x) else None
         # True equals 1: what is not of the right type must not be found, but get its error
-        if calls is None or type(training) is not bool or not _OPTIONS.issuperset(map(type, options)):
+        if calls is None or type(options[0]) is not bool or not _LIMITS.issuperset(map(type, options[2:])):
             return None
-        found = calls.get(_key(loss, x, quantities, training, options))
-        if found is None or found.known.forms is not forms or not found.is_valid(network, loss, quantities):
+        found = calls.get(_key(loss, x, quantities, options))
+        if found is None or found.known.forms is not options[1] or not found.is_valid(network, loss, quantities):
             return None
         return found
 
-    def add(self, plan: Plan, x: Array, cut: Cut, forms: Forms, options: tuple[Any, ...]) -> NetworkForms:
-        """Store a call, if all that it depends on is known; return the forms, for this call too."""
-        known, network, loss = NetworkForms(forms, plan.leaves), plan.network, plan.loss.plain or plan.loss
-        quantities = [quantity for quantity, _ in plan.needs]
+    def add(self, run: Execution, options: Options) -> None:
+        """Store a call, if all that it depends on is known."""
+        plan, cut = run.plan, run.cut
+        network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
         layers = list(_inside(network, plan.leaves))
         parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
-            return known
+            return
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs", "scale"):
             del fields[name]
@@ -144,24 +118,22 @@ class Calls:
             fields,
             [statistics for _, statistics in plan.needs],
             cut,
-            known,
+            run.known,
             [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
-            _copied(loss.__dict__),
-            [_copied(quantity.__dict__) for quantity in quantities],
-            [(kind, dict(kind.__dict__)) for kind in classes if is_shipped(kind)],
+            [_copied(part.__dict__) for part in (loss, *quantities)],
+            {kind: dict(kind.__dict__) for kind in classes if is_shipped(kind)},
             0 if whole else cpu_count(),
         )
         with self.lock:
             calls = self.of.setdefault(network, OrderedDict())
-            calls[_key(loss, x, quantities, plan.training, options)] = prepared
+            calls[_key(loss, run.x, quantities, options)] = prepared
             if len(calls) > MOST:
                 calls.popitem(last=False)
-        return known
 
 
-def _key(loss: Any, x: Array, quantities: Sequence[Any], training: bool, options: tuple[Any, ...]) -> tuple[Any, ...]:
-    kinds = tuple([type(quantity) for quantity in quantities])
-    return (x.shape, x.dtype, device_of(x), type(loss), kinds, training, options)
+def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:
+    training, _, *limits = options
+    return (x.shape, x.dtype, device_of(x), type(loss), tuple(map(type, quantities)), training, *limits)
 
 
 def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:

@@ -28,17 +28,17 @@ def check_progress(progress: Any) -> None:
 
 
 @contextmanager
-def reported(progress: Progress, plan: Plan, cut: Cut) -> Iterator[Steps]:
+def reported(progress: Progress, plan: Plan, cut: Cut) -> Iterator[Reporter]:
     """Yield the observer that reports the steps of sweeps."""
     line = Line() if progress is True else None
     try:
-        yield Steps(line or progress, len(cut.samples) * len(cut.spans) * (1 + len(plan.swept)))  # type: ignore[arg-type]
+        yield Reporter(line or progress, len(cut.samples) * len(cut.spans) * (1 + len(plan.swept)))  # type: ignore[arg-type]
     finally:
         if line is not None:
             line.end()
 
 
-class Steps(Observer):
+class Reporter(Observer):
     """An observer that calls a function after each step with the number of steps done and of all."""
 
     def __init__(self, report: Callable[[int, int], object], total: int) -> None:

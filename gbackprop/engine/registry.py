@@ -81,7 +81,7 @@ class LayerForms(ClassForms):
     add_to: Function | None = None
     # Whether `Layer.mjp` stores no reference to its argument or its result.
     pure: bool = False
-    # For `Layer.average`, (layer, saved, curvature, batch, shape, context).
+    # For `Layer.average`, (layer, saved, curvature, shape, context).
     average: Function | None = None
     # For `Layer.parameter_jacobians`, (layer, saved, context).
     jacobians: Function | None = None
@@ -91,8 +91,10 @@ class LayerForms(ClassForms):
     # it. It is used where only the gradient is asked for.
     gradients: Function | None = None
     # (layer, saved, above, context): the `Route` to the layer's input, given the route `above` to its output. Where
-    # `above` is None no route has begun, and None is returned: only max pooling begins one.
+    # `above` is None no route has begun, and None is returned, but where it begins.
     routes: Function | None = None
+    # Whether a route begins at the layer.
+    begins: bool = False
     # For parameters below a route.
     routed: Routed | None = None
     # For `Layer.jmp`, (layer, saved, mat, context).
@@ -220,8 +222,6 @@ class Context:
     swapped : (layer, columns, Outer)
         The latest Jacobian of a convolution with its sides swapped, for the columns at a transposed convolution, cached
         because its windows serve all statistics, and the columns below. All but `total` are cleared at the next layer.
-    lower : dict of int to Leaf or None
-        The next layer below that no route passes, by a layer's position, cached because many layers have the same.
     stored : dict or None
         What forms compute from a forward pass that has several sweeps, by the identity of what a layer saved.
     """
@@ -234,7 +234,6 @@ class Context:
         nothing: tuple[Any, Any, Any] = (None, None, None)
         self.total = self.curvature = self.swapped = nothing
         self.squares: tuple[Any, Any, Any, Any] = (None, None, None, None)
-        self.lower: dict[int, Leaf | None] = {}
 
     def forward(self, layer: Layer, *inputs: Array) -> tuple[Array, Any]:
         """Compute `Layer.forward`, by its fast form if there is one."""
@@ -255,7 +254,7 @@ class Context:
         """Compute `Layer.average` likewise; the default of it by the form of `Layer.mjp`."""
         form = self.known.of(layer).average
         if form is not None:
-            return form(layer, saved, curvature, batch, shape, self)
+            return form(layer, saved, curvature, shape, self)
         if function_of(layer, "average") is not Layer.average:
             return layer.average(saved, curvature, batch, shape)
         n = 1 if layer.constant_jacobian else batch

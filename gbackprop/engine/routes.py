@@ -26,18 +26,10 @@ from gbackprop.engine.memory import Allocator
 
 @dataclass(frozen=True)
 class Route:
-    """The place in an image ``[N, T, C]`` of each output ``[N, W, C]``, and its factor. On the host only.
+    """The place in an image ``[N, T, C]`` of each output ``[N, W, C]``, and its factor. On the host only."""
 
-    Attributes
-    ----------
-    places : ndarray of int, shape (N, W, C)
-        t, with the places of the image numbered row by row.
-    slope : ndarray, shape (N, W, C)
-        s, factors or a mask.
-    """
-
-    places: np.ndarray
-    slope: np.ndarray
+    places: np.ndarray  # t, with the places of the image numbered row by row, shape (N, W, C)
+    slope: np.ndarray  # s, factors or a mask, likewise
 
     @staticmethod
     def of(table: np.ndarray) -> Route:
@@ -85,18 +77,9 @@ class RoutedBias(ParameterJacobian):
 
 
 class RoutedOuter(ParameterJacobian):
-    """The Jacobian of a convolution's weight below a route: Jᵀ g[v, n] = Σ_w s g[v, n, w] u[n, t(w)]ᵀ.
+    """The Jacobian of a convolution's weight below a route: Jᵀ g[v, n] = Σ_w s g[v, n, w] u[n, t(w)]ᵀ."""
 
-    Parameters
-    ----------
-    outer : Outer
-        The weight's Jacobian at the convolution's output.
-    route : Route
-        The route to that output.
-    memory : Allocator
-    """
-
-    def __init__(self, outer: Outer, route: Route, memory: Allocator) -> None:
+    def __init__(self, outer: Outer, route: Route, memory: Allocator) -> None:  # `outer` is at the route's end
         self.outer, self.route, self.memory = outer, route, memory
 
     def per_sample(self, mat: Array) -> Array:

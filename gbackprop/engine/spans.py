@@ -6,12 +6,10 @@ of each layer's residual. A pass carries the gradient and the columns of one spa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.signals import (
@@ -29,7 +27,6 @@ from gbackprop.plain.branching import Arriving, Found, residual_factors
 from gbackprop.plain.flow import residual_width
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.reference import GraphSweep
-from gbackprop.quantities.base import Statistic
 
 
 def loss_column_count(plan: Plan, signal: Signal) -> int:
@@ -60,16 +57,7 @@ def spans(plan: Plan, column_block: int | None) -> list[slice]:
 
 
 class SpanSweep(GraphSweep):
-    """The backward sweep with the gradient and a span of the other columns.
-
-    Parameters
-    ----------
-    plan : Plan
-    span : slice
-        Numbers of the columns.
-    found : dict
-        Statistics of earlier passes, to which this one adds its own.
-    """
+    """The backward sweep with the gradient and a span of the other columns; it adds to statistics of earlier passes."""
 
     rows = ALL
     """The samples of the batch that the sweep processes."""
@@ -133,18 +121,3 @@ class SpanSweep(GraphSweep):
             for signal in (GRADIENT, AVERAGE, None):
                 arriving.pop(signal, None)
         return arriving
-
-    def reduce_all(self, name: str, jacobian: ParameterJacobian, todo: Sequence[Statistic], arriving: Arriving) -> None:
-        """Compute each statistic of this pass and add it to that of earlier passes."""
-        for statistic in todo:
-            if statistic.signal in arriving and statistic.only in (None, name):
-                self.add(statistic, name, self.reduce(statistic, name, jacobian, arriving[statistic.signal]))
-
-    def add(self, statistic: Statistic, name: str, value: Any) -> None:
-        """Add a value to that of earlier passes."""
-        before = self.found.get((statistic, name))
-        self.found[statistic, name] = value if before is None else before + value
-
-    def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
-        """Compute a statistic of a parameter in this pass."""
-        return statistic.reduction.define(jacobian, *arriving)

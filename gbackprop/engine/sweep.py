@@ -1,8 +1,8 @@
 """The fast sweep over one block of samples: the plain sweep with faster steps.
 
 It overrides the steps at a layer: *extract* uses registered forms, and writes rows directly into the results; *carry*
-uses registered forms, in place where nothing else refers to the columns. Below max pooling it can extract from routed
-columns and defer the multiplication by the layers between, see `routing`.
+uses registered forms, in place where nothing else refers to the columns. The plan's visits say what is extracted
+where, see `rewrites`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gbackprop.base.errors import naming
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import Signals, Stack
+from gbackprop.engine.blocks import Cut
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Function, NetworkForms
-from gbackprop.engine.routes import Route
-from gbackprop.engine.routing import SQUARE, is_faster, next_route, routed_form
+from gbackprop.engine.rewrites import Visit
 from gbackprop.engine.rows import SampleRows
 from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.plain.branching import Arriving, Found
@@ -36,18 +36,10 @@ OUTPUT = "output"
 
 @dataclass(frozen=True)
 class SampleBlock:
-    """A block of samples of a batch.
-
-    Attributes
-    ----------
-    rows : slice
-        The samples.
-    results : SampleRows
-        Storage of results with a row for each sample.
-    """
+    """A block of samples of a batch."""
 
     rows: slice
-    results: SampleRows
+    results: SampleRows  # storage of results with a row for each sample
 
     def __len__(self) -> int:
         return self.rows.stop - self.rows.start
@@ -70,30 +62,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Execution:
-    """The sweeps of a call, by one plan.
+    """The sweeps of a call, by one plan."""
 
-    Attributes
-    ----------
-    plan : Plan
-    x : ndarray, shape (N, *in)
-    y : ndarray, shape (N, ...)
-    spans : sequence of slice
-        The columns of each pass in addition to the gradient's.
-    known : NetworkForms
-        The fast forms of the network's layers.
-    reuse : bool
-        Whether memory of earlier calls is used again, and columns may be routed through max pooling.
-    observer : Observer, optional
-        Of all backward sweeps.
-    """
-
-    plan: Plan
+    plan: Plan  # with a `Visit` for each layer that the sweep visits
     x: Array
     y: Array
-    spans: Sequence[slice]
-    known: NetworkForms
-    reuse: bool = True
-    observer: Observer | None = None
+    cut: Cut
+    known: NetworkForms  # the fast forms of the network's layers
+    reuse: bool = True  # whether memory of earlier calls is used again
+    observer: Observer | None = None  # of all backward sweeps
 
 
 def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
@@ -102,7 +79,7 @@ def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
     found: Found = {}
     with naming(lambda: f"forward pass of {len(block)} samples"):
         output, saved = forward(plan, run.x[block.rows], block.rows, context)
-    for span in run.spans:
+    for span in run.cut.spans:
         sweep = FastSweep(run, block, span, found, context)
         (observed(sweep, run.observer) if run.observer else sweep).run(output, target, saved)
     block.results.put(OUTPUT, block.rows, output)
@@ -110,66 +87,46 @@ def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
 
 
 class FastSweep(SpanSweep):
-    """The backward sweep for a block of samples and a span of columns, by registered forms.
-
-    Parameters
-    ----------
-    run : Execution
-    block : SampleBlock
-    span : slice
-    found : dict
-    context : Context
-    """
+    """The backward sweep for a block of samples and a span of columns, by registered forms."""
 
     def __init__(self, run: Execution, block: SampleBlock, span: slice, found: Found, context: Context) -> None:
         super().__init__(run.plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
-        self.once = len(run.spans) == 1 and run.plan.chain  # each statistic is found once
-        self.gradient_alone = len(run.plan.statistics) == 1
-        self.routing = run.reuse and not self.gradient_alone and bool(context.forms)
+        self.once = run.plan.chain and not run.cut.spans[1:]  # each statistic is found once
+        self.gradient_alone = run.plan.statistics == (GRADIENT_SUM,)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
-        self.extracted: Leaf | None = None  # the last layer extracted from routed columns
-        self.carried: Leaf | None = None  # the last layer extracted from columns at its input
-        self.waiting: list[tuple[Leaf, Any]] = []  # deferred layers: the stack is not yet multiplied by them
-        self.route: Route | None = None  # from the output of the first of them to the input of the last
+        self.made: dict[int, dict[str, ParameterJacobian]] = {}  # of layers that are still to be visited
 
     def run(self, output: Array, target: Array, saved: list[Any]) -> None:
         """Sweep from the loss to the lowest layers with parameters; an error says at which step memory ran out."""
+        self.saved = saved
         with naming(self._doing):
             self.backward(output, target, saved)
 
-    def visit(self, leaf: Leaf, saved: Any, signals: Signals) -> Sequence[Signals]:
+    def visit(self, leaf: Any, saved: Any, signals: Signals) -> Sequence[Signals]:
         self.at = leaf, signals.stack
         context = self.context
         if context.sums:
             context.sums.clear()
         context.curvature = context.swapped = (None, None, None)
         context.squares = (None, None, None, None)
-        if self.routing:
-            route = next_route(self.plan, leaf, saved, signals, self.route if self.waiting else None, self.context)
-            if route is not None:
-                self.waiting.append((leaf, saved))
-                self.route = route
-                return [signals]
-            if self.waiting:
-                signals = self._extract_routed(leaf, saved, signals)
-                self.extracted = leaf
-        forms = self.context.known.at[leaf.position]
-        if leaf.parameters and leaf is not self.extracted:
+        forms = context.known.at[leaf.position]
+        if leaf.todo or leaf.tied:
             if forms.jacobians_at_input is not None:
                 return self._carried_first(leaf, saved, signals)
             self.extract(leaf, saved, signals)
+        if leaf.wanted is not None:
+            signals = replace(signals, stack=signals.stack.only(leaf.wanted))
         if leaf.lowest or (forms.add_to is not None and self._added(leaf, saved, signals, forms.add_to)):
             return []
         below = self.carry(leaf, saved, signals)
         return self.append(leaf, saved, signals, below) if self.curved else below
 
-    def _carried_first(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
+    def _carried_first(self, leaf: Visit, saved: Any, signals: Signals) -> list[Signals]:
         """Carry the signals to the layer's input, then extract there the statistics of its parameters."""
         below = self.carry(leaf, saved, signals)
         self.shared[leaf.sources[0]] = True  # a statistic may be a view of them
-        self.carried = leaf
         self.extract(leaf, saved, below[0])
         return below
 
@@ -182,27 +139,38 @@ class FastSweep(SpanSweep):
 
     # ------------------------------------------------------------------------------------------------------- extract
 
-    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        if not self.plan.chain:
-            super().extract(leaf, saved, signals)
-            return
+    def extract(self, leaf: Any, saved: Any, signals: Signals) -> None:
         form = self.context.known.at[leaf.position].gradients
-        if form is not None and self.gradient_alone:
+        if form is not None and self.gradient_alone and not leaf.tied:
             sums = form(leaf.layer, saved, signals.stack.values, self.context)
-            for key, name in leaf.parameters.items():
-                self.found[GRADIENT_SUM, name] = sums[key]
+            for key, name, statistic in leaf.todo:
+                self.found[statistic, name] = sums[key]
             return
         jacobians, arriving = self.jacobians(leaf, saved), self.arriving(leaf, signals)
-        todo = [(each, arriving[each.signal]) for each in self.plan.statistics if each.signal in arriving]
-        for key, name in leaf.parameters.items():
-            for statistic, given in [pair for pair in todo if pair[0].only in (None, name)]:
+        for key, name, statistic in leaf.todo:
+            given = arriving.get(statistic.signal)
+            if given is not None:
                 self.add(statistic, name, self.reduce(statistic, name, jacobians[key], given))
+        for key, name in leaf.tied:
+            self.extract_use(leaf, name, jacobians[key], signals)
 
-    def jacobians(self, leaf: Leaf, saved: Any) -> dict[str, ParameterJacobian]:
-        carried = self.context.known.at[leaf.position].jacobians_at_input
-        if carried is not None and leaf is self.carried:
-            return carried(leaf.layer, saved)
-        return self.context.jacobians(leaf.layer, saved) if leaf.parameters else {}
+    def jacobians(self, leaf: Any, saved: Any) -> dict[str, ParameterJacobian]:
+        """Return the Jacobian of each parameter that is extracted at a layer."""
+        if not leaf.passed:
+            made = self.made.pop(leaf.position, None)
+            at_input = self.context.known.at[leaf.position].jacobians_at_input
+            return made or (at_input(leaf.layer, saved) if at_input else self._jacobians(leaf))
+        known, route, (*passed, lower) = self.context.known.at, None, leaf.passed
+        for each in passed:
+            form: Any = known[each.position].routes
+            route = form(each.layer, self.saved[each.position], route, self.context)
+        plain = self.made[lower.position] = self._jacobians(lower)
+        return known[lower.position].routed.jacobians(lower.layer, plain, route, self.context)
+
+    def _jacobians(self, leaf: Leaf) -> dict[str, ParameterJacobian]:
+        """Return the Jacobians at a layer's own output, by their form if there is one."""
+        form, saved = self.context.known.at[leaf.position].jacobians, self.saved[leaf.position]
+        return form(leaf.layer, saved, self.context) if form else leaf.layer.parameter_jacobians(saved)
 
     def reduce(self, statistic: Statistic, name: str, jacobian: ParameterJacobian, arriving: tuple[Any, ...]) -> Any:
         """Compute a statistic in this pass; rows for each sample are written into the batch's rows."""
@@ -215,31 +183,34 @@ class FastSweep(SpanSweep):
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
         return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))
 
+    def reduce_all(self, name: str, jacobian: ParameterJacobian, todo: Sequence[Statistic], arriving: Arriving) -> None:
+        """Compute statistics of a parameter that is used several times."""
+        for statistic in todo:
+            if statistic.signal in arriving and statistic.only in (None, name):
+                self.add(statistic, name, self.reduce(statistic, name, jacobian, arriving[statistic.signal]))
+
     def add(self, statistic: Statistic, name: str, value: Any) -> None:
+        """Add a value to that of earlier passes."""
         before = None if self.once else self.found.get((statistic, name))
         if before is None:
             self.found[statistic, name] = value
         elif statistic.per_sample:
             before += value  # in place, in the batch's rows
         else:
-            super().add(statistic, name, value)
+            self.found[statistic, name] = before + value
 
     # --------------------------------------------------------------------------------------------------------- carry
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> list[Signals]:
+        """Multiply all columns by Jᵀ of each input, in place if the layer supports that and nothing else has them."""
         average = signals.average
         if average is not None:
             average = self.context.average(leaf.layer, saved, average, len(self.block), leaf.output_shape)
-        first, *more = self._multiplied(leaf, saved, signals.stack.values)
-        below = [Signals(Stack(first, signals.stack.spans), average)]
-        return below + [Signals(signals.stack.with_values(mat), average) for mat in more] if more else below
-
-    def _multiplied(self, leaf: Leaf, saved: Any, mat: Array) -> tuple[Array, ...]:
-        """Compute Jᵀ mat of each input, in place if the layer supports that and nothing else refers to `mat`."""
+        mat, spans = signals.stack.values, signals.stack.spans
         layer, forms = leaf.layer, self.context.known.at[leaf.position]
         shared = self.shared.get(leaf.position, False) or bool(leaf.parameters)  # a statistic may be a view of them
         needed = shared or (self.curved and residual_column_count(self.plan, leaf))  # r needs the gradient
-        back = None
+        back, below = None, []
         if forms.in_place and not needed:
             back = forms.in_place(layer, saved, mat)
         if back is None:
@@ -249,7 +220,8 @@ class FastSweep(SpanSweep):
             # An unknown function may have stored a reference to its argument or its result.
             alias = parts is back or (shared and array_module(mat).may_share_memory(part, mat))
             self.shared[source] = not forms.pure or alias
-        return parts
+            below += [Signals(Stack(part, spans), average)]
+        return below
 
     def _added(self, leaf: Leaf, saved: Any, signals: Signals, into: Function) -> bool:
         """Add Jᵀ mat to the columns at the source in place, if they are there and nothing else refers to them."""
@@ -263,48 +235,3 @@ class FastSweep(SpanSweep):
         total = super().meet(before, more, source)
         self.shared[source] = False  # the sum is a new array
         return total
-
-    # -------------------------------------------------------------------------------------------------------- routed
-
-    def _extract_routed(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
-        """Extract squares from routed columns where that is faster, all else at the output; return its signals."""
-        layer, context = leaf.layer, self.context
-        jacobians = self.jacobians(leaf, saved)
-        arriving, todo = self.arriving(leaf, signals), self._todo(leaf)
-
-        def quicker(statistic: Statistic) -> bool:
-            columns = arriving[statistic.signal][0]
-            return is_faster(leaf, len(columns), columns.shape[2:], context)
-
-        squares = [(key, s) for key, s in todo if s.reduction == SQUARE and s.signal in arriving and quicker(s)]
-        if squares:
-            routed = routed_form(layer, context).jacobians(layer, jacobians, self.route, context)
-            squares = [(key, statistic) for key, statistic in squares if key in routed]
-            self._reduce_some(leaf, routed, squares, arriving)
-            todo = [each for each in todo if each not in squares]
-        signals = self._caught_up(leaf, todo, signals)
-        self._reduce_some(leaf, jacobians, todo, self.arriving(leaf, signals))
-        return signals
-
-    def _todo(self, leaf: Leaf) -> list[tuple[str, Statistic]]:
-        """Return all statistics of all parameters, each with the parameter's name in its layer."""
-        named = [(key, name, statistic) for key, name in leaf.parameters.items() for statistic in self.plan.statistics]
-        return [(key, statistic) for key, name, statistic in named if statistic.only in (None, name)]
-
-    def _reduce_some(
-        self, leaf: Leaf, jacobians: dict[str, Any], todo: list[tuple[str, Statistic]], arriving: Arriving
-    ) -> None:
-        for key, statistic in todo:
-            self.reduce_all(leaf.parameters[key], jacobians[key], [statistic], arriving)
-
-    def _caught_up(self, leaf: Leaf, todo: list[tuple[str, Statistic]], signals: Signals) -> Signals:
-        """Multiply the columns by the deferred layers: all, or at the lowest layer only those that are still needed."""
-        stack, layers, self.waiting = signals.stack, self.waiting, []
-        if leaf.lowest:
-            wanted = {statistic.signal for _, statistic in todo} & self.arriving(leaf, signals).keys()
-            stack, layers = (stack.only(wanted), layers) if wanted - {None} else (stack, [])
-        for passed, saved in layers:
-            self.at = passed, stack
-            (mat,) = self._multiplied(passed, saved, stack.values)
-            stack = stack.with_values(mat)
-        return replace(signals, stack=stack)

@@ -41,6 +41,11 @@ class Steps(Layer):
         return f"{self.size}, {self.weight.key!r}"
 
     @property
+    def step_numbers(self) -> int:
+        """Numbers that a step computes for one sample before the next one can begin."""
+        return self.gates * self.size
+
+    @property
     def parameters(self) -> dict[str, Array]:
         """W_hh and b_hh by name."""
         return {part.key: part.parameters[part.key] for part in self.parts}

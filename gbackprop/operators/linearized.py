@@ -141,11 +141,12 @@ class Linearized:
             yield leaf, mat
             if leaf.lowest:
                 continue
-            below: Any = context.mjp(leaf.layer, self.saved[leaf.position], mat)
+            below = context.mjp(leaf.layer, self.saved[leaf.position], mat)
+            parts: Sequence[Array] = below if isinstance(below, tuple) else (below,)
             if more:
-                parts = zip(below if isinstance(below, tuple) else (below,), more(leaf), strict=True)
-                below = [part if extra is None else context.memory.add(part, extra) for part, extra in parts]
-            add_below(leaf, below, arrived, lambda total, part, _: context.memory.add(total, part), self.plan.reaches)
+                added = zip(parts, more(leaf), strict=True)
+                parts = [part if extra is None else context.memory.add(part, extra) for part, extra in added]
+            add_below(leaf, parts, arrived, lambda total, part, _: context.memory.add(total, part), self.plan.reaches)
 
     def each_sample(self, columns: Array) -> Array:
         """Return columns of one output for each sample: ``[K, C] -> [K, N, *out]``."""

@@ -69,9 +69,10 @@ class Branching:
     def backward(self, output: Array, target: Array, saved: list[Any]) -> None:
         """Sweep from the loss to the lowest layers with parameters; add what several layers carry to one output."""
         arrived = self.arrived = {len(saved) - 1: self.start(output, target)}
+        reaches = None if self.plan.chain else self.plan.reaches
         for leaf, signals in downwards(self.plan.swept, arrived):
             if below := self.visit(leaf, saved[leaf.position], signals):
-                add_below(leaf, below, arrived, self.meet, self.plan.reaches)
+                add_below(leaf, below, arrived, self.meet, reaches)
 
     def meet(self, before: Signals, more: Signals, source: int) -> Signals:
         """Add what another layer carries to the output of a source."""
@@ -90,8 +91,12 @@ class Branching:
         """Compute each statistic of each parameter; of one that is used several times, at the last of its uses."""
         jacobians = self.jacobians(leaf, saved)
         for key, name in leaf.parameters.items():
-            for jacobian, stack, todo in self.uses.add(name, jacobians[key], signals.stack):
-                self.reduce_all(name, jacobian, todo, self.arriving(leaf, Signals(stack, signals.average)))
+            self.extract_use(leaf, name, jacobians[key], signals)
+
+    def extract_use(self, leaf: Leaf, name: str, jacobian: ParameterJacobian, signals: Signals) -> None:
+        """Compute each statistic of a parameter, if this is the last of its uses."""
+        for joined, stack, todo in self.uses.add(name, jacobian, signals.stack):
+            self.reduce_all(name, joined, todo, self.arriving(leaf, Signals(stack, signals.average)))
 
     def jacobians(self, leaf: Leaf, saved: Any) -> dict[str, ParameterJacobian]:
         """Return the Jacobian of each parameter of a layer."""

@@ -100,7 +100,8 @@ class Plan:
         leaves, loss, batch_shape = self.leaves, self.loss, (x.shape[0], *self.leaves[-1].output_shape)
         like = x if self.floats else check_input(leaves, x)
         owners = [leaf for leaf in leaves if leaf.parameters]
-        check_parameters({n: leaf.layer.parameters[key] for leaf in owners for key, n in leaf.parameters.items()}, like)
+        values = [(leaf.parameters, leaf.layer.parameters) for leaf in owners]
+        check_parameters({name: its[key] for names, its in values for key, name in names.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self)

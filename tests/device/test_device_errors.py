@@ -144,7 +144,7 @@ QUANTITIES = [q.BatchGrad(), q.BatchL2Grad(), q.Variance(), q.DiagGGN(), q.KFAC(
 def least(network, x, y, asked, *blocks):
     """The memory that is estimated for blocks of samples and of columns."""
     plan = make_plan(network, CE, x, y, asked, 0)
-    return estimate.estimate(plan, x, *blocks, 1, estimate.saved_bytes(plan, x, FORMS))
+    return estimate.estimate(plan, x, estimate.Largest(*blocks, 1), estimate.saved_bytes(plan, x, FORMS))
 
 
 def taken(network, x, y, *asked, **options):

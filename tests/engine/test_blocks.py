@@ -16,7 +16,7 @@ from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine import blocks
-from gbackprop.engine.blocks import choose_blocks
+from gbackprop.engine.blocks import Limits, choose_blocks
 from gbackprop.engine.estimate import output_bytes, row_bytes, stack_bytes
 from gbackprop.plain.plan import make_plan
 
@@ -102,7 +102,7 @@ def test_a_small_batch_is_not_cut_and_a_large_one_is(monkeypatch):
     monkeypatch.setattr(blocks, "cpu_count", lambda: 2)
     net = network(layers.Linear(1000, 1000), layers.ReLU(), layers.Linear(1000, 10))
     small, large = batch(8, 1000), batch(6000, 1000)
-    cuts = [choose_blocks(make_plan(net, CE, x, y, [q.KFLR()], 0), x, workers=2) for x, y in (small, large)]
+    cuts = [choose_blocks(make_plan(net, CE, x, y, [q.KFLR()], 0), x, Limits(workers=2)) for x, y in (small, large)]
     assert len(cuts[0].samples) == 2  # one for each worker that was asked for
     assert len(cuts[1].samples) == 4  # three would leave a worker idle for a third of the time
     x, y = small
@@ -116,7 +116,7 @@ def test_blocks_have_a_thread_for_each_processor_where_blas_can_be_limited(contr
     net, (x, y) = network(layers.Linear(1000, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(6000, 1000)
     plan = make_plan(net, CE, x, y, [q.KFLR()], 0)
     assert choose_blocks(plan, x).threads == threads
-    assert choose_blocks(plan, x, workers=2).threads == 2
+    assert choose_blocks(plan, x, Limits(workers=2)).threads == 2
     assert choose_blocks(plan, x[:8]).threads == 1  # it is not cut
 
 
@@ -141,7 +141,7 @@ def test_large_calls_on_the_host_take_their_arrays_from_an_arena(asked, largest,
     assert size == 8 * max(output_bytes(plan), stack_bytes(plan), row_bytes(plan) // 4)
     monkeypatch.setattr(blocks, "REUSED_BYTES", size)
     assert choose_blocks(plan, x).reuses
-    assert not choose_blocks(plan, x, memory="1 GiB").reuses
+    assert not choose_blocks(plan, x, Limits(memory="1 GiB")).reuses
     assert not choose_blocks(make_plan(net, CE, x, y, [*asked, Plain()], 0), x).reuses
     monkeypatch.setattr(blocks, "REUSED_BYTES", size + 1)
     assert not choose_blocks(plan, x).reuses
@@ -153,7 +153,7 @@ def test_large_calls_on_the_host_take_their_arrays_from_an_arena(asked, largest,
 def test_what_the_forward_pass_saves_sizes_blocks_where_the_stack_is_smaller():
     net = network(layers.Linear(10, 1000), *[layers.Tanh() for _ in range(39)], layers.Linear(1000, 10))
     x, y = batch(2000, 10)
-    cut = choose_blocks(make_plan(net, CE, x, y, [], 0), x, workers=1)
+    cut = choose_blocks(make_plan(net, CE, x, y, [], 0), x, Limits(workers=1))
     saved = 40 * 1000 * x.itemsize  # for one sample, by the layers of 1000 features
     assert 2**25 < max(block.stop - block.start for block in cut.samples) * saved < 2**26
 
@@ -163,7 +163,9 @@ def test_there_are_no_more_threads_than_processors(options, monkeypatch):
     monkeypatch.setattr(blocks, "cpu_count", lambda: 3)
     net, (x, y) = network(layers.Linear(50, 10)), batch(60, 50)
     plan = make_plan(net, CE, x, y, [q.KFLR()], 0)
-    assert choose_blocks(plan, x, workers=10**6, **options) == choose_blocks(plan, x, workers=3, **options)
+    assert choose_blocks(plan, x, Limits(workers=10**6, **options)) == choose_blocks(
+        plan, x, Limits(workers=3, **options)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ exactness

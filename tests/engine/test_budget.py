@@ -13,8 +13,16 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.base.checks import KFRA_COPIES
 from gbackprop.engine import kernels
-from gbackprop.engine.blocks import Cut, advice, choose_blocks
-from gbackprop.engine.estimate import UNITS, estimate, multiplications, parse_bytes, saved_bytes, stack_bytes
+from gbackprop.engine.blocks import Cut, Limits, advice, choose_blocks
+from gbackprop.engine.estimate import (
+    UNITS,
+    Largest,
+    estimate,
+    multiplications,
+    parse_bytes,
+    saved_bytes,
+    stack_bytes,
+)
 from gbackprop.engine.forms import FORMS, conv
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
@@ -127,7 +135,7 @@ def test_the_factors_of_a_transposed_convolution_are_part_of_the_estimate(channe
     net = network(up, layers.Flatten(), layers.Linear(int(np.prod(up.output_shape(x.shape[1:]))), 10))
     for quantity in (q.KFLR(), q.DiagGGN()):
         plan = make_plan(net, CE, x, y, [quantity], 0)
-        budget = estimate(plan, x, 8, None, 1, saved_bytes(plan, x, FORMS))
+        budget = estimate(plan, x, Largest(8, None, 1), saved_bytes(plan, x, FORMS))
         assert peak(lambda asked=quantity: gb.backward(net, CE, x, y, asked, workers=1)) <= budget
 
 
@@ -135,9 +143,9 @@ def test_no_more_samples_are_taken_off_a_block_than_the_budget_asks_for():
     net, (x, y) = network(layers.Linear(100, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(256, 100)
     plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)
     saved = saved_bytes(plan, x, FORMS)
-    budget = estimate(plan, x, 64, 10, 1, saved)
-    cut = choose_blocks(plan, x, workers=1, memory=budget, forms=FORMS)
-    assert (cut.samples[0].stop, cut.columns) == (64, 10)
+    budget = estimate(plan, x, Largest(64, 10, 1), saved)
+    cut = choose_blocks(plan, x, Limits(workers=1, memory=budget), FORMS)
+    assert (cut.samples[0].stop, cut.spans) == (64, [slice(0, 10)])
 
 
 def test_columns_of_every_residual_above_are_part_of_the_estimate():
@@ -152,9 +160,9 @@ def test_columns_of_every_residual_above_are_part_of_the_estimate():
 def test_a_budget_may_be_that_of_the_smallest_block(columns):
     net, (x, y) = network(layers.Linear(100, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(4, 100)
     plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)
-    budget = estimate(plan, x, 1, columns, 1, saved_bytes(plan, x, FORMS))
-    cut = choose_blocks(plan, x, workers=1, memory=budget, forms=FORMS)
-    assert (len(cut.samples), cut.columns) == (4, columns)
+    budget = estimate(plan, x, Largest(1, columns, 1), saved_bytes(plan, x, FORMS))
+    cut = choose_blocks(plan, x, Limits(workers=1, memory=budget), FORMS)
+    assert (len(cut.samples), cut.spans[0]) == (4, slice(0, columns))
 
 
 AVERAGED = [
@@ -233,7 +241,7 @@ def test_the_estimate_is_the_formula(asked, sums, rows, unfolded, columns, avera
     stack, saved = 4 * (1 + columns), 1000
     each = sums + 2 * 39 + 2 * (saved // 4 + unfolded + 3 * stack)
     numbers = 2 * sums + 8 * rows + averaged + 2 * threads * each
-    assert estimate(make_plan(net, CE, x, y, asked, 0), x, 2, None, threads, saved) == 4 * numbers
+    assert estimate(make_plan(net, CE, x, y, asked, 0), x, Largest(2, None, threads), saved) == 4 * numbers
 
 
 def test_multiplications_of_one_sample_are_the_formula():

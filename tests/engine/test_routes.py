@@ -10,7 +10,6 @@ from gbackprop.engine import costs
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
-from gbackprop.engine.routing import routed_form
 
 CONTEXT = Context(FORMS, Allocator())
 KINDS = ["pool", "pool", "pad", "relu", "tanh", "dropout", "identity"]
@@ -54,7 +53,7 @@ def routed(passed):
 
 
 def routed_jacobians(conv, plain, route):
-    return routed_form(conv, CONTEXT).jacobians(conv, plain, route, CONTEXT)
+    return CONTEXT.known.of(conv).routed.jacobians(conv, plain, route, CONTEXT)
 
 
 def carried(passed, mat):

@@ -1,7 +1,5 @@
 """Columns that max pooling routes: the same results, and which layers' columns may not wait."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from common import assert_equal, assert_same, batch, chain, hundredfold, with_weight
@@ -11,6 +9,10 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import costs
 from gbackprop.engine.forms import FORMS
+from gbackprop.engine.registry import NetworkForms
+from gbackprop.engine.rewrites import with_visits
+from gbackprop.engine.routes import Route
+from gbackprop.plain.plan import make_plan
 from gbackprop.testing.signals import arrivals
 
 CE = losses.CrossEntropyLoss()
@@ -59,9 +61,8 @@ def test_a_sweep_with_routed_columns_gives_the_same(options, activation, always,
 
 
 def without_routes(monkeypatch):
-    for kind, row in FORMS.items():
-        if getattr(row, "routes", None):
-            monkeypatch.setitem(FORMS, kind, replace(row, routes=None))
+    for functions in list(FORMS.routes):
+        monkeypatch.delitem(FORMS.routes, functions)
 
 
 def test_the_cost_model_is_asked_with_the_sizes_of_the_layer_and_the_windows(monkeypatch):
@@ -71,20 +72,32 @@ def test_the_cost_model_is_asked_with_the_sizes_of_the_layer_and_the_windows(mon
     gb.backward(net, CE, *batch(2, 4, 8, 13), q.DiagGGN())
     # three columns; 2 x 6 windows of 6 x 12 positions; weights of 3 * 2 * 4 / 2 inputs and 6 outputs
     assert set(asked) == {(3, 12, 72, 12, 6)}
+    asked.clear()
+    gb.backward(net, CE, *batch(2, 4, 8, 13), q.DiagGGN(), column_block=2)
+    assert set(asked) == {(2, 12, 72, 12, 6)}
+
+
+def test_squares_are_moved_to_a_pool_in_a_graph_if_only_the_pool_takes_them(always):
+    below = gb.Residual(layers.Conv2d(2, 2, 3, padding=1), layers.ReLU(), layers.MaxPool2d(3, 1, 1))
+    net, x, y = pooled(below, layers.Conv2d(2, 3, 3), layers.ReLU(), layers.MaxPool2d(4))
+    plan = make_plan(net, CE, x, y, [q.DiagGGN()], 0)
+    visits = with_visits(plan, x, None, NetworkForms(FORMS, plan.leaves), routed=True).swept
+    assert [(visit.name, visit.passed[-1].name) for visit in visits if visit.passed] == [("0.2", "0.0"), ("3", "1")]
+    asked = [q.DiagGGN(), q.DiagHessian(), q.BatchGrad()]
+    assert_same(gb.backward(net, CE, x, y, *asked), gb.reference(net, CE, x, y, *asked))
 
 
 class Counted:
     """How many columns a class of layers multiplies at a time."""
 
     def __init__(self, monkeypatch, kind):
-        base = next(base for base in kind.__mro__ if base in FORMS)
-        self.widths, form = [], FORMS[base].carry
+        self.widths, form = [], FORMS.carry[kind.mjp]
 
         def counted(layer, saved, mat, context):
             self.widths.append(len(mat))
             return form(layer, saved, mat, context)
 
-        monkeypatch.setitem(FORMS, base, replace(FORMS[base], carry=counted))
+        monkeypatch.setitem(FORMS.carry, kind.mjp, counted)
 
 
 def test_below_the_lowest_pool_the_gradient_goes_alone(always, monkeypatch):
@@ -100,14 +113,14 @@ def test_nothing_is_routed_where_that_does_not_pay(monkeypatch):
     def asked_for(*given):
         raise AssertionError("was asked for one")
 
-    for kind, row in FORMS.items():
-        if getattr(row, "routes", None):
-            monkeypatch.setitem(FORMS, kind, replace(row, routes=asked_for))
+    monkeypatch.setattr(Route, "of", asked_for)
     gb.backward(network(), CE, *IMAGES, q.DiagGGN())  # a small network
     monkeypatch.setattr(costs, "SAMPLE_COST", -np.inf)
     for asked in ([q.KFLR()], [q.BatchDiagGGN()], []):  # no squares
         gb.backward(network(grouped=1), CE, *IMAGES, *asked)
-    gb.backward(network(), CE, *IMAGES, q.DiagGGN(), memory="1GiB")  # the estimate is of columns that do not wait
+    gb.backward(network(), CE, *IMAGES, q.DiagGGN(), memory="1GiB")  # the estimate is of columns that are not routed
+    with pytest.raises(AssertionError, match="was asked"):
+        gb.backward(network(), CE, *IMAGES, q.DiagGGN())
 
 
 def test_a_layer_with_a_transpose_of_its_own_is_asked_for_it(always):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.engine import blocks, sequences
+from gbackprop.engine import blocks, rewrites
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
@@ -32,7 +32,7 @@ def network(kind, size=3, hidden=4, length=5, seed=0, dtype="float64", **keyword
 
 
 def steps_in(net, x, y, *quantities):
-    plan = sequences.with_whole_sequences(make_plan(net, LOSS, x, y, quantities, 0), x)
+    plan = rewrites.with_whole_sequences(make_plan(net, LOSS, x, y, quantities, 0), x)
     return [leaf.layer for leaf in plan.leaves if isinstance(leaf.layer, Steps)]
 
 
@@ -225,6 +225,6 @@ def test_steps_are_not_cut_into_blocks_of_few_samples():
     """A step of 64 samples is as long as its calls: threads would wait for each other."""
     x, y = batch(64, 50, 32, dtype="float32")
     net = network("LSTM", 32, 64, 50, dtype="float32")
-    plan = sequences.with_whole_sequences(make_plan(net, LOSS, x, y, [], 0), x)
+    plan = rewrites.with_whole_sequences(make_plan(net, LOSS, x, y, [], 0), x)
     cut = blocks.choose_blocks(plan, x, forms=FORMS)
     assert (len(cut.samples), cut.threads, cut.small) == (1, 1, True)

@@ -9,7 +9,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.engine.estimate import estimate
+from gbackprop.engine.estimate import Largest, estimate
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing import check_network
 from gbackprop.testing.runs import every_quantity
@@ -133,7 +133,7 @@ def test_an_estimate_of_memory_does_not_depend_on_the_dtype_of_the_indices():
     for indices in ("uint8", "int64"):
         x = LONG.astype(indices)
         plan = make_plan(net("mlp"), losses.CrossEntropyLoss(), x, Y, [q.DiagHessian()], None)
-        estimates.add(estimate(plan, x, 2, None, 1, 100))
+        estimates.add(estimate(plan, x, Largest(2, None, 1), 100))
     assert len(estimates) == 1
 
 

@@ -27,12 +27,14 @@ def is_foreign(kind: type) -> bool:
     return str(kind.__module__).partition(".")[0] not in LIBRARIES
 
 
-def same_class(kind: type, before: dict[str, Any]) -> bool:
-    """Return whether a class has the attributes that it had; what Python has written since is added to them."""
-    if _counting(vars(kind)) != _counting(before):
-        return False
-    before.update(vars(kind))
-    return True
+def changed_class(kinds: Mapping[type, dict[str, Any]]) -> type | None:
+    """Return a class that lacks the attributes that it had; what Python has written since is added to them."""
+    for kind, before in kinds.items():
+        if kind.__dict__ != before:
+            if _counting(vars(kind)) != _counting(before):
+                return kind
+            before.update(vars(kind))
+    return None
 
 
 def _counting(attributes: Mapping[str, Any]) -> dict[str, Any]:

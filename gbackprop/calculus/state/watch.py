@@ -9,7 +9,7 @@ from typing import Any
 from gbackprop.array import Array
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state.checksums import checksum
-from gbackprop.calculus.state.classes import same_class
+from gbackprop.calculus.state.classes import changed_class
 from gbackprop.calculus.state.digests import MISSING, Walk
 from gbackprop.calculus.state.parts import digests_of, parts_of
 
@@ -27,13 +27,13 @@ class Watch:
     def __init__(self, network: Layer, loss: Any = None, quantities: Sequence[Any] = ()) -> None:
         self.network, self.loss, self.quantities = network, loss, quantities
         self.digests, self.walk = self._look()
-        self.kinds = [(kind, dict(vars(kind))) for kind in self.walk.kinds]
+        self.kinds = {kind: dict(vars(kind)) for kind in self.walk.kinds}
 
     def changed(self) -> str | None:
         """Return the name of a part that is not as it was, None if there is none."""
-        for kind, attributes in self.kinds:
-            if vars(kind) != attributes and not same_class(kind, attributes):
-                return f"class {kind.__name__}"
+        kind = changed_class(self.kinds)
+        if kind is not None:
+            return f"class {kind.__name__}"
         if _is_same(self.walk):
             return None
         digests, walk = self._look()

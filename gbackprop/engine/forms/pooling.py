@@ -100,11 +100,9 @@ def through_max_pool(layer: _MaxPool, saved: Any, above: Route | None, context: 
     return Route.of(table) if above is None else above.through(table)
 
 
-def max_average(
-    layer: _MaxPool, saved: Any, curvature: Array, batch: int, shape: Shape, context: Context
-) -> Array:
+def max_average(layer: _MaxPool, saved: Any, curvature: Array, shape: Shape, context: Context) -> Array:
     """1/N Σₙ Jₙᵀ Ḡ Jₙ, a few samples at a time: all samples at once would need N of KFRA's largest matrices."""
-    d = max(len(curvature), saved[0][0].size)
+    batch, d = len(saved[0]), max(len(curvature), saved[0][0].size)
     blocks = row_blocks(batch, 4 * d * d * curvature.dtype.itemsize, curvature)
 
     def congruent(rows: slice) -> Array:
@@ -150,6 +148,7 @@ ROWS = [
         pure=True,
         average=max_average,
         routes=through_max_pool,
+        begins=True,
         jmp=max_jmp,
     ),
     LayerForms(_AvgPool, forward=mean_forward, carry=mean_carry, pure=True),

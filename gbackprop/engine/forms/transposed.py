@@ -13,7 +13,6 @@ from typing import Any
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import REDUCTIONS, Outer, Reduction
 from gbackprop.calculus.layer import Shape
-from gbackprop.calculus.window import Window
 from gbackprop.engine.forms import conv
 from gbackprop.engine.forms import outer as outer_forms
 from gbackprop.engine.forms.linear import by_weight
@@ -33,16 +32,16 @@ def convolution(layer: _ConvTranspose) -> Conv | None:
     window = layer.window
     if any(more >= stride for more, stride in zip(layer.output_padding, window.stride)):
         return None
-    channels = layer.out_channels, layer.in_channels
-    found = copy.copy(_without_weight(layer.dims, *channels, window, layer.padding, layer.groups))
+    sizes = (layer.out_channels, layer.in_channels, window.kernel, window.stride, layer.padding, window.dilation)
+    found = copy.copy(_without_weight(layer.dims, sizes, layer.groups))
     found.drawn = {"weight": layer.parameters["weight"]}
     return found
 
 
 @functools.lru_cache(maxsize=256)  # checking the arguments of a layer takes longer than a small product
-def _without_weight(dims: int, channels: int, out: int, window: Window, padding: tuple[int, ...], groups: int) -> Conv:
-    sizes = (channels, out, window.kernel, window.stride, padding, window.dilation)
-    return KINDS[dims](*sizes, groups=groups, bias=False)
+def _without_weight(dims: int, sizes: tuple[Any, ...], groups: int) -> Conv:
+    channels, out, kernel, stride, padding, dilation = sizes
+    return KINDS[dims](channels, out, kernel, stride, padding, dilation, groups, bias=False)
 
 
 def forward(layer: _ConvTranspose, x: Array, context: Context) -> tuple[Array, Any]:
