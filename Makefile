@@ -37,8 +37,8 @@ test-touched: $(VENV)/.test $(VENV)/.experiments ## Run what test-long adds for 
 test-torch: $(TORCH)/.test ## Run the tests that need torch, in an environment of its own
 	$(PARALLEL) $(TORCH)/bin/python -m pytest -n auto --dist loadfile tests/interop $(ARGS)
 
-mutants: $(VENV)/.test $(VENV)/.experiments $(VENV)/.mutants ## Draw small changes of the package and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
-	$(BIN)/python tests/mutants/mutants.py $(ARGS)
+mutants: $(TORCH)/.mutants ## Draw small changes of the package and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
+	$(PARALLEL) $(TORCH)/bin/python tests/mutants/mutants.py $(ARGS)
 
 faults: $(VENV)/.test $(VENV)/.experiments ## Print the table of planted faults (docs/faults.md)
 	@PYTHONPATH=tests/helpers $(BIN)/python tests/kit/fault_table.py
@@ -92,6 +92,10 @@ $(TORCH)/.test: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	@touch $@
+
+$(TORCH)/.mutants: $(TORCH)/.test
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[experiments,mutants]"
 	@touch $@
 
 # BackPACK asks for torchvision, which it does not need here; curvlinops for data sets.

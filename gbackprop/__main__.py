@@ -4,24 +4,30 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import TypeAlias
 
 from gbackprop import __version__
-from gbackprop.base.files import OutputError
-from gbackprop.experiments.cli import plot, train
-from gbackprop.experiments.cli import studies as study
+from gbackprop.base.extras import MissingExtraError, require
+from gbackprop.experiments import data
 from gbackprop.experiments.cli.arguments import (
     CLOSED,
     INTERRUPTED,
+    PICTURES,
     USAGE,
     UserError,
     above_zero,
     at_least,
     users_errors,
+    zero_or_more,
 )
+from gbackprop.experiments.optimizers import AVERAGES, DEFAULT_MOMENTUM, OPTIMIZERS
+from gbackprop.experiments.problems import PROBLEMS
 
-DATA = ("digits", "mnist", "fashion-mnist", "cifar-10")
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a device that takes no more."""
 
@@ -63,43 +69,35 @@ def _give_up_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _demo(options: argparse.Namespace) -> int:
-    # Imported here, so that `check` needs nothing but the core's dependencies.
-    from gbackprop.base.extras import MissingExtraError, require
+def _runs(module: str, purpose: str, *packages: str) -> Callable[[argparse.Namespace], int]:
+    """Return the function `run` of a module, imported when it is called: no command needs another's packages."""
 
-    try:
-        for package in ("rich", "matplotlib"):
-            require(package, "the demo")
-        from gbackprop.experiments import demo
+    def run(options: argparse.Namespace) -> int:
+        with users_errors(MissingExtraError):
+            for package in packages:
+                require(package, purpose)
+        return int(import_module(f"gbackprop.{module}").run(options))
 
-        setup = demo.prepare(options.data, options.data_dir, options.device, options.epochs, options.output)
-    except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
-        raise UserError(str(error).replace("\n", " ")) from error
-    with users_errors(OutputError):
-        return 0 if demo.run(setup, options.seed, options.output) else 1
-
-
-def _check(options: argparse.Namespace) -> int:
-    from gbackprop.testing.golden import check_folder
-
-    try:
-        report = check_folder(options.folder, options.tolerance)
-    except OSError as error:
-        raise UserError(str(error)) from error
-    for line in report.lines():
-        print(line)
-    print(f"{report.passed} of {report.total}")
-    return 0 if report.passed == report.total else 1
+    return run
 
 
 def _audit(options: argparse.Namespace) -> int:
     from gbackprop.testing.audit.command import run
     from gbackprop.testing.audit.target import TargetError
 
-    try:
+    with users_errors(TargetError):
         return run(options)
-    except TargetError as error:
-        raise UserError(str(error)) from error
+
+
+def _check(options: argparse.Namespace) -> int:
+    from gbackprop.testing.golden import check_folder
+
+    with users_errors(OSError):
+        report = check_folder(options.folder, options.tolerance)
+    for line in report.lines():
+        print(line)
+    print(f"{report.passed} of {report.total}")
+    return 0 if report.passed == report.total else 1
 
 
 def _program() -> str:
@@ -108,12 +106,15 @@ def _program() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=_program(), description="More than the gradient in one backward sweep."
-    )
+    parser = argparse.ArgumentParser(prog=_program(), description="More than the gradient in one backward sweep.")
     parser.add_argument("--version", action="version", version=f"gbackprop {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_audit, _add_demo, _add_check, _add_train, _add_study, _add_plot):
+        add(commands)
+    return parser
 
+
+def _add_audit(commands: Commands) -> None:
     audit = commands.add_parser("audit", help="hold layers, losses, quantities or a network against their definitions")
     audit.set_defaults(run=_audit)
     audit.add_argument(
@@ -126,31 +127,73 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--rows", action="store_true", help="show every claim of every subject")
     audit.add_argument("--html", metavar="FILE", help="write a page with pictures of the errors")
 
-    demo = commands.add_parser("demo", help="train a small network on images and show all ten quantities")
-    demo.set_defaults(run=_demo)
-    demo.add_argument(
-        "--data", default="digits", metavar="SET", help=f"{', '.join(DATA)} (default: %(default)s)"
-    )
-    demo.add_argument(
-        "--data-dir", metavar="DIR", help="where the files of the set are; the digits need none"
-    )
-    demo.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    demo.add_argument(
-        "--seed", type=at_least(0), default=0, help="same seed, same run (default: %(default)s)"
-    )
-    demo.add_argument("--epochs", type=at_least(1), help="passes over the training images")
-    demo.add_argument(
-        "--output", default="gbackprop-demo.png", metavar="FILE", help="picture (default: %(default)s)"
-    )
 
+def _add_demo(commands: Commands) -> None:
+    demo = commands.add_parser("demo", help="train a small network on images and show all ten quantities")
+    demo.set_defaults(run=_runs("experiments.demo", "the demo", "rich", "matplotlib"))
+    demo.add_argument("--data", default="digits", metavar="SET", help=f"{', '.join(data.NAMES)} (default: %(default)s)")
+    demo.add_argument("--data-dir", metavar="DIR", help="where the files of the set are; the digits need none")
+    demo.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    demo.add_argument("--seed", type=at_least(0), default=0, help="same seed, same run (default: %(default)s)")
+    demo.add_argument("--epochs", type=at_least(1), help="passes over the training images")
+    demo.add_argument("--output", default="gbackprop-demo.png", metavar="FILE", help="picture (default: %(default)s)")
+
+
+def _add_check(commands: Commands) -> None:
     check = commands.add_parser("check", help="hold the engine against a folder of reference files (.npz)")
     check.set_defaults(run=_check)
     check.add_argument("folder", metavar="DIR", help="the folder")
     check.add_argument("--tolerance", type=above_zero, default=1e-8, help="relative (default: %(default)s)")
 
-    for command in (train, study, plot):
-        command.add(commands)
-    return parser
+
+def _add_train(commands: Commands) -> None:
+    train = commands.add_parser("train", help="train a network on one of the paper's problems")
+    train.set_defaults(run=_runs("experiments.cli.train", "training", "rich"))
+    train.add_argument("problem", metavar="PROBLEM", help=", ".join(PROBLEMS))
+    train.add_argument("--optimizer", required=True, help=", ".join(OPTIMIZERS))
+    train.add_argument("--lr", type=above_zero, required=True, help="learning rate")
+    train.add_argument("--damping", type=zero_or_more, help="for those with a curvature")
+    train.add_argument("--momentum", type=zero_or_more, help=f"for Momentum (default: {DEFAULT_MOMENTUM})")
+    train.add_argument("--average", help=f"of the curvature over steps: {', '.join(AVERAGES)} (default: mean)")
+    train.add_argument("--seed", type=at_least(0), default=42, help="same seed, same run (default: %(default)s)")
+    train.add_argument("--epochs", type=at_least(1), help="passes over the training images (default: the paper's)")
+    train.add_argument("--data-dir", metavar="DIR", help="where the images are")
+    train.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    train.add_argument("--checkpoint", metavar="FILE.npz", help="written every epoch; if it is there, go on from it")
+    train.add_argument("--output", metavar="FILE", help="write the epochs as a table, .csv or .parquet")
+
+
+def _add_study(commands: Commands) -> None:
+    study = commands.add_parser("study", help="run grids and seeds of several optimizers and problems")
+    study.set_defaults(run=_runs("experiments.cli.studies", "studies", "rich", "filelock"))
+    study.add_argument("file", metavar="FILE.toml", help="what to run; see docs/experiments.md")
+    study.add_argument("--data-dir", metavar="DIR", help="where the images are")
+    study.add_argument("--output", metavar="FILE.sqlite", help="results (default: FILE.sqlite in this folder)")
+    study.add_argument("--workers", type=at_least(1), metavar="N", help="runs at a time (default: one a core)")
+    study.add_argument(
+        "--threads", type=at_least(1), metavar="N", help="of each run (default: cores over runs at a time)"
+    )
+    study.add_argument(
+        "--executor",
+        default="processes",
+        metavar="WHERE",
+        help="processes, serial, mpi, dask:// or dask://HOST:PORT (default: %(default)s)",
+    )
+    study.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    study.add_argument("--export", choices=("csv", "parquet"), help="write all epochs as one table afterwards")
+
+
+def _add_plot(commands: Commands) -> None:
+    plot = commands.add_parser("plot", help="draw the curves of a study, and print its table")
+    plot.set_defaults(run=_runs("experiments.cli.plot", "pictures", "rich", "matplotlib"))
+    plot.add_argument("file", metavar="RESULTS.sqlite", help="from a study, which may be under way")
+    plot.add_argument("--problem", help="(default: each)")
+    plot.add_argument(
+        "--output",
+        metavar="FILE",
+        help=f"picture, {', '.join(PICTURES)} (default: RESULTS-PROBLEM.png beside RESULTS.sqlite)",
+    )
+    plot.add_argument("--markdown", action="store_true", help="print the table as Markdown")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ neither empty, nor comments, nor docstrings.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -29,6 +30,9 @@ LIMITS = {
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more
 than five arguments, names twice and hidden modules, 34,000 lines, 20,000 code lines and 25,000 lines of tests."""
+
+
+SECTIONS = re.compile(r"^(Parameters|Returns|Raises|Attributes)\n---", re.MULTILINE)
 
 
 def module_name(path: Path) -> str:
@@ -87,6 +91,35 @@ def wide(part: str) -> list[str]:
     return functions
 
 
+def public_names() -> set[str]:
+    """Return all names that a package of the package lists in ``__all__``, and the bases of classes among them."""
+    lists = [node.value for tree in TREES.values() for node in tree.body if isinstance(node, ast.Assign)
+             and ast.unparse(node.targets[0]) == "__all__"]  # fmt: skip
+    found = {ast.literal_eval(name) for names in lists if isinstance(names, ast.List) for name in names.elts}
+    classes = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    while more := {ast.unparse(base) for each in classes if each.name in found for base in each.bases} - found:
+        found |= more
+    return found
+
+
+def private_sections() -> list[str]:
+    """Return the functions and methods that are not public and have sections in their docstring: one line does."""
+    public, found = public_names(), []
+
+    def look(module: str, body: list[ast.stmt], shown: bool) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                look(module, node.body, node.name in public)
+            elif isinstance(node, ast.FunctionDef) and SECTIONS.search(ast.get_docstring(node) or ""):
+                named = not node.name.startswith("_") or node.name.startswith("__")
+                if not (named and (shown or node.name in public)):
+                    found.append(f"{module}.{node.name}")
+
+    for module, tree in TREES.items():
+        look(module, tree.body, False)
+    return found
+
+
 def repeated_classes() -> list[str]:
     """Return the names of classes that stand more than once."""
     names = Counter(node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
@@ -128,6 +161,7 @@ def figures() -> dict[str, tuple[int, list[str]]]:
     named = {
         "circles": circles,
         "functions of the engine with more than five arguments": wide("engine"),
+        "functions that are not public with sections": private_sections(),
         "class names twice": repeated_classes(),
         "module names twice in a part": repeated_modules(),
         "modules hidden by a name of their package": hidden_modules(),

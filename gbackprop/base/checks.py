@@ -24,6 +24,10 @@ KFRA_COPIES = 7
 and temporary arrays of a layer's product."""
 
 
+SHIPPED = "gbackprop."
+"""The prefix of the modules whose classes are shipped."""
+
+
 class Constructed:
     """Base class of layers, losses, quantities and optimizers: errors of arguments name the class that was called.
 
@@ -43,6 +47,11 @@ class Constructed:
         return new(cls) if new is object.__new__ else new(cls, *given, **named)
 
     __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
+
+
+def is_shipped(value: Any) -> bool:
+    """Return whether a class, or that of an object, is one of gbackprop's."""
+    return str(value.__module__).startswith(SHIPPED)
 
 
 def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], error: TypeError) -> str:

@@ -22,13 +22,7 @@ ENTRIES = 2**22
 
 @dataclass(frozen=True)
 class Some:
-    """A few columns.
-
-    Attributes
-    ----------
-    g : ndarray, shape (k, G, T, O)
-    u : ndarray, shape (k, G, T, I)
-    """
+    """A few columns: g (k, G, T, O) and u (k, G, T, I)."""
 
     g: Array
     u: Array
@@ -43,18 +37,13 @@ class Some:
 
 @dataclass(frozen=True)
 class StoredColumns:
-    """The columns of a parameter's block, in parts; parts are added where blocks of samples or columns are.
-
-    Attributes
-    ----------
-    parts : tuple of (ndarray, ndarray)
-        g (V, N, G, T, O) and u (N, G, T, I). A parameter that is no weight has u = 1 and its columns as g.
-    axes : tuple of (int, int), or None
-        C and ∏ kernel of a weight whose outputs lie between its inputs: I is both.
-    """
+    """The columns of a parameter's block, in parts; parts are added where blocks of samples or columns are."""
 
     parts: tuple[tuple[Array, Array], ...]
+    """g (V, N, G, T, O) and u (N, G, T, I); a parameter that is no weight has u = 1 and its columns as g."""
+
     axes: tuple[int, int] | None = None
+    """C and ∏ kernel of a weight whose outputs lie between its inputs, where I is both."""
 
     def __add__(self, other: StoredColumns) -> StoredColumns:
         return StoredColumns(self.parts + other.parts, self.axes)
@@ -103,29 +92,14 @@ def _products(a: Array, b: Array) -> Array:
     return a.swapaxes(0, 1) @ b.transpose(1, 2, 0)
 
 
+@dataclass(frozen=True)
 class Storing(Reduction):
-    """The reduction that stores the columns.
+    """The reduction that stores the columns; if `both`, of weight and bias as one matrix, as in `joint`."""
 
-    Parameters
-    ----------
-    both : bool
-        Whether a weight is one matrix with its layer's bias, as in `joint`.
-    """
-
-    both: bool
-
-    def __init__(self, both: bool) -> None:
-        values: dict[str, Any] = {"name": "columns", "text": "Jᵀ g, as g and u", "size": lambda p: 0}
-        self.__dict__.update(values, per_sample=False, formula=_no_formula, both=both)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Storing) and self.both == other.both
-
-    def __hash__(self) -> int:
-        return hash((Storing, self.both))
+    both: bool = False
 
     def __reduce__(self) -> Any:
-        return Storing, (self.both,)
+        return _stored, (self.both,)
 
     def define(self, jacobian: ParameterJacobian, *arriving: Any) -> StoredColumns:
         """Return the columns of a parameter, as copies."""
@@ -144,5 +118,11 @@ def _no_formula(each: Array, sign: Array | None) -> Any:
     raise NotImplementedError("columns are stored as what they are made of")
 
 
-STORED = {False: Storing(False), True: Storing(True)}
+STORED = {
+    both: Storing("columns", "Jᵀ g, as g and u", lambda p: 0, formula=_no_formula, both=both) for both in (False, True)
+}
 """The two reductions that store columns, by `both`."""
+
+
+def _stored(both: bool) -> Storing:
+    return STORED[both]

@@ -12,14 +12,7 @@ MODES = ("reflect", "replicate", "circular")
 
 @dataclass(frozen=True)
 class Frame:
-    """A linear map that adds places around the last axes of an array, filled with numbers from inside.
-
-    Attributes
-    ----------
-    mode : {"reflect", "replicate", "circular"}
-    padding : tuple of (int, int)
-        Places added before and after, for each of the last axes.
-    """
+    """A linear map that adds places before and after the last axes of an array, with numbers from inside."""
 
     mode: str
     padding: tuple[tuple[int, int], ...]

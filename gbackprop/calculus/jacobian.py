@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.base.checks import SHIPPED
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.moments import Moments
 
@@ -63,7 +64,7 @@ class Reduction:
         """
         if self.formula is None:
             value = getattr(jacobian, self.name)(*arriving)
-            ours = type(jacobian).__module__.startswith("gbackprop.") and self.name not in vars(jacobian)
+            ours = jacobian.__module__.startswith(SHIPPED) and self.name not in vars(jacobian)
             return value if value is None or ours else value.copy()  # another's may be stored: a mean is taken in place
         mat, sign = arriving
         return self.formula(jacobian.per_sample(mat), sign)

@@ -6,7 +6,7 @@ attribute in `forward`: `saved` is all that the backward sweep needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar
@@ -116,6 +116,9 @@ class Layer(Constructed):
 
     formulas: ClassVar[Mapping[str, str]] = {"forward": "y = f(x)", "mjp": "Jᵀ g"}
     """The layer's formulas as text: "forward", "mjp" and, if it is curved, "residual"."""
+
+    shown: ClassVar[Sequence[str]] = ()
+    """The arguments that appear in messages, by the attributes that have their names."""
 
     takes: ClassVar[str] = "floats"
     """The input's kind: "floats"; "any" if numbers are just moved; "integers", at first, with `check_indices`."""
@@ -234,8 +237,8 @@ class Layer(Constructed):
         return f"{type(self).__name__}({self.describe()})"
 
     def describe(self) -> str:
-        """Return the constructor's arguments as they appear in messages."""
-        return ""
+        """Return the constructor's arguments as they appear in messages: by default those of `shown`."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
 
 
 def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:

@@ -26,24 +26,12 @@ TIGHT = 1e-6
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and centered squares of n individual gradients x, in float64; the moments of parts of a batch add up.
+    """Mean and centered squares of n individual gradients x, in float64; the moments of parts of a batch add up."""
 
-    Attributes
-    ----------
-    count : int
-        n.
-    mean : ndarray, shape (*p)
-        m = 1/n Σ x.
-    centered : ndarray, shape (*p)
-        Q = Σ (x − m)².
-    low : ndarray, shape (*p), or None
-        What the mean is beyond `mean`; None where that does not matter.
-    """
-
-    count: int
-    mean: Array
-    centered: Array
-    low: Array | None = None
+    count: int  # n
+    mean: Array  # m = 1/n Σ x, (*p)
+    centered: Array  # Q = Σ (x − m)², (*p)
+    low: Array | None = None  # what the mean is beyond `mean`, (*p); None where that does not matter
 
     @staticmethod
     def of(x: Array) -> Moments:

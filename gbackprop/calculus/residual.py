@@ -17,15 +17,7 @@ Pieces = tuple[tuple[Array, ...], Array]
 
 @dataclass(frozen=True)
 class Factored:
-    """The residual as Σᵥ signᵥ v vᵀ, with v over all inputs of the layer.
-
-    Attributes
-    ----------
-    width : int
-        Number of columns.
-    columns : callable
-        Returns the columns of a slice of them.
-    """
+    """The residual as Σᵥ signᵥ v vᵀ, with v over all inputs of the layer: their number, and columns of a slice."""
 
     width: int
     columns: Callable[[slice], Pieces]

@@ -48,20 +48,14 @@ def monte_carlo(mc_samples: int, targets: Any = None) -> MonteCarlo:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of one signal: a span of the stack.
+    """The columns of one signal: a span of the stack."""
 
-    Attributes
-    ----------
-    values : ndarray, shape (V, N, *features)
-    sign : ndarray, shape (V, N), or None
-        ±1, or 0 for a column of zeros: a column v contributes ``sign * v vᵀ``. None means +1 everywhere.
-    origins : tuple of (hashable, int)
-        In graphs, where the columns start, and how many there: their index. Empty for those that start at the loss.
-    """
-
-    values: Array
+    values: Array  # (V, N, *features)
     sign: Array | None = None
+    """(V, N): a column v contributes ``sign * v vᵀ``, with ±1, or 0 for a column of zeros. None means +1 everywhere."""
+
     origins: tuple[tuple[Any, int], ...] = ()
+    """In graphs, where the columns start, and how many there: their index. Empty for those that start at the loss."""
 
     @property
     def positive(self) -> Array:
@@ -81,16 +75,9 @@ class Columns:
 
 @dataclass(frozen=True)
 class Stack:
-    """Columns of several signals side by side.
+    """Columns of several signals side by side, and the spans in their order, with sign and origins as in `Columns`."""
 
-    Attributes
-    ----------
-    values : ndarray, shape (V, N, *features)
-    spans : tuple of (Signal, width, sign, origins)
-        In the order of the columns; `sign` and `origins` as in `Columns`.
-    """
-
-    values: Array
+    values: Array  # (V, N, *features)
     spans: tuple[tuple[Signal, int, Array | None, tuple[Any, ...]], ...]
 
     @staticmethod

@@ -18,16 +18,9 @@ class Direct(ParameterJacobian):
 
 
 class Tied(OwnBlock):
-    """The sum of the Jacobians of all uses: Jᵀ g[v, n] = Σₖ Jₖᵀ gₖ[v, n].
+    """The sum of the Jacobians of all uses: Jᵀ g[v, n] = Σₖ Jₖᵀ gₖ[v, n]. The columns are those of all uses, flat.
 
     Its only Kronecker factor is the whole block, B, as each of its uses has it: a parameter with a factor A is `Outer`.
-
-    Parameters
-    ----------
-    jacobians : sequence of ParameterJacobian
-        Of each use.
-    shapes : sequence of tuple of int
-        Feature shape of the columns at each use: the columns here are those of all uses, flat and side by side.
     """
 
     def __init__(self, jacobians: Sequence[ParameterJacobian], shapes: Sequence[tuple[int, ...]]) -> None:

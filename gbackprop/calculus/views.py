@@ -22,19 +22,11 @@ Change = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class Viewed(Reduction):
-    """A reduction of a view of the Jacobian.
-
-    Attributes
-    ----------
-    view : callable
-        Returns the Jacobian whose reduction, the one of this name in `REDUCTIONS`, is taken.
-    lacks : callable, optional
-        ``lacks(leaf, uses)`` returns the reason why a layer cannot give it, or None; `uses` counts at how many places
-        each parameter is used, and is None if each is used once.
-    """
+    """A reduction of a view of the Jacobian: that of its name in `REDUCTIONS`."""
 
     view: Any = None
     lacks: Any = None
+    """``lacks(leaf, uses)``: the reason why a layer cannot give it; `uses` counts the places of each parameter."""
 
     @staticmethod
     def of(name: str, view: View, text: str, lacks: Any = None) -> Viewed:
@@ -50,17 +42,7 @@ class Viewed(Reduction):
 
 
 class Seen(Outer):
-    """The Jacobian of a weight whose outputs lie between its inputs, as that of the matrix [O, I] of its entries.
-
-    Parameters
-    ----------
-    inputs : callable
-        Returns u (G, N, T, I).
-    bias : Bias
-    axes : tuple of int
-        The two axes that I is, C and ∏ kernel.
-    groups : int
-    """
+    """The Jacobian of a weight (C, O, *kernel), as that of a matrix [O, I]; `axes` are C and ∏ kernel."""
 
     def __init__(self, inputs: Callable[[], Array], bias: Bias, axes: tuple[int, int], groups: int) -> None:
         super().__init__(inputs, bias, _same, _same, groups)
@@ -137,14 +119,7 @@ def _with_one(u: Array) -> Array:
 
 
 class Rotated(ParameterJacobian):
-    """The Jacobian of a parameter without positions, its entries as a vector in another basis.
-
-    Parameters
-    ----------
-    jacobian : ParameterJacobian
-    basis : ndarray, shape (P, P)
-        Columns are the vectors.
-    """
+    """The Jacobian of a parameter without positions, in the basis of the columns of `basis` (P, P)."""
 
     def __init__(self, jacobian: ParameterJacobian, basis: Array) -> None:
         self.jacobian, self.basis = jacobian, basis

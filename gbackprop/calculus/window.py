@@ -9,15 +9,38 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.base.checks import positive
-from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.layer import Layer, Shape
 
 Padding = Sequence[tuple[int, int]]
+
+SIDES = ("left", "right", "top", "bottom", "front", "back")
+"""The sides of an image in the order of torch's paddings, last axis first."""
+
+
+class Spatial(Layer):
+    """Base class of layers over `dims` spatial axes: ``class Conv2d(_Conv, dims=2)``.
+
+    The docstring of such a class goes on with that of its base, whose "(int, …)" and "(left, …)" are written out.
+    """
+
+    dims: ClassVar[int]
+
+    def __init_subclass__(cls, dims: int | None = None) -> None:
+        super().__init_subclass__()
+        if dims is None:  # another family, or a user's class
+            return
+        cls.dims = dims
+        _, _, sections = (cls.__bases__[0].__doc__ or "").partition("\n\n")
+        ints = f"({'int, ' * (dims - 1)}int{',' if dims == 1 else ''})"
+        for before, after in (("(int, …)", ints), ("(left, …)", f"({', '.join(SIDES[: 2 * dims])})")):
+            sections = sections.replace(before, after)
+        cls.__doc__ = cls.__doc__ and f"{cls.__doc__}\n\n    {sections.strip()}\n    "
 
 
 def per_axis(name: str, value: Any, dims: int, least: int = 1) -> Shape:
@@ -39,23 +62,14 @@ def channels_and_axes(shape: Shape, dims: int, channels: int | None = None) -> N
 
 @dataclass(frozen=True)
 class Window:
-    """The geometry of moving windows on spatial axes; each field has an entry per axis.
-
-    Attributes
-    ----------
-    kernel, stride, dilation : tuple of int
-    padding : tuple of (int, int)
-        Places added before and after.
-    ceil_mode : bool
-        Whether a last window may reach beyond the padding, provided that it begins on the input or the padding before
-        it (torch's rule).
-    """
+    """The geometry of moving windows on spatial axes; each field has an entry per axis, `padding` (before, after)."""
 
     kernel: Shape
     stride: Shape
     dilation: Shape
     padding: tuple[tuple[int, int], ...]
     ceil_mode: bool = False
+    """A last window may reach beyond the padding if it begins on the input or the padding before it (torch's rule)."""
 
     def reach(self, axis: int) -> int:
         """Return the length of input that a window covers."""

@@ -24,10 +24,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array
+from gbackprop.base.checks import is_shipped
 from gbackprop.base.threads import cpu_count
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.signals import MonteCarlo
-from gbackprop.calculus.state import OWN, changed_class
+from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
@@ -105,7 +106,7 @@ class Calls:
         layers = list(_inside(network, plan.leaves))
         parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
-        ours = all(type(part).__module__.startswith(OWN) for part in parts)
+        ours = all(map(is_shipped, parts))
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
             return
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
@@ -120,7 +121,7 @@ class Calls:
             run.known,
             [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
             [_copied(part.__dict__) for part in (loss, *quantities)],
-            {kind: dict(kind.__dict__) for kind in classes if kind.__module__.startswith(OWN)},
+            {kind: dict(kind.__dict__) for kind in classes if is_shipped(kind)},
             0 if whole else cpu_count(),
         )
         with self.lock:

@@ -18,29 +18,14 @@ Place = Literal["interior", "edge", "only value", "none"]
 
 @dataclass(frozen=True)
 class Curve:
-    """Runs that differ in their seeds alone.
+    """Runs that differ in their seeds alone."""
 
-    Attributes
-    ----------
-    spec : RunSpec
-        With the first seed.
-    runs : tuple of StoredRun
-        Those that are done.
-    diverged : int
-        How many more diverged.
-    missing : int
-        How many points of the grid that it comes from are not finished: another may turn out to be the best.
-    lr_place, damping_place : {"interior", "edge", "only value", "none"}
-        Where the hyperparameter lies in its grid: at the edge, a better value may lie outside. "none": the optimizer
-        has no damping, or the value comes from no grid.
-    """
-
-    spec: RunSpec
-    runs: tuple[StoredRun, ...]
-    diverged: int
-    missing: int = 0
-    lr_place: Place = "none"
-    damping_place: Place = "none"
+    spec: RunSpec  # with the first seed
+    runs: tuple[StoredRun, ...]  # those that are done
+    diverged: int  # how many more diverged
+    missing: int = 0  # unfinished points of the grid: another may turn out to be the best
+    lr_place: Place = "none"  # at the edge of its grid, a better value may lie outside
+    damping_place: Place = "none"  # "none": no damping, or from no grid
 
     def quartiles(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the quartiles over the seeds, epoch by epoch."""

@@ -13,14 +13,15 @@ import numpy as np
 from gbackprop.base.extras import require
 from gbackprop.base.names import near_miss
 from gbackprop.experiments import class_names
-from gbackprop.experiments.archives import Member, read_members
 from gbackprop.experiments.formats import (
     CIFAR100_RECORD,
     CIFAR_RECORD,
+    Member,
     check_labels,
     read_cifar10,
     read_cifar100,
     read_idx,
+    read_members,
 )
 
 __all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
@@ -44,19 +45,11 @@ HELD_OUT_EVERY = 5
 
 @dataclass(frozen=True)
 class Published:
-    """The sizes of a complete set, as published.
-
-    Attributes
-    ----------
-    train, test : int
-        Numbers of images.
-    shape : tuple of int
-        Of one image, (C, H, W).
-    """
+    """The sizes of a complete set, as published."""
 
     train: int
     test: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int]  # of one image, (C, H, W)
 
 
 PUBLISHED = {
@@ -69,29 +62,15 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images and labels, split into those to train on and those held out.
-
-    Attributes
-    ----------
-    name : str
-        One of `NAMES`.
-    train_x, test_x : ndarray, shape (N, C, H, W), float32
-        Images, from 0 to 1.
-    train_y, test_y : ndarray, shape (N,), int64
-        Labels.
-    classes : tuple of str
-        The name of each label.
-    note : str
-        A note on the split for readers of an accuracy; empty where it is the usual one.
-    """
+    """Images and labels, split into those to train on and those held out."""
 
     name: str
-    train_x: np.ndarray
-    train_y: np.ndarray
+    train_x: np.ndarray  # float32 from 0 to 1, shape (N, C, H, W)
+    train_y: np.ndarray  # int64, shape (N,)
     test_x: np.ndarray
     test_y: np.ndarray
-    classes: tuple[str, ...]
-    note: str = ""
+    classes: tuple[str, ...]  # the name of each label
+    note: str = ""  # on the split, for readers of an accuracy; empty where it is the usual one
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -125,53 +104,47 @@ def _load_digits(name: str, data_dir: str | Path | None, classes: tuple[str, ...
 
 def _load_idx(name: str, data_dir: str | Path | None, classes: tuple[str, ...]) -> Dataset:
     folder = _folder(name, data_dir)
-    paths = _find_all(name, folder, IDX_FILES)
+    paths = [folder / f"{file}.gz" if (folder / f"{file}.gz").is_file() else folder / file for file in IDX_FILES]
+    missing = [f"{path.name}.gz" for path in paths if not path.is_file()]
+    if missing:
+        expected = f"expected {', '.join(missing)} (or without .gz)"
+        raise FileNotFoundError(f"{folder}: files of {name} are missing: {expected}")
     parts = [_read_pair(images, labels, classes) for images, labels in (paths[:2], paths[2:])]
     (train_x, train_y), (test_x, test_y) = parts
     if train_x.shape[1:] != test_x.shape[1:]:
         raise ValueError(
-            f"{paths[2]}: expected images of {train_x.shape[2:]} pixels as in {paths[0].name}, "
-            f"got {test_x.shape[2:]}"
+            f"{paths[2]}: expected images of {train_x.shape[2:]} pixels as in {paths[0].name}, got {test_x.shape[2:]}"
         )
     return Dataset(name, train_x, train_y, test_x, test_y, classes)
 
 
 def _read_pair(images_path: Path, labels_path: Path, classes: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     images, labels = read_idx(images_path, dimensions=3), read_idx(labels_path, dimensions=1).astype(np.int64)
-    if len(images) != len(labels):
+    if len(images) != len(labels) or not images.size:
         raise ValueError(
-            f"{labels_path}: expected {len(images)} labels, one for each image of {images_path.name}, "
-            f"got {len(labels)}"
+            f"{labels_path}: expected at least one image in {images_path.name} and as many labels, "
+            f"got {len(labels)} labels for images of shape {images.shape}"
         )
-    if not images.size:
-        raise ValueError(f"{images_path}: expected at least one image, got an array of shape {images.shape}")
     check_labels(labels_path, labels, len(classes))
     return _unit(images[:, None], 255), labels
 
 
 def _load_cifar10(name: str, data_dir: str | Path | None, classes: tuple[str, ...]) -> Dataset:
     folder, files = _cifar_files(name, data_dir, (*CIFAR_TRAIN, CIFAR_TEST))
-    train = [files[file] for file in CIFAR_TRAIN if file in files]
-    test = files.get(CIFAR_TEST)
-    note = ""
-    if not train:
-        raise FileNotFoundError(
-            f"{folder}: no file of {name} there: expected at least one of {', '.join(CIFAR_TRAIN)}, "
-            f"or {ARCHIVES[name]}"
-        )
-    if test is None:
-        if len(train) == 1:
-            raise FileNotFoundError(
-                f"{folder}: nothing to hold out: expected {CIFAR_TEST}, or a second one of "
-                f"{', '.join(CIFAR_TRAIN)}, got {train[0].name} alone"
-            )
-        test = train.pop()
+    train, note = [files[file] for file in CIFAR_TRAIN if file in files], ""
+    if CIFAR_TEST not in files and len(train) > 1:
+        files = {**files, CIFAR_TEST: train.pop()}
         note = (
-            f"held out is {test.name}, not trained on, for want of {CIFAR_TEST}: "
+            f"held out is {files[CIFAR_TEST].name}, not trained on, for want of {CIFAR_TEST}: "
             f"this is no CIFAR-10 test accuracy"
         )
+    if not train or CIFAR_TEST not in files:
+        raise FileNotFoundError(
+            f"{folder}: expected {CIFAR_TEST} and at least one of {', '.join(CIFAR_TRAIN)}, or {ARCHIVES[name]}, "
+            f"got {', '.join(files) or 'none of them'}"
+        )
     images, labels = zip(*map(read_cifar10, train), strict=True)
-    test_images, test_y = read_cifar10(test)
+    test_images, test_y = read_cifar10(files[CIFAR_TEST])
     train_x, test_x = _unit(np.concatenate(images), 255), _unit(test_images, 255)
     return Dataset(name, train_x, np.concatenate(labels), test_x, test_y, classes, note)
 
@@ -218,21 +191,6 @@ def _folder(name: str, data_dir: str | Path | None) -> Path:
     if folder.name in _LOADERS and folder.name != name:
         raise ValueError(f"{folder}: this is the folder of {folder.name}, but {name} was asked for")
     return folder
-
-
-def _find_all(name: str, folder: Path, stems: Sequence[str]) -> list[Path]:
-    """For each stem the compressed file, else the plain one."""
-    found: list[Path | None] = []
-    for stem in stems:
-        candidates = (folder / f"{stem}.gz", folder / stem)
-        found.append(next((path for path in candidates if path.is_file()), None))
-    missing = [stem for stem, path in zip(stems, found, strict=True) if path is None]
-    if missing:
-        expected = ", ".join(f"{stem}.gz" for stem in missing)
-        raise FileNotFoundError(
-            f"{folder}: files of {name} are missing: expected {expected} (or without .gz)"
-        )
-    return [path for path in found if path is not None]
 
 
 def _unit(images: np.ndarray, largest: float) -> np.ndarray:

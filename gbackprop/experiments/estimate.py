@@ -26,14 +26,8 @@ def weight(spec: RunSpec) -> float:
 
 
 @dataclass
-class Estimate:
-    """Seconds an epoch, by problem and optimizer.
-
-    Attributes
-    ----------
-    seen : dict of tuple of (str, str) to list of float
-        Epochs and seconds so far.
-    """
+class Forecast:
+    """Epochs and seconds so far, by problem and optimizer."""
 
     seen: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 

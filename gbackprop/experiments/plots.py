@@ -1,8 +1,9 @@
 """Curves of a problem in the manner of the paper's figures: medians over the seeds, quartiles shaded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,10 +51,25 @@ NAMES = {
 
 def draw(shown: Sequence[Curve], problem: str, path: str | Path) -> None:
     """Draw the curves of a problem and write them to a file."""
+    title = f"{problem}: {_seeds(shown)}, median and quartiles"
+    with written_figure(path, title, figsize=(11, 8), dpi=150) as figure:
+        _fill(figure, shown)
+
+
+@contextmanager
+def written_figure(path: str | Path, title: str, **options: Any) -> Iterator[Figure]:
+    """Make a figure, and write it to a file when it is drawn."""
     # The canvas is chosen here and pyplot stays out: no window system, no global figure.
-    figure = Figure(figsize=(11, 8), dpi=150, layout="constrained")
+    figure = Figure(layout="constrained", **options)
     FigureCanvasAgg(figure)
-    figure.suptitle(f"{problem}: {_seeds(shown)}, median and quartiles", fontsize=13, fontweight="bold")
+    figure.suptitle(title, fontsize=14, fontweight="bold")
+    yield figure
+    with mpl.rc_context({"svg.hashsalt": "gbackprop"}), written(path) as file:
+        figure.savefig(file, format=Path(path).suffix[1:])
+
+
+def _fill(figure: Figure, shown: Sequence[Curve]) -> None:
+    """Draw a panel for each metric, and the legend below them, where it covers nothing."""
     panels = list(zip(figure.subplots(2, 2).flat, METRICS, strict=True))
     aside = max(_mark_published(axes, shown, metric) for axes, metric in panels)
     for axes, metric in panels:
@@ -67,11 +83,8 @@ def draw(shown: Sequence[Curve], problem: str, path: str | Path) -> None:
     if any(_published(shown, metric) for metric in METRICS):
         note = " (last epoch: on the right)" if aside else ""
         handles.append(_mark("#555555", label=f"published median{note}"))
-    # Below the panels, where it covers nothing.
     columns = len(handles) if len(handles) < 6 else -(-len(handles) // 2)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
-    with mpl.rc_context({"svg.hashsalt": "gbackprop"}), written(path) as file:
-        figure.savefig(file, format=Path(path).suffix[1:])
 
 
 def _draw(axes: Axes, curve: Curve, metric: str, style: Style) -> None:

@@ -29,42 +29,20 @@ HELD_OUT = 10_000
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A network, the data it is trained on, and its L2 term; the loss is the mean cross-entropy.
+class Benchmark:
+    """A network, the data it is trained on, and its L2 term; the loss is the mean cross-entropy."""
 
-    Attributes
-    ----------
-    name : str
-        As DeepOBS calls it.
-    data : str
-        The image set, see `data.NAMES`.
-    batch : int
-        Images per step; also in evaluations. The last partial batch is dropped.
-    epochs : int
-        How long the paper trained.
-    l2 : float
-        η: reported losses include ½ η Σ‖W‖² over weights, not biases.
-    shape : tuple of int
-        Of one input: (C, H, W), or (pixels,) for logistic regression.
-    layers : callable
-        Makes the layers.
-    convolution, linear, bias : Initializer
-        Initial values of the weights of either kind, and of all biases.
-    augmented : bool
-        Whether training images are changed at random, see `augment`, and all images normalised by channel.
-    """
-
-    name: str
-    data: str
-    batch: int
-    epochs: int
-    l2: float
-    shape: tuple[int, ...]
-    layers: Callable[[], list[Layer]]
-    convolution: Initializer
-    linear: Initializer
-    bias: Initializer
-    augmented: bool
+    name: str  # as DeepOBS calls it
+    data: str  # the image set, see `data.NAMES`
+    batch: int  # images per step, and in evaluations; the last partial batch is dropped
+    epochs: int  # how long the paper trained
+    l2: float  # η: reported losses include ½ η Σ‖W‖² over weights, not biases
+    shape: tuple[int, ...]  # of one input: (C, H, W), or (pixels,) for logistic regression
+    layers: Callable[[], list[Layer]]  # makes the layers
+    convolution: Initializer  # initial values of the weights of convolutions
+    linear: Initializer  # of linear layers
+    bias: Initializer  # of all biases
+    augmented: bool  # training images are changed at random, and all normalised by channel
 
     def network(self, rng: int | np.random.Generator | None, dtype: str = "float32") -> gb.Sequential:
         """Return the network with its initial values."""
@@ -82,22 +60,22 @@ class Problem:
 _NORMAL = partial(truncated_normal, deviation=0.05)
 
 _TABLE = (
-    Problem(
+    Benchmark(
         *("mnist_logreg", "mnist", 128, 50, 0.0, (784,), architectures.logreg),
         *(constant, constant, constant),
         augmented=False,
     ),
-    Problem(
+    Benchmark(
         *("fmnist_2c2d", "fashion-mnist", 128, 100, 0.0, (1, 28, 28), architectures.net_2c2d),
         *(_NORMAL, _NORMAL, partial(constant, value=0.05)),
         augmented=False,
     ),
-    Problem(
+    Benchmark(
         *("cifar10_3c3d", "cifar-10", 128, 100, 0.002, (3, 32, 32), architectures.net_3c3d),
         *(xavier_normal, xavier_uniform, constant),
         augmented=True,
     ),
-    Problem(
+    Benchmark(
         *("cifar100_allcnnc", "cifar-100", 256, 350, 5e-4, (3, 32, 32), architectures.net_allcnnc),
         *(xavier_normal, xavier_uniform, partial(constant, value=0.1)),
         augmented=True,
@@ -106,7 +84,7 @@ _TABLE = (
 PROBLEMS = {entry.name: entry for entry in _TABLE}
 
 
-def problem(name: str) -> Problem:
+def problem(name: str) -> Benchmark:
     """Find a problem by its name."""
     if name in PROBLEMS:
         return PROBLEMS[name]
@@ -127,32 +105,20 @@ def _is_weight(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Split:
-    """The images and labels of a run: on the host, normalised as the problem wants.
+    """The images and labels of a run: on the host, normalised as the problem wants."""
 
-    Attributes
-    ----------
-    train_x, valid_x, test_x : ndarray, shape (N, C, H, W), or (N, pixels) for logistic regression, float32
-        Images to train on, to choose hyperparameters by, and to report.
-    train_y, valid_y, test_y : ndarray, shape (N,), int64
-        Labels.
-    note : str
-        A note on the data for readers of a result; empty where they are complete.
-    mean, deviation : ndarray, shape (C, 1, 1), float32, or None
-        The images are (raw - mean) / deviation with raw from 0 to 1; None where they are not normalised.
-    """
-
-    train_x: np.ndarray
-    train_y: np.ndarray
-    valid_x: np.ndarray
+    train_x: np.ndarray  # float32, shape (N, C, H, W), or (N, pixels) for logistic regression
+    train_y: np.ndarray  # int64, shape (N,)
+    valid_x: np.ndarray  # to choose hyperparameters by
     valid_y: np.ndarray
-    test_x: np.ndarray
+    test_x: np.ndarray  # to report
     test_y: np.ndarray
-    note: str = ""
-    mean: np.ndarray | None = None
+    note: str = ""  # on the data, for readers of a result; empty where they are complete
+    mean: np.ndarray | None = None  # of the raw images from 0 to 1, shape (C, 1, 1); None: not normalised
     deviation: np.ndarray | None = None
 
 
-def load_problem(problem: Problem, data_dir: str | Path | None) -> Split:
+def load_problem(problem: Benchmark, data_dir: str | Path | None) -> Split:
     """Read a problem's images, hold some out for validation, and normalise."""
     images = data.load(problem.data, data_dir)
     whole = data.PUBLISHED[problem.data]
@@ -192,7 +158,7 @@ def _note(images: data.Dataset, train: int, valid: int) -> str:
     return "; ".join(notes)
 
 
-def batches(split: Split, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def batches(split: Split, problem: Benchmark, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield an epoch of training batches: shuffled, augmented where the problem says so, without a partial one."""
     for x, y in gb.data.batches(split.train_x, split.train_y, problem.batch, rng, drop_last=True):
         if problem.augmented:

@@ -16,18 +16,10 @@ Results = Mapping[RunSpec, StoredRun]
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid of one optimizer on one problem, and what follows from it.
+    """A grid of one optimizer on one problem, and what follows from it."""
 
-    Attributes
-    ----------
-    points : tuple of RunSpec
-        One for each combination of hyperparameters, all with the same seed.
-    seeds : tuple of int
-        With which the best point is run again. The grid's own seed may be among them, and is not run twice.
-    """
-
-    points: tuple[RunSpec, ...]
-    seeds: tuple[int, ...]
+    points: tuple[RunSpec, ...]  # one for each combination of hyperparameters, all with the same seed
+    seeds: tuple[int, ...]  # with which the best point is run again; the grid's own is not run twice
 
     def total(self) -> int:
         """Return the number of runs: all points, and the repeats of the best with further seeds."""
@@ -50,17 +42,9 @@ class Grid:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Everything that a study is to run.
+    """Everything that a study is to run."""
 
-    Attributes
-    ----------
-    fixed : tuple of RunSpec
-        Runs with given hyperparameters.
-    grids : tuple of Grid
-        Grids.
-    """
-
-    fixed: tuple[RunSpec, ...]
+    fixed: tuple[RunSpec, ...]  # runs with given hyperparameters
     grids: tuple[Grid, ...]
 
     def members(self, results: Results) -> Iterator[tuple[RunSpec, Phase]]:

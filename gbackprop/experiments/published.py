@@ -9,24 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """A published median.
-
-    Attributes
-    ----------
-    problem, optimizer : str
-        Of which runs.
-    epoch : int
-        After which epoch.
-    metric : {"test_accuracy", "test_loss"}
-        What.
-    value : float
-        How much.
-    """
+    """A published median."""
 
     problem: str
     optimizer: str
-    epoch: int
-    metric: str
+    epoch: int  # after which
+    metric: str  # "test_accuracy" or "test_loss"
     value: float
 
 

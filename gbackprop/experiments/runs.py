@@ -26,74 +26,38 @@ INITIAL_VALUES, ORDER, NOISE = range(3)
 
 @dataclass(frozen=True)
 class EpochRow:
-    """The losses and accuracies of a network after an epoch; losses include the L2 term.
+    """The losses and accuracies of a network after an epoch; losses include the L2 term."""
 
-    Attributes
-    ----------
-    epoch : int
-        0 is before training.
-    train_loss, train_accuracy : float
-        On the first training images, as many as there are test images, not augmented.
-    valid_loss, valid_accuracy, test_loss, test_accuracy : float
-        On the images held out for validation, and on those for testing.
-    seconds : float
-        That the epoch's training took.
-    """
-
-    epoch: int
-    train_loss: float
+    epoch: int  # 0 is before training
+    train_loss: float  # on the first training images, as many as there are test images, not augmented
     train_accuracy: float
     valid_loss: float
     valid_accuracy: float
     test_loss: float
     test_accuracy: float
-    seconds: float
+    seconds: float  # that the epoch's training took
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run.
-
-    Attributes
-    ----------
-    spec : RunSpec
-        Which run.
-    status : {"done", "diverged"}
-        Diverged: a loss or a parameter is no longer finite; the rows end before that.
-    rows : tuple of EpochRow
-        One before training and one after each epoch.
-    """
+    """The outcome of a run."""
 
     spec: RunSpec
-    status: str
-    rows: tuple[EpochRow, ...]
+    status: str  # "done", or "diverged": a loss or parameter is no longer finite; the rows end before that
+    rows: tuple[EpochRow, ...]  # one before training and one after each epoch
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run.
+    """The progress of a run."""
 
-    Attributes
-    ----------
-    epoch, epochs : int
-        Epochs done, of how many.
-    step, steps : int
-        Steps done in the epoch under way, of how many.
-    row : EpochRow or None
-        At the end of an epoch (and before the first), what it came to.
-    loss : float or None
-        Mean loss of the batches of the epoch under way, each before its step, without the L2 term.
-    evaluated : float or None
-        During the evaluation after an epoch (and before the first), the part of the images that is done, 0 to 1.
-    """
-
-    epoch: int
+    epoch: int  # epochs done
     epochs: int
-    step: int
+    step: int  # steps done in the epoch under way
     steps: int
-    row: EpochRow | None = None
-    loss: float | None = None
-    evaluated: float | None = None
+    row: EpochRow | None = None  # at the end of an epoch, and before the first
+    loss: float | None = None  # mean over the batches of this epoch, each before its step, without the L2 term
+    evaluated: float | None = None  # during an evaluation, the part of the images that is done
 
 
 Report = Callable[[Progress], None]

@@ -18,43 +18,16 @@ from gbackprop.optim.base import number
 
 @dataclass(frozen=True)
 class RunSpec:
-    """All that decides the numbers of a run.
+    """All that decides the numbers of a run; a setting that cannot be is a `ValueError`."""
 
-    Attributes
-    ----------
-    problem : str
-        See `problems.PROBLEMS`.
-    optimizer : str
-        See `optimizers.OPTIMIZERS`.
-    lr : float
-        Step size α.
-    damping : float, optional
-        λ: needed by optimizers with a curvature, and by no other.
-    seed : int
-        Of initial values, order of the images, augmentation, dropout and Monte-Carlo samples.
-    epochs : int, optional
-        The problem's own by default, which is what is then put in.
-    momentum : float, optional
-        Of "Momentum" alone; 0.9 by default.
-    average : {"mean", "ema"}, optional
-        Of the curvature over the steps, see `optim.Preconditioned`; by default "mean" with a curvature, as in the
-        paper's runs. ``"none"`` turns it off.
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown (the message names the nearest), a number is out of range, or a setting does not go
-        with the optimizer.
-    """
-
-    problem: str
-    optimizer: str
-    lr: float
-    damping: float | None = None
-    seed: int = 42
-    epochs: int | None = None
-    momentum: float | None = None
-    average: str | None = None
+    problem: str  # one of `problems.PROBLEMS`
+    optimizer: str  # one of `optimizers.OPTIMIZERS`
+    lr: float  # step size α
+    damping: float | None = None  # λ: needed by optimizers with a curvature, and by no other
+    seed: int = 42  # of initial values, order of the images, augmentation, dropout and Monte-Carlo samples
+    epochs: int | None = None  # the problem's own by default, which is what is then put in
+    momentum: float | None = None  # of "Momentum" alone; 0.9 by default
+    average: str | None = None  # of the curvature over steps: "mean" (by default), "ema" or "none"
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import astuple, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from gbackprop.experiments.runs import EpochRow, Outcome
@@ -29,21 +28,10 @@ SPEC_COLUMNS = ("problem", "optimizer", "lr", "damping", "momentum", "average", 
 
 
 class Store:
-    """A file of results, opened.
+    """A file of results, opened: only to look at with `reading`, else made if it is not there.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file; made if it is not there, unless `reading`.
-    reading : bool
-        Only to look at; a study may go on writing meanwhile.
-    timeout : float
-        Seconds to wait for another program that holds the file.
-
-    Raises
-    ------
-    StoreError
-        If the file is no file of results, of a newer version, locked, or cannot be opened.
+    A file that is no file of results, of a newer version, locked for `timeout` seconds by another program, or that
+    cannot be opened is a `StoreError`.
     """
 
     def __init__(self, path: str | Path, reading: bool = False, timeout: float = 30.0) -> None:
@@ -73,9 +61,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # -------------------------------------------------------------------------------------------------------- writing

@@ -12,27 +12,13 @@ FINISHED = ("done", "diverged")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as the file has it.
+    """A run as the file has it."""
 
-    Attributes
-    ----------
-    spec : RunSpec
-        What decides its numbers.
-    status : {"pending", "running", "done", "diverged", "failed"}
-        Where it stands; "running" may also be one whose process has died.
-    phases : frozenset of {"grid", "repeat", "fixed"}
-        What it is for.
-    rows : tuple of EpochRow
-        Its epochs, if it is done or diverged.
-    error : str
-        Why it failed; the first line says it.
-    """
-
-    spec: RunSpec
-    status: str
-    phases: frozenset[str]
-    rows: tuple[EpochRow, ...] = ()
-    error: str = ""
+    spec: RunSpec  # all that decides its numbers
+    status: str  # pending, running (or its process died), done, diverged or failed
+    phases: frozenset[str]  # "grid", "repeat" and "fixed": what it is for
+    rows: tuple[EpochRow, ...] = ()  # if it is done or diverged
+    error: str = ""  # why it failed; the first line says it
 
 
 COMPLETE = "complete"

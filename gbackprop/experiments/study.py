@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gbackprop.curvature.data.executors import Pool, interrupts_blocked
-from gbackprop.experiments.estimate import Estimate, weight
+from gbackprop.experiments.estimate import Forecast, weight
 from gbackprop.experiments.folder import alone, folder_of
 from gbackprop.experiments.interruptions import interruptions
 from gbackprop.experiments.protocol import Grid, Protocol
@@ -20,7 +20,7 @@ from gbackprop.experiments.schema import StoreError
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store, process_name
 from gbackprop.experiments.stored import COMPLETE, FINISHED, StoredRun, data_key
-from gbackprop.experiments.view import State, View
+from gbackprop.experiments.view import Lines, State
 from gbackprop.experiments.worker import Answer, Runner, Task, compute, read_note, stop_file
 
 LOOK_EVERY = 0.5  # seconds between looks at where the runs are
@@ -28,53 +28,27 @@ LOOK_EVERY = 0.5  # seconds between looks at where the runs are
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings with which runs are computed.
+    """The settings with which runs are computed."""
 
-    Attributes
-    ----------
-    data_dir : Path, optional
-        Where the images are; the same for every worker.
-    device : str
-        Where to compute.
-    threads : int
-        Of each run.
-    run : callable, optional
-        What computes a run, with the arguments of `runs.run`, which is the default.
-    notes : mapping of str to str
-        A note on the data of each problem for readers, see `Split.note`; stored beside the results.
-    """
-
-    data_dir: Path | None = None
+    data_dir: Path | None = None  # of the images; the same for every worker
     device: str = "cpu"
-    threads: int = 1
-    run: Runner | None = None
-    notes: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1  # of each run
+    run: Runner | None = None  # computes a run, with the arguments of `runs.run`, which is the default
+    notes: Mapping[str, str] = field(default_factory=dict)  # on the data of each problem, stored beside the results
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The counts of runs at the end of a study.
+    """The counts of runs at the end of a study."""
 
-    Attributes
-    ----------
-    done, diverged : int
-        Runs that ended so, in this study or before.
-    failed : tuple of StoredRun
-        Runs that raised; the next start tries them again.
-    hopeless : tuple of Grid
-        Grids of which every point diverged, so that there is no best.
-    stopped : bool
-        Whether it was interrupted.
-    """
-
-    done: int
+    done: int  # in this study or before
     diverged: int
-    failed: tuple[StoredRun, ...]
-    hopeless: tuple[Grid, ...]
-    stopped: bool
+    failed: tuple[StoredRun, ...]  # the next start tries them again
+    hopeless: tuple[Grid, ...]  # every point diverged, so that there is no best
+    stopped: bool  # by Ctrl-C
 
 
-def run_study(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, view: View) -> Summary:
+def run_study(protocol: Protocol, path: str | Path, pool: Pool, settings: Settings, view: Lines) -> Summary:
     """Run everything that is not yet stored."""
     path = Path(path)
     with alone(path), Store(path) as store:
@@ -96,13 +70,13 @@ def _hold_data(store: Store, notes: Mapping[str, str]) -> None:
 class _Study:
     """A study under way."""
 
-    def __init__(self, protocol: Protocol, store: Store, pool: Pool, settings: Settings, view: View) -> None:
+    def __init__(self, protocol: Protocol, store: Store, pool: Pool, settings: Settings, view: Lines) -> None:
         self.protocol, self.store, self.pool, self.settings, self.view = protocol, store, pool, settings, view
         self.folder = folder_of(store.path)
         self.results: dict[RunSpec, StoredRun] = {}
         self.flying: dict[Future[Answer], tuple[Task, Executor]] = {}
         self.suspects: set[RunSpec] = set()
-        self.estimate = Estimate()
+        self.forecast = Forecast()
 
     def run(self) -> Summary:
         stop_file(self.folder).unlink(missing_ok=True)
@@ -228,17 +202,17 @@ class _Study:
     def _learn(self, run: StoredRun, task: Task | None = None) -> None:
         note = read_note(task) if task else None
         if note and note.recent:
-            return self.estimate.learn(run.spec, note.recent, note.seconds)
+            return self.forecast.learn(run.spec, note.recent, note.seconds)
         # The first row is before training.
-        self.estimate.learn(run.spec, len(run.rows) - 1, sum(row.seconds for row in run.rows))
+        self.forecast.learn(run.spec, len(run.rows) - 1, sum(row.seconds for row in run.rows))
 
     def _state(self) -> State:
-        estimate = deepcopy(self.estimate)
+        forecast = deepcopy(self.forecast)
         work: list[tuple[RunSpec, float]] = []
         notes = [(task.spec, read_note(task)) for task, _ in self.flying.values()]
         for spec, note in notes:
             if note:
-                estimate.learn(spec, note.recent, note.seconds)
+                forecast.learn(spec, note.recent, note.seconds)
             work.append((spec, (spec.epochs or 0) - (note.done if note else 0)))
         specs = self.protocol.specs(self.results)
         statuses = Counter(self.results[spec].status if spec in self.results else "pending" for spec in specs)
@@ -250,7 +224,7 @@ class _Study:
                 repeats = grid.total() - len(grid.points)
                 work += [(grid.points[0], grid.points[0].epochs or 0)] * repeats
         ended = sum(statuses[status] for status in (*FINISHED, "failed"))
-        left = estimate.left(work, self.pool.slots)
+        left = forecast.left(work, self.pool.slots)
         return State(ended, self.protocol.total(self.results), tuple(notes), left)
 
     def _summary(self, stopped: bool) -> Summary:

@@ -1,8 +1,7 @@
 """The display of a study's progress: bars on a terminal, a line for each finished run elsewhere."""
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from gbackprop.base.extras import needed
 from gbackprop.experiments.estimate import duration
@@ -18,35 +17,12 @@ with needed("rich", "progress bars"):
 
 @dataclass(frozen=True)
 class State:
-    """The progress of a study.
+    """The progress of a study."""
 
-    Attributes
-    ----------
-    ended, total : int
-        Runs.
-    running : tuple of tuple of (RunSpec, Note or None)
-        Those under way, with what is known of them.
-    left : float, optional
-        Seconds until all is done, estimated.
-    """
-
-    ended: int
+    ended: int  # runs
     total: int
     running: tuple[tuple[RunSpec, Note | None], ...]
-    left: float | None
-
-
-class View(Protocol):
-    """A display to which a study reports its progress."""
-
-    def update(self, state: State) -> None:
-        """Show the study's progress; called several times a second."""
-
-    def ended(self, run: StoredRun, state: State) -> None:
-        """Show a run that has come to its end."""
-
-    def say(self, text: str) -> None:
-        """Show a line of text."""
+    left: float | None  # seconds until all is done, estimated
 
 
 def title(spec: RunSpec) -> str:
@@ -66,13 +42,7 @@ def describe(run: StoredRun) -> str:
 
 
 class Lines:
-    """A line for each run that has come to its end.
-
-    Parameters
-    ----------
-    console : Console
-        Where to print.
-    """
+    """The display of a study's progress on a console: a line for each run that has come to its end."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -80,9 +50,7 @@ class Lines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
     def update(self, state: State) -> None:
@@ -99,13 +67,7 @@ class Lines:
 
 
 class Bars(Lines):
-    """A bar for the study and one for each run under way, below the lines.
-
-    Parameters
-    ----------
-    console : Console
-        A terminal.
-    """
+    """A bar for the study and one for each run under way, below the lines; for a terminal."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -119,9 +81,7 @@ class Bars(Lines):
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def update(self, state: State) -> None:

@@ -7,13 +7,13 @@ import platform
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from gbackprop import __version__
 from gbackprop.base.files import written
@@ -31,30 +31,14 @@ LOCK_PATIENCE = 120.0  # seconds: what a process that lost its study needs to fi
 
 @dataclass(frozen=True)
 class Task:
-    """A run, and where and how to compute it.
-
-    Attributes
-    ----------
-    spec : RunSpec
-        The run.
-    folder : Path
-        For its checkpoint and notes; the same for whoever hands out the work.
-    data_dir : Path, optional
-        Where the images are.
-    device : str
-        Where to compute.
-    threads : int
-        For BLAS and for the blocks of each backward sweep.
-    run : callable, optional
-        What computes it, with the arguments of `runs.run`.
-    """
+    """A run, and where and how to compute it."""
 
     spec: RunSpec
-    folder: Path
-    data_dir: Path | None = None
+    folder: Path  # of its checkpoint and notes; the same for whoever hands out the work
+    data_dir: Path | None = None  # of the images
     device: str = "cpu"
-    threads: int = 1
-    run: Runner | None = None
+    threads: int = 1  # of BLAS, and of the blocks of each backward sweep
+    run: Runner | None = None  # what computes it, with the arguments of `runs.run`
 
     @property
     def name(self) -> str:
@@ -86,27 +70,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a task; exactly one of `outcome`, `error` and `stopped`.
+    """The answer to a task; exactly one of `outcome`, `error` and `stopped`."""
 
-    Attributes
-    ----------
-    outcome : Outcome, optional
-        If it came to its end.
-    error : str
-        If it raised: one line, then the traceback.
-    stopped : bool
-        If it was asked to stop.
-    owner : str
-        The process that computed it.
-    versions : str
-        JSON.
-    """
-
-    outcome: runs.Outcome | None = None
-    error: str = ""
-    stopped: bool = False
-    owner: str = ""
-    versions: str = ""
+    outcome: runs.Outcome | None = None  # if it came to its end
+    error: str = ""  # if it raised: one line, then the traceback
+    stopped: bool = False  # if it was asked to stop
+    owner: str = ""  # the process that computed it
+    versions: str = ""  # JSON
 
 
 class _Stopped(Exception):
@@ -123,22 +93,13 @@ def compute(task: Task) -> Answer:
     answer = Answer(owner=process_name(), versions=_versions())
     try:
         # The process that had this run before may live a moment longer than the study that it worked for.
-        with hold(task.lock, LOCK_PATIENCE), _limited(task.threads):
+        with hold(task.lock, LOCK_PATIENCE), threadpool_limits(task.threads):
             return replace(answer, outcome=_call(task))
     except _Stopped:
         return replace(answer, stopped=True)
     except Exception as error:
         line = " ".join(f"{type(error).__name__}: {error}".split())
         return replace(answer, error=f"{line}\n{traceback.format_exc()}")
-
-
-def _limited(threads: int) -> AbstractContextManager[Any]:
-    """Limit the threads of BLAS; leave them as they are where threadpoolctl is missing."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ModuleNotFoundError:
-        return contextlib.nullcontext()
-    return threadpool_limits(threads)
 
 
 def _call(task: Task) -> runs.Outcome:
@@ -156,7 +117,7 @@ def _images(name: str, data_dir: Path | None) -> Split:
 
 
 class _Notes:
-    """Leaves word of where a run is, and ends it if the study is to stop."""
+    """Writes down how far a run is, and ends it if the study is to stop."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.began, self.written, self.first, self.moving = task, time.monotonic(), -NOTE_EVERY, 0.0, False
@@ -179,24 +140,12 @@ class _Notes:
 
 @dataclass(frozen=True)
 class Note:
-    """The progress of a run, as its process notes it in a file.
+    """The progress of a run, as its process notes it in a file."""
 
-    Attributes
-    ----------
-    done : float
-        Epochs, with the part of the one under way.
-    epochs : int
-        Of how many.
-    recent : float
-        Epochs since this process took it up.
-    seconds : float
-        Since then.
-    """
-
-    done: float
-    epochs: int
-    recent: float
-    seconds: float
+    done: float  # epochs, with the part of the one under way
+    epochs: int  # of how many
+    recent: float  # epochs since this process took it up
+    seconds: float  # since then
 
 
 def read_note(task: Task) -> Note | None:

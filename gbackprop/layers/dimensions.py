@@ -6,89 +6,24 @@ from gbackprop.layers.windows.conv import _Conv
 from gbackprop.layers.windows.pooling import _AvgPool, _MaxPool
 
 
-class Conv1d(_Conv):
-    """A convolution of sequences: ``[N, C, L] -> [N, O, L']``.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-        C and O.
-    kernel_size, stride, dilation : int or (int,)
-    padding : int, (int,), "valid" or "same"
-    groups : int
-    bias : bool
-    padding_mode : {"zeros", "reflect", "replicate", "circular"}
-        All as for `Conv2d`.
-
-    Attributes
-    ----------
-    parameters : dict
-        "weight" (O, C / groups, k), and "bias" (O,); drawn as those of `Conv2d`.
-    """
-
-    dims = 1
+class Conv1d(_Conv, dims=1):
+    """A convolution of sequences: ``[N, C, L] -> [N, O, L']``."""
 
 
-class Conv3d(_Conv):
-    """A convolution of volumes: ``[N, C, D, H, W] -> [N, O, D', H', W']``.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-        C and O.
-    kernel_size, stride, dilation : int or (int, int, int)
-    padding : int, (int, int, int), "valid" or "same"
-    groups : int
-    bias : bool
-    padding_mode : {"zeros", "reflect", "replicate", "circular"}
-        All as for `Conv2d`.
-
-    Attributes
-    ----------
-    parameters : dict
-        "weight" (O, C / groups, kD, kH, kW), and "bias" (O,); drawn as those of `Conv2d`.
-    """
-
-    dims = 3
+class Conv3d(_Conv, dims=3):
+    """A convolution of volumes: ``[N, C, D, H, W] -> [N, O, D', H', W']``."""
 
 
-class MaxPool1d(_MaxPool):
-    """Maximum over windows of a sequence, per channel: ``[N, C, L] -> [N, C, L']``.
-
-    Parameters
-    ----------
-    kernel_size, stride, padding, dilation : int or (int,)
-    ceil_mode : bool
-        All as for `MaxPool2d`.
-    """
-
-    dims = 1
+class MaxPool1d(_MaxPool, dims=1):
+    """Maximum over windows of a sequence, per channel: ``[N, C, L] -> [N, C, L']``."""
 
 
-class MaxPool3d(_MaxPool):
-    """Maximum over windows of a volume, per channel: ``[N, C, D, H, W] -> [N, C, D', H', W']``.
-
-    Parameters
-    ----------
-    kernel_size, stride, padding, dilation : int or (int, int, int)
-    ceil_mode : bool
-        All as for `MaxPool2d`.
-    """
-
-    dims = 3
+class MaxPool3d(_MaxPool, dims=3):
+    """Maximum over windows of a volume, per channel: ``[N, C, D, H, W] -> [N, C, D', H', W']``."""
 
 
-class AvgPool1d(_AvgPool):
-    """Mean over windows of a sequence, per channel: ``[N, C, L] -> [N, C, L']``.
-
-    Parameters
-    ----------
-    kernel_size, stride, padding : int or (int,)
-    ceil_mode, count_include_pad : bool
-        All as for `AvgPool2d`.
-    """
-
-    dims = 1
+class AvgPool1d(_AvgPool, dims=1):
+    """Mean over windows of a sequence, per channel: ``[N, C, L] -> [N, C, L']``; without `divisor_override`."""
 
     def __init__(
         self,
@@ -101,15 +36,5 @@ class AvgPool1d(_AvgPool):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
-class AvgPool3d(_AvgPool):
-    """Mean over windows of a volume, per channel: ``[N, C, D, H, W] -> [N, C, D', H', W']``.
-
-    Parameters
-    ----------
-    kernel_size, stride, padding : int or (int, int, int)
-    ceil_mode, count_include_pad : bool
-    divisor_override : int, optional
-        All as for `AvgPool2d`.
-    """
-
-    dims = 3
+class AvgPool3d(_AvgPool, dims=3):
+    """Mean over windows of a volume, per channel: ``[N, C, D, H, W] -> [N, C, D', H', W']``."""

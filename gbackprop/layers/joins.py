@@ -76,12 +76,10 @@ class Concat(Layer):
     """y = (x₁, …, xₖ), side by side along an axis, counted with the batch as axis 0."""
 
     formulas = {"forward": "y = (x₁, …, xₖ)", "mjp": "the part of g at each input"}
+    shown = ["axis"]
 
     def __init__(self, axis: int = 1) -> None:
         self.axis = feature_axis("axis", axis)
-
-    def describe(self) -> str:
-        return f"axis={self.axis}"
 
     def output_shape(self, *shapes: Shape) -> Shape:
         _check_several(shapes)

@@ -24,16 +24,8 @@ class WholeSequences(Nodes):
 class Steps(Layer):
     """Base class of the time steps of a kind of recurrent layer. A subclass defines `forward`, `jmp` and `mjp`.
 
-    Arrays of steps have the time first, in the order in which the steps are taken: (T, N, …), or (T, V, N, …).
-
-    Parameters
-    ----------
-    weight : Matrix
-        The layer with W_hh (G H, H), whose parameter is this layer's.
-    bias : Shift, optional
-        The layer with b_hh (G H), likewise.
-    reverse : bool
-        Whether the last step is taken first.
+    Arrays of steps have the time first, in the order in which the steps are taken, the last one first if `reverse`:
+    (T, N, …), or (T, V, N, …). The parameters are those of the layers `weight`, W_hh (G H, H), and `bias`, b_hh (G H).
     """
 
     curvature = "dense"
@@ -111,15 +103,7 @@ class Steps(Layer):
 
 
 class RNNSteps(Steps):
-    """hₜ = φ(aₜ + W hₜ₋₁ + b), with φ elementwise; h₀ = 0.
-
-    Parameters
-    ----------
-    weight, bias, reverse
-        As for `Steps`.
-    nonlinearity : Elementwise
-        φ.
-    """
+    """hₜ = φ(aₜ + W hₜ₋₁ + b), with φ elementwise, `nonlinearity`; h₀ = 0."""
 
     formulas = {"forward": "h = φ(a + W h₋ + b)", "mjp": "δ = φ' (g + Wᵀ δ₊)"}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.mixed import lacks_mixed
-from gbackprop.plain.contract import ships
 
 
 def lacks_second(leaf: Leaf) -> str | None:
@@ -12,7 +12,7 @@ def lacks_second(leaf: Leaf) -> str | None:
     layer = leaf.layer
     if not leaf.lowest and layer.curvature != "zero" and type(layer).residual is Layer.residual:
         return f"its curvature is {layer.curvature!r}, and it has no residual"
-    if ships(layer) or not leaf.parameters:
+    if is_shipped(layer) or not leaf.parameters:
         return None
     if not leaf.lowest:
         if len(leaf.sources) > 1:

@@ -9,23 +9,15 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array
-from gbackprop.base.checks import unpacked
+from gbackprop.base.checks import is_shipped, unpacked
 from gbackprop.calculus.inputs import noise_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import Factored, FactoredLayer
 
-SHIPPED = "gbackprop."
-"""The prefix of the modules of shipped layers, which the tests check; all others are checked when they are called."""
-
-
-def ships(layer: Layer) -> bool:
-    """Return whether a layer is one of this package."""
-    return layer.__module__.startswith(SHIPPED)
-
 
 def checked(leaf: Leaf, method: str, made: Any, inputs: Sequence[Array]) -> tuple[Array, Any]:
     """Return what a layer's forward pass gave, (output, saved); check its kind and shape if the layer does not ship."""
-    if not ships(leaf.layer):
+    if not is_shipped(leaf.layer):
         where, x = f"{leaf}, {method}", inputs[0]
         y, _ = unpacked(where, made)
         _check_array(where, y, (len(x), *leaf.output_shape), x.dtype if x.dtype.kind == "f" else y.dtype)

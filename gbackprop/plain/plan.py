@@ -13,6 +13,7 @@ import numpy as np
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
 from gbackprop.base.checks import (
     MANY_DRAWS,
+    SHIPPED,
     check_average,
     check_batch,
     check_draws,
@@ -26,7 +27,6 @@ from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 from gbackprop.losses.base import Loss
-from gbackprop.plain.contract import SHIPPED
 from gbackprop.plain.flow import Flow
 from gbackprop.plain.support import check_chain, check_own, lacks_factor, lacks_residual, left_out
 from gbackprop.quantities.base import Quantity, Scale, Statistic

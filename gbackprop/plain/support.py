@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gbackprop.array import Array
+from gbackprop.base.checks import is_shipped
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian, Reduction
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, jacobians_of_zeros
@@ -16,7 +17,7 @@ from gbackprop.calculus.state import settings_of
 from gbackprop.calculus.views import Viewed
 from gbackprop.calculus.walk import upwards
 from gbackprop.plain.affine import lacks_affinity
-from gbackprop.plain.contract import check_contract, ships
+from gbackprop.plain.contract import check_contract
 from gbackprop.plain.flow import Flow
 from gbackprop.quantities.base import Quantity
 
@@ -77,7 +78,7 @@ def lacks_residual(leaf: Leaf, flow: Flow | None) -> str | None:
     layer = leaf.layer
     if layer.curvature != "zero" and type(layer).residual is Layer.residual and not leaf.lowest:
         return f"its curvature is {layer.curvature!r}, and it has no residual"
-    if flow is not None and not ships(layer):
+    if flow is not None and not is_shipped(layer):
         return lacks_mixed(leaf, flow.mixed(leaf))
     return None
 
@@ -88,7 +89,7 @@ def check_own(leaves: Sequence[Leaf], x: Array, training: bool, needs: Sequence[
     A layer with other attributes than at its check is checked again.
     They must be affine in their parameters if a quantity `needs` the residual.
     """
-    own = [leaf for leaf in leaves if not ships(leaf.layer)]
+    own = [leaf for leaf in leaves if not is_shipped(leaf.layer)]
     facts = {leaf.position: ("contract", training, leaf.input_shapes, len(x) > 1) for leaf in own}
     _check_once(leaves, x, facts, lambda leaf, inputs: check_contract(leaf, inputs, training))
     for quantity, statistics in needs:
@@ -104,7 +105,7 @@ def check_affine(leaves: Sequence[Leaf], x: Array, what: str, together: bool = F
         if reason is not None:
             raise UnsupportedError(f"{leaf} cannot give {what}: {reason}")
 
-    own = [leaf for leaf in leaves if leaf.parameters and not ships(leaf.layer)]
+    own = [leaf for leaf in leaves if leaf.parameters and not is_shipped(leaf.layer)]
     _check_once(leaves, x, {leaf.position: ("affine", together, *leaf.parameters) for leaf in own}, check)
 
 

@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gbackprop.base.checks import Constructed
+from gbackprop.base.checks import Constructed, is_shipped
 from gbackprop.calculus.jacobian import REDUCTIONS, Reduction
 from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.signals import AVERAGE, Signal
@@ -144,16 +144,24 @@ class Quantity(Constructed):
     `found` has the values of the statistics, in their order, by parameter name; what it returns, results by parameter
     name. If its statistics depend on values of others, it returns the quantity of a further sweep, with its results."""
 
+    needs: ClassVar[tuple[Statistic, ...]] = ()
+    """Its statistics, where they are the same for all arguments: see `statistics`."""
+
     def statistics(self) -> tuple[Statistic, ...]:
         """Return the statistics that it needs, the same at each call."""
-        raise NotImplementedError
+        if not self.needs:
+            raise NotImplementedError
+        return self.needs
 
     def finish(self, scale: Scale, *values: Any) -> Any:
         """Compute the result for one parameter from the values of its statistics, in their order.
 
-        The value is 0 for the statistic of a signal that no layer starts (the residual without curved layers).
+        By default it is the only value, as it is. The value is 0 for the statistic of a signal that no layer starts
+        (the residual without curved layers).
         """
-        raise NotImplementedError
+        if len(values) != 1:
+            raise NotImplementedError
+        return values[0]
 
     def stated(self, name: str) -> Any:
         """Return an attribute, or None where a user's class has it from a shipped one, whose formula may be another."""
@@ -162,8 +170,3 @@ class Quantity(Constructed):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
-
-
-def is_shipped(quantity: Any) -> bool:
-    """Return whether a quantity, or its class, is one of gbackprop's."""
-    return quantity.__module__.startswith("gbackprop.")

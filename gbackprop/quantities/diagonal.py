@@ -23,12 +23,7 @@ class DiagGGN(Quantity):
     name = "diag_ggn"
     scale = "diag(R Σₙ Jₙᵀ Hₙ Jₙ)"
     merging, powers = Summed(), (1, 1)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("square", EXACT),)
-
-    def finish(self, scale: Scale, square: Array) -> Array:
-        return square
+    needs = (Statistic("square", EXACT),)
 
 
 class BatchDiagGGN(Quantity):
@@ -40,12 +35,7 @@ class BatchDiagGGN(Quantity):
     name = "batch_diag_ggn"
     scale = "diag(R Jₙᵀ Hₙ Jₙ)"
     merging, powers = Rows(), (1, 1)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("batch_square", EXACT),)
-
-    def finish(self, scale: Scale, square: Array) -> Array:
-        return square
+    needs = (Statistic("batch_square", EXACT),)
 
 
 class Sampled(Quantity):
@@ -102,9 +92,6 @@ class DiagGGNMC(Sampled):
     def statistics(self) -> tuple[Statistic, ...]:
         return (Statistic("square", self.signal),)
 
-    def finish(self, scale: Scale, square: Array) -> Array:
-        return square
-
 
 class DiagHessian(Quantity):
     """Diagonal of the Hessian, shape (*p) for each parameter.
@@ -121,9 +108,7 @@ class DiagHessian(Quantity):
     scale = "diag(∇²L)"
     finishes = "square of exact + square of residual"
     merging, powers, difference_of = Summed(), (1, 1), DiagGGN
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("square", EXACT), Statistic("square", RESIDUAL))
+    needs = (Statistic("square", EXACT), Statistic("square", RESIDUAL))
 
     def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:
         return ggn + residual
@@ -139,9 +124,7 @@ class BatchDiagHessian(Quantity):
     scale = "diag(R ∇²ℓₙ)"
     finishes = "batch_square of exact + batch_square of residual"
     merging, powers, difference_of = Rows(), (1, 1), BatchDiagGGN
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("batch_square", EXACT), Statistic("batch_square", RESIDUAL))
+    needs = (Statistic("batch_square", EXACT), Statistic("batch_square", RESIDUAL))
 
     def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:
         return ggn + residual

@@ -89,15 +89,7 @@ class EKFAC(Factors, Sampled):
 
 
 class InBasis(Quantity):
-    """The second sweep of `EKFAC`: squares of the columns in the eigenvectors of each parameter's factors.
-
-    Parameters
-    ----------
-    blocks : mapping of str to Kronecker or GroupedKronecker
-    convention : Convention
-    signal : Signal
-        The columns.
-    """
+    """The second sweep of `EKFAC`: squares of the columns in the eigenvectors of each parameter's factors."""
 
     name = "ekfac"
     scale = EKFAC.scale

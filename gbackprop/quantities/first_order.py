@@ -25,12 +25,7 @@ class BatchGrad(Quantity):
     name = "batch_grad"
     scale = "R ∇ℓₙ"
     merging, powers = Rows(), (1, 1)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("batch", GRADIENT),)
-
-    def finish(self, scale: Scale, batch: Array) -> Array:
-        return batch
+    needs = (Statistic("batch", GRADIENT),)
 
 
 class BatchL2Grad(Quantity):
@@ -44,12 +39,7 @@ class BatchL2Grad(Quantity):
     name = "batch_l2_grad"
     scale = "‖R ∇ℓₙ‖²"
     merging, powers = Rows(power=2), (2, 2)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("square_norm", GRADIENT),)
-
-    def finish(self, scale: Scale, norms: Array) -> Array:
-        return norms
+    needs = (Statistic("square_norm", GRADIENT),)
 
 
 class SecondMoment(Quantity):
@@ -64,9 +54,7 @@ class SecondMoment(Quantity):
     scale = "1/N Σₙ (∇ℓₙ)²"
     finishes = "(Q/N + m²) / R²"
     merging, powers = Averaged(), (0, 2)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (MOMENTS,)
+    needs = (MOMENTS,)
 
     def finish(self, scale: Scale, moments: Moments) -> Array:
         second = moments.centered / scale.batch + moments.mean**2
@@ -87,9 +75,7 @@ class Variance(Quantity):
     scale = "1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)²"
     finishes = "Q / (N R²)"
     merging, powers, difference_of = Variances(), (0, 2), SecondMoment
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (MOMENTS,)
+    needs = (MOMENTS,)
 
     def finish(self, scale: Scale, moments: Moments) -> Array:
         variance = array_module(moments.centered).maximum(moments.centered, 0) / scale.batch

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gbackprop.array import Array
 from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.signals import EXACT, GRADIENT
-from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.quantities.base import Quantity, Statistic
 
 
 class GramGradients(Quantity):
@@ -20,12 +19,7 @@ class GramGradients(Quantity):
     name = "gram_gradients"
     scale = "R² ⟨∇ℓₙ, ∇ℓₘ⟩"
     merging, powers = "it pairs samples of all batches", (2, 2)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic(GRAM, GRADIENT),)
-
-    def finish(self, scale: Scale, gram: Array) -> Array:
-        return gram
+    needs = (Statistic(GRAM, GRADIENT),)
 
 
 class GramGGN(Quantity):
@@ -43,9 +37,4 @@ class GramGGN(Quantity):
     name = "gram_ggn"
     scale = "R ⟨Jₙᵀ sₙᵥ, Jₘᵀ sₘᵤ⟩"
     merging, powers = GramGradients.merging, (1, 1)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic(GRAM, EXACT),)
-
-    def finish(self, scale: Scale, gram: Array) -> Array:
-        return gram
+    needs = (Statistic(GRAM, EXACT),)

@@ -46,9 +46,7 @@ class KFLR(Factors):
     name = "kflr"
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R Σₙᵥ b bᵀ"
     merging, powers = FactorPairs(), (1, 1)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return INPUT_SQUARE, Statistic("kronecker", EXACT)
+    needs = (INPUT_SQUARE, Statistic("kronecker", EXACT))
 
 
 class KFAC(Factors, Sampled):
@@ -127,6 +125,4 @@ class KFRA(Factors):
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = Σₜₛ Ḡₜₛ"
     merging = "its recursion averages over the whole batch at each layer, so results of batches do not determine it"
     powers = (1, 1)
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return INPUT_SQUARE, Statistic("kronecker", AVERAGE)
+    needs = (INPUT_SQUARE, Statistic("kronecker", AVERAGE))

@@ -30,7 +30,7 @@ from gbackprop.quantities.kronecker import KFAC, KFLR, KFRA
 
 
 @dataclass(frozen=True)
-class Factor:
+class Powers:
     """N, R, c and h, each to a power; without powers 1."""
 
     n: float = 0
@@ -42,8 +42,8 @@ class Factor:
         """Return the number."""
         return float(n**self.n * r**self.r * c**self.c * h**self.h)
 
-    def __truediv__(self, other: Factor) -> Factor:
-        return Factor(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    def __truediv__(self, other: Powers) -> Powers:
+        return Powers(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
         powers = list(zip("NRch", astuple(self), strict=True))
@@ -56,33 +56,19 @@ def _power(name: str, power: float) -> str:
     return {0.5: f"√{name}", 1: name, 2: f"{name}²"}[power]
 
 
-ONE = Factor()
+ONE = Powers()
 
 
 @dataclass(frozen=True)
 class Library:
-    """The quantities that a library has, and their scales.
+    """The quantities that a library has, and their scales."""
 
-    Attributes
-    ----------
-    factors : dict of type to Factor
-        The number by which our result is multiplied, for each quantity that the library has.
-    names : dict of type to str
-        Where the library has another name for it than ours.
-    sharing, fisher : tuple of str
-        The conventions of Kronecker factors that it has.
-    a : Factor
-        The part of the factor of a block that belongs to A.
-    empirical : Factor
-        By what the factor of "empirical" columns is divided.
-    """
-
-    factors: dict[type[Quantity], Factor]
-    names: dict[type[Quantity], str]
-    sharing: tuple[str, ...] = ("expand", "reduce")
+    factors: dict[type[Quantity], Powers]  # by which our result is multiplied
+    names: dict[type[Quantity], str]  # where the library has another name than ours
+    sharing: tuple[str, ...] = ("expand", "reduce")  # the conventions of Kronecker factors that it has
     fisher: tuple[str, ...] = ("mc", "exact", "empirical")
-    a: Factor = ONE
-    empirical: Factor = Factor(c=1)
+    a: Powers = ONE  # the part of a block's factor that belongs to A
+    empirical: Powers = Powers(c=1)  # by which the factor of "empirical" columns is divided
 
 
 _BACKPACK = {
@@ -90,11 +76,11 @@ _BACKPACK = {
     DiagGGN: "diag_ggn_exact", BatchDiagGGN: "diag_ggn_exact_batch", DiagGGNMC: "diag_ggn_mc", DiagHessian: "diag_h",
     BatchDiagHessian: "diag_h_batch", KFAC: "kfac", KFLR: "kflr", KFRA: "kfra",
 }  # fmt: skip
-_OF_SUMS, _OF_MEANS = Factor(r=-1, c=-1, h=1), Factor(n=-1, r=-1, c=-1)
+_OF_SUMS, _OF_MEANS = Powers(r=-1, c=-1, h=1), Powers(n=-1, r=-1, c=-1)
 
 LIBRARIES = {
     "backpack": Library(
-        dict.fromkeys(_BACKPACK, ONE) | {SecondMoment: Factor(n=1, r=2), Variance: Factor(r=2)},
+        dict.fromkeys(_BACKPACK, ONE) | {SecondMoment: Powers(n=1, r=2), Variance: Powers(r=2)},
         _BACKPACK,
         sharing=("bias",),
         fisher=("mc", "exact"),
@@ -105,19 +91,19 @@ LIBRARIES = {
         fisher=("mc", "exact", "empirical", "forward-only"),
     ),
     "kfac-jax": Library(
-        dict.fromkeys((DiagGGN, DiagGGNMC, KFAC), _OF_MEANS) | {SecondMoment: Factor(n=-1, c=-2)},
+        dict.fromkeys((DiagGGN, DiagGGNMC, KFAC), _OF_MEANS) | {SecondMoment: Powers(n=-1, c=-2)},
         dict.fromkeys((DiagGGN, DiagGGNMC, SecondMoment), "DenseDiagonal") | {KFAC: "DenseTwoKroneckerFactored"},
         sharing=("expand",),
-        empirical=Factor(n=1, c=1),
+        empirical=Powers(n=1, c=1),
     ),
     "laplace": Library(
         dict.fromkeys((DiagGGN, DiagGGNMC, KFAC), _OF_SUMS)
-        | {BatchGrad: Factor(r=-1, c=-1), SecondMoment: Factor(n=1, c=-2, h=1)},
+        | {BatchGrad: Powers(r=-1, c=-1), SecondMoment: Powers(n=1, c=-2, h=1)},
         {
             BatchGrad: "EFInterface.gradients", SecondMoment: "EFInterface.diag", DiagGGN: "GGNInterface.diag",
             DiagGGNMC: "GGNInterface.diag", KFAC: "kron",
         },
-        a=Factor(h=0.5),
+        a=Powers(h=0.5),
     ),
 }  # fmt: skip
 """The table."""

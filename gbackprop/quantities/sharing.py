@@ -63,24 +63,7 @@ B_TEXT = {"expand": "B = Σᵥₙₜ g gᵀ"}
 
 
 class Convention:
-    """A choice of `fisher`, `sharing` and `joint_bias`, with the statistics that it needs.
-
-    Parameters
-    ----------
-    owner : str
-        The quantity's name, for messages.
-    fisher, sharing, joint_bias
-        As for `KFAC`.
-    drawn : MonteCarlo
-        The columns of "mc".
-    fishers : sequence of str
-        The values of `fisher` that the quantity takes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of its values.
-    """
+    """A choice of `fisher`, `sharing` and `joint_bias` of a quantity, `owner`, with the statistics that it needs."""
 
     def __init__(
         self,

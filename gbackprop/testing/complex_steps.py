@@ -81,4 +81,5 @@ def inputs_of(leaves: list[Leaf], x: np.ndarray) -> Iterator[tuple[Leaf, np.ndar
 
 
 def flat(values: np.ndarray) -> np.ndarray:
+    """Return values as one row for each sample, ``[N, *out] -> [N, D]``."""
     return values.reshape(len(values), -1)

@@ -79,6 +79,7 @@ def _has_factors(layer: Layer) -> bool:
 def kronecker(
     names: list[str], leaves: list[Leaf], x: np.ndarray, jacobians: dict, curvatures: dict, factor: float
 ) -> Oracle:
+    """Compute the oracle of the Kronecker factors, from dense Jacobians and the curvature at the outputs."""
     found: Oracle = {kind: {} for kind in curvatures}
     total: dict[str, Any] = {}  # A, over all uses of a weight
     for leaf, arriving in inputs_of(leaves, x):
@@ -97,6 +98,7 @@ def kronecker(
 
 
 def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, n: int) -> dict[str, Any]:
+    """Compute the factors of KFRA, by its recursion over the layers."""
     found: dict[str, Any] = {}
     for leaf, arriving in reversed(list(inputs_of(leaves, x))):
         if "bias" in leaf.layer.parameters and _has_factors(leaf.layer) and not isinstance(leaf.layer, ENTRYWISE):

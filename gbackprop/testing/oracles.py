@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.calculus.walk import add_below, downwards, is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
-from gbackprop.quantities.base import is_shipped
 from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 

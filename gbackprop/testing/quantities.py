@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import EXACT, MonteCarlo
 from gbackprop.losses.base import Loss
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity, Scale, Statistic
-from gbackprop.quantities.base import is_shipped
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from gbackprop.testing.audit.drawing import DECADES, LEVELS, describe, levels, strengths, svg
+from gbackprop.testing.audit.drawing import describe, difference_classes, difference_legend, drawing, value_classes
 from gbackprop.testing.audit.markup import Markup, join, tag
 from gbackprop.testing.audit.picture import Axis, Picture
 
@@ -20,27 +20,26 @@ def picture(got, want, tolerance=1e-11):
 def test_the_worst_entry_is_marked_with_both_values():
     want = np.array([[1.0, 2.0], [4.0, 0.0]])
     got = want + np.array([[0, 1e-12], [-0.25, 0]])
-    drawn = svg(picture(got, want), "p")
+    drawn = drawing(picture(got, want), "difference", "p")
     ElementTree.fromstring(drawn)  # well-formed
     assert "y[1], x[0] of sample 1: mjp gives 3.75, expected 4, |difference| 2.5e-01, relative 6.2e-02" in drawn
     ring = re.search(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="[\d.]+" class="ring">', drawn)
-    cell = re.search(r'<path d="M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)[^"]*" class="e8">', drawn)
-    x, y, w, h = map(float, cell.groups())
-    assert (float(ring[1]), float(ring[2])) == pytest.approx((x + w / 2, y + h / 2))
-    assert ">y[1]</text>" in drawn
-    assert ">x[0]</text>" in drawn
+    x, y, w, h = map(int, re.search(r'<path d="M(\d+) (\d+)h(\d+)v(\d+)[^"]*" class="e8">', drawn).groups())
+    wide, high = map(float, re.search(r'transform="scale\(([\d.]+) ([\d.]+)\)"', drawn).groups())
+    assert (float(ring[1]), float(ring[2])) == pytest.approx((wide * (x + w / 2), high * (y + h / 2)))
     assert 'class="same"' in drawn
 
 
 def test_colors_are_decades():
-    error = np.array([0, 1e-17, 1.5e-16, 1e-3, 0.5, np.inf])
-    assert levels(error).tolist() == [-1, 0, 1, LEVELS - 2, LEVELS - 1, LEVELS - 1]
-    assert len(DECADES) == LEVELS - 1
+    got = [[0, 0, 1e-17, 1.5e-16, 1e-3, 0.5, np.inf, 1]]
+    shown = picture(got, [[0] * 7 + [1]])
+    assert difference_classes(shown).tolist() == [["", "", "e0", "e1", "e7", "e8", "e8", "same"]]
+    assert '<i class="e1"></i>≥ 1e-16</li>' in difference_legend()
 
 
 def test_nothing_differs_or_is_no_number():
     assert describe(picture(np.eye(2), np.eye(2))) == "No entry differs."
-    assert "ring" not in svg(picture(np.eye(2), np.eye(2)), "p")
+    assert "ring" not in drawing(picture(np.eye(2), np.eye(2)), "difference", "p")
     lost = picture([[np.nan, 1], [0, 1]], np.eye(2))
     assert lost.worst == (0, 0)
     assert "mjp gives nan, expected 1" in describe(lost)
@@ -72,5 +71,8 @@ def test_markup_escapes():
 
 
 def test_colors_of_values_go_by_their_part_of_the_largest():
-    parts = np.array([0, 0.005, 0.05, 0.3, 1, 1 + 1e-12, 1.1, -1, -0.05, np.nan, np.inf])
-    assert strengths(parts).tolist() == [0, 1, 2, 3, 4, 4, 5, -4, -2, 0, 5]
+    parts = np.array([[0, 0.005, 0.05, 0.3, 1, 1 + 1e-12, 1.1, -1, -0.05, np.nan, np.inf]])
+    shown = picture(2 * parts, 2 * np.eye(1, 11))
+    expected = ["", "p1", "p2", "p3", "p4", "p4", "p5", "n4", "n2", "nan", "p5"]
+    assert value_classes(shown, "got").tolist() == [expected]
+    assert value_classes(shown, "expected").tolist() == [["p4"] + 10 * [""]]

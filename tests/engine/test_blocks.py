@@ -1,7 +1,9 @@
 """Blocks: what they bound, what they leave alone, and the threads that take them."""
 
 import threading
+from functools import partial
 
+import common
 import numpy as np
 import pytest
 
@@ -21,35 +23,31 @@ from gbackprop.plain.plan import make_plan
 CE = losses.CrossEntropyLoss()
 
 
-def network(*parts):
-    return gb.Sequential(*parts, rng=0, dtype="float32")
-
-
-def batch(samples, *shape, classes=10):
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((samples, *shape), dtype=np.float32), rng.integers(0, classes, samples)
+network = partial(common.chain, dtype="float32")
+batch = partial(common.batch, classes=10, dtype="float32")
 
 
 # -------------------------------------------------------------------------------------------------------------- threads
 
 
+def counts():
+    """The number of threads of each BLAS."""
+    found = pytest.importorskip("threadpoolctl").threadpool_info()
+    return [info["num_threads"] for info in found if info["user_api"] == "blas"]
+
+
 def test_concurrent_calls_restore_the_number_of_blas_threads():
-    threadpool_info = pytest.importorskip("threadpoolctl").threadpool_info
+    net, before = network(layers.Linear(50, 50), layers.Tanh(), layers.Linear(50, 10)), counts()
 
-    def counts():
-        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+    def calls():
+        for _ in range(20):
+            gb.backward(net, CE, *batch(64, 50), q.KFLR(), workers=2)
 
-    net = network(layers.Linear(50, 50), layers.Tanh(), layers.Linear(50, 10))
-    x, y = batch(64, 50)
-    before = counts()
-    calls = [
-        threading.Thread(target=lambda: [gb.backward(net, CE, x, y, q.KFLR(), workers=2) for _ in range(20)])
-        for _ in range(4)
-    ]
-    for call in calls:
-        call.start()
-    for call in calls:
-        call.join()
+    callers = [threading.Thread(target=calls) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
     assert counts() == before
 
 
@@ -57,11 +55,7 @@ def test_concurrent_calls_restore_the_number_of_blas_threads():
 def test_blas_threads_are_restored_at_the_end(counted):
     """By the last of several calls; by the first where only threadpoolctl can set them: no other thread may then."""
     limit = one_blas_thread if counted else lambda: threads._SHARED
-    threadpool_info = pytest.importorskip("threadpoolctl").threadpool_info
     entered, left = threading.Event(), threading.Event()
-
-    def counts():
-        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
 
     def longer():
         with limit():
@@ -204,21 +198,16 @@ class ScaleAll(Layer):
 
 
 def test_a_parameter_without_axes_is_right_in_blocks():
-    net = gb.Sequential(layers.Linear(3, 4), ScaleAll(), layers.Tanh(), layers.Linear(4, 3), rng=0, dtype="float64")
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((5, 3)), rng.integers(0, 3, 5)
+    net = common.chain(layers.Linear(3, 4), ScaleAll(), layers.Tanh(), layers.Linear(4, 3))
     asked = [q.DiagGGN(), q.DiagHessian(), q.BatchGrad(), q.BatchDiagGGN(), q.Variance()]
-    whole, cut = (gb.backward(net, CE, x, y, *asked, **given) for given in ({}, {"column_block": 1, "sample_block": 2}))
-    for quantity in asked:
-        np.testing.assert_allclose(cut[quantity]["1.w"], whole[quantity]["1.w"], rtol=1e-12)
+    common.both(net, CE, *common.batch(5, 3), *asked, column_block=1, sample_block=2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_squares_are_not_negative_where_positions_cancel(dtype):
     rng = np.random.default_rng(0)
-    net = gb.Sequential(
-        layers.Conv2d(64, 64, 1), layers.AvgPool2d(2), layers.Flatten(), layers.Linear(64, 100), rng=0, dtype=dtype
-    )
+    parts = layers.Conv2d(64, 64, 1), layers.AvgPool2d(2), layers.Flatten(), layers.Linear(64, 100)
+    net = common.chain(*parts, dtype=dtype)
     x = rng.standard_normal((4, 64, 2, 2))
     x = (x - x.mean((2, 3), keepdims=True)).astype(dtype)  # the four positions' shares cancel
     y = rng.integers(0, 100, 4)
@@ -229,15 +218,6 @@ def test_squares_are_not_negative_where_positions_cancel(dtype):
     assert norms.min() >= 0
     assert result["diag_ggn"]["0.weight"].min() >= 0
     np.testing.assert_allclose(norms, (each**2).sum((1, 2, 3, 4)), atol=1e-12)
-
-
-def test_dtypes_of_all_results():
-    net = network(layers.Linear(5, 3))
-    x, y = batch(4, 5, classes=3)
-    result = gb.backward(net, CE, x, y, q.Variance(), q.KFLR())
-    kinds = [result.loss, result.output, result.gradient["0.weight"], result["variance"]["0.bias"]]
-    assert {value.dtype.name for value in kinds} == {"float32"}
-    assert CE.value(result.output, y).dtype == np.float32
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input
@@ -266,28 +246,9 @@ def test_kfra_takes_blocks_that_do_not_cut():
         gb.backward(net, CE, x, y, q.KFRA(), sample_block=3)
 
 
-def test_streams_of_draws_are_apart():
-    net = gb.Sequential(layers.Linear(3, 6), rng=0, dtype="float64")
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((50, 3)), rng.standard_normal((50, 6))
-    plan = make_plan(net, losses.MSELoss(), x, y, [q.KFAC(mc_samples=1), q.DiagGGNMC(mc_samples=2)], 0)
-    first, second = plan.mc_noise.values()
-    assert not np.isclose(first[0], second[0]).any()
-
-
 def test_the_gradient_of_a_confident_and_right_output_keeps_its_digits():
     gradient = losses.BCEWithLogitsLoss("sum").gradients(np.array([[20.0]], np.float32), np.ones((1, 1), np.float32))
     np.testing.assert_allclose(gradient, -2.0611537e-09, rtol=1e-5)
-
-
-def test_vectors_of_another_layout_or_dtype_are_refused():
-    block = q.Kronecker(np.eye(3), np.eye(4))
-    with pytest.raises(ValueError, match=r"or \(4, …\)"):
-        block.matvec(np.ones((3, 4)))
-    with pytest.raises(TypeError, match="v: expected float64 as B is, got float32"):
-        block.solve(np.ones(12, np.float32), 0.1)
-    with pytest.raises(ValueError, match="damping"):
-        block.solve(np.ones(12), "a")
 
 
 def test_kfra_takes_a_large_batch_whole(monkeypatch):

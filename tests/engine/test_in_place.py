@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import batch, both, chain, hundredfold, with_weight
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -9,6 +10,8 @@ from gbackprop import quantities as q
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
+
+CE = losses.CrossEntropyLoss()
 
 
 @pytest.mark.parametrize("kind", [layers.ReLU, layers.Sigmoid, layers.Tanh])
@@ -88,11 +91,9 @@ class Doubled(layers.Elementwise):
 
 @pytest.mark.parametrize("kind", [Shift, Doubled])
 def test_results_that_are_views_of_the_columns_are_not_written_over(kind):
-    net = gb.Sequential(
-        *(layers.Linear(4, 3), layers.ReLU(), layers.Identity(), kind(), layers.Linear(3, 2)), rng=0, dtype="float64"
-    )
-    x = np.random.default_rng(1).standard_normal((1, 4))
-    result = gb.backward(net, losses.CrossEntropyLoss(), x, np.array([0]))
+    net = chain(layers.Linear(4, 3), layers.ReLU(), layers.Identity(), kind(), layers.Linear(3, 2))
+    x = batch(1, 4, seed=1)[0]
+    result = gb.backward(net, CE, x, np.array([0]))
     back = result.gradient["4.bias"] @ net.parameters["4.weight"]
     np.testing.assert_allclose(result.gradient["3.bias"], back, rtol=1e-12)
     assert (net(x) != 0).all()
@@ -109,27 +110,15 @@ class Probe(layers.Identity):
 
 def test_what_a_users_layer_keeps_is_not_written_over():
     probe = Probe()
-    net = gb.Sequential(layers.Linear(4, 3), layers.ReLU(), probe, layers.Linear(3, 2), rng=0, dtype="float64")
-    gb.backward(net, losses.CrossEntropyLoss(), np.random.default_rng(1).standard_normal((5, 4)), np.zeros(5, int))
+    gb.backward(chain(layers.Linear(4, 3), layers.ReLU(), probe, layers.Linear(3, 2)), CE, *batch(5, 4, classes=2))
     np.testing.assert_array_equal(probe.seen, probe.copy)
 
 
-def test_a_jacobian_with_a_batch_of_its_own_is_asked_for_it():
-    class Hundredfold(layers.Outer):
-        def batch(self, mat, sign=None):
-            return 100 * super().batch(mat, sign)
-
-    class Own(layers.Linear):
-        def parameter_jacobians(self, saved):
-            jacobians = super().parameter_jacobians(saved)
-            jacobians["weight"].__class__ = Hundredfold
-            return jacobians
-
-    x, y = np.random.default_rng(1).standard_normal((5, 4)), np.zeros(5, int)
-    for options in ({}, {"sample_block": 2}):
-        nets = [gb.Sequential(kind(4, 3), rng=0, dtype="float64") for kind in (Own, layers.Linear)]
-        own, plain = (gb.backward(net, losses.CrossEntropyLoss(), x, y, q.BatchGrad(), **options) for net in nets)
-        np.testing.assert_allclose(own["batch_grad"]["0.weight"], 100 * plain["batch_grad"]["0.weight"], rtol=1e-12)
+@pytest.mark.parametrize("options", [{}, {"sample_block": 2}], ids=str)
+def test_a_jacobian_with_a_batch_of_its_own_is_asked_for_it(options):
+    kinds = with_weight(layers.Linear, **hundredfold("batch")), layers.Linear
+    own, plain = (gb.backward(chain(k(4, 3)), CE, *batch(5, 4), q.BatchGrad(), **options) for k in kinds)
+    np.testing.assert_allclose(own["batch_grad"]["0.weight"], 100 * plain["batch_grad"]["0.weight"], rtol=1e-12)
 
 
 class Total(layers.Permute):
@@ -149,8 +138,5 @@ def test_nothing_is_added_to_columns_of_another_back():
     nodes = {"a": (layers.Linear(4, 4), "input"), "s": (layers.Select(1, 0), "a"), "m": (Total((0, 2, 1)), "a")}
     nodes |= {"l": (layers.Linear(4, 4), "m"), "add": (layers.Add(), "l", "s"), "o": (layers.Linear(4, 3), "add")}
     network = gb.Graph(nodes, rng=0, dtype="float64")
-    given = (losses.CrossEntropyLoss(), np.random.default_rng(0).standard_normal((6, 5, 4)), np.arange(6) % 3)
-    want = gb.reference(network, *given, q.DiagGGN())
-    for got in (gb.backward(network, *given, q.DiagGGN()), gb.backward(network, *given)):
-        for name, value in want.gradient.items():
-            np.testing.assert_allclose(got.gradient[name], value, rtol=1e-12)
+    for asked in ([], [q.DiagGGN()]):
+        both(network, CE, *batch(6, 5, 4), *asked)

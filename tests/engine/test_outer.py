@@ -1,17 +1,21 @@
 """The fast forms of a weight's Jacobian: signs, digits, where they write, and the size of what they make on the way."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
-from test_budget import batch, peak
+from common import batch, both, chain, peak
 
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
+from gbackprop.calculus.signals import EXACT
 from gbackprop.engine.forms import FORMS, outer
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
 
+CE = losses.CrossEntropyLoss()
 CONTEXT = Context(FORMS, Allocator())
 
 
@@ -63,7 +67,7 @@ def test_squares_by_pairs_of_positions_keep_digits_where_positions_cancel():
 
 
 def test_products_are_made_in_blocks_of_columns_and_samples(monkeypatch):
-    weight, mat = jacobian(layers.Conv2d(4, 4, 3), batch(6, 4, 6, 6)[0], 8)
+    weight, mat = jacobian(layers.Conv2d(4, 4, 3), batch(6, 4, 6, 6, dtype="float32")[0], 8)
     monkeypatch.setattr(array, "_CACHE_BYTES", 2**12)
     sizes = [product.nbytes for *_, product in outer.products(weight, weight.split(mat))]
     assert max(sizes) <= 2**12
@@ -71,7 +75,7 @@ def test_products_are_made_in_blocks_of_columns_and_samples(monkeypatch):
 
 
 def test_norms_take_few_samples_at_a_time():
-    weight, mat = jacobian(layers.Conv2d(40, 40, 3), batch(64, 40, 12, 12)[0], 4)
+    weight, mat = jacobian(layers.Conv2d(40, 40, 3), batch(64, 40, 12, 12, dtype="float32")[0], 4)
     weight.u  # noqa: B018
     whole = 64 * 4 * 100 * 100 * 8  # all samples' (gₜᵀ gₛ)
     assert peak(lambda: reduced("square_norm", weight, mat, None)) < whole / 2
@@ -81,7 +85,7 @@ def test_norms_take_few_samples_at_a_time():
 @pytest.mark.parametrize("few", [0, 10**6])  # rows up to which NumPy does not see the symmetry
 def test_each_group_has_an_input_factor(forms, few, monkeypatch):
     monkeypatch.setattr("gbackprop.engine.costs.mirrored", lambda rows, i: rows >= few)
-    x = batch(2, 4, 5, 5)[0]
+    x = batch(2, 4, 5, 5, dtype="float32")[0]
     weight, _ = jacobian(layers.Conv2d(4, 4, 3, groups=2), x, 1)
     found = reduced("input_square", weight, context=Context(forms, Allocator()))
     assert found.shape == (2, 18, 18)
@@ -91,7 +95,7 @@ def test_each_group_has_an_input_factor(forms, few, monkeypatch):
 
 
 def test_moments_are_summed_in_float64():
-    weight, mat = jacobian(layers.Linear(5, 3), batch(50, 5)[0], 1)
+    weight, mat = jacobian(layers.Linear(5, 3), batch(50, 5, dtype="float32")[0], 1)
     x = (mat[0].astype(float)[:, :, None] * weight.u.reshape(50, 1, 5).astype(float))
     found = reduced("moments", weight, mat, None)
     np.testing.assert_allclose(found.mean, x.mean(0), rtol=1e-12, atol=1e-14)
@@ -136,9 +140,78 @@ def test_pairs_of_positions_give_the_square_of_a_sum(double):
 
 @pytest.mark.parametrize("positions", [1, 2, 3])
 def test_rows_of_few_positions_are_those_of_the_plain_engine(positions):
-    net = gb.Sequential(layers.Linear(3, 2), layers.Flatten(), rng=0, dtype="float64")
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((4, positions, 3)), rng.standard_normal((4, 2 * positions))
-    call = (net, losses.MSELoss(), x, y, q.BatchGrad())
-    got, want = (engine(*call)["batch_grad"]["0.weight"] for engine in (gb.backward, gb.reference))
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-14)
+    y = np.random.default_rng(1).standard_normal((4, 2 * positions))
+    net = chain(layers.Linear(3, 2), layers.Flatten())
+    both(net, losses.MSELoss(), batch(4, positions, 3)[0], y, q.BatchGrad(), tolerance=1e-14, least=1)
+
+
+# ----------------------------------------------------------------------------------------------- squares of a bias
+
+
+class OfLastBias(q.Quantity):
+    """The diagonal of the GGN of each sample, in one parameter."""
+
+    name = "of_last_bias"
+    scale = "R"
+
+    def statistics(self):
+        return (q.Statistic("batch_square", EXACT, only="2.bias"),)
+
+    def finish(self, scale, square):
+        return square
+
+
+@pytest.mark.parametrize("run", [gb.backward, gb.reference, gb.explain])
+def test_the_name_of_a_parameter_that_is_not_there(run, monkeypatch):
+    monkeypatch.setattr(OfLastBias, "statistics", lambda self: (q.Statistic("batch_square", EXACT, only="2.bais"),))
+    net = chain(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), dtype="float32")
+    message = r"OfLastBias: expected only= one of \['0.weight', '0.bias', '2.weight', '2.bias'\], got '2.bais'"
+    with pytest.raises(ValueError, match=message):
+        run(net, CE, np.zeros((2, 3), "float32"), np.zeros(2, int), OfLastBias())
+
+
+class TwoBiases(layers.Linear):
+    """y = W x + b + c; b and c have one Jacobian, the same object."""
+
+    def parameter_shapes(self):
+        return super().parameter_shapes() | {"extra": (self.out_features,)}
+
+    def draw(self, rng):
+        return super().draw(rng) | {"extra": rng.standard_normal(self.out_features).astype(self.dtype)}
+
+    def forward(self, x):
+        y, saved = super().forward(x)
+        return y + self.parameters["extra"], saved
+
+    def parameter_jacobians(self, saved):
+        found = super().parameter_jacobians(saved)
+        return found | {"extra": found["bias"]}
+
+
+@pytest.mark.parametrize("cut", [{}, {"column_block": 1}, {"column_block": 2}, {"sample_block": 4}], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        (layers.Linear, [q.BatchDiagGGN(), OfLastBias(), q.DiagGGN()]),
+        (TwoBiases, [q.BatchDiagGGN(), q.BatchDiagHessian(), q.DiagHessian()]),
+    ],
+)
+def test_squares_of_a_bias_are_computed_once_and_each_result_is_its_own_array(kind, asked, cut):
+    net = chain(kind(5, 4), layers.Tanh(), kind(4, 3))
+    result = both(net, CE, *batch(6, 5), *asked, tolerance=1e-13, least=1, **cut)
+    arrays = [value for quantity in asked for value in result[quantity].values()]
+    assert not any(np.may_share_memory(one, other) for one, other in combinations(arrays, 2))
+
+
+def test_signs_are_part_of_what_is_known():
+    rng, context = np.random.default_rng(0), Context(FORMS, Allocator())
+    layer = layers.Linear(3, 2)
+    layer.dtype = "float64"
+    mat, sign = rng.standard_normal((4, 5, 2)), rng.choice([-1.0, 1.0], (4, 5))
+    _, saved = layer.forward(rng.standard_normal((5, 3)))
+    for jacobian in layer.parameter_jacobians(saved).values():
+        for signs in (None, sign):
+            for name in ("square", "batch_square", "square_norm"):
+                arriving = (mat[:1], None) if name == "square_norm" else (mat, signs)
+                want = REDUCTIONS[name].define(jacobian, *arriving)
+                np.testing.assert_allclose(context.reduce(jacobian, REDUCTIONS[name], *arriving), want, rtol=1e-12)

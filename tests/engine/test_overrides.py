@@ -5,27 +5,25 @@ import pickle
 
 import numpy as np
 import pytest
+from common import batch, both, chain, with_weight
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.calculus.jacobian import Outer
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT
 from gbackprop.engine import costs
 
 CE = losses.CrossEntropyLoss()
-RNG = np.random.default_rng(3)
-IMAGES = RNG.standard_normal((4, 2, 6, 6)), RNG.integers(0, 3, 4)
+IMAGES = batch(4, 2, 6, 6, seed=3)
 
 
 def images(*between):
     """A convolution, some layers, a pool, and a linear layer."""
-    chain = [layers.Conv2d(2, 32, 3, padding=1), *between, layers.MaxPool2d(2), layers.Conv2d(32, 33, 3, padding=1)]
-    size = gb.Sequential(*chain, layers.Flatten(), rng=0).output_shape((2, 6, 6))[0]
-    chain = gb.Sequential(*chain).layers
-    for layer in chain:
+    parts = [layers.Conv2d(2, 32, 3, padding=1), *between, layers.MaxPool2d(2), layers.Conv2d(32, 33, 3, padding=1)]
+    size = gb.Sequential(*parts, layers.Flatten(), rng=0).output_shape((2, 6, 6))[0]
+    for layer in parts:
         layer.drawn = None
-    return gb.Sequential(*chain, layers.Flatten(), layers.Linear(size, 3), rng=0, dtype="float64")
+    return chain(*parts, layers.Flatten(), layers.Linear(size, 3))
 
 
 @pytest.fixture(params=[0.0, -np.inf], ids=["", "routed"])
@@ -35,15 +33,7 @@ def routing(request, monkeypatch):
         monkeypatch.setattr(costs, "SAMPLE_COST", request.param)
 
 
-def agree(net, x, y, *asked, **options):
-    asked = asked or (q.DiagGGN(), q.BatchGrad(), q.DiagHessian())
-    fast, plain = gb.backward(net, CE, x, y, *asked, rng=0, **options), gb.reference(net, CE, x, y, *asked, rng=0)
-    np.testing.assert_allclose(fast.loss, plain.loss, rtol=1e-12)
-    pairs = [(fast.gradient, plain.gradient), *((fast[one], plain[one]) for one in asked)]
-    for got, want in pairs:
-        for name, value in want.items():
-            np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-11 * np.abs(value).max(), err_msg=name)
-    return plain
+ASKED = q.DiagGGN(), q.BatchGrad(), q.DiagHessian()
 
 
 def last_places(self, saved):
@@ -65,7 +55,7 @@ OWN = {
 @pytest.mark.parametrize("name", OWN)
 def test_a_helper_of_a_subclass_is_used_by_both_engines(name, routing):
     kind, arguments, body = OWN[name]
-    agree(images(type("Own", (kind,), body)(*arguments)), *IMAGES)
+    both(images(type("Own", (kind,), body)(*arguments)), CE, *IMAGES, *ASKED, tolerance=1e-11)
 
 
 BOUND = [
@@ -79,8 +69,7 @@ BOUND = [
 def test_a_method_of_another_object_is_that_objects(layer, other, routing):
     layer = copy.deepcopy(layer)
     layer.mjp = other.mjp
-    net = images(layer)
-    agree(net, *IMAGES)
+    both(images(layer), CE, *IMAGES, *ASKED, tolerance=1e-11)
 
 
 def test_a_mask_for_each_channel(routing):
@@ -88,31 +77,20 @@ def test_a_mask_for_each_channel(routing):
         def noise(self, batch_shape, rng):
             return rng.random((*batch_shape[:2], 1, 1)) >= self.p
 
-    net = images(Dropout2d(0.4))
-    fast, plain = (call(net, CE, *IMAGES, q.DiagGGN(), rng=5, training=True) for call in (gb.backward, gb.reference))
-    for name, value in plain["diag_ggn"].items():
-        np.testing.assert_allclose(fast["diag_ggn"][name], value, rtol=0, atol=1e-11 * np.abs(value).max())
+    both(images(Dropout2d(0.4)), CE, *IMAGES, q.DiagGGN(), rng=5, training=True, tolerance=1e-11)
 
 
-class Masked(layers.Outer):
-    """Half of the weight does not count."""
-
-    def joined(self, result):
-        found = super().joined(result)
-        return found * (np.arange(found.shape[-1]) % 2)
+def masked(self, result):
+    """The order of a weight's entries, of which half do not count."""
+    found = layers.Outer.joined(self, result)
+    return found * (np.arange(found.shape[-1]) % 2)
 
 
-def test_a_jacobian_with_an_order_of_its_own():
-    class Own(layers.Linear):
-        def parameter_jacobians(self, saved):
-            jacobians = super().parameter_jacobians(saved)
-            jacobians["weight"].__class__ = Masked
-            return jacobians
-
-    net = gb.Sequential(Own(4, 3), layers.Tanh(), layers.Linear(3, 2), rng=0, dtype="float64")
-    x, y = RNG.standard_normal((6, 4)), RNG.integers(0, 2, 6)
-    for options in ({}, {"sample_block": 4}):
-        agree(net, x, y, q.BatchGrad(), q.BatchL2Grad(), q.Variance(), **options)
+@pytest.mark.parametrize("options", [{}, {"sample_block": 4}], ids=str)
+def test_a_jacobian_with_an_order_of_its_own(options):
+    net = chain(with_weight(layers.Linear, joined=masked)(4, 3), layers.Tanh(), layers.Linear(3, 2))
+    asked = q.BatchGrad(), q.BatchL2Grad(), q.Variance()
+    both(net, CE, *batch(6, 4, classes=2), *asked, tolerance=1e-11, **options)
 
 
 # ---------------------------------------------------------------------------------------------------------- reductions
@@ -132,8 +110,7 @@ def test_a_users_reduction_may_bear_any_name(name, options):
             return value
 
     name_of = name
-    net = gb.Sequential(layers.Linear(4, 3), layers.Tanh(), layers.Linear(3, 2), rng=0, dtype="float64")
-    x, y = RNG.standard_normal((6, 4)), RNG.integers(0, 2, 6)
+    net, (x, y) = chain(layers.Linear(4, 3), layers.Tanh(), layers.Linear(3, 2)), batch(6, 4, classes=2)
     result = gb.backward(net, CE, x, y, Cube(), q.BatchGrad(), q.DiagGGN(), **options)
     for key, each in result["batch_grad"].items():
         np.testing.assert_allclose(result["cubes"][key], (each**3).sum(0), rtol=1e-11)
@@ -160,13 +137,16 @@ def test_statistics_that_cannot_be():
 # --------------------------------------------------------------------------------------------------- losses, containers
 
 
+def linear():
+    return chain(layers.Linear(4, 3))
+
+
 def test_a_loss_that_ignores_which_columns_are_wanted_is_named():
     class Forgetful(losses.CrossEntropyLoss):
         def hessian_sqrt(self, output, target, columns=slice(None)):
             return super().hessian_sqrt(output, target)
 
-    net = gb.Sequential(layers.Linear(4, 3), rng=0, dtype="float64")
-    x, y = RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5)
+    net, (x, y) = linear(), batch(5, 4)
     gb.backward(net, Forgetful(), x, y, q.DiagGGN())
     with pytest.raises(ValueError, match=r"Forgetful\('mean'\), hessian_sqrt: expected shape \(2, 5, 3\), got \(3"):
         gb.backward(net, Forgetful(), x, y, q.DiagGGN(), column_block=2)
@@ -175,49 +155,35 @@ def test_a_loss_that_ignores_which_columns_are_wanted_is_named():
 @pytest.mark.parametrize("method", ["forward", "forward_training", "noise", "jmp", "mjp"])
 def test_a_chain_with_a_function_of_its_own_is_refused(method):
     own = type("Own", (gb.Sequential,), {method: lambda self, *given: getattr(gb.Sequential, method)(self, *given)})
-    net = own(layers.Linear(4, 3), rng=0, dtype="float64")
+    net = own(layers.Linear(4, 3), rng=0)
     with pytest.raises(gb.UnsupportedError, match=f"Own: expected a chain of layers, .* with a {method} of its own"):
-        gb.backward(net, CE, RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5))
+        gb.backward(net, CE, *batch(5, 4, dtype="float32"))
 
 
 def test_results_are_in_the_order_of_the_parameters():
-    net = gb.Sequential(layers.Linear(4, 3), rng=0, dtype="float64")
+    net = linear()
     net[0].drawn = dict(reversed(net[0].drawn.items())) | {"buffer": np.zeros(2)}
-    result = gb.backward(net, CE, RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5), q.Variance())
+    result = gb.backward(net, CE, *batch(5, 4), q.Variance())
     assert list(result.gradient) == list(net.parameters) == list(result["variance"]) == ["0.weight", "0.bias"]
 
 
 def test_kfra_in_blocks_is_refused_before_anything_is_drawn():
-    net, rng = gb.Sequential(layers.Linear(4, 3), rng=0, dtype="float64"), np.random.default_rng(7)
+    net, rng = linear(), np.random.default_rng(7)
     before = rng.bit_generator.state
     with pytest.raises(ValueError, match="KFRA averages over the whole batch"):
-        gb.backward(net, CE, RNG.standard_normal((5, 4)), RNG.integers(0, 3, 5), q.KFRA(), rng=rng, sample_block=2)
+        gb.backward(net, CE, *batch(5, 4), q.KFRA(), rng=rng, sample_block=2)
     assert rng.bit_generator.state == before
 
 
-class StoredFactor(Outer):
-    """A Jacobian whose input factor is computed once, and stored."""
-
-    stored = np.diag([1.0, 2.0, 3.0])
-
-    def input_square(self):
-        return self.stored
-
-
-class WithStoredFactor(layers.Linear):
-    def parameter_jacobians(self, saved):
-        found = super().parameter_jacobians(saved)
-        weight = found["weight"]
-        own = StoredFactor(weight.inputs, weight.bias, weight.to_parameter, weight.from_parameter)
-        return found | {"weight": own}
+STORED = np.diag([1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize("engine", [gb.reference, gb.backward])
 def test_what_a_layer_stores_is_not_divided_in_place(engine):
-    net = gb.Sequential(WithStoredFactor(3, 2), rng=0, dtype="float64")
-    x, y = np.ones((4, 3)), np.zeros(4, int)
+    """An input factor that is computed once, and stored."""
+    net = chain(with_weight(layers.Linear, input_square=lambda self: STORED)(3, 2))
     for _ in range(2):
-        found = engine(net, losses.CrossEntropyLoss(), x, y, q.KFAC(), q.KFLR(), rng=0)
+        found = engine(net, CE, np.ones((4, 3)), np.zeros(4, int), q.KFAC(), q.KFLR(), rng=0)
         for name in ("kfac", "kflr"):
             np.testing.assert_array_equal(found[name]["0.weight"].A, np.diag([1.0, 2.0, 3.0]) / 4)
-    np.testing.assert_array_equal(StoredFactor.stored, np.diag([1.0, 2.0, 3.0]))
+    np.testing.assert_array_equal(STORED, np.diag([1.0, 2.0, 3.0]))

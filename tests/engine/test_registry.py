@@ -10,6 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from common import batch, both, chain, hundredfold
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -21,86 +22,55 @@ from gbackprop.engine.registry import Context
 
 CE = losses.CrossEntropyLoss()
 RNG = np.random.default_rng(1)
-X, Y = RNG.standard_normal((5, 4)), RNG.integers(0, 2, 5)
+BATCH = batch(5, 4, classes=2)
+ASKED = q.DiagGGN(), q.BatchGrad(), q.KFAC()
 
 
 def network(*between):
-    return gb.Sequential(
-        layers.Linear(4, 3), layers.ReLU(), *between, layers.Linear(3, 2), rng=0, dtype="float64"
-    )
-
-
-def agrees(net, x=X, y=Y, *asked):
-    """Hold the two engines against each other; gives the fast one's result."""
-    asked = asked or (q.DiagGGN(), q.BatchGrad(), q.KFAC())
-    fast, plain = (call(net, CE, x, y, *asked, rng=0) for call in (gb.backward, gb.reference))
-    pairs = [(fast.gradient, plain.gradient)]
-    for one in asked:
-        kronecker = isinstance(one, q.KFAC)
-        pairs.append([{n: v.B if kronecker else v for n, v in result[one].items()} for result in (fast, plain)])
-    for got, want in pairs:
-        for name, value in want.items():
-            np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-12 * np.abs(value).max())
-    return fast
+    return chain(layers.Linear(4, 3), layers.ReLU(), *between, layers.Linear(3, 2))
 
 
 # ----------------------------------------------------------------------------------------- functions that nobody knows
 
 
-class Keeps(layers.Identity):
-    """Keeps what it got, behind the name and module of the function that it wraps."""
-
-    @functools.wraps(layers.Identity.mjp)
-    def mjp(self, saved, mat):
-        self.seen, self.copy = mat, mat.copy()
-        return mat
-
-
 def test_what_a_wrapped_function_keeps_is_not_written_over():
-    layer = Keeps()
-    agrees(network(layer))
-    np.testing.assert_array_equal(layer.seen, layer.copy)
+    """Behind the name and module of the function that it wraps, of a class or of an object."""
+    seen, layer = [], layers.Identity()
 
-
-def test_what_a_wrapped_function_of_an_object_keeps_is_not_written_over():
-    layer, seen = layers.Identity(), []
+    class Keeps(layers.Identity):
+        @functools.wraps(layers.Identity.mjp)
+        def mjp(self, saved, mat):
+            seen.append((mat, mat.copy()))
+            return mat
 
     @functools.wraps(layer.mjp)
     def mjp(saved, mat):
-        seen.append((mat, mat.copy()))
-        return mat
+        return Keeps.mjp(layer, saved, mat)
 
     layer.mjp = mjp
-    agrees(network(layer))
-    for given, copy in seen:
-        np.testing.assert_array_equal(given, copy)
+    for each in (Keeps(), layer):
+        seen.clear()
+        both(network(each), CE, *BATCH, *ASKED)
+        assert seen
+        for given, copy in seen:
+            np.testing.assert_array_equal(given, copy)
 
 
-def test_a_function_without_a_module_is_called():
+@pytest.mark.parametrize("module", [None, "builtins"])
+def test_a_function_without_a_module_and_one_made_by_exec_are_called(module):
     names = {"layers": layers}
     exec("class Negative(layers.Identity):\n    def mjp(self, saved, mat):\n        return -mat\n", names)
-    names["Negative"].mjp.__module__ = None
-    both = layers.Identity(), names["Negative"]()
-    plain, negative = (agrees(network(layer)).gradient["0.weight"] for layer in both)
-    np.testing.assert_allclose(negative, -plain, rtol=1e-12)
-
-
-def test_a_function_made_by_exec_is_called():
-    names = {}
-    exec("def mjp(self, saved, mat):\n    return -mat\n", names)
-
-    class Negative(layers.Identity):
-        mjp = names["mjp"]
-
-    plain, negative = (agrees(network(layer)).gradient["0.weight"] for layer in (layers.Identity(), Negative()))
+    names["Negative"].mjp.__module__ = module
+    kinds = layers.Identity, names["Negative"]
+    plain, negative = (both(network(kind()), CE, *BATCH, *ASKED).gradient["0.weight"] for kind in kinds)
     np.testing.assert_allclose(negative, -plain, rtol=1e-12)
 
 
 def test_a_patched_object_is_called():
     layer = layers.ReLU()
-    net = gb.Sequential(layers.Linear(4, 3), layer, layers.Linear(3, 2), rng=0, dtype="float64")
+    net = chain(layers.Linear(4, 3), layer, layers.Linear(3, 2))
     with mock.patch.object(layer, "mjp", side_effect=lambda saved, mat: 0 * mat) as patched:
-        assert not gb.backward(net, CE, X, Y).gradient["0.weight"].any()
+        assert not gb.backward(net, CE, *BATCH).gradient["0.weight"].any()
     assert patched.call_count == 1
 
 
@@ -111,12 +81,12 @@ def test_a_method_of_another_object_is_that_objects():
     other.dtype = "float64"
     other.initialize(np.random.default_rng(5))
     one.mjp = other.mjp
-    want = agrees(net).gradient["0.weight"]
+    want = both(net, CE, *BATCH, *ASKED).gradient["0.weight"]
     one.mjp = lambda saved, mat: mat @ other.parameters["weight"]
-    np.testing.assert_allclose(agrees(net).gradient["0.weight"], want, rtol=1e-12)
+    np.testing.assert_allclose(both(net, CE, *BATCH, *ASKED).gradient["0.weight"], want, rtol=1e-12)
 
 
-IMAGES = RNG.standard_normal((3, 2, 6, 6)), RNG.integers(0, 2, 3)
+IMAGES = batch(3, 2, 6, 6, classes=2)
 OVERRIDES = [
     (layers.Conv2d, (2, 2, 3), "forward"), (layers.Conv2d, (2, 2, 3), "mjp"),
     (layers.Conv2d, (2, 2, 3), "parameter_jacobians"), (layers.MaxPool2d, (2,), "forward"),
@@ -135,19 +105,13 @@ def test_a_subclass_with_a_method_of_its_own_is_asked_for_it(kind, arguments, me
         return getattr(kind, method)(self, *given)
 
     made = type("Own", (kind,), {method: own})(*arguments)
-    net = gb.Sequential(layers.Conv2d(2, 2, 3, padding=1), made, layers.Flatten(), rng=0, dtype="float64")
-    size = net.output_shape((2, 6, 6))[0]
-    net = gb.Sequential(*net, layers.Linear(size, 2), rng=0, dtype="float64")
-    asked = [q.DiagGGN(), q.KFRA()]
-    want = gb.reference(net, CE, *IMAGES, *asked)
-    by_plain = len(counts)
-    counts.clear()
-    got = gb.backward(net, CE, *IMAGES, *asked)
-    assert len(counts) >= 1
-    assert by_plain >= 1
-    for name, value in want["diag_ggn"].items():
-        np.testing.assert_allclose(got["diag_ggn"][name], value, rtol=1e-10)
-        np.testing.assert_allclose(got["kfra"][name].B, want["kfra"][name].B, rtol=1e-10, atol=1e-14)
+    net = chain(layers.Conv2d(2, 2, 3, padding=1), made, layers.Flatten())
+    net = chain(*net, layers.Linear(net.output_shape((2, 6, 6))[0], 2))
+    for engine in (gb.reference, gb.backward):
+        counts.clear()
+        engine(net, CE, *IMAGES, q.DiagGGN(), q.KFRA())
+        assert counts
+    both(net, CE, *IMAGES, q.DiagGGN(), q.KFRA(), tolerance=1e-10)
 
 
 REDUCED = ["sum", "batch", "square", "batch_square", "square_norm", "kronecker", "input_square"]
@@ -155,14 +119,11 @@ REDUCED = ["sum", "batch", "square", "batch_square", "square_norm", "kronecker",
 
 @pytest.mark.parametrize("method", REDUCED)
 def test_a_jacobian_with_a_reduction_of_its_own_is_asked_for_it(method):
-    def own(self, *given):
-        return 100 * getattr(layers.Outer, method)(self, *given)
-
     layer, context = layers.Linear(4, 3), Context(FORMS, Allocator())
     layer.dtype = "float64"
-    saved = layer.forward(X)[1]
+    saved = layer.forward(BATCH[0])[1]
     plain, changed = (context.jacobians(layer, saved)["weight"] for _ in range(2))
-    changed.__class__ = type("Own", (layers.Outer,), {method: own})
+    changed.__class__ = type("Own", (layers.Outer,), hundredfold(method))
     given = () if method == "input_square" else (RNG.standard_normal((2, 5, 3)), None)
     reduction = REDUCTIONS[method]
     want = 100 * context.reduce(plain, reduction, *given)

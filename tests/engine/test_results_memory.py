@@ -4,11 +4,12 @@ import gc
 
 import numpy as np
 import pytest
+from common import batch, chain, flat
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.engine import blocks, memory
+from gbackprop.engine import blocks, costs, memory
 from gbackprop.engine.memory import LEAST_RESULT, LEAST_REUSED, Reused, compact, idle_bytes, result_array
 from gbackprop.engine.rows import Rows
 
@@ -142,9 +143,8 @@ def test_compact_arrays_have_each_number_once_side_by_side():
 
 
 def sweep(**options):
-    net = gb.Sequential(layers.Linear(300, 200), layers.ReLU(), layers.Linear(200, 10), rng=0, dtype="float32")
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((40, 300), dtype=np.float32), rng.integers(0, 10, 40)
+    net = chain(layers.Linear(300, 200), layers.ReLU(), layers.Linear(200, 10), dtype="float32")
+    x, y = batch(40, 300, classes=10, dtype="float32")
     return gb.backward(net, losses.CrossEntropyLoss(), x, y, q.BatchGrad(), **options)["batch_grad"]
 
 
@@ -174,8 +174,8 @@ def test_a_call_with_a_budget_leaves_nothing():
 
 @pytest.mark.parametrize("samples", [1, 3])
 def test_rows_of_a_convolution_lie_side_by_side(samples):
-    net = gb.Sequential(layers.Conv2d(256, 128, 3), layers.Flatten(), layers.Linear(128, 2), rng=0, dtype="float32")
-    x, y = np.random.default_rng(0).standard_normal((4, 256, 3, 3), dtype=np.float32), np.array([0, 1, 1, 0])
+    net = chain(layers.Conv2d(256, 128, 3), layers.Flatten(), layers.Linear(128, 2), dtype="float32")
+    x, y = batch(4, 256, 3, 3, classes=2, dtype="float32")
     found = gb.backward(net, losses.CrossEntropyLoss(), x, y, q.BatchGrad(), sample_block=samples, workers=1)
     each = found["batch_grad"]["0.weight"]
     assert each.nbytes >= LEAST_RESULT
@@ -192,14 +192,14 @@ def test_each_row_lies_side_by_side_whatever_the_strides_of_the_first():
 # -------------------------------------------------------------------------------------------------- calls and arenas
 
 
-def call(samples, **options):
-    rng = np.random.default_rng(0)
-    net = gb.Sequential(
-        layers.Conv2d(3, 32, 3), layers.ReLU(), layers.ZeroPad2d((0, 1, 0, 1)), layers.MaxPool2d(3, 2),
-        layers.Conv2d(32, 32, 3, padding=1), layers.Sigmoid(), layers.AvgPool2d(2), layers.Conv2d(32, 8, 1),
-        layers.Tanh(), layers.Flatten(), layers.Linear(8 * 16, 10), rng=0, dtype="float32",
+def call(samples, width=32, size=20, **options):
+    """By 20 pixels, 4 x 4 are left; by 12, 2 x 2."""
+    net = chain(
+        layers.Conv2d(3, width, 3), layers.ReLU(), layers.ZeroPad2d((0, 1, 0, 1)), layers.MaxPool2d(3, 2),
+        layers.Conv2d(width, width, 3, padding=1), layers.Sigmoid(), layers.AvgPool2d(2), layers.Conv2d(width, 8, 1),
+        layers.Tanh(), layers.Flatten(), layers.Linear(8 * (size // 4 - 1) ** 2, 10), dtype="float32",
     )  # fmt: skip
-    x, y = rng.standard_normal((samples, 3, 20, 20), dtype=np.float32), rng.integers(0, 10, samples)
+    x, y = batch(samples, 3, size, size, classes=10, dtype="float32")
     return gb.backward(net, losses.CrossEntropyLoss(), x, y, *options.pop("asked", []), **options)
 
 
@@ -211,16 +211,14 @@ ASKED = [
 
 def arrays(result):
     found = {"output": result.output, "loss": result.loss, **{f"gradient {k}": v for k, v in result.gradient.items()}}
-    for quantity in ASKED:
-        for name, value in result[quantity].items():
-            parts = {"A": value.A, "B": value.B} if isinstance(value, q.Kronecker) else {"": value}
-            found |= {f"{quantity} {name} {key}": part for key, part in parts.items() if part is not None}
-    return found
+    return found | {f"{each} {key}": part for each in ASKED for key, part in flat(result[each]).items()}
 
 
 @pytest.mark.parametrize(("block", "workers"), [(2, 1), (2, 3), (6, 1)])
 def test_results_have_nothing_that_was_there_before_and_nothing_of_an_arena(block, workers, monkeypatch):
-    options = {"asked": ASKED, "sample_block": block, "column_block": 40, "workers": workers}
+    options = {"asked": ASKED, "sample_block": block, "column_block": 40, "workers": workers, "width": 6, "size": 12}
+    monkeypatch.setattr(costs, "TILED_CHANNELS", 1)
+    monkeypatch.setattr(costs, "TILED_POSITIONS", 1)
     monkeypatch.setattr(blocks, "REUSED_BYTES", 1)
     monkeypatch.setattr("gbackprop.engine.arena.LEAST_ARRAY", 1)  # the outputs, too
     for _ in range(4):  # until they have settled

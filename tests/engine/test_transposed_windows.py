@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import batch, both, chain
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -54,7 +55,7 @@ def test_a_gradient_unfolds_the_columns_at_a_layer_once(monkeypatch):
     unfolded = conv.unfolded
     monkeypatch.setattr(conv, "unfolded", lambda layer, x, memory: seen.append(x.shape) or unfolded(layer, x, memory))
     parts = [layers.Linear(3, 8), layers.Unflatten(1, (2, 4)), layers.ConvTranspose1d(2, 3, 4, 2, 1), layers.Flatten()]
-    network = gb.Sequential(*parts, layers.Linear(24, 2), rng=0, dtype="float64")
+    network = chain(*parts, layers.Linear(24, 2))
     x, y = np.random.default_rng(0).standard_normal((5, 3)), np.zeros((5, 2))
     for quantities in ([], [q.BatchGrad()]):
         seen.clear()
@@ -66,16 +67,9 @@ def test_a_gradient_unfolds_the_columns_at_a_layer_once(monkeypatch):
 def test_every_signal_in_a_chain_and_beside_a_branch(quantity):
     branches = [layers.ConvTranspose2d(2, 3, 2, 2), layers.ConvTranspose2d(2, 3, 4, 2, 1)]
     parts = [layers.ConvTranspose2d(1, 2, 2), layers.Tanh(), gb.Sum(*branches), layers.Sigmoid(), layers.Flatten()]
-    x, y = np.random.default_rng(0).standard_normal((4, 1, 2, 2)), np.array([0, 2, 1, 1])
     for some in (parts, [*parts[:2], branches[1], *parts[3:]]):
-        network = gb.Sequential(*some, layers.Linear(108, 3), rng=0, dtype="float64")
-        runs = [run(network, losses.CrossEntropyLoss(), x, y, quantity()) for run in (gb.backward, gb.reference)]
-        for name, want in runs[1].gradient.items():
-            np.testing.assert_allclose(runs[0].gradient[name], want, rtol=1e-10, atol=1e-12, err_msg=name)
-        for name, want in runs[1].values[0].items():
-            got = runs[0].values[0][name]
-            got, want = (each.B if hasattr(each, "B") else each for each in (got, want))
-            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12, err_msg=name)
+        network = chain(*some, layers.Linear(108, 3))
+        both(network, losses.CrossEntropyLoss(), *batch(4, 1, 2, 2), quantity(), tolerance=1e-10)
 
 
 def test_a_convolution_is_checked_once_and_has_the_layers_own_weight():

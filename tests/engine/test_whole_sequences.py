@@ -1,8 +1,11 @@
 """All time steps of a recurrent layer as one layer, against the steps one by one."""
 
+from itertools import product
+
 import numpy as np
 import pytest
-from hypothesis import given
+from common import assert_same, batch, both
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gbackprop as gb
@@ -22,11 +25,6 @@ KINDS = {"RNN": gb.RNN, "LSTM": gb.LSTM, "GRU": gb.GRU}
 QUANTITIES = [q.BatchGrad(), q.Variance(), q.DiagGGN(), q.BatchDiagGGN(), q.DiagGGNMC(2), q.KFAC(), q.KFLR()]
 
 
-def batch(shape, classes=3, seed=0, dtype="float64"):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal(shape).astype(dtype), rng.integers(0, classes, shape[0])
-
-
 def network(kind, size=3, hidden=4, length=5, seed=0, dtype="float64", **keywords):
     recurrent = KINDS[kind](size, hidden, **keywords)
     features = length * hidden * (2 if recurrent.bidirectional else 1)
@@ -38,52 +36,33 @@ def steps_in(net, x, y, *quantities):
     return [leaf.layer for leaf in plan.leaves if isinstance(leaf.layer, Steps)]
 
 
-def assert_same(result, plain, tolerance=1e-12):
-    assert list(result.gradient) == list(plain.gradient)
-    for got, want in zip([result.gradient, *result.values], [plain.gradient, *plain.values], strict=True):
-        for name in want:
-            a, b = (each.to_dense() if hasattr(each, "to_dense") else each for each in (got[name], want[name]))
-            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(abs(b).max(), 1e-300))
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @given(
+    kind=st.sampled_from(sorted(KINDS)),
     seed=st.integers(0, 2**32),
     sizes=st.tuples(*[st.integers(1, 4)] * 4),
-    several=st.integers(1, 2),
-    both=st.booleans(),
-    bias=st.booleans(),
+    keywords=st.fixed_dictionaries(
+        {"num_layers": st.integers(1, 2), "bidirectional": st.booleans(), "bias": st.booleans()}
+    ),
     some=st.sets(st.sampled_from(range(len(QUANTITIES)))),
+    options=st.sampled_from([{}, {"sample_block": 2, "column_block": 2}, {"workers": 2, "sample_block": 1}]),
+    training=st.booleans(),
 )
-def test_results_are_those_of_the_plain_sweep(kind, seed, sizes, several, both, bias, some):
+@settings(max_examples=2 * settings().max_examples)
+def test_results_are_those_of_the_plain_sweep(kind, seed, sizes, keywords, some, options, training):
     n, length, size, hidden = sizes
-    keywords = {"num_layers": several, "bidirectional": both, "bias": bias}
-    net = network(kind, size, hidden, length, seed % 1000, **keywords)
-    x, y = batch((n, length, size), seed=seed)
+    layered = keywords["num_layers"] * (1 + keywords["bidirectional"])
+    dropout = {"dropout": 0.5} if keywords["num_layers"] > 1 else {}
+    net = network(kind, size, hidden, length, seed % 1000, **keywords, **dropout)
+    x, y = batch(n, length, size, seed=seed)
     asked = [QUANTITIES[i] for i in sorted(some)]
-    assert len(steps_in(net, x, y, *asked)) == several * (1 + both)
-    assert_same(gb.backward(net, LOSS, x, y, *asked, rng=seed), gb.reference(net, LOSS, x, y, *asked, rng=seed))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [{"sample_block": 2, "column_block": 2}, {"workers": 2, "sample_block": 1}])
-def test_blocks_of_samples_and_columns_change_nothing(kind, options):
-    net, (x, y) = network(kind, num_layers=2), batch((5, 5, 3))
-    result = gb.backward(net, LOSS, x, y, *QUANTITIES, rng=1, **options)
-    assert_same(result, gb.reference(net, LOSS, x, y, *QUANTITIES, rng=1))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_masks_of_dropout_are_those_of_the_steps_one_by_one(kind):
-    net, (x, y) = network(kind, num_layers=2, dropout=0.5), batch((6, 5, 3))
-    result = gb.backward(net, LOSS, x, y, q.BatchGrad(), rng=3, training=True)
-    assert_same(result, gb.reference(net, LOSS, x, y, q.BatchGrad(), rng=3, training=True))
+    assert len(steps_in(net, x, y, *asked)) == layered
+    both(net, LOSS, x, y, *asked, rng=seed, training=training, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("training", [False, True])
 def test_a_further_sweep_has_the_draws_of_the_first(kind, training):
-    net, (x, y) = network(kind, hidden=2, num_layers=2, dropout=0.5), batch((6, 5, 3))
+    net, (x, y) = network(kind, hidden=2, num_layers=2, dropout=0.5), batch(6, 5, 3)
     asked, call = q.EKFAC(40), gb.prepare(net, LOSS, q.EKFAC(40), training=training)
     plain = gb.reference(net, LOSS, x, y, asked, rng=3, training=training)
     assert_same(gb.backward(net, LOSS, x, y, asked, rng=3, training=training), plain, 1e-8)
@@ -94,27 +73,24 @@ def test_a_further_sweep_has_the_draws_of_the_first(kind, training):
 
 @pytest.mark.parametrize("name", ["weight_hh_l0", "bias_hh_l0", "weight_ih_l0"])
 def test_frozen_parameters_have_no_results(name):
-    net, (x, y) = network("LSTM"), batch((4, 5, 3))
+    net, (x, y) = network("LSTM"), batch(4, 5, 3)
     net.freeze(f"0.{name}")
-    result = gb.backward(net, LOSS, x, y, q.DiagGGN())
-    assert f"0.{name}" not in result.gradient
-    assert_same(result, gb.reference(net, LOSS, x, y, q.DiagGGN()))
+    assert f"0.{name}" not in both(net, LOSS, x, y, q.DiagGGN()).gradient
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_at_two_places_shares_its_parameters(kind):
     recurrent = KINDS[kind](3, 3)
     net = gb.Sequential(recurrent, layers.Tanh(), recurrent, layers.Flatten(), layers.Linear(12, 3), rng=0)
-    net, (x, y) = net.astype("float64"), batch((3, 4, 3))
-    asked = (q.BatchGrad(), q.KFLR(), q.DiagGGN())
+    net, (x, y) = net.astype("float64"), batch(3, 4, 3)
     assert len(steps_in(net, x, y)) == 2
-    assert_same(gb.backward(net, LOSS, x, y, *asked), gb.reference(net, LOSS, x, y, *asked))
+    both(net, LOSS, x, y, q.BatchGrad(), q.KFLR(), q.DiagGGN())
 
 
 def test_the_diagonal_of_the_hessian_takes_the_steps_one_by_one():
-    net, (x, y) = network("LSTM"), batch((3, 5, 3))
+    net, (x, y) = network("LSTM"), batch(3, 5, 3)
     assert steps_in(net, x, y, q.DiagHessian()) == []
-    assert_same(gb.backward(net, LOSS, x, y, q.DiagHessian()), gb.reference(net, LOSS, x, y, q.DiagHessian()))
+    both(net, LOSS, x, y, q.DiagHessian())
 
 
 class Doubled(gb.LSTM):
@@ -133,7 +109,7 @@ class OwnMatrix(Matrix):
 
 
 def test_steps_that_are_overridden_are_taken_one_by_one():
-    x, y = batch((3, 5, 3))
+    x, y = batch(3, 5, 3)
     changed = network("LSTM")
     changed.layers[0].children["weight_hh_l0"].__class__ = OwnMatrix
     attribute = network("LSTM")
@@ -141,11 +117,11 @@ def test_steps_that_are_overridden_are_taken_one_by_one():
     subclass = gb.Sequential(Doubled(3, 4), layers.Flatten(), layers.Linear(20, 3), rng=0, dtype="float64")
     for net in (changed, attribute, subclass):
         assert steps_in(net, x, y) == []
-        assert_same(gb.backward(net, LOSS, x, y, q.BatchGrad()), gb.reference(net, LOSS, x, y, q.BatchGrad()))
+        both(net, LOSS, x, y, q.BatchGrad())
 
 
 def test_a_prepared_call_sees_new_parameters_and_what_is_frozen():
-    net, (x, y) = network("LSTM"), batch((3, 5, 3))
+    net, (x, y) = network("LSTM"), batch(3, 5, 3)
     call = gb.prepare(net, LOSS, q.BatchGrad())
     call(x, y)
     net.load_state_dict({name: 2 * value for name, value in net.state_dict().items()})
@@ -157,10 +133,9 @@ def test_a_prepared_call_sees_new_parameters_and_what_is_frozen():
 def test_saturated_gates_give_finite_numbers():
     net = network("LSTM", dtype="float32")
     net.load_state_dict({name: 300 * value for name, value in net.state_dict().items()})
-    x, y = batch((4, 5, 3), dtype="float32")
-    result, plain = gb.backward(net, LOSS, x, y), gb.reference(net, LOSS, x, y)
+    x, y = batch(4, 5, 3, dtype="float32")
+    result = both(net, LOSS, x, y, tolerance=1e-4)
     assert all(np.isfinite(value).all() for value in result.gradient.values())
-    assert_same(result, plain, 1e-4)
 
 
 # ------------------------------------------------------------------------------------------------------- each layer
@@ -169,7 +144,7 @@ def test_saturated_gates_give_finite_numbers():
 GATES = {"RNN": 1, "ReLU": 1, "LSTM": 4, "GRU": 3}
 
 
-def steps_of(kind, bias, reverse, hidden=3):
+def steps_of(kind, bias=True, reverse=False, hidden=3):
     rng, out = np.random.default_rng(1), GATES[kind] * hidden
     parts = [Matrix("weight", hidden, out, 1.0), Shift("bias", out, 1.0)]
     for part in parts:
@@ -179,34 +154,35 @@ def steps_of(kind, bias, reverse, hidden=3):
     return own[0](parts[0], parts[1] if bias else None, reverse, *own[1:])
 
 
-CASES = [
-    (kind, bias, reverse)
-    for kind in ("RNN", "ReLU", "LSTM", "GRU")
-    for bias in (False, True)
-    for reverse in (False, True)
-]
+def each(kinds):
+    """Layers of some kinds in each of their forms, and inputs."""
+    cases = list(product(kinds, (False, True), (False, True)))
+    return pytest.mark.parametrize("steps", cases, indirect=True, ids=str)
 
 
-@pytest.mark.parametrize(("kind", "bias", "reverse"), CASES)
-def test_the_jacobian_is_that_of_differences_and_mjp_its_transpose(kind, bias, reverse):
-    layer, rng = steps_of(kind, bias, reverse), np.random.default_rng(2)
-    x = rng.standard_normal((2, 4, layer.gates * layer.size))
+@pytest.fixture
+def steps(request):
+    layer = steps_of(*request.param)
+    return layer, np.random.default_rng(2).standard_normal((2, 4, layer.gates * layer.size))
+
+
+@each(GATES)
+def test_the_jacobian_is_that_of_differences_and_mjp_its_transpose(steps):
+    (layer, x), rng, h = steps, np.random.default_rng(3), 1e-6
     u = rng.standard_normal((3, *x.shape))
     y, saved = layer.forward(x)
     jacobian = layer.jmp(saved, u)
-    h = 1e-6
     differences = [(layer.forward(x + h * d)[0] - layer.forward(x - h * d)[0]) / (2 * h) for d in u]
     np.testing.assert_allclose(jacobian, differences, rtol=0, atol=1e-8)
     v = rng.standard_normal((3, *y.shape))
     np.testing.assert_allclose((jacobian * v).sum(), (layer.mjp(saved, v) * u).sum(), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("kind", "bias", "reverse"), CASES)
-def test_jacobians_in_parameters_are_those_of_differences(kind, bias, reverse):
-    layer, rng = steps_of(kind, bias, reverse), np.random.default_rng(2)
-    x = rng.standard_normal((2, 4, layer.gates * layer.size))
+@each(GATES)
+def test_jacobians_in_parameters_are_those_of_differences(steps):
+    layer, x = steps
     y, saved = layer.forward(x)
-    columns = rng.standard_normal((2, *y.shape))
+    columns = np.random.default_rng(3).standard_normal((2, *y.shape))
     below = layer.jacobians_below(saved)
     for part in layer.parts:
         value = part.parameters[part.key]
@@ -224,11 +200,9 @@ def test_jacobians_in_parameters_are_those_of_differences(kind, bias, reverse):
         np.testing.assert_allclose(at_input, found, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("kind", "bias", "reverse"), [case for case in CASES if case[0] == "LSTM"])
-def test_the_short_forms_of_an_lstm_give_the_same(kind, bias, reverse):
-    layer, rng = steps_of(kind, bias, reverse), np.random.default_rng(2)
-    x = rng.standard_normal((3, 4, 4 * layer.size))
-    context = Context(FORMS, Allocator())
+@each(["LSTM"])
+def test_the_short_forms_of_an_lstm_give_the_same(steps):
+    (layer, x), context = steps, Context(FORMS, Allocator())
     y, saved = layer.forward(x)
     got, kept = context.forward(layer, x)
     assert context.known.of(layer).forward is not None
@@ -236,7 +210,7 @@ def test_the_short_forms_of_an_lstm_give_the_same(kind, bias, reverse):
     np.testing.assert_allclose(got, y, rtol=1e-13, atol=1e-15)
     for mine, plain in zip(kept, saved, strict=True):
         np.testing.assert_allclose(mine, plain, rtol=1e-12, atol=1e-15)
-    mat = rng.standard_normal((2, *y.shape))
+    mat = np.random.default_rng(3).standard_normal((2, *y.shape))
     before = mat.copy()
     np.testing.assert_allclose(context.mjp(layer, saved, mat), layer.mjp(saved, mat), rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(mat, before)
@@ -244,12 +218,12 @@ def test_the_short_forms_of_an_lstm_give_the_same(kind, bias, reverse):
 
 def test_other_features_are_refused():
     with pytest.raises(ValueError, match=r"expected features of shape \(T, 12\), got \(4, 11\)"):
-        steps_of("LSTM", True, False).output_shape((4, 11))
+        steps_of("LSTM").output_shape((4, 11))
 
 
 def test_steps_are_not_cut_into_blocks_of_few_samples():
     """A step of 64 samples is as long as its calls: threads would wait for each other."""
-    x, y = batch((64, 50, 32), dtype="float32")
+    x, y = batch(64, 50, 32, dtype="float32")
     net = network("LSTM", 32, 64, 50, dtype="float32")
     plan = rewrites.with_whole_sequences(make_plan(net, LOSS, x, y, [], 0), x)
     cut = blocks.choose_blocks(plan, x, forms=FORMS)

@@ -124,35 +124,26 @@ def test_a_checkpoint_of_another_run_is_refused(other, message, tmp_path):
         run(spec(**other), checkpoint=tmp_path / "run.npz", split=SPLIT)
 
 
-def damage(path, how):
-    if how == "truncated":
-        path.write_bytes(path.read_bytes()[:-200])
-    elif how == "text":
-        path.write_text("weights")
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "an array":
-        with open(path, "wb") as file:
-            np.save(file, np.zeros(3))
-    elif how == "no header":
-        np.savez(path, weight=np.zeros(3))
+def a_single_array(path):
+    with open(path, "wb") as file:
+        np.save(file, np.zeros(3))
 
 
-DAMAGE = {
-    "truncated": ", or a damaged one: the archive is damaged, or was not written to its end",
-    "text": ", or a damaged one: expected an archive of arrays (.npz), got a text file, which begins with 'weights'",
-    "empty": ", or a damaged one: expected an archive of arrays (.npz), got an empty file",
-    "an array": ", or a damaged one: expected an archive of arrays (.npz), got a single array (.npy)",
-    "no header": ", or a damaged one: expected an entry 'header', got weight",
-}
-
-
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_checkpoint_is_refused(how, tmp_path):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-200]), "the archive is damaged, or was not written to its"),
+        (lambda path: path.write_text("weights"), "got a text file, which begins with 'weights'"),
+        (lambda path: path.write_bytes(b""), "expected an archive of arrays (.npz), got an empty file"),
+        (a_single_array, "expected an archive of arrays (.npz), got a single array (.npy)"),
+        (lambda path: np.savez(path, weight=np.zeros(3)), "expected an entry 'header', got weight"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(damage, message, tmp_path):
     path = tmp_path / "run.npz"
     run(spec(epochs=1), checkpoint=path, split=SPLIT)
-    damage(path, how)
-    with pytest.raises(ValueError, match=re.escape(f"run.npz: not a checkpoint{DAMAGE[how]}")):
+    damage(path)
+    with pytest.raises(ValueError, match=r"run.npz: not a checkpoint, or a damaged one: .*" + re.escape(message)):
         run(spec(epochs=1), checkpoint=path, split=SPLIT)
 
 

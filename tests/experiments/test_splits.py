@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from test_cifar100 import write_cifar100
-from test_data import write_cifar, write_mnist
+from test_data import write_cifar, write_cifar100, write_mnist
 
 from gbackprop.experiments import data, problems
 from gbackprop.experiments.problems import PROBLEMS, Split, batches, load_problem, problem

@@ -35,20 +35,15 @@ def test_every_layer_is_on_one_page(depth, quantities):
 
 
 @pytest.mark.parametrize("depth", [3, 10, 25])
-def test_nothing_is_beyond_the_edge(depth):
+def test_nothing_is_beyond_the_edge_or_too_small_to_read(depth):
     drawn = figure(depth, ALL)
     drawn.canvas.draw()
     width, height = drawn.get_size_inches() * drawn.dpi
     for text in drawn.axes[0].texts:
         box = text.get_window_extent()
-        assert box.x0 >= 0, text
-        assert box.x1 <= width, text
-        assert box.y0 >= 0, text
-        assert box.y1 <= height, text
-
-
-def test_letters_are_large_enough_to_read_at_25_layers():
-    assert min(text.get_fontsize() for text in figure(25, ALL).axes[0].texts) >= 5
+        assert 0 <= box.x0 <= box.x1 <= width, text
+        assert 0 <= box.y0 <= box.y1 <= height, text
+        assert text.get_fontsize() >= 5
 
 
 def test_there_is_a_lane_for_each_signal_with_its_columns():

@@ -1,5 +1,9 @@
 """The table of planted faults, as Markdown: ``make faults > docs/faults.md``."""
 
+from functools import cache
+
+import pytest
+from faults import plant
 from faults_in_activations import FAULTS as IN_ACTIVATIONS
 from faults_in_forms import FAULTS as IN_FORMS
 from faults_in_further_layers import FAULTS as IN_FURTHER_LAYERS
@@ -8,10 +12,17 @@ from faults_in_layers import FAULTS as IN_LAYERS
 from faults_in_norms import FAULTS as IN_NORMS
 from faults_in_sequences import FAULTS as IN_SEQUENCES
 from faults_in_sweep import FAULTS as IN_SWEEP
-from test_faults import planted
 
 FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES + IN_FORMS + IN_SWEEP
 """All faults, in the order of the page."""
+
+
+@cache
+def planted(fault):
+    """Return the report of a fault's check while the fault is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch, fault)
+        return fault.check()
 
 
 def row(fault, named: str | None) -> str:

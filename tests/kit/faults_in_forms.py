@@ -37,20 +37,8 @@ pairs = on_layer(lambda: Linear(24, 3), (2, 24), plain.linear())  # many columns
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 
 
-def without_bias(layer, x, context):
-    return x @ layer.parameters["weight"].T, x
-
-
-def mean_of_three(sums):
-    return {name: value / 3 for name, value in sums.items()}
-
-
 def overwritten(layer, saved, mat, place):
     place[(slice(None), *layer._where(len(saved)))] = mat
-
-
-def without_images_bias(layer, x, context):
-    return layer._folded(x), x
 
 
 def with_larger_u(jacobian):
@@ -75,20 +63,8 @@ def of_the_first(layer, saved, curvature, *rest):
     return layer, [np.repeat(array[:1], len(array), 0) for array in saved], curvature, *rest
 
 
-def mean_of_groups(squares):
-    return np.broadcast_to(squares.mean(0), squares.shape)
-
-
-def of_first_group(b):
-    return np.broadcast_to(b[0], b.shape)
-
-
 def every_other_output(b, groups):
     return np.stack([b[group::groups, group::groups] for group in range(groups)])
-
-
-def without_sign(jacobian, mat, sign, context):
-    return jacobian, mat, None, context
 
 
 def sign_twice(jacobian, mat, sign, context):
@@ -114,14 +90,6 @@ def of_earlier_columns(sound):
     return sums
 
 
-def first_position(jacobian, mat, context):
-    return jacobian.rows(mat)[:, :, 0]
-
-
-def about_zero(moments):
-    return replace(moments, mean=0 * moments.mean)
-
-
 def padded_by_zeros(layer, x, memory):
     return images.padded(channels_last(x), layer.window.fitted(x.shape[2:]), memory)
 
@@ -129,11 +97,14 @@ def padded_by_zeros(layer, x, memory):
 # --------------------------------------------------------------------------------------------------------------- faults
 
 FAULTS = [
-    Fault(linear_forms, "forward", "no bias", instead(without_bias), linear, "forward"),
+    Fault(linear_forms, "forward", "no bias",
+          instead(lambda layer, x, context: (x @ layer.parameters["weight"].T, x)), linear, "forward"),
     Fault(linear_forms, "carry", "wrong sign", times(-1), linear, "mjp"),
-    Fault(linear_forms, "gradients", "mean over samples", after(mean_of_three), linear, "parameter_jacobians"),
+    Fault(linear_forms, "gradients", "mean over samples",
+          after(lambda sums: {name: value / 3 for name, value in sums.items()}), linear, "parameter_jacobians"),
     Fault(parts, "into", "overwrites", instead(overwritten), part_of_axis, "mjp"),
-    Fault(transposed, "forward", "no bias", instead(without_images_bias), transposed_image, "forward"),
+    Fault(transposed, "forward", "no bias",
+          instead(lambda layer, x, context: (layer._folded(x), x)), transposed_image, "forward"),
     Fault(transposed, "carry", "wrong sign", times(-1), transposed_image, "mjp"),
     Fault(transposed, "swapped", "u one percent too large", after(with_larger_u), transposed_image, "weight.batch"),
     Fault(conv, "forward", "saves another u", instead(with_another_u), convolution, "forward"),
@@ -150,7 +121,8 @@ FAULTS = [
     Fault(routed, "through_max_pool", "twice", after(lambda r: replace(r, slope=2 * r.slope)), max_pool, "mjp"),
     Fault(routed, "through_padding", "padding is not zero", after(nowhere_zero), zero_pad, "mjp"),
     Fault(outer, "sum_", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
-    Fault(outer, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
+    Fault(outer, "batch", "sign forgotten",
+          before(lambda jacobian, mat, sign, context: (jacobian, mat, None, context)), linear, "weight.batch"),
     Fault(outer, "square", "sign squared", before(sign_twice), linear, "weight.square"),
     Fault(outer, "square_by_positions", "of many columns", times(1.1), pairs, "weight.square"),
     Fault(outer, "batch_square", "positions apart", instead(squares_of_each_position), sequence, "weight.batch_square"),
@@ -159,14 +131,18 @@ FAULTS = [
     Fault(outer, "square_norm", "right for N = 3", after(lambda y: y * len(y) / 3), linear, "weight.square_norm"),
     Fault(moments, "moments", "not centered", after(not_centered), linear, "weight.moments"),
     Fault(moments, "_moments_of_sums", "twice", after(lambda m: replace(m, mean=2 * m.mean)), linear, "weight.moments"),
-    Fault(Moments, "about", "K forgotten", after(about_zero), sequence, "weight.moments"),
+    Fault(Moments, "about", "K forgotten",
+          after(lambda moments: replace(moments, mean=0 * moments.mean)), sequence, "weight.moments"),
     Fault(outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
-    Fault(outer, "input_square", "one A for all groups", after(mean_of_groups), grouped, "weight.input_square"),
+    Fault(outer, "input_square", "one A for all groups",
+          after(lambda squares: np.broadcast_to(squares.mean(0), squares.shape)), grouped, "weight.input_square"),
     Fault(outer, "kronecker", "groups reversed", after(lambda b: b[::-1]), grouped, "weight.kronecker"),
     Fault(jacobian, "group_blocks", "every other output", instead(every_other_output), grouped, "weight.kronecker"),
-    Fault(Outer, "average_kronecker", "first group alone", after(of_first_group), grouped, "weight.average_kronecker"),
+    Fault(Outer, "average_kronecker", "first group alone",
+          after(lambda b: np.broadcast_to(b[0], b.shape)), grouped, "weight.average_kronecker"),
     Fault(Outer, "by_entries", "in the order of u", instead(lambda self, a: a), grouped, "weight.input_square"),
-    Fault(bias, "position_sums", "first position alone", instead(first_position), sequence, "weight.kronecker"),
+    Fault(bias, "position_sums", "first position alone",
+          instead(lambda jacobian, mat, context: jacobian.rows(mat)[:, :, 0]), sequence, "weight.kronecker"),
     Fault(bias, "position_sums", "of earlier columns", of_earlier_columns, on_network(), "backward"),
     Fault(Context, "average", "twice", after(lambda average: 2 * average), max_pool, "average"),
-]
+]  # fmt: skip

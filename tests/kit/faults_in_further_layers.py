@@ -85,29 +85,9 @@ def rounded_down(size, out, like):
     return i * size // out, (i + 1) * size // out
 
 
-def the_input(self, shape):
-    return shape
-
-
-def one_turn(self, spatial):
-    return [(slice(None),) * len(spatial)]
-
-
 def without_eps(self, x, axes):
     mean, variance = (self.buffers[name] for name in ("running_mean", "running_var"))
     return mean.reshape(-1, *(1,) * axes), variance.reshape(-1, *(1,) * axes) ** 0.5
-
-
-def by_the_weight_alone(self, saved, mat):
-    return mat * self._channels("weight", mat.ndim - 3)
-
-
-def of_the_raw_input(self, mat):
-    return mat.sum(tuple(range(3, mat.ndim)))
-
-
-def one_late(sides):
-    return tuple((before + 1, after - 1) for before, after in sides)
 
 
 def as_forward(self, saved, mat):
@@ -118,20 +98,8 @@ def backwards(y):
     return y[..., ::-1]
 
 
-def mean_of_last(u):
-    return np.broadcast_to(u.mean(-1, keepdims=True), u.shape)
-
-
-def places_first(square):
-    return square.transpose(1, 0, 3, 2)
-
-
 def groups_reversed(factors):
     return factors[::-1]
-
-
-def diagonal(block):
-    return np.diag(np.diag(block))
 
 
 def columns_first(x, r):
@@ -139,20 +107,8 @@ def columns_first(x, r):
     return x.reshape(n, c // r**2, r, r, h, w).transpose(0, 1, 4, 3, 5, 2).reshape(n, c // r**2, h * r, w * r)
 
 
-def reshaped(self, g, shape):
-    return g.reshape(len(g), *shape)
-
-
-def moved_again(self, g, shape):
-    return g.transpose(self.dims).reshape(len(g), *shape)
-
-
 def to_all(self, saved, mat):
     return np.broadcast_to(np.expand_dims(mat, self.dim + 1), (*mat.shape[:2], *saved)).copy()
-
-
-def crop_at_the_end(sides):
-    return tuple(side[::-1] for side in sides)
 
 
 # --------------------------------------------------------------------------------------------------------------- faults
@@ -173,29 +129,38 @@ FAULTS = [
     Fault(Separable, "mjp", "sum instead of mean", times(3), bins2d["Avg"], "mjp"),
     Fault(L.AdaptiveAvgPool1d, "jmp", "off by one", after(lambda y: np.roll(y, 1, -1)), bins["Avg"], "jmp"),
     Fault(L.AdaptiveAvgPool2d, "matrices", "axes swapped", after(lambda m: m[::-1]), square["Avg"], "forward"),
-    Fault(L.AdaptiveAvgPool3d, "output_shape", "the input's", instead(the_input), bins3d["Avg"], "output_shape"),
-    Fault(L.AdaptiveMaxPool1d, "_turns", "one turn", instead(one_turn), ties, "mjp"),
+    Fault(L.AdaptiveAvgPool3d, "output_shape", "the input's",
+          instead(lambda self, shape: shape), bins3d["Avg"], "output_shape"),
+    Fault(L.AdaptiveMaxPool1d, "_turns", "one turn",
+          instead(lambda self, spatial: [(slice(None),) * len(spatial)]), ties, "mjp"),
     Fault(L.AdaptiveMaxPool2d, "mjp", "wrong sign", times(-1), bins2d["Max"], "mjp"),
     Fault(L.AdaptiveMaxPool3d, "jmp", "factor 2", times(2), bins3d["Max"], "jmp"),
     # transposed convolution
-    Fault(L.ConvTranspose1d, "_sides", "one place late", after(one_late), transposed[1], "forward"),
-    Fault(L.ConvTranspose2d, "_sides", "output padding in front", after(crop_at_the_end), transposed[2], "forward"),
+    Fault(L.ConvTranspose1d, "_sides", "one place late",
+          after(lambda sides: tuple((before + 1, after - 1) for before, after in sides)), transposed[1], "forward"),
+    Fault(L.ConvTranspose2d, "_sides", "output padding in front",
+          after(lambda sides: tuple(side[::-1] for side in sides)), transposed[2], "forward"),
     Fault(L.ConvTranspose1d, "mjp", "wrong sign", times(-1), transposed[1], "mjp"),
     Fault(L.ConvTranspose2d, "jmp", "bias added", instead(as_forward), transposed[2], "jmp"),
     Fault(L.ConvTranspose3d, "mjp", "depth reversed", after(lambda y: y[:, :, :, ::-1]), transposed[3], "mjp"),
     Fault(_Weight, "per_sample", "factor 2", times(2), transposed[1], "weight.per_sample"),
     Fault(L.ConvTranspose1d, "seen", "kernel mirrored", after(backwards), transposed[1], "weight.input_square"),
-    Fault(L.ConvTranspose2d, "seen", "mean of the places", after(mean_of_last), transposed[2], "weight.input_square"),
-    Fault(_Weight, "input_square", "places before channels", after(places_first), transposed[1], "weight.input_square"),
+    Fault(L.ConvTranspose2d, "seen", "mean of the places",
+          after(lambda u: np.broadcast_to(u.mean(-1, keepdims=True), u.shape)), transposed[2], "weight.input_square"),
+    Fault(_Weight, "input_square", "places before channels",
+          after(lambda square: square.transpose(1, 0, 3, 2)), transposed[1], "weight.input_square"),
     Fault(_Weight, "input_square", "groups reversed", after(groups_reversed), halves, "weight.input_square"),
     Fault(_Weight, "kronecker", "groups reversed", after(groups_reversed), halves, "weight.kronecker"),
     Fault(_Weight, "average_kronecker", "doubled", times(2), transposed[3], "weight.average_kronecker"),
     # factors
     Fault(L.BatchNorm1d, "_statistics", "without ε", instead(without_eps), normed[1], "forward"),
-    Fault(L.BatchNorm2d, "mjp", "not divided by the deviation", instead(by_the_weight_alone), normed[2], "mjp"),
+    Fault(L.BatchNorm2d, "mjp", "not divided by the deviation",
+          instead(lambda self, saved, mat: mat * self._channels("weight", mat.ndim - 3)), normed[2], "mjp"),
     Fault(L.BatchNorm3d, "jmp", "wrong sign", times(-1), normed[3], "jmp"),
-    Fault(Factor, "per_sample", "without the input", instead(of_the_raw_input), normed[2], "weight.per_sample"),
-    Fault(Factor, "kronecker", "its diagonal alone", after(diagonal), scale, "weight.kronecker"),
+    Fault(Factor, "per_sample", "without the input",
+          instead(lambda self, mat: mat.sum(tuple(range(3, mat.ndim)))), normed[2], "weight.per_sample"),
+    Fault(Factor, "kronecker", "its diagonal alone",
+          after(lambda block: np.diag(np.diag(block))), scale, "weight.kronecker"),
     Fault(L.Scale, "_factors", "squared", after(lambda w: w * w), scale, "forward"),
     Fault(L.Scale, "mjp", "wrong sign", times(-1), scale, "mjp"),
     # paddings and moves
@@ -214,10 +179,12 @@ FAULTS = [
     Fault(L.CircularPad2d, "jmp", "factor 2", times(2), made_of[L.CircularPad2d], "jmp"),
     Fault(L.CircularPad3d, "jmp", "factor 2", times(2), made_of[L.CircularPad3d], "jmp"),
     Fault(moves, "_shuffled", "rows and columns swapped", instead(columns_first), made_of[L.PixelShuffle], "forward"),
-    Fault(L.PixelUnshuffle, "back", "not moved back", instead(reshaped), made_of[L.PixelUnshuffle], "mjp"),
+    Fault(L.PixelUnshuffle, "back", "not moved back",
+          instead(lambda self, g, shape: g.reshape(len(g), *shape)), made_of[L.PixelUnshuffle], "mjp"),
     Fault(L.Unflatten, "mjp", "wrong sign", times(-1), made_of[L.Unflatten], "mjp"),
-    Fault(L.Permute, "back", "moved once more", instead(moved_again), made_of[L.Permute], "mjp"),
+    Fault(L.Permute, "back", "moved once more",
+          instead(lambda self, g, shape: g.transpose(self.dims).reshape(len(g), *shape)), made_of[L.Permute], "mjp"),
     Fault(L.Slice, "back", "at the start", after(lambda x: np.roll(x, -1, -1)), made_of[L.Slice], "mjp"),
     Fault(L.Select, "mjp", "to all indices", instead(to_all), made_of[L.Select], "mjp"),
     Fault(L.Upsample, "mjp", "mean of the copies", times(0.5), made_of[L.Upsample], "mjp"),
-]
+]  # fmt: skip

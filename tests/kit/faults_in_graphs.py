@@ -59,14 +59,6 @@ def zero_for_the_second(parts):
     return parts[0], np.zeros_like(parts[1])
 
 
-def of_the_other(self, saved, mat):
-    return self, saved[::-1], mat
-
-
-def first_factor_alone(self, saved, of_a, of_b):
-    return saved[1] * of_a
-
-
 def without_transposing(self, saved, mat):
     a, b = saved
     return mat @ b.swapaxes(-1, -2), a.swapaxes(-1, -2) @ mat[:, ::-1]
@@ -81,21 +73,9 @@ def positive_half(factored):
     return replace(factored, width=half, columns=lambda span: factored.columns(slice(0, half)))
 
 
-def all_positive(pieces):
-    return pieces[0], abs(pieces[1])
-
-
 def not_balanced(a, b, sign):
     on_a, on_b = a / 2**0.5, b / 2**0.5 * sign[:, None, *(None,) * (b.ndim - 2)]
     return (2 * on_a, on_b), sign[:, None] * np.ones(a.shape[:2])
-
-
-def first_alone(before, more):
-    return before
-
-
-def counted_twice(sound):
-    return lambda before, more: sound(sound(before, more), more)
 
 
 def in_reverse(stacks):
@@ -127,10 +107,6 @@ def at_the_wrong_place(self, nodes, name, *sources):
     return ends[0]
 
 
-def without_shortcut(self, nodes, name, *sources):
-    return self.chain.place(nodes, name, *sources)
-
-
 def latest_consumer_alone(self, saved, mat):
     leaves, kept = saved
     arriving = {len(leaves) - 1: mat}
@@ -152,10 +128,6 @@ def with_twice_the_gradient(self, saved, key, grad, shape):
     return self, saved, key, 2 * grad, shape
 
 
-def in_reverse_order(self, nodes, name, ends):
-    return self, nodes, name, ends[::-1]
-
-
 def names_of_their_own(sound):
     def add(self, name, layer, *sources):
         self.names.pop(id(layer), None)
@@ -171,8 +143,10 @@ FAULTS = [
     Fault(layers.Add, "jmp", "first alone", instead(lambda self, saved, a, b: a), add, "jmp"),
     Fault(layers.Add, "mjp", "first alone", after(zero_for_the_second), add, "mjp"),
     Fault(layers.Multiply, "forward", "sum", lambda sound: lambda s, a, b: (a + b, (a, b)), multiply, "forward"),
-    Fault(layers.Multiply, "jmp", "one factor alone", instead(first_factor_alone), multiply, "jmp"),
-    Fault(layers.Multiply, "mjp", "the factor itself", before(of_the_other), multiply, "mjp"),
+    Fault(layers.Multiply, "jmp", "one factor alone",
+          instead(lambda self, saved, of_a, of_b: saved[1] * of_a), multiply, "jmp"),
+    Fault(layers.Multiply, "mjp", "the factor itself",
+          before(lambda self, saved, mat: (self, saved[::-1], mat)), multiply, "mjp"),
     Fault(layers.Multiply, "pairs", "without the gradient", after(lambda ab: (ab[0], ab[0])), multiply, "residual"),
     Fault(layers.Multiply, "pairs", "wrong sign", after(lambda ab: (ab[0], -ab[1])), multiply, "residual"),
     Fault(layers.Concat, "forward", "in reverse", before(lambda s, a, b: (s, b, a)), concat, "forward"),
@@ -182,18 +156,21 @@ FAULTS = [
     Fault(layers.MatMul, "mjp", "rows in reverse", instead(without_transposing), matmul, "mjp"),
     Fault(layers.MatMul, "pairs", "no singular values", before(without_singular_values), matmul, "residual"),
     Fault(joins, "products", "missing cross term", after(positive_half), multiply, "residual"),
-    Fault(residual, "signed", "signs lost", after(all_positive), multiply, "residual"),
+    Fault(residual, "signed", "signs lost", after(lambda pieces: (pieces[0], abs(pieces[1]))), multiply, "residual"),
     Fault(residual, "signed", "not balanced", instead(not_balanced), multiply, "residual"),
     Fault(Branches, "place", "first branch alone", instead(at_the_wrong_place), summed, "forward"),
     Fault(Sum, "meet", "product", instead(Product.meet), summed, "forward"),
     Fault(Product, "meet", "sum", instead(Sum.meet), gated, "forward"),
-    Fault(Concatenate, "meet", "in reverse", before(in_reverse_order), joined, "forward"),
-    Fault(Residual, "place", "no shortcut", instead(without_shortcut), skipped, "forward"),
+    Fault(Concatenate, "meet", "in reverse",
+          before(lambda self, nodes, name, ends: (self, nodes, name, ends[::-1])), joined, "forward"),
+    Fault(Residual, "place", "no shortcut",
+          instead(lambda self, nodes, name, *sources: self.chain.place(nodes, name, *sources)), skipped, "forward"),
     Fault(Graph, "place", "second input lost", instead(from_the_input), forked, "forward"),
     Fault(Container, "mjp", "latest consumer alone", instead(latest_consumer_alone), forked, "mjp"),
     Fault(Container, "jmp", "doubled", times(2), forked, "jmp"),
-    Fault(branching, "added", "one branch alone", instead(first_alone), graph, "sweep"),
-    Fault(branching, "added", "one branch twice", counted_twice, graph, "sweep"),
+    Fault(branching, "added", "one branch alone", instead(lambda before, more: before), graph, "sweep"),
+    Fault(branching, "added", "one branch twice",
+          lambda sound: lambda before, more: sound(sound(before, more), more), graph, "sweep"),
     Fault(uses, "aligned", "columns in another order", after(in_reverse), graph, "sweep"),
     Fault(Uses, "add", "last use alone", instead(last_use_alone), graph, "backward"),
     Fault(Uses, "add", "squared before added", squares_added, graph, "reference"),

@@ -7,57 +7,38 @@ import numpy as np
 from faults import Fault, after, before, instead, on_layer, times
 
 from gbackprop import Sequential
+from gbackprop import layers as L
 from gbackprop.array import channels_last
 from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.window import Window, pad
-from gbackprop.layers import (
-    AvgPool2d,
-    Bias,
-    Conv2d,
-    Dropout,
-    Elementwise,
-    Flatten,
-    Linear,
-    MaxPool2d,
-    Outer,
-    ParameterJacobian,
-    ReLU,
-    Sigmoid,
-    Tanh,
-    ZeroPad2d,
-)
 from gbackprop.layers.windows import conv
 from gbackprop.network.container import Container
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-linear = on_layer(lambda: Linear(3, 3), (3,), plain.linear())
-chain = on_layer(lambda: Sequential(Linear(3, 3), Tanh(), dtype="float64"), (3,))
-wide = on_layer(lambda: Linear(2, 4), (2,), plain.linear())
-sequence = on_layer(lambda: Linear(2, 3), (4, 2), plain.linear())
-convolution = on_layer(lambda: Conv2d(2, 2, 2, padding=1), (2, 3, 4), plain.conv2d(padding=((1, 1), (1, 1))))
-strided = on_layer(lambda: Conv2d(1, 1, 2, stride=2), (1, 4, 4), plain.conv2d(stride=(2, 2)))
-dilated = on_layer(lambda: Conv2d(1, 2, 2, dilation=2), (1, 4, 4), plain.conv2d(dilation=(2, 2)))
-same = on_layer(lambda: Conv2d(1, 1, 2, padding="same"), (1, 3, 3), plain.conv2d(padding=((0, 1), (0, 1))))
-grouped = on_layer(lambda: Conv2d(4, 4, 2, groups=2), (4, 3, 3), plain.conv2d(groups=2))
-max_pool = on_layer(lambda: MaxPool2d(2, padding=1), (1, 4, 4), plain.max_pool2d((2, 2), (2, 2), (1, 1)))
+linear = on_layer(lambda: L.Linear(3, 3), (3,), plain.linear())
+chain = on_layer(lambda: Sequential(L.Linear(3, 3), L.Tanh(), dtype="float64"), (3,))
+wide = on_layer(lambda: L.Linear(2, 4), (2,), plain.linear())
+sequence = on_layer(lambda: L.Linear(2, 3), (4, 2), plain.linear())
+convolution = on_layer(lambda: L.Conv2d(2, 2, 2, padding=1), (2, 3, 4), plain.conv2d(padding=((1, 1), (1, 1))))
+strided = on_layer(lambda: L.Conv2d(1, 1, 2, stride=2), (1, 4, 4), plain.conv2d(stride=(2, 2)))
+dilated = on_layer(lambda: L.Conv2d(1, 2, 2, dilation=2), (1, 4, 4), plain.conv2d(dilation=(2, 2)))
+same = on_layer(lambda: L.Conv2d(1, 1, 2, padding="same"), (1, 3, 3), plain.conv2d(padding=((0, 1), (0, 1))))
+grouped = on_layer(lambda: L.Conv2d(4, 4, 2, groups=2), (4, 3, 3), plain.conv2d(groups=2))
+max_pool = on_layer(lambda: L.MaxPool2d(2, padding=1), (1, 4, 4), plain.max_pool2d((2, 2), (2, 2), (1, 1)))
 average_pool = on_layer(
-    lambda: AvgPool2d(2, padding=1, count_include_pad=False),
+    lambda: L.AvgPool2d(2, padding=1, count_include_pad=False),
     (2, 3, 4),
     plain.avg_pool2d((2, 2), (2, 2), (1, 1), count_include_pad=False),
 )
-sigmoid = on_layer(Sigmoid, (3,), plain.elementwise(lambda x: 1 / (1 + np.exp(-x))))
-tanh = on_layer(Tanh, (2, 3), plain.elementwise(np.tanh))
-relu = on_layer(ReLU, (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0)))
-dropout = on_layer(lambda: Dropout(0.4), (6,))
-flatten = on_layer(Flatten, (2, 3), plain.reshape(6))
-zero_pad = on_layer(lambda: ZeroPad2d((1, 0, 2, 1)), (1, 2, 2), plain.zero_pad2d(1, 0, 2, 1))
+sigmoid = on_layer(L.Sigmoid, (3,), plain.elementwise(lambda x: 1 / (1 + np.exp(-x))))
+tanh = on_layer(L.Tanh, (2, 3), plain.elementwise(np.tanh))
+relu = on_layer(L.ReLU, (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0)))
+dropout = on_layer(lambda: L.Dropout(0.4), (6,))
+flatten = on_layer(L.Flatten, (2, 3), plain.reshape(6))
+zero_pad = on_layer(lambda: L.ZeroPad2d((1, 0, 2, 1)), (1, 2, 2), plain.zero_pad2d(1, 0, 2, 1))
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
-
-
-def without_bias(self, x):
-    return x @ self.parameters["weight"].T, x
 
 
 def forwards(self, saved, mat):
@@ -67,36 +48,12 @@ def forwards(self, saved, mat):
     return mat
 
 
-def third_added(pulled):
-    return pulled + pulled[2] if len(pulled) == 3 else pulled
-
-
-def transposed_weight(drawn):
-    return drawn | {"weight": drawn["weight"].T}
-
-
-def undilated(self, out):
-    return replace(self, dilation=(1, 1)), out
-
-
 def folded_without_stride(self, cols, spatial):
     axes, image = len(spatial), np.zeros((len(cols), *self.padded(spatial), cols.shape[-1]))
     seen = cols.reshape(*cols.shape[: 1 + axes], -1, cols.shape[-1])
     for k, where in enumerate(replace(self, stride=(1, 1)).offsets(self.out(spatial))):
         image[(slice(None), *where)] += seen[..., k, :]
     return image
-
-
-def by_the_transposed_weight(self, saved, mat):
-    return mat @ self.parameters["weight"].T
-
-
-def as_forward(self, saved, mat):
-    return np.stack([self.forward(column)[0] for column in mat])
-
-
-def by_the_bare_mask(self, saved, mat):
-    return mat if saved is None else mat * (saved > 0)
 
 
 def minus_the_batch_mean(result):
@@ -128,28 +85,8 @@ def in_place(self, saved, mat):
     return mat
 
 
-def in_order_of_memory(self, saved, mat):
-    return self, saved, mat.ravel("K").reshape(mat.shape)
-
-
 def of_the_mean(self, saved, curvature, batch, shape):
     return self, [array.mean(0) for array in saved], curvature, 1, shape
-
-
-def gradient_below(self, saved, grad):
-    return self, saved, self.mjp(saved, grad)
-
-
-def weight_alone(jacobians):
-    return {"weight": jacobians["weight"]}
-
-
-def not_moved(self, weight):
-    return weight.reshape(*weight.shape[:-1], 2, 2, 2)
-
-
-def first_position(self, mat):
-    return self.rows(mat)[:, :, 0]
 
 
 def all_maxima_win(self, saved, mat):
@@ -160,14 +97,6 @@ def all_maxima_win(self, saved, mat):
 def padded_by_zeros(self, x):
     image = pad(channels_last(x), self.window.fitted(x.shape[2:]))
     return (image[(slice(None), *where)] for where in self.window.offsets(self.window.out(x.shape[2:])))
-
-
-def columns_first(self, saved, mat):
-    return mat.reshape(*mat.shape[:2], *saved[::-1]).swapaxes(2, 3)
-
-
-def without_sign(self, mat, sign=None):
-    return self, mat
 
 
 def sign_twice(self, mat, sign=None):
@@ -192,68 +121,82 @@ def diagonal_blocks(self, average, shape):
 
 FAULTS = [
     # the function
-    Fault(Linear, "forward", "no bias", instead(without_bias), linear, "forward"),
-    Fault(Window, "offsets", "dilation forgotten", before(undilated), dilated, "forward"),
+    Fault(L.Linear, "forward", "no bias",
+          instead(lambda self, x: (x @ self.parameters["weight"].T, x)), linear, "forward"),
+    Fault(Window, "offsets", "dilation forgotten",
+          before(lambda self, out: (replace(self, dilation=(1, 1)), out)), dilated, "forward"),
     Fault(conv, "_padding", "'same' uneven in front", after(lambda p: tuple(q[::-1] for q in p)), same, "forward"),
-    Fault(Conv2d, "_unfolded", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
-    Fault(MaxPool2d, "_views", "zeros in the padding", instead(padded_by_zeros), max_pool, "forward"),
-    Fault(AvgPool2d, "_counts", "padding counted", after(lambda n: np.full_like(n, 4)), average_pool, "forward"),
-    Fault(Linear, "draw", "weight transposed", after(transposed_weight), wide, "parameter_shapes"),
-    Fault(Linear, "output_shape", "the input's", instead(lambda self, shape: shape), sequence, "output_shape"),
+    Fault(L.Conv2d, "_unfolded", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
+    Fault(L.MaxPool2d, "_views", "zeros in the padding", instead(padded_by_zeros), max_pool, "forward"),
+    Fault(L.AvgPool2d, "_counts", "padding counted", after(lambda n: np.full_like(n, 4)), average_pool, "forward"),
+    Fault(L.Linear, "draw", "weight transposed",
+          after(lambda drawn: drawn | {"weight": drawn["weight"].T}), wide, "parameter_shapes"),
+    Fault(L.Linear, "output_shape", "the input's", instead(lambda self, shape: shape), sequence, "output_shape"),
     # its Jacobian
-    Fault(Linear, "mjp", "weight transposed", instead(by_the_transposed_weight), linear, "mjp"),
-    Fault(Linear, "mjp", "wrong sign", times(-1), linear, "mjp"),
-    Fault(Linear, "mjp", "clipped", after(lambda y: np.clip(y, -1, 1)), linear, "mjp"),
-    Fault(Linear, "mjp", "third column added", after(third_added), wide, "mjp"),
-    Fault(Tanh, "mjp", "right for N = 3", after(lambda y: y * y.shape[1] / 3), tanh, "mjp"),
-    Fault(Linear, "mjp", "one part in ten million", times(1 + 1e-7), linear, "mjp"),
-    Fault(Linear, "mjp", "columns reversed", after(lambda y: y[::-1]), linear, "mjp"),
-    Fault(Linear, "vjp", "factor N", times(3), linear, "vjp"),
-    Fault(Linear, "jmp", "bias added", after(lambda y: y + 1e-6), linear, "jmp"),
-    Fault(Conv2d, "jmp", "bias added", instead(as_forward), convolution, "jmp"),
+    Fault(L.Linear, "mjp", "weight transposed",
+          instead(lambda self, saved, mat: mat @ self.parameters["weight"].T), linear, "mjp"),
+    Fault(L.Linear, "mjp", "wrong sign", times(-1), linear, "mjp"),
+    Fault(L.Linear, "mjp", "clipped", after(lambda y: np.clip(y, -1, 1)), linear, "mjp"),
+    Fault(L.Linear, "mjp", "third column added",
+          after(lambda pulled: pulled + pulled[2] if len(pulled) == 3 else pulled), wide, "mjp"),
+    Fault(L.Tanh, "mjp", "right for N = 3", after(lambda y: y * y.shape[1] / 3), tanh, "mjp"),
+    Fault(L.Linear, "mjp", "one part in ten million", times(1 + 1e-7), linear, "mjp"),
+    Fault(L.Linear, "mjp", "columns reversed", after(lambda y: y[::-1]), linear, "mjp"),
+    Fault(L.Linear, "vjp", "factor N", times(3), linear, "vjp"),
+    Fault(L.Linear, "jmp", "bias added", after(lambda y: y + 1e-6), linear, "jmp"),
+    Fault(L.Conv2d, "jmp", "bias added",
+          instead(lambda self, saved, mat: np.stack([self.forward(column)[0] for column in mat])), convolution, "jmp"),
     Fault(Window, "fold", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
     Fault(Window, "fold", "stride forgotten", instead(folded_without_stride), strided, "mjp"),
-    Fault(MaxPool2d, "_places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "jmp"),
-    Fault(MaxPool2d, "mjp", "all equal maxima win", instead(all_maxima_win), max_pool, "mjp"),
-    Fault(AvgPool2d, "mjp", "sum instead of mean", times(4), average_pool, "mjp"),
-    Fault(AvgPool2d, "mjp", "off by one", after(lambda y: np.roll(y, 1, -1)), average_pool, "mjp"),
-    Fault(Sigmoid, "first", "1 + y for 1 − y", instead(lambda self, x, y: y * (1 + y)), sigmoid, "jmp"),
-    Fault(Tanh, "first", "at y instead of x", instead(lambda self, x, y: 1 - np.tanh(y) ** 2), tanh, "jmp"),
-    Fault(ReLU, "first", "step at 1", instead(lambda self, x, y: x > 1), relu, "jmp"),
-    Fault(Dropout, "mjp", "mask not scaled", instead(by_the_bare_mask), dropout, "mjp"),
-    Fault(ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
-    Fault(Flatten, "mjp", "last axis first", instead(columns_first), flatten, "mjp"),
+    Fault(L.MaxPool2d, "_places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "jmp"),
+    Fault(L.MaxPool2d, "mjp", "all equal maxima win", instead(all_maxima_win), max_pool, "mjp"),
+    Fault(L.AvgPool2d, "mjp", "sum instead of mean", times(4), average_pool, "mjp"),
+    Fault(L.AvgPool2d, "mjp", "off by one", after(lambda y: np.roll(y, 1, -1)), average_pool, "mjp"),
+    Fault(L.Sigmoid, "first", "1 + y for 1 − y", instead(lambda self, x, y: y * (1 + y)), sigmoid, "jmp"),
+    Fault(L.Tanh, "first", "at y instead of x", instead(lambda self, x, y: 1 - np.tanh(y) ** 2), tanh, "jmp"),
+    Fault(L.ReLU, "first", "step at 1", instead(lambda self, x, y: x > 1), relu, "jmp"),
+    Fault(L.Dropout, "mjp", "mask not scaled",
+          instead(lambda self, saved, mat: mat if saved is None else mat * (saved > 0)), dropout, "mjp"),
+    Fault(L.ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
+    Fault(L.Flatten, "mjp", "last axis first",
+          instead(lambda self, saved, mat: mat.reshape(*mat.shape[:2], *saved[::-1]).swapaxes(2, 3)), flatten, "mjp"),
     Fault(Container, "mjp", "input to output", instead(forwards), chain, "mjp"),
-    Fault(Tanh, "constant_jacobian", "declared", instead(True), tanh, "constant_jacobian"),
+    Fault(L.Tanh, "constant_jacobian", "declared", instead(True), tanh, "constant_jacobian"),
     # its second derivative
-    Fault(Tanh, "curvature", "not declared", instead("zero"), tanh, "curvature"),
-    Fault(Tanh, "second", "wrong sign", times(-1), tanh, "residual"),
-    Fault(Sigmoid, "second", "a factor lost", instead(lambda self, x, y: y * (1 - y) * (1 - y)), sigmoid, "residual"),
-    Fault(Sigmoid, "residual", "no gradient", instead(lambda self, s, g: self.second(*s)), sigmoid, "residual"),
-    Fault(Sigmoid, "residual", "gradient of the input", before(gradient_below), sigmoid, "residual"),
-    Fault(Elementwise, "average", "sum instead of mean", times(3), tanh, "average"),
-    Fault(Elementwise, "average", "mean before the product", before(of_the_mean), tanh, "average"),
+    Fault(L.Tanh, "curvature", "not declared", instead("zero"), tanh, "curvature"),
+    Fault(L.Tanh, "second", "wrong sign", times(-1), tanh, "residual"),
+    Fault(L.Sigmoid, "second", "a factor lost", instead(lambda self, x, y: y * (1 - y) * (1 - y)), sigmoid, "residual"),
+    Fault(L.Sigmoid, "residual", "no gradient", instead(lambda self, s, g: self.second(*s)), sigmoid, "residual"),
+    Fault(L.Sigmoid, "residual", "gradient of the input",
+          before(lambda self, saved, grad: (self, saved, self.mjp(saved, grad))), sigmoid, "residual"),
+    Fault(L.Elementwise, "average", "sum instead of mean", times(3), tanh, "average"),
+    Fault(L.Elementwise, "average", "mean before the product", before(of_the_mean), tanh, "average"),
     # Jacobians in parameters
-    Fault(Linear, "parameter_jacobians", "no bias", after(weight_alone), linear, "parameter_jacobians"),
-    Fault(Outer, "per_sample", "factor 2", times(2), linear, "weight.per_sample"),
-    Fault(Conv2d, "_to_parameter", "axes not moved", instead(not_moved), convolution, "weight.per_sample"),
-    Fault(Bias, "per_sample", "first position alone", instead(first_position), sequence, "bias.per_sample"),
-    Fault(ParameterJacobian, "sum", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
-    Fault(ParameterJacobian, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
-    Fault(ParameterJacobian, "square", "sign squared", before(sign_twice), linear, "weight.square"),
-    Fault(ParameterJacobian, "square_norm", "not squared", after(np.sqrt), sequence, "weight.square_norm"),
-    Fault(ParameterJacobian, "moments", "not centered", after(not_centered), linear, "weight.moments"),
+    Fault(L.Linear, "parameter_jacobians", "no bias",
+          after(lambda jacobians: {"weight": jacobians["weight"]}), linear, "parameter_jacobians"),
+    Fault(L.Outer, "per_sample", "factor 2", times(2), linear, "weight.per_sample"),
+    Fault(L.Conv2d, "_to_parameter", "axes not moved",
+          instead(lambda self, weight: weight.reshape(*weight.shape[:-1], 2, 2, 2)), convolution, "weight.per_sample"),
+    Fault(L.Bias, "per_sample", "first position alone",
+          instead(lambda self, mat: self.rows(mat)[:, :, 0]), sequence, "bias.per_sample"),
+    Fault(L.ParameterJacobian, "sum", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
+    Fault(L.ParameterJacobian, "batch", "sign forgotten",
+          before(lambda self, mat, sign=None: (self, mat)), linear, "weight.batch"),
+    Fault(L.ParameterJacobian, "square", "sign squared", before(sign_twice), linear, "weight.square"),
+    Fault(L.ParameterJacobian, "square_norm", "not squared", after(np.sqrt), sequence, "weight.square_norm"),
+    Fault(L.ParameterJacobian, "moments", "not centered", after(not_centered), linear, "weight.moments"),
     Fault(Moments, "of", "divided by n − 1", instead(staticmethod(divided_by_n_minus_one)), linear, "weight.moments"),
-    Fault(Outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
-    Fault(Bias, "kronecker", "sign squared", before(sign_twice), sequence, "weight.kronecker"),
-    Fault(Bias, "average_kronecker", "one position", instead(diagonal_blocks), sequence, "weight.average_kronecker"),
+    Fault(L.Outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
+    Fault(L.Bias, "kronecker", "sign squared", before(sign_twice), sequence, "weight.kronecker"),
+    Fault(L.Bias, "average_kronecker", "one position", instead(diagonal_blocks), sequence, "weight.average_kronecker"),
     # conduct
-    Fault(Linear, "forward", "samples interact", after(minus_the_batch_mean), linear, "forward"),
-    Fault(Tanh, "forward", "another result each time", after(with_noise), tanh, "forward"),
-    Fault(Sigmoid, "forward", "keeps an attribute", instead(kept_on_self), sigmoid, "forward"),
-    Fault(Sigmoid, "forward", "into a shared buffer", instead(into_a_shared_buffer), sigmoid, "forward"),
-    Fault(Tanh, "mjp", "multiplies in place", instead(in_place), tanh, "mjp"),
-    Fault(Linear, "mjp", "float64 for float32", after(lambda y: y.astype(np.float64)), linear, "mjp"),
-    Fault(Tanh, "second", "float64 for float32", after(lambda y: y.astype(np.float64)), tanh, "residual"),
-    Fault(Linear, "jmp", "assumes a layout", before(in_order_of_memory), linear, "jmp"),
-]
+    Fault(L.Linear, "forward", "samples interact", after(minus_the_batch_mean), linear, "forward"),
+    Fault(L.Tanh, "forward", "another result each time", after(with_noise), tanh, "forward"),
+    Fault(L.Sigmoid, "forward", "keeps an attribute", instead(kept_on_self), sigmoid, "forward"),
+    Fault(L.Sigmoid, "forward", "into a shared buffer", instead(into_a_shared_buffer), sigmoid, "forward"),
+    Fault(L.Tanh, "mjp", "multiplies in place", instead(in_place), tanh, "mjp"),
+    Fault(L.Linear, "mjp", "float64 for float32", after(lambda y: y.astype(np.float64)), linear, "mjp"),
+    Fault(L.Tanh, "second", "float64 for float32", after(lambda y: y.astype(np.float64)), tanh, "residual"),
+    Fault(L.Linear, "jmp", "assumes a layout",
+          before(lambda self, saved, mat: (self, saved, mat.ravel("K").reshape(mat.shape))), linear, "jmp"),
+]  # fmt: skip

@@ -38,22 +38,6 @@ def without_the_mean_of_products(self, saved, h):
     return (self._projected(h.reshape(*shape[:2], sigma.shape[1], -1)) / sigma).reshape(shape)
 
 
-def half(pieces):
-    return pieces[0], pieces[1] / 2, pieces[2]
-
-
-def all_positive(columns):
-    return columns[0], abs(columns[1])
-
-
-def wrong_sign_of_the_diagonal(pieces):
-    return -pieces[0], *pieces[1:]
-
-
-def without_x(self, mat):
-    return Entrywise(self.rows, self.shape), mat
-
-
 def of_another_group(self, shape):
     return 1, int(np.prod(shape))
 
@@ -65,14 +49,16 @@ FAULTS = [
     Fault(Norm, "_projected", "mean left in", instead(lambda self, x: x), layer_norm, "forward"),
     Fault(Norm, "_normal_mjp", "no mean of products", instead(without_the_mean_of_products), layer_norm, "jmp"),
     Fault(Norm, "_weighted", "γ left out", instead(lambda self, mat: mat), layer_norm, "jmp"),
-    Fault(Norm, "pieces", "half of a product", after(half), layer_norm, "residual"),
-    Fault(Norm, "pieces", "wrong sign of P", after(wrong_sign_of_the_diagonal), rms_norm, "residual"),
-    Fault(Entrywise, "per_sample", "without x̂", before(without_x), layer_norm, "weight.per_sample"),
+    Fault(Norm, "pieces", "half of a product",
+          after(lambda pieces: (pieces[0], pieces[1] / 2, pieces[2])), layer_norm, "residual"),
+    Fault(Norm, "pieces", "wrong sign of P", after(lambda pieces: (-pieces[0], *pieces[1:])), rms_norm, "residual"),
+    Fault(Entrywise, "per_sample", "without x̂",
+          before(lambda self, mat: (Entrywise(self.rows, self.shape), mat)), layer_norm, "weight.per_sample"),
     Fault(OwnBlock, "kronecker", "doubled", times(2), group_norm, "weight.kronecker"),
     Fault(L.RMSNorm, "centered", "mean subtracted", instead(True), rms_norm, "forward"),
     Fault(L.GroupNorm, "sets", "one group", instead(of_another_group), group_norm, "forward"),
     Fault(L.InstanceNorm2d, "sets", "channels together", instead(of_another_group), instance_norm, "forward"),
     Fault(Softmax, "strength", "wrong sign", times(-1), softmax, "residual"),
     Fault(LogSoftmax, "strength", "doubled", times(2), log_softmax, "residual"),
-    Fault(Softmax, "columns", "signs lost", after(all_positive), softmax, "residual"),
+    Fault(Softmax, "columns", "signs lost", after(lambda columns: (columns[0], abs(columns[1]))), softmax, "residual"),
 ]  # fmt: skip

@@ -32,12 +32,12 @@ unrolled = on_graph(
 )
 whole_gru, whole_lstm = (
     on_graph(
-        lambda kind=kind: [
-            layers.Linear(2, 3), layers.Unflatten(1, (3, 1)), kind(1, 2, bidirectional=True), layers.Flatten(),
-            layers.Linear(12, 2),
+        lambda kind=kind, sides=sides: [
+            layers.Linear(2, 2), layers.Unflatten(1, (2, 1)), kind(1, 2, bidirectional=sides == 2), layers.Flatten(),
+            layers.Linear(4 * sides, 2),
         ]
     )
-    for kind in (GRU, LSTM)
+    for kind, sides in ((GRU, 2), (LSTM, 1))
 )  # fmt: skip
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
@@ -52,14 +52,6 @@ class Forwards(str):
 
 def in_the_same_direction(self, nodes, name, suffix, source, length):
     return self, nodes, name, Forwards(suffix), source, length
-
-
-def without_the_cell(self, add, x, hidden, state):
-    return self, add, x, hidden, state[:1]
-
-
-def gates_in_another_order(self, i, count=1):
-    return self, {1: 2, 2: 1}.get(i, i), count
 
 
 def turned(sound):
@@ -84,10 +76,6 @@ def each_step_by_itself(sound):
     )
 
 
-def in_the_order_of_steps(view):
-    return view[..., ::-1, :]
-
-
 def without_the_sign(z):
     z[...] = 1 / (1 + np.exp(z))
 
@@ -95,14 +83,6 @@ def without_the_sign(z):
 def with_another_forget_gate(slopes):
     *others, f = slopes
     return *others, np.roll(f, 1, axis=0)
-
-
-def values_for_keys(dim, i):
-    return layers.Select(dim, (0, 2, 1)[i])
-
-
-def heads_interleaved(dims):
-    return layers.Permute((0, 2, 3, 1) if dims == (0, 2, 1, 3) else dims)
 
 
 def of_the_bias(self, saved):
@@ -130,21 +110,25 @@ FAULTS = [
     Fault(CausalSoftmax, "forward", "no mask", instead(layers.Softmax.forward), masked, "forward"),
     Fault(attention, "Times", "no 1/√d", instead(lambda factor: Times(1.0)), heads, "forward"),
     Fault(attention, "Times", "1/d for 1/√d", instead(lambda factor: Times(factor**2)), heads, "forward"),
-    Fault(attention, "Select", "values for keys", instead(values_for_keys), heads, "forward"),
-    Fault(attention, "Permute", "heads interleaved", instead(heads_interleaved), heads, "forward"),
+    Fault(attention, "Select", "values for keys",
+          instead(lambda dim, i: layers.Select(dim, (0, 2, 1)[i])), heads, "forward"),
+    Fault(attention, "Permute", "heads interleaved",
+          instead(lambda dims: layers.Permute((0, 2, 3, 1) if dims == (0, 2, 1, 3) else dims)), heads, "forward"),
     Fault(attention, "Add", "product for sum", instead(layers.Multiply), encoder, "forward"),
     Fault(TransformerEncoderLayer, "through", "norms left out", before(without_norms), norm_first, "forward"),
-    Fault(Recurrent, "gate", "gates in another order", before(gates_in_another_order), lstm, "forward"),
+    Fault(Recurrent, "gate", "gates in another order",
+          before(lambda self, i, count=1: (self, {1: 2, 2: 1}.get(i, i), count)), lstm, "forward"),
     Fault(Recurrent, "direction", "not reversed", before(in_the_same_direction), lstm, "forward"),
     Fault(Recurrent, "suffixes", "directions exchanged", after(lambda ends: ends[::-1]), lstm, "forward"),
-    Fault(LSTM, "step", "cell forgotten", before(without_the_cell), lstm, "forward"),
+    Fault(LSTM, "step", "cell forgotten",
+          before(lambda self, add, x, hidden, state: (self, add, x, hidden, state[:1])), lstm, "forward"),
     Fault(GRU, "minus", "h + n for h − n", instead(Times(1.0)), gru, "forward"),
     Fault(Shift, "forward", "b_hh lost", without("bias_hh"), rnn, "forward"),
     Fault(Shift, "forward", "b_ih lost", without("bias_ih"), rnn, "forward"),
     Fault(Nodes, "add", "tie between steps lost", each_step_by_itself, unrolled, "backward"),
     Fault(Steps, "back", "nothing from the step above", after(lambda mat: 0 * mat), whole_gru, "backward"),
     Fault(GRUSteps, "at_hidden", "r lost", instead(lambda self, saved, delta: delta), whole_gru, "backward"),
-    Fault(Steps, "restored", "not reversed", after(in_the_order_of_steps), whole_gru, "backward"),
+    Fault(Steps, "restored", "not reversed", after(lambda view: view[..., ::-1, :]), whole_gru, "backward"),
     Fault(short, "_slopes", "f of the step above", after(with_another_forget_gate), whole_lstm, "backward"),
     Fault(short, "_sigmoid", "e^z for e^-z", instead(without_the_sign), whole_lstm, "backward"),
     Fault(Flow, "mixed", "no step depends on another", instead(lambda self, leaf: {}), unrolled, "BatchDiagHessian"),

@@ -7,6 +7,8 @@ import numpy as np
 from faults import Fault, after, before, instead, on_loss, on_network, times
 from scipy import special
 
+from gbackprop import losses
+from gbackprop import quantities as q
 from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.signals import EXACT, GRADIENT, Columns
 from gbackprop.engine import blocks, spans
@@ -15,43 +17,14 @@ from gbackprop.engine.rows import Rows
 from gbackprop.engine.spans import SpanSweep
 from gbackprop.engine.sweep import FastSweep
 from gbackprop.layers.elementwise.activation import sigmoid
-from gbackprop.losses import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CrossEntropyLoss,
-    GaussianNLLLoss,
-    HuberLoss,
-    L1Loss,
-    MSELoss,
-    NLLLoss,
-    PoissonNLLLoss,
-    SmoothL1Loss,
-    cross_entropy,
-    huber,
-)
+from gbackprop.losses import cross_entropy, huber
 from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.flat import FlatLoss
 from gbackprop.plain import branching
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.reference import AtLoss, Sweep
-from gbackprop.quantities import (
-    KFAC,
-    KFLR,
-    KFRA,
-    BatchDiagGGN,
-    BatchDiagHessian,
-    BatchGrad,
-    BatchL2Grad,
-    DiagGGN,
-    DiagGGNMC,
-    DiagHessian,
-    Kronecker,
-    SecondMoment,
-    Statistic,
-    Variance,
-    kronecker,
-)
+from gbackprop.quantities import kronecker
 from gbackprop.testing.strategies import IGNORED
 
 driver = importlib.import_module("gbackprop.engine.backward")  # the functions of the same names hide the modules
@@ -60,16 +33,16 @@ loss_root = Loss.hessian_sqrt_mc
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-cross = on_loss(CrossEntropyLoss, (4,))
-squared = on_loss(MSELoss, (3,))
-bits = on_loss(BCEWithLogitsLoss, (3,))
-classes = on_loss(CrossEntropyLoss, (4, 2), weight=np.array([0.5, 2.0, 1.0, 3.0]), ignore_index=IGNORED)
-smoothed = on_loss(CrossEntropyLoss, (4,), label_smoothing=0.2)
-weighted_bits = on_loss(BCEWithLogitsLoss, (3,), pos_weight=np.array([0.5, 2.0, 3.0]))
-edged, smooth = on_loss(HuberLoss, (4,)), on_loss(SmoothL1Loss, (4,), beta=2.5)
-counted, rated = on_loss(PoissonNLLLoss, (3,)), on_loss(PoissonNLLLoss, (3,), log_input=False)
-likely, absolute = on_loss(BCELoss, (3,), weight=np.array([0.5, 2.0, 3.0])), on_loss(L1Loss, (3,))
-chosen, normal = on_loss(NLLLoss, (4, 2)), on_loss(GaussianNLLLoss, (3,))
+cross = on_loss(losses.CrossEntropyLoss, (4,))
+squared = on_loss(losses.MSELoss, (3,))
+bits = on_loss(losses.BCEWithLogitsLoss, (3,))
+classes = on_loss(losses.CrossEntropyLoss, (4, 2), weight=np.array([0.5, 2.0, 1.0, 3.0]), ignore_index=IGNORED)
+smoothed = on_loss(losses.CrossEntropyLoss, (4,), label_smoothing=0.2)
+weighted_bits = on_loss(losses.BCEWithLogitsLoss, (3,), pos_weight=np.array([0.5, 2.0, 3.0]))
+edged, smooth = on_loss(losses.HuberLoss, (4,)), on_loss(losses.SmoothL1Loss, (4,), beta=2.5)
+counted, rated = on_loss(losses.PoissonNLLLoss, (3,)), on_loss(losses.PoissonNLLLoss, (3,), log_input=False)
+likely, absolute = on_loss(losses.BCELoss, (3,), weight=np.array([0.5, 2.0, 3.0])), on_loss(losses.L1Loss, (3,))
+chosen, normal = on_loss(losses.NLLLoss, (4, 2)), on_loss(losses.GaussianNLLLoss, (3,))
 network = on_network()
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
@@ -91,28 +64,8 @@ def without_rank_one(self, output, target, columns=slice(None)):
     return (np.sqrt(p).T[:, :, None] * np.eye(p.shape[1], dtype=p.dtype)[:, None])[columns]
 
 
-def all_columns(self, output, target, columns=slice(None)):
-    return self, output, target
-
-
-def one_target_for_all(noise):
-    return np.broadcast_to(noise[:, :1], noise.shape)
-
-
-def with_variance_one(self, output, noise):
-    return output + noise.astype(output.dtype)
-
-
-def complement(self, output, noise):
-    return (noise >= sigmoid(output)).astype(output.dtype)
-
-
 def of_logits(self, p, y):
     return (p - y) * self.weight.astype(p.dtype) * self.summed_weight(p.shape[1:])
-
-
-def without_bit_weights(self, p, y):
-    return y / p**2 + (1 - y) / (1 - p) ** 2
 
 
 def with_weights_of_the_drawn(self, output, targets, target):
@@ -121,7 +74,7 @@ def with_weights_of_the_drawn(self, output, targets, target):
 
 
 def without_class_weights(self, target, p):
-    return CrossEntropyLoss(ignore_index=self.ignore_index), target, p
+    return losses.CrossEntropyLoss(ignore_index=self.ignore_index), target, p
 
 
 def root_times_weights(sound):
@@ -132,11 +85,7 @@ def root_times_weights(sound):
 
 
 def with_twice_the_weights(self):
-    return CrossEntropyLoss(self.reduction, weight=np.full(4, 2.0))
-
-
-def bare_exponentials(f):
-    return f, np.exp(f), np.exp(f).sum(1, keepdims=True)
+    return losses.CrossEntropyLoss(self.reduction, weight=np.full(4, 2.0))
 
 
 def next_position(values):
@@ -174,10 +123,6 @@ def without_noise(plan):
 
 def second_of(moments):
     return moments.centered + moments.count * moments.mean**2
-
-
-def with_r(self, scale, moments):
-    return second_of(moments) / scale.batch
 
 
 def right_for_a_mean(self, scale, moments):
@@ -227,10 +172,6 @@ def without_any_signs(self, leaf, saved, signals):
     return self, leaf, saved, replace(signals, stack=replace(signals.stack, spans=spans))
 
 
-def in_root_n(columns):
-    return None if columns is None else columns * 5**-0.5
-
-
 def gradient_times_n(result):
     return replace(result, gradient={name: 5 * value for name, value in result.gradient.items()})
 
@@ -252,14 +193,6 @@ def added_apart(self, other):
     return Moments(self.count + other.count, (self.mean + other.mean) / 2, self.centered + other.centered)
 
 
-def first_block_alone(self, parts):
-    return parts[0]
-
-
-def to_the_first_rows(self, key, rows, value):
-    return self, key, slice(0, len(value)), value
-
-
 def latest_alone(self, statistic, name, value):
     self.found.pop((statistic, name), None)
     return self, statistic, name, value
@@ -267,14 +200,6 @@ def latest_alone(self, statistic, name, value):
 
 def first_rows(plan, signal, output, rows):
     return plan, signal, output, slice(0, len(output))
-
-
-def overlapping(windows):
-    return [slice(max(w.start - 1, 0), w.stop) for w in windows]
-
-
-def squares_for_the_residual(self, scale, ggn, residual):
-    return ggn - residual
 
 
 def not_from_the_mean(self, scale, moments):
@@ -285,32 +210,27 @@ def divided_by_n_minus_one(sound):
     return lambda self, scale, moments: sound(self, scale, moments) * scale.batch / (scale.batch - 1)
 
 
-def in_exact(self):
-    return (Statistic("square", EXACT),)
-
-
 def kronecker_in_exact(self):
-    return kronecker.INPUT_SQUARE, Statistic("kronecker", EXACT)
-
-
-def sum_of_all_samples(self):
-    return (Statistic("sum", GRADIENT),)
+    return kronecker.INPUT_SQUARE, q.Statistic("kronecker", EXACT)
 
 
 def swapped(result):
-    return result if result.A is None else Kronecker(result.A.T + np.eye(len(result.A)), result.B)
+    return result if result.A is None else q.Kronecker(result.A.T + np.eye(len(result.A)), result.B)
 
 
 # --------------------------------------------------------------------------------------------------------------- faults
 
 FAULTS = [
     # losses
-    Fault(CrossEntropyLoss, "gradients", "wrong sign", times(-1), cross, "gradients"),
-    Fault(CrossEntropyLoss, "gradients", "next class", before(lambda s, o, y: (s, o, (y + 1) % 4)), cross, "gradients"),
-    Fault(MSELoss, "gradients", "no factor 2", times(0.5), squared, "gradients"),
-    Fault(BCEWithLogitsLoss, "second", "σ alone", instead(lambda self, o, y: sigmoid(o)), bits, "hessian_sqrt"),
-    Fault(CrossEntropyLoss, "hessian_sqrt", "no rank-one part", instead(without_rank_one), cross, "hessian_sqrt"),
-    Fault(CrossEntropyLoss, "hessian_sqrt", "window ignored", before(all_columns), cross, "hessian_sqrt"),
+    Fault(losses.CrossEntropyLoss, "gradients", "wrong sign", times(-1), cross, "gradients"),
+    Fault(losses.CrossEntropyLoss, "gradients", "next class",
+          before(lambda s, o, y: (s, o, (y + 1) % 4)), cross, "gradients"),
+    Fault(losses.MSELoss, "gradients", "no factor 2", times(0.5), squared, "gradients"),
+    Fault(losses.BCEWithLogitsLoss, "second", "σ alone", instead(lambda self, o, y: sigmoid(o)), bits, "hessian_sqrt"),
+    Fault(losses.CrossEntropyLoss, "hessian_sqrt", "no rank-one part",
+          instead(without_rank_one), cross, "hessian_sqrt"),
+    Fault(losses.CrossEntropyLoss, "hessian_sqrt", "window ignored",
+          before(lambda self, output, target, columns=slice(None): (self, output, target)), cross, "hessian_sqrt"),
     Fault(ElementwiseLoss, "hessian_sqrt", "c instead of √c", times(3**-0.5), squared, "hessian_sqrt"),
     Fault(Loss, "columns", "one too many", after(lambda n: n + 1), squared, "columns"),
     Fault(Loss, "hessian_sum", "mean instead of sum", times(1 / 3), cross, "hessian_sum"),
@@ -318,52 +238,62 @@ FAULTS = [
     Fault(Loss, "hessian_sqrt_mc", "c instead of √c", times(3**-0.5), bits, "hessian_sqrt_mc"),
     Fault(Loss, "factor", "missing 1/N", instead(lambda self, n, y: 1.0), squared, "factor"),
     Fault(Loss, "value", "sum of squares", after(lambda value: value**2), cross, "value"),
-    Fault(cross_entropy, "exponentials", "not shifted", instead(bare_exponentials), cross, "values"),
-    Fault(CrossEntropyLoss, "noise", "one for all samples", after(one_target_for_all), cross, "draw"),
-    Fault(CrossEntropyLoss, "pseudo_targets", "next class", after(lambda y: (y + 1) % 4), cross, "draw"),
-    Fault(MSELoss, "pseudo_targets", "variance 1, not ½", instead(with_variance_one), squared, "draw"),
-    Fault(BCEWithLogitsLoss, "pseudo_targets", "the other bit", instead(complement), bits, "draw"),
+    Fault(cross_entropy, "exponentials", "not shifted",
+          instead(lambda f: (f, np.exp(f), np.exp(f).sum(1, keepdims=True))), cross, "values"),
+    Fault(losses.CrossEntropyLoss, "noise", "one for all samples",
+          after(lambda noise: np.broadcast_to(noise[:, :1], noise.shape)), cross, "draw"),
+    Fault(losses.CrossEntropyLoss, "pseudo_targets", "next class", after(lambda y: (y + 1) % 4), cross, "draw"),
+    Fault(losses.MSELoss, "pseudo_targets", "variance 1, not ½",
+          instead(lambda self, output, noise: output + noise.astype(output.dtype)), squared, "draw"),
+    Fault(losses.BCEWithLogitsLoss, "pseudo_targets", "the other bit",
+          instead(lambda self, output, noise: (noise >= sigmoid(output)).astype(output.dtype)), bits, "draw"),
     Fault(ElementwiseLoss, "summed_weight", "missing 1/C", instead(lambda self, shape: 1.0), bits, "values"),
-    Fault(MSELoss, "values", "float64 for float32", after(lambda v: v.astype(np.float64)), squared, "values"),
-    Fault(MSELoss, "values", "in place", instead(in_place), squared, "values"),
+    Fault(losses.MSELoss, "values", "float64 for float32", after(lambda v: v.astype(np.float64)), squared, "values"),
+    Fault(losses.MSELoss, "values", "in place", instead(in_place), squared, "values"),
     Fault(Loss, "hessian_sqrt_mc", "one part in five", times(1.2), squared, "hessian_sqrt_mc"),
-    Fault(CrossEntropyLoss, "values", "less the mean", after(lambda v: v - v.mean()), cross, "values"),
-    Fault(CrossEntropyLoss, "values", "log of zero", instead(of_bare_probabilities), cross, "values"),
-    Fault(CrossEntropyLoss, "target_shape", "one axis too many", after(lambda n: (*n, 1)), cross, "target_shape"),
-    Fault(CrossEntropyLoss, "summed_weight", "2 for 1", times(2), cross, "summed_weight"),
+    Fault(losses.CrossEntropyLoss, "values", "less the mean", after(lambda v: v - v.mean()), cross, "values"),
+    Fault(losses.CrossEntropyLoss, "values", "log of zero", instead(of_bare_probabilities), cross, "values"),
+    Fault(losses.CrossEntropyLoss, "target_shape", "one axis too many",
+          after(lambda n: (*n, 1)), cross, "target_shape"),
+    Fault(losses.CrossEntropyLoss, "summed_weight", "2 for 1", times(2), cross, "summed_weight"),
     # weights, positions, and further losses
-    Fault(CrossEntropyLoss, "factor", "1/N²", instead(lambda self, n, y: 1 / n**2), classes, "factor"),
-    Fault(CrossEntropyLoss, "shares", "no class weights", before(without_class_weights), classes, "values"),
-    Fault(CrossEntropyLoss, "shares", "twice the smoothing", after(lambda a: a * 0.8 + 0.05), smoothed, "values"),
-    Fault(CrossEntropyLoss, "summed_weight", "1, not 1/T", instead(lambda self, shape: 1.0), classes, "values"),
-    Fault(CrossEntropyLoss, "gradients", "position shifted", after(next_position), classes, "gradients"),
-    Fault(CrossEntropyLoss, "hessian_sqrt", "position shifted", after(next_position), classes, "hessian_sqrt"),
-    Fault(CrossEntropyLoss, "unweighted", "twice the loss", instead(with_twice_the_weights), smoothed, "summed_weight"),
+    Fault(losses.CrossEntropyLoss, "factor", "1/N²", instead(lambda self, n, y: 1 / n**2), classes, "factor"),
+    Fault(losses.CrossEntropyLoss, "shares", "no class weights", before(without_class_weights), classes, "values"),
+    Fault(losses.CrossEntropyLoss, "shares", "twice the smoothing",
+          after(lambda a: a * 0.8 + 0.05), smoothed, "values"),
+    Fault(losses.CrossEntropyLoss, "summed_weight", "1, not 1/T", instead(lambda self, shape: 1.0), classes, "values"),
+    Fault(losses.CrossEntropyLoss, "gradients", "position shifted", after(next_position), classes, "gradients"),
+    Fault(losses.CrossEntropyLoss, "hessian_sqrt", "position shifted", after(next_position), classes, "hessian_sqrt"),
+    Fault(losses.CrossEntropyLoss, "unweighted", "twice the loss",
+          instead(with_twice_the_weights), smoothed, "summed_weight"),
     Fault(Loss, "hessian_sqrt_mc", "w[ŷ] for w[y]", instead(with_weights_of_the_drawn), classes, "hessian_sqrt_mc"),
     Fault(Loss, "hessian_sqrt_mc", "w for √w", root_times_weights, classes, "hessian_sqrt_mc"),
-    Fault(BCEWithLogitsLoss, "shares", "no weights", instead(lambda self, o, y: (y, 1 - y)), weighted_bits, "values"),
+    Fault(losses.BCEWithLogitsLoss, "shares", "no weights",
+          instead(lambda self, o, y: (y, 1 - y)), weighted_bits, "values"),
     Fault(Loss, "hessian_sqrt_mc", "w for √w, bits", root_times_weights, weighted_bits, "hessian_sqrt_mc"),
     Fault(huber, "clipped", "not cut off", instead(lambda d, delta: d), edged, "gradients"),
     Fault(huber, "within", "1 everywhere", instead(lambda d, delta: np.ones_like(d)), edged, "hessian_sqrt"),
     Fault(huber, "huber", "δ for ½ δ", after(lambda h: h + (h > 0.5) * 0.5), edged, "values"),
-    Fault(SmoothL1Loss, "second", "not over β", times(2.5), smooth, "hessian_sqrt"),
-    Fault(SmoothL1Loss, "gradients", "β twice", times(1 / 2.5), smooth, "gradients"),
-    Fault(PoissonNLLLoss, "second", "1/λ", after(lambda value: 1 / value), counted, "hessian_sqrt"),
-    Fault(PoissonNLLLoss, "pseudo_targets", "uniform", instead(with_normal_counts), counted, "draw"),
-    Fault(PoissonNLLLoss, "gradients", "wrong sign", times(-1), rated, "gradients"),
-    Fault(BCELoss, "gradients", "the logits'", instead(of_logits), likely, "gradients"),
-    Fault(BCELoss, "second", "no weights", instead(without_bit_weights), likely, "hessian_sqrt"),
-    Fault(NLLLoss, "gradients", "wrong sign", times(-1), chosen, "gradients"),
-    Fault(L1Loss, "gradients", "half", times(0.5), absolute, "gradients"),
+    Fault(losses.SmoothL1Loss, "second", "not over β", times(2.5), smooth, "hessian_sqrt"),
+    Fault(losses.SmoothL1Loss, "gradients", "β twice", times(1 / 2.5), smooth, "gradients"),
+    Fault(losses.PoissonNLLLoss, "second", "1/λ", after(lambda value: 1 / value), counted, "hessian_sqrt"),
+    Fault(losses.PoissonNLLLoss, "pseudo_targets", "uniform", instead(with_normal_counts), counted, "draw"),
+    Fault(losses.PoissonNLLLoss, "gradients", "wrong sign", times(-1), rated, "gradients"),
+    Fault(losses.BCELoss, "gradients", "the logits'", instead(of_logits), likely, "gradients"),
+    Fault(losses.BCELoss, "second", "no weights",
+          instead(lambda self, p, y: y / p**2 + (1 - y) / (1 - p) ** 2), likely, "hessian_sqrt"),
+    Fault(losses.NLLLoss, "gradients", "wrong sign", times(-1), chosen, "gradients"),
+    Fault(losses.L1Loss, "gradients", "half", times(0.5), absolute, "gradients"),
     Fault(FlatLoss, "hessian_sqrt", "ones", after(lambda s: s + 1), absolute, "hessian_sqrt"),
-    Fault(GaussianNLLLoss, "second", "1/√v", after(lambda h: h**0.5), normal, "hessian_sqrt"),
-    Fault(GaussianNLLLoss, "variance", "for a deviation", after(lambda v: v**2), normal, "values"),
+    Fault(losses.GaussianNLLLoss, "second", "1/√v", after(lambda h: h**0.5), normal, "hessian_sqrt"),
+    Fault(losses.GaussianNLLLoss, "variance", "for a deviation", after(lambda v: v**2), normal, "values"),
     Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
     # the plain sweep
     Fault(Plan, "with_batch", "no noise", after(without_noise), network, "DiagGGNMC"),
     Fault(AtLoss, "start", "missing R", without_r, network, "sweep"),
     Fault(AtLoss, "start", "average without R", after(average_times_n), network, "sweep"),
-    Fault(AtLoss, "loss_columns", "R instead of √R", after(in_root_n), network, "sweep"),
+    Fault(AtLoss, "loss_columns", "R instead of √R",
+          after(lambda columns: None if columns is None else columns * 5**-0.5), network, "sweep"),
     Fault(plain, "residual_columns", "signs lost", after(without_signs), network, "sweep"),
     Fault(plain, "residual_columns", "no root", after(lambda c: Columns(c.values**2, c.sign)), network, "sweep"),
     Fault(Sweep, "append", "wrong gradient", before(from_another_column), network, "sweep"),
@@ -381,31 +311,37 @@ FAULTS = [
     Fault(branching, "residual_columns", "signs lost", after(without_signs), network, "BatchDiagHessian"),
     Fault(Context, "reduce", "signs lost", before(unsigned), network, "0.weight.batch"),
     Fault(Moments, "merge", "means not merged", instead(added_apart), network, "SecondMoment"),
-    Fault(Statistic, "merge", "first block alone", instead(first_block_alone), network, "backward"),
-    Fault(Rows, "put", "always the first rows", before(to_the_first_rows), network, "backward"),
+    Fault(q.Statistic, "merge", "first block alone", instead(lambda self, parts: parts[0]), network, "backward"),
+    Fault(Rows, "put", "always the first rows",
+          before(lambda self, key, rows, value: (self, key, slice(0, len(value)), value)), network, "backward"),
     Fault(FastSweep, "add", "latest columns alone", before(latest_alone), network, "BatchDiagGGN"),
     Fault(Plan, "targets_of", "first rows for all blocks", before(first_rows), network, "DiagGGNMC"),
-    Fault(blocks, "spans", "overlap by a column", after(overlapping), network, "backward"),
+    Fault(blocks, "spans", "overlap by a column",
+          after(lambda windows: [slice(max(w.start - 1, 0), w.stop) for w in windows]), network, "backward"),
     Fault(driver, "finish", "loss without R", after(lambda r: replace(r, loss=r.loss * 5)), network, "backward"),
     Fault(driver, "finish", "gradient times N", after(gradient_times_n), network, "backward"),
     # quantities
-    Fault(BatchGrad, "finish", "divided by R", instead(lambda self, s, b: b / s.factor), network, "BatchGrad"),
-    Fault(BatchGrad, "statistics", "sum over samples", instead(sum_of_all_samples), network, "BatchGrad"),
-    Fault(BatchL2Grad, "finish", "norm, not its square", after(np.sqrt), network, "BatchL2Grad"),
-    Fault(SecondMoment, "finish", "R left in", instead(with_r), network, "SecondMoment"),
-    Fault(SecondMoment, "finish", "missing 1/N", times(5), network, "SecondMoment"),
-    Fault(SecondMoment, "finish", "right for a mean", instead(right_for_a_mean), network, "SecondMoment"),
-    Fault(SecondMoment, "finish", "in place", instead(second_moment_in_place), network, "Variance"),
-    Fault(SecondMoment, "finish", "float64", instead(in_float64), network, "SecondMoment"),
-    Fault(Variance, "finish", "second moment", instead(not_from_the_mean), network, "Variance"),
-    Fault(Variance, "finish", "1/(N − 1)", divided_by_n_minus_one, network, "Variance"),
-    Fault(DiagGGN, "finish", "divided by N", instead(lambda self, s, square: square / s.batch), network, "DiagGGN"),
-    Fault(BatchDiagGGN, "finish", "times N", instead(lambda self, s, b: b * s.batch), network, "BatchDiagGGN"),
-    Fault(DiagGGNMC, "statistics", "exact columns", instead(in_exact), network, "DiagGGNMC"),
-    Fault(DiagHessian, "finish", "residual subtracted", instead(squares_for_the_residual), network, "DiagHessian"),
-    Fault(BatchDiagHessian, "finish", "no residual", instead(lambda self, s, g, r: g), network, "BatchDiagHessian"),
+    Fault(q.BatchGrad, "finish", "divided by R", instead(lambda self, s, b: b / s.factor), network, "BatchGrad"),
+    Fault(q.BatchGrad, "statistics", "sum over samples",
+          instead(lambda self: (q.Statistic("sum", GRADIENT),)), network, "BatchGrad"),
+    Fault(q.BatchL2Grad, "finish", "norm, not its square", after(np.sqrt), network, "BatchL2Grad"),
+    Fault(q.SecondMoment, "finish", "R left in",
+          instead(lambda self, scale, moments: second_of(moments) / scale.batch), network, "SecondMoment"),
+    Fault(q.SecondMoment, "finish", "missing 1/N", times(5), network, "SecondMoment"),
+    Fault(q.SecondMoment, "finish", "right for a mean", instead(right_for_a_mean), network, "SecondMoment"),
+    Fault(q.SecondMoment, "finish", "in place", instead(second_moment_in_place), network, "Variance"),
+    Fault(q.SecondMoment, "finish", "float64", instead(in_float64), network, "SecondMoment"),
+    Fault(q.Variance, "finish", "second moment", instead(not_from_the_mean), network, "Variance"),
+    Fault(q.Variance, "finish", "1/(N − 1)", divided_by_n_minus_one, network, "Variance"),
+    Fault(q.DiagGGN, "finish", "divided by N", instead(lambda self, s, square: square / s.batch), network, "DiagGGN"),
+    Fault(q.BatchDiagGGN, "finish", "times N", instead(lambda self, s, b: b * s.batch), network, "BatchDiagGGN"),
+    Fault(q.DiagGGNMC, "statistics", "exact columns",
+          instead(lambda self: (q.Statistic("square", EXACT),)), network, "DiagGGNMC"),
+    Fault(q.DiagHessian, "finish", "residual subtracted",
+          instead(lambda self, scale, ggn, residual: ggn - residual), network, "DiagHessian"),
+    Fault(q.BatchDiagHessian, "finish", "no residual", instead(lambda self, s, g, r: g), network, "BatchDiagHessian"),
     Fault(plain, "averaged", "A without 1/N", instead(lambda found, batch: found), network, "KFAC"),
-    Fault(KFLR, "finish", "A not A", after(swapped), network, "KFLR"),
-    Fault(KFAC, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFAC"),
-    Fault(KFRA, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFRA"),
-]
+    Fault(q.KFLR, "finish", "A not A", after(swapped), network, "KFLR"),
+    Fault(q.KFAC, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFAC"),
+    Fault(q.KFRA, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFRA"),
+]  # fmt: skip

@@ -3,31 +3,18 @@
 import re
 import threading
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
-from faults import plant
-from faults_in_activations import FAULTS as IN_ACTIVATIONS
-from faults_in_forms import FAULTS as IN_FORMS
-from faults_in_further_layers import FAULTS as IN_FURTHER_LAYERS
-from faults_in_graphs import FAULTS as IN_GRAPHS
-from faults_in_layers import FAULTS as IN_LAYERS
-from faults_in_norms import FAULTS as IN_NORMS
-from faults_in_sequences import FAULTS as IN_SEQUENCES
-from faults_in_sweep import FAULTS as IN_SWEEP
+from fault_table import FAULTS, planted, row, table
 
-from gbackprop.layers import Layer, ParameterJacobian
-from gbackprop.testing import check_layer, check_loss, check_network
+from gbackprop.calculus.jacobian import Bias
+from gbackprop.layers import Layer, Linear, ParameterJacobian
+from gbackprop.testing import Row, check_layer, check_loss, check_network
+from gbackprop.testing.report import entry
 
-FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES + IN_FORMS + IN_SWEEP
-
-
-@cache
-def planted(fault):
-    """The report of a fault's check while the fault is there."""
-    with pytest.MonkeyPatch.context() as patch:
-        plant(patch, fault)
-        return fault.check()
+PAGE = (Path(__file__).parents[2] / "docs" / "faults.md").read_text()
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
@@ -36,11 +23,6 @@ def test_planted_fault_is_caught_and_named(fault):
     assert report.failures, report
     assert report.failures[0].method == fault.method, report.failures[0].explain()
     assert not report.failures[0].problem.startswith("raised"), "the fault itself is at fault"
-
-
-@pytest.mark.parametrize("check", dict.fromkeys(fault.check for fault in FAULTS))
-def test_no_alarm_without_the_fault(check):
-    check().assert_ok()
 
 
 def kinds(rows):
@@ -61,6 +43,16 @@ def test_every_kind_of_claim_is_seen_to_fail():
     assert made - failed <= elsewhere
 
 
+def test_the_page_has_each_fault_with_the_method_that_must_be_named():
+    assert [line for line in PAGE.splitlines() if line.startswith("| ")][1:] == [row(f, f.method) for f in FAULTS]
+    assert f"**Caught: {len(FAULTS)} of {len(FAULTS)} planted. Rightly located: {len(FAULTS)} of" in PAGE
+
+
+@pytest.mark.long
+def test_the_page_is_what_the_command_prints():
+    assert PAGE.strip() == table()
+
+
 # ------------------------------------------------------------------------------------------ layers that misbehave
 
 
@@ -74,69 +66,6 @@ class Double(Layer):
         return 2 * mat
 
     jmp = mjp
-
-
-class Raises(Double):
-    def forward(self, x):
-        raise OSError("no such file")
-
-
-class RaisesBelow(Double):
-    def mjp(self, saved, mat):
-        raise ZeroDivisionError("division by zero")
-
-
-class OneResult(Double):
-    def forward(self, x):
-        return 2 * x
-
-
-class WrongRows(Double):
-    def forward(self, x):
-        return 2 * x[:1], None
-
-
-class WrongShape(Double):
-    def mjp(self, saved, mat):
-        return 2 * mat[0]
-
-
-class NoArray(Double):
-    def forward(self, x):
-        return x.tolist(), None
-
-
-class NaN(Double):
-    def forward(self, x):
-        return x * np.nan, None
-
-
-class InPlace(Double):
-    def forward(self, x):
-        x *= 2
-        return x, None
-
-
-class Counts(Double):
-    calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return 2 * x, None
-
-
-class KeepsInside(Double):
-    def __init__(self):
-        self.log = {"shapes": []}
-
-    def forward(self, x):
-        self.log["shapes"].append(x.shape)
-        return 2 * x, None
-
-
-class Random(Double):
-    def forward(self, x):
-        return 2 * x + np.random.default_rng().normal(), None
 
 
 class Stale(Double):
@@ -209,54 +138,61 @@ class Squares(Double):
         return {"a": jacobian}
 
 
-class NoBackward(Double):
-    mjp = Layer.mjp
+def own(**attributes):
+    """`Double` with a line of its own."""
+    return type("Own", (Double,), attributes)
 
 
-class Rough(Double):
-    """Kinks wherever one looks."""
+def raises(error):
+    def method(self, *given):
+        raise error
+
+    return method
+
+
+def takes_three(self, shape):
+    if shape != (3,):
+        raise TypeError("three features, please")
+    return shape
+
+
+def keeps(change):
+    """`forward`, after a change of the layer."""
 
     def forward(self, x):
-        return 2 * x + 1e-3 * np.sign(np.sin(1e8 * x)), None
+        change(self, x)
+        return 2 * x, None
+
+    return forward
 
 
-class NotCopied(Double):
-    def __init__(self):
-        self.lock = threading.Lock()
-
-
-class OddCurvature(Double):
-    curvature = "flat"
-
-
-class Picky(Double):
-    def output_shape(self, shape):
-        if shape != (3,):
-            raise TypeError("three features, please")
-        return shape
-
-
+NOISY = own(forward=lambda self, x: (2 * x + np.random.default_rng().normal(), None))
+COUNTS = own(calls=0, forward=keeps(lambda self, x: setattr(self, "calls", self.calls + 1)))
+LOGS = own(
+    __init__=lambda self: setattr(self, "log", {"shapes": []}),
+    forward=keeps(lambda self, x: self.log["shapes"].append(x.shape)),
+)
 MISBEHAVING = [
-    (Raises, "forward", "raised OSError: no such file"),
-    (RaisesBelow, "mjp", "raised ZeroDivisionError"),
-    (OneResult, "forward", "expected (y, saved), got ndarray"),
-    (WrongRows, "forward", "expected 3 rows, got shape (1, 3)"),
-    (WrongShape, "mjp", "expected shape (3, 3, 3), got (3, 3)"),
-    (NoArray, "forward", "expected a float64 array, got list"),
-    (NaN, "forward", "NaN"),
-    (InPlace, "forward", "writes to its input"),
-    (Counts, "forward", "writes to the layer, at .calls"),
-    (KeepsInside, "forward", "writes to the layer, at .log['shapes']"),
-    (Random, "forward", "gives another result when it is called again"),
+    (own(forward=raises(OSError("no such file"))), "forward", "raised OSError: no such file"),
+    (own(mjp=raises(ZeroDivisionError("division by zero"))), "mjp", "raised ZeroDivisionError"),
+    (own(forward=lambda self, x: 2 * x), "forward", "expected (y, saved), got ndarray"),
+    (own(forward=lambda self, x: (2 * x[:1], None)), "forward", "expected 3 rows, got shape (1, 3)"),
+    (own(mjp=lambda self, saved, mat: 2 * mat[0]), "mjp", "expected shape (3, 3, 3), got (3, 3)"),
+    (own(forward=lambda self, x: (x.tolist(), None)), "forward", "expected a float64 array, got list"),
+    (own(forward=lambda self, x: (x * np.nan, None)), "forward", "NaN"),
+    (own(forward=lambda self, x: (np.multiply(x, 2, out=x), None)), "forward", "writes to its input"),
+    (COUNTS, "forward", "writes to the layer, at .calls"),
+    (LOGS, "forward", "writes to the layer, at .log['shapes']"),
+    (NOISY, "forward", "gives another result when it is called again"),
     (Stale, "jmp", "gives another result when it is called again"),
     (ChangesSaved, "jmp", "writes to what forward saved, at [0]"),
-    (NoBackward, "mjp", "not given, but required"),
-    (Rough, "forward", "disagree"),
-    (NotCopied, "layer", "cannot pickle"),
-    (OddCurvature, "curvature", "is 'flat'"),
+    (own(mjp=Layer.mjp), "mjp", "not given, but required"),
+    (own(forward=lambda self, x: (2 * x + 1e-3 * np.sign(np.sin(1e8 * x)), None)), "forward", "disagree"),  # kinks
+    (own(__init__=lambda self: setattr(self, "lock", threading.Lock())), "layer", "cannot pickle"),
+    (own(curvature="flat"), "curvature", "is 'flat'"),
     (Mixes, "curvature", ""),
     (Squares, "a", ""),
-    (Picky, "output_shape", "refused with TypeError: three features, please"),
+    (own(output_shape=takes_three), "output_shape", "refused with TypeError: three features, please"),
 ]
 
 
@@ -286,3 +222,44 @@ def test_nonsense_is_a_row_too():
         check_network(Double(), None, np.ones((2, 3)), np.ones((2, 3))),
     ):
         assert not report.ok
+
+
+# ------------------------------------------------------------------------- how a report says where the largest error is
+
+
+@pytest.mark.parametrize(
+    ("worst", "words"),
+    [
+        ((1, 0, 2), "[1, 0, 2]"),
+        (("0.weight", 1, 0), "0.weight[1, 0]"),
+        (("0.weight", "A", 1, 0), "0.weight/A[1, 0]"),
+        (("loss",), "loss"),
+        (("many columns with signs", 0), "[0] (many columns with signs)"),
+        (("several columns", "mean", 2), "mean[2] (several columns)"),
+        (("7 samples",), "(7 samples)"),
+    ],
+)
+def test_an_entry_reads_as_array_index_and_case(worst, words):
+    assert entry(worst) == words
+
+
+def test_a_single_number_has_no_entry():
+    row = Row("is R Σₙ ℓₙ", "value", points=1, got=2.0, want=1.0, verdict="FAILED")
+    assert row.explain().endswith("; got 2, expected 1")
+
+
+def test_the_case_that_fails_is_named_in_words():
+    class Clipped(Bias):
+        def square(self, columns, signs=None):
+            return super().square(columns, None if signs is None else np.abs(signs))
+
+    class WithClipped(Linear):
+        def parameter_jacobians(self, saved):
+            found = super().parameter_jacobians(saved)
+            found["bias"].__class__ = Clipped
+            return found
+
+    report = check_layer(WithClipped(3, 2), np.ones((2, 3)))
+    (row,) = (row for row in report.failures if row.method == "bias.square")
+    assert row.worst_entry().startswith("worst entry [")
+    assert " with signs): got " in row.worst_entry()

@@ -19,22 +19,31 @@ DRAWN = settings(MANY, phases=[Phase.generate])  # not made smaller
 KINDS = [kind for kind in vars(layers).values() if isinstance(kind, type) and issubclass(kind, Layer)]
 
 
-def conv(condition):
-    return lambda case: isinstance(case.layer, layers.Conv2d) and condition(case.layer)
-
-
-def pool(kind, condition):
+def of(kind, condition):
     return lambda case: isinstance(case.layer, kind) and condition(case.layer)
 
 
+OPTIONS = {
+    "groups": of(layers.Conv2d, lambda layer: layer.groups > 1),
+    "same": of(layers.Conv2d, lambda layer: layer.padding == "same" and max(layer.window.kernel) > 1),
+    "stride, dilation and bias": of(
+        layers.Conv2d, lambda layer: max(layer.window.stride) > 1 and max(layer.window.dilation) > 1 and layer.bias
+    ),
+    "frame": of(layers.Conv2d, lambda layer: layer.frame is not None and any(map(any, layer.frame.padding))),
+    "ceil": of(layers.MaxPool2d, lambda layer: layer.window.ceil_mode and max(layer.window.dilation) > 1),
+    "count": of(layers.AvgPool2d, lambda layer: not layer.count_include_pad and any(map(any, layer.window.padding))),
+    "divisor": of(layers.AvgPool2d, lambda layer: layer.divisor_override is not None),
+    "cropped": of(layers.ZeroPad2d, lambda layer: min(map(min, layer.padding)) < 0),
+    "sequences": lambda case: isinstance(case.layer, layers.Linear) and len(case.shape) == 3,
+}
 APART = {Layer, Elementwise, layers.Embedding, *JOINS}
 
 
-def test_every_layer_is_drawn():
-    missing = set(KINDS) - APART
+def test_every_layer_and_every_option_is_drawn():
+    missing = {*KINDS, *OPTIONS} - APART
 
     def was_the_last(case):
-        missing.discard(type(case.layer))
+        missing.difference_update([type(case.layer), *[name for name in missing & {*OPTIONS} if OPTIONS[name](case)]])
         assert case.layer.forward(case.x)[0].shape[1:] == case.layer.output_shape(case.shape)
         return not missing
 
@@ -51,29 +60,16 @@ def test_a_layer_shrinks_to_a_small_case(kind):
     assert np.prod(case.shape) <= 2
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        conv(lambda layer: layer.groups > 1),
-        conv(lambda layer: layer.padding == "same" and max(layer.window.kernel) > 1),
-        conv(lambda layer: max(layer.window.stride) > 1 and max(layer.window.dilation) > 1 and layer.bias),
-        conv(lambda layer: layer.frame is not None and any(map(any, layer.frame.padding))),
-        pool(layers.MaxPool2d, lambda layer: layer.window.ceil_mode and max(layer.window.dilation) > 1),
-        pool(layers.AvgPool2d, lambda layer: not layer.count_include_pad and any(map(any, layer.window.padding))),
-        pool(layers.AvgPool2d, lambda layer: layer.divisor_override is not None),
-        pool(layers.ZeroPad2d, lambda layer: min(map(min, layer.padding)) < 0),
-        lambda case: isinstance(case.layer, layers.Linear) and len(case.shape) == 3,
-    ],
-)
-def test_every_option_is_drawn(condition):
-    find(layer_cases(), condition, settings=DRAWN)
+def test_every_loss_is_drawn():
+    kinds = losses.CrossEntropyLoss, losses.MSELoss, losses.BCEWithLogitsLoss
+    missing = {(kind, reduction) for kind in kinds for reduction in ("mean", "sum")}
 
+    def was_the_last(case):
+        missing.discard((type(case.loss), case.loss.reduction))
+        case.loss.value(case.output, case.target)
+        return not missing
 
-@pytest.mark.parametrize("kind", [losses.CrossEntropyLoss, losses.MSELoss, losses.BCEWithLogitsLoss])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_every_loss_is_drawn(kind, reduction):
-    case = find(loss_cases(), lambda c: isinstance(c.loss, kind) and c.loss.reduction == reduction, settings=DRAWN)
-    case.loss.value(case.output, case.target)
+    find(loss_cases(), was_the_last, settings=DRAWN)
 
 
 @pytest.mark.long

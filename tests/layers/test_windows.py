@@ -1,5 +1,6 @@
 """Windows: their geometry, what they see, and pooling over them, against loops."""
 
+import inspect
 from itertools import product
 from math import prod
 
@@ -53,40 +54,20 @@ def naive_unfold(x, window, out):
     return seen
 
 
-def naive_fold(cols, window, spatial):
-    """Each window's numbers added where it saw them."""
-    axes = len(spatial)
-    out, image = cols.shape[1 : 1 + axes], np.zeros((cols.shape[0], *spatial, cols.shape[-1]))
-    for at, k in product(np.ndindex(*out), np.ndindex(*window.kernel)):
-        moves = zip(at, window.stride, k, window.dilation, window.padding, strict=True)
-        target = [o * s + j * d - before for o, s, j, d, (before, _) in moves]
-        if all(0 <= s < size for s, size in zip(target, spatial, strict=True)):
-            image[:, *target] += cols[:, *at, *k]
-    return image
-
-
-@given(windows(), SEEDS)
-def test_unfold_against_a_loop(drawn, seed):
+@given(windows(), SEEDS, st.booleans())
+def test_unfold_against_a_loop_wherever_the_channels_lie_in_memory(drawn, seed, last):
     window, spatial = drawn
-    x = numbers(seed, (2, *spatial, 3))
+    x = numbers(seed, (2, *spatial, 3)) if last else np.moveaxis(numbers(seed, (2, 3, *spatial)), 1, -1)
     np.testing.assert_array_equal(window.unfold(x), naive_unfold(x, window, window.out(spatial)))
 
 
 @given(windows(), SEEDS)
-def test_unfold_of_an_image_whose_channels_do_not_lie_last_in_memory(drawn, seed):
+def test_fold_is_the_adjoint_of_unfold_at_every_number(drawn, seed):
     window, spatial = drawn
-    x = np.moveaxis(numbers(seed, (2, 3, *spatial)), 1, -1)
-    np.testing.assert_array_equal(window.unfold(x), naive_unfold(x, window, window.out(spatial)))
-
-
-@given(windows(), SEEDS)
-def test_fold_against_a_loop_and_as_the_adjoint_of_unfold(drawn, seed):
-    window, spatial = drawn
-    x = numbers(seed, (2, *spatial, 3))
-    cols = numbers(seed + 1, window.unfold(x).shape)
-    folded = window.fold(cols, spatial)
-    np.testing.assert_allclose(folded, naive_fold(cols, window, spatial), atol=1e-12)
-    np.testing.assert_allclose((window.unfold(x) * cols).sum(), (x * folded).sum(), atol=1e-10)
+    places = np.eye(int(np.prod(spatial))).reshape(-1, *spatial, 1)
+    cols = numbers(seed, (1, *window.unfold(places).shape[1:]))
+    each = (window.unfold(places) * cols).reshape(len(places), -1).sum(1)
+    np.testing.assert_allclose(window.fold(cols, spatial), each.reshape(1, *spatial, 1), atol=1e-12)
 
 
 @given(windows(), SEEDS)
@@ -209,3 +190,14 @@ def test_same_padding_puts_the_odd_zero_after():
     conv.load_state_dict({"0.weight": np.array([[[[1.0, 1, 1, 1], [0, 0, 0, 10]]]])})
     x = np.array([[[[1.0, 2, 4], [100, 200, 300]]]])
     np.testing.assert_array_equal(conv(x)[0, 0], [[3007, 7, 6], [600, 600, 500]])
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("Conv1d", "stride, dilation : int or (int,)\n"), ("MaxPool3d", "padding : int or (int, int, int)\n"),
+    ("ReflectionPad2d", "padding : int or (left, right, top, bottom)"), ("BatchNorm2d", "Is added to the variance."),
+])  # fmt: skip
+def test_the_docstring_of_a_layer_over_some_axes_has_the_parameters_of_its_family(name, words):
+    lines = inspect.getdoc(getattr(layers, name)).split("\n")
+    assert lines[1] == ""
+    assert words in "\n".join(lines)
+    assert not any("…)" in line for line in lines)

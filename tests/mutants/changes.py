@@ -13,6 +13,10 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 }  # fmt: skip
 """What stands in the place of an operator. `@` and `|` have no neighbour of the same type."""
 
+UNSEEN = {"strict", "copy", "soft_wrap", "highlight", "markup", "figsize", "dpi", "zorder", "lw", "fontsize", "alpha"}
+"""Keyword arguments that change no number: `strict` guards `zip` against what no input can bring about, `copy` is about
+memory, the others about how text and pictures look."""
+
 DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.AugAssign, ast.Delete)
 
 
@@ -57,9 +61,9 @@ def changes(file: str, source: str) -> Iterator[Change]:
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield the expressions and statements that run when the program does: no annotations, no decorators.
 
-    ``zip(…, strict=True)`` is left as it is: it guards against what no input can bring about.
+    Arguments in `UNSEEN` are left as they are.
     """
-    if isinstance(tree, ast.keyword) and tree.arg == "strict":
+    if isinstance(tree, ast.keyword) and tree.arg in UNSEEN:
         return
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):

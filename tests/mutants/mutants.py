@@ -128,7 +128,7 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     if not (given.folder / "seconds.json").exists():
         print("running the tests under coverage, once …", flush=True)
-        measure(given.folder, TESTS)
+        measure(given.folder, TESTS, given.workers)
     reach, known = Reach(given.folder), equivalent()
     draw = [change for change in drawn(given.count, given.seed) if given.only in str(change)]
     named = {change: why for change in draw if (why := reason(change, known))}

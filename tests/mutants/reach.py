@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,39 @@ COMPILED = {
 """Files that run as machine code, which coverage does not see, and the file whose functions call them."""
 
 
-def measure(folder: Path, tests: list[str]) -> None:
-    """Run tests under coverage; write which lines each reaches, and its seconds, into a folder."""
+def measure(folder: Path, tests: list[str], workers: int) -> None:
+    """Run tests under coverage in several processes; write which lines each reaches, and its seconds, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    options = ["-p", "reach", "-p", "no:cacheprovider", "-q", *tests]
-    data = ["--source=gbackprop", f"--data-file={folder / 'coverage'}"]
+    parts = _parts(tests, 4 * workers)
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda part: _measure(folder, *part), enumerate(parts)))
+    data = [str(folder / f"coverage.{i}") for i in range(len(parts))]
+    combine = [sys.executable, "-m", "coverage", "combine", "-q", f"--data-file={folder / 'coverage'}", *data]
+    subprocess.run(combine, cwd=ROOT, check=True)
+    seconds = {}
+    for i in range(len(parts)):
+        seconds |= json.loads((folder / f"seconds.{i}.json").read_text())
+    (folder / "seconds.json").write_text(json.dumps(seconds))
+
+
+def _parts(tests: list[str], count: int) -> list[list[str]]:
+    """Return the files of some folders of tests in parts of about as many each."""
+    ignored = [ROOT / test.removeprefix("--ignore=") for test in tests if test.startswith("--ignore=")]
+    folders = [ROOT / test for test in tests if not test.startswith("--")]
+    files = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
+    taken = [str(path) for path in files if not any(folder in path.parents for folder in ignored)]
+    return [part for start in range(count) if (part := taken[start::count])]
+
+
+def _measure(folder: Path, position: int, files: list[str]) -> None:
+    """Run some files of tests under coverage."""
+    data = ["--source=gbackprop", f"--data-file={folder / f'coverage.{position}'}"]
     path = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": path, "REACH": str(folder / "seconds.json")}
+    environment = {**os.environ, "PYTHONPATH": path, "REACH": str(folder / f"seconds.{position}.json")}
+    options = ["-p", "reach", "-p", "no:cacheprovider", "-q", *files]
     command = [sys.executable, "-m", "coverage", "run", *data, "-m", "pytest", *options]
-    subprocess.run(command, cwd=ROOT, env=environment)
+    with open(folder / f"tests.{position}.log", "w") as log:
+        subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
 
 class Reach:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import batch, chain
 from dense_blocks import blocks, dense, distance
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,20 +27,30 @@ def sharing_net(setting, t, widths, seed, bias=True):
     head = [layers.Linear(o, c)] if setting == "expand" else [layers.AvgPool1d(t), layers.Flatten()]
     first = layers.Linear(i, o, bias=bias)
     turned = [layers.Permute((0, 2, 1))] if setting == "reduce" else []
-    return gb.Sequential(first, *turned, *head, rng=seed, dtype="float64")
+    return chain(first, *turned, *head, rng=seed)
 
 
-def batch(net, shape, seed, n=4):
+def numbers(net, shape, seed, n=4):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, *shape))
     return x, rng.standard_normal((n, *net.output_shape(shape)))
+
+
+def assert_exact(net, loss, x, y, *asked):
+    """The blocks of some quantities, the last of weights with their biases, are the dense ones; return the result."""
+    result = gb.backward(net, loss, x, y, *asked)
+    for quantity in asked:
+        want = blocks(net, loss, x, y, joint=quantity is asked[-1])
+        for name, value in result[quantity].items():
+            np.testing.assert_allclose(value.to_dense(), want[name], rtol=1e-9, atol=1e-13)
+    return result
 
 
 @FEW
 @given(st.tuples(*[st.integers(1, 3)] * 3), st.integers(2, 4), st.sampled_from(["expand", "reduce"]), SEEDS, REDUCTIONS)
 def test_expand_and_reduce_are_exact_in_their_settings_alone(widths, t, setting, seed, reduction):
     net = sharing_net(setting, t, widths, seed)
-    x, y = batch(net, (t, widths[0]), seed)
+    x, y = numbers(net, (t, widths[0]), seed)
     loss = losses.MSELoss(reduction)
     asked = {sharing: exact(sharing=sharing) for sharing in SHARINGS}
     joint = {sharing: exact(sharing=sharing, joint_bias=True) for sharing in SHARINGS}
@@ -56,11 +67,8 @@ def test_expand_and_reduce_are_exact_in_their_settings_alone(widths, t, setting,
 @pytest.mark.parametrize("joint", [False, True])
 def test_the_factors_from_explicit_loops(engine, sharing, joint):
     """Of a convolution below a nonlinear network: u by hand, columns from the bias's effect at each position."""
-    net = gb.Sequential(
-        layers.Conv1d(2, 2, 2), layers.Tanh(), layers.Flatten(), layers.Linear(6, 3), rng=1, dtype="float64"
-    )
-    rng = np.random.default_rng(2)
-    x, y = rng.standard_normal((3, 2, 4)), rng.integers(0, 3, 3)
+    net = chain(layers.Conv1d(2, 2, 2), layers.Tanh(), layers.Flatten(), layers.Linear(6, 3), rng=1)
+    x, y = batch(3, 2, 4, seed=2)
     W, b, V, c = net.parameters.values()
     u = np.stack([x[:, :, t : t + 2].reshape(3, -1) for t in range(3)], axis=1)  # [N, T, I]
     hidden = np.tanh(u @ W.reshape(2, -1).T + b)  # [N, T, O]
@@ -83,51 +91,40 @@ def test_the_factors_from_explicit_loops(engine, sharing, joint):
     assert ("0.bias" in found) == (not joint)
 
 
+WIDTHS = st.tuples(*[st.integers(1, 3)] * 3)
+LOSSES = st.sampled_from([losses.MSELoss, losses.CrossEntropyLoss, losses.BCEWithLogitsLoss])
+
+
 @FEW
-@given(st.tuples(*[st.integers(1, 3)] * 3), SEEDS, REDUCTIONS)
-def test_of_one_sample_all_blocks_are_exact(widths, seed, reduction):
+@given(WIDTHS, SEEDS, REDUCTIONS, LOSSES)
+def test_of_one_sample_all_blocks_are_exact(widths, seed, reduction, kind):
     i, o, c = widths
-    net = gb.Sequential(layers.Linear(i, o), layers.Tanh(), layers.Linear(o, c), rng=seed, dtype="float64")
-    x, y = batch(net, (i,), seed, n=1)
-    loss, asked = losses.MSELoss(reduction), [q.KFLR(), q.KFRA(), exact(joint_bias=True)]
-    result = gb.backward(net, loss, x, y, *asked)
-    for quantity in asked:
-        want = blocks(net, loss, x, y, joint=quantity is asked[2])
-        for name, value in result[quantity].items():
-            np.testing.assert_allclose(value.to_dense(), want[name], rtol=1e-9, atol=1e-13)
+    net = chain(layers.Linear(i, o), layers.Tanh(), layers.Linear(o, c), rng=seed)
+    x, y = numbers(net, (i,), seed, n=1)
+    y = np.array([seed % c]) if kind is losses.CrossEntropyLoss else y if kind is losses.MSELoss else (y > 0) + 0.0
+    assert_exact(net, kind(reduction), x, y, q.KFLR(), q.KFRA(), exact(joint_bias=True))
 
 
 @FEW
-@given(st.tuples(*[st.integers(1, 3)] * 3), SEEDS, REDUCTIONS)
+@given(WIDTHS, SEEDS, REDUCTIONS)
 def test_of_a_linear_network_with_squared_error_the_ggn_is_exact_and_the_empirical_fisher_is_another(
     widths, seed, reduction
 ):
     i, o, c = widths
-    net = gb.Sequential(layers.Linear(i, o), layers.Linear(o, c), rng=seed, dtype="float64")
-    x, y = batch(net, (i,), seed)
-    loss, empirical = losses.MSELoss(reduction), q.KFAC(fisher="empirical")
-    asked = [q.KFLR(), q.KFRA(), exact(joint_bias=True)]
-    result = gb.backward(net, loss, x, y, *asked, empirical)
-    for quantity in asked:
-        want = blocks(net, loss, x, y, joint=quantity is asked[2])
-        for name, value in result[quantity].items():
-            np.testing.assert_allclose(value.to_dense(), want[name], rtol=1e-9, atol=1e-13)
-    want = blocks(net, loss, x, y)
-    assert all(distance(want[name], value.to_dense()) > 1e-3 for name, value in result[empirical].items())
+    net, loss = chain(layers.Linear(i, o), layers.Linear(o, c), rng=seed), losses.MSELoss(reduction)
+    empirical = q.KFAC(fisher="empirical")
+    x, y = numbers(net, (i,), seed)
+    assert_exact(net, loss, x, y, q.KFLR(), q.KFRA(), exact(joint_bias=True))
+    want, found = blocks(net, loss, x, y), gb.backward(net, loss, x, y, empirical)[empirical]
+    assert all(distance(want[name], value.to_dense()) > 1e-3 for name, value in found.items())
 
 
 @pytest.mark.parametrize("loss", [losses.MSELoss("mean"), losses.MSELoss("sum"), losses.CrossEntropyLoss("mean")])
 def test_empirical_b_is_the_bias_block_of_the_gradients(loss):
-    net = gb.Sequential(
-        layers.Linear(3, 4), layers.Tanh(), layers.Flatten(), layers.Linear(8, 3), rng=0, dtype="float64"
-    )
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((4, 2, 3))
-    y = rng.integers(0, 3, 4) if isinstance(loss, losses.CrossEntropyLoss) else rng.standard_normal((4, 3))
-    found, want = (
-        gb.backward(net, loss, x, y, q.KFAC(fisher="empirical"))["kfac"],
-        blocks(net, loss, x, y, empirical=True),
-    )
+    net = chain(layers.Linear(3, 4), layers.Tanh(), layers.Flatten(), layers.Linear(8, 3))
+    x, y = batch(4, 2, 3) if isinstance(loss, losses.CrossEntropyLoss) else numbers(net, (2, 3), 1)
+    found = gb.backward(net, loss, x, y, q.KFAC(fisher="empirical"))["kfac"]
+    want = blocks(net, loss, x, y, empirical=True)
     for name in ("0.bias", "3.bias"):
         np.testing.assert_allclose(found[name].to_dense(), want[name], rtol=1e-10, atol=1e-14)
 
@@ -136,8 +133,8 @@ def test_empirical_b_is_the_bias_block_of_the_gradients(loss):
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), SEEDS)
 def test_forward_only_constants(i, c, n, seed):
     """Of one linear layer with squared error the GGN is 2N B ⊗ A for "sum", 2/C B ⊗ A for "mean"."""
-    net = gb.Sequential(layers.Linear(i, c), rng=seed, dtype="float64")
-    x, y = batch(net, (i,), seed, n)
+    net = chain(layers.Linear(i, c), rng=seed)
+    x, y = numbers(net, (i,), seed, n)
     for reduction, constant in (("sum", 2 * n), ("mean", 2 / c)):
         loss = losses.MSELoss(reduction)
         for joint in (False, True):
@@ -151,9 +148,8 @@ def test_forward_only_constants(i, c, n, seed):
 @pytest.mark.parametrize("activation", [layers.Tanh(), layers.ReLU()])
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_the_bias_block_is_exact_with_one_position(activation, sharing):
-    net = gb.Sequential(layers.Linear(3, 4), activation, layers.Linear(4, 3), rng=0, dtype="float64")
-    rng = np.random.default_rng(1)
-    x, y, loss = rng.standard_normal((5, 3)), rng.integers(0, 3, 5), losses.CrossEntropyLoss()
+    net = chain(layers.Linear(3, 4), activation, layers.Linear(4, 3))
+    (x, y), loss = batch(5, 3), losses.CrossEntropyLoss()
     found, want = gb.backward(net, loss, x, y, exact(sharing=sharing))["kfac"], blocks(net, loss, x, y)
     for name in ("0.bias", "2.bias"):
         np.testing.assert_allclose(found[name].to_dense(), want[name], rtol=1e-10, atol=1e-14)
@@ -161,8 +157,8 @@ def test_the_bias_block_is_exact_with_one_position(activation, sharing):
 
 def test_the_default_is_todays():
     assert q.KFAC().statistics() == q.KFAC(sharing="bias", fisher="mc").statistics()
-    net = gb.Sequential(layers.Linear(3, 4), layers.Linear(4, 2), rng=0, dtype="float64")
-    x, y = batch(net, (2, 3), 0)
+    net = chain(layers.Linear(3, 4), layers.Linear(4, 2))
+    x, y = numbers(net, (2, 3), 0)
     one, other = gb.backward(net, losses.MSELoss(), x, y, exact(), q.KFLR()).values
     for name in one:
         np.testing.assert_array_equal(dense(one[name]), dense(other[name]))
@@ -172,7 +168,7 @@ def test_the_default_is_todays():
 def test_a_weight_at_two_places_has_the_positions_of_both(sharing, in_a, in_b):
     """f = 2 (W x + b), so each use has the same inputs and the same columns, and T is 2."""
     linear = layers.Linear(2, 2)
-    net = gb.Sequential(gb.Sum(linear, linear), rng=0, dtype="float64")
+    net = chain(gb.Sum(linear, linear))
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((4, 2)), rng.standard_normal((4, 2))
     found = gb.backward(net, losses.MSELoss(), x, y, exact(sharing=sharing))["kfac"]
@@ -193,7 +189,7 @@ def test_a_weight_at_two_places_has_the_positions_of_both(sharing, in_a, in_b):
 )
 def test_the_stated_scale_is_that_of_the_convention(options, scale):
     net = sharing_net("expand", 2, (2, 2, 2), 0)
-    x, y = batch(net, (2, 2), 0)
+    x, y = numbers(net, (2, 2), 0)
     quantity = q.KFAC(**options)
     assert quantity.scale == scale
     assert scale in str(gb.explain(net, losses.MSELoss(), x, y, quantity))
@@ -228,22 +224,18 @@ UNFIT = [
 @pytest.mark.parametrize("kind", [q.KFAC, q.EKFAC, q.NearestKronecker])
 @pytest.mark.parametrize(("make", "shape", "message"), UNFIT, ids=["no bias", "groups", "transposed"])
 def test_a_bias_that_does_not_fit(kind, make, shape, message):
-    net = gb.Sequential(make(), rng=0, dtype="float64")
-    x, y = batch(net, shape, 0)
+    net = chain(make())
+    x, y = numbers(net, shape, 0)
     with pytest.raises(gb.UnsupportedError, match=f"layer 0, .* cannot give {kind.__name__}: {message}"):
         gb.backward(net, losses.MSELoss(), x, y, kind(joint_bias=True))
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_results_of_batches_merge(reduction):
-    net = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
-    x, y = batch(net, (3, 3), 0, n=5)
-    asked = [
-        exact(sharing="expand"),
-        exact(sharing="reduce", joint_bias=True),
-        q.KFAC(fisher="empirical"),
-        q.KFAC(fisher="forward-only"),
-    ]
+    net = chain(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2))
+    x, y = numbers(net, (3, 3), 0, n=5)
+    asked = [exact(sharing="expand"), exact(sharing="reduce", joint_bias=True)]
+    asked += [q.KFAC(fisher="empirical"), q.KFAC(fisher="forward-only")]
     loss = losses.MSELoss(reduction)
     whole = gb.backward(net, loss, x, y, *asked)
     merged = gb.data.merge(gb.backward(net, loss, x[some], y[some], *asked) for some in (slice(0, 2), slice(2, 5)))
@@ -256,7 +248,6 @@ def test_results_of_batches_merge(reduction):
 def test_the_optimizer_needs_a_block_for_each_parameter():
     net = gb.Sequential(layers.Linear(3, 2), rng=0)
     for kind in (q.KFAC, q.EKFAC):
-        with pytest.raises(
-            ValueError, match=f"quantity: expected a curvature with a block for each parameter, got {kind.__name__}"
-        ):
+        words = f"quantity: expected a curvature with a block for each parameter, got {kind.__name__}"
+        with pytest.raises(ValueError, match=words):
             gb.optim.Preconditioned(net, kind(joint_bias=True), lr=0.1, damping=0.1)

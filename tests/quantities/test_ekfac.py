@@ -1,7 +1,10 @@
 """EKFAC, the nearest Kronecker product, and errors of approximations: against dense blocks from complex steps."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from common import batch, chain
 from dense_blocks import blocks, dense, distance
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -17,38 +20,30 @@ from gbackprop.testing.strategies import SEEDS, problems
 RNG = np.random.default_rng(3)
 
 
-def sequential(*parts):
-    return gb.Sequential(*parts, rng=1, dtype="float64")
+sequential = partial(chain, rng=1)
 
 
 def tied():
     linear = layers.Linear(3, 3)
-    return sequential(linear, layers.Tanh(), linear, layers.Tanh(), layers.Linear(3, 3))
+    return [linear, layers.Tanh(), linear, layers.Tanh(), layers.Linear(3, 3)]
 
 
 def branched():
     inner = gb.Residual(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3))
-    return sequential(inner, layers.Tanh(), layers.Linear(3, 3))
+    return [inner, layers.Tanh(), layers.Linear(3, 3)]
+
+
+def above(layer, between, features):
+    """A layer below a linear one."""
+    return [layer, *between, *[layers.Flatten()] * (features > 4), layers.Linear(features, 3)]
 
 
 NETWORKS = {
-    "vectors": (lambda: sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3)), (3,)),
-    "sequences": (
-        lambda: sequential(layers.Linear(3, 4), layers.Tanh(), layers.Flatten(), layers.Linear(8, 3)),
-        (2, 3),
-    ),
-    "images": (
-        lambda: sequential(layers.Conv2d(2, 3, 2), layers.Tanh(), layers.Flatten(), layers.Linear(12, 3)),
-        (2, 3, 3),
-    ),
-    "groups": (
-        lambda: sequential(layers.Conv1d(4, 4, 2, groups=2), layers.PReLU(4), layers.Flatten(), layers.Linear(8, 3)),
-        (4, 3),
-    ),
-    "transposed": (
-        lambda: sequential(layers.ConvTranspose1d(2, 4, 2, groups=2), layers.Flatten(), layers.Linear(12, 3)),
-        (2, 2),
-    ),
+    "vectors": (lambda: above(layers.Linear(3, 4), [layers.Tanh()], 4), (3,)),
+    "sequences": (lambda: above(layers.Linear(3, 4), [layers.Tanh()], 8), (2, 3)),
+    "images": (lambda: above(layers.Conv2d(2, 3, 2), [layers.Tanh()], 12), (2, 3, 3)),
+    "groups": (lambda: above(layers.Conv1d(4, 4, 2, groups=2), [layers.PReLU(4)], 8), (4, 3)),
+    "transposed": (lambda: above(layers.ConvTranspose1d(2, 4, 2, groups=2), [], 12), (2, 2)),
     "tied": (tied, (3,)),
     "graph": (branched, (3,)),
 }
@@ -58,7 +53,7 @@ FULL = ["vectors", "sequences", "tied", "graph"]
 
 def case(name, n=12):
     make, shape = NETWORKS[name]
-    return make(), losses.CrossEntropyLoss(), RNG.standard_normal((n, *shape)), RNG.integers(0, 3, n)
+    return sequential(*make()), losses.CrossEntropyLoss(), RNG.standard_normal((n, *shape)), RNG.integers(0, 3, n)
 
 
 EACH = pytest.mark.parametrize("name", NETWORKS)
@@ -127,9 +122,8 @@ def test_eigenvectors_are_those_of_kfac_and_eigenvalues_the_diagonal(name, joint
                 turned = vectors.T @ factor @ vectors
                 np.testing.assert_allclose(turned, np.diag(np.diag(turned)), atol=1e-12 * np.abs(factor).max())
         basis = np.kron(value.QB, np.eye(1) if value.QA is None else value.QA)
-        np.testing.assert_allclose(
-            value.eigenvalues.ravel(), np.diag(basis.T @ want[key] @ basis), rtol=1e-9, atol=1e-14
-        )
+        diagonal = np.diag(basis.T @ want[key] @ basis)
+        np.testing.assert_allclose(value.eigenvalues.ravel(), diagonal, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("kind", ["mc", "empirical"])
@@ -143,9 +137,14 @@ def test_eigenvalues_of_other_columns(kind):
         np.testing.assert_allclose(value.trace(), result[diagonal][key].sum(), rtol=1e-10)
 
 
-def test_drawn_targets_are_those_of_the_first_sweep():
-    net, loss, x, y = case("vectors")
-    ekfac, diagonal = gb.backward(net, loss, x, y, q.EKFAC(2), q.DiagGGNMC(2), rng=5).values
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "asked", [[q.EKFAC(2), q.DiagGGNMC(2)], [q.EKFAC(fisher="exact"), q.DiagGGN()]], ids=["drawn", "exact"]
+)
+def test_the_second_sweep_has_the_targets_and_the_masks_of_the_first(asked, training):
+    net = sequential(layers.Linear(3, 6), layers.Tanh(), layers.Dropout(0.5), layers.Linear(6, 3))
+    given = losses.CrossEntropyLoss(), *batch(8, 3)
+    ekfac, diagonal = gb.backward(net, *given, *asked, rng=4, training=training).values
     for key, value in ekfac.items():
         np.testing.assert_allclose(value.trace(), diagonal[key].sum(), rtol=1e-10)
 
@@ -164,9 +163,8 @@ def test_blocks_threads_and_a_memory_budget_change_nothing(name, options):
                 want, found = value.to_dense(), cut[quantity][key].to_dense()
                 allowed = 1e-6 if quantity is asked[2] else 1e-12  # the root of the iteration's tolerance
                 np.testing.assert_allclose(found, want, rtol=0, atol=allowed * np.abs(want).max())
-                np.testing.assert_allclose(
-                    cut.error(quantity)[key].relative, whole.error(quantity)[key].relative, atol=1e-10
-                )
+                errors = [result.error(quantity)[key].relative for result in (cut, whole)]
+                np.testing.assert_allclose(*errors, atol=1e-10)
 
 
 def test_float32_and_what_else_is_asked_for():
@@ -175,9 +173,8 @@ def test_float32_and_what_else_is_asked_for():
     for quantity in (q.EKFAC(fisher="exact"), q.NearestKronecker()):
         found = gb.backward(single, loss, x.astype("float32"), y, quantity, q.Variance())[quantity]
         for value in found.values():
-            assert {part.dtype for part in vars(value).values() if isinstance(part, np.ndarray)} == {
-                np.dtype("float32")
-            }
+            kinds = {part.dtype for part in vars(value).values() if isinstance(part, np.ndarray)}
+            assert kinds == {np.dtype("float32")}
 
 
 # ------------------------------------------------------------------------------------------------- nearest and errors
@@ -200,14 +197,11 @@ def test_errors_are_those_of_dense_matrices_and_nothing_is_nearer_than_the_neare
     for quantity in asked:
         for key, value in result[quantity].items():
             block, matrix, error = want[key], dense(value), result.error(quantity)[key]
-            np.testing.assert_allclose(
-                error.relative, distance(block, matrix), rtol=0, atol=1e-10 * (1 + error.relative)
-            )
-            best = (block * matrix).sum() / (matrix**2).sum()
+            best, norms = (block * matrix).sum() / (matrix**2).sum(), [np.linalg.norm(m) for m in (block, matrix)]
+            allowed = 1e-10 * (1 + error.relative)
+            np.testing.assert_allclose(error.relative, distance(block, matrix), rtol=0, atol=allowed)
             np.testing.assert_allclose(error.best_scale, best, rtol=1e-10)
-            np.testing.assert_allclose(
-                [error.norm, error.approximation_norm], [np.linalg.norm(m) for m in (block, matrix)]
-            )
+            np.testing.assert_allclose([error.norm, error.approximation_norm], norms)
             if not isinstance(quantity, q.DiagGGN | q.DiagGGNMC | q.EKFAC):
                 assert result.error(nearest)[key].relative <= distance(block, best * matrix) + 1e-10, (quantity, key)
             assert error.standard_error is None
@@ -218,9 +212,7 @@ def test_errors_are_those_of_dense_matrices_and_nothing_is_nearer_than_the_neare
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), SEEDS)
 def test_the_nearest_is_the_best_of_a_dense_rearrangement(i, o, t, seed):
     """Van Loan and Pitsianis with a dense SVD."""
-    net = gb.Sequential(
-        layers.Linear(i, o), layers.Tanh(), layers.Flatten(), layers.Linear(o * t, 2), rng=seed, dtype="float64"
-    )
+    net = chain(layers.Linear(i, o), layers.Tanh(), layers.Flatten(), layers.Linear(o * t, 2), rng=seed)
     rng = np.random.default_rng(seed)
     x, y, loss = rng.standard_normal((4, t, i)), rng.integers(0, 2, 4), losses.CrossEntropyLoss()
     found, block = gb.backward(net, loss, x, y, q.NearestKronecker())["nearest_kronecker"], blocks(net, loss, x, y)
@@ -262,23 +254,19 @@ def test_joint_blocks(name):
     net, loss, x, y = case(name)
     asked = [q.KFAC(fisher="exact", joint_bias=True), q.EKFAC(fisher="exact", joint_bias=True)]
     asked.append(q.NearestKronecker(joint_bias=True))
-    result, want = (
-        gb.backward(net, loss, x, y, *asked, *map(q.KroneckerError, asked)),
-        blocks(net, loss, x, y, joint=True),
-    )
+    result = gb.backward(net, loss, x, y, *asked, *map(q.KroneckerError, asked))
+    want = blocks(net, loss, x, y, joint=True)
     for quantity in asked:
         for key, value in result[quantity].items():
-            np.testing.assert_allclose(
-                result.error(quantity)[key].relative, distance(want[key], dense(value)), atol=1e-10
-            )
+            error = result.error(quantity)[key].relative
+            np.testing.assert_allclose(error, distance(want[key], dense(value)), atol=1e-10)
 
 
 def test_the_estimate_is_unbiased_and_states_its_error():
     net, loss, x, y = case("vectors")
     exact = gb.backward(net, loss, x, y, q.KroneckerError(q.KFLR())).values[0]
-    runs = [
-        gb.backward(net, loss, x, y, q.KroneckerError(q.KFLR(), columns=8, rng=seed)).values[0] for seed in range(60)
-    ]
+    asked = [q.KroneckerError(q.KFLR(), columns=8, rng=seed) for seed in range(60)]
+    runs = [gb.backward(net, loss, x, y, one).values[0] for one in asked]
     for key, value in exact.items():
         squares = np.array([run[key].norm ** 2 for run in runs])
         error = squares.std(ddof=1) / len(runs) ** 0.5
@@ -371,9 +359,7 @@ KIT = [q.KFAC(fisher="exact", sharing="expand"), q.EKFAC(), q.NearestKronecker()
 @pytest.mark.parametrize("quantity", KIT, ids=repr)
 def test_the_laws_of_quantities_hold(quantity):
     """Blocks, the plain sweep, other quantities, the order of the samples: what the kit holds of any quantity."""
-    net = sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3))
-    x, y = np.random.default_rng(0).standard_normal((5, 3)), np.array([0, 1, 2, 0, 1])
-    report = check_quantity(quantity, net, losses.CrossEntropyLoss(), x, y)
+    report = check_quantity(quantity, *case("vectors", 5))
     report.assert_ok()
     assert sum(row.verdict == "ok" and row.method == type(quantity).__name__ for row in report.rows) >= 8
 
@@ -388,13 +374,3 @@ def test_prepared_calls_take_the_second_sweep_of_their_own_batch():
         for key, value in want[ekfac].items():
             np.testing.assert_allclose(found[ekfac][key].to_dense(), value.to_dense(), rtol=0, atol=1e-12)
             np.testing.assert_allclose(found.error(ekfac)[key].relative, want.error(ekfac)[key].relative, atol=1e-10)
-
-
-def test_training_mode_has_the_masks_of_the_first_sweep():
-    net = sequential(layers.Linear(3, 6), layers.Tanh(), layers.Dropout(0.5), layers.Linear(6, 3))
-    x, y = RNG.standard_normal((8, 3)), RNG.integers(0, 3, 8)
-    ekfac, diagonal = gb.backward(
-        net, losses.CrossEntropyLoss(), x, y, q.EKFAC(fisher="exact"), q.DiagGGN(), rng=4, training=True
-    ).values
-    for key, value in ekfac.items():
-        np.testing.assert_allclose(value.trace(), diagonal[key].sum(), rtol=1e-10)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from common import batch, chain
 from layer_table import LOSSES, TABLE, around, lacking
 
 import gbackprop as gb
@@ -14,13 +14,14 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.signals import EXACT, GRADIENT
-from gbackprop.testing import check_network, check_quantity
+from gbackprop.testing import check_network, check_quantity, networks
+from gbackprop.testing import quantities as kit
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.quantities import BLOCKS
 from gbackprop.testing.runs import every_quantity
-from gbackprop.testing.strategies import problems, targets
+from gbackprop.testing.strategies import targets
 
 LAWS = {
     "sample_block=1 changes nothing",
@@ -30,11 +31,18 @@ LAWS = {
 }
 """Those that KFRA, which averages over the whole batch, does not have, and the Gram matrices, which pair samples."""
 
+NETWORK = chain(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 3))
+PROBLEM = (NETWORK, losses.MSELoss(), batch(4, 3)[0], np.ones((4, 3)))
 WITHOUT = {"kfra": LAWS, "gram_gradients": LAWS, "gram_ggn": {f"{options} changes nothing" for options in BLOCKS}}
 
 
-@pytest.mark.parametrize(("row", "loss"), list(zip(TABLE, LOSSES * len(TABLE))), ids=str)
-def test_every_quantity_on_every_layer(row, loss, device):
+@pytest.mark.parametrize("at", range(len(TABLE)), ids=lambda at: str(TABLE[at]))
+def test_every_quantity_on_every_layer(at, device, monkeypatch):
+    """With one loss and one way to cut the work, in turn; drawn networks have all of them, and the draws' means."""
+    row, loss = TABLE[at], LOSSES[at % len(LOSSES)]
+    monkeypatch.setattr(networks, "_parts", lambda *given: [])  # tests/layers and tests/losses check them
+    monkeypatch.setattr(kit, "BLOCKS", dict([list(BLOCKS.items())[at % len(BLOCKS)]]))
+    monkeypatch.setattr(kit, "RUNS", 2)
     report = check_network(around(row), loss, row.x(3), targets(loss, (3, 2), 0), device=device)
     report.assert_ok()
     judged = {r.method for r in report.rows if r.claim.startswith("is ") and r.oracle == "dense Jacobians"}
@@ -42,18 +50,9 @@ def test_every_quantity_on_every_layer(row, loss, device):
     assert judged >= {type(quantity).__name__ for quantity in every_quantity() if quantity.name not in without}
 
 
-@settings(max_examples=settings().max_examples // 2)
-@given(problems())
-def test_drawn_networks(device, problem):
-    check_network(problem.network, problem.loss, problem.x, problem.y, problem.seed, device).assert_ok()
-
-
 @pytest.mark.parametrize("quantity", every_quantity(), ids=repr)
 def test_one_quantity_alone(quantity, device):
-    network = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 3), rng=0)
-    rng = np.random.default_rng(0)
-    batch = rng.standard_normal((4, 3)), [0, 1, 2, 0]
-    report = check_quantity(quantity, network, losses.CrossEntropyLoss(), *batch, device=device)
+    report = check_quantity(quantity, NETWORK, losses.CrossEntropyLoss(), *batch(4, 3), device=device)
     report.assert_ok()
     assert {row.claim for row in report.rows if row.verdict != "ok"} == WITHOUT.get(quantity.name, set())
 
@@ -113,8 +112,6 @@ class Remembers(q.DiagGGN):
         return square * self.seen
 
 
-NETWORK = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 3), rng=0, dtype="float64")
-PROBLEM = (NETWORK, losses.MSELoss(), np.random.default_rng(0).standard_normal((4, 3)), np.ones((4, 3)))
 
 
 def test_the_laws_hold_for_a_users_quantity():
@@ -142,7 +139,7 @@ def test_a_loss_that_cannot_be_drawn_from_fails_the_check_of_a_network():
         def noise(self, batch_shape, mc_samples, rng):
             raise NotImplementedError("no likelihood")
 
-    net = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+    net = chain(layers.Linear(3, 2))
     report = check_network(net, Undrawn(), np.ones((3, 3)), np.zeros((3, 2)))
     assert [row.problem for row in report.failures] == ["not given, but required: no likelihood"]
 
@@ -205,7 +202,7 @@ class OfMatrices(q.Quantity):
 
 @pytest.mark.parametrize("engine", [gb.reference, gb.backward])
 def test_values_of_all_parameters_at_once_may_be_none_at_all(engine):
-    net = gb.Sequential(layers.LayerNorm(3), rng=0, dtype="float64")
+    net = chain(layers.LayerNorm(3))
     result = engine(net, losses.MSELoss(), np.ones((2, 3)), np.ones((2, 3)), OfMatrices())
     assert dict(result["of_matrices"]) == {}
 
@@ -238,28 +235,16 @@ class SumOfSquares(q.Quantity):
         return ((parts.factor * parts.gradients) ** 2).sum(0)
 
 
-class WithoutOneOverN(SumOfSquares):
-    name = "without"
-    wrong = 4.0
+def own(name, kind, **attributes):
+    """A quantity that differs from another one."""
+    return type(name, (kind,), {"name": name.lower(), **attributes})
 
 
-class Undefined(SumOfSquares):
-    name = "undefined"
-    definition = None
-
-
-class WithoutOneR(SumOfSquares):
-    name = "powerless"
-    powers = (1, 2)
-
-
-class Estimate(q.DiagGGNMC):
-    name = "estimate"
-    estimates = q.DiagGGN
-
-
-class BiasedEstimate(Estimate):
-    estimates = q.DiagHessian
+WithoutOneOverN = own("WithoutOneOverN", SumOfSquares, wrong=4.0)
+Undefined = own("Undefined", SumOfSquares, definition=None)
+WithoutOneR = own("WithoutOneR", SumOfSquares, powers=(1, 2))
+Estimate = own("Estimate", q.DiagGGNMC, estimates=q.DiagGGN)
+BiasedEstimate = own("BiasedEstimate", q.DiagGGNMC, estimates=q.DiagHessian)
 
 
 class Curvature(q.DiagGGN):
@@ -269,19 +254,6 @@ class Curvature(q.DiagGGN):
 
     def definition(self, parts):
         return parts.factor * np.einsum("nc...,ncd,nd...->...", parts.jacobians, parts.hessians, parts.jacobians)
-
-
-@pytest.mark.parametrize("quantity", [SumOfSquares(), Curvature()])
-def test_a_users_definition_is_held(quantity):
-    report = check_quantity(quantity, *PROBLEM)
-    report.assert_ok()
-    (row,) = [row for row in report.rows if row.oracle == "its definition"]
-    assert (row.claim, row.verdict) == (f"is {quantity.scale}", "ok")
-
-
-def test_a_formula_that_is_wrong_by_n_is_caught_by_its_definition():
-    report = check_quantity(WithoutOneOverN(), *PROBLEM)
-    assert [row.oracle for row in report.failures][:1] == ["its definition"]
 
 
 @pytest.mark.parametrize("kind", [q.DiagGGN, q.DiagGGNMC, q.Variance], ids=lambda kind: kind.__name__)
@@ -296,20 +268,29 @@ def test_a_subclass_of_a_shipped_quantity_has_another_formula(kind):
     assert type("Further", (SumOfSquares,), {})().stated("powers") == SumOfSquares.powers
 
 
+SCALES, ESTIMATES = "scales with R and c as it should", "estimates what it should"
+
+
 @pytest.mark.parametrize(
     ("kind", "claim", "verdict"),
     [
-        (SumOfSquares, "scales with R and c as it should", "ok"),
-        (WithoutOneR, "scales with R and c as it should", "FAILED"),
-        (Undefined, "scales with R and c as it should", "ok"),
-        (Curvature, "scales with R and c as it should", "not given"),
-        (Estimate, "estimates what it should", "ok"),
-        (BiasedEstimate, "estimates what it should", "FAILED"),
+        (SumOfSquares, f"is {SumOfSquares.scale}", "ok"),
+        (Curvature, f"is {Curvature.scale}", "ok"),
+        (WithoutOneOverN, f"is {SumOfSquares.scale}", "FAILED"),
+        (SumOfSquares, SCALES, "ok"),
+        (WithoutOneR, SCALES, "FAILED"),
+        (Undefined, SCALES, "ok"),
+        (Curvature, SCALES, "not given"),
+        (Estimate, ESTIMATES, "ok"),
+        (BiasedEstimate, ESTIMATES, "FAILED"),
     ],
 )
-def test_powers_and_expectation_of_a_users_quantity_are_checked(kind, claim, verdict):
-    (row,) = [row for row in check_quantity(kind(), *PROBLEM).rows if row.claim.startswith(claim)]
+def test_definition_powers_and_expectation_of_a_users_quantity_are_checked(kind, claim, verdict):
+    report = check_quantity(kind(), *PROBLEM)
+    (row,) = [row for row in report.rows if row.claim.startswith(claim)]
     assert row.verdict == verdict
+    assert row.oracle == "its definition" or not claim.startswith("is ")
+    assert verdict != "FAILED" or report.failures[0] is row
 
 
 def test_the_last_line_of_an_audit_says_what_was_not_checked(capsys):
@@ -319,3 +300,18 @@ def test_the_last_line_of_an_audit_says_what_was_not_checked(capsys):
     assert last.endswith("not checked against anything: the formula of Undefined (give it a definition)")
     Terminal(sys.stdout).total(findings[:1])
     assert "not checked" not in capsys.readouterr().out
+
+
+def test_a_quantity_that_writes_no_finish_returns_its_only_statistic_and_no_sum_of_several():
+    class Squares(q.Quantity):
+        name, scale, needs = "squares", "R² Σₙ (∇ℓₙ)²", (q.Statistic("square", GRADIENT),)
+
+    class Two(Squares):
+        needs = (*Squares.needs, q.Statistic("square", EXACT))
+
+    net, x = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64"), np.ones((4, 3))
+    result = gb.backward(net, losses.MSELoss(), x, x[:, :2], Squares(), q.BatchGrad())
+    for name, value in result["squares"].items():
+        np.testing.assert_allclose(value, (result["batch_grad"][name] ** 2).sum(0), rtol=1e-12)
+    with pytest.raises(NotImplementedError):
+        gb.backward(net, losses.MSELoss(), x, x[:, :2], Two())

@@ -151,8 +151,8 @@ def test_the_page_shows_the_table():
 
 
 def test_factors_are_written_as_formulas():
-    factor = scaling.Factor(n=1, r=-1, c=-2, h=0.5)
-    assert (str(factor), str(factor / factor), str(scaling.Factor(c=-1))) == ("N √h/(R c²)", "1", "1/c")
+    factor = scaling.Powers(n=1, r=-1, c=-2, h=0.5)
+    assert (str(factor), str(factor / factor), str(scaling.Powers(c=-1))) == ("N √h/(R c²)", "1", "1/c")
     assert factor(3, 0.5, 0.25, 4.0) == 3 * 2 / (0.5 * 0.0625)
 
 

@@ -7,9 +7,6 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-OWN = "gbackprop."
-"""The prefix of the modules whose classes are shipped."""
-
 LIBRARIES = (sys.stdlib_module_names | {"gbackprop", "numpy", "scipy", "cupy", "torch", "numba"}) - {"test", "this"}
 """Packages whose classes count by name: they change with their versions alone."""
 

@@ -22,8 +22,9 @@ from weakref import ref
 import numpy as np
 
 from gbackprop.array import Array, asnumpy, is_array
+from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.state.classes import OWN, attributes_of, is_foreign
+from gbackprop.calculus.state.classes import attributes_of, is_foreign
 
 _PLAIN: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda value: b"none",
@@ -66,23 +67,9 @@ def numbers_of(array: Array) -> bytes:
 
 
 class Walk:
-    """A walk over objects and all that they refer to.
+    """A walk over objects and all that they refer to; objects with a name in `names`, by identity, count by that.
 
-    Parameters
-    ----------
-    names : mapping of int to str, optional
-        Objects by identity that are not walked into, but count by a name.
-    numbers : callable
-        The bytes by which an array's numbers count.
-    left_out : collection of str
-        Attributes of layers that do not count.
-
-    Attributes
-    ----------
-    dicts, lists, fields, arrays, others
-        What was met that can change: attributes, items, attributes by name, numbers, and other objects.
-    kinds : set of type
-        Shipped classes that were met, and their bases.
+    `numbers` gives the bytes by which an array counts; attributes of layers that are `left_out` do not count.
     """
 
     def __init__(
@@ -94,6 +81,7 @@ class Walk:
         self.names, self.numbers, self.left_out = names or {}, numbers, left_out
         self.open: list[int] = []
         self.done: dict[int, tuple[Any, bytes]] = {}  # the object too, so that its identity stays its own
+        # what was met that can change: attributes, items, attributes by name, numbers, other objects, shipped classes
         self.dicts: list[tuple[Mapping[Any, Any], list[Any], list[Any]]] = []
         self.lists: list[tuple[list[Any], list[Any]]] = []
         self.fields: list[tuple[Any, tuple[str, ...], list[Any]]] = []
@@ -175,7 +163,7 @@ class Walk:
     def _class(self, kind: type) -> Iterator[bytes]:
         """Yield the name of a class, and the attributes of those of its bases that belong to no library."""
         foreign = [base for base in kind.__mro__ if is_foreign(base)]
-        self.kinds |= {base for base in kind.__mro__ if str(base.__module__).startswith(OWN)}
+        self.kinds |= {base for base in kind.__mro__ if is_shipped(base)}
         yield f"class {'' if foreign else kind.__module__} {kind.__qualname__}".encode()
         for base in kind.__mro__:
             yield f"{base.__qualname__}".encode()

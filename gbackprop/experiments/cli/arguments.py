@@ -3,7 +3,13 @@
 import argparse
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PICTURES = (".png", ".pdf", ".svg")
+"""Formats of pictures."""
 
 FAILED, USAGE, INTERRUPTED, CLOSED = 1, 2, 130, 141
 """Exit statuses, besides 0; the last two as shells report SIGINT and SIGPIPE: 128 and the signal's number."""
@@ -22,40 +28,22 @@ def users_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
         raise UserError(prefix + " ".join(str(error).split())) from error
 
 
+def _number(kind: Callable[[str], T], holds: Callable[[T], bool], expected: str) -> Callable[[str], T]:
+    """Return a type of argument for argparse: a number for which something holds."""
+
+    def number(text: str) -> T:
+        with suppress(ValueError):
+            if holds(value := kind(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text}")
+
+    return number
+
+
 def at_least(least: int) -> Callable[[str], int]:
-    """Return a whole number of at least so much, for argparse."""
-
-    def whole_number(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number ≥ {least}, got {text}")
-        return number
-
-    return whole_number
+    """Return a type of argument: a whole number of at least so much."""
+    return _number(int, lambda number: number >= least, f"a whole number ≥ {least}")
 
 
-def above_zero(text: str) -> float:
-    """Return a positive finite number, for argparse."""
-    number = _float(text)
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number > 0, got {text}")
-    return number
-
-
-def zero_or_more(text: str) -> float:
-    """Return a finite number that is not negative, for argparse."""
-    number = _float(text)
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number ≥ 0, got {text}")
-    return number
-
-
-def _float(text: str) -> float:
-    """Return a number, or NaN, which no bounds contain."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+above_zero = _number(float, lambda number: 0 < number < math.inf, "a number > 0")
+zero_or_more = _number(float, lambda number: 0 <= number < math.inf, "a number ≥ 0")

@@ -1,50 +1,23 @@
 """``python -m gbackprop plot RESULTS.sqlite``: pictures and tables."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from gbackprop.base.files import OutputError, check_output
-from gbackprop.experiments.cli.arguments import UserError, users_errors
-
-if TYPE_CHECKING:
-    from gbackprop.experiments.stored import StoredRun
-
-FORMATS = (".png", ".pdf", ".svg")
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser("plot", help="draw the curves of a study, and print its table")
-    parser.set_defaults(run=run)
-    parser.add_argument("file", metavar="RESULTS.sqlite", help="from a study, which may be under way")
-    parser.add_argument("--problem", help="(default: each)")
-    parser.add_argument(
-        "--output",
-        metavar="FILE",
-        help=f"picture, {', '.join(FORMATS)} (default: RESULTS-PROBLEM.png beside RESULTS.sqlite)",
-    )
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+from gbackprop.experiments import curves, plots, tables
+from gbackprop.experiments.cli.arguments import PICTURES, UserError, users_errors
+from gbackprop.experiments.schema import StoreError
+from gbackprop.experiments.store import Store
+from gbackprop.experiments.stored import COMPLETE, StoredRun, data_key
 
 
 def run(options: argparse.Namespace) -> int:
     """Carry it out."""
-    # Imported here, so that other commands need nothing but the core's dependencies.
-    from gbackprop.base.extras import MissingExtraError, require
-
-    with users_errors(MissingExtraError):
-        for package in ("rich", "matplotlib"):
-            require(package, "pictures")
-    from gbackprop.experiments.curves import problems
-    from gbackprop.experiments.schema import StoreError
-    from gbackprop.experiments.store import Store
-    from gbackprop.experiments.stored import data_key
-
     with users_errors(StoreError), Store(options.file, reading=True) as store:
         runs = store.runs()
-        chosen = _choose(problems(runs), options)
+        chosen = _choose(curves.problems(runs), options)
         notes = {name: store.read_note(data_key(name)) for name in chosen}
     _show(runs, notes, options)
     return 0
@@ -52,11 +25,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(runs: list[StoredRun], notes: dict[str, str], options: argparse.Namespace) -> None:
     """Print the table of each problem and the note on its data, and save its picture."""
-    from rich.console import Console
-
-    from gbackprop.experiments import curves, plots, tables
-    from gbackprop.experiments.stored import COMPLETE
-
     console = Console()
     for name, note in notes.items():
         shown = curves.curves(runs, name)
@@ -81,8 +49,8 @@ def _choose(there: list[str], options: argparse.Namespace) -> list[str]:
     chosen = [options.problem] if options.problem is not None else there
     if options.output:
         path = Path(options.output)
-        if path.suffix not in FORMATS:
-            raise UserError(f"--output: expected a name that ends in {', '.join(FORMATS)}, got {str(path)!r}")
+        if path.suffix not in PICTURES:
+            raise UserError(f"--output: expected a name that ends in {', '.join(PICTURES)}, got {str(path)!r}")
     with users_errors(OutputError, prefix="--output: " if options.output else ""):
         for name in chosen:
             check_output(_path(options, name))

@@ -1,55 +1,32 @@
 """``python -m gbackprop study FILE.toml``: many runs, into one file of results."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from gbackprop.array import check_device
+from gbackprop.base.extras import MissingExtraError, require
 from gbackprop.base.files import OutputError, check_output
-from gbackprop.experiments.cli.arguments import FAILED, INTERRUPTED, UserError, at_least, users_errors
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from gbackprop.experiments.protocol import Protocol
-    from gbackprop.experiments.study import Summary
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser("study", help="run grids and seeds of several optimizers and problems")
-    parser.set_defaults(run=run)
-    parser.add_argument("file", metavar="FILE.toml", help="what to run; see docs/experiments.md")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the images are")
-    parser.add_argument("--output", metavar="FILE.sqlite", help="results (default: FILE.sqlite in this folder)")
-    parser.add_argument("--workers", type=at_least(1), metavar="N", help="runs at a time (default: one a core)")
-    parser.add_argument(
-        "--threads", type=at_least(1), metavar="N", help="of each run (default: cores over runs at a time)"
-    )
-    parser.add_argument(
-        "--executor",
-        default="processes",
-        metavar="WHERE",
-        help="processes, serial, mpi, dask:// or dask://HOST:PORT (default: %(default)s)",
-    )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    parser.add_argument("--export", choices=("csv", "parquet"), help="write all epochs as one table afterwards")
+from gbackprop.base.threads import cpu_count
+from gbackprop.curvature.data.executors import open_pool
+from gbackprop.experiments.cli.arguments import FAILED, INTERRUPTED, UserError, users_errors
+from gbackprop.experiments.export import export
+from gbackprop.experiments.problems import load_problem, problem
+from gbackprop.experiments.protocol import Protocol
+from gbackprop.experiments.schema import StoreError
+from gbackprop.experiments.store import Store
+from gbackprop.experiments.study import Settings, Summary, run_study
+from gbackprop.experiments.study_file import read
+from gbackprop.experiments.view import Bars, Lines, describe, title
 
 
 def run(options: argparse.Namespace) -> int:
     """Carry it out."""
-    # Imported here, so that other commands need nothing but the core's dependencies.
-    from gbackprop.base.extras import MissingExtraError, require
-
-    with users_errors(MissingExtraError):
-        for package in ("rich", "filelock"):
-            require(package, "studies")
-        if options.export == "parquet":
+    if options.export == "parquet":
+        with users_errors(MissingExtraError):
             require("pyarrow.parquet", "parquet files", "parquet")
-    from rich.console import Console
-
     data_dir = None if options.data_dir is None else Path(options.data_dir).absolute()
     with users_errors(ValueError, OSError, RuntimeError, MissingExtraError):
         protocol, output, notes = _prepare(options, data_dir)
@@ -63,13 +40,6 @@ def run(options: argparse.Namespace) -> int:
 def _run_study(
     protocol: Protocol, output: Path, options: argparse.Namespace, notes: dict[str, str], console: Console
 ) -> Summary:
-    from gbackprop.base.extras import MissingExtraError
-    from gbackprop.base.threads import cpu_count
-    from gbackprop.curvature.data.executors import open_pool
-    from gbackprop.experiments.schema import StoreError
-    from gbackprop.experiments.study import Settings, run_study
-    from gbackprop.experiments.view import Bars, Lines
-
     with ExitStack() as stack:
         with users_errors(ValueError, RuntimeError, MissingExtraError):
             pool = stack.enter_context(open_pool(options.executor, options.workers))
@@ -86,10 +56,6 @@ def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protoc
 
     Also the note on the data of each problem.
     """
-    from gbackprop.array import check_device
-    from gbackprop.experiments.problems import load_problem, problem
-    from gbackprop.experiments.study_file import read
-
     protocol = read(options.file)
     output = Path(options.output or f"{Path(options.file).stem}.sqlite")
     if output.suffix in (".toml", ".checkpoints", ".csv", ".parquet"):
@@ -103,10 +69,6 @@ def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protoc
 
 
 def _conclude(summary: Summary, output: Path, table: str | None, console: Console) -> int:
-    from gbackprop.experiments.export import export
-    from gbackprop.experiments.store import Store
-    from gbackprop.experiments.view import describe, title
-
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 

@@ -1,58 +1,27 @@
 """``python -m gbackprop train PROBLEM --optimizer KFAC …``: one run."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gbackprop.array import check_device
+from gbackprop.base.extras import MissingExtraError
 from gbackprop.base.files import OutputError, check_output
-from gbackprop.experiments.cli.arguments import INTERRUPTED, above_zero, at_least, users_errors, zero_or_more
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from gbackprop.experiments.problems import Split
-    from gbackprop.experiments.runs import EpochRow, Outcome
-    from gbackprop.experiments.runs import Progress as Event
-    from gbackprop.experiments.spec import RunSpec
+from gbackprop.experiments import checkpoint, runs
+from gbackprop.experiments.cli.arguments import INTERRUPTED, users_errors
+from gbackprop.experiments.export import check_format, export
+from gbackprop.experiments.problems import Split, load_problem, problem
+from gbackprop.experiments.spec import RunSpec
+from gbackprop.experiments.stored import StoredRun
+from gbackprop.experiments.view import title
 
 COLUMNS = ("train_loss", "train_accuracy", "valid_loss", "valid_accuracy", "test_loss", "test_accuracy")
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser("train", help="train a network on one of the paper's problems")
-    parser.set_defaults(run=run)
-    parser.add_argument(
-        "problem", metavar="PROBLEM", help="mnist_logreg, fmnist_2c2d, cifar10_3c3d or cifar100_allcnnc"
-    )
-    parser.add_argument(
-        "--optimizer",
-        required=True,
-        help="SGD, Momentum, Adam, DiagGGN, DiagGGN-MC, DiagHessian, KFAC, KFLR or KFRA",
-    )
-    parser.add_argument("--lr", type=above_zero, required=True, help="learning rate")
-    parser.add_argument("--damping", type=zero_or_more, help="for those with a curvature")
-    parser.add_argument("--momentum", type=zero_or_more, help="for Momentum (default: 0.9)")
-    parser.add_argument("--average", help="of the curvature over steps: mean, ema or none (default: mean)")
-    parser.add_argument("--seed", type=at_least(0), default=42, help="same seed, same run (default: %(default)s)")
-    parser.add_argument("--epochs", type=at_least(1), help="passes over the training images (default: the paper's)")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the images are")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    parser.add_argument("--checkpoint", metavar="FILE.npz", help="written every epoch; if it is there, go on from it")
-    parser.add_argument("--output", metavar="FILE", help="write the epochs as a table, .csv or .parquet")
-
-
 def run(options: argparse.Namespace) -> int:
     """Carry it out."""
-    # Imported here, so that other commands need nothing but the core's dependencies.
-    from gbackprop.base.extras import MissingExtraError, require
-
-    with users_errors(MissingExtraError):
-        require("rich", "training")
-    from rich.console import Console
-
     with users_errors(ValueError, OSError, RuntimeError, MissingExtraError):
         spec, split = _prepare(options)
     console = Console()
@@ -71,12 +40,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> tuple[RunSpec, Split]:
     """Look at everything that may be missing or wrong before any work is done."""
-    from gbackprop.array import check_device
-    from gbackprop.experiments import checkpoint
-    from gbackprop.experiments.export import check_format
-    from gbackprop.experiments.problems import load_problem, problem
-    from gbackprop.experiments.spec import RunSpec
-
     names = ("problem", "optimizer", "lr", "damping", "seed", "epochs", "momentum", "average")
     spec = RunSpec(**{name: getattr(options, name) for name in names})
     if options.output:
@@ -92,12 +55,7 @@ def _prepare(options: argparse.Namespace) -> tuple[RunSpec, Split]:
     return spec, load_problem(problem(spec.problem), options.data_dir)
 
 
-def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Console) -> Outcome:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from gbackprop.experiments.runs import run
-    from gbackprop.experiments.view import title
-
+def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Console) -> runs.Outcome:
     console.print(title(spec), highlight=False)
     if split.note:
         console.print(split.note, markup=False)
@@ -108,7 +66,7 @@ def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Co
     bar = Progress(*columns, *times, TextColumn("{task.fields[doing]}"), console=console)
     task = bar.add_task("", total=spec.epochs, epoch=f"0 of {spec.epochs}", doing="evaluating")
 
-    def report(event: Event) -> None:
+    def report(event: runs.Progress) -> None:
         done = max(event.epoch, 0) + event.step / event.steps
         epoch = f"{min(event.epoch + 1, event.epochs)} of {event.epochs}"
         bar.update(task, completed=done, epoch=epoch, doing=doing(event))
@@ -116,26 +74,23 @@ def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Co
             console.print(line(event.row), highlight=False, soft_wrap=True)
 
     with bar, users_errors(ValueError, OSError):
-        return run(spec, device=options.device, checkpoint=options.checkpoint, report=report, split=split)
+        return runs.run(spec, device=options.device, checkpoint=options.checkpoint, report=report, split=split)
 
 
-def doing(event: Event) -> str:
+def doing(event: runs.Progress) -> str:
     """Return a few words on the state of a run, for the progress bar."""
     if event.evaluated is not None:
         return f"evaluating {event.evaluated:.0%}".replace("%", " %")
     return "" if event.loss is None else f"loss {event.loss:.4f}"
 
 
-def line(row: EpochRow) -> str:
+def line(row: runs.EpochRow) -> str:
     """Return an epoch as a line of the table."""
     values = [getattr(row, name) for name in COLUMNS]
     figures = (f"{value:14.6f}" if abs(value) < 1e6 else f"{value:14.6e}" for value in values)  # on the way to diverge
     return " ".join([f"{row.epoch:5d}", *figures, f"{row.seconds:9.2f}"])
 
 
-def _write(outcome: Outcome, path: Path) -> None:
-    from gbackprop.experiments.export import export
-    from gbackprop.experiments.stored import StoredRun
-
+def _write(outcome: runs.Outcome, path: Path) -> None:
     with users_errors(OSError):
         export([StoredRun(outcome.spec, outcome.status, frozenset(), outcome.rows)], path)

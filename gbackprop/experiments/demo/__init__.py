@@ -6,6 +6,6 @@ Needs rich and matplotlib, of the extra ``experiments``.
 from gbackprop.base.extras import needed
 
 with needed("rich", "the demo"), needed("matplotlib", "the demo"):
-    from gbackprop.experiments.demo.command import Setup, prepare, run
+    from gbackprop.experiments.demo.command import Setup, demonstrate, prepare, run
 
-__all__ = ["Setup", "prepare", "run"]
+__all__ = ["Setup", "demonstrate", "prepare", "run"]

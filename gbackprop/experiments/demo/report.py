@@ -1,7 +1,7 @@
 """The demo's table: what was computed, how it is scaled, what it cost, and whether it is right."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -9,95 +9,62 @@ from rich.markup import escape
 from rich.table import Table
 
 import gbackprop as gb
-from gbackprop.experiments.demo.verification import LOOP_TOLERANCE, NOISE, ORACLE_TOLERANCE, SAMPLES
+from gbackprop.experiments.demo.measurement import LOOP_TOLERANCE, NOISE, ORACLE_TOLERANCE, SAMPLES
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table.
+class Figures:
+    """The seconds and errors of a sweep's quantities by name; `loop` is the seconds and the error of single passes."""
 
-    Attributes
-    ----------
-    name : str
-        The quantity.
-    shape : str
-        Of its result for one parameter.
-    scale : str
-        Its formula.
-    time : float
-        Over the gradient's.
-    error : float, optional
-        The largest relative error; None where there is nothing to compare.
-    tolerance : float
-        What the error may be.
-    """
-
-    name: str
-    shape: str
-    scale: str
-    time: float
-    error: float | None = None
-    tolerance: float = ORACLE_TOLERANCE
+    times: Mapping[str, float]
+    errors: Mapping[str, float]
+    loop: tuple[float, float]
 
     @property
-    def passed(self) -> bool:
-        """True if the error is within the tolerance; a NaN is not."""
-        return self.error is None or self.error <= self.tolerance
-
-    @property
-    def verdict(self) -> str:
-        """In rich's markup."""
-        if self.error is None:
-            return ""
-        return "[green]ok[/]" if self.passed else "[bold red]WRONG[/]"
+    def right(self) -> bool:
+        """True if every error is within its tolerance; a NaN is not."""
+        return all(error <= ORACLE_TOLERANCE for error in self.errors.values()) and self.loop[1] <= LOOP_TOLERANCE
 
 
-def make_sections(
-    result: gb.Result, times: Mapping[str, float], errors: Mapping[str, float], loop: tuple[float, float]
-) -> list[list[Row]]:
-    """Return the lines of the table."""
-
-    def row(name: str, values: Mapping[str, Any], scale: str) -> Row:
-        return Row(name, _shape(next(iter(values.values()))), scale, relative[name], errors[name])
-
-    relative = {key: seconds / times["gradient"] for key, seconds in times.items()}
-    batch_grad = row("batch_grad", result["batch_grad"], "one pass per sample")
-    return [
-        [row("gradient", result.gradient, "R Σₙ ∇ℓₙ")],
-        [row(quantity.name, result[quantity], quantity.scale) for quantity in result.quantities],
-        [
-            Row("all of these", "", "one sweep", relative["all"]),
-            replace(batch_grad, time=loop[0] / times["gradient"], error=loop[1], tolerance=LOOP_TOLERANCE),
-        ],
-    ]
-
-
-def make_table(sections: Sequence[Sequence[Row]], result: gb.Result, times: Mapping[str, float]) -> Table:
-    """Lay out the rows."""
-    samples, parameter = len(result.output), next(iter(result.gradient))
-    alone, together = (_duration(times[key]) for key in ("gradient", "all"))
+def make_table(result: gb.Result, figures: Figures) -> Table:
+    """Lay out the lines: the gradient, the quantities, all in one sweep, and single passes."""
+    parameter, (alone, together) = next(iter(result.gradient)), (figures.times[key] for key in ("gradient", "all"))
+    title = f"with all ten quantities in the same sweep: {_duration(together)}"
     table = Table(
-        title=f"Gradient of {samples} images: {alone}, with all ten quantities in the same sweep: {together}",
+        title=f"Gradient of {len(result.output)} images: {_duration(alone)}, {title}",
         title_style="bold",
-        caption=_caption(samples),
+        caption=_caption(len(result.output)),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    table.add_column("quantity")
-    table.add_column(f"shape for {parameter}")
-    table.add_column("scale")
-    table.add_column("time / gradient", justify="right")
-    table.add_column("largest error", justify="right")
+    for name in ("quantity", f"shape for {parameter}", "scale"):
+        table.add_column(name)
+    for name in ("time / gradient", "largest error"):
+        table.add_column(name, justify="right")
     table.add_column("verdict")
-    for section in sections:
-        for row in section:
-            # Square brackets are markup to rich, and mathematics here.
-            error = "" if row.error is None else f"{row.error:.1e}"
-            table.add_row(
-                row.name, escape(row.shape), escape(row.scale), f"{row.time:.1f}", error, row.verdict
-            )
-        table.add_section()
+    for name, shape, scale, seconds, *error in _lines(result, figures):
+        # Square brackets are markup to rich, and mathematics here.
+        table.add_row(name, escape(shape), escape(scale), f"{seconds / alone:.1f}", *error)
+        if name in ("gradient", result.quantities[-1].name):
+            table.add_section()
     return table
+
+
+def _lines(result: gb.Result, figures: Figures) -> Iterator[tuple[Any, ...]]:
+    """Yield name, shape, scale, seconds, and where there is something to compare, error and verdict."""
+    shapes = {"gradient": result.gradient} | {each.name: result[each] for each in result.quantities}
+    scales = {"gradient": "R Σₙ ∇ℓₙ"} | {each.name: each.scale for each in result.quantities}
+    for name, values in shapes.items():
+        judged = _judged(figures.errors[name], ORACLE_TOLERANCE)
+        yield name, _shape(next(iter(values.values()))), scales[name], figures.times[name], *judged
+    yield "all of these", "", "one sweep", figures.times["all"]
+    seconds, error = figures.loop
+    shape = _shape(next(iter(shapes["batch_grad"].values())))
+    yield "batch_grad", shape, "one pass per sample", seconds, *_judged(error, LOOP_TOLERANCE)
+
+
+def _judged(error: float, tolerance: float) -> tuple[str, str]:
+    return f"{error:.1e}", "[green]ok[/]" if error <= tolerance else "[bold red]WRONG[/]"
 
 
 def _duration(seconds: float) -> str:

@@ -21,14 +21,12 @@ class Dropout(Layer):
     """
 
     formulas = {"forward": "y = m x, m = 0 or 1/(1 − p); y = x when not training", "mjp": "m g"}
+    shown = ["p"]
 
     def __init__(self, p: float = 0.5) -> None:
         if isinstance(p, bool) or not isinstance(p, Real) or not 0 <= p <= 1:
             raise ValueError(f"p: expected a probability in [0, 1], got {p!r}")
         self.p: float = float(p)
-
-    def describe(self) -> str:
-        return f"p={self.p}"
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape

@@ -38,12 +38,10 @@ class PReLU(MixedLayer):
 
     formulas = {"forward": "y = x if x > 0 else a x", "mjp": "([x > 0] + a [x ≤ 0]) g"}
     # `kronecker_factors` stays None: KFAC and KFLR have a factor, KFRA has none, and the plan asks the Jacobian which.
+    shown = ["num_parameters"]
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
         self.num_parameters, self.init = positive("num_parameters", num_parameters), number("init", init)
-
-    def describe(self) -> str:
-        return f"num_parameters={self.num_parameters}"
 
     def parameter_shapes(self) -> dict[str, Shape]:
         return {"weight": (self.num_parameters,)}

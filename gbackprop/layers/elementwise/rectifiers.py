@@ -26,12 +26,10 @@ class LeakyReLU(Elementwise):
 
     curvature = "zero"
     formulas = {"forward": "y = x if x > 0 else a x", "mjp": "([x > 0] + a [x ≤ 0]) g"}
+    shown = ["negative_slope"]
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = number("negative_slope", negative_slope)
-
-    def describe(self) -> str:
-        return f"negative_slope={self.negative_slope}"
 
     def value(self, x: Array) -> Array:
         return array_module(x).where(x.real > 0, x, self.negative_slope * x)
@@ -85,14 +83,12 @@ class Hardtanh(Elementwise):
 
     curvature = "zero"
     formulas = {"forward": "y = min(max(x, min_val), max_val)", "mjp": "[min_val < x < max_val] g"}
+    shown = ["min_val", "max_val"]
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
         self.min_val, self.max_val = number("min_val", min_val), number("max_val", max_val)
         if not self.min_val < self.max_val:
             raise ValueError(f"max_val: expected a number above min_val = {min_val}, got {max_val}")
-
-    def describe(self) -> str:
-        return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def value(self, x: Array) -> Array:
         xp = array_module(x)
@@ -106,12 +102,10 @@ class ReLU6(Hardtanh):
     """min(max(x, 0), 6)."""
 
     formulas = {"forward": "y = min(max(x, 0), 6)", "mjp": "[0 < x < 6] g"}
+    shown = []
 
     def __init__(self) -> None:
         super().__init__(0.0, 6.0)
-
-    def describe(self) -> str:
-        return ""
 
 
 class Hardsigmoid(Elementwise):
@@ -163,12 +157,10 @@ class Hardshrink(Elementwise):
 
     curvature = "zero"
     formulas = {"forward": "y = x if |x| > λ else 0", "mjp": "[|x| > λ] g"}
+    shown = ["lambd"]
 
     def __init__(self, lambd: float = 0.5) -> None:
         self.lambd = number("lambd", lambd)
-
-    def describe(self) -> str:
-        return f"lambd={self.lambd}"
 
     def value(self, x: Array) -> Array:
         return array_module(x).where(self._is_small(x), 0, x)
@@ -225,14 +217,12 @@ class ELU(Elementwise):
         "mjp": "([x > 0] + [x ≤ 0] α eˣ) g",
         "residual": "[x < 0] α eˣ g",
     }
+    shown = ["alpha"]
     scale, rate = 1.0, 1.0
     """Factors of y and of the exponent, other than 1 in the classes below."""
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = number("alpha", alpha)
-
-    def describe(self) -> str:
-        return f"alpha={self.alpha}"
 
     def value(self, x: Array) -> Array:
         xp = array_module(x)
@@ -263,12 +253,10 @@ class SELU(ELU):
         "mjp": "λ ([x > 0] + [x ≤ 0] α eˣ) g",
         "residual": "λ [x < 0] α eˣ g",
     }
+    shown = []
 
     def __init__(self) -> None:
         super().__init__(1.6732632423543772848170429916717)
-
-    def describe(self) -> str:
-        return ""
 
 
 class CELU(ELU):

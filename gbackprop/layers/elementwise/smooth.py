@@ -32,14 +32,12 @@ class Softplus(Elementwise):
         "mjp": "σ(βx) g; g if βx > threshold",
         "residual": "β σ(βx) σ(−βx) g; 0 if βx ≥ threshold",
     }
+    shown = ["beta", "threshold"]
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta, self.threshold = number("beta", beta), number("threshold", threshold)
         if self.beta == 0:
             raise ValueError(f"beta: expected a number other than 0, got {beta}")
-
-    def describe(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
 
     def value(self, x: Array) -> Array:
         z = self.beta * x

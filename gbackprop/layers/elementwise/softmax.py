@@ -14,15 +14,14 @@ from gbackprop.calculus.residual import Factored, FactoredLayer, Pieces, units
 class _AlongAxis(FactoredLayer):
     """Base class: a set is all entries along axis `dim` at one place of the other axes."""
 
+    shown = ["dim"]
+
     def __init__(self, dim: int | None = None) -> None:
         if dim is None:
             raise ValueError("dim: expected an axis after the batch axis, such as 1 or -1, got None: give it")
         if isinstance(dim, bool) or not isinstance(dim, Integral) or dim == 0:
             raise ValueError(f"dim: expected an axis after the batch axis, got {dim!r}")
         self.dim: int = int(dim)
-
-    def describe(self) -> str:
-        return f"dim={self.dim}"
 
     def output_shape(self, shape: Shape) -> Shape:
         dims = len(shape) + 1
@@ -95,12 +94,10 @@ class CausalSoftmax(Softmax):
     """
 
     formulas = {**Softmax.formulas, "forward": "y[t, s] = eˣ / Σ eˣ over s ≤ t, 0 for s > t"}
+    shown = []
 
     def __init__(self) -> None:
         super().__init__(-1)
-
-    def describe(self) -> str:
-        return ""
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) < 2 or shape[-1] != shape[-2]:

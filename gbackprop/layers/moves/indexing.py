@@ -175,7 +175,26 @@ class Permute(_Move):
         return g.transpose([self.dims.index(axis) for axis in range(len(self.dims))])
 
 
-class Slice(_Move):
+class _Part(_Move):
+    """Base class of maps that take a part of axis `dim`: a subclass has the `part`, as it is written in brackets."""
+
+    dim: int
+    part: Any
+
+    def _where(self, axes: int) -> tuple[Any, ...]:
+        axis = self.dim - 1 if self.dim > 0 else self.dim + axes
+        return (slice(None),) * (axis + 1) + (self.part,)
+
+    def moved(self, x: Array) -> Array:
+        return x[self._where(x.ndim - 1)]
+
+    def back(self, g: Array, shape: Shape) -> Array:
+        whole = array_module(g).zeros((len(g), *shape), dtype=g.dtype)
+        whole[self._where(len(shape))] = g
+        return whole
+
+
+class Slice(_Part):
     """A layer that takes a part of one axis, as ``x[start:end:step]`` does.
 
     Parameters
@@ -209,20 +228,8 @@ class Slice(_Move):
     def _written(self) -> str:
         return ":".join("" if number is None else str(number) for number in (self.part.start, self.part.stop))
 
-    def _where(self, axes: int) -> tuple[Any, ...]:
-        axis = self.dim - 1 if self.dim > 0 else self.dim + axes
-        return (slice(None),) * (axis + 1) + (self.part,)
 
-    def moved(self, x: Array) -> Array:
-        return x[self._where(x.ndim - 1)]
-
-    def back(self, g: Array, shape: Shape) -> Array:
-        whole = array_module(g).zeros((len(g), *shape), dtype=g.dtype)
-        whole[self._where(len(shape))] = g
-        return whole
-
-
-class Select(_Move):
+class Select(_Part):
     """A layer that takes one index of an axis, which then is gone, as `torch.select` does.
 
     Parameters
@@ -238,6 +245,7 @@ class Select(_Move):
         if isinstance(index, bool) or not isinstance(index, Integral):
             raise ValueError(f"index: expected an integer, got {index!r}")
         self.index: int = int(index)
+        self.part = self.index
 
     def describe(self) -> str:
         return f"{self.dim}, {self.index}"
@@ -247,18 +255,6 @@ class Select(_Move):
         if not -shape[axis] <= self.index < shape[axis]:
             raise ValueError(f"expected an axis {self.dim} with index {self.index}, got {shape}")
         return (*shape[:axis], *shape[axis + 1 :])
-
-    def _where(self, axes: int) -> tuple[Any, ...]:
-        axis = self.dim - 1 if self.dim > 0 else self.dim + axes
-        return (slice(None),) * (axis + 1) + (self.index,)
-
-    def moved(self, x: Array) -> Array:
-        return x[self._where(x.ndim - 1)]
-
-    def back(self, g: Array, shape: Shape) -> Array:
-        whole = array_module(g).zeros((len(g), *shape), dtype=g.dtype)
-        whole[self._where(len(shape))] = g
-        return whole
 
 
 def _feature_axis(dim: int, shape: Shape) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any
 
 from gbackprop.array import Array, channels_first, channels_last
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.window import channels_and_axes, pad
+from gbackprop.calculus.window import SIDES, Spatial, channels_and_axes, pad
 
 
 class Identity(Layer):
@@ -76,10 +76,14 @@ class Flatten(Layer):
         return curvature
 
 
-class _ZeroPad(Layer):
-    """Zeros around the `dims` spatial axes; negative numbers crop."""
+class _ZeroPad(Spatial):
+    """Zeros around the `dims` spatial axes; negative numbers crop.
 
-    dims: ClassVar[int]
+    Parameters
+    ----------
+    padding : int or (left, …)
+    """
+
     constant_jacobian = True
     formulas = {"forward": "y = x with zeros around", "mjp": "g without what was around"}
 
@@ -112,20 +116,13 @@ class _ZeroPad(Layer):
         return image.reshape(*mat.shape[:2], *image.shape[1:])
 
 
-class ZeroPad2d(_ZeroPad):
-    """A layer that adds zeros around an image: ``[N, C, H, W] -> [N, C, H', W']``; negative numbers crop.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom)
-    """
-
-    dims = 2
+class ZeroPad2d(_ZeroPad, dims=2):
+    """A layer that adds zeros around an image: ``[N, C, H, W] -> [N, C, H', W']``; negative numbers crop."""
 
 
 def sides(padding: Any, dims: int) -> tuple[tuple[int, int], ...]:
     """Convert torch's padding, last axis first, to (before, after) for each axis."""
-    names = ("left", "right", "top", "bottom", "front", "back")[: 2 * dims]
+    names = SIDES[: 2 * dims]
     numbers = tuple(padding) if isinstance(padding, Iterable) else (padding,) * len(names)
     if len(numbers) != len(names) or not all(isinstance(p, Integral) and not isinstance(p, bool) for p in numbers):
         raise ValueError(f"padding: expected an integer or ({', '.join(names)}), got {padding!r}")

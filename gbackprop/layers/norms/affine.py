@@ -42,16 +42,7 @@ class _Named(Layer):
 
 
 class Matrix(_Named):
-    """A linear map of the last axis, y = W x, at every position of the axes between batch and features.
-
-    Parameters
-    ----------
-    key : str
-        Name of W (out_features, in_features).
-    in_features, out_features : int
-    bound : float
-        W is drawn from U(−bound, bound).
-    """
+    """A linear map of the last axis, y = W x, at every position of the axes between batch and features."""
 
     formulas = {"forward": "y = W x", "mjp": "Wᵀ g"}
 
@@ -73,16 +64,7 @@ class Matrix(_Named):
 
 
 class Shift(_Named):
-    """A vector added at every position of the axes between batch and features, y = x + b.
-
-    Parameters
-    ----------
-    key : str
-        Name of b (features).
-    features : int
-    bound : float
-        b is drawn from U(−bound, bound).
-    """
+    """A vector added at every position of the axes between batch and features, y = x + b."""
 
     formulas = {"forward": "y = x + b", "mjp": "g"}
 
@@ -105,13 +87,7 @@ class Shift(_Named):
 
 
 class Times(Layer):
-    """Multiplication by a number, y = c x.
-
-    Parameters
-    ----------
-    factor : float
-        c.
-    """
+    """Multiplication by a number, y = c x."""
 
     constant_jacobian = True
     formulas = {"forward": "y = c x", "mjp": "c g"}
@@ -135,13 +111,7 @@ class Times(Layer):
 
 
 class Plus(Layer):
-    """Addition of a number, y = x + c.
-
-    Parameters
-    ----------
-    number : float
-        c.
-    """
+    """Addition of a number, y = x + c."""
 
     constant_jacobian = True
     formulas = {"forward": "y = x + c", "mjp": "g"}
@@ -165,13 +135,7 @@ class Plus(Layer):
 
 
 class Zeros(Layer):
-    """A vector of zeros whatever the input is, y = 0: the state of a recurrent layer before the first step.
-
-    Parameters
-    ----------
-    features : int
-        Its length.
-    """
+    """A vector of zeros whatever the input is, y = 0: the state of a recurrent layer before the first step."""
 
     constant_jacobian = True
     formulas = {"forward": "y = 0", "mjp": "0"}

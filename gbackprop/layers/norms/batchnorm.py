@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from gbackprop.array import Array, channels_last, like
 from gbackprop.base.checks import positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import Bias, ParameterJacobian
-from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.window import channels_and_axes
+from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.window import Spatial, channels_and_axes
 from gbackprop.layers.norms.scale import Factor
 
 MIXES = (
@@ -21,11 +21,35 @@ MIXES = (
 )
 
 
-class _BatchNorm(Layer):
-    """Base class of batch normalization."""
+class _BatchNorm(Spatial):
+    """Base class of batch normalization.
 
-    axes: ClassVar[tuple[int, ...]]
-    """The numbers of spatial axes that inputs may have."""
+    Parameters
+    ----------
+    num_features : int
+        C.
+    eps : float
+        Is added to the variance.
+    momentum : float, optional
+        The weight of a new batch in the running statistics, which torch uses in training; it changes nothing here.
+    affine : bool
+        Whether to multiply by a weight and add a bias.
+    track_running_stats : bool
+        Must be true: without running statistics, torch takes those of the batch.
+
+    Attributes
+    ----------
+    parameters : dict
+        "weight" (C,), at first 1, and "bias" (C,), at first 0; none if `affine` is false.
+    buffers : dict
+        "running_mean" (C,), "running_var" (C,) and "num_batches_tracked" (), as torch names them. Set them from a
+        trained network; nothing here changes them.
+
+    Raises
+    ------
+    UnsupportedError
+        If `track_running_stats` is false; with ``training=True``, before anything is computed.
+    """
 
     constant_jacobian = True
     formulas = {"forward": "y = w x̂ + b, x̂ = (x − m) / √(v + ε)", "mjp": "w / √(v + ε) g"}
@@ -67,8 +91,8 @@ class _BatchNorm(Layer):
         return {"weight": np.ones(self.num_features), "bias": np.zeros(self.num_features)} if self.affine else {}
 
     def output_shape(self, shape: Shape) -> Shape:
-        if len(shape) - 1 not in self.axes or shape[0] != self.num_features:
-            channels_and_axes(shape, self.axes[-1], self.num_features)
+        if self.dims > 1 or len(shape) != 1 or shape[0] != self.num_features:
+            channels_and_axes(shape, self.dims, self.num_features)
         return shape
 
     def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
@@ -110,52 +134,13 @@ class _BatchNorm(Layer):
         return {"weight": Factor(saved[0], self.num_features), "bias": rows}
 
 
-class BatchNorm1d(_BatchNorm):
-    """Batch normalization of ``[N, C]`` or ``[N, C, L]``, in evaluation mode: an affine map of each channel.
-
-    Parameters
-    ----------
-    num_features : int
-        C.
-    eps : float
-        Is added to the variance.
-    momentum : float, optional
-        The weight of a new batch in the running statistics, which torch uses in training; it changes nothing here.
-    affine : bool
-        Whether to multiply by a weight and add a bias.
-    track_running_stats : bool
-        Must be true: without running statistics, torch takes those of the batch.
-
-    Attributes
-    ----------
-    parameters : dict
-        "weight" (C,), at first 1, and "bias" (C,), at first 0; none if `affine` is false.
-    buffers : dict
-        "running_mean" (C,), "running_var" (C,) and "num_batches_tracked" (), as torch names them. Set them from a
-        trained network; nothing here changes them.
-
-    Raises
-    ------
-    UnsupportedError
-        If `track_running_stats` is false; with ``training=True``, before anything is computed.
-    """
-
-    axes = (0, 1)
+class BatchNorm1d(_BatchNorm, dims=1):
+    """Batch normalization of ``[N, C]`` or ``[N, C, L]``, in evaluation mode: an affine map of each channel."""
 
 
-class BatchNorm2d(_BatchNorm):
-    """Batch normalization of ``[N, C, H, W]``, in evaluation mode: an affine map of each channel.
-
-    Parameters, attributes and errors are those of `BatchNorm1d`.
-    """
-
-    axes = (2,)
+class BatchNorm2d(_BatchNorm, dims=2):
+    """Batch normalization of ``[N, C, H, W]``, in evaluation mode: an affine map of each channel."""
 
 
-class BatchNorm3d(_BatchNorm):
-    """Batch normalization of ``[N, C, D, H, W]``, in evaluation mode: an affine map of each channel.
-
-    Parameters, attributes and errors are those of `BatchNorm1d`.
-    """
-
-    axes = (3,)
+class BatchNorm3d(_BatchNorm, dims=3):
+    """Batch normalization of ``[N, C, D, H, W]``, in evaluation mode: an affine map of each channel."""

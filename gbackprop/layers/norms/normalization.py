@@ -29,15 +29,7 @@ from gbackprop.calculus.residual import Factored, FactoredLayer, products, toget
 
 
 class Norm(FactoredLayer, MixedLayer):
-    """A normalization over sets of a sample's entries, then a scale and a shift for each entry or channel.
-
-    Parameters
-    ----------
-    eps : float, optional
-        ε, at least 0; the spacing of the dtype at 1 by default.
-    affine, bias : bool
-        Whether there is γ, and whether there is β too.
-    """
+    """A normalization over sets of a sample's entries, then γ and β for each entry or channel."""
 
     centered = True
     formulas = {
@@ -174,15 +166,7 @@ class Norm(FactoredLayer, MixedLayer):
 class Entrywise(OwnBlock):
     """The Jacobian of γ in y[t] = γ ∘ u[t], or of β in y[t] = x[t] + β, where u is 1: Jᵀ g = Σₜ g[t] ∘ u[t].
 
-    A Kronecker-factored quantity has the whole block of such a parameter as B, and no A.
-
-    Parameters
-    ----------
-    rows : callable
-        Returns the view ``[V, N, T, P]`` of columns ``[V, N, *out]``.
-    shape : tuple of int
-        The parameter's, with P entries.
-    u : ndarray, shape (N, T, P), optional
+    `rows` returns the view ``[V, N, T, P]`` of columns; u is (N, T, P). B is the whole block, and there is no A.
     """
 
     def __init__(self, rows: Callable[[Array], Array], shape: Shape, u: Array | None = None) -> None:

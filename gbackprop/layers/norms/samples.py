@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import ClassVar
 
 from gbackprop.array import Array, channels_last
 from gbackprop.base.checks import number, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Shape
-from gbackprop.calculus.window import channels_and_axes
+from gbackprop.calculus.window import Spatial, channels_and_axes
 from gbackprop.layers.norms.normalization import Norm
 
 
@@ -169,42 +168,8 @@ class GroupNorm(_ChannelNorm):
         return self.num_groups, prod(shape) // self.num_groups
 
 
-class _InstanceNorm(_ChannelNorm):
-    """Base class of normalization of each channel by itself."""
-
-    axes: ClassVar[int]
-    """The number of spatial axes."""
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-    ) -> None:
-        super().__init__(eps, affine, bias=True)
-        if track_running_stats:
-            raise UnsupportedError("track_running_stats: expected False: each sample is normalized by itself")
-        self.num_channels = self.num_features = positive("num_features", num_features)
-        self.momentum = number("momentum", momentum)
-
-    def describe(self) -> str:
-        return ", ".join([str(self.num_features), *self._eps(), *(["affine=True"] if self.affine else [])])
-
-    def output_shape(self, shape: Shape) -> Shape:
-        if len(shape) != self.axes + 1 or shape[0] != self.num_features:
-            channels_and_axes(shape, self.axes, self.num_features)
-        if prod(shape[1:]) < 2:
-            raise ValueError(f"expected channels of at least two numbers, which a mean can be taken of, got {shape}")
-        return shape
-
-    def sets(self, shape: Shape) -> tuple[int, int]:
-        return self.num_channels, prod(shape) // self.num_channels
-
-
-class InstanceNorm1d(_InstanceNorm):
-    """Normalization of each channel of each sample: ``[N, C, L]``, the same shape out.
+class _InstanceNorm(Spatial, _ChannelNorm):
+    """Base class of normalization of each channel by itself.
 
     Parameters
     ----------
@@ -232,22 +197,40 @@ class InstanceNorm1d(_InstanceNorm):
     Source: Ulyanov, Vedaldi, Lempitsky 2016.
     """
 
-    axes = 1
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+    ) -> None:
+        super().__init__(eps, affine, bias=True)
+        if track_running_stats:
+            raise UnsupportedError("track_running_stats: expected False: each sample is normalized by itself")
+        self.num_channels = self.num_features = positive("num_features", num_features)
+        self.momentum = number("momentum", momentum)
+
+    def describe(self) -> str:
+        return ", ".join([str(self.num_features), *self._eps(), *(["affine=True"] if self.affine else [])])
+
+    def output_shape(self, shape: Shape) -> Shape:
+        channels_and_axes(shape, self.dims, self.num_features)
+        if prod(shape[1:]) < 2:
+            raise ValueError(f"expected channels of at least two numbers, which a mean can be taken of, got {shape}")
+        return shape
+
+    def sets(self, shape: Shape) -> tuple[int, int]:
+        return self.num_channels, prod(shape) // self.num_channels
 
 
-class InstanceNorm2d(_InstanceNorm):
-    """Normalization of each channel of each sample: ``[N, C, H, W]``, the same shape out.
-
-    Parameters, attributes and errors are those of `InstanceNorm1d`.
-    """
-
-    axes = 2
+class InstanceNorm1d(_InstanceNorm, dims=1):
+    """Normalization of each channel of each sample: ``[N, C, L]``, the same shape out."""
 
 
-class InstanceNorm3d(_InstanceNorm):
-    """Normalization of each channel of each sample: ``[N, C, D, H, W]``, the same shape out.
+class InstanceNorm2d(_InstanceNorm, dims=2):
+    """Normalization of each channel of each sample: ``[N, C, H, W]``, the same shape out."""
 
-    Parameters, attributes and errors are those of `InstanceNorm1d`.
-    """
 
-    axes = 3
+class InstanceNorm3d(_InstanceNorm, dims=3):
+    """Normalization of each channel of each sample: ``[N, C, D, H, W]``, the same shape out."""

@@ -14,14 +14,7 @@ from gbackprop.calculus.own_block import OwnBlock
 
 
 class Factor(OwnBlock):
-    """The Jacobian of factors y[c, t] = w[c] x[c, t]: Jᵀ g[v, n] = Σₜ g[v, n, c, t] x[n, c, t].
-
-    Parameters
-    ----------
-    x : ndarray, shape (N, C, *S)
-    count : int
-        Number of factors: C, or 1 for one that is common to all channels.
-    """
+    """The Jacobian of C factors, or 1, y[c, t] = w[c] x[c, t]: Jᵀ g[v, n] = Σₜ g[v, n, c, t] x[n, c, t]."""
 
     def __init__(self, x: Array, count: int) -> None:
         self.x, self.count = x, count

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.base.checks import positive
-from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.separable import Separable
-from gbackprop.calculus.window import channels_and_axes
+from gbackprop.calculus.window import Spatial, channels_and_axes
 
 
-class _Adaptive(Layer):
+class _Adaptive(Spatial):
     """Base class of adaptive pooling over `dims` axes."""
 
-    dims: ClassVar[int]
+    shown = ["output_size"]
 
     def __init__(self, output_size: int | tuple[int | None, ...] | None) -> None:
         several = isinstance(output_size, Iterable) and not isinstance(output_size, str)
@@ -30,9 +30,6 @@ class _Adaptive(Layer):
         if len(sizes) != self.dims:
             raise ValueError(f"output_size: expected an integer, None or {self.dims} of them, got {output_size!r}")
         self.output_size = tuple(None if size is None else positive("output_size", size) for size in sizes)
-
-    def describe(self) -> str:
-        return f"output_size={self.output_size}"
 
     def output_shape(self, shape: Shape) -> Shape:
         channels_and_axes(shape, self.dims)
@@ -45,7 +42,13 @@ class _Adaptive(Layer):
 
 
 class _AdaptiveAvgPool(_Adaptive, Separable):
-    """Mean over bins."""
+    """Mean over bins.
+
+    Parameters
+    ----------
+    output_size : int, None or (int, …)
+        None for the input's size along an axis.
+    """
 
     formulas = {"forward": "y[t] = 1/K Σₖ x[t, k]", "mjp": "g[t]/K to each place of the bin"}
 
@@ -60,7 +63,15 @@ class _AdaptiveAvgPool(_Adaptive, Separable):
 
 
 class _AdaptiveMaxPool(_Adaptive):
-    """Maximum over bins; of equal maxima the first in the bin, row by row, receives the derivative."""
+    """Maximum over bins.
+
+    Of equal maxima the first in the bin, row by row, receives the derivative.
+
+    Parameters
+    ----------
+    output_size : int, None or (int, …)
+        None for the input's size along an axis.
+    """
 
     formulas = {"forward": "y[t] = maxₖ x[t, k]", "mjp": "g[t] to the place of the maximum"}
 
@@ -114,73 +125,25 @@ def _bins(size: int, out: int, like: Array) -> tuple[Array, Array]:
     return i * size // out, -(-(i + 1) * size // out)
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """Mean over the bins of a sequence, per channel: ``[N, C, L] -> [N, C, output_size]``.
-
-    Parameters
-    ----------
-    output_size : int, None or a tuple of one
-        None for the input's size.
-    """
-
-    dims = 1
+class AdaptiveAvgPool1d(_AdaptiveAvgPool, dims=1):
+    """Mean over the bins of a sequence, per channel: ``[N, C, L] -> [N, C, output_size]``."""
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """Mean over the bins of an image, per channel: ``[N, C, H, W] -> [N, C, *output_size]``.
-
-    Parameters
-    ----------
-    output_size : int, None or a tuple of two
-        None for the input's size along an axis.
-    """
-
-    dims = 2
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, dims=2):
+    """Mean over the bins of an image, per channel: ``[N, C, H, W] -> [N, C, *output_size]``."""
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """Mean over the bins of a volume, per channel: ``[N, C, D, H, W] -> [N, C, *output_size]``.
-
-    Parameters
-    ----------
-    output_size : int, None or a tuple of three
-        None for the input's size along an axis.
-    """
-
-    dims = 3
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, dims=3):
+    """Mean over the bins of a volume, per channel: ``[N, C, D, H, W] -> [N, C, *output_size]``."""
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Maximum over the bins of a sequence, per channel: ``[N, C, L] -> [N, C, output_size]``.
-
-    Parameters
-    ----------
-    output_size : int, None or a tuple of one
-        None for the input's size.
-    """
-
-    dims = 1
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, dims=1):
+    """Maximum over the bins of a sequence, per channel: ``[N, C, L] -> [N, C, output_size]``."""
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Maximum over the bins of an image, per channel: ``[N, C, H, W] -> [N, C, *output_size]``.
-
-    Parameters
-    ----------
-    output_size : int, None or a tuple of two
-        None for the input's size along an axis.
-    """
-
-    dims = 2
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, dims=2):
+    """Maximum over the bins of an image, per channel: ``[N, C, H, W] -> [N, C, *output_size]``."""
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Maximum over the bins of a volume, per channel: ``[N, C, D, H, W] -> [N, C, *output_size]``.
-
-    Parameters
-    ----------
-    output_size : int, None or a tuple of three
-        None for the input's size along an axis.
-    """
-
-    dims = 3
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, dims=3):
+    """Maximum over the bins of a volume, per channel: ``[N, C, D, H, W] -> [N, C, *output_size]``."""

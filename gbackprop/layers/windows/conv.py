@@ -7,8 +7,9 @@ The layout inside is channels-last. The columns of u are numbered (*kernel, C); 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,17 +17,58 @@ from gbackprop.array import Array, array_module, channels_first, channels_last
 from gbackprop.base.checks import positive
 from gbackprop.calculus.frame import MODES, Frame
 from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
-from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.window import Window, channels_and_axes, per_axis
+from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.window import Spatial, Window, channels_and_axes, per_axis
 from gbackprop.layers.linear import uniform
 
 
-class _Conv(Layer):
-    """A convolution over `dims` spatial axes."""
+class _ConvBase(Spatial):
+    """Base class of convolutions and transposed ones: channels in groups, a window, a weight for it, and a bias."""
 
-    dims: ClassVar[int]
+    window: Window
     constant_jacobian = True
     kronecker_factors = True
+
+    def _set_channels(self, in_channels: int, out_channels: int, groups: int, bias: bool) -> None:
+        self.in_channels = positive("in_channels", in_channels)
+        self.out_channels = positive("out_channels", out_channels)
+        self.groups = positive("groups", groups)
+        if self.in_channels % self.groups or self.out_channels % self.groups:
+            raise ValueError(f"groups: expected a divisor of {in_channels} and {out_channels} channels, got {groups}")
+        self.bias = bool(bias)
+
+    def _set_window(self, kernel_size: Any, stride: Any, dilation: Any) -> None:
+        kernel, strides = per_axis("kernel_size", kernel_size, self.dims), per_axis("stride", stride, self.dims)
+        self.window = Window(kernel, strides, per_axis("dilation", dilation, self.dims), ((0, 0),) * self.dims)
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        shapes = self.parameter_shapes()  # torch takes the weight's second axis for its inputs, whatever it is
+        return uniform(rng, shapes, prod(shapes["weight"][1:]))
+
+
+class _Conv(_ConvBase):
+    """A convolution over `dims` spatial axes.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        C and O.
+    kernel_size, stride, dilation : int or (int, …)
+    padding : int, (int, …), "valid" or "same"
+        Places on each side; "same" preserves the input's size (stride 1 only; an odd one is added after, as in torch).
+    groups : int
+        Number of groups of channels, each with weights, and Kronecker factors, of its own.
+    bias : bool
+    padding_mode : {"zeros", "reflect", "replicate", "circular"}
+        What the padding contains: zeros, the input reflected at its border, the number at the border, or what is at the
+        other side.
+
+    Attributes
+    ----------
+    parameters : dict
+        "weight" (O, C / groups, *kernel), and "bias" (O,); drawn from U(−1/√I, 1/√I), I = C ∏ kernel / groups.
+    """
+
     formulas = {"forward": "y[t] = W u[t] + b, u = unfold(x)", "mjp": "fold(Wᵀ g[t])"}
 
     def __init__(
@@ -41,21 +83,14 @@ class _Conv(Layer):
         bias: bool = True,
         padding_mode: str = "zeros",
     ) -> None:
-        self.in_channels = positive("in_channels", in_channels)
-        self.out_channels = positive("out_channels", out_channels)
-        self.groups = positive("groups", groups)
-        if self.in_channels % self.groups or self.out_channels % self.groups:
-            raise ValueError(f"groups: expected a divisor of {in_channels} and {out_channels} channels, got {groups}")
-        kernel = per_axis("kernel_size", kernel_size, self.dims)
-        strides = per_axis("stride", stride, self.dims)
-        steps = per_axis("dilation", dilation, self.dims)
-        around = _padding(padding, kernel, strides, steps)
+        self._set_channels(in_channels, out_channels, groups, bias)
+        self._set_window(kernel_size, stride, dilation)
+        around = _padding(padding, self.window)
         if padding_mode not in ("zeros", *MODES):
             raise ValueError(f"padding_mode: expected 'zeros' or one of {', '.join(MODES)}, got {padding_mode!r}")
         self.frame = None if padding_mode == "zeros" else Frame(padding_mode, around)
-        self.window = Window(kernel, strides, steps, ((0, 0),) * self.dims if self.frame else around)
+        self.window = self.window if self.frame else replace(self.window, padding=around)
         self.padding = padding
-        self.bias = bool(bias)
 
     def describe(self) -> str:
         window = self.window
@@ -71,10 +106,6 @@ class _Conv(Layer):
     def parameter_shapes(self) -> dict[str, Shape]:
         shapes: dict[str, Shape] = {"weight": (self.out_channels, self.in_channels // self.groups, *self.window.kernel)}
         return shapes | {"bias": (self.out_channels,)} if self.bias else shapes
-
-    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        fan_in = self.in_channels // self.groups * prod(self.window.kernel)
-        return uniform(rng, self.parameter_shapes(), fan_in)
 
     def output_shape(self, shape: Shape) -> Shape:
         channels_and_axes(shape, self.dims, self.in_channels)
@@ -146,44 +177,22 @@ class _Conv(Layer):
         return channels_last(weight, lead + 1).reshape(*weight.shape[: lead + 1], -1)
 
 
-class Conv2d(_Conv):
-    """A convolution of images: ``[N, C, H, W] -> [N, O, H', W']``.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-        C and O.
-    kernel_size, stride, dilation : int or (int, int)
-    padding : int, (int, int), "valid" or "same"
-        Places on each side; "same" preserves the image's size (stride 1 only; an odd one is added after, as in torch).
-    groups : int
-        Number of groups of channels, each with weights, and Kronecker factors, of its own.
-    bias : bool
-    padding_mode : {"zeros", "reflect", "replicate", "circular"}
-        What the padding contains: zeros, the image reflected at its border, the number at the border, or what is at the
-        other side.
-
-    Attributes
-    ----------
-    parameters : dict
-        "weight" (O, C / groups, kH, kW), and "bias" (O,); drawn from U(−1/√I, 1/√I), I = C kH kW / groups.
-    """
-
-    dims = 2
+class Conv2d(_Conv, dims=2):
+    """A convolution of images: ``[N, C, H, W] -> [N, O, H', W']``."""
 
 
-def _padding(padding: Any, kernel: Shape, stride: Shape, dilation: Shape) -> tuple[tuple[int, int], ...]:
+def _padding(padding: Any, window: Window) -> tuple[tuple[int, int], ...]:
     """Convert torch's padding argument to (before, after) per axis."""
     if padding == "valid":
-        return ((0, 0),) * len(kernel)
+        return window.padding
     if padding == "same":
-        if set(stride) != {1}:
-            raise ValueError(f"padding: 'same' needs a stride of 1, got stride {stride}")
-        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        if set(window.stride) != {1}:
+            raise ValueError(f"padding: 'same' needs a stride of 1, got stride {window.stride}")
+        totals = [window.reach(axis) - 1 for axis in range(len(window.kernel))]
         return tuple((total // 2, total - total // 2) for total in totals)
     if isinstance(padding, str):
         raise ValueError(f"padding: expected integers, 'valid' or 'same', got {padding!r}")
-    return tuple((p, p) for p in per_axis("padding", padding, len(kernel), least=0))
+    return tuple((p, p) for p in per_axis("padding", padding, len(window.kernel), least=0))
 
 
 def _short(values: Shape) -> str:

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
-from gbackprop.base.checks import positive
 from gbackprop.calculus.jacobian import Bias, ParameterJacobian, group_blocks
-from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.views import Seen
-from gbackprop.calculus.window import Window, channels_and_axes, pad, per_axis
-from gbackprop.layers.linear import uniform
+from gbackprop.calculus.window import channels_and_axes, pad, per_axis
+from gbackprop.layers.windows.conv import _ConvBase
 
 
-class _ConvTranspose(Layer):
+class _ConvTranspose(_ConvBase):
     """A transposed convolution over `dims` spatial axes.
 
     The windows stand on the *full* image, of (S − 1) stride + reach places along an axis of S inputs. The output is the
     full image without `padding` places on each side, and with `output_padding` further ones at its end.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        C and O.
+    kernel_size, stride, dilation : int or (int, …)
+    padding : int or (int, …)
+        Places that are cut off on each side.
+    output_padding : int or (int, …)
+        Further places at the end; less than the stride or the dilation.
+    groups : int
+        Number of groups of channels, each with weights, and Kronecker factors, of its own.
+    bias : bool
+
+    Attributes
+    ----------
+    parameters : dict
+        "weight" (C, O / groups, *kernel), and "bias" (O,); drawn from U(−1/√I, 1/√I), I = O ∏ kernel / groups.
     """
 
-    dims: ClassVar[int]
-    constant_jacobian = True
-    kronecker_factors = True
     formulas = {"forward": "y = fold(Wᵀ x[t]) + b", "mjp": "W u[t], u = unfold(g)"}
 
     def __init__(
@@ -40,23 +52,15 @@ class _ConvTranspose(Layer):
         bias: bool = True,
         dilation: int | tuple[int, ...] = 1,
     ) -> None:
-        self.in_channels = positive("in_channels", in_channels)
-        self.out_channels = positive("out_channels", out_channels)
-        self.groups = positive("groups", groups)
-        if self.in_channels % self.groups or self.out_channels % self.groups:
-            raise ValueError(f"groups: expected a divisor of {in_channels} and {out_channels} channels, got {groups}")
-        kernel = per_axis("kernel_size", kernel_size, self.dims)
-        strides = per_axis("stride", stride, self.dims)
-        steps = per_axis("dilation", dilation, self.dims)
-        self.window = Window(kernel, strides, steps, ((0, 0),) * self.dims)
+        self._set_channels(in_channels, out_channels, groups, bias)
+        self._set_window(kernel_size, stride, dilation)
         self.padding = per_axis("padding", padding, self.dims, least=0)
         self.output_padding = per_axis("output_padding", output_padding, self.dims, least=0)
-        for more, s, d in zip(self.output_padding, strides, steps):
-            if more >= max(s, d):
-                raise ValueError(
-                    f"output_padding: expected less than stride {strides} or dilation {steps}, got {output_padding!r}"
-                )
-        self.bias = bool(bias)
+        strides, steps = self.window.stride, self.window.dilation
+        if any(more >= max(s, d) for more, s, d in zip(self.output_padding, strides, steps)):
+            raise ValueError(
+                f"output_padding: expected less than stride {strides} or dilation {steps}, got {output_padding!r}"
+            )
 
     def describe(self) -> str:
         window = self.window
@@ -71,10 +75,6 @@ class _ConvTranspose(Layer):
     def parameter_shapes(self) -> dict[str, Shape]:
         shapes: dict[str, Shape] = {"weight": (self.in_channels, self.out_channels // self.groups, *self.window.kernel)}
         return shapes | {"bias": (self.out_channels,)} if self.bias else shapes
-
-    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        # torch takes the weight's second axis for its inputs
-        return uniform(rng, self.parameter_shapes(), self.out_channels // self.groups * prod(self.window.kernel))
 
     def output_shape(self, shape: Shape) -> Shape:
         channels_and_axes(shape, self.dims, self.in_channels)
@@ -159,16 +159,9 @@ class _ConvTranspose(Layer):
 
 
 class _Weight(ParameterJacobian):
-    """The Jacobian of a transposed convolution's weight: Jᵀ g[v, n] = Σₜ x[n, t] u[v, n, t]ᵀ, u the unfolded column.
+    """The Jacobian of a transposed convolution's weight: Jᵀ g[v, n] = Σₜ x[n, t] u[v, n, t]ᵀ, u the unfolded g.
 
     Its Kronecker factors are those of a convolution, y[t'] = W x̃[t'] at the output's positions t' with x̃ as `seen`.
-
-    Parameters
-    ----------
-    layer : _ConvTranspose
-    x : ndarray, shape (N, I, *S)
-    bias : Bias
-        The Jacobian of a bias at the output: B is its curvature.
     """
 
     def __init__(self, layer: _ConvTranspose, x: Array, bias: Bias) -> None:
@@ -203,76 +196,13 @@ class _Weight(ParameterJacobian):
         return Seen(inputs, self.bias, axes, layer.groups)
 
 
-class ConvTranspose1d(_ConvTranspose):
-    """A transposed convolution of sequences: ``[N, C, L] -> [N, O, L']``.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-        C and O.
-    kernel_size, stride, dilation : int or (int,)
-    padding : int or (int,)
-        Places that are cut off on each side.
-    output_padding : int or (int,)
-        Further places at the end; less than the stride or the dilation.
-    groups : int
-        Number of groups of channels, each with weights, and Kronecker factors, of its own.
-    bias : bool
-
-    Attributes
-    ----------
-    parameters : dict
-        "weight" (C, O / groups, *kernel), and "bias" (O,); drawn from U(−1/√I, 1/√I), I = O ∏ kernel / groups.
-    """
-
-    dims = 1
+class ConvTranspose1d(_ConvTranspose, dims=1):
+    """A transposed convolution of sequences: ``[N, C, L] -> [N, O, L']``."""
 
 
-class ConvTranspose2d(_ConvTranspose):
-    """A transposed convolution of images: ``[N, C, H, W] -> [N, O, H', W']``.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-        C and O.
-    kernel_size, stride, dilation : int or (int, int)
-    padding : int or (int, int)
-        Places that are cut off on each side.
-    output_padding : int or (int, int)
-        Further places at the end; less than the stride or the dilation.
-    groups : int
-        Number of groups of channels, each with weights, and Kronecker factors, of its own.
-    bias : bool
-
-    Attributes
-    ----------
-    parameters : dict
-        "weight" (C, O / groups, *kernel), and "bias" (O,); drawn from U(−1/√I, 1/√I), I = O ∏ kernel / groups.
-    """
-
-    dims = 2
+class ConvTranspose2d(_ConvTranspose, dims=2):
+    """A transposed convolution of images: ``[N, C, H, W] -> [N, O, H', W']``."""
 
 
-class ConvTranspose3d(_ConvTranspose):
-    """A transposed convolution of volumes: ``[N, C, D, H, W] -> [N, O, D', H', W']``.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-        C and O.
-    kernel_size, stride, dilation : int or (int, int, int)
-    padding : int or (int, int, int)
-        Places that are cut off on each side.
-    output_padding : int or (int, int, int)
-        Further places at the end; less than the stride or the dilation.
-    groups : int
-        Number of groups of channels, each with weights, and Kronecker factors, of its own.
-    bias : bool
-
-    Attributes
-    ----------
-    parameters : dict
-        "weight" (C, O / groups, *kernel), and "bias" (O,); drawn from U(−1/√I, 1/√I), I = O ∏ kernel / groups.
-    """
-
-    dims = 3
+class ConvTranspose3d(_ConvTranspose, dims=3):
+    """A transposed convolution of volumes: ``[N, C, D, H, W] -> [N, O, D', H', W']``."""

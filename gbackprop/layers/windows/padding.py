@@ -9,13 +9,20 @@ import numpy as np
 
 from gbackprop.array import Array, channels_first, channels_last
 from gbackprop.calculus.frame import Frame
-from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.window import channels_and_axes, pad
+from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.window import Spatial, channels_and_axes, pad
+from gbackprop.layers.moves.indexing import _Move
 from gbackprop.layers.moves.reshape import _ZeroPad, sides
 
 
 class _ConstantPad(_ZeroPad):
-    """One number around the spatial axes: the Jacobian is that of zeros."""
+    """One number around the spatial axes: the Jacobian is that of zeros.
+
+    Parameters
+    ----------
+    padding : int or (left, …)
+    value : float
+    """
 
     formulas = {"forward": "y = x with a number around", "mjp": "g without what was around"}
 
@@ -32,13 +39,20 @@ class _ConstantPad(_ZeroPad):
         return channels_first(pad(channels_last(x), self.padding, self.value)), x.shape[2:]
 
 
-class _FramePad(Layer):
-    """Numbers of the image around its spatial axes."""
+class _FramePad(Spatial, _Move):
+    """Numbers of the image around its spatial axes.
 
-    dims: ClassVar[int]
+    Parameters
+    ----------
+    padding : int or (left, …)
+    """
+
     mode: ClassVar[str]
-    constant_jacobian = True
-    formulas = {"forward": "y = P x, P copies", "mjp": "Pᵀ g"}
+    takes = "floats"
+
+    def __init_subclass__(cls, dims: int | None = None, mode: str | None = None) -> None:
+        super().__init_subclass__(dims)
+        cls.mode = mode or cls.mode
 
     def __init__(self, padding: int | tuple[int, ...]) -> None:
         self.frame = Frame(self.mode, sides(padding, self.dims))
@@ -54,168 +68,64 @@ class _FramePad(Layer):
             raise ValueError(f"expected features of at least one place along each axis, got {shape}")
         return (shape[0], *self.frame.size(shape[1:]))
 
-    def forward(self, x: Array) -> tuple[Array, Any]:
-        return self.frame.around(x), None
+    def moved(self, x: Array) -> Array:
+        return self.frame.around(x)
 
-    def jmp(self, saved: Any, mat: Array) -> Array:
-        return self.frame.around(mat)
-
-    def mjp(self, saved: Any, mat: Array) -> Array:
-        return self.frame.inside(mat)
+    def back(self, g: Array, shape: Shape) -> Array:
+        return self.frame.inside(g)
 
 
-class ZeroPad1d(_ZeroPad):
-    """A layer that adds zeros around a sequence, ``[N, C, L]``; negative numbers crop.
-
-    Parameters
-    ----------
-    padding : int or (left, right)
-    """
-
-    dims = 1
+class ZeroPad1d(_ZeroPad, dims=1):
+    """A layer that adds zeros around a sequence, ``[N, C, L]``; negative numbers crop."""
 
 
-class ZeroPad3d(_ZeroPad):
-    """A layer that adds zeros around a volume, ``[N, C, D, H, W]``; negative numbers crop.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom, front, back)
-    """
-
-    dims = 3
+class ZeroPad3d(_ZeroPad, dims=3):
+    """A layer that adds zeros around a volume, ``[N, C, D, H, W]``; negative numbers crop."""
 
 
-class ConstantPad1d(_ConstantPad):
-    """A layer that adds a number around a sequence, ``[N, C, L]``; negative numbers of places crop.
-
-    Parameters
-    ----------
-    padding : int or (left, right)
-    value : float
-    """
-
-    dims = 1
+class ConstantPad1d(_ConstantPad, dims=1):
+    """A layer that adds a number around a sequence, ``[N, C, L]``; negative numbers of places crop."""
 
 
-class ConstantPad2d(_ConstantPad):
-    """A layer that adds a number around an image, ``[N, C, H, W]``; negative numbers of places crop.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom)
-    value : float
-    """
-
-    dims = 2
+class ConstantPad2d(_ConstantPad, dims=2):
+    """A layer that adds a number around an image, ``[N, C, H, W]``; negative numbers of places crop."""
 
 
-class ConstantPad3d(_ConstantPad):
-    """A layer that adds a number around a volume, ``[N, C, D, H, W]``; negative numbers of places crop.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom, front, back)
-    value : float
-    """
-
-    dims = 3
+class ConstantPad3d(_ConstantPad, dims=3):
+    """A layer that adds a number around a volume, ``[N, C, D, H, W]``; negative numbers of places crop."""
 
 
-class ReflectionPad1d(_FramePad):
-    """A layer that reflects a sequence at its border; the border itself is not repeated: ``[N, C, L]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right)
-    """
-
-    dims, mode = 1, "reflect"
+class ReflectionPad1d(_FramePad, dims=1, mode="reflect"):
+    """A layer that reflects a sequence at its border; the border itself is not repeated: ``[N, C, L]``."""
 
 
-class ReflectionPad2d(_FramePad):
-    """A layer that reflects an image at its border; the border itself is not repeated: ``[N, C, H, W]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom)
-    """
-
-    dims, mode = 2, "reflect"
+class ReflectionPad2d(_FramePad, dims=2, mode="reflect"):
+    """A layer that reflects an image at its border; the border itself is not repeated: ``[N, C, H, W]``."""
 
 
-class ReflectionPad3d(_FramePad):
-    """A layer that reflects a volume at its border; the border itself is not repeated: ``[N, C, D, H, W]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom, front, back)
-    """
-
-    dims, mode = 3, "reflect"
+class ReflectionPad3d(_FramePad, dims=3, mode="reflect"):
+    """A layer that reflects a volume at its border; the border itself is not repeated: ``[N, C, D, H, W]``."""
 
 
-class ReplicationPad1d(_FramePad):
-    """A layer that repeats the numbers at the border of a sequence: ``[N, C, L]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right)
-    """
-
-    dims, mode = 1, "replicate"
+class ReplicationPad1d(_FramePad, dims=1, mode="replicate"):
+    """A layer that repeats the numbers at the border of a sequence: ``[N, C, L]``."""
 
 
-class ReplicationPad2d(_FramePad):
-    """A layer that repeats the numbers at the border of an image: ``[N, C, H, W]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom)
-    """
-
-    dims, mode = 2, "replicate"
+class ReplicationPad2d(_FramePad, dims=2, mode="replicate"):
+    """A layer that repeats the numbers at the border of an image: ``[N, C, H, W]``."""
 
 
-class ReplicationPad3d(_FramePad):
-    """A layer that repeats the numbers at the border of a volume: ``[N, C, D, H, W]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom, front, back)
-    """
-
-    dims, mode = 3, "replicate"
+class ReplicationPad3d(_FramePad, dims=3, mode="replicate"):
+    """A layer that repeats the numbers at the border of a volume: ``[N, C, D, H, W]``."""
 
 
-class CircularPad1d(_FramePad):
-    """A layer that goes on around a sequence with what is at its other side: ``[N, C, L]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right)
-    """
-
-    dims, mode = 1, "circular"
+class CircularPad1d(_FramePad, dims=1, mode="circular"):
+    """A layer that goes on around a sequence with what is at its other side: ``[N, C, L]``."""
 
 
-class CircularPad2d(_FramePad):
-    """A layer that goes on around an image with what is at its other side: ``[N, C, H, W]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom)
-    """
-
-    dims, mode = 2, "circular"
+class CircularPad2d(_FramePad, dims=2, mode="circular"):
+    """A layer that goes on around an image with what is at its other side: ``[N, C, H, W]``."""
 
 
-class CircularPad3d(_FramePad):
-    """A layer that goes on around a volume with what is at its other side: ``[N, C, D, H, W]``.
-
-    Parameters
-    ----------
-    padding : int or (left, right, top, bottom, front, back)
-    """
-
-    dims, mode = 3, "circular"
+class CircularPad3d(_FramePad, dims=3, mode="circular"):
+    """A layer that goes on around a volume with what is at its other side: ``[N, C, D, H, W]``."""

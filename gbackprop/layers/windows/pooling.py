@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
 from gbackprop.base.checks import positive
-from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.window import Window, channels_and_axes, pad, per_axis
+from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.window import Spatial, Window, channels_and_axes, pad, per_axis
 
 
-class _Pool(Layer):
+class _Pool(Spatial):
     """Base class of maximum and mean pooling."""
 
-    dims: ClassVar[int]
     window: Window
 
     def _set_window(self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
@@ -61,7 +60,21 @@ class _Pool(Layer):
 
 
 class _MaxPool(_Pool):
-    """Maximum over windows; of equal maxima the first in the window, row by row, receives the derivative."""
+    """Maximum over windows.
+
+    Of equal maxima the first in the window, row by row, receives the derivative, as in torch.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, …)
+    stride : int or (int, …), optional
+        The kernel's size by default.
+    padding : int or (int, …)
+        Places outside the image, which never are the maximum; at most half of `kernel_size`, as in torch.
+    dilation : int or (int, …)
+    ceil_mode : bool
+        Whether a last window may reach beyond the padding.
+    """
 
     formulas = {"forward": "y[t] = maxₖ x[t, k]", "mjp": "g[t] to the place of the maximum"}
 
@@ -116,28 +129,27 @@ class _MaxPool(_Pool):
         return self._spread(mat, (places == k for k in range(prod(self.window.kernel))), saved[0].shape[2:])
 
 
-class MaxPool2d(_MaxPool):
-    """Maximum over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
-
-    Of equal maxima the first in the window, row by row, receives the derivative, as in torch.
-
-    Parameters
-    ----------
-    kernel_size : int or (int, int)
-    stride : int or (int, int), optional
-        The kernel's size by default.
-    padding : int or (int, int)
-        Places outside the image, which never are the maximum; at most half of `kernel_size`, as in torch.
-    dilation : int or (int, int)
-    ceil_mode : bool
-        Whether a last window may reach beyond the padding.
-    """
-
-    dims = 2
+class MaxPool2d(_MaxPool, dims=2):
+    """Maximum over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``."""
 
 
 class _AvgPool(_Pool):
-    """Mean over windows."""
+    """Mean over windows.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, …)
+    stride : int or (int, …), optional
+        The kernel's size by default.
+    padding : int or (int, …)
+        Zeros on each side; at most half of `kernel_size`, as in torch.
+    ceil_mode : bool
+        Whether a last window may reach beyond the padding. Places beyond it are not counted.
+    count_include_pad : bool
+        Whether the zeros of the padding count in the mean.
+    divisor_override : int, optional
+        Divide by this instead.
+    """
 
     constant_jacobian = True
     formulas = {"forward": "y[t] = 1/K Σₖ x[t, k]", "mjp": "g[t]/K to each place of the window"}
@@ -198,22 +210,5 @@ class _AvgPool(_Pool):
         return self._spread(mat, self._shares(saved[2:], mat), saved[2:])
 
 
-class AvgPool2d(_AvgPool):
-    """Mean over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``.
-
-    Parameters
-    ----------
-    kernel_size : int or (int, int)
-    stride : int or (int, int), optional
-        The kernel's size by default.
-    padding : int or (int, int)
-        Zeros on each side; at most half of `kernel_size`, as in torch.
-    ceil_mode : bool
-        Whether a last window may reach beyond the padding. Places beyond it are not counted.
-    count_include_pad : bool
-        Whether the zeros of the padding count in the mean.
-    divisor_override : int, optional
-        Divide by this instead.
-    """
-
-    dims = 2
+class AvgPool2d(_AvgPool, dims=2):
+    """Mean over windows of an image, per channel: ``[N, C, H, W] -> [N, C, H', W']``."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
-from gbackprop.testing.audit.markup import Markup, join, tag
+from gbackprop.testing.audit.markup import Markup, tag
 from gbackprop.testing.audit.picture import Picture
 
 DECADES = (-16, -14, -12, -10, -8, -6, -4, -2)
@@ -15,114 +14,47 @@ DECADES = (-16, -14, -12, -10, -8, -6, -4, -2)
 
 LEVELS = len(DECADES) + 1
 
-TOP, RIGHT, LETTER = 26, 16, 6.6
-"""Space above and to the right of a matrix, and width of a letter in a label."""
-
-LARGEST, CELL, SLENDER = 320, 24, 6
-"""Longest side of a matrix, and side of a cell, in pixels; where there are many, a cell is smaller, and may be longer
-one way than the other, but not by more than the last of these.
-"""
-
-SWATCH, LEGEND = 30, 66
-"""Width of a color in the legend, and the legend's height."""
-
 PARTS = (0.01, 0.1, 0.5, 1.0)
 """Of the largest expected value: bounds between the colors of values, for each sign; the last is for what is larger."""
 
 STRENGTHS = len(PARTS) + 1
 
-
-@dataclass(frozen=True)
-class Frame:
-    """The rectangle in which the cells of a matrix are drawn."""
-
-    rows: int
-    columns: int
-    left: float
-
-    @staticmethod
-    def of(picture: Picture) -> Frame:
-        """Return a frame with space for the name of the worst entry's row."""
-        letters = 0 if picture.worst is None else len(picture.rows.entry(picture.worst[0]))
-        rows, columns = picture.difference.shape
-        return Frame(rows, columns, max(48, LETTER * letters + 10))
-
-    @property
-    def cell(self) -> tuple[float, float]:
-        """Width and height of a cell."""
-        wide, high = (min(CELL, LARGEST / max(count, 1)) for count in (self.columns, self.rows))
-        return min(wide, SLENDER * high), min(high, SLENDER * wide)
-
-    @property
-    def width(self) -> float:
-        """Of the matrix."""
-        return self.columns * self.cell[0]
-
-    @property
-    def whole(self) -> float:
-        """Width of the drawing."""
-        return self.left + max(self.width, SWATCH * LEVELS) + RIGHT
-
-    @property
-    def height(self) -> float:
-        """Of the matrix."""
-        return self.rows * self.cell[1]
-
-    def middle(self, row: int, column: int) -> tuple[float, float]:
-        """Return the middle of a cell."""
-        return self.left + (column + 0.5) * self.cell[0], TOP + (row + 0.5) * self.cell[1]
+LARGEST, CELL, SLENDER, MARGIN = 320, 24, 6, 16
+"""Longest side of a matrix, side of a cell and space around, in pixels; where there are many, a cell is smaller, and
+may be longer one way than the other, but not by more than the third of these.
+"""
 
 
-def levels(error: np.ndarray) -> np.ndarray:
-    """Color of each relative error: −1 for none at all, else 0 to `LEVELS` − 1."""
-    bounds = np.array([10.0**power for power in DECADES])
-    return np.where(error == 0, -1, np.searchsorted(bounds, error, side="right"))
-
-
-def svg(picture: Picture, name: str) -> Markup:
-    """Return the matrix of differences with its legend."""
-    frame = Frame.of(picture)
-    legend = _legend(frame.left, TOP + frame.height + 22, picture.tolerance)
-    return _drawing(picture, f"|difference| of {picture.title}", name, frame, _cells(picture, frame), legend)
-
-
-def values_svg(picture: Picture, side: str, name: str) -> Markup:
-    """Return the matrix that was got, or that was expected, with its legend."""
-    frame, values = Frame.of(picture), picture.got if side == "got" else picture.want
-    shades = strengths(values / picture.scale)
-    paths = [tag("path", d=_path(np.isnan(values), frame), class_="nan")] if np.isnan(values).any() else []
-    for sign, letter in ((-1, "n"), (1, "p")):
-        for k in range(1, STRENGTHS + 1):
-            where = shades == sign * k
-            paths += [tag("path", d=_path(where, frame), class_=f"{letter}{k}")] if where.any() else []
-    legend = _values_legend(frame.left, TOP + frame.height + 22, picture.scale)
-    return _drawing(picture, f"{picture.title}, {side}", name, frame, join(paths), legend)
-
-
-def strengths(parts: np.ndarray) -> np.ndarray:
-    """Color of each part of the largest expected value: 0 for zero and NaN, else 1 to `STRENGTHS`, with its sign."""
-    bounds = np.array(PARTS) * (1 + 1e-9)  # what is as large as the largest is not larger for rounding
-    shades = np.sign(parts) * (1 + np.searchsorted(bounds, np.abs(parts)))
-    return np.nan_to_num(shades, nan=0).astype(int)
-
-
-def _drawing(picture: Picture, title: str, name: str, frame: Frame, cells: Markup, legend: Markup) -> Markup:
-    """Return cells in a frame, with the worst entry and a legend."""
-    height = TOP + frame.height + LEGEND
+def drawing(picture: Picture, side: str, name: str) -> Markup:
+    """Return the matrix that was got, that was expected, or their difference, with a ring around the worst entry."""
+    classes = difference_classes(picture) if side == "difference" else value_classes(picture, side)
+    rows, columns = classes.shape
+    wide, high = (min(CELL, LARGEST / max(count, 1)) for count in (columns, rows))
+    wide, high = min(wide, SLENDER * high), min(high, SLENDER * wide)
+    width, height = columns * wide, rows * high
+    cells = [tag("path", d=_path(classes == kind), class_=kind) for kind in np.unique(classes) if kind]
+    ring = None
+    if picture.worst is not None:
+        row, column = picture.worst
+        at = {"cx": (column + 0.5) * wide, "cy": (row + 0.5) * high, "r": max(0.62 * max(wide, high), 6)}
+        ring = tag("circle", **at, class_="halo"), tag("circle", **at, class_="ring")
     return tag(
         "svg",
-        tag("title", title, id=f"{name}-title"),
+        tag("title", heading(picture, side), id=f"{name}-title"),
         tag("desc", describe(picture), id=f"{name}-desc"),
-        cells,
-        tag("rect", x=frame.left, y=TOP, width=frame.width, height=frame.height, class_="frame"),
-        _worst(picture, frame),
-        legend,
-        viewBox=f"0 0 {frame.whole:.6g} {height:.6g}",
-        width=frame.whole,
-        height=height,
+        tag("g", cells, transform=f"scale({wide:.6g} {high:.6g})"),
+        tag("rect", width=width, height=height, class_="frame"),
+        ring,
+        viewBox=f"{-MARGIN} {-MARGIN} {width + 2 * MARGIN:.6g} {height + 2 * MARGIN:.6g}",
+        width=width + 2 * MARGIN,
         role="img",
         aria_labelledby=f"{name}-title {name}-desc",
     )
+
+
+def heading(picture: Picture, side: str) -> str:
+    """Return the words above a drawing."""
+    return f"|difference| of {picture.title}" if side == "difference" else f"{picture.title}, {side}"
 
 
 def describe(picture: Picture) -> str:
@@ -139,77 +71,49 @@ def describe(picture: Picture) -> str:
     )
 
 
-def _cells(picture: Picture, frame: Frame) -> Markup:
-    """Return a path for each color; entries that do not differ show only whether they should be zero."""
-    shades = levels(picture.error)
-    expected = (shades == -1) & (picture.want != 0)
-    paths = [tag("path", d=_path(expected, frame), class_="same")] if expected.any() else []
-    paths += [tag("path", d=_path(shades == k, frame), class_=f"e{k}") for k in range(LEVELS) if (shades == k).any()]
-    return join(paths)
+def difference_classes(picture: Picture) -> np.ndarray:
+    """Return each entry's color by its error: e0 and up, "same" for none where the value is not zero, else ""."""
+    bounds = np.array([10.0**power for power in DECADES])
+    levels = np.char.add("e", np.searchsorted(bounds, picture.error, side="right").astype(str))
+    return np.where(picture.error > 0, levels, np.where(picture.want != 0, "same", ""))
 
 
-def _path(where: np.ndarray, frame: Frame) -> str:
-    """Return a path of rectangles over runs of cells in each row."""
-    (wide, high), moves = frame.cell, []
+def value_classes(picture: Picture, side: str) -> np.ndarray:
+    """Return each entry's color by its part of the largest expected value: n1 and up below zero, p1 and up above."""
+    parts = (picture.got if side == "got" else picture.want) / picture.scale
+    bounds = np.array(PARTS) * (1 + 1e-9)  # what is as large as the largest is not larger for rounding
+    strengths = (1 + np.searchsorted(bounds, np.abs(parts))).astype(str)
+    shades = np.char.add(np.where(parts < 0, "n", "p"), strengths)
+    return np.where(np.isnan(parts), "nan", np.where(parts == 0, "", shades))
+
+
+def legend(classes: dict[str, str]) -> Markup:
+    """Return a list of colors with what each stands for."""
+    return tag("ul", [tag("li", tag("i", class_=kind), words) for kind, words in classes.items()], class_="legend")
+
+
+def difference_legend() -> Markup:
+    """Return the colors of relative differences."""
+    words = [f"< 1e{DECADES[0]}", *(f"≥ 1e{power}" for power in DECADES)]
+    return legend({f"e{k}": word for k, word in enumerate(words)} | {"same": "none"})
+
+
+def value_legend(scale: float) -> Markup:
+    """Return the colors of values, negative ones first."""
+    bounds = [f"{part * scale:.2g}" for part in PARTS]
+    below = {f"n{k}": f"≥ −{bounds[k - 1]}" for k in range(STRENGTHS - 1, 0, -1)}
+    above = {f"p{k}": f"≤ {bounds[k - 1]}" for k in range(1, STRENGTHS)}
+    beyond = f"n{STRENGTHS}", f"p{STRENGTHS}"
+    return legend({beyond[0]: f"< −{bounds[-1]}"} | below | above | {beyond[1]: f"> {bounds[-1]}", "nan": "NaN"})
+
+
+def _path(where: np.ndarray) -> str:
+    """Return a path of rectangles over runs of cells in each row, one unit a cell."""
+    moves = []
     for row, line in enumerate(where):
         at = 0
         for inside, run in groupby(line):
             length = len(list(run))
-            if inside:
-                x, y, w = frame.left + at * wide, TOP + row * high, length * wide
-                moves.append(f"M{x:.6g} {y:.6g}h{w:.6g}v{high:.6g}h{-w:.6g}z")
+            moves += [f"M{at} {row}h{length}v1h-{length}z"] if inside else []
             at += length
     return "".join(moves)
-
-
-def _worst(picture: Picture, frame: Frame) -> Markup | None:
-    """Return a ring around the worst entry, and the names of its row and column."""
-    if picture.worst is None:
-        return None
-    row, column = picture.worst
-    x, y = frame.middle(row, column)
-    radius = max(0.62 * max(frame.cell), 6)
-    above = picture.columns.entry(column)
-    half = LETTER * len(above) / 2
-    middle = min(max(x, half), frame.whole - half)
-    return tag(
-        "g",
-        tag("path", d=f"M{frame.left:.6g} {y:.6g}H{x - radius:.6g}M{x:.6g} {TOP}V{y - radius:.6g}", class_="hair"),
-        tag("circle", cx=x, cy=y, r=radius, class_="halo"),
-        tag("circle", cx=x, cy=y, r=radius, class_="ring"),
-        tag("text", picture.rows.entry(row), x=frame.left - 6, y=y + 4, text_anchor="end"),
-        tag("text", above, x=middle, y=TOP - 8, text_anchor="middle"),
-        class_="worst",
-    )
-
-
-def _legend(left: float, top: float, tolerance: float) -> Markup:
-    """Return the colors from left to right, the powers of ten between them, and what is allowed."""
-    swatches = [
-        tag("rect", x=left + k * SWATCH, y=top, width=SWATCH, height=10, class_=f"e{k}") for k in range(LEVELS)
-    ]
-    labels = [
-        tag("text", f"1e{power}", x=left + (k + 1) * SWATCH, y=top + 22, text_anchor="middle")
-        for k, power in enumerate(DECADES)
-        if k % 2 == 0
-    ]
-    power = np.log10(tolerance)
-    x = left + SWATCH * float(np.clip((power - DECADES[0]) / 2 + 1, 0, LEVELS))
-    mark = tag("path", d=f"M{x:.6g} {top}l-4 -6h8z", class_="allowed")
-    allowed = tag("text", "allowed", x=x, y=top - 9, text_anchor="middle")
-    return tag("g", swatches, labels, mark, allowed, class_="legend")
-
-
-def _values_legend(left: float, top: float, scale: float) -> Markup:
-    """Return the colors of negative values, then of positive ones, and the values between them."""
-    names = [f"n{k}" for k in range(STRENGTHS, 0, -1)] + [f"p{k}" for k in range(1, STRENGTHS + 1)]
-    width = SWATCH * LEVELS / len(names)  # as wide as the other legend
-    swatches = [
-        tag("rect", x=left + k * width, y=top, width=width, height=10, class_=name) for k, name in enumerate(names)
-    ]
-    marks = {1: -1.0, 3: -PARTS[1], STRENGTHS: 0.0, len(names) - 3: PARTS[1], len(names) - 1: 1.0}
-    labels = [
-        tag("text", f"{part * scale:.2g}", x=left + at * width, y=top + 22, text_anchor="middle")
-        for at, part in marks.items()
-    ]
-    return tag("g", swatches, labels, class_="legend")

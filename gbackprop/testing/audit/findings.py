@@ -17,7 +17,7 @@ from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.testing import Report, Row, check_layer, check_loss, check_network, check_quantity
 from gbackprop.testing.audit.picture import Picture, layer_pictures, loss_pictures
-from gbackprop.testing.audit.where import Place, place
+from gbackprop.testing.audit.where import Whereabouts, place
 from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.points import smooth_point
 from gbackprop.testing.probe import Probe, twin_of
@@ -44,7 +44,7 @@ class Finding:
     pictures : tuple of Picture
     unpictured : str
         Why there is no picture, or not every one.
-    places : mapping of str to Place
+    places : mapping of str to Whereabouts
         Where the methods that fail are written: file and line.
     """
 
@@ -54,7 +54,7 @@ class Finding:
     formulas: Mapping[str, str] = field(default_factory=dict)
     pictures: tuple[Picture, ...] = ()
     unpictured: str = ""
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, Whereabouts] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -193,7 +193,7 @@ def _finding(
     return Finding(kind, report, _about(subject), formulas, tuple(pictures), problem, places)
 
 
-def _places(subject: Any, report: Report, jacobians: Mapping[str, Any] | None = None) -> dict[str, Place]:
+def _places(subject: Any, report: Report, jacobians: Mapping[str, Any] | None = None) -> dict[str, Whereabouts]:
     """Return the place in the source of each method that fails, of those that the subject's own code defines."""
     methods = dict.fromkeys(row.method for row in report.failures)
     found = {method: place(subject, method, jacobians) for method in methods}

@@ -19,20 +19,11 @@ from gbackprop.testing.probe import Probe, is_container
 
 @dataclass(frozen=True)
 class Axis:
-    """The array entries that the rows or the columns of a picture stand for.
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int
-        Of the whole array.
-    where : ndarray of int
-        Which of its entries are shown, counted flat.
-    """
+    """The array entries that the rows or the columns of a picture stand for."""
 
     name: str
-    shape: Shape
-    where: np.ndarray
+    shape: Shape  # of the whole array
+    where: np.ndarray  # the entries that are shown, counted flat
 
     def entry(self, place: int) -> str:
         """Name and index of a row or column."""
@@ -47,31 +38,16 @@ class Axis:
 
 @dataclass(frozen=True)
 class Picture:
-    """A matrix beside what it should be.
-
-    Attributes
-    ----------
-    title, method : str
-        What the matrix is, and the method that gave it.
-    rows, columns : Axis
-    sample : int or None
-        Whose matrix it is: that with the largest difference.
-    got, want : ndarray, shape (R, C)
-    scale : float
-        Differences are looked at relative to this: the largest expected entry of all samples.
-    oracle : str
-        Where `want` comes from.
-    tolerance : float
-    """
+    """A matrix beside what it should be."""
 
     title: str
-    method: str
+    method: str  # which gave it
     rows: Axis
     columns: Axis
-    sample: int | None
+    sample: int | None  # with the largest difference
     got: np.ndarray
     want: np.ndarray
-    scale: float
+    scale: float  # the largest expected entry of all samples; errors are relative to it
     oracle: str
     tolerance: float
 

@@ -19,14 +19,7 @@ EXACT = ("complex step", "dense Jacobians")
 
 @dataclass(frozen=True)
 class Count:
-    """Claims by verdict.
-
-    Attributes
-    ----------
-    claims, ok, failed : int
-    rest : int
-        Not given, or not judged because they rest on what failed.
-    """
+    """Claims by verdict."""
 
     claims: int
     ok: int
@@ -34,6 +27,7 @@ class Count:
 
     @property
     def rest(self) -> int:
+        """Count claims not given, or not judged because they rest on what failed."""
         return self.claims - self.ok - self.failed
 
     @staticmethod

@@ -15,61 +15,52 @@ OURS = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Source:
-    """A function or class as it is written.
-
-    Attributes
-    ----------
-    file, name : str
-    line : int
-        Number of its first line.
-    text : str
-        All its lines, without what they are indented by together.
-    """
+    """A function or class as it is written."""
 
     file: str
     name: str
-    line: int
-    text: str
+    line: int  # number of its first line
+    text: str  # all its lines, without what they are indented by together
 
     def __str__(self) -> str:
         return f"{self.file}, line {self.line}, in {self.name}"
 
 
 @dataclass(frozen=True)
-class Place:
+class Whereabouts:
     """A place in the source: in words, and the lines that they name; both empty if it is not known."""
 
     words: str = ""
     sources: tuple[Source, ...] = ()
 
     @staticmethod
-    def of(source: Source | None, note: str = "") -> Place:
+    def of(source: Source | None, note: str = "") -> Whereabouts:
         """In one source, with a note after its name."""
-        return Place(f"{source}{note}", (source,)) if source is not None else Place()
+        return Whereabouts(f"{source}{note}", (source,)) if source is not None else Whereabouts()
 
     def __str__(self) -> str:
         return self.words
 
 
-def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None) -> Place:
+def place(subject: Any, method: str, jacobians: Mapping[str, Any] | None = None) -> Whereabouts:
     """Return the place in the source to look at if `method`, as a row names it, fails."""
     kind, (parameter, _, reduction) = type(subject), method.partition(".")
-    own = _in_jacobian((jacobians or {}).get(parameter), reduction) if reduction else Place()
+    own = _in_jacobian((jacobians or {}).get(parameter), reduction) if reduction else Whereabouts()
     if own.sources or _is_ours(kind):
         return own
     name = "parameter_jacobians" if "." in method else method
     owner = _owner(kind, name)
     if owner is None:
-        return Place.of(_in(kind, kind.__name__))
+        return Whereabouts.of(_in(kind, kind.__name__))
     if not _is_ours(owner):
-        return Place.of(_in(vars(owner)[name], f"{kind.__name__}.{name}") or _in(owner, kind.__name__))
+        return Whereabouts.of(_in(vars(owner)[name], f"{kind.__name__}.{name}") or _in(owner, kind.__name__))
     calls = [_in(vars(cls)[call], f"{kind.__name__}.{call}") for cls, call in _calls(kind, name, set())]
     sources = tuple(source for source in calls if source is not None)
     note = f" ({name} is {owner.__name__}'s, and calls {'it' if len(calls) == 1 else 'them'})"
-    return Place(" or ".join(map(str, sources)) + note, sources) if sources else Place()
+    return Whereabouts(" or ".join(map(str, sources)) + note, sources) if sources else Whereabouts()
 
 
-def _in_jacobian(jacobian: Any, name: str) -> Place:
+def _in_jacobian(jacobian: Any, name: str) -> Whereabouts:
     """Return the place of a reduction of a user's `ParameterJacobian`, or of the `per_sample` that it sums over."""
     kind = type(jacobian)
     for called in dict.fromkeys((name, "per_sample")):
@@ -79,8 +70,8 @@ def _in_jacobian(jacobian: Any, name: str) -> Place:
             function = vars(owner)[called]
         source = None if function is None else _in(function, f"{kind.__name__}.{called}")
         if source is not None:
-            return Place.of(source, "" if called == name else f" ({name} is inherited, and sums over it)")
-    return Place()
+            return Whereabouts.of(source, "" if called == name else f" ({name} is inherited, and sums over it)")
+    return Whereabouts()
 
 
 def _owner(kind: type, name: str) -> type | None:
