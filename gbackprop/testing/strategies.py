@@ -17,16 +17,8 @@ from gbackprop.base.extras import needed
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.network import Sequential
 from gbackprop.testing import shape_strategies
-from gbackprop.testing.loss_strategies import (  # noqa: F401  (IGNORED, outputs: for who draws cases)
-    IGNORED,
-    SEEDS,
-    LossCase,
-    losses_for,
-    outputs,
-    probability_losses,
-    rate_losses,
-    targets,
-)
+from gbackprop.testing.cases.loss_rows import IGNORED, outputs, targets  # noqa: F401  (for who draws cases)
+from gbackprop.testing.loss_strategies import SEEDS, LossCase, losses_for, probability_losses, rate_losses
 
 with needed("hypothesis", "gbackprop.testing.strategies", "test"):
     from hypothesis import strategies as st

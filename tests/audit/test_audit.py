@@ -15,7 +15,9 @@ from gbackprop import layers, losses
 from gbackprop.__main__ import main
 from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
 from gbackprop.network.container import Container
-from gbackprop.testing.audit import command, subjects
+from gbackprop.testing import cases
+from gbackprop.testing.audit import command
+from gbackprop.testing.audit import shipped as subjects
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.summary import error_of, verdict_of
@@ -60,14 +62,12 @@ def test_nothing_that_ships_is_left_out():
         found = {value for name, value in vars(module).items() if name in module.__all__ and isinstance(value, type)}
         return {kind for kind in found if issubclass(kind, base) and kind not in (base, layers.Elementwise)}
 
-    cases = subjects.layer_cases()
+    made = [(row.make(), row.definition) for row in cases.ALL_LAYERS]
     integers = {layers.Embedding}  # cannot be moved by small steps: tests/layers/test_embedding.py
-    assert exported(layers, Layer) - integers <= {type(getattr(case.layer, "layer", case.layer)) for case in cases}
-    for kind in exported(losses, losses.Loss):
-        found = [case.loss for case in subjects.loss_cases(np.random.default_rng(0)) if type(case.loss) is kind]
-        assert {loss.reduction for loss in found} == {"mean", "sum"}
-    for case in cases:  # a function is held against plain loops unless it is made of others, or an activation listed so
-        assert case.plain is not None or isinstance(case.layer, Container | layers.Elementwise)
+    assert exported(layers, Layer) - integers <= {type(getattr(layer, "layer", layer)) for layer, _ in made}
+    assert exported(losses, losses.Loss) == {row.kind for row in cases.LOSSES}
+    for layer, definition in made:  # a function is compared with plain loops unless it is made of others
+        assert definition is not None or isinstance(layer, Container)
 
 
 def test_every_quantity_is_judged(shipped):
@@ -89,8 +89,8 @@ def test_a_line_for_each_subject(shipped, monkeypatch):
 
 @pytest.fixture
 def layers_only(monkeypatch):
-    monkeypatch.setattr(subjects, "loss_cases", lambda rng: [])
-    monkeypatch.setattr(subjects, "network_cases", lambda rng: [])
+    monkeypatch.setattr(subjects, "LOSSES", [])
+    monkeypatch.setattr(subjects, "NETWORKS", [])
 
 
 def test_a_wrong_derivative_is_found(layers_only, monkeypatch):

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device_ledger import ledger
-from layer_table import LOSSES, TABLE, around, lacking
 
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
@@ -19,8 +18,9 @@ from gbackprop.calculus.residual import Factored
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
-from gbackprop.testing.audit import graph_subjects as graphs
-from gbackprop.testing.audit import sequences
+from gbackprop.testing.cases import LAYERS
+from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED, THREE_LOSSES, around
+from gbackprop.testing.cases.rows import lacking
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.runs import every_quantity, fits
 from gbackprop.testing.strategies import outputs, targets
@@ -78,7 +78,7 @@ def trains(row):
     return not hasattr(row.make(), "buffers")
 
 
-CASES = list(zip(TABLE, LOSSES * len(TABLE)))
+CASES = list(zip(LAYERS, THREE_LOSSES * len(LAYERS)))
 
 
 @PRECISIONS
@@ -93,12 +93,11 @@ def test_every_quantity_on_every_layer(row, loss, dtype, gpu):
 
 
 @PRECISIONS
-@pytest.mark.parametrize(("make", "shape"), [(graphs.network, (2, 2)), (sequences.network, (3, 2))])
-def test_every_quantity_on_a_graph(make, shape, dtype, gpu):
-    network = make(np.random.default_rng(0)).astype(dtype)
+@pytest.mark.parametrize("row", [BRANCHED, ATTENTIVE], ids=["branched", "attentive"])
+def test_every_quantity_on_a_graph(row, dtype, gpu):
+    network = row.network().astype(dtype)
     quantities = [quantity for quantity in every_quantity() if quantity.name != "kfra"]
-    x = np.random.default_rng(1).standard_normal((3, *shape))
-    found = compare(network, losses.CrossEntropyLoss(), x, np.array([0, 2, 1]), *quantities, dtype=dtype, rng=0)
+    found = compare(network, row.loss, *row.batch(1), *quantities, dtype=dtype, rng=0)
     assert found <= LISTED
 
 
@@ -281,7 +280,7 @@ def pieces(residual):
 
 
 @pytest.mark.parametrize("forms", [PLAIN, FORMS], ids=["plain", "fast"])
-@pytest.mark.parametrize("row", TABLE, ids=str)
+@pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_the_methods_of_every_layer_and_their_fast_forms(row, forms, gpu):
     layer, x, context = row.layer(), row.x(), Context(forms, Allocator())
     rng = np.random.default_rng(2)

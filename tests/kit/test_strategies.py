@@ -6,16 +6,17 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import Phase, find, settings
-from layer_table import JOINS
 
 from gbackprop import Sequential, layers, losses
 from gbackprop.calculus.layer import leaves_of
 from gbackprop.layers import Elementwise, Layer
+from gbackprop.testing.cases.branches import JOINS
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.strategies import layer_cases, loss_cases, problems
 
 MANY = settings(max_examples=15000, database=None, deadline=None)
 DRAWN = settings(MANY, phases=[Phase.generate])  # not made smaller
+JOINED = {type(row.make().layer) for row in JOINS}
 KINDS = [kind for kind in vars(layers).values() if isinstance(kind, type) and issubclass(kind, Layer)]
 
 
@@ -27,7 +28,7 @@ def pool(kind, condition):
     return lambda case: isinstance(case.layer, kind) and condition(case.layer)
 
 
-APART = {Layer, Elementwise, layers.Embedding, *JOINS}
+APART = {Layer, Elementwise, layers.Embedding, *JOINED}
 
 
 def test_every_layer_is_drawn():
@@ -92,7 +93,7 @@ def test_a_network_shrinks_to_what_matters():
 
 
 def test_every_join_and_shared_parameters_are_drawn():
-    missing = {*JOINS, "shared"}
+    missing = {*JOINED, "shared"}
 
     def was_the_last(problem):
         leaves = leaves_of(problem.network, problem.shape)

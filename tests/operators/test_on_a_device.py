@@ -4,14 +4,13 @@ import sys
 
 import numpy as np
 import pytest
-from layer_table import TABLE, around
 
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import operators as ops
 from gbackprop.curvature.spectra import ntk
-from gbackprop.testing.audit import graph_subjects as graphs
-from gbackprop.testing.audit import sequences
+from gbackprop.testing.cases import LAYERS
+from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED, around
 
 
 def check(network, x, y, loss):
@@ -33,17 +32,16 @@ def check(network, x, y, loss):
     assert np.abs(gb.asnumpy(there[0].layout.join(single).T) - want[0]).max() <= 1e-9 * np.abs(want[0]).max() + 1e-13
 
 
-@pytest.mark.parametrize("row", TABLE, ids=str)
+@pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_every_layer(row, gpu):
     network = around(row)
     out = network.output_shape(row.x(3).shape[1:])
     check(network, row.x(3), np.random.default_rng(0).standard_normal((3, *out)), losses.MSELoss())
 
 
-@pytest.mark.parametrize(("make", "shape"), [(graphs.network, (2, 2)), (sequences.network, (3, 2))])
-def test_graphs(make, shape, gpu):
-    x = np.random.default_rng(1).standard_normal((3, *shape))
-    check(make(np.random.default_rng(0)), x, np.array([0, 2, 1]), losses.CrossEntropyLoss())
+@pytest.mark.parametrize("row", [BRANCHED, ATTENTIVE], ids=["branched", "attentive"])
+def test_graphs(row, gpu):
+    check(row.network(), *row.batch(1), row.loss)
 
 
 def made_of(network, x, y, v, w):

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from layer_table import LOSSES, TABLE, around, lacking
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -17,6 +16,9 @@ from gbackprop.calculus.signals import EXACT, GRADIENT
 from gbackprop.testing import check_network, check_quantity
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.table import Terminal
+from gbackprop.testing.cases import LAYERS
+from gbackprop.testing.cases.network_rows import THREE_LOSSES, around
+from gbackprop.testing.cases.rows import lacking
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.quantities import BLOCKS
 from gbackprop.testing.runs import every_quantity
@@ -33,7 +35,7 @@ LAWS = {
 WITHOUT = {"kfra": LAWS, "gram_gradients": LAWS, "gram_ggn": {f"{options} changes nothing" for options in BLOCKS}}
 
 
-@pytest.mark.parametrize(("row", "loss"), list(zip(TABLE, LOSSES * len(TABLE))), ids=str)
+@pytest.mark.parametrize(("row", "loss"), list(zip(LAYERS, THREE_LOSSES * len(LAYERS))), ids=str)
 def test_every_quantity_on_every_layer(row, loss, device):
     report = check_network(around(row), loss, row.x(3), targets(loss, (3, 2), 0), device=device)
     report.assert_ok()

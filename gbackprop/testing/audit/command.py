@@ -11,7 +11,7 @@ from pathlib import Path
 from gbackprop.base.files import OutputError, check_output, written
 from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.audit.page import page
-from gbackprop.testing.audit.subjects import shipped
+from gbackprop.testing.audit.shipped import shipped
 from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.audit.target import TargetError, importable, resolve
 from gbackprop.testing.audit.users import Asked, audited

@@ -87,10 +87,12 @@ class Auditor:
         report = _checked(title, check_layer, layer, x, self.rng(3), reference)
         return _finding("layer", layer, report, pictures, problem, _jacobians(layer, x))
 
-    def loss(self, loss: Loss, output: np.ndarray, target: np.ndarray, title: str = "") -> Finding:
+    def loss(
+        self, loss: Loss, output: np.ndarray, target: np.ndarray, reference: Any = None, title: str = ""
+    ) -> Finding:
         """Audit a loss at outputs, shape (N, *out), and targets."""
         pictures, problem = _made(loss_pictures(loss, output, target, self.rng(2))) if self.pictures else ([], "")
-        report = _checked(title or named(loss), check_loss, loss, output, target, self.rng(3))
+        report = _checked(title or named(loss), check_loss, loss, output, target, self.rng(3), reference)
         return _finding("loss", loss, report, pictures, problem)
 
     def quantity(self, quantity: Quantity, network: Layer, loss: Loss, x: np.ndarray, y: np.ndarray) -> Finding:
