@@ -1,9 +1,7 @@
 """Planted faults in activations, in softmax, and in PReLU's slope."""
 
-import definitions as plain
 import numpy as np
 from faults import Fault, after, instead, on_layer, times
-from scipy import special
 
 from gbackprop.calculus.residual import units
 from gbackprop.layers import (
@@ -35,38 +33,7 @@ from gbackprop.testing.flat import dense
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-leaky = on_layer(lambda: LeakyReLU(0.2), (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0.2 * x)))
-threshold = on_layer(lambda: Threshold(0.2, -3.0), (4,), plain.elementwise(lambda x: np.where(x > 0.2, x, -3)))
-hard_tanh = on_layer(lambda: Hardtanh(-0.2, 0.8), (5,), plain.elementwise(lambda x: np.clip(x, -0.2, 0.8)))
-relu6 = on_layer(ReLU6, (5,), plain.elementwise(lambda x: np.clip(x, 0, 6)))
-hard_sigmoid = on_layer(Hardsigmoid, (4,), plain.elementwise(lambda x: np.clip(x / 6 + 1 / 2, 0, 1)))
-hard_swish = on_layer(Hardswish, (4,), plain.elementwise(lambda x: x * np.clip(x / 6 + 1 / 2, 0, 1)))
-hard_shrink = on_layer(Hardshrink, (5,), plain.elementwise(lambda x: np.where(abs(x) > 0.5, x, 0)))
-soft_shrink = on_layer(Softshrink, (5,), plain.elementwise(lambda x: np.sign(x) * np.maximum(abs(x) - 0.5, 0)))
-elu = on_layer(lambda: ELU(1.3), (4,), plain.elementwise(lambda x: np.where(x > 0, x, 1.3 * (np.exp(x) - 1))))
-selu = on_layer(
-    SELU,
-    (4,),
-    plain.elementwise(lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * (np.exp(x) - 1))),
-)
-celu = on_layer(lambda: CELU(0.4), (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0.4 * (np.exp(x / 0.4) - 1))))
-softplus = on_layer(lambda: Softplus(1.7), (4,), plain.elementwise(lambda x: np.log(1 + np.exp(1.7 * x)) / 1.7))
-log_sigmoid = on_layer(LogSigmoid, (4,), plain.elementwise(lambda x: np.log(1 / (1 + np.exp(-x)))))
-soft_sign = on_layer(Softsign, (4,), plain.elementwise(lambda x: x / (1 + abs(x))))
-tanh_shrink = on_layer(Tanhshrink, (4,), plain.elementwise(lambda x: x - np.tanh(x)))
-silu = on_layer(SiLU, (4,), plain.elementwise(lambda x: x / (1 + np.exp(-x))))
-mish = on_layer(Mish, (4,), plain.elementwise(lambda x: x * np.tanh(np.log(1 + np.exp(x)))))
-gelu = on_layer(GELU, (4,), plain.elementwise(lambda x: x * special.ndtr(x)))
-gelu_tanh = on_layer(
-    lambda: GELU("tanh"),
-    (4,),
-    plain.elementwise(lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))),
-)
-soft = on_layer(lambda: Softmax(1), (3, 2), plain.softmax(1))
-soft_last = on_layer(lambda: Softmax(-1), (4,), plain.softmax(1))
 soft_wide = on_layer(lambda: DenseSoftmax(), (200,))
-log_soft = on_layer(lambda: LogSoftmax(2), (2, 3), plain.log_softmax(2))
-slopes = on_layer(lambda: PReLU(2, -0.4), (2, 3), plain.prelu())
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 
@@ -145,51 +112,51 @@ def everywhere(self, mat):
 FAULTS = [
     Fault(
         LeakyReLU, "value", "a on the other side",
-        instead(lambda self, x: np.where(x > 0, self.negative_slope * x, x)), leaky, "forward",
+        instead(lambda self, x: np.where(x > 0, self.negative_slope * x, x)), LeakyReLU, "forward",
     ),
-    Fault(LeakyReLU, "first", "0 where x ≤ 0, as ReLU", instead(lambda self, x, y: x.real > 0), leaky, "jmp"),
+    Fault(LeakyReLU, "first", "0 where x ≤ 0, as ReLU", instead(lambda self, x, y: x.real > 0), LeakyReLU, "jmp"),
     Fault(
         Threshold, "value", "0 for the value",
-        instead(lambda self, x: np.where(x > self.threshold, x, 0)), threshold, "forward",
+        instead(lambda self, x: np.where(x > self.threshold, x, 0)), Threshold, "forward",
     ),
-    Fault(Threshold, "first", "threshold 0", instead(lambda self, x, y: x.real > 0), threshold, "jmp"),
-    Fault(Hardtanh, "first", "as if the limits were ±1", instead(lambda self, x, y: abs(x.real) < 1), hard_tanh, "jmp"),
-    Fault(ReLU6, "first", "no limit below", instead(lambda self, x, y: x.real < self.max_val), relu6, "jmp"),
-    Fault(Hardsigmoid, "first", "missing 1/6", times(6), hard_sigmoid, "jmp"),
-    Fault(Hardswish, "second", "1/6 for 1/3", times(1 / 2), hard_swish, "residual"),
+    Fault(Threshold, "first", "threshold 0", instead(lambda self, x, y: x.real > 0), Threshold, "jmp"),
+    Fault(Hardtanh, "first", "as if the limits were ±1", instead(lambda self, x, y: abs(x.real) < 1), Hardtanh, "jmp"),
+    Fault(ReLU6, "first", "no limit below", instead(lambda self, x, y: x.real < self.max_val), ReLU6, "jmp"),
+    Fault(Hardsigmoid, "first", "missing 1/6", times(6), Hardsigmoid, "jmp"),
+    Fault(Hardswish, "second", "1/6 for 1/3", times(1 / 2), Hardswish, "residual"),
     Fault(
         Hardshrink, "_is_small", "one side alone",
-        instead(lambda self, x: x.real <= self.lambd), hard_shrink, "forward",
+        instead(lambda self, x: x.real <= self.lambd), Hardshrink, "forward",
     ),
-    Fault(Softshrink, "value", "not moved by λ", instead(Hardshrink.value), soft_shrink, "forward"),
+    Fault(Softshrink, "value", "not moved by λ", instead(Hardshrink.value), Softshrink, "forward"),
     Fault(
         ELU, "first", "missing α",
-        instead(lambda self, x, y: np.where(x > 0, 1, np.exp(self._exponent(x)))), elu, "jmp",
+        instead(lambda self, x, y: np.where(x > 0, 1, np.exp(self._exponent(x)))), ELU, "jmp",
     ),
-    Fault(ELU, "second", "wrong sign", times(-1), elu, "residual"),
-    Fault(SELU, "scale", "λ forgotten", instead(1.0), selu, "forward"),
-    Fault(CELU, "second", "1/α lost", instead(rate_once), celu, "residual"),
-    Fault(Softplus, "value", "missing 1/β", times(1.7), softplus, "forward"),
-    Fault(Softplus, "second", "missing β", times(1 / 1.7), softplus, "residual"),
-    Fault(LogSigmoid, "first", "σ(x) for σ(−x)", instead(lambda self, x, y: smooth.sigmoid(x)), log_sigmoid, "jmp"),
-    Fault(LogSigmoid, "second", "wrong sign", times(-1), log_sigmoid, "residual"),
+    Fault(ELU, "second", "wrong sign", times(-1), ELU, "residual"),
+    Fault(SELU, "scale", "λ forgotten", instead(1.0), SELU, "forward"),
+    Fault(CELU, "second", "1/α lost", instead(rate_once), CELU, "residual"),
+    Fault(Softplus, "value", "missing 1/β", times(1.7), Softplus, "forward"),
+    Fault(Softplus, "second", "missing β", times(1 / 1.7), Softplus, "residual"),
+    Fault(LogSigmoid, "first", "σ(x) for σ(−x)", instead(lambda self, x, y: smooth.sigmoid(x)), LogSigmoid, "jmp"),
+    Fault(LogSigmoid, "second", "wrong sign", times(-1), LogSigmoid, "residual"),
     Fault(
         Softsign, "second", "no sign of x",
-        instead(lambda self, x, y: -2 * self._share(x) ** 3), soft_sign, "residual",
+        instead(lambda self, x, y: -2 * self._share(x) ** 3), Softsign, "residual",
     ),
-    Fault(Tanhshrink, "second", "4 for 8", times(1 / 2), tanh_shrink, "residual"),
-    Fault(SiLU, "first", "x lost before σ'", instead(product_rule_forgotten), silu, "jmp"),
-    Fault(SiLU, "second", "x σ'' lost", instead(without_the_gate_s_bend), silu, "residual"),
-    Fault(Mish, "gate", "t' halved", after(chain_rule_forgotten), mish, "jmp"),
-    Fault(GELU, "second", "x φ' lost", instead(without_the_gate_s_bend), gelu, "residual"),
-    Fault(GELU, "gate", "z for 2z", after(chain_rule_forgotten), gelu_tanh, "jmp"),
-    Fault(Softmax, "_axis", "always the last axis", instead(of_the_last_axis), soft, "forward"),
-    Fault(Softmax, "mjp", "wrong sign", times(-1), soft_last, "mjp"),
-    Fault(Softmax, "columns", "p of every set", instead(from_every_set), soft, "residual"),
+    Fault(Tanhshrink, "second", "4 for 8", times(1 / 2), Tanhshrink, "residual"),
+    Fault(SiLU, "first", "x lost before σ'", instead(product_rule_forgotten), SiLU, "jmp"),
+    Fault(SiLU, "second", "x σ'' lost", instead(without_the_gate_s_bend), SiLU, "residual"),
+    Fault(Mish, "gate", "t' halved", after(chain_rule_forgotten), Mish, "jmp"),
+    Fault(GELU, "second", "x φ' lost", instead(without_the_gate_s_bend), GELU, "residual"),
+    Fault(GELU, "gate", "z for 2z", after(chain_rule_forgotten), GELU, "jmp"),
+    Fault(Softmax, "_axis", "always the last axis", instead(of_the_last_axis), Softmax, "forward"),
+    Fault(Softmax, "mjp", "wrong sign", times(-1), Softmax, "mjp"),
+    Fault(Softmax, "columns", "p of every set", instead(from_every_set), Softmax, "residual"),
     Fault(DenseSoftmax, "residual", "one entry beside the diagonal", after(one_entry_larger), soft_wide, "residual"),
-    Fault(LogSoftmax, "mjp", "not transposed", instead(transposed), log_soft, "mjp"),
-    Fault(LogSoftmax, "strength", "wrong sign", times(-1), log_soft, "residual"),
-    Fault(PReLU, "_slope", "that of the first channel", instead(of_the_first_channel), slopes, "weight.per_sample"),
-    Fault(prelu._Slope, "per_sample", "where x > 0, too", instead(everywhere), slopes, "weight.per_sample"),
-    Fault(prelu._Slope, "kronecker", "wrong sign", times(-1), slopes, "weight.kronecker"),
+    Fault(LogSoftmax, "mjp", "not transposed", instead(transposed), LogSoftmax, "mjp"),
+    Fault(LogSoftmax, "strength", "wrong sign", times(-1), LogSoftmax, "residual"),
+    Fault(PReLU, "_slope", "that of the first channel", instead(of_the_first_channel), PReLU, "weight.per_sample"),
+    Fault(prelu._Slope, "per_sample", "where x > 0, too", instead(everywhere), PReLU, "weight.per_sample"),
+    Fault(prelu._Slope, "kronecker", "wrong sign", times(-1), PReLU, "weight.kronecker"),
 ]  # fmt: skip

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import definitions as plain
 import numpy as np
-from faults import Fault, after, before, instead, on_layer, times
+from faults import Fault, after, before, instead, of, on_layer, times
 
 from gbackprop import Sequential
 from gbackprop.array import channels_last
@@ -28,30 +27,15 @@ from gbackprop.layers import (
 )
 from gbackprop.layers.windows import conv
 from gbackprop.network.container import Container
+from gbackprop.testing.cases import definitions as plain
+from gbackprop.testing.cases.windows import linear
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-linear = on_layer(lambda: Linear(3, 3), (3,), plain.linear())
+square = of(Linear, (3,), linear, 3, 3)
+sequence = of(Linear, (4, 2), linear, 2, 3)
+convolution = of(Conv2d, (2, 3, 4), plain.convolution, 2, 2, 2, padding=1)
 chain = on_layer(lambda: Sequential(Linear(3, 3), Tanh(), dtype="float64"), (3,))
-wide = on_layer(lambda: Linear(2, 4), (2,), plain.linear())
-sequence = on_layer(lambda: Linear(2, 3), (4, 2), plain.linear())
-convolution = on_layer(lambda: Conv2d(2, 2, 2, padding=1), (2, 3, 4), plain.conv2d(padding=((1, 1), (1, 1))))
-strided = on_layer(lambda: Conv2d(1, 1, 2, stride=2), (1, 4, 4), plain.conv2d(stride=(2, 2)))
-dilated = on_layer(lambda: Conv2d(1, 2, 2, dilation=2), (1, 4, 4), plain.conv2d(dilation=(2, 2)))
-same = on_layer(lambda: Conv2d(1, 1, 2, padding="same"), (1, 3, 3), plain.conv2d(padding=((0, 1), (0, 1))))
-grouped = on_layer(lambda: Conv2d(4, 4, 2, groups=2), (4, 3, 3), plain.conv2d(groups=2))
-max_pool = on_layer(lambda: MaxPool2d(2, padding=1), (1, 4, 4), plain.max_pool2d((2, 2), (2, 2), (1, 1)))
-average_pool = on_layer(
-    lambda: AvgPool2d(2, padding=1, count_include_pad=False),
-    (2, 3, 4),
-    plain.avg_pool2d((2, 2), (2, 2), (1, 1), count_include_pad=False),
-)
-sigmoid = on_layer(Sigmoid, (3,), plain.elementwise(lambda x: 1 / (1 + np.exp(-x))))
-tanh = on_layer(Tanh, (2, 3), plain.elementwise(np.tanh))
-relu = on_layer(ReLU, (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0)))
-dropout = on_layer(lambda: Dropout(0.4), (6,))
-flatten = on_layer(Flatten, (2, 3), plain.reshape(6))
-zero_pad = on_layer(lambda: ZeroPad2d((1, 0, 2, 1)), (1, 2, 2), plain.zero_pad2d(1, 0, 2, 1))
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 
@@ -192,68 +176,68 @@ def diagonal_blocks(self, average, shape):
 
 FAULTS = [
     # the function
-    Fault(Linear, "forward", "no bias", instead(without_bias), linear, "forward"),
-    Fault(Window, "offsets", "dilation forgotten", before(undilated), dilated, "forward"),
-    Fault(conv, "_padding", "'same' uneven in front", after(lambda p: tuple(q[::-1] for q in p)), same, "forward"),
-    Fault(Conv2d, "_unfolded", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
-    Fault(MaxPool2d, "_views", "zeros in the padding", instead(padded_by_zeros), max_pool, "forward"),
-    Fault(AvgPool2d, "_counts", "padding counted", after(lambda n: np.full_like(n, 4)), average_pool, "forward"),
-    Fault(Linear, "draw", "weight transposed", after(transposed_weight), wide, "parameter_shapes"),
-    Fault(Linear, "output_shape", "the input's", instead(lambda self, shape: shape), sequence, "output_shape"),
+    Fault(Linear, "forward", "no bias", instead(without_bias), Linear, "forward"),
+    Fault(Window, "offsets", "dilation forgotten", before(undilated), Conv2d, "forward"),
+    Fault(conv, "_padding", "'same' uneven in front", after(lambda p: tuple(q[::-1] for q in p)), Conv2d, "forward"),
+    Fault(Conv2d, "_unfolded", "groups swapped", after(lambda u: u[::-1]), Conv2d, "forward"),
+    Fault(MaxPool2d, "_views", "zeros in the padding", instead(padded_by_zeros), MaxPool2d, "forward"),
+    Fault(AvgPool2d, "_counts", "padding counted", after(lambda n: np.full_like(n, 4)), AvgPool2d, "forward"),
+    Fault(Linear, "draw", "weight transposed", after(transposed_weight), Linear, "parameter_shapes"),
+    Fault(Linear, "output_shape", "the input's", instead(lambda self, shape: shape), Linear, "output_shape"),
     # its Jacobian
-    Fault(Linear, "mjp", "weight transposed", instead(by_the_transposed_weight), linear, "mjp"),
-    Fault(Linear, "mjp", "wrong sign", times(-1), linear, "mjp"),
-    Fault(Linear, "mjp", "clipped", after(lambda y: np.clip(y, -1, 1)), linear, "mjp"),
-    Fault(Linear, "mjp", "third column added", after(third_added), wide, "mjp"),
-    Fault(Tanh, "mjp", "right for N = 3", after(lambda y: y * y.shape[1] / 3), tanh, "mjp"),
-    Fault(Linear, "mjp", "one part in ten million", times(1 + 1e-7), linear, "mjp"),
-    Fault(Linear, "mjp", "columns reversed", after(lambda y: y[::-1]), linear, "mjp"),
-    Fault(Linear, "vjp", "factor N", times(3), linear, "vjp"),
-    Fault(Linear, "jmp", "bias added", after(lambda y: y + 1e-6), linear, "jmp"),
-    Fault(Conv2d, "jmp", "bias added", instead(as_forward), convolution, "jmp"),
-    Fault(Window, "fold", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
-    Fault(Window, "fold", "stride forgotten", instead(folded_without_stride), strided, "mjp"),
-    Fault(MaxPool2d, "_places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "jmp"),
-    Fault(MaxPool2d, "mjp", "all equal maxima win", instead(all_maxima_win), max_pool, "mjp"),
-    Fault(AvgPool2d, "mjp", "sum instead of mean", times(4), average_pool, "mjp"),
-    Fault(AvgPool2d, "mjp", "off by one", after(lambda y: np.roll(y, 1, -1)), average_pool, "mjp"),
-    Fault(Sigmoid, "first", "1 + y for 1 − y", instead(lambda self, x, y: y * (1 + y)), sigmoid, "jmp"),
-    Fault(Tanh, "first", "at y instead of x", instead(lambda self, x, y: 1 - np.tanh(y) ** 2), tanh, "jmp"),
-    Fault(ReLU, "first", "step at 1", instead(lambda self, x, y: x > 1), relu, "jmp"),
-    Fault(Dropout, "mjp", "mask not scaled", instead(by_the_bare_mask), dropout, "mjp"),
-    Fault(ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
-    Fault(Flatten, "mjp", "last axis first", instead(columns_first), flatten, "mjp"),
+    Fault(Linear, "mjp", "weight transposed", instead(by_the_transposed_weight), square, "mjp"),
+    Fault(Linear, "mjp", "wrong sign", times(-1), Linear, "mjp"),
+    Fault(Linear, "mjp", "clipped", after(lambda y: np.clip(y, -1, 1)), Linear, "mjp"),
+    Fault(Linear, "mjp", "third column added", after(third_added), Linear, "mjp"),
+    Fault(Tanh, "mjp", "right for N = 3", after(lambda y: y * y.shape[1] / 3), Tanh, "mjp"),
+    Fault(Linear, "mjp", "one part in ten million", times(1 + 1e-7), Linear, "mjp"),
+    Fault(Linear, "mjp", "columns reversed", after(lambda y: y[::-1]), Linear, "mjp"),
+    Fault(Linear, "vjp", "factor N", times(3), Linear, "vjp"),
+    Fault(Linear, "jmp", "bias added", after(lambda y: y + 1e-6), Linear, "jmp"),
+    Fault(Conv2d, "jmp", "bias added", instead(as_forward), Conv2d, "jmp"),
+    Fault(Window, "fold", "off by one", after(lambda y: np.roll(y, 1, 1)), Conv2d, "mjp"),
+    Fault(Window, "fold", "stride forgotten", instead(folded_without_stride), Conv2d, "mjp"),
+    Fault(MaxPool2d, "_places", "one place late", after(lambda places: (places + 1) % 4), MaxPool2d, "jmp"),
+    Fault(MaxPool2d, "mjp", "all equal maxima win", instead(all_maxima_win), MaxPool2d, "mjp"),
+    Fault(AvgPool2d, "mjp", "sum instead of mean", times(4), AvgPool2d, "mjp"),
+    Fault(AvgPool2d, "mjp", "off by one", after(lambda y: np.roll(y, 1, -1)), AvgPool2d, "mjp"),
+    Fault(Sigmoid, "first", "1 + y for 1 − y", instead(lambda self, x, y: y * (1 + y)), Sigmoid, "jmp"),
+    Fault(Tanh, "first", "at y instead of x", instead(lambda self, x, y: 1 - np.tanh(y) ** 2), Tanh, "jmp"),
+    Fault(ReLU, "first", "step at 1", instead(lambda self, x, y: x > 1), ReLU, "jmp"),
+    Fault(Dropout, "mjp", "mask not scaled", instead(by_the_bare_mask), Dropout, "mjp"),
+    Fault(ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), ZeroPad2d, "mjp"),
+    Fault(Flatten, "mjp", "last axis first", instead(columns_first), Flatten, "mjp"),
     Fault(Container, "mjp", "input to output", instead(forwards), chain, "mjp"),
-    Fault(Tanh, "constant_jacobian", "declared", instead(True), tanh, "constant_jacobian"),
+    Fault(Tanh, "constant_jacobian", "declared", instead(True), Tanh, "constant_jacobian"),
     # its second derivative
-    Fault(Tanh, "curvature", "not declared", instead("zero"), tanh, "curvature"),
-    Fault(Tanh, "second", "wrong sign", times(-1), tanh, "residual"),
-    Fault(Sigmoid, "second", "a factor lost", instead(lambda self, x, y: y * (1 - y) * (1 - y)), sigmoid, "residual"),
-    Fault(Sigmoid, "residual", "no gradient", instead(lambda self, s, g: self.second(*s)), sigmoid, "residual"),
-    Fault(Sigmoid, "residual", "gradient of the input", before(gradient_below), sigmoid, "residual"),
-    Fault(Elementwise, "average", "sum instead of mean", times(3), tanh, "average"),
-    Fault(Elementwise, "average", "mean before the product", before(of_the_mean), tanh, "average"),
+    Fault(Tanh, "curvature", "not declared", instead("zero"), Tanh, "curvature"),
+    Fault(Tanh, "second", "wrong sign", times(-1), Tanh, "residual"),
+    Fault(Sigmoid, "second", "a factor lost", instead(lambda self, x, y: y * (1 - y) * (1 - y)), Sigmoid, "residual"),
+    Fault(Sigmoid, "residual", "no gradient", instead(lambda self, s, g: self.second(*s)), Sigmoid, "residual"),
+    Fault(Sigmoid, "residual", "gradient of the input", before(gradient_below), Sigmoid, "residual"),
+    Fault(Elementwise, "average", "sum instead of mean", times(3), Tanh, "average"),
+    Fault(Elementwise, "average", "mean before the product", before(of_the_mean), Tanh, "average"),
     # Jacobians in parameters
-    Fault(Linear, "parameter_jacobians", "no bias", after(weight_alone), linear, "parameter_jacobians"),
-    Fault(Outer, "per_sample", "factor 2", times(2), linear, "weight.per_sample"),
+    Fault(Linear, "parameter_jacobians", "no bias", after(weight_alone), Linear, "parameter_jacobians"),
+    Fault(Outer, "per_sample", "factor 2", times(2), Linear, "weight.per_sample"),
     Fault(Conv2d, "_to_parameter", "axes not moved", instead(not_moved), convolution, "weight.per_sample"),
-    Fault(Bias, "per_sample", "first position alone", instead(first_position), sequence, "bias.per_sample"),
-    Fault(ParameterJacobian, "sum", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
-    Fault(ParameterJacobian, "batch", "sign forgotten", before(without_sign), linear, "weight.batch"),
-    Fault(ParameterJacobian, "square", "sign squared", before(sign_twice), linear, "weight.square"),
-    Fault(ParameterJacobian, "square_norm", "not squared", after(np.sqrt), sequence, "weight.square_norm"),
-    Fault(ParameterJacobian, "moments", "not centered", after(not_centered), linear, "weight.moments"),
-    Fault(Moments, "of", "divided by n − 1", instead(staticmethod(divided_by_n_minus_one)), linear, "weight.moments"),
-    Fault(Outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
-    Fault(Bias, "kronecker", "sign squared", before(sign_twice), sequence, "weight.kronecker"),
+    Fault(Bias, "per_sample", "first position alone", instead(first_position), Linear, "bias.per_sample"),
+    Fault(ParameterJacobian, "sum", "mean instead of sum", times(1 / 3), Linear, "weight.sum"),
+    Fault(ParameterJacobian, "batch", "sign forgotten", before(without_sign), Linear, "weight.batch"),
+    Fault(ParameterJacobian, "square", "sign squared", before(sign_twice), Linear, "weight.square"),
+    Fault(ParameterJacobian, "square_norm", "not squared", after(np.sqrt), Linear, "weight.square_norm"),
+    Fault(ParameterJacobian, "moments", "not centered", after(not_centered), Linear, "weight.moments"),
+    Fault(Moments, "of", "divided by n − 1", instead(staticmethod(divided_by_n_minus_one)), Linear, "weight.moments"),
+    Fault(Outer, "input_square", "divided by positions", times(1 / 4), Linear, "weight.input_square"),
+    Fault(Bias, "kronecker", "sign squared", before(sign_twice), Linear, "weight.kronecker"),
     Fault(Bias, "average_kronecker", "one position", instead(diagonal_blocks), sequence, "weight.average_kronecker"),
     # conduct
-    Fault(Linear, "forward", "samples interact", after(minus_the_batch_mean), linear, "forward"),
-    Fault(Tanh, "forward", "another result each time", after(with_noise), tanh, "forward"),
-    Fault(Sigmoid, "forward", "keeps an attribute", instead(kept_on_self), sigmoid, "forward"),
-    Fault(Sigmoid, "forward", "into a shared buffer", instead(into_a_shared_buffer), sigmoid, "forward"),
-    Fault(Tanh, "mjp", "multiplies in place", instead(in_place), tanh, "mjp"),
-    Fault(Linear, "mjp", "float64 for float32", after(lambda y: y.astype(np.float64)), linear, "mjp"),
-    Fault(Tanh, "second", "float64 for float32", after(lambda y: y.astype(np.float64)), tanh, "residual"),
-    Fault(Linear, "jmp", "assumes a layout", before(in_order_of_memory), linear, "jmp"),
+    Fault(Linear, "forward", "samples interact", after(minus_the_batch_mean), Linear, "forward"),
+    Fault(Tanh, "forward", "another result each time", after(with_noise), Tanh, "forward"),
+    Fault(Sigmoid, "forward", "keeps an attribute", instead(kept_on_self), Sigmoid, "forward"),
+    Fault(Sigmoid, "forward", "into a shared buffer", instead(into_a_shared_buffer), Sigmoid, "forward"),
+    Fault(Tanh, "mjp", "multiplies in place", instead(in_place), Tanh, "mjp"),
+    Fault(Linear, "mjp", "float64 for float32", after(lambda y: y.astype(np.float64)), Linear, "mjp"),
+    Fault(Tanh, "second", "float64 for float32", after(lambda y: y.astype(np.float64)), Tanh, "residual"),
+    Fault(Linear, "jmp", "assumes a layout", before(in_order_of_memory), Linear, "jmp"),
 ]

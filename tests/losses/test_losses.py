@@ -6,15 +6,10 @@ from hypothesis import given
 
 from gbackprop.losses import (
     BCELoss,
-    BCEWithLogitsLoss,
-    CrossEntropyLoss,
     GaussianNLLLoss,
-    HuberLoss,
     L1Loss,
     MSELoss,
     NLLLoss,
-    PoissonNLLLoss,
-    SmoothL1Loss,
 )
 from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss

@@ -35,11 +35,11 @@ over_last, of_channels = plain.over_last, plain.of_channels
 NORMS = (
     LayerRow(lambda: trained(L.BatchNorm1d(3)), (3,), normalized),
     LayerRow(lambda: trained(L.BatchNorm1d(3, eps=0.1)), (3, 2), partial(normalized, eps=0.1)),
-    LayerRow(lambda: trained(L.BatchNorm2d(3, affine=False)), (3, 2, 2), normalized),
     LayerRow(lambda: trained(L.BatchNorm2d(3, momentum=None)), (3, 1, 3), normalized),
+    LayerRow(lambda: trained(L.BatchNorm2d(3, affine=False)), (3, 2, 2), normalized),
     LayerRow(lambda: trained(L.BatchNorm3d(3)), (3, 2, 1, 2), normalized),
-    LayerRow(L.Scale, (4,), scaled),
     LayerRow(lambda: L.Scale(init=0.5), (2, 1, 2), scaled),
+    LayerRow(L.Scale, (4,), scaled),
     LayerRow(lambda: L.Scale(3, init=-2.0), (3, 2), scaled),
     LayerRow(lambda: drawn(L.LayerNorm(4)), (4,), partial(over_last, size=4)),
     LayerRow(lambda: drawn(L.LayerNorm(4, eps=0.1, bias=False)), (2, 4), partial(over_last, size=4, eps=0.1)),

@@ -50,6 +50,12 @@ class LayerRow:
 
         return LayerRow(lambda: Flat(make(), shapes), (sum(map(prod, shapes)),), side_by_side)
 
+    @property
+    def kind(self) -> type[Layer]:
+        """The class of the layer."""
+        made = self.make()
+        return type(made.layer if isinstance(made, Flat) else made)
+
     def layer(self, rng: int | np.random.Generator = 0) -> Layer:
         """Return the layer in float64, its parameters drawn."""
         layer = self.make()
