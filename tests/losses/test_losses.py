@@ -16,7 +16,6 @@ from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.testing import check_loss
 from gbackprop.testing.cases import LOSSES
 from gbackprop.testing.cases.loss_definitions import divisor
-from gbackprop.testing.cases.loss_rows import definition_of_loss
 from gbackprop.testing.strategies import loss_cases, outputs
 
 W4 = np.array([0.5, 2.0, 0.0, 1.5])
@@ -32,7 +31,7 @@ def has_draws(loss):
 @pytest.mark.parametrize("row", LOSSES)
 def test_every_row(row, reduction):
     loss, (output, target) = row.loss(reduction), row.batch()
-    report = check_loss(loss, output, target, reference=definition_of_loss(loss))
+    report = check_loss(loss, output, target, reference=row.definition(loss))
     report.assert_ok()
     assert max(row.error for row in report.rows if row.oracle.startswith("complex step")) <= COMPLEX_ERROR
     without = {row.method for row in report.rows if row.verdict != "ok"}
@@ -42,7 +41,7 @@ def test_every_row(row, reduction):
 @pytest.mark.parametrize("row", LOSSES)
 def test_mean_divides_the_sum_by_what_torch_divides_it_by(row):
     loss, (output, target) = row.loss("mean"), row.batch()
-    total = definition_of_loss(row.loss("sum"))(output, target).sum()
+    total = row.definition(row.loss("sum"))(output, target).sum()
     np.testing.assert_allclose(loss(output, target), total / divisor(loss, target), rtol=1e-12)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from gbackprop.calculus.layer import Shape
 from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES, NETWORKS
-from gbackprop.testing.cases.loss_rows import definition_of_loss
 
 
 def shipped(auditor: Auditor) -> Iterator[Finding]:
@@ -19,7 +18,7 @@ def shipped(auditor: Auditor) -> Iterator[Finding]:
         output, target = each.batch(auditor.seed)
         for loss in (each.loss("mean"), each.loss("sum")):
             title = f"{loss!r} of {_size(output.shape[1:])}"
-            yield auditor.loss(loss, output, target, definition_of_loss(loss), title)
+            yield auditor.loss(loss, output, target, each.definition(loss), title)
     for network in NETWORKS:
         yield auditor.whole(network.network(auditor.rng(3)), network.loss, *network.batch(auditor.seed))
 

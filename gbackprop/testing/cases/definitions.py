@@ -96,7 +96,7 @@ def pool(
     """y = reduce(the numbers that a window sees, the places that it covers); options are padding and dilation."""
     sizes = x.shape[2:]
     along = [each_axis(o, x) for o in (kernel_size, kernel_size if stride is None else stride, *options)]
-    axes = [windows(*axis, ceil_mode) for axis in zip(sizes, *along, strict=True)]  # type: ignore[arg-type]
+    axes = [windows(*axis, ceil_mode) for axis in zip(sizes, *along, strict=True)]  # type: ignore[call-arg]
     y: Any = np.zeros((*x.shape[:2], *map(len, axes)))
     for t in np.ndindex(y.shape[2:]):
         places = list(itertools.product(*[axis[i] for axis, i in zip(axes, t, strict=True)]))

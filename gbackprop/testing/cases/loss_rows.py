@@ -91,6 +91,13 @@ class LossRow:
         loss, shape = self.loss(), (3, *self.shape)
         return outputs(loss, shape, seed), targets(loss, shape, seed + 1, self.soft)
 
+    def definition(self, loss: losses.Loss) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return ``(output, target) -> ℓ``, shape (N), of a loss of this row with either reduction."""
+        total: Callable[..., Any] = np.mean if loss.reduction == "mean" else np.sum
+        return lambda output, target: np.array(
+            [total(self.terms(loss, f, y)) for f, y in zip(output, target, strict=True)]
+        )
+
 
 W4, W23 = np.array([0.5, 2.0, 0.0, 1.5]), np.array([[0.5, 2.0, 1.5], [0.0, 1.0, 3.0]])
 cross = partial(LossRow, losses.CrossEntropyLoss, plain.cross_entropy)
@@ -152,7 +159,5 @@ LOSSES: tuple[LossRow, ...] = (
 
 
 def definition_of_loss(loss: losses.Loss) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return ``(output, target) -> ℓ``, shape (N), of a loss that has a row."""
-    terms = next(row.terms for row in LOSSES if row.kind is type(loss))
-    total = {"mean": np.mean, "sum": np.sum}[loss.reduction]
-    return lambda output, target: np.array([total(terms(loss, f, y)) for f, y in zip(output, target, strict=True)])
+    """Return ``(output, target) -> ℓ``, shape (N), of a loss whose class has a row."""
+    return next(row for row in LOSSES if row.kind is type(loss)).definition(loss)

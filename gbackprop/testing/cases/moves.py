@@ -44,7 +44,7 @@ def unshuffled(x: np.ndarray, r: int) -> np.ndarray:
 
 def nearest(x: np.ndarray, *sources: list[int]) -> np.ndarray:
     """Copy places: for each spatial axis, the place of which each place of the output is a copy."""
-    return x[(slice(None), slice(None), *np.ix_(*sources))]
+    return x[np.ix_(range(len(x)), range(x.shape[1]), *sources)]
 
 
 PADDINGS = (
