@@ -121,6 +121,12 @@ class Claims:
             return {"verdict": FAILED, "problem": f"raised {type(error).__name__}: {error}"}
 
 
+def expect_shape(got: Any, shape: tuple[int, ...]) -> None:
+    """Raise the error that a result has another shape."""
+    if np.shape(got) != shape:
+        raise FoundError(f"expected shape {shape}, got {np.shape(got)}")
+
+
 def _verdict(problem: str) -> dict[str, Any]:
     return {"verdict": FAILED if problem else OK, "problem": problem}
 

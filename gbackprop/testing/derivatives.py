@@ -9,7 +9,7 @@ import numpy as np
 
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.residual import FactoredLayer
-from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
+from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair, expect_shape
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.flat import size_of_squares
 from gbackprop.testing.points import Point, input_curve, units
@@ -56,7 +56,7 @@ def samples(probe: Probe, name: str, axis: int) -> Pair:
 def _jmp(probe: Probe, point: Point) -> Pair:
     n, jacobian = len(point.x), point.jacobian
     got = probe.layer.jmp(probe.saved, units(point.x.shape[1:], n, point.inputs))
-    _expect_shape(got, (len(point.inputs), n, *point.output_shape))
+    expect_shape(got, (len(point.inputs), n, *point.output_shape))
     got = got.reshape(*got.shape[:2], -1)[:, :, point.outputs].transpose(1, 2, 0)
     return Pair(point.readable(got), point.readable(point.matrix()), jacobian.oracle, jacobian.tolerance)
 
@@ -64,7 +64,7 @@ def _jmp(probe: Probe, point: Point) -> Pair:
 def _mjp(probe: Probe, point: Point) -> Pair:
     n, jacobian = len(point.x), point.jacobian
     got = probe.layer.mjp(probe.saved, units(point.output_shape, n, point.outputs))
-    _expect_shape(got, (len(point.outputs), n, *point.x.shape[1:]))
+    expect_shape(got, (len(point.outputs), n, *point.x.shape[1:]))
     got = got.reshape(*got.shape[:2], -1)[:, :, point.inputs].transpose(1, 0, 2)
     return Pair(point.readable(got), point.readable(point.matrix()), jacobian.oracle, jacobian.tolerance)
 
@@ -72,14 +72,9 @@ def _mjp(probe: Probe, point: Point) -> Pair:
 def _vjp(probe: Probe, point: Point) -> Pair:
     vec, jacobian = probe.columns[0], point.jacobian
     got = probe.layer.vjp(probe.saved, vec)
-    _expect_shape(got, point.x.shape)
+    expect_shape(got, point.x.shape)
     want = np.einsum("nd,knd->nk", vec.reshape(len(vec), -1), jacobian.values.reshape(*jacobian.values.shape[:2], -1))
     return Pair(got.reshape(len(got), -1)[:, point.inputs], want, jacobian.oracle, jacobian.tolerance)
-
-
-def _expect_shape(got: np.ndarray, shape: tuple[int, ...]) -> None:
-    if np.shape(got) != shape:
-        raise FoundError(f"expected shape {shape}, got {np.shape(got)}")
 
 
 def _adjoint(probe: Probe) -> Pair:
@@ -180,11 +175,11 @@ def _residual(probe: Probe, point: Point, second: Derivative) -> Pair:
     hessian, n = _hessian(point, second), len(point.x)
     got = probe.residual()
     if probe.layer.curvature == "diagonal":
-        _expect_shape(got, point.x.shape)
+        expect_shape(got, point.x.shape)
         got, want = got.reshape(n, -1)[:, point.inputs], hessian[:, np.arange(len(point.inputs)), point.inputs]
     else:
         d = prod(point.x.shape[1:])
-        _expect_shape(got, (n, d, d))
+        expect_shape(got, (n, d, d))
         got, want = got[:, point.inputs], hessian
     floor = size_of_squares(probe.layer.residual(probe.saved, probe.columns[0]))
     return Pair(got, want, f"{second.oracle} of vjp", second.tolerance, floor)
