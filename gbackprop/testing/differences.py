@@ -29,23 +29,12 @@ COMPLEX_TOLERANCE, DIFFERENCE_TOLERANCE = 1e-11, 1e-8
 
 @dataclass(frozen=True)
 class Derivative:
-    """d/dt of a curve at 0.
+    """d/dt of a curve at 0."""
 
-    Attributes
-    ----------
-    values : ndarray of float64, shape (*f)
-    error : float
-        Estimate of the largest error; 0 for complex steps.
-    kinks : ndarray of bool, shape (*f)
-        Where the function has a kink within the step: `values` mean nothing there.
-    analytic : bool
-        Whether `values` are complex steps.
-    """
-
-    values: np.ndarray
-    error: float
-    kinks: np.ndarray
-    analytic: bool
+    values: np.ndarray  # [*f] in float64
+    error: float  # an estimate of the largest; 0 for complex steps
+    kinks: np.ndarray  # [*f], where the function has a kink within the step: `values` mean nothing there
+    analytic: bool  # whether `values` are complex steps
 
     @property
     def oracle(self) -> str:

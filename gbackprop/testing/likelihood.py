@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from gbackprop.losses.base import Loss
-from gbackprop.testing.claims import Claims, NotGivenError, Pair
+from gbackprop.testing.claims import Claims, Compared, NotGivenError
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.loss_probe import LossProbe
 
@@ -116,12 +116,12 @@ def _weights(probe: LossProbe, listing: Listing) -> np.ndarray:
     return weights / weights.sum(0)
 
 
-def _total(probe: LossProbe, listing: Listing) -> Pair:
+def _total(probe: LossProbe, listing: Listing) -> Compared:
     total = _weights(probe, listing).sum(0)
-    return Pair(total, np.ones_like(total), "values")
+    return Compared(total, np.ones_like(total), "values")
 
 
-def _expectation(probe: LossProbe, listing: Listing, hessian: Derivative) -> Pair:
+def _expectation(probe: LossProbe, listing: Listing, hessian: Derivative) -> Compared:
     """Compute Σ p(y) s(y) s(y)ᵀ over the listed targets, and the Hessian.
 
     Where not all bits of a target are listed, both are compared in the listed entries alone: bits are independent.
@@ -130,7 +130,7 @@ def _expectation(probe: LossProbe, listing: Listing, hessian: Derivative) -> Pai
     got = np.einsum("qn,qni,qnj->nij", _weights(probe, listing), s, s)
     want = hessian.values.swapaxes(0, 1)[:, listing.entries][:, :, listing.entries]
     floor = 1e-3 * float(np.max(np.abs(s), initial=0)) ** 2
-    return Pair(got, want, "sum over targets", hessian.tolerance, floor)
+    return Compared(got, want, "sum over targets", hessian.tolerance, floor)
 
 
 def _misdrawn_listed(probe: LossProbe, listing: Listing, rng: np.random.Generator) -> str:
@@ -180,7 +180,7 @@ def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np
     return places, np.exp(logarithm - logarithm.max(0))
 
 
-def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Pair:
+def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Compared:
     some = rng.permutation(len(probe.where))[:BITS]
     s = probe.at(probe.drawn_root(probe.loss.draw(probe.output, DRAWS, rng)) * DRAWS**0.5)[:, :, some]
     products = s[..., :, None] * s[..., None, :]  # [M, N, K, K]
@@ -189,16 +189,16 @@ def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Pa
     rounding = 1e-11 * float(np.max(np.abs(want), initial=0)) or 1.0
     z = (products.mean(0) - want) / np.maximum(deviation, rounding)
     allowed = -float(special.ndtri(LEVEL / (2 * z.size)))
-    return Pair(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed)
+    return Compared(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed)
 
 
 # -------------------------------------------------------------------------------------------------------------- shared
 
 
-def _shares(probe: LossProbe, rng: np.random.Generator) -> Pair:
+def _shares(probe: LossProbe, rng: np.random.Generator) -> Compared:
     targets = probe.loss.draw(probe.output, 4, rng)
     alone = [probe.drawn_root(targets[m : m + 1]) for m in range(4)]
-    return Pair(probe.drawn_root(targets), np.concatenate(alone) / 2, "one target at a time")
+    return Compared(probe.drawn_root(targets), np.concatenate(alone) / 2, "one target at a time")
 
 
 def _logarithm(loss: Loss, output: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gbackprop.array import asnumpy
 from gbackprop.losses.base import Loss
-from gbackprop.testing.claims import Claims, FoundError, Pair, expect_shape
+from gbackprop.testing.claims import Claims, Compared, FoundError, expect_shape
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
 from gbackprop.testing.loss_probe import LossMethod, LossProbe
@@ -107,12 +107,12 @@ def _malformed(probe: LossProbe) -> str:
     return "" if np.isfinite(values).all() else "gives NaN or infinity"
 
 
-def _against(probe: LossProbe, reference: Reference) -> Pair:
+def _against(probe: LossProbe, reference: Reference) -> Compared:
     want, floor = reference(probe.output.copy(), probe.target.copy()), 1e-3 * size_of(probe.output)
-    return Pair(probe.values(probe.output), want, "plain definition", floor=floor)
+    return Compared(probe.values(probe.output), want, "plain definition", floor=floor)
 
 
-def _factor(probe: LossProbe) -> Pair:
+def _factor(probe: LossProbe) -> Compared:
     """1/R of a batch and of seven copies: N or, where targets have weights, the sum of what its samples give alone."""
     loss, target = probe.loss, probe.target
     batches = {f"1/R, {len(some)} samples": some for some in (target, np.concatenate([target] * 7))}
@@ -124,7 +124,7 @@ def _factor(probe: LossProbe) -> Pair:
             name: sum(_divisor(loss, some[n : n + 1]) for n in range(len(some))) if alone else float(len(some))
             for name, some in batches.items()
         }
-    return Pair(got, want, f"reduction {loss.reduction!r}")
+    return Compared(got, want, f"reduction {loss.reduction!r}")
 
 
 def _divisor(loss: Loss, target: np.ndarray) -> float:
@@ -135,17 +135,17 @@ def _divisor(loss: Loss, target: np.ndarray) -> float:
         return 0.0
 
 
-def _value(probe: LossProbe) -> Pair:
+def _value(probe: LossProbe) -> Compared:
     r = probe.loss.factor(len(probe.output), probe.target)
-    return Pair(probe.loss.value(probe.output, probe.target), r * probe.values(probe.output).sum(), "values")
+    return Compared(probe.loss.value(probe.output, probe.target), r * probe.values(probe.output).sum(), "values")
 
 
-def _gradients(probe: LossProbe, slope: Derivative) -> Pair:
+def _gradients(probe: LossProbe, slope: Derivative) -> Compared:
     got, want = probe.gradients(), slope.values.T
     expect_shape(got, probe.output.shape)
     if want.size == probe.output.size:
-        return Pair(got, want.reshape(got.shape), slope.oracle, slope.tolerance)
-    return Pair(probe.at(got[None])[0], want, slope.oracle, slope.tolerance)
+        return Compared(got, want.reshape(got.shape), slope.oracle, slope.tolerance)
+    return Compared(probe.at(got[None])[0], want, slope.oracle, slope.tolerance)
 
 
 # --------------------------------------------------------------------------------------------------------- the Hessian
@@ -159,7 +159,7 @@ def _check_hessian(claims: Claims, probe: LossProbe, hessian: Derivative) -> Non
     claims.equal("hessian_sum", "is Σₙ ∇²ℓₙ", _hessian_sum, probe, hessian, needs=needs)
 
 
-def _root(probe: LossProbe, hessian: Derivative) -> Pair:
+def _root(probe: LossProbe, hessian: Derivative) -> Compared:
     s, shape = probe.root(), probe.output.shape
     if s.shape[1:] != shape:
         raise FoundError(f"expected shape (V, {', '.join(map(str, shape))}), got {s.shape}")
@@ -167,10 +167,10 @@ def _root(probe: LossProbe, hessian: Derivative) -> Pair:
     return _beside(hessian, np.einsum("vni,vnj->nij", s, s), hessian.values.swapaxes(0, 1), probe)
 
 
-def _beside(hessian: Derivative, got: np.ndarray, want: np.ndarray, probe: LossProbe) -> Pair:
+def _beside(hessian: Derivative, got: np.ndarray, want: np.ndarray, probe: LossProbe) -> Compared:
     """Compare with the Hessian: where it vanishes, rounding is compared with the gradients."""
     floor = 1e-3 * float(np.max(np.abs(probe.gradients()), initial=0))
-    return Pair(got, want, f"{hessian.oracle} of gradients", hessian.tolerance, floor)
+    return Compared(got, want, f"{hessian.oracle} of gradients", hessian.tolerance, floor)
 
 
 def _wrong_columns(probe: LossProbe) -> str:
@@ -178,16 +178,16 @@ def _wrong_columns(probe: LossProbe) -> str:
     return "" if says == real else f"says {says}, but there are {real}"
 
 
-def _blocks(probe: LossProbe) -> Pair:
+def _blocks(probe: LossProbe) -> Compared:
     whole = probe.root()
     windows = [slice(0, 1), slice(1, len(whole)), slice(len(whole) // 2, None), slice(0, 0), slice(None)]
     ends = [["" if end is None else end for end in (window.start, window.stop)] for window in windows]
     names = [f"columns {start}:{stop}" for start, stop in ends]
     got = [probe.root(window) for window in windows]
-    return Pair(dict(zip(names, got)), dict(zip(names, (whole[window] for window in windows))), "all columns")
+    return Compared(dict(zip(names, got)), dict(zip(names, (whole[window] for window in windows))), "all columns")
 
 
-def _hessian_sum(probe: LossProbe, hessian: Derivative) -> Pair:
+def _hessian_sum(probe: LossProbe, hessian: Derivative) -> Compared:
     d, got = prod(probe.output.shape[1:]), probe.loss.hessian_sum(probe.output, probe.target)
     expect_shape(got, (d, d))
     return _beside(hessian, got[np.ix_(probe.where, probe.where)], hessian.values.sum(1), probe)
@@ -217,24 +217,24 @@ def _check_conduct(claims: Claims, probe: LossProbe, rng: np.random.Generator) -
     claims.hold("check_target", "refuses wrong shapes and types", _accepted, probe)
 
 
-def _alone(call: LossMethod, probe: LossProbe, axis: int) -> Pair:
+def _alone(call: LossMethod, probe: LossProbe, axis: int) -> Compared:
     output, target = probe.output, probe.target
     alone = [call(output[n : n + 1], target[n : n + 1]) for n in range(len(output))]
-    return Pair(call(output, target), np.concatenate(alone, axis), "one sample at a time")
+    return Compared(call(output, target), np.concatenate(alone, axis), "one sample at a time")
 
 
-def _float32(call: LossMethod, probe: LossProbe) -> Pair:
+def _float32(call: LossMethod, probe: LossProbe) -> Compared:
     single = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (probe.output, probe.target)]
     got = call(*single)
     if got.dtype != np.float32:
         raise FoundError(f"gives {got.dtype} for float32")
     rounded = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in single]  # so that draws are the same
-    return Pair(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE)
+    return Compared(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE)
 
 
-def _layout(call: LossMethod, probe: LossProbe) -> Pair:
+def _layout(call: LossMethod, probe: LossProbe) -> Compared:
     scattered = call(without_layout(probe.output), without_layout(probe.target))
-    return Pair(scattered, call(probe.output, probe.target), "contiguous arrays")
+    return Compared(scattered, call(probe.output, probe.target), "contiguous arrays")
 
 
 def _not_finite(call: LossMethod, extreme: np.ndarray, target: np.ndarray) -> str:

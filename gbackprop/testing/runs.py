@@ -13,7 +13,7 @@ from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT
 from gbackprop.quantities import Quantity
 from gbackprop.testing.oracles import ORACLES
-from gbackprop.testing.setting import Setting, Values
+from gbackprop.testing.setting import CheckedNetwork, Values
 
 FLOOR = 1e-8
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
@@ -37,14 +37,14 @@ def every_quantity() -> list[Quantity]:
 class Runs:
     """Runs of several quantities, each made once; `members` are those that run together."""
 
-    def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
+    def __init__(self, setting: CheckedNetwork, rng: np.random.Generator) -> None:
         self.setting = setting
         self.members: list[Quantity] = []
         self.order = rng.permutation(len(setting.x))
         self.made: dict[Any, dict[int, Values]] = {}
 
     @cached_property
-    def variants(self) -> dict[str, Setting]:
+    def variants(self) -> dict[str, CheckedNetwork]:
         """The setting, changed in ways whose effect is known."""
         s = self.setting
         reduced = {reduction: s.reduced(reduction) for reduction in ("mean", "sum")}

@@ -44,7 +44,7 @@ class LayerCase:
 
 
 @dataclass(frozen=True)
-class Problem:
+class NetworkCase:
     """A network with a loss, a batch and targets."""
 
     network: Sequential
@@ -288,7 +288,7 @@ def loss_cases(draw: DrawFn) -> LossCase:
 
 
 @st.composite
-def problems(draw: DrawFn, depth: int = 4) -> Problem:
+def problems(draw: DrawFn, depth: int = 4) -> NetworkCase:
     """Networks of up to `depth` layers and a linear one, some nested, with loss and batch."""
     shape = start = draw(shapes().filter(lambda shape: prod(shape) <= LARGEST))
     chain: list[Layer] = []
@@ -305,7 +305,7 @@ def problems(draw: DrawFn, depth: int = 4) -> Problem:
     seed = draw(SEEDS)
     network = Sequential(*chain, rng=seed, dtype="float64")
     loss = draw(losses_for(network.output_shape(start)).filter(partial(_has_gradient, network.output_shape(start))))
-    return Problem(network, loss, start, draw(st.integers(1, 4)), seed)
+    return NetworkCase(network, loss, start, draw(st.integers(1, 4)), seed)
 
 
 def _has_gradient(shape: Shape, loss: losses.Loss) -> bool:

@@ -22,15 +22,7 @@ from gbackprop.testing.probe import is_container
 
 @dataclass(frozen=True)
 class Asked:
-    """The arguments of the command line.
-
-    Attributes
-    ----------
-    target : str
-        MODULE:NAME.
-    input, loss : str or None
-    batch : int
-    """
+    """The arguments of the command line; the target is MODULE:NAME."""
 
     target: str
     input: str | None = None

@@ -31,13 +31,7 @@ def outputs(loss: losses.Loss, batch_shape: Shape, seed: int) -> np.ndarray:
 def targets(loss: losses.Loss, batch_shape: Shape, seed: int, soft: bool = False) -> np.ndarray:
     """Targets for outputs (N, *out): labels, numbers (with variances), counts, or bits with probabilities among them.
 
-    Parameters
-    ----------
-    loss : Loss
-    batch_shape : tuple of int
-    seed : int
-    soft : bool
-        Whether a loss that takes class labels gets class probabilities.
+    If `soft`, a loss that takes class labels gets class probabilities.
     """
     rng = np.random.default_rng([seed, 1])
     if isinstance(loss, losses.CrossEntropyLoss) and soft:
@@ -61,26 +55,13 @@ def targets(loss: losses.Loss, batch_shape: Shape, seed: int, soft: bool = False
 
 @dataclass(frozen=True)
 class LossRow:
-    """A loss to check.
-
-    Attributes
-    ----------
-    kind : type of Loss
-    terms : callable
-        ``(loss, output, target) -> terms`` of one sample in plain terms: the loss is their mean, or their sum.
-    shape : tuple of int
-        Of the outputs of one sample.
-    options : mapping
-        Arguments of the loss.
-    soft : bool
-        Whether the targets are class probabilities.
-    """
+    """A loss to check: its class and options, and outputs that it takes."""
 
     kind: type[losses.Loss]
-    terms: Terms
+    terms: Terms  # of one sample in plain terms: the loss is their mean, or their sum
     shape: Shape
     options: Mapping[str, Any] = field(default_factory=dict)
-    soft: bool = False
+    soft: bool = False  # whether the targets are class probabilities
 
     def loss(self, reduction: Literal["mean", "sum"] = "mean") -> losses.Loss:
         """Return the loss."""

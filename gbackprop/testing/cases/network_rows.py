@@ -21,18 +21,9 @@ from gbackprop.testing.cases.sequences import attentive
 
 @dataclass(frozen=True)
 class NetworkRow:
-    """A network with a loss.
+    """A network with a loss, and the shape of a batch, ``(N, *in)``."""
 
-    Attributes
-    ----------
-    make : callable
-        ``() -> list of Layer``, new ones at each call.
-    loss : Loss
-    batch_shape : tuple of int
-        Of the input, (N, *in).
-    """
-
-    make: Callable[[], list[Layer]]
+    make: Callable[[], list[Layer]]  # new ones at each call
     loss: losses.Loss
     batch_shape: Shape
 

@@ -20,19 +20,12 @@ Definition = Callable[..., np.ndarray]
 
 @dataclass(frozen=True)
 class LayerRow:
-    """A layer to check.
+    """A layer to check: how to make one, features that it takes, and what it should compute.
 
-    Attributes
-    ----------
-    make : callable
-        ``() -> Layer``: a new one at each call, with parameters not drawn yet.
-    shape : tuple of int
-        Features that it takes.
-    definition : callable, optional
-        What it should compute: only a container of layers that have rows themselves may have none.
+    Only a container of layers that have rows themselves may have no definition.
     """
 
-    make: Callable[[], Layer]
+    make: Callable[[], Layer]  # a new one at each call, with parameters not drawn yet
     shape: Shape
     definition: Definition | None = None
 
