@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gbackprop.testing.complex_steps import STEP
+
 Curve = Callable[[complex], np.ndarray]
 """t ↦ f(x + t d), for many functions f and directions d at once: an array of any shape."""
-
-IMAGINARY_STEP = 1e-30
-"""Any step this small is exact: its square vanishes beside 1."""
 
 REAL_STEP = 1e-3
 """h, for points of size 1: (h/4)⁶ and rounding over h/4 are alike small."""
@@ -86,10 +85,10 @@ def _complex_step(curve: Curve) -> np.ndarray | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", np.exceptions.ComplexWarning)
-            ahead = curve(1j * IMAGINARY_STEP)
+            ahead = curve(1j * STEP)
     except Exception:  # whatever it is: this oracle cannot be used
         return None
-    return ahead.imag / IMAGINARY_STEP if np.iscomplexobj(ahead) else None
+    return ahead.imag / STEP if np.iscomplexobj(ahead) else None
 
 
 def _agree(exact: np.ndarray, values: np.ndarray, errors: np.ndarray, where: np.ndarray) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,13 @@ def check_forms(claims: Claims, probe: Probe) -> None:
     forward, mjp = function_of(layer, "forward"), function_of(layer, "mjp")
     if forward in forms.forward and not probe.training:
         claims.equal("forward", SAME, _forward, probe, needs=["forward", "mjp"])
+    in_place, add_to = forms.in_place.get(mjp), probe.context.known.of(layer).add_to
     if mjp in forms.carry:
-        claims.equal("mjp", SAME, _mjp, probe, needs=["mjp"])
-    if mjp in forms.in_place:
-        claims.equal("mjp", "the form in place gives the same", _in_place, probe, needs=["mjp"])
-    if probe.context.known.of(layer).add_to is not None:
-        claims.equal("mjp", "the form that adds to columns gives the same", _into, probe, needs=["mjp"])
+        claims.equal("mjp", SAME, _mjp, probe, probe.context.mjp, needs=["mjp"])
+    if in_place is not None:
+        claims.equal("mjp", "the form in place gives the same", _mjp, probe, in_place, needs=["mjp"])
+    if add_to is not None:
+        claims.equal("mjp", "the form that adds to columns gives the same", _into, probe, add_to, needs=["mjp"])
     if (mjp, function_of(layer, "average")) in forms.average and probe.curvature is not None:
         claims.equal("average", SAME, _average, probe, needs=["average"])
     if forms.find(forms.routes, layer, *ROUTED_METHODS) is not None and probe.x.ndim == probe.output.ndim == 4:
@@ -36,8 +38,9 @@ def check_forms(claims: Claims, probe: Probe) -> None:
 
 def check_gradient_form(claims: Claims, probe: Probe) -> None:
     """Add a row for the form that takes the place of Jacobians where only the gradient is asked for."""
-    if probe.context.known.of(probe.layer).gradients is not None:
-        claims.equal("parameter_jacobians", "the form of the gradient alone gives the same", _gradients, probe)
+    form = probe.context.known.of(probe.layer).gradients
+    if form is not None:
+        claims.equal("parameter_jacobians", "the form of the gradient alone gives the same", _gradients, probe, form)
 
 
 def _forward(probe: Probe) -> Compared:
@@ -53,34 +56,23 @@ def _used(probe: Probe, saved: Any) -> dict[str, np.ndarray]:
     return found | {"input": probe.layer.mjp(saved, probe.columns)}
 
 
-def _mjp(probe: Probe) -> Compared:
-    return Compared(
-        probe.context.mjp(probe.layer, probe.saved, probe.columns), probe.layer.mjp(probe.saved, probe.columns), METHOD
-    )
-
-
-def _in_place(probe: Probe) -> Compared:
-    form = probe.context.forms.in_place[function_of(probe.layer, "mjp")]
+def _mjp(probe: Probe, form: Callable[..., Any]) -> Compared:
     got = form(probe.layer, probe.saved, probe.columns.copy())
     if got is None:
         raise NotGivenError("not in place here")
     return Compared(got, probe.layer.mjp(probe.saved, probe.columns), METHOD)
 
 
-def _into(probe: Probe) -> Compared:
+def _into(probe: Probe, form: Callable[..., Any]) -> Compared:
     want = probe.layer.mjp(probe.saved, probe.columns)
     place = np.random.default_rng(0).standard_normal(want.shape)
     got = place.copy()
-    form = probe.context.known.of(probe.layer).add_to
-    assert form is not None
     form(probe.layer, probe.saved, probe.columns, got)
     return Compared(got - place, want, METHOD)
 
 
-def _gradients(probe: Probe) -> Compared:
+def _gradients(probe: Probe, form: Callable[..., Any]) -> Compared:
     columns, jacobians = probe.columns[:1], probe.layer.parameter_jacobians(probe.saved)
-    form = probe.context.known.of(probe.layer).gradients
-    assert form is not None
     got = form(probe.layer, probe.saved, columns, probe.context)
     want = {name: jacobian.per_sample(columns).sum((0, 1)) for name, jacobian in jacobians.items()}
     return Compared(got, want, "per_sample")

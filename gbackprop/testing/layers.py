@@ -79,7 +79,9 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
         noise = twin.noise(batch.shape, rng)
     except UnsupportedError:  # there is no training mode to look at
         noise = None
-    if any(part is not None for part in _flat(noise)):
+    drawn: list[Any] = []
+    rows_of_noise(noise, drawn.append)
+    if drawn:
         training = Claims("", REQUIRED, suffix=", in training")
         _check_mode(training, Probe(twin, batch, noise, True), rng)
         claims.report.rows += training.report.rows
@@ -239,9 +241,3 @@ def _title(layer: Layer) -> str:
         return repr(layer)
     except Exception:  # a subject that cannot describe itself can still be checked
         return type(layer).__name__
-
-
-def _flat(noise: Any) -> list[Any]:
-    found: list[Any] = []
-    rows_of_noise(noise, found.append)
-    return found

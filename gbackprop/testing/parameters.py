@@ -12,7 +12,7 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.layers.windows.conv_transpose import _ConvTranspose
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError
 from gbackprop.testing.differences import Curve, derivative
-from gbackprop.testing.kronecker_oracles import by_output, groups_of
+from gbackprop.testing.kronecker_oracles import b_of_weight, by_output, groups_of
 from gbackprop.testing.points import NUMBERS, size_of, some_of, units
 from gbackprop.testing.probe import COLUMNS, LARGEST_AVERAGE, Probe, is_container, twin_of
 
@@ -205,11 +205,8 @@ def _bias_jacobian(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
 
 
 def _of_groups(probe: Probe, name: str, b: np.ndarray) -> np.ndarray:
-    """Return the blocks (G, O, O) of the bias's matrix (G*O, G*O) for a weight with groups; else the matrix."""
-    groups = 1 if _is_vector(probe, name) else groups_of(probe.layer)
-    size = len(b) // groups
-    blocks = [b[start : start + size, start : start + size] for start in range(0, len(b), size)]
-    return np.stack(blocks) if groups > 1 else b
+    """Return B of a weight with groups from the matrix of the bias; that of a bias is the matrix."""
+    return b if _is_vector(probe, name) else b_of_weight(probe.layer, b)
 
 
 def _kronecker(probe: Probe, name: str, method: str) -> Compared:

@@ -9,10 +9,10 @@ import numpy as np
 from scipy import special
 
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.signals import EXACT, MonteCarlo
+from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.losses.base import Loss
 from gbackprop.plain.reference import reference
-from gbackprop.quantities import Quantity, Scale, Statistic
+from gbackprop.quantities import DiagGGN, Quantity
 from gbackprop.quantities.base import is_shipped
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
@@ -124,18 +124,6 @@ def _check_laws(claims: Claims, runs: Runs, quantity: Quantity, needs: list[str]
 # ---------------------------------------------------------------------------------------------------------- the driver
 
 
-class _Square(Quantity):
-    """Something that has columns, so that there are blocks of them."""
-
-    name = "square"
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("square", EXACT),)
-
-    def finish(self, scale: Scale, *values: Any) -> Any:
-        return values[0]
-
-
 def _passed(result: Result) -> Values:
     return {"loss": result.loss, "output": result.output, **result.gradient}
 
@@ -155,7 +143,8 @@ def _plain_pass(setting: CheckedNetwork) -> Compared:
 
 def _pass_in_blocks(setting: CheckedNetwork, options: dict[str, Any]) -> Compared:
     want = _passed(setting.run())
-    return Compared(_passed(setting.run(_Square(), **options)), want, "the whole batch", floor=floor_of(want))
+    got = _passed(setting.run(DiagGGN(), **options))  # something that has columns, so that there are blocks of them
+    return Compared(got, want, "the whole batch", floor=floor_of(want))
 
 
 # ------------------------------------------------------------------------------------------------------ one quantity
@@ -181,19 +170,17 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
 def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Compared:
     if not fits(quantity, options):
         raise NotGivenError("needs the whole batch at each layer")
-    want = runs.alone(quantity)
-    return Compared(runs.together(quantity, options=options), want, "the whole batch", floor=runs.floor(quantity, want))
+    got = runs.together(quantity, options=options)
+    return runs.beside(quantity, got, runs.alone(quantity), "the whole batch")
 
 
 def _plain(runs: Runs, quantity: Quantity) -> Compared:
     (got,) = runs.setting.values(quantity, call=reference)
-    want = runs.alone(quantity)
-    return Compared(got, want, "gb.backward", floor=runs.floor(quantity, want))
+    return runs.beside(quantity, got, runs.alone(quantity), "gb.backward")
 
 
 def _packed(runs: Runs, quantity: Quantity) -> Compared:
-    want = runs.alone(quantity)
-    return Compared(runs.packed(quantity), want, "alone", floor=runs.floor(quantity, want))
+    return runs.beside(quantity, runs.packed(quantity), runs.alone(quantity), "alone")
 
 
 def _permuted(runs: Runs, quantity: Quantity) -> Compared:
@@ -204,7 +191,7 @@ def _permuted(runs: Runs, quantity: Quantity) -> Compared:
         want = {name: _both_permuted(value, runs.order) for name, value in want.items()}
     elif any(statistic.per_sample for statistic in quantity.statistics()):
         want = {name: value[runs.order] for name, value in want.items()}
-    return Compared(runs.together(quantity, "permuted"), want, "the order given", floor=runs.floor(quantity, want))
+    return runs.beside(quantity, runs.together(quantity, "permuted"), want, "the order given")
 
 
 def _both_permuted(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -224,7 +211,7 @@ def _reduced(runs: Runs, quantity: Quantity) -> Compared:
     r, c = mean.loss.factor(len(mean.x), mean.y), mean.loss.summed_weight(shape) / total.loss.summed_weight(shape)
     scale = r ** powers[0] * c ** powers[1]
     want = {name: _scaled(value, scale) for name, value in runs.together(quantity, "sum").items()}
-    return Compared(runs.together(quantity, "mean"), want, "'sum', scaled, for 'mean'", floor=runs.floor(quantity, want))
+    return runs.beside(quantity, runs.together(quantity, "mean"), want, "'sum', scaled, for 'mean'")
 
 
 def _scaled(value: Any, factor: float) -> Any:

@@ -12,6 +12,7 @@ from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT
 from gbackprop.quantities import Quantity
+from gbackprop.testing.claims import Compared
 from gbackprop.testing.oracles import ORACLES
 from gbackprop.testing.setting import CheckedNetwork, Values
 
@@ -75,6 +76,10 @@ class Runs:
         if whole is None:
             return floor_of(want)
         return floor_of(want) + CANCELLED / FLOOR * floor_of(self.setting.values(whole())[0])
+
+    def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
+        """Return values of a quantity beside the expected ones."""
+        return Compared(got, want, oracle, floor=self.floor(quantity, want))
 
     def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, int]) -> Values:
         key = (tuple(map(id, members)), variant, tuple(options.items()))

@@ -99,7 +99,7 @@ def on_layer(make: Callable[[], layers.Layer], shape: tuple[int, ...], definitio
 
 def of(kind: type[layers.Layer], shape: tuple[int, ...], definition: Any, *sizes: Any, **options: Any) -> Check:
     """`check_layer` of ``kind(*sizes, **options)``, whose definition takes the same options."""
-    return partial(check_rows, (LayerRow.of(kind, shape, definition, *sizes, **options),))
+    return partial(check_rows, (LayerRow.of(definition, kind, shape, *sizes, **options),))
 
 
 @cache

@@ -10,11 +10,11 @@ from gbackprop.layers.moves import indexing as moves
 from gbackprop.layers.norms.scale import Factor
 from gbackprop.layers.windows import adaptive
 from gbackprop.layers.windows.conv_transpose import _Weight
-from gbackprop.testing.cases.windows import mean
+from gbackprop.testing.cases.windows import adaptive_mean
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-square = of(L.AdaptiveAvgPool2d, (1, 4, 4), mean, output_size=(2, 3))
+square = of(L.AdaptiveAvgPool2d, (1, 4, 4), adaptive_mean, output_size=(2, 3))
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 

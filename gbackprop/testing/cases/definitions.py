@@ -26,16 +26,9 @@ def each_axis(option: Any, x: np.ndarray) -> tuple[int, ...]:
 
 
 def convolution(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | float = 0.0,
-    *,
-    stride: Axes = 1,
-    padding: Any = 0,
-    dilation: Axes = 1,
-    groups: int = 1,
-    padding_mode: str = "zeros",
-) -> np.ndarray:
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | float = 0.0, *,
+    stride: Axes = 1, padding: Any = 0, dilation: Axes = 1, groups: int = 1, padding_mode: str = "zeros",
+) -> np.ndarray:  # fmt: skip
     """y[n, o, *t] = b[o] + Σ over the window of W[o] and the channels of o's group."""
     stride, dilation = each_axis(stride, x), each_axis(dilation, x)
     size = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
@@ -56,16 +49,9 @@ def convolution(
 
 
 def transposed(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | float = 0.0,
-    *,
-    stride: Axes = 1,
-    padding: Axes = 0,
-    output_padding: Axes = 0,
-    groups: int = 1,
-    dilation: Axes = 1,
-) -> np.ndarray:
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | float = 0.0, *,
+    stride: Axes = 1, padding: Axes = 0, output_padding: Axes = 0, groups: int = 1, dilation: Axes = 1,
+) -> np.ndarray:  # fmt: skip
     """Each number of the input adds its multiple of the weight to the image, from place t s − p on."""
     options = [each_axis(option, x) for option in (stride, padding, output_padding, dilation)]
     axes = list(zip(x.shape[2:], weight.shape[2:], *options, strict=True))
@@ -106,28 +92,18 @@ def pool(
 
 
 def max_pool(
-    x: np.ndarray,
-    *,
-    kernel_size: Axes,
-    stride: Axes | None = None,
-    padding: Axes = 0,
-    dilation: Axes = 1,
-    ceil_mode: bool = False,
-) -> np.ndarray:
+    x: np.ndarray, *,
+    kernel_size: Axes, stride: Axes | None = None, padding: Axes = 0, dilation: Axes = 1, ceil_mode: bool = False,
+) -> np.ndarray:  # fmt: skip
     """Return the largest of what each window sees inside the image."""
     return pool(x, lambda seen, places: seen.max(0), ceil_mode, kernel_size, stride, padding, dilation)
 
 
 def average_pool(
-    x: np.ndarray,
-    *,
-    kernel_size: Axes,
-    stride: Axes | None = None,
-    padding: Axes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> np.ndarray:
+    x: np.ndarray, *,
+    kernel_size: Axes, stride: Axes | None = None, padding: Axes = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> np.ndarray:  # fmt: skip
     """The mean of what a window sees; zeros of the padding count, if they do, but never what is beyond it."""
     sides = list(zip(x.shape[2:], each_axis(padding, x), strict=True))
 
@@ -161,17 +137,20 @@ def framed(x: np.ndarray, *, padding: Any, mode: str = "zeros", value: float = 0
 
 
 def normalized(
-    x: np.ndarray, weight: Any = None, bias: Any = None, *, mean: Any, variance: Any, eps: float = 1e-5
+    x: np.ndarray, weight: Any = 1.0, bias: Any = 0.0, *, mean: Any, variance: Any, eps: float = 1e-5
 ) -> np.ndarray:
     """Each channel without its mean, over its deviation, then times its weight, plus its bias."""
-    y = np.zeros_like(x)
-    for c in range(x.shape[1]):
-        y[:, c] = (x[:, c] - mean[c]) / np.sqrt(variance[c] + eps)
-        y[:, c] = y[:, c] if weight is None else weight[c] * y[:, c] + bias[c]
-    return y
+    y = np.stack([(x[:, c] - mean[c]) / np.sqrt(variance[c] + eps) for c in range(x.shape[1])], axis=1)
+    return by_channel(y, weight, bias)
 
 
-def of_sets(x: np.ndarray, sets: int, eps: float = 1e-5, centered: bool = True) -> np.ndarray:
+def by_channel(x: np.ndarray, weight: Any, bias: Any) -> np.ndarray:
+    """Each channel times its weight, plus its bias; or one number for all."""
+    over = (-1, *(1,) * (x.ndim - 2))
+    return x * np.reshape(weight, over) + np.reshape(bias, over)
+
+
+def of_sets(x: np.ndarray, sets: int, eps: float, centered: bool = True) -> np.ndarray:
     """x̂ of each set of a sample's entries, in row-major order, by loops over samples and sets."""
     y = np.empty_like(x)
     for n, sample in enumerate(x):
@@ -182,13 +161,15 @@ def of_sets(x: np.ndarray, sets: int, eps: float = 1e-5, centered: bool = True) 
 
 
 def over_last(
-    x: np.ndarray, weight: Any = 1.0, bias: Any = 0.0, *, size: int, eps: float = 1e-5, centered: bool = True
+    x: np.ndarray, weight: Any = 1.0, bias: Any = 0.0, *, normalized_shape: Any, centered: bool = True, **options: Any
 ) -> np.ndarray:
-    """LayerNorm or RMSNorm of features of which the last axes have `size` entries; γ and β as they are."""
-    return of_sets(x, x[0].size // size, eps, centered) * weight + bias
+    """LayerNorm, or RMSNorm, of the last axes; γ and β as they are."""
+    eps = options.get("eps", 1e-5 if centered else np.finfo(float).eps)
+    return of_sets(x, x[0].size // int(np.prod(normalized_shape)), eps, centered) * weight + bias
 
 
-def of_channels(x: np.ndarray, weight: Any = 1.0, bias: Any = 0.0, *, groups: int, eps: float = 1e-5) -> np.ndarray:
-    """GroupNorm: γ and β for each channel."""
-    over = (-1, *(1,) * (x.ndim - 2))
-    return of_sets(x, groups, eps) * np.reshape(weight, over) + np.reshape(bias, over)
+def of_channels(
+    x: np.ndarray, weight: Any = 1.0, bias: Any = 0.0, *, num_groups: int = 0, eps: float = 1e-5, **_: Any
+) -> np.ndarray:
+    """GroupNorm, or InstanceNorm with as many groups as channels; γ and β for each channel."""
+    return by_channel(of_sets(x, num_groups or x.shape[1], eps), weight, bias)

@@ -53,25 +53,17 @@ NETWORKS = (
     NetworkRow(
         lambda: [
             L.Conv2d(2, 2, 3, stride=2, padding=1, bias=False),
-            Sequential(L.ReLU(), L.AvgPool2d(2, padding=1), Sequential(L.Dropout(0.5))),
-            L.Flatten(),
-            L.Linear(8, 2),
+            Sequential(L.ReLU(), L.AvgPool2d(2, padding=1), Sequential(L.Dropout(0.5))), L.Flatten(), L.Linear(8, 2),
         ],
-        losses.MSELoss(),
-        (3, 2, 4, 4),
+        losses.MSELoss(), (3, 2, 4, 4),
     ),
     NetworkRow(lambda: [L.Linear(3, 2), L.Tanh(), L.Linear(2, 2)], losses.BCEWithLogitsLoss(), (4, 3, 3)),
     NetworkRow(
         lambda: [
-            L.ZeroPad2d((1, 0, 0, 1)),
-            L.Conv2d(2, 4, 2, groups=2),
-            L.Sigmoid(),
-            L.Identity(),
-            L.Flatten(),
+            L.ZeroPad2d((1, 0, 0, 1)), L.Conv2d(2, 4, 2, groups=2), L.Sigmoid(), L.Identity(), L.Flatten(),
             L.Linear(16, 2, bias=False),
         ],
-        losses.MSELoss("sum"),
-        (3, 2, 2, 2),
+        losses.MSELoss("sum"), (3, 2, 2, 2),
     ),
     BRANCHED,
     ATTENTIVE,
@@ -80,7 +72,7 @@ NETWORKS = (
     NetworkRow(lambda: [L.Linear(3, 4), L.Tanh(), L.Linear(4, 2)], losses.HuberLoss(), (4, 3)),
     NetworkRow(lambda: [L.Linear(3, 4), L.Tanh(), L.Linear(4, 2), L.Sigmoid()], losses.BCELoss(), (4, 3)),
     NetworkRow(lambda: [L.Linear(3, 4), L.Tanh(), L.Linear(4, 3), L.LogSoftmax(1)], losses.NLLLoss(), (4, 3)),
-)
+)  # fmt: skip
 """Networks that between them have every kind of signal, sharing, reduction and nesting."""
 
 

@@ -30,7 +30,7 @@ class LayerRow:
     definition: Definition | None = None
 
     @staticmethod
-    def of(kind: type[Layer], shape: Shape, definition: Definition, *sizes: Any, **options: Any) -> LayerRow:
+    def of(definition: Definition, kind: type[Layer], shape: Shape, *sizes: Any, **options: Any) -> LayerRow:
         """Return the row of ``kind(*sizes, **options)``, whose definition takes the same options."""
         return LayerRow(partial(kind, *sizes, **options), shape, partial(definition, **options))
 

@@ -48,7 +48,7 @@ def encoder(
     x: np.ndarray, *, heads: int, eps: float = 1e-5, norm_first: bool = False, **parameters: np.ndarray
 ) -> np.ndarray:
     """Compute an encoder layer with tanh as its activation; norms' γ and β are 1 and 0, as they are drawn."""
-    norm = partial(plain.over_last, size=x.shape[2], eps=eps)
+    norm = partial(plain.over_last, normalized_shape=x.shape[2], eps=eps)
     own: dict[str, Any] = {name.removeprefix("self_attn."): value for name, value in parameters.items()}
 
     def feed_forward(z: np.ndarray) -> np.ndarray:
