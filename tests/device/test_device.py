@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from around import THREE_LOSSES, around, lacking
 from device_ledger import ledger
 
 import gbackprop as gb
@@ -19,8 +20,7 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
 from gbackprop.testing.cases import LAYERS
-from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED, THREE_LOSSES, around
-from gbackprop.testing.cases.rows import lacking
+from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.runs import every_quantity, fits
 from gbackprop.testing.strategies import outputs, targets

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from around import around
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -12,7 +13,6 @@ from gbackprop.testing import check_layer, check_loss, check_network, check_quan
 from gbackprop.testing.audit import shipped
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.cases.loss_rows import LossRow
-from gbackprop.testing.cases.network_rows import around
 from gbackprop.testing.cases.rows import LayerRow
 from gbackprop.testing.runs import every_quantity
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from around import lacking
 from hypothesis import given, settings
 
 import gbackprop as gb
@@ -11,7 +12,6 @@ from gbackprop.layers import Elementwise, Layer
 from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.testing import check_layer
 from gbackprop.testing.cases import LAYERS
-from gbackprop.testing.cases.rows import lacking
 from gbackprop.testing.strategies import layer_cases
 
 COMPLEX_ERROR = 1e-12

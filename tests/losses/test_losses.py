@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
+from torch_means import divisor
 
 from gbackprop.losses import (
     BCELoss,
@@ -15,7 +16,6 @@ from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.testing import check_loss
 from gbackprop.testing.cases import LOSSES
-from gbackprop.testing.cases.loss_definitions import divisor
 from gbackprop.testing.strategies import loss_cases, outputs
 
 W4 = np.array([0.5, 2.0, 0.0, 1.5])

@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from torch_means import divisor as divisor_of
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.testing import check_network
-from gbackprop.testing.cases.loss_definitions import divisor as divisor_of
 from gbackprop.testing.cases.loss_rows import definition_of_loss
 from gbackprop.testing.complex_steps import complex_copy
 from gbackprop.testing.runs import every_quantity

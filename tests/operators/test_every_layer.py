@@ -3,6 +3,7 @@
 import dense_matrices
 import numpy as np
 import pytest
+from around import around
 
 from gbackprop import losses
 from gbackprop import operators as ops
@@ -11,7 +12,6 @@ from gbackprop.operators.rules import RULES, Rules
 from gbackprop.operators.second import SecondOrder
 from gbackprop.operators.vectors import Layout
 from gbackprop.testing.cases import ALL_LAYERS
-from gbackprop.testing.cases.network_rows import around
 
 
 @pytest.fixture(params=range(len(ALL_LAYERS)), ids=lambda i: f"{ALL_LAYERS[i]}"[:60])

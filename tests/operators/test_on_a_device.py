@@ -4,13 +4,14 @@ import sys
 
 import numpy as np
 import pytest
+from around import around
 
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import operators as ops
 from gbackprop.curvature.spectra import ntk
 from gbackprop.testing.cases import LAYERS
-from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED, around
+from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 
 
 def check(network, x, y, loss):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from around import THREE_LOSSES, around, lacking
 from hypothesis import given, settings
 
 import gbackprop as gb
@@ -17,8 +18,6 @@ from gbackprop.testing import check_network, check_quantity
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.cases import LAYERS
-from gbackprop.testing.cases.network_rows import THREE_LOSSES, around
-from gbackprop.testing.cases.rows import lacking
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.quantities import BLOCKS
 from gbackprop.testing.runs import every_quantity

@@ -11,6 +11,7 @@ from pathlib import Path
 import foreign
 import numpy as np
 import pytest
+from around import around
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ import gbackprop as gb
 from gbackprop import layers
 from gbackprop.calculus.state import Watch, digest, digests_of, parts_of
 from gbackprop.testing.cases import LAYERS
-from gbackprop.testing.cases.network_rows import around
 
 ROOT = Path(__file__).parents[2]
 

@@ -37,11 +37,6 @@ def softmax(x: np.ndarray, *, axis: int) -> np.ndarray:
     return np.exp(x) / np.exp(x).sum(axis, keepdims=True)
 
 
-def log_softmax(x: np.ndarray, *, axis: int) -> np.ndarray:
-    """The logarithm of `softmax`."""
-    return np.log(softmax(x, axis=axis))
-
-
 ACTIVATIONS = (
     LayerRow(L.ReLU, (4,), lambda x: np.where(x > 0, x, 0)),
     LayerRow(L.Sigmoid, (3,), logistic),
@@ -87,7 +82,7 @@ ACTIVATIONS = (
     LayerRow(lambda: L.Softmax(-1), (2, 3), partial(softmax, axis=2)),
     LayerRow(lambda: L.Softmax(1), (3, 2, 2), partial(softmax, axis=1)),
     LayerRow(lambda: L.Softmax(-2), (2, 3, 2), partial(softmax, axis=2)),
-    LayerRow(lambda: L.LogSoftmax(-1), (4,), partial(log_softmax, axis=1)),
-    LayerRow(lambda: L.LogSoftmax(1), (3, 2), partial(log_softmax, axis=1)),
-    LayerRow(lambda: L.LogSoftmax(2), (2, 3, 2), partial(log_softmax, axis=2)),
+    LayerRow(lambda: L.LogSoftmax(-1), (4,), partial(special.log_softmax, axis=1)),
+    LayerRow(lambda: L.LogSoftmax(1), (3, 2), partial(special.log_softmax, axis=1)),
+    LayerRow(lambda: L.LogSoftmax(2), (2, 3, 2), partial(special.log_softmax, axis=2)),
 )

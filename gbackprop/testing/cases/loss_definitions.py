@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop import losses
-
 
 def cross_entropy(loss: Any, f: np.ndarray, y: np.ndarray) -> list[float]:
     """−Σ w q log p at each position; `y` has classes, or the probabilities of all."""
@@ -67,12 +65,3 @@ def smooth_absolute(loss: Any, f: np.ndarray, y: np.ndarray) -> np.ndarray:
     """d² / 2β up to β, and d − β/2 beyond, d = |f − y|."""
     d = abs(f - y)
     return np.where(d < loss.beta, d**2 / (2 * loss.beta), d - loss.beta / 2)
-
-
-def divisor(loss: Any, target: np.ndarray) -> float:
-    """Return what torch's "mean" divides the sum over positions by: of labels, the sum of the weights that count."""
-    if target.dtype.kind == "f":
-        classes = target.shape[1] if isinstance(loss, losses.CrossEntropyLoss | losses.GaussianNLLLoss) else 1
-        return target.size / classes
-    weight = 1 if loss.weight is None else loss.weight[target]
-    return float((weight * (target != loss.ignore_index)).sum())

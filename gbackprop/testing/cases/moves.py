@@ -25,21 +25,17 @@ def reshaped(*shape: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def shuffled(x: np.ndarray, r: int) -> np.ndarray:
-    """Pixel (i, j) of channel c is pixel (i // r, j // r) of channel c r² + i % r · r + j % r."""
+    """Pixel (i, j) modulo r of channel c is one of channel c r² + i r + j."""
     n, depth, height, width = x.shape
     y = np.zeros((n, depth // r**2, height * r, width * r))
-    for c, i, j in np.ndindex(*y.shape[1:]):
-        y[:, c, i, j] = x[:, c * r**2 + i % r * r + j % r, i // r, j // r]
+    for c, i, j in np.ndindex(depth // r**2, r, r):
+        y[:, c, i::r, j::r] = x[:, c * r**2 + i * r + j]
     return y
 
 
 def unshuffled(x: np.ndarray, r: int) -> np.ndarray:
-    """Return the reverse of `shuffled`, pixel by pixel."""
-    n, depth, height, width = x.shape
-    y = np.zeros((n, depth * r**2, height // r, width // r))
-    for c, i, j in np.ndindex(*x.shape[1:]):
-        y[:, c * r**2 + i % r * r + j % r, i // r, j // r] = x[:, c, i, j]
-    return y
+    """Channel c r² + i r + j has the pixels (i, j) modulo r of channel c."""
+    return np.stack([x[:, c, i::r, j::r] for c, i, j in np.ndindex(x.shape[1], r, r)], axis=1)
 
 
 def nearest(x: np.ndarray, *sources: list[int]) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.network import Sequential
 from gbackprop.testing.cases.branches import branched
 from gbackprop.testing.cases.loss_rows import IGNORED, targets
-from gbackprop.testing.cases.rows import LayerRow
 from gbackprop.testing.cases.sequences import attentive
 
 
@@ -74,15 +72,3 @@ NETWORKS = (
     NetworkRow(lambda: [L.Linear(3, 4), L.Tanh(), L.Linear(4, 3), L.LogSoftmax(1)], losses.NLLLoss(), (4, 3)),
 )  # fmt: skip
 """Networks that between them have every kind of signal, sharing, reduction and nesting."""
-
-
-THREE_LOSSES = [CE("mean"), losses.MSELoss("sum"), losses.BCEWithLogitsLoss("mean")]
-"""Losses that go with `around`, in turn."""
-
-
-def around(row: LayerRow) -> Sequential:
-    """Return a network with parameters and curvature below and above a layer."""
-    layer = row.make()
-    below, above = row.shape[-1], prod(layer.output_shape(row.shape))
-    chain = [L.Linear(below, below), L.Tanh(), layer, L.Sigmoid(), L.Flatten(), L.Linear(above, 2)]
-    return Sequential(*chain, rng=1, dtype="float64")

@@ -12,7 +12,6 @@ import numpy as np
 
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.testing.flat import Flat
-from gbackprop.testing.kronecker_oracles import ENTRYWISE
 
 Definition = Callable[..., np.ndarray]
 """A function in plain terms, ``(x, **parameters) -> y``, that shares no code with the layer."""
@@ -67,12 +66,6 @@ class LayerRow:
 
     def __str__(self) -> str:
         return f"{self.make()!r} on {self.shape}"
-
-
-def lacking(layer: Layer) -> tuple[set[str], set[str]]:
-    """Return the reductions of Kronecker factors that a layer lacks, and the names of the quantities that need them."""
-    entrywise = isinstance(layer, ENTRYWISE) and layer.parameter_shapes()
-    return ({"average_kronecker"}, {"kfra"}) if entrywise else (set(), set())
 
 
 def drawn(layer: Layer) -> Layer:
