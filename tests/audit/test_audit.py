@@ -17,7 +17,6 @@ from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
 from gbackprop.network.container import Container
 from gbackprop.testing import cases
 from gbackprop.testing.audit import command
-from gbackprop.testing.audit import shipped as subjects
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.summary import error_of, verdict_of
@@ -43,7 +42,7 @@ def audit(*arguments):
 @pytest.fixture(scope="module")
 def shipped():
     """The findings of all that ships, of which the command's lines are made, too."""
-    return list(subjects.shipped(Auditor()))
+    return list(command.shipped(Auditor()))
 
 
 def test_everything_that_ships_is_sound(shipped):
@@ -88,8 +87,8 @@ def test_a_line_for_each_subject(shipped, monkeypatch):
 
 @pytest.fixture
 def layers_only(monkeypatch):
-    monkeypatch.setattr(subjects, "LOSSES", [])
-    monkeypatch.setattr(subjects, "NETWORKS", [])
+    monkeypatch.setattr(command, "LOSSES", [])
+    monkeypatch.setattr(command, "NETWORKS", [])
 
 
 def test_a_wrong_derivative_is_found(layers_only, monkeypatch):

@@ -10,7 +10,7 @@ from around import around
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.testing import check_layer, check_loss, check_network, check_quantity
-from gbackprop.testing.audit import shipped
+from gbackprop.testing.audit import command
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.cases.loss_rows import LossRow
 from gbackprop.testing.cases.rows import LayerRow
@@ -95,10 +95,10 @@ def test_a_row_gets_every_check(rows):
 
 
 def test_a_row_gets_a_line_of_the_audit(rows, monkeypatch):
-    monkeypatch.setattr(shipped, "ALL_LAYERS", rows[:-1])
-    monkeypatch.setattr(shipped, "LOSSES", rows[-1:])
-    monkeypatch.setattr(shipped, "NETWORKS", [])
-    sound = [finding.title.partition("(")[0] for finding in shipped.shipped(Auditor()) if finding.report.ok]
+    monkeypatch.setattr(command, "ALL_LAYERS", rows[:-1])
+    monkeypatch.setattr(command, "LOSSES", rows[-1:])
+    monkeypatch.setattr(command, "NETWORKS", [])
+    sound = [finding.title.partition("(")[0] for finding in command.shipped(Auditor()) if finding.report.ok]
     assert sound == ["Snake", "Gain", "Difference", "LogCoshLoss", "LogCoshLoss"]
 
 

@@ -3,6 +3,7 @@
 A new layer or loss is one more row in the file of its family, and gets every check.
 """
 
+from gbackprop.base.names import listing
 from gbackprop.testing.cases.activations import ACTIVATIONS
 from gbackprop.testing.cases.branches import CONTAINERS, JOINS
 from gbackprop.testing.cases.loss_rows import LOSSES
@@ -20,3 +21,4 @@ ALL_LAYERS: tuple[LayerRow, ...] = (*LAYERS, *JOINS, *CONTAINERS, *PARTS, *SEQUE
 """With layers of several inputs, containers, attention and recurrent layers."""
 
 __all__ = ["ALL_LAYERS", "LAYERS", "LOSSES", "NETWORKS"]
+__dir__ = listing(__all__)
