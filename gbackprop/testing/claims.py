@@ -25,37 +25,20 @@ class FoundError(Exception):
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The result of a method, and the expected one.
-
-    Attributes
-    ----------
-    got, want : array, or mapping of names to arrays
-    oracle : str
-        Where `want` comes from.
-    tolerance : float
-    floor : float
-        Errors are relative to the largest entry of `want`, but never to less than this.
-    """
+class Compared:
+    """The result of a method, and the expected one: arrays, or mappings of names to arrays."""
 
     got: Any
     want: Any
-    oracle: str
+    oracle: str  # where `want` comes from
     tolerance: float = ROUNDING
-    floor: float = 0.0
+    floor: float = 0.0  # errors are relative to the largest entry of `want`, but never to less than this
 
 
 class Claims:
-    """Collects rows. No exception of the subject leaves it.
+    """Collects rows: no exception of the subject leaves it.
 
-    Parameters
-    ----------
-    subject : str
-        What is checked.
-    required : collection of str
-        Methods that every subject must have; any other may be "not given".
-    suffix : str
-        Put after each claim.
+    Every subject must have the `required` methods, any other may be "not given"; `suffix` is put after each claim.
     """
 
     def __init__(self, subject: str, required: Collection[str] = (), suffix: str = "") -> None:
@@ -65,7 +48,7 @@ class Claims:
         self.missing: set[str] = set()
 
     def equal(
-        self, method: str, claim: str, pair: Callable[..., Pair], *arguments: Any, needs: Collection[str] = ()
+        self, method: str, claim: str, pair: Callable[..., Compared], *arguments: Any, needs: Collection[str] = ()
     ) -> None:
         """Add a row for: the two of ``pair(*arguments)`` are equal; not judged if what `method` `needs` has failed."""
         self._row(method, claim, lambda: _compared(pair(*arguments)), needs)
@@ -121,11 +104,17 @@ class Claims:
             return {"verdict": FAILED, "problem": f"raised {type(error).__name__}: {error}"}
 
 
+def expect_shape(got: Any, shape: tuple[int, ...]) -> None:
+    """Raise the error that a result has another shape."""
+    if np.shape(got) != shape:
+        raise FoundError(f"expected shape {shape}, got {np.shape(got)}")
+
+
 def _verdict(problem: str) -> dict[str, Any]:
     return {"verdict": FAILED if problem else OK, "problem": problem}
 
 
-def _compared(pair: Pair) -> dict[str, Any]:
+def _compared(pair: Compared) -> dict[str, Any]:
     found = _worst(pair.got, pair.want, pair.floor)
     tight = not found.get("problem") and found["error"] <= pair.tolerance  # false for NaN
     fields = {"verdict": OK if tight else FAILED, "oracle": pair.oracle, "tolerance": pair.tolerance} | found

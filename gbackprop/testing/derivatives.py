@@ -9,7 +9,7 @@ import numpy as np
 
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.residual import FactoredLayer
-from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
+from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError, expect_shape
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.flat import size_of_squares
 from gbackprop.testing.points import Point, input_curve, units
@@ -44,65 +44,60 @@ def has_default_vjp(layer: Layer) -> bool:
     return type(layer).vjp is Layer.vjp
 
 
-def samples(probe: Probe, name: str, axis: int) -> Pair:
+def samples(probe: Probe, name: str, axis: int) -> Compared:
     """Return a call for the whole batch, and for each sample alone."""
     alone = [probe.sample(n).calls()[name]() for n in range(len(probe.x))]
-    return Pair(probe.calls()[name](), np.concatenate(alone, axis), "one sample at a time")
+    return Compared(probe.calls()[name](), np.concatenate(alone, axis), "one sample at a time")
 
 
 # ------------------------------------------------------------------------------------------------- Jacobian products
 
 
-def _jmp(probe: Probe, point: Point) -> Pair:
+def _jmp(probe: Probe, point: Point) -> Compared:
     n, jacobian = len(point.x), point.jacobian
     got = probe.layer.jmp(probe.saved, units(point.x.shape[1:], n, point.inputs))
-    _expect_shape(got, (len(point.inputs), n, *point.output_shape))
+    expect_shape(got, (len(point.inputs), n, *point.output_shape))
     got = got.reshape(*got.shape[:2], -1)[:, :, point.outputs].transpose(1, 2, 0)
-    return Pair(point.readable(got), point.readable(point.matrix()), jacobian.oracle, jacobian.tolerance)
+    return Compared(point.readable(got), point.readable(point.matrix()), jacobian.oracle, jacobian.tolerance)
 
 
-def _mjp(probe: Probe, point: Point) -> Pair:
+def _mjp(probe: Probe, point: Point) -> Compared:
     n, jacobian = len(point.x), point.jacobian
     got = probe.layer.mjp(probe.saved, units(point.output_shape, n, point.outputs))
-    _expect_shape(got, (len(point.outputs), n, *point.x.shape[1:]))
+    expect_shape(got, (len(point.outputs), n, *point.x.shape[1:]))
     got = got.reshape(*got.shape[:2], -1)[:, :, point.inputs].transpose(1, 0, 2)
-    return Pair(point.readable(got), point.readable(point.matrix()), jacobian.oracle, jacobian.tolerance)
+    return Compared(point.readable(got), point.readable(point.matrix()), jacobian.oracle, jacobian.tolerance)
 
 
-def _vjp(probe: Probe, point: Point) -> Pair:
+def _vjp(probe: Probe, point: Point) -> Compared:
     vec, jacobian = probe.columns[0], point.jacobian
     got = probe.layer.vjp(probe.saved, vec)
-    _expect_shape(got, point.x.shape)
+    expect_shape(got, point.x.shape)
     want = np.einsum("nd,knd->nk", vec.reshape(len(vec), -1), jacobian.values.reshape(*jacobian.values.shape[:2], -1))
-    return Pair(got.reshape(len(got), -1)[:, point.inputs], want, jacobian.oracle, jacobian.tolerance)
+    return Compared(got.reshape(len(got), -1)[:, point.inputs], want, jacobian.oracle, jacobian.tolerance)
 
 
-def _expect_shape(got: np.ndarray, shape: tuple[int, ...]) -> None:
-    if np.shape(got) != shape:
-        raise FoundError(f"expected shape {shape}, got {np.shape(got)}")
-
-
-def _adjoint(probe: Probe) -> Pair:
+def _adjoint(probe: Probe) -> Compared:
     pushed, pulled = probe.layer.jmp(probe.saved, probe.tangents), probe.layer.mjp(probe.saved, probe.columns)
     lead = pushed.shape[:2]
-    return Pair(
+    return Compared(
         (pulled * probe.tangents).reshape(*lead, -1).sum(2), (pushed * probe.columns).reshape(*lead, -1).sum(2), "jmp"
     )
 
 
-def _linear(probe: Probe, name: str) -> Pair:
+def _linear(probe: Probe, name: str) -> Compared:
     multiply, mat = getattr(probe.layer, name), probe.tangents if name == "jmp" else probe.columns
     first, second = multiply(probe.saved, mat), multiply(probe.saved, mat[::-1])
-    return Pair(multiply(probe.saved, 3 * mat - 2 * mat[::-1]), 3 * first - 2 * second, "the sum of its parts")
+    return Compared(multiply(probe.saved, 3 * mat - 2 * mat[::-1]), 3 * first - 2 * second, "the sum of its parts")
 
 
-def _columns(probe: Probe, name: str) -> Pair:
+def _columns(probe: Probe, name: str) -> Compared:
     multiply, mat = getattr(probe.layer, name), probe.tangents if name == "jmp" else probe.columns
     alone = [multiply(probe.saved, mat[v : v + 1]) for v in range(len(mat))]
-    return Pair(multiply(probe.saved, mat), np.concatenate(alone), "one column at a time")
+    return Compared(multiply(probe.saved, mat), np.concatenate(alone), "one column at a time")
 
 
-def _shift(probe: Probe) -> Pair:
+def _shift(probe: Probe) -> Compared:
     """At ties, too, the shares of the winners must add up: max pooling moves as much as all that it sees."""
     x = np.full_like(probe.x, EQUAL)
     pulled = probe.layer.mjp(probe.run(x)[1], probe.columns)
@@ -111,21 +106,21 @@ def _shift(probe: Probe) -> Pair:
         raise NotGivenError("has a kink there")
     got = pulled.reshape(*pulled.shape[:2], -1).sum(2)
     want = (probe.columns * shifted.values).reshape(*got.shape, -1).sum(2)
-    return Pair(got, want, shifted.oracle, shifted.tolerance, float(np.max(np.abs(probe.columns), initial=0)))
+    return Compared(got, want, shifted.oracle, shifted.tolerance, float(np.max(np.abs(probe.columns), initial=0)))
 
 
-def _constant(point: Point) -> Pair:
+def _constant(point: Point) -> Compared:
     matrix = point.matrix()
-    return Pair(matrix, np.broadcast_to(matrix[:1], matrix.shape), "the first sample's", point.jacobian.tolerance)
+    return Compared(matrix, np.broadcast_to(matrix[:1], matrix.shape), "the first sample's", point.jacobian.tolerance)
 
 
-def _average(probe: Probe, point: Point) -> Pair:
+def _average(probe: Probe, point: Point) -> Compared:
     if probe.curvature is None or not point.complete:
         raise NotGivenError(f"not compared with dense Jacobians: {point.output_shape} outputs are too many")
     j, n = point.matrix(), len(point.x)
     want = np.einsum("nai,ab,nbj->ij", j, probe.curvature, j, optimize=True) / n
     got = probe.layer.average(probe.saved, probe.curvature, n, point.output_shape)
-    return Pair(got, want, f"dense Jacobians, {point.jacobian.oracle}", point.jacobian.tolerance)
+    return Compared(got, want, f"dense Jacobians, {point.jacobian.oracle}", point.jacobian.tolerance)
 
 
 # --------------------------------------------------------------------------------------------------------- curvature
@@ -162,7 +157,7 @@ def _hessian(point: Point, second: Derivative) -> np.ndarray:
     return second.values.reshape(*second.values.shape[:2], -1).swapaxes(0, 1)
 
 
-def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Pair:
+def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Compared:
     """Compare the entries of the second derivative that the declared curvature excludes with zero."""
     hessian, kind = _hessian(point, second).copy(), probe.layer.curvature
     if kind == "dense":
@@ -173,23 +168,23 @@ def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Pair:
         hessian[:, np.arange(len(point.inputs)), point.inputs] = 0
     gradient = probe.layer.vjp(probe.saved, probe.columns[0])
     floor = float(np.max(np.abs(gradient), initial=0)) / point.size
-    return Pair(hessian, np.zeros_like(hessian), f"{second.oracle} of vjp", 1e-7, floor)
+    return Compared(hessian, np.zeros_like(hessian), f"{second.oracle} of vjp", 1e-7, floor)
 
 
-def _residual(probe: Probe, point: Point, second: Derivative) -> Pair:
+def _residual(probe: Probe, point: Point, second: Derivative) -> Compared:
     hessian, n = _hessian(point, second), len(point.x)
     got = probe.residual()
     if probe.layer.curvature == "diagonal":
-        _expect_shape(got, point.x.shape)
+        expect_shape(got, point.x.shape)
         got, want = got.reshape(n, -1)[:, point.inputs], hessian[:, np.arange(len(point.inputs)), point.inputs]
     else:
         d = prod(point.x.shape[1:])
-        _expect_shape(got, (n, d, d))
+        expect_shape(got, (n, d, d))
         got, want = got[:, point.inputs], hessian
     floor = size_of_squares(probe.layer.residual(probe.saved, probe.columns[0]))
-    return Pair(got, want, f"{second.oracle} of vjp", second.tolerance, floor)
+    return Compared(got, want, f"{second.oracle} of vjp", second.tolerance, floor)
 
 
-def _symmetric(probe: Probe) -> Pair:
+def _symmetric(probe: Probe) -> Compared:
     residual = probe.residual()
-    return Pair(residual, residual.swapaxes(1, 2), "its transpose")
+    return Compared(residual, residual.swapaxes(1, 2), "its transpose")

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gbackprop.testing.complex_steps import STEP
+
 Curve = Callable[[complex], np.ndarray]
 """t ↦ f(x + t d), for many functions f and directions d at once: an array of any shape."""
-
-IMAGINARY_STEP = 1e-30
-"""Any step this small is exact: its square vanishes beside 1."""
 
 REAL_STEP = 1e-3
 """h, for points of size 1: (h/4)⁶ and rounding over h/4 are alike small."""
@@ -29,23 +28,12 @@ COMPLEX_TOLERANCE, DIFFERENCE_TOLERANCE = 1e-11, 1e-8
 
 @dataclass(frozen=True)
 class Derivative:
-    """d/dt of a curve at 0.
+    """d/dt of a curve at 0."""
 
-    Attributes
-    ----------
-    values : ndarray of float64, shape (*f)
-    error : float
-        Estimate of the largest error; 0 for complex steps.
-    kinks : ndarray of bool, shape (*f)
-        Where the function has a kink within the step: `values` mean nothing there.
-    analytic : bool
-        Whether `values` are complex steps.
-    """
-
-    values: np.ndarray
-    error: float
-    kinks: np.ndarray
-    analytic: bool
+    values: np.ndarray  # [*f] in float64
+    error: float  # an estimate of the largest; 0 for complex steps
+    kinks: np.ndarray  # [*f], where the function has a kink within the step: `values` mean nothing there
+    analytic: bool  # whether `values` are complex steps
 
     @property
     def oracle(self) -> str:
@@ -97,10 +85,10 @@ def _complex_step(curve: Curve) -> np.ndarray | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", np.exceptions.ComplexWarning)
-            ahead = curve(1j * IMAGINARY_STEP)
+            ahead = curve(1j * STEP)
     except Exception:  # whatever it is: this oracle cannot be used
         return None
-    return ahead.imag / IMAGINARY_STEP if np.iscomplexobj(ahead) else None
+    return ahead.imag / STEP if np.iscomplexobj(ahead) else None
 
 
 def _agree(exact: np.ndarray, values: np.ndarray, errors: np.ndarray, where: np.ndarray) -> bool:

@@ -13,15 +13,7 @@ from gbackprop.calculus.residual import Factored
 
 
 class Flat(Layer):
-    """A layer of several inputs as one whose input is all of theirs, flat and side by side.
-
-    Parameters
-    ----------
-    layer : Layer
-        Without parameters.
-    shapes : sequence of tuple of int
-        Feature shape of each input.
-    """
+    """A layer of several inputs, without parameters, as one whose input is all of theirs, flat and side by side."""
 
     def __init__(self, layer: Layer, shapes: Sequence[Shape]) -> None:
         self.layer, self.shapes = layer, tuple(shapes)

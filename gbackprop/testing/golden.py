@@ -42,7 +42,7 @@ class Cell:
 
 
 @dataclass
-class Report:
+class FolderReport:
     """The cells of a folder."""
 
     tolerance: float
@@ -80,12 +80,12 @@ class Report:
 
 def check_folder(
     folder: str | Path, tolerance: float = 1e-8, dtype: str = "float64", device: str = "cpu"
-) -> Report:
+) -> FolderReport:
     """Compute every cell of every case in a folder."""
     files = sorted(Path(folder).glob("*.npz"))
     if not files:
         raise FileNotFoundError(f"{folder}: expected a folder with .npz files, found none")
-    report = Report(tolerance)
+    report = FolderReport(tolerance)
     for file in files:
         try:
             values = read_arrays(file)

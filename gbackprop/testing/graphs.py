@@ -14,7 +14,7 @@ from gbackprop.base.extras import needed
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.layers.norms.normalization import Norm
 from gbackprop.network import Concatenate, Graph, Product, Residual, Sequential, Sum
-from gbackprop.testing.strategies import SEEDS, Problem, activations, losses_for, norms, slopes, softmaxes
+from gbackprop.testing.strategies import SEEDS, NetworkCase, activations, losses_for, norms, slopes, softmaxes
 
 with needed("hypothesis", "gbackprop.testing.graphs", "test"):
     from hypothesis import strategies as st
@@ -80,7 +80,7 @@ def blocks(draw: DrawFn, shape: Shape, depth: int, shared: list[Layer]) -> Layer
 
 
 @st.composite
-def graph_problems(draw: DrawFn, depth: int = 3) -> Problem:
+def graph_problems(draw: DrawFn, depth: int = 3) -> NetworkCase:
     """Networks of nested blocks and a linear layer, with loss and batch."""
     shape, shared = draw(SHAPES), []  # type: ignore[var-annotated]
     body = draw(st.lists(blocks(shape, depth, shared), min_size=1, max_size=2))
@@ -88,4 +88,4 @@ def graph_problems(draw: DrawFn, depth: int = 3) -> Problem:
     width = Sequential(*chain).output_shape(shape)[-1]
     seed = draw(SEEDS)
     network = Sequential(*chain, layers.Linear(width, draw(st.integers(1, 3))), rng=seed, dtype="float64")
-    return Problem(network, draw(losses_for(network.output_shape(shape))), shape, draw(st.integers(1, 3)), seed)
+    return NetworkCase(network, draw(losses_for(network.output_shape(shape))), shape, draw(st.integers(1, 3)), seed)

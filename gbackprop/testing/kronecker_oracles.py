@@ -56,13 +56,10 @@ def groups_of(layer: Layer) -> int:
     return getattr(layer, "groups", 1)
 
 
-def _b_of_weight(layer: Layer, b: np.ndarray) -> np.ndarray:
+def b_of_weight(layer: Layer, b: np.ndarray) -> np.ndarray:
     """B of a layer's weight from that of its bias: of groups, that of each convolution's own outputs."""
-    groups = groups_of(layer)
-    if groups == 1:
-        return b
-    own = np.arange(len(b)).reshape(groups, -1)  # the outputs of each
-    return np.stack([b[np.ix_(outputs, outputs)] for outputs in own])
+    own = np.arange(len(b)).reshape(groups_of(layer), -1)  # the outputs of each
+    return b if len(own) == 1 else np.stack([b[np.ix_(outputs, outputs)] for outputs in own])
 
 
 def _weight(layer: Layer) -> str:
@@ -132,5 +129,5 @@ def _bias(leaf: Leaf) -> str:
 
 def _named(names: list[str], leaf: Leaf, a: np.ndarray | None, b: np.ndarray) -> dict[str, Any]:
     """(A, B) of a weight and (None, B) of a bias, as far as the network really has them."""
-    both = {leaf.parameters[_weight(leaf.layer)]: (a, _b_of_weight(leaf.layer, b)), _bias(leaf): (None, b)}
+    both = {leaf.parameters[_weight(leaf.layer)]: (a, b_of_weight(leaf.layer, b)), _bias(leaf): (None, b)}
     return {name: value for name, value in both.items() if name in names}

@@ -10,7 +10,7 @@ import numpy as np
 from gbackprop.array import asnumpy
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
-from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
+from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
 from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
@@ -79,7 +79,9 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
         noise = twin.noise(batch.shape, rng)
     except UnsupportedError:  # there is no training mode to look at
         noise = None
-    if any(part is not None for part in _flat(noise)):
+    drawn: list[Any] = []
+    rows_of_noise(noise, drawn.append)
+    if drawn:
         training = Claims("", REQUIRED, suffix=", in training")
         _check_mode(training, Probe(twin, batch, noise, True), rng)
         claims.report.rows += training.report.rows
@@ -142,8 +144,8 @@ def _wrong_output_shape(probe: Probe) -> str:
     return "" if declared == real else f"says {declared}, but the output has {real}"
 
 
-def _against(probe: Probe, reference: Reference) -> Pair:
-    return Pair(probe.output, reference(probe.x.copy()), "plain definition")
+def _against(probe: Probe, reference: Reference) -> Compared:
+    return Compared(probe.output, reference(probe.x.copy()), "plain definition")
 
 
 # ------------------------------------------------------------------------------------------------------------- conduct
@@ -182,16 +184,16 @@ def _needs(name: str) -> list[str]:
     return [name, "parameter_jacobians"] if "." in name else [name]
 
 
-def _float32(single: Probe, double: Probe, name: str) -> Pair:
+def _float32(single: Probe, double: Probe, name: str) -> Compared:
     """float32 in gives float32 out, but for the moments, which are added up in float64."""
     got, expected = single.calls()[name](), "float64" if name.endswith(".moments") else "float32"
     if got is not None and got.dtype.name != expected:
         raise FoundError(f"gives {got.dtype.name} for float32, expected {expected}")
-    return Pair(got, double.calls()[name](), "the same in float64", FLOAT32_TOLERANCE)
+    return Compared(got, double.calls()[name](), "the same in float64", FLOAT32_TOLERANCE)
 
 
-def _layout(scattered: Probe, contiguous: Probe, name: str) -> Pair:
-    return Pair(scattered.calls()[name](), contiguous.calls()[name](), "contiguous arrays")
+def _layout(scattered: Probe, contiguous: Probe, name: str) -> Compared:
+    return Compared(scattered.calls()[name](), contiguous.calls()[name](), "contiguous arrays")
 
 
 def _bad_shapes(layer: Layer, shape: tuple[int, ...]) -> str:
@@ -239,9 +241,3 @@ def _title(layer: Layer) -> str:
         return repr(layer)
     except Exception:  # a subject that cannot describe itself can still be checked
         return type(layer).__name__
-
-
-def _flat(noise: Any) -> list[Any]:
-    found: list[Any] = []
-    rows_of_noise(noise, found.append)
-    return found

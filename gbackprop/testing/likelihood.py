@@ -14,8 +14,9 @@ import numpy as np
 from scipy import special
 
 from gbackprop.losses.base import Loss
-from gbackprop.testing.claims import Claims, NotGivenError, Pair
+from gbackprop.testing.claims import Claims, Compared, NotGivenError
 from gbackprop.testing.differences import Derivative
+from gbackprop.testing.loss_probe import LossProbe
 
 FALSE_ALARMS = 1e-6
 """The probability with which a test of draws may fail on a correct loss."""
@@ -41,53 +42,36 @@ LINES = 300
 
 @dataclass(frozen=True)
 class Listing:
-    """Targets that a batch can have.
+    """Targets that a batch can have: all of them, or those in which a few bits of each sample vary."""
 
-    Attributes
-    ----------
-    targets : ndarray, shape (Q, N, ...)
-    complete : bool
-        Whether these are all; otherwise a few bits of each sample vary, and the others stay.
-    entries : ndarray of int
-        Which coordinates of the output, among those looked at, belong to what varies.
-    """
-
-    targets: np.ndarray
-    complete: bool
-    entries: np.ndarray
+    targets: np.ndarray  # [Q, N, …]
+    complete: bool  # whether these are all
+    entries: np.ndarray  # the coordinates of the output, among those looked at, that belong to what varies
 
 
-def check_likelihood(
-    claims: Claims,
-    loss: Loss,
-    output: np.ndarray,
-    target: np.ndarray,
-    where: np.ndarray,
-    hessian: Derivative,
-    rng: np.random.Generator,
-) -> None:
-    """Rows on summed_weight, draw and hessian_sqrt_mc; `hessian` is that in the coordinates `where` of the output."""
-    claims.hold("draw", "gives targets that the loss takes, the same from the same rng", _bad_draws, loss, output)
+def check_likelihood(claims: Claims, probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> None:
+    """Rows on summed_weight, draw and hessian_sqrt_mc."""
+    claims.hold("draw", "gives targets that the loss takes, the same from the same rng", _bad_draws, probe)
     if {"draw", "values"} & claims.doubtful or "draw" in claims.missing:
         return
-    listing = claims.attempt("draw", "can be drawn", _listed, loss, output, where, rng)
+    listing = claims.attempt("draw", "can be drawn", _listed, probe, rng)
     follows, needs = f"follows exp(−ℓ/c) (χ² test{ALARMS})", ["draw", "summed_weight"]
     if listing is not None and listing.complete:
-        claims.equal("summed_weight", "c: exp(−ℓ/c) sums to 1 over all targets", _total, loss, output, listing)
-        claims.hold("draw", follows, _misdrawn_listed, loss, output, listing, rng, needs=needs)
+        claims.equal("summed_weight", "c: exp(−ℓ/c) sums to 1 over all targets", _total, probe, listing)
+        claims.hold("draw", follows, _misdrawn_listed, probe, listing, rng, needs=needs)
     else:
-        claims.hold("draw", follows, _misdrawn, loss, output, rng, needs=needs)
-    claims.equal("hessian_sqrt_mc", "of M targets is that of each over √M", _shares, loss, output, target, rng)
+        claims.hold("draw", follows, _misdrawn, probe, rng, needs=needs)
+    claims.equal("hessian_sqrt_mc", "of M targets is that of each over √M", _shares, probe, rng)
     expected, needs = "E[s sᵀ] = ∇²ℓ[n, i, j]", [*needs, "gradients", "hessian_sqrt_mc"]
     if listing is not None:
-        given = (loss, output, target, listing, where, hessian)
-        claims.equal("hessian_sqrt_mc", expected, _expectation, *given, needs=needs)
+        claims.equal("hessian_sqrt_mc", expected, _expectation, probe, listing, hessian, needs=needs)
     else:
         expected += f" (z test{ALARMS})"
-        claims.equal("hessian_sqrt_mc", expected, _mean, loss, output, target, where, hessian, rng, needs=needs)
+        claims.equal("hessian_sqrt_mc", expected, _mean, probe, hessian, rng, needs=needs)
 
 
-def _bad_draws(loss: Loss, output: np.ndarray) -> str:
+def _bad_draws(probe: LossProbe) -> str:
+    loss, output = probe.loss, probe.output
     draws = loss.draw(output, 3, 1)
     if len(draws) != 3:
         return f"expected 3 draws a sample, got shape {draws.shape}"
@@ -107,8 +91,9 @@ def _bad_draws(loss: Loss, output: np.ndarray) -> str:
 # ------------------------------------------------------------------------------------------------------ listed targets
 
 
-def _listed(loss: Loss, output: np.ndarray, where: np.ndarray, rng: np.random.Generator) -> Listing | None:
+def _listed(probe: LossProbe, rng: np.random.Generator) -> Listing | None:
     """Targets that the batch can have, unless there is a continuum of them."""
+    loss, output, where = probe.loss, probe.output, probe.where
     draws, n = loss.draw(output, 64, rng), len(output)
     if draws.dtype.kind in "iu" and draws.shape[1:] == (n,):
         labels = np.repeat(np.arange(output.shape[1])[:, None], n, axis=1)
@@ -122,38 +107,34 @@ def _listed(loss: Loss, output: np.ndarray, where: np.ndarray, rng: np.random.Ge
     return Listing(targets.reshape(len(bits), *output.shape), len(entries) == prod(output.shape[1:]), entries)
 
 
-def _weights(loss: Loss, output: np.ndarray, listing: Listing) -> np.ndarray:
+def _weights(probe: LossProbe, listing: Listing) -> np.ndarray:
     """exp(−ℓ/c) of each target, shape (Q, N); of targets that are not all, beside the others."""
-    logarithm = _logarithm(loss, output, listing.targets)
+    logarithm = _logarithm(probe.loss, probe.output, listing.targets)
     if listing.complete:
         return np.exp(logarithm)
     weights = np.exp(logarithm - logarithm.max(0))
     return weights / weights.sum(0)
 
 
-def _total(loss: Loss, output: np.ndarray, listing: Listing) -> Pair:
-    total = _weights(loss, output, listing).sum(0)
-    return Pair(total, np.ones_like(total), "values")
+def _total(probe: LossProbe, listing: Listing) -> Compared:
+    total = _weights(probe, listing).sum(0)
+    return Compared(total, np.ones_like(total), "values")
 
 
-def _expectation(
-    loss: Loss, output: np.ndarray, target: np.ndarray, listing: Listing, where: np.ndarray, hessian: Derivative
-) -> Pair:
+def _expectation(probe: LossProbe, listing: Listing, hessian: Derivative) -> Compared:
     """Compute Σ p(y) s(y) s(y)ᵀ over the listed targets, and the Hessian.
 
     Where not all bits of a target are listed, both are compared in the listed entries alone: bits are independent.
     """
-    weights = _weights(loss, output, listing)
-    s = np.stack([loss.hessian_sqrt_mc(output, listed[None], target)[0] for listed in listing.targets])
-    s = s.reshape(*s.shape[:2], -1)[:, :, where[listing.entries]]
-    got = np.einsum("qn,qni,qnj->nij", weights, s, s)
+    s = probe.at(np.stack([probe.drawn_root(listed[None])[0] for listed in listing.targets]))[:, :, listing.entries]
+    got = np.einsum("qn,qni,qnj->nij", _weights(probe, listing), s, s)
     want = hessian.values.swapaxes(0, 1)[:, listing.entries][:, :, listing.entries]
     floor = 1e-3 * float(np.max(np.abs(s), initial=0)) ** 2
-    return Pair(got, want, "sum over targets", hessian.tolerance, floor)
+    return Compared(got, want, "sum over targets", hessian.tolerance, floor)
 
 
-def _misdrawn_listed(loss: Loss, output: np.ndarray, listing: Listing, rng: np.random.Generator) -> str:
-    draws, weights = loss.draw(output, DRAWS, rng), _weights(loss, output, listing)
+def _misdrawn_listed(probe: LossProbe, listing: Listing, rng: np.random.Generator) -> str:
+    draws, weights = probe.loss.draw(probe.output, DRAWS, rng), _weights(probe, listing)
     alike = (draws[:, None] == listing.targets).reshape(*draws.shape[:1], *weights.shape, -1).all(3)  # [M, Q, N]
     return _misfit(alike.sum(0).T, DRAWS * (weights / weights.sum(0)).T)
 
@@ -161,14 +142,14 @@ def _misdrawn_listed(loss: Loss, output: np.ndarray, listing: Listing, rng: np.r
 # -------------------------------------------------------------------------------------------------------- other targets
 
 
-def _misdrawn(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> str:
+def _misdrawn(probe: LossProbe, rng: np.random.Generator) -> str:
     """F(yⱼ | all other entries) is uniform, F from the density along a line through the draw in direction j."""
-    draws = loss.draw(output, LINES, rng)  # [M, N, *out]
+    draws = probe.loss.draw(probe.output, LINES, rng)  # [M, N, *out]
     if draws.dtype.kind not in "fiu":
         raise NotGivenError(f"no test for targets of type {draws.dtype}")
-    flat = draws.reshape(LINES, len(output), -1)
+    flat = draws.reshape(LINES, len(probe.output), -1)
     for j in range(min(flat.shape[2], BITS)):
-        places, density = _line(loss, output, draws, j)
+        places, density = _line(probe.loss, probe.output, draws, j)
         total, drawn = density.sum(0), flat[:, :, j]
         below = np.sum(density, axis=0, where=places[:, None] < drawn)
         here = np.sum(density, axis=0, where=places[:, None] == drawn)  # of a bit: any number between the two will do
@@ -199,33 +180,25 @@ def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np
     return places, np.exp(logarithm - logarithm.max(0))
 
 
-def _mean(
-    loss: Loss,
-    output: np.ndarray,
-    target: np.ndarray,
-    where: np.ndarray,
-    hessian: Derivative,
-    rng: np.random.Generator,
-) -> Pair:
-    some = rng.permutation(len(where))[:BITS]
-    s = loss.hessian_sqrt_mc(output, loss.draw(output, DRAWS, rng), target) * DRAWS**0.5
-    s = s.reshape(*s.shape[:2], -1)[:, :, where[some]]
+def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Compared:
+    some = rng.permutation(len(probe.where))[:BITS]
+    s = probe.at(probe.drawn_root(probe.loss.draw(probe.output, DRAWS, rng)) * DRAWS**0.5)[:, :, some]
     products = s[..., :, None] * s[..., None, :]  # [M, N, K, K]
     want = hessian.values.swapaxes(0, 1)[:, some][:, :, some]
     deviation = products.std(0) / DRAWS**0.5
     rounding = 1e-11 * float(np.max(np.abs(want), initial=0)) or 1.0
     z = (products.mean(0) - want) / np.maximum(deviation, rounding)
     allowed = -float(special.ndtri(LEVEL / (2 * z.size)))
-    return Pair(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed)
+    return Compared(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed)
 
 
 # -------------------------------------------------------------------------------------------------------------- shared
 
 
-def _shares(loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.random.Generator) -> Pair:
-    targets = loss.draw(output, 4, rng)
-    alone = [loss.hessian_sqrt_mc(output, targets[m : m + 1], target) for m in range(4)]
-    return Pair(loss.hessian_sqrt_mc(output, targets, target), np.concatenate(alone) / 2, "one target at a time")
+def _shares(probe: LossProbe, rng: np.random.Generator) -> Compared:
+    targets = probe.loss.draw(probe.output, 4, rng)
+    alone = [probe.drawn_root(targets[m : m + 1]) for m in range(4)]
+    return Compared(probe.drawn_root(targets), np.concatenate(alone) / 2, "one target at a time")
 
 
 def _logarithm(loss: Loss, output: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -9,18 +9,13 @@ import numpy as np
 from gbackprop import losses
 from gbackprop.base.extras import needed
 from gbackprop.calculus.layer import Shape
-from gbackprop.losses.bit_weights import BitWeights
-from gbackprop.losses.class_weights import ClassWeights
-from gbackprop.testing.points import inside
+from gbackprop.testing.cases.loss_rows import IGNORED, outputs, targets
 
 with needed("hypothesis", "gbackprop.testing.strategies", "test"):
     from hypothesis import strategies as st
     from hypothesis.strategies import SearchStrategy
 
 SEEDS = st.integers(0, 2**16)
-
-IGNORED = -1
-"""A label outside of the classes: targets of a loss that ignores it have it in places."""
 
 
 @dataclass(frozen=True)
@@ -43,42 +38,6 @@ class LossCase:
     def target(self) -> np.ndarray:
         """Targets, shape (N, ...)."""
         return targets(self.loss, (self.batch, *self.shape), self.seed, self.soft)
-
-
-def outputs(loss: losses.Loss, batch_shape: Shape, seed: int) -> np.ndarray:
-    """Outputs (N, *out) that a loss takes: numbers in its domain, and where it must be finite."""
-    return inside(loss, 2 * np.random.default_rng(seed).standard_normal(batch_shape))
-
-
-def targets(loss: losses.Loss, batch_shape: Shape, seed: int, soft: bool = False) -> np.ndarray:
-    """Targets for outputs (N, *out): labels, numbers (with variances), counts, or bits with probabilities among them.
-
-    Parameters
-    ----------
-    loss : Loss
-    batch_shape : tuple of int
-    seed : int
-    soft : bool
-        Whether a loss that takes class labels gets class probabilities.
-    """
-    rng = np.random.default_rng([seed, 1])
-    if isinstance(loss, losses.CrossEntropyLoss) and soft:
-        return np.moveaxis(rng.dirichlet(np.ones(batch_shape[1]), (batch_shape[0], *batch_shape[2:])), -1, 1).copy()
-    if isinstance(loss, ClassWeights):
-        labels = rng.integers(0, batch_shape[1], (batch_shape[0], *batch_shape[2:]))
-        if loss.ignore_index == IGNORED:
-            labels.flat[1::3] = IGNORED
-        elif loss.ignore_index is not None and (labels == loss.ignore_index).all():  # "mean" of nothing is an error
-            labels.flat[0] = (loss.ignore_index + 1) % batch_shape[1]
-        return labels
-    if isinstance(loss, losses.PoissonNLLLoss):
-        return rng.poisson(2.0, batch_shape).astype(float)
-    if isinstance(loss, losses.GaussianNLLLoss):
-        return np.stack([rng.standard_normal(batch_shape), 0.1 + rng.random(batch_shape)], axis=1)
-    if isinstance(loss, BitWeights):
-        probabilities = rng.random(batch_shape)
-        return np.where(rng.random(batch_shape) < 0.5, probabilities, probabilities.round())
-    return rng.standard_normal(batch_shape)
 
 
 def _weights(shape: Shape) -> SearchStrategy[np.ndarray | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 
 from gbackprop.array import asnumpy
 from gbackprop.losses.base import Loss
-from gbackprop.testing.claims import Claims, FoundError, Pair
-from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
+from gbackprop.testing.claims import Claims, Compared, FoundError, expect_shape
+from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
-from gbackprop.testing.points import finite_range, input_curve, inside, size_of, smooth, some_of
+from gbackprop.testing.loss_probe import LossMethod, LossProbe
+from gbackprop.testing.points import finite_range, inside, size_of, smooth, some_of
 from gbackprop.testing.probe import without_layout
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -62,63 +64,57 @@ def _check(
     output, target = np.array(asnumpy(output), dtype=np.float64), np.array(asnumpy(target))
     target = target.astype(np.float64) if target.dtype.kind == "f" else target
     loss.check_output(output)
-    claims.hold("target_shape", "is the target's", _wrong_target_shape, loss, output, target)
-    for name, call in _calls(loss, 0).items():
-        claims.hold(name, "is pure", _impurity, loss, call, output, target)
-    claims.hold("values", "are finite numbers, one for each sample", _malformed, loss, output, target)
-    claims.equal("values", "samples do not interact", _alone, loss.values, output, target, 0, needs=["values"])
+    probe = LossProbe(loss, output, target, some_of(prod(output.shape[1:]), rng))
+    claims.hold("target_shape", "is the target's", _wrong_target_shape, probe)
+    for name, call in probe.calls().items():
+        claims.hold(name, "is pure", _impurity, probe, call)
+    claims.hold("values", "are finite numbers, one for each sample", _malformed, probe)
+    claims.equal("values", "samples do not interact", _alone, loss.values, probe, 0, needs=["values"])
     if reference is not None:
-        claims.equal("values", "are what they should be", _against, loss, output, target, reference, needs=["values"])
+        claims.equal("values", "are what they should be", _against, probe, reference, needs=["values"])
     if {"target_shape", "values"} & claims.doubtful:
         return
-    where = some_of(prod(output.shape[1:]), rng)
-
-    def values(moved: np.ndarray) -> np.ndarray:
-        return loss.values(moved, _tiled(target, moved, output))
-
     place = partial(inside, loss)
-    found = claims.attempt("values", "are smooth almost everywhere", smooth, values, output, where, rng, place)
+    given = (probe.values, output, probe.where, rng, place)
+    found = claims.attempt("values", "are smooth almost everywhere", smooth, *given)
     if found is None:
         return
-    output, slope = found
-    claims.equal("factor", "is R", _factor, loss, target)
-    claims.equal("value", "is R Σₙ ℓₙ", _value, loss, output, target, needs=["values", "factor"])
-    claims.equal("gradients", "are ∇ℓ[n, *out]", _gradients, loss, output, target, where, slope, needs=["values"])
-    hessian = claims.attempt("gradients", "can be differentiated", _hessian, loss, output, target, where)
+    probe, slope = replace(probe, output=found[0]), found[1]
+    claims.equal("factor", "is R", _factor, probe)
+    claims.equal("value", "is R Σₙ ℓₙ", _value, probe, needs=["values", "factor"])
+    claims.equal("gradients", "are ∇ℓ[n, *out]", _gradients, probe, slope, needs=["values"])
+    hessian = claims.attempt("gradients", "can be differentiated", probe.hessian)
     if hessian is not None:
-        _check_hessian(claims, loss, output, target, where, hessian)
-        check_likelihood(claims, loss, output, target, where, hessian, rng)
-    _check_conduct(claims, loss, output, target, rng)
-
-
-def _tiled(target: np.ndarray, moved: np.ndarray, output: np.ndarray) -> np.ndarray:
-    return np.concatenate([target] * (len(moved) // len(output)))
+        _check_hessian(claims, probe, hessian)
+        check_likelihood(claims, probe, hessian, rng)
+    _check_conduct(claims, probe, rng)
 
 
 # -------------------------------------------------------------------------------------------------------- the function
 
 
-def _wrong_target_shape(loss: Loss, output: np.ndarray, target: np.ndarray) -> str:
-    expected = loss.target_shape(output.shape)
-    if loss.probabilities and target.dtype.kind == "f":
-        expected = output.shape
-    return "" if expected == target.shape else f"says {expected}, but the target has {target.shape}"
+def _wrong_target_shape(probe: LossProbe) -> str:
+    expected, shape = probe.loss.target_shape(probe.output.shape), probe.target.shape
+    if probe.loss.probabilities and probe.target.dtype.kind == "f":
+        expected = probe.output.shape
+    return "" if expected == shape else f"says {expected}, but the target has {shape}"
 
 
-def _malformed(loss: Loss, output: np.ndarray, target: np.ndarray) -> str:
-    values = loss.values(output, target)
-    if np.shape(values) != output.shape[:1]:
-        return f"expected shape {output.shape[:1]}, got {np.shape(values)}"
+def _malformed(probe: LossProbe) -> str:
+    values = probe.values(probe.output)
+    if np.shape(values) != probe.output.shape[:1]:
+        return f"expected shape {probe.output.shape[:1]}, got {np.shape(values)}"
     return "" if np.isfinite(values).all() else "gives NaN or infinity"
 
 
-def _against(loss: Loss, output: np.ndarray, target: np.ndarray, reference: Reference) -> Pair:
-    want, floor = reference(output.copy(), target.copy()), 1e-3 * size_of(output)
-    return Pair(loss.values(output, target), want, "plain definition", floor=floor)
+def _against(probe: LossProbe, reference: Reference) -> Compared:
+    want, floor = reference(probe.output.copy(), probe.target.copy()), 1e-3 * size_of(probe.output)
+    return Compared(probe.values(probe.output), want, "plain definition", floor=floor)
 
 
-def _factor(loss: Loss, target: np.ndarray) -> Pair:
+def _factor(probe: LossProbe) -> Compared:
     """1/R of a batch and of seven copies: N or, where targets have weights, the sum of what its samples give alone."""
+    loss, target = probe.loss, probe.target
     batches = {f"1/R, {len(some)} samples": some for some in (target, np.concatenate([target] * 7))}
     got = {name: np.asarray(_divisor(loss, some)) for name, some in batches.items()}
     want = dict.fromkeys(batches, 1.0)
@@ -128,7 +124,7 @@ def _factor(loss: Loss, target: np.ndarray) -> Pair:
             name: sum(_divisor(loss, some[n : n + 1]) for n in range(len(some))) if alone else float(len(some))
             for name, some in batches.items()
         }
-    return Pair(got, want, f"reduction {loss.reduction!r}")
+    return Compared(got, want, f"reduction {loss.reduction!r}")
 
 
 def _divisor(loss: Loss, target: np.ndarray) -> float:
@@ -139,139 +135,109 @@ def _divisor(loss: Loss, target: np.ndarray) -> float:
         return 0.0
 
 
-def _value(loss: Loss, output: np.ndarray, target: np.ndarray) -> Pair:
-    r = loss.factor(len(output), target)
-    return Pair(loss.value(output, target), r * loss.values(output, target).sum(), "values")
+def _value(probe: LossProbe) -> Compared:
+    r = probe.loss.factor(len(probe.output), probe.target)
+    return Compared(probe.loss.value(probe.output, probe.target), r * probe.values(probe.output).sum(), "values")
 
 
-def _gradients(loss: Loss, output: np.ndarray, target: np.ndarray, where: np.ndarray, slope: Derivative) -> Pair:
-    got = loss.gradients(output, target)
-    if got.shape != output.shape:
-        raise FoundError(f"expected shape {output.shape}, got {got.shape}")
-    want = slope.values.T
-    if want.size == output.size:
-        return Pair(got, want.reshape(output.shape), slope.oracle, slope.tolerance)
-    return Pair(got.reshape(len(got), -1)[:, where], want, slope.oracle, slope.tolerance)
+def _gradients(probe: LossProbe, slope: Derivative) -> Compared:
+    got, want = probe.gradients(), slope.values.T
+    expect_shape(got, probe.output.shape)
+    if want.size == probe.output.size:
+        return Compared(got, want.reshape(got.shape), slope.oracle, slope.tolerance)
+    return Compared(probe.at(got[None])[0], want, slope.oracle, slope.tolerance)
 
 
 # --------------------------------------------------------------------------------------------------------- the Hessian
 
 
-def _hessian(loss: Loss, output: np.ndarray, target: np.ndarray, where: np.ndarray) -> Derivative:
-    """∇²ℓ at the coordinates looked at, by differences of the gradients, shape (K, N, K)."""
-
-    def gradients(moved: np.ndarray) -> np.ndarray:
-        each = loss.gradients(moved, _tiled(target, moved, output))
-        return each.reshape(len(each), -1)[:, where]
-
-    return derivative(input_curve(gradients, output, where), REAL_STEP * size_of(output))
+def _check_hessian(claims: Claims, probe: LossProbe, hessian: Derivative) -> None:
+    needs = ["gradients"]
+    claims.equal("hessian_sqrt", "S Sᵀ = ∇²ℓ[n, i, j]", _root, probe, hessian, needs=needs)
+    claims.hold("columns", "is the number of hessian_sqrt's columns", _wrong_columns, probe, needs=["hessian_sqrt"])
+    claims.equal("hessian_sqrt", "blocks of columns are those of the whole", _blocks, probe, needs=["hessian_sqrt"])
+    claims.equal("hessian_sum", "is Σₙ ∇²ℓₙ", _hessian_sum, probe, hessian, needs=needs)
 
 
-def _check_hessian(
-    claims: Claims, loss: Loss, output: np.ndarray, target: np.ndarray, where: np.ndarray, hessian: Derivative
-) -> None:
-    given, needs = (loss, output, target), ["gradients"]
-    claims.equal("hessian_sqrt", "S Sᵀ = ∇²ℓ[n, i, j]", _root, *given, where, hessian, needs=needs)
-    claims.hold("columns", "is the number of hessian_sqrt's columns", _wrong_columns, *given, needs=["hessian_sqrt"])
-    claims.equal("hessian_sqrt", "blocks of columns are those of the whole", _blocks, *given, needs=["hessian_sqrt"])
-    claims.equal("hessian_sum", "is Σₙ ∇²ℓₙ", _hessian_sum, *given, where, hessian, needs=needs)
+def _root(probe: LossProbe, hessian: Derivative) -> Compared:
+    s, shape = probe.root(), probe.output.shape
+    if s.shape[1:] != shape:
+        raise FoundError(f"expected shape (V, {', '.join(map(str, shape))}), got {s.shape}")
+    s = probe.at(s)
+    return _beside(hessian, np.einsum("vni,vnj->nij", s, s), hessian.values.swapaxes(0, 1), probe)
 
 
-def _root(
-    loss: Loss, output: np.ndarray, target: np.ndarray, where: np.ndarray, hessian: Derivative
-) -> Pair:
-    s = loss.hessian_sqrt(output, target)
-    if s.shape[1:] != output.shape:
-        raise FoundError(f"expected shape (V, {', '.join(map(str, output.shape))}), got {s.shape}")
-    s = s.reshape(*s.shape[:2], -1)[:, :, where]
-    got, want = np.einsum("vni,vnj->nij", s, s), hessian.values.swapaxes(0, 1)
-    return Pair(got, want, f"{hessian.oracle} of gradients", hessian.tolerance, _floor(loss, output, target))
+def _beside(hessian: Derivative, got: np.ndarray, want: np.ndarray, probe: LossProbe) -> Compared:
+    """Compare with the Hessian: where it vanishes, rounding is compared with the gradients."""
+    floor = 1e-3 * float(np.max(np.abs(probe.gradients()), initial=0))
+    return Compared(got, want, f"{hessian.oracle} of gradients", hessian.tolerance, floor)
 
 
-def _floor(loss: Loss, output: np.ndarray, target: np.ndarray) -> float:
-    """Return the floor of a Hessian's error: where it vanishes, rounding is compared with the gradients."""
-    return 1e-3 * float(np.max(np.abs(loss.gradients(output, target)), initial=0))
-
-
-def _wrong_columns(loss: Loss, output: np.ndarray, target: np.ndarray) -> str:
-    says, real = loss.columns(output.shape[1:]), len(loss.hessian_sqrt(output, target))
+def _wrong_columns(probe: LossProbe) -> str:
+    says, real = probe.loss.columns(probe.output.shape[1:]), len(probe.root())
     return "" if says == real else f"says {says}, but there are {real}"
 
 
-def _blocks(loss: Loss, output: np.ndarray, target: np.ndarray) -> Pair:
-    whole = loss.hessian_sqrt(output, target)
+def _blocks(probe: LossProbe) -> Compared:
+    whole = probe.root()
     windows = [slice(0, 1), slice(1, len(whole)), slice(len(whole) // 2, None), slice(0, 0), slice(None)]
     ends = [["" if end is None else end for end in (window.start, window.stop)] for window in windows]
     names = [f"columns {start}:{stop}" for start, stop in ends]
-    got = [loss.hessian_sqrt(output, target, window) for window in windows]
-    return Pair(dict(zip(names, got)), dict(zip(names, (whole[window] for window in windows))), "all columns")
+    got = [probe.root(window) for window in windows]
+    return Compared(dict(zip(names, got)), dict(zip(names, (whole[window] for window in windows))), "all columns")
 
 
-def _hessian_sum(
-    loss: Loss, output: np.ndarray, target: np.ndarray, where: np.ndarray, hessian: Derivative
-) -> Pair:
-    d, got = prod(output.shape[1:]), loss.hessian_sum(output, target)
-    if got.shape != (d, d):
-        raise FoundError(f"expected shape {(d, d)}, got {got.shape}")
-    want, floor = hessian.values.sum(1), _floor(loss, output, target)
-    return Pair(got[np.ix_(where, where)], want, f"{hessian.oracle} of gradients", hessian.tolerance, floor)
+def _hessian_sum(probe: LossProbe, hessian: Derivative) -> Compared:
+    d, got = prod(probe.output.shape[1:]), probe.loss.hessian_sum(probe.output, probe.target)
+    expect_shape(got, (d, d))
+    return _beside(hessian, got[np.ix_(probe.where, probe.where)], hessian.values.sum(1), probe)
 
 
 # ------------------------------------------------------------------------------------------------------------- conduct
 
-Call = Callable[[np.ndarray, np.ndarray], Any]
+
+def _impurity(probe: LossProbe, call: LossMethod) -> str:
+    output, target = probe.output.copy(), probe.target.copy()  # so that nothing impure spoils what follows
+    return impurity(
+        lambda: call(output, target), {"its output": output, "its target": target, "the loss": probe.loss}
+    )
 
 
-def _calls(loss: Loss, seed: int) -> dict[str, Call]:
-    """Return every method of output and target; the Monte-Carlo root at draws of one seed."""
-
-    def root(output: np.ndarray, target: np.ndarray) -> np.ndarray:
-        return loss.hessian_sqrt_mc(output, loss.draw(output, 2, seed), target)
-
-    names = ("values", "gradients", "hessian_sqrt", "hessian_sum")
-    return {name: getattr(loss, name) for name in names} | {"hessian_sqrt_mc": root}
-
-
-def _impurity(loss: Loss, call: Call, output: np.ndarray, target: np.ndarray) -> str:
-    own = output.copy(), target.copy()  # so that nothing impure spoils what follows
-    return impurity(lambda: call(*own), {"its output": own[0], "its target": own[1], "the loss": loss})
-
-
-def _check_conduct(
-    claims: Claims, loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.random.Generator
-) -> None:
+def _check_conduct(claims: Claims, probe: LossProbe, rng: np.random.Generator) -> None:
     """Add rows on the laws that hold for each method."""
     axes = {"gradients": 0, "hessian_sqrt": 1}
-    low, high = finite_range(loss)
-    extreme = rng.choice([low, max(low, 0.0), high], output.shape, p=[0.4, 0.2, 0.4])
-    for name, call in _calls(loss, 0).items():
+    low, high = finite_range(probe.loss)
+    extreme = rng.choice([low, max(low, 0.0), high], probe.output.shape, p=[0.4, 0.2, 0.4])
+    for name, call in probe.calls().items():
         if name in axes:
-            claims.equal(name, "samples do not interact", _alone, call, output, target, axes[name], needs=[name])
-        claims.equal(name, "float32 stays float32", _float32, call, output, target, needs=[name])
-        claims.equal(name, "layout in memory does not matter", _layout, call, output, target, needs=[name])
-        claims.hold(name, "is finite at the ends of its range", _not_finite, call, extreme, target, needs=[name])
-    claims.hold("check_target", "refuses wrong shapes and types", _accepted, loss, output, target)
+            claims.equal(name, "samples do not interact", _alone, call, probe, axes[name], needs=[name])
+        claims.equal(name, "float32 stays float32", _float32, call, probe, needs=[name])
+        claims.equal(name, "layout in memory does not matter", _layout, call, probe, needs=[name])
+        claims.hold(name, "is finite at the ends of its range", _not_finite, call, extreme, probe.target, needs=[name])
+    claims.hold("check_target", "refuses wrong shapes and types", _accepted, probe)
 
 
-def _alone(call: Call, output: np.ndarray, target: np.ndarray, axis: int) -> Pair:
+def _alone(call: LossMethod, probe: LossProbe, axis: int) -> Compared:
+    output, target = probe.output, probe.target
     alone = [call(output[n : n + 1], target[n : n + 1]) for n in range(len(output))]
-    return Pair(call(output, target), np.concatenate(alone, axis), "one sample at a time")
+    return Compared(call(output, target), np.concatenate(alone, axis), "one sample at a time")
 
 
-def _float32(call: Call, output: np.ndarray, target: np.ndarray) -> Pair:
-    single = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (output, target)]
+def _float32(call: LossMethod, probe: LossProbe) -> Compared:
+    single = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (probe.output, probe.target)]
     got = call(*single)
     if got.dtype != np.float32:
         raise FoundError(f"gives {got.dtype} for float32")
     rounded = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in single]  # so that draws are the same
-    return Pair(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE)
+    return Compared(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE)
 
 
-def _layout(call: Call, output: np.ndarray, target: np.ndarray) -> Pair:
-    return Pair(call(without_layout(output), without_layout(target)), call(output, target), "contiguous arrays")
+def _layout(call: LossMethod, probe: LossProbe) -> Compared:
+    scattered = call(without_layout(probe.output), without_layout(probe.target))
+    return Compared(scattered, call(probe.output, probe.target), "contiguous arrays")
 
 
-def _not_finite(call: Call, extreme: np.ndarray, target: np.ndarray) -> str:
+def _not_finite(call: LossMethod, extreme: np.ndarray, target: np.ndarray) -> str:
     for dtype in (np.float64, np.float32):
         found = call(extreme.astype(dtype), target.astype(dtype) if target.dtype.kind == "f" else target)
         if not np.isfinite(found).all():
@@ -279,7 +245,8 @@ def _not_finite(call: Call, extreme: np.ndarray, target: np.ndarray) -> str:
     return ""
 
 
-def _accepted(loss: Loss, output: np.ndarray, target: np.ndarray) -> str:
+def _accepted(probe: LossProbe) -> str:
+    target = probe.target
     other = target.astype(np.float64) if target.dtype.kind in "iu" else target.astype(np.int64)
     wrong = {
         "one sample too few": target[1:],
@@ -288,7 +255,7 @@ def _accepted(loss: Loss, output: np.ndarray, target: np.ndarray) -> str:
     }
     for name, bad in wrong.items():
         try:
-            loss.check_target("target", bad, output)
+            probe.loss.check_target("target", bad, probe.output)
         except (TypeError, ValueError):
             continue
         return f"takes a target with {name}"

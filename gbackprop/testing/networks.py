@@ -14,14 +14,14 @@ from gbackprop.calculus.signals import GRADIENT
 from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import Claims, NotGivenError, Pair
+from gbackprop.testing.claims import Claims, Compared, NotGivenError
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import FLOOR, every_quantity
-from gbackprop.testing.setting import Setting, at_targets
+from gbackprop.testing.setting import CheckedNetwork, at_targets
 from gbackprop.testing.signals import Arrivals, arrivals, dense_arrivals
 
 LARGEST = 512
@@ -57,13 +57,13 @@ def check_network(
         Rows on a layer's methods bear the layer's path, as in "2.mjp".
     """
     generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["forward", "backward"])
-    setting = claims.attempt("forward", "takes the batch", Setting.of, network, loss, x, y, generator, device)
+    setting = claims.attempt("forward", "takes the batch", CheckedNetwork.of, network, loss, x, y, generator, device)
     if setting is not None:
         claims.attempt("backward", "can be checked", _check, claims, setting, generator)
     return claims.report
 
 
-def _check(claims: Claims, setting: Setting, rng: np.random.Generator) -> None:
+def _check(claims: Claims, setting: CheckedNetwork, rng: np.random.Generator) -> None:
     for path, report in _parts(setting, rng):
         prefix = f"{path}." if path else ""
         claims.report.rows += [replace(row, method=prefix + row.method) for row in report.rows]
@@ -78,7 +78,7 @@ def _check(claims: Claims, setting: Setting, rng: np.random.Generator) -> None:
     check_quantities(claims, setting, every_quantity(), rng, needs=[PARTS, "sweep"])
 
 
-def _parts(setting: Setting, rng: np.random.Generator) -> list[tuple[str, Report]]:
+def _parts(setting: CheckedNetwork, rng: np.random.Generator) -> list[tuple[str, Report]]:
     """Return a report for each layer, at what comes to it, and for the loss."""
     found, x = [], setting.x
     for leaf, inputs, output, _ in passes(leaves_of(setting.network, x.shape[1:]), x):
@@ -87,7 +87,7 @@ def _parts(setting: Setting, rng: np.random.Generator) -> list[tuple[str, Report
     return [*found, ("", check_loss(setting.loss, x, setting.y, rng))]
 
 
-def _signals(setting: Setting, asked: list[Quantity]) -> tuple[Arrivals, Arrivals]:
+def _signals(setting: CheckedNetwork, asked: list[Quantity]) -> tuple[Arrivals, Arrivals]:
     """Return the columns that reach each layer in the sweep, and the expected ones."""
     widest = max(prod(leaf.output_shape) for leaf in leaves_of(setting.network, setting.x.shape[1:]))
     if widest > LARGEST:
@@ -97,14 +97,14 @@ def _signals(setting: Setting, asked: list[Quantity]) -> tuple[Arrivals, Arrival
     return arrivals(*given, fixed), dense_arrivals(*given, setting.targets)
 
 
-def _cancels(setting: Setting) -> bool:
+def _cancels(setting: CheckedNetwork) -> bool:
     """Return whether residual columns of both signs may cancel: in graphs, and where a layer factors its residual."""
     leaves = leaves_of(setting.network, setting.x.shape[1:])
     return not is_chain(leaves) or any(isinstance(leaf.layer, FactoredLayer) for leaf in leaves)
 
 
-def _arrival(name: str, found: Arrivals, dense: Arrivals, floor: float) -> Pair:
+def _arrival(name: str, found: Arrivals, dense: Arrivals, floor: float) -> Compared:
     want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
     got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
     largest = max((float(np.max(np.abs(value), initial=0)) for value in want.values()), default=0.0)
-    return Pair(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor * largest)
+    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor * largest)

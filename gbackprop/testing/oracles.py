@@ -104,17 +104,9 @@ class Parts:
 class Dense:
     """Dense derivatives of a network and each quantity, ``dense["kfac"]``, computed when it is asked for.
 
-    Kronecker factors are (A, B), A None for biases, both with a leading axis of groups for a weight that has any.
-
-    Parameters
-    ----------
-    network : Sequential
-        Of layers with analytic or piecewise linear functions; float64.
-    loss : Loss
-    x : ndarray, shape (N, *in)
-    y : ndarray, shape (N, ...)
-    mc_targets : ndarray, shape (M, N, ...), optional
-        Pseudo-targets, for "diag_ggn_mc" and "kfac".
+    Kronecker factors are (A, B), A None for biases, both with a leading axis of groups for a weight that has any. The
+    network is of layers with analytic or piecewise linear functions, in float64; pseudo-targets ``[M, N, …]`` are for
+    "diag_ggn_mc" and "kfac".
     """
 
     def __init__(

@@ -10,9 +10,9 @@ import numpy as np
 
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.layers.windows.conv_transpose import _ConvTranspose
-from gbackprop.testing.claims import ROUNDING, Claims, NotGivenError, Pair
+from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError
 from gbackprop.testing.differences import Curve, derivative
-from gbackprop.testing.kronecker_oracles import by_output, groups_of
+from gbackprop.testing.kronecker_oracles import b_of_weight, by_output, groups_of
 from gbackprop.testing.points import NUMBERS, size_of, some_of, units
 from gbackprop.testing.probe import COLUMNS, LARGEST_AVERAGE, Probe, is_container, twin_of
 
@@ -72,7 +72,7 @@ def _wrong_names(probe: Probe) -> str:
     return f"{', '.join(strange)}: expected a ParameterJacobian" if strange else ""
 
 
-def _unsupported(probe: Probe, name: str, method: str, *_: Any) -> Pair:
+def _unsupported(probe: Probe, name: str, method: str, *_: Any) -> Compared:
     """Raise `NotGivenError` with the reason that the layer states."""
     raise NotGivenError(probe.unsupported[method])
 
@@ -80,7 +80,7 @@ def _unsupported(probe: Probe, name: str, method: str, *_: Any) -> Pair:
 # ---------------------------------------------------------------------------------------------------------- definition
 
 
-def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
+def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
     n, out = len(probe.x), probe.output.shape[1:]
     shape = probe.layer.parameters[name].shape
     outputs = some_of(prod(out), rng, n * (prod(out) + prod(shape)))
@@ -88,17 +88,17 @@ def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
     want = derivative(parameter_curve(probe, name, entries))
     got = probe.jacobian(name).per_sample(units(out, n, outputs))
     if got.shape != (len(outputs), n, *shape):
-        return Pair(got, np.zeros((len(outputs), n, *shape)), want.oracle)  # the row names both shapes
+        return Compared(got, np.zeros((len(outputs), n, *shape)), want.oracle)  # the row names both shapes
     got = got.reshape(len(outputs), n, -1)[:, :, entries].transpose(1, 0, 2)
     expected = want.values.reshape(len(entries), n, -1)[:, :, outputs].transpose(1, 2, 0)
     kinks = want.kinks.reshape(len(entries), n, -1)[:, :, outputs].transpose(1, 2, 0)
     got, expected = np.where(kinks, 0, got), np.where(kinks, 0, expected)
     if len(outputs) == prod(out) and len(entries) == prod(shape):  # an index says which entry of which output
         got, expected = got.reshape(n, *out, *shape), expected.reshape(n, *out, *shape)
-    return Pair(got, expected, want.oracle, want.tolerance)
+    return Compared(got, expected, want.oracle, want.tolerance)
 
 
-def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
+def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
     """Return the second difference in a random direction, beside the first."""
     twin, value = twin_of(probe.layer), probe.layer.parameters[name]
     direction = rng.standard_normal(value.shape) * size_of(value)
@@ -109,7 +109,7 @@ def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Pair:
 
     low, middle, high = moved(-1.0), moved(0.0), moved(1.0)
     floor = float(np.max(np.abs(high - low), initial=0))
-    return Pair(low + high - 2 * middle, np.zeros_like(middle), "second differences", ROUNDING, floor)
+    return Compared(low + high - 2 * middle, np.zeros_like(middle), "second differences", ROUNDING, floor)
 
 
 def parameter_curve(probe: Probe, name: str, entries: np.ndarray) -> Curve:
@@ -146,7 +146,7 @@ def _cases(probe: Probe, name: str) -> dict[str, tuple[np.ndarray, np.ndarray | 
     }
 
 
-def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair:
+def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Compared:
     jacobian, cases = probe.jacobian(name), _cases(probe, name)
     if method == "moments":  # of columns without signs
         cases = {case: given for case, given in cases.items() if given[1] is None}
@@ -160,7 +160,7 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Pair
     got[PLAIN], want[PLAIN] = getattr(jacobian, method)(*cases[several]), want[several]
     if method == "moments":
         got = {case: {"mean": value.mean, "centered": value.centered} for case, value in got.items()}
-    return Pair(got, want, "its definition by per_sample")
+    return Compared(got, want, "its definition by per_sample")
 
 
 # ------------------------------------------------------------------------------------------------------------ Kronecker
@@ -173,7 +173,7 @@ def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
     """
     bias = name if _is_vector(probe, name) or "bias" not in probe.parameters else "bias"
     needs = ["parameter_jacobians", f"{name}.per_sample", f"{bias}.per_sample"]
-    rows: dict[str, tuple[str, Callable[..., Pair]]] = {
+    rows: dict[str, tuple[str, Callable[..., Compared]]] = {
         "kronecker": (f"is Σᵥₙ s b bᵀ, b = Jᵀg of the {bias if _is_vector(probe, name) else 'bias'}", _kronecker),
         "average_kronecker": ("is Jᵀ Ḡ J of the bias", _average_kronecker),
         "input_square": ("is Σₙₜ u uᵀ, of what W is multiplied with", _input_square),
@@ -205,14 +205,11 @@ def _bias_jacobian(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
 
 
 def _of_groups(probe: Probe, name: str, b: np.ndarray) -> np.ndarray:
-    """Return the blocks (G, O, O) of the bias's matrix (G*O, G*O) for a weight with groups; else the matrix."""
-    groups = 1 if _is_vector(probe, name) else groups_of(probe.layer)
-    size = len(b) // groups
-    blocks = [b[start : start + size, start : start + size] for start in range(0, len(b), size)]
-    return np.stack(blocks) if groups > 1 else b
+    """Return B of a weight with groups from the matrix of the bias; that of a bias is the matrix."""
+    return b if _is_vector(probe, name) else b_of_weight(probe.layer, b)
 
 
-def _kronecker(probe: Probe, name: str, method: str) -> Pair:
+def _kronecker(probe: Probe, name: str, method: str) -> Compared:
     got = {
         "several columns": probe.reduce(name, method, probe.columns, None),
         "several columns with signs": probe.reduce(name, method, probe.columns, probe.signs),
@@ -225,22 +222,22 @@ def _kronecker(probe: Probe, name: str, method: str) -> Pair:
         "several columns with signs": _of_groups(probe, name, np.einsum("vn,vno,vnp->op", probe.signs, b, b)),
     }
     want[PLAIN] = want["several columns with signs"]
-    return Pair(got, want, "its definition by per_sample")
+    return Compared(got, want, "its definition by per_sample")
 
 
-def _average_kronecker(probe: Probe, name: str, method: str) -> Pair:
+def _average_kronecker(probe: Probe, name: str, method: str) -> Compared:
     out = probe.output.shape[1:]
     if probe.curvature is None:
         raise NotGivenError(f"not compared with dense Jacobians: {out} outputs are too many")
     got = probe.reduce(name, method, probe.curvature, out)
     b = _bias_jacobian(probe, name, units(out, len(probe.x), np.arange(prod(out))))[:, 0]
-    return Pair(got, _of_groups(probe, name, b.T @ probe.curvature @ b), "its definition by per_sample")
+    return Compared(got, _of_groups(probe, name, b.T @ probe.curvature @ b), "its definition by per_sample")
 
 
-def _input_square(probe: Probe, name: str, method: str) -> Pair:
+def _input_square(probe: Probe, name: str, method: str) -> Compared:
     got, out = probe.reduce(name, method), probe.output.shape[1:]
     if got is None and _is_vector(probe, name):
-        return Pair(None, None, "")
+        return Compared(None, None, "")
     if max(prod(out), got.size // LARGEST_AVERAGE) > LARGEST_AVERAGE:
         raise NotGivenError(f"not compared with per_sample: {out} outputs or {got.shape} numbers are too many")
     columns, groups = units(out, len(probe.x), np.arange(prod(out))), groups_of(probe.layer)
@@ -257,4 +254,4 @@ def _input_square(probe: Probe, name: str, method: str) -> Pair:
     if isinstance(probe.layer, _ConvTranspose):  # the outputs stand between the channels and the places
         channels = probe.layer.in_channels // groups
         want = want.reshape(*want.shape[:-2], *(channels, want.shape[-1] // channels) * 2)
-    return Pair(both, dict.fromkeys(both, want), "its definition by per_sample")
+    return Compared(both, dict.fromkeys(both, want), "its definition by per_sample")

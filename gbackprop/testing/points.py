@@ -26,23 +26,12 @@ DRAWS = 30
 
 @dataclass(frozen=True)
 class Point:
-    """A batch at which a layer is smooth, and its Jacobian there.
+    """A batch at which a layer is smooth, and its Jacobian there."""
 
-    Attributes
-    ----------
-    x : ndarray, shape (N, *in)
-    inputs : ndarray of int, shape (K)
-        Coordinates of the input, counted flat, that were moved.
-    outputs : ndarray of int, shape (L)
-        Coordinates of the output that are looked at.
-    jacobian : Derivative
-        Of all outputs in the coordinates `inputs`, shape (K, N, *out).
-    """
-
-    x: np.ndarray
-    inputs: np.ndarray
-    outputs: np.ndarray
-    jacobian: Derivative
+    x: np.ndarray  # [N, *in]
+    inputs: np.ndarray  # the K coordinates of the input, counted flat, that were moved
+    outputs: np.ndarray  # the L coordinates of the output that are looked at
+    jacobian: Derivative  # of all outputs in the coordinates `inputs`, [K, N, *out]
 
     @property
     def size(self) -> float:

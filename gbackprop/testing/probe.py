@@ -57,31 +57,16 @@ def without_layout(array: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Probe:
-    """A layer, a batch, and what to multiply its Jacobians with.
-
-    Attributes
-    ----------
-    layer : Layer
-    x : ndarray, shape (N, *in)
-    noise : Any
-        What the layer drew for training mode.
-    training : bool
-    tangents : ndarray, shape (V, N, *in)
-    columns : ndarray, shape (V, N, *out)
-    signs : ndarray, shape (V, N)
-        −1, 0 or 1.
-    curvature : ndarray, shape (D, D), or None
-        Ḡ at the output, unless D is too large.
-    """
+    """A layer, a batch, and what to multiply its Jacobians with."""
 
     layer: Layer
-    x: np.ndarray
-    noise: Any = None
+    x: np.ndarray  # [N, *in]
+    noise: Any = None  # what the layer drew for training mode
     training: bool = False
-    tangents: Any = None
-    columns: Any = None
-    signs: Any = None
-    curvature: Any = None
+    tangents: Any = None  # [V, N, *in]
+    columns: Any = None  # [V, N, *out]
+    signs: Any = None  # [V, N], −1, 0 or 1
+    curvature: Any = None  # Ḡ at the output, [D, D], unless D is too large
 
     @staticmethod
     def at(layer: Layer, x: np.ndarray, noise: Any, training: bool, rng: np.random.Generator) -> Probe:

@@ -10,19 +10,19 @@ from scipy import special
 
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.signals import EXACT, MonteCarlo
+from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.losses.base import Loss
 from gbackprop.plain.reference import reference
-from gbackprop.quantities import Quantity, Scale, Statistic
+from gbackprop.quantities import DiagGGN, Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
-from gbackprop.testing.claims import Claims, FoundError, NotGivenError, Pair
+from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
 from gbackprop.testing.likelihood import ALARMS, LEVEL
 from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import FLOOR, Runs, fits, floor_of, pairs
-from gbackprop.testing.setting import Setting, Values, values
+from gbackprop.testing.setting import CheckedNetwork, Values, values
 
 ORACLE_TOLERANCE = 1e-9
 FLOAT32_TOLERANCE = 1e-3
@@ -77,14 +77,18 @@ def check_quantity(
         A row for each claim. What the quantity raises becomes a row.
     """
     generator, claims = np.random.default_rng(rng), Claims(f"{quantity!r} of {network!r}", ["backward"])
-    setting = claims.attempt("backward", "can be set up", Setting.of, network, loss, x, y, generator, device)
+    setting = claims.attempt("backward", "can be set up", CheckedNetwork.of, network, loss, x, y, generator, device)
     if setting is not None:
         claims.attempt("backward", "can be checked", check_quantities, claims, setting, [quantity], generator)
     return claims.report
 
 
 def check_quantities(
-    claims: Claims, setting: Setting, asked: Sequence[Quantity], rng: np.random.Generator, needs: Sequence[str] = ()
+    claims: Claims,
+    setting: CheckedNetwork,
+    asked: Sequence[Quantity],
+    rng: np.random.Generator,
+    needs: Sequence[str] = (),
 ) -> None:
     """Add rows on the driver, and on each quantity."""
     watched = {"x": setting.x, "y": setting.y, "the network": setting.network, "the loss": setting.loss}
@@ -120,44 +124,33 @@ def _check_laws(claims: Claims, runs: Runs, quantity: Quantity, needs: list[str]
 # ---------------------------------------------------------------------------------------------------------- the driver
 
 
-class _Square(Quantity):
-    """Something that has columns, so that there are blocks of them."""
-
-    name = "square"
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return (Statistic("square", EXACT),)
-
-    def finish(self, scale: Scale, *values: Any) -> Any:
-        return values[0]
-
-
 def _passed(result: Result) -> Values:
     return {"loss": result.loss, "output": result.output, **result.gradient}
 
 
-def _pass(setting: Setting) -> Pair:
+def _pass(setting: CheckedNetwork) -> Compared:
     output, loss = setting.network.forward(setting.x)[0], setting.loss
     value = loss.factor(len(output), setting.y) * loss.values(output, setting.y).sum()
     gradient = setting.oracle["gradient"]
     want = {"loss": value, "output": output, **gradient}
-    return Pair(_passed(setting.run()), want, "dense Jacobians", ORACLE_TOLERANCE, floor_of(gradient))
+    return Compared(_passed(setting.run()), want, "dense Jacobians", ORACLE_TOLERANCE, floor_of(gradient))
 
 
-def _plain_pass(setting: Setting) -> Pair:
+def _plain_pass(setting: CheckedNetwork) -> Compared:
     want = _passed(setting.run())
-    return Pair(_passed(setting.run(call=reference)), want, "backward", floor=floor_of(want))
+    return Compared(_passed(setting.run(call=reference)), want, "backward", floor=floor_of(want))
 
 
-def _pass_in_blocks(setting: Setting, options: dict[str, Any]) -> Pair:
+def _pass_in_blocks(setting: CheckedNetwork, options: dict[str, Any]) -> Compared:
     want = _passed(setting.run())
-    return Pair(_passed(setting.run(_Square(), **options)), want, "the whole batch", floor=floor_of(want))
+    got = _passed(setting.run(DiagGGN(), **options))  # something that has columns, so that there are blocks of them
+    return Compared(got, want, "the whole batch", floor=floor_of(want))
 
 
 # ------------------------------------------------------------------------------------------------------ one quantity
 
 
-def _definition(runs: Runs, quantity: Quantity) -> Pair:
+def _definition(runs: Runs, quantity: Quantity) -> Compared:
     setting, got = runs.setting, runs.alone(quantity)  # first: what it raises matters more than what the oracle lacks
     definition, ours = definition_of(quantity), is_shipped(quantity)
     if definition is None and not ours:
@@ -171,28 +164,26 @@ def _definition(runs: Runs, quantity: Quantity) -> Pair:
     if ours and setting.kinked and any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()):
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
     oracle = "dense Jacobians" if ours else "its definition"
-    return Pair(got, want, oracle, ORACLE_TOLERANCE, runs.floor(quantity, want))
+    return Compared(got, want, oracle, ORACLE_TOLERANCE, runs.floor(quantity, want))
 
 
-def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Pair:
+def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Compared:
     if not fits(quantity, options):
         raise NotGivenError("needs the whole batch at each layer")
-    want = runs.alone(quantity)
-    return Pair(runs.together(quantity, options=options), want, "the whole batch", floor=runs.floor(quantity, want))
+    got = runs.together(quantity, options=options)
+    return runs.beside(quantity, got, runs.alone(quantity), "the whole batch")
 
 
-def _plain(runs: Runs, quantity: Quantity) -> Pair:
+def _plain(runs: Runs, quantity: Quantity) -> Compared:
     (got,) = runs.setting.values(quantity, call=reference)
-    want = runs.alone(quantity)
-    return Pair(got, want, "gb.backward", floor=runs.floor(quantity, want))
+    return runs.beside(quantity, got, runs.alone(quantity), "gb.backward")
 
 
-def _packed(runs: Runs, quantity: Quantity) -> Pair:
-    want = runs.alone(quantity)
-    return Pair(runs.packed(quantity), want, "alone", floor=runs.floor(quantity, want))
+def _packed(runs: Runs, quantity: Quantity) -> Compared:
+    return runs.beside(quantity, runs.packed(quantity), runs.alone(quantity), "alone")
 
 
-def _permuted(runs: Runs, quantity: Quantity) -> Pair:
+def _permuted(runs: Runs, quantity: Quantity) -> Compared:
     if not isinstance(quantity, Sampled) and any(isinstance(s.signal, MonteCarlo) for s in quantity.statistics()):
         raise NotGivenError("draws anew")
     want = runs.alone(quantity)
@@ -200,7 +191,7 @@ def _permuted(runs: Runs, quantity: Quantity) -> Pair:
         want = {name: _both_permuted(value, runs.order) for name, value in want.items()}
     elif any(statistic.per_sample for statistic in quantity.statistics()):
         want = {name: value[runs.order] for name, value in want.items()}
-    return Pair(runs.together(quantity, "permuted"), want, "the order given", floor=runs.floor(quantity, want))
+    return runs.beside(quantity, runs.together(quantity, "permuted"), want, "the order given")
 
 
 def _both_permuted(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -209,7 +200,7 @@ def _both_permuted(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
     return matrix.reshape(n, -1, n, len(matrix) // n)[order][:, :, order].reshape(matrix.shape)
 
 
-def _reduced(runs: Runs, quantity: Quantity) -> Pair:
+def _reduced(runs: Runs, quantity: Quantity) -> Compared:
     if getattr(quantity, "convention", None):
         raise NotGivenError(NO_CONVENTION)
     powers = quantity.stated("powers")
@@ -220,14 +211,14 @@ def _reduced(runs: Runs, quantity: Quantity) -> Pair:
     r, c = mean.loss.factor(len(mean.x), mean.y), mean.loss.summed_weight(shape) / total.loss.summed_weight(shape)
     scale = r ** powers[0] * c ** powers[1]
     want = {name: _scaled(value, scale) for name, value in runs.together(quantity, "sum").items()}
-    return Pair(runs.together(quantity, "mean"), want, "'sum', scaled, for 'mean'", floor=runs.floor(quantity, want))
+    return runs.beside(quantity, runs.together(quantity, "mean"), want, "'sum', scaled, for 'mean'")
 
 
 def _scaled(value: Any, factor: float) -> Any:
     return {"A": value["A"], "B": value["B"] * factor} if isinstance(value, dict) else value * factor
 
 
-def _float32(runs: Runs, quantity: Quantity) -> Pair:
+def _float32(runs: Runs, quantity: Quantity) -> Compared:
     if quantity.name == "kronecker_error":
         raise NotGivenError("gives Python's floats")
     got, want = runs.together(quantity, "float32"), runs.alone(quantity)
@@ -236,10 +227,10 @@ def _float32(runs: Runs, quantity: Quantity) -> Pair:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
     floor = max(runs.floor(quantity, want), floor_of(want) / FLOOR * FLOAT32_TOLERANCE)
-    return Pair(got, want, "the same in float64", FLOAT32_TOLERANCE, floor)
+    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor)
 
 
-def _estimated(runs: Runs, quantity: Sampled) -> Pair:
+def _estimated(runs: Runs, quantity: Sampled) -> Compared:
     """The total of each parameter's estimates, in standard errors from what it should be."""
     expected = quantity.stated("estimates")
     if expected is None:
@@ -252,7 +243,7 @@ def _estimated(runs: Runs, quantity: Sampled) -> Pair:
         error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(_total(value)))
         z[name] = np.array((totals.mean() - _total(value)) / (error or 1.0))
     allowed = -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(z))))
-    return Pair(z, {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors", allowed)
+    return Compared(z, {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors", allowed)
 
 
 def _total(value: Any) -> float:

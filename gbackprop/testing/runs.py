@@ -12,8 +12,9 @@ from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT
 from gbackprop.quantities import Quantity
+from gbackprop.testing.claims import Compared
 from gbackprop.testing.oracles import ORACLES
-from gbackprop.testing.setting import Setting, Values
+from gbackprop.testing.setting import CheckedNetwork, Values
 
 FLOOR = 1e-8
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
@@ -37,14 +38,14 @@ def every_quantity() -> list[Quantity]:
 class Runs:
     """Runs of several quantities, each made once; `members` are those that run together."""
 
-    def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
+    def __init__(self, setting: CheckedNetwork, rng: np.random.Generator) -> None:
         self.setting = setting
         self.members: list[Quantity] = []
         self.order = rng.permutation(len(setting.x))
         self.made: dict[Any, dict[int, Values]] = {}
 
     @cached_property
-    def variants(self) -> dict[str, Setting]:
+    def variants(self) -> dict[str, CheckedNetwork]:
         """The setting, changed in ways whose effect is known."""
         s = self.setting
         reduced = {reduction: s.reduced(reduction) for reduction in ("mean", "sum")}
@@ -75,6 +76,10 @@ class Runs:
         if whole is None:
             return floor_of(want)
         return floor_of(want) + CANCELLED / FLOOR * floor_of(self.setting.values(whole())[0])
+
+    def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
+        """Return values of a quantity beside the expected ones."""
+        return Compared(got, want, oracle, floor=self.floor(quantity, want))
 
     def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, int]) -> Values:
         key = (tuple(map(id, members)), variant, tuple(options.items()))

@@ -45,7 +45,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Setting:
+class CheckedNetwork:
     """A network with loss and batch, in which quantities are computed again and again.
 
     All of it lies on the host. Backward calls compute on `device`; their results are copied back.
@@ -61,13 +61,13 @@ class Setting:
     @staticmethod
     def of(
         network: Layer, loss: Loss, x: Any, y: Any, rng: np.random.Generator, device: str = "cpu"
-    ) -> Setting:
+    ) -> CheckedNetwork:
         """Return the setting in float64, of a few samples."""
         chain = network if isinstance(network, Sequential) else Sequential(network)
         twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES]), np.array(asnumpy(y)[:SAMPLES])
         assert isinstance(twin, Sequential)
         x, y = (a.astype(float) if a.dtype.kind == "f" else a for a in (x, y))
-        return Setting(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
+        return CheckedNetwork(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
 
     def run(self, *asked: Quantity, call: Callable[..., Result] = backward, **options: Any) -> Result:
         """Run a backward call."""
@@ -95,18 +95,18 @@ class Setting:
             return False
         return True
 
-    def permuted(self, order: np.ndarray) -> Setting:
+    def permuted(self, order: np.ndarray) -> CheckedNetwork:
         """Return the setting with the samples in another order."""
         targets = None if self.targets is None else self.targets[:, order]
         return replace(self, x=self.x[order], y=self.y[order], targets=targets)
 
-    def reduced(self, reduction: Literal["mean", "sum"]) -> Setting:
+    def reduced(self, reduction: Literal["mean", "sum"]) -> CheckedNetwork:
         """Return the setting with another reduction of the loss."""
         loss = copy.copy(self.loss)
         loss.reduction = reduction
         return replace(self, loss=loss)
 
-    def cast(self, dtype: Any) -> Setting:
+    def cast(self, dtype: Any) -> CheckedNetwork:
         """Return the setting in another dtype."""
         x, y = (a.astype(dtype) if a.dtype.kind == "f" else a for a in (self.x, self.y))
         targets = self.targets
@@ -114,7 +114,7 @@ class Setting:
             targets = targets.astype(dtype)
         twin = twin_of(self.network, dtype)
         assert isinstance(twin, Sequential)
-        return Setting(twin, self.loss, x, y, targets, self.device)
+        return CheckedNetwork(twin, self.loss, x, y, targets, self.device)
 
     @cached_property
     def oracle(self) -> Dense:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 from math import prod
 
 import numpy as np
@@ -16,16 +17,21 @@ from gbackprop import layers, losses
 from gbackprop.base.extras import needed
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.network import Sequential
-from gbackprop.testing import shape_strategies
-from gbackprop.testing.loss_strategies import (  # noqa: F401  (IGNORED, outputs: for who draws cases)
-    IGNORED,
-    SEEDS,
-    LossCase,
-    losses_for,
-    outputs,
-    probability_losses,
-    rate_losses,
-    targets,
+from gbackprop.testing.cases.loss_rows import IGNORED, outputs, targets  # noqa: F401  (for who draws cases)
+from gbackprop.testing.loss_strategies import SEEDS, LossCase, losses_for, probability_losses, rate_losses
+from gbackprop.testing.shape_strategies import (  # noqa: F401  (for who draws layers of one kind)
+    OVER_AXES,
+    adaptive_pools,
+    average_pools,
+    batch_norms,
+    convolutions,
+    framed_convolutions,
+    instance_norms,
+    max_pools,
+    pads,
+    shuffles,
+    transposed_convolutions,
+    upsamplings,
 )
 
 with needed("hypothesis", "gbackprop.testing.strategies", "test"):
@@ -52,7 +58,7 @@ class LayerCase:
 
 
 @dataclass(frozen=True)
-class Problem:
+class NetworkCase:
     """A network with a loss, a batch and targets."""
 
     network: Sequential
@@ -105,88 +111,10 @@ def shapes() -> SearchStrategy[Shape]:
 # -------------------------------------------------------------------------------------- layers for given feature shapes
 
 
-def _over(name: str, shape: Shape) -> Callable[..., Layer]:
-    """Return the layer of that name over as many axes as there are beside the channels."""
-    return getattr(layers, f"{name}{len(shape) - 1}d")
-
-
 @st.composite
 def linears(draw: DrawFn, shape: Shape) -> Layer:
     """Linear layers."""
     return layers.Linear(shape[-1], draw(st.integers(1, 3)), bias=draw(st.booleans()))
-
-
-@st.composite
-def convolutions(draw: DrawFn, shape: Shape) -> Layer:
-    """Convolutions: any stride, dilation, groups, and padding in numbers or words."""
-    channels, *spatial = shape
-    groups = draw(st.sampled_from([g for g in range(1, channels + 1) if channels % g == 0]))
-    out = groups * draw(st.integers(1, 2))
-    named = draw(st.sampled_from([None, "valid", "same"]))
-    pads = tuple(0 if named else draw(st.integers(0, 2)) for _ in spatial)
-    room = [size + 2 * p if named != "same" else 9 for size, p in zip(spatial, pads)]
-    kernel = tuple(draw(st.integers(1, min(3, r))) for r in room)
-    dilation = tuple(draw(st.integers(1, min(2, (r - 1) // (k - 1)) if k > 1 else 2)) for r, k in zip(room, kernel))
-    stride = tuple(1 if named == "same" else draw(st.integers(1, 3)) for _ in spatial)
-    bias = draw(st.booleans())
-    return _over("Conv", shape)(channels, out, kernel, stride, named or pads, dilation, groups, bias)
-
-
-def _pooled(draw: DrawFn, spatial: Shape, widest: int) -> tuple[Shape, Shape, Shape, Shape]:
-    """Kernel, stride, padding and dilation of windows that fit."""
-    kernel, padding, dilation = [], [], []
-    for size in spatial:
-        k, d = draw(st.integers(1, 3)), draw(st.integers(1, widest))
-        reach = d * (k - 1) + 1
-        if k // 2 * 2 + size < reach:
-            d, reach = 1, k
-        kernel.append(k)
-        dilation.append(d)
-        padding.append(draw(st.integers(max(0, -((size - reach) // 2)), k // 2)))
-    stride = tuple(draw(st.integers(1, 3)) for _ in spatial)
-    return tuple(kernel), stride, tuple(padding), tuple(dilation)
-
-
-@st.composite
-def max_pools(draw: DrawFn, shape: Shape) -> Layer:
-    """Max pooling, with overlap, dilation and windows that reach beyond."""
-    kernel, stride, padding, dilation = _pooled(draw, shape[1:], 2)
-    return _over("MaxPool", shape)(kernel, stride, padding, dilation, ceil_mode=draw(st.booleans()))
-
-
-@st.composite
-def average_pools(draw: DrawFn, shape: Shape) -> Layer:
-    """Average pooling in each of its ways to count."""
-    kernel, stride, padding, _ = _pooled(draw, shape[1:], 1)
-    ceil_mode, count_include_pad = draw(st.booleans()), draw(st.booleans())
-    divisor = () if len(shape) == 2 else (draw(st.none() | st.integers(1, 5)),)
-    return _over("AvgPool", shape)(kernel, stride, padding, ceil_mode, count_include_pad, *divisor)
-
-
-@st.composite
-def adaptive_pools(draw: DrawFn, shape: Shape) -> Layer:
-    """Pooling to a size, some of them that of the input."""
-    kind = draw(st.sampled_from(["AdaptiveAvgPool", "AdaptiveMaxPool"]))
-    return _over(kind, shape)(tuple(draw(st.none() | st.integers(1, 3)) for _ in shape[1:]))
-
-
-@st.composite
-def framed_convolutions(draw: DrawFn, shape: Shape) -> Layer:
-    """Convolutions with paddings that repeat the image."""
-    mode = draw(st.sampled_from(["reflect", "replicate", "circular"]))
-    around = tuple(draw(st.integers(0, min(size - (mode == "reflect"), 2))) for size in shape[1:])
-    return _over("Conv", shape)(shape[0], 1, 1, padding=around, padding_mode=mode)
-
-
-@st.composite
-def zero_pads(draw: DrawFn, shape: Shape) -> Layer:
-    """Zeros around an image, or a part of it cropped."""
-    sides = []
-    for size in reversed(shape[1:]):  # left and right come first
-        before = draw(st.integers(-min(1, size - 1), 2))
-        after = draw(st.integers(-min(1, size - 1 + min(before, 0)), 2))
-        sides += [before, after]
-    return _over("ZeroPad", shape)(tuple(sides))
 
 
 @st.composite
@@ -232,31 +160,43 @@ def norms(draw: DrawFn, shape: Shape) -> Layer:
     return draw(st.sampled_from(kinds))
 
 
-def instance_norms(shape: Shape) -> SearchStrategy[Layer]:
-    """Normalization of each channel by itself."""
-    eps = st.sampled_from([1e-5, 0.1])
-    return st.builds(_over("InstanceNorm", shape), st.just(shape[0]), eps, affine=st.booleans())
-
-
 def identities(shape: Shape) -> SearchStrategy[Layer]:
     """Identity."""
     return st.builds(layers.Identity)
 
 
+@st.composite
+def moves(draw: DrawFn, shape: Shape) -> Layer:
+    """Numbers in another order, some of them, or times a factor."""
+    kinds = ["Scale", "Slice", "Unflatten", "Permute"] + ["Select"] * (len(shape) > 1)
+    kind = draw(st.sampled_from(kinds))
+    axis = draw(st.integers(1, len(shape)))
+    size = shape[axis - 1]
+    if kind == "Scale":
+        return layers.Scale(draw(st.sampled_from([1, shape[0]])), draw(st.sampled_from([1.0, -0.5])))
+    if kind == "Permute":
+        return layers.Permute((0, *draw(st.sampled_from([*permutations(range(1, len(shape) + 1))]))))
+    if kind == "Unflatten":
+        part = draw(st.sampled_from([part for part in range(1, size + 1) if size % part == 0]))
+        return layers.Unflatten(axis, draw(st.sampled_from([(size // part, part), (-1, part)])))
+    index = draw(st.integers(0, size - 1))
+    if kind == "Select":
+        return layers.Select(axis - len(shape) - 1, index)
+    return layers.Slice(axis, index, draw(st.sampled_from([None, size])), draw(st.integers(1, 2)))
+
+
 OF_ANY: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
-    linears, activations, flattens, dropouts, identities, slopes, softmaxes, norms,
+    linears, activations, flattens, dropouts, identities, slopes, softmaxes, norms, moves,
 )  # fmt: skip
-OVER_AXES: tuple[Callable[[Shape], SearchStrategy[Layer]], ...] = (
-    convolutions, framed_convolutions, max_pools, average_pools, adaptive_pools, zero_pads, instance_norms,
-)  # fmt: skip
-"""Strategies for layers, by the feature shapes that they take: any; channels and one to three axes."""
+"""Strategies for layers that take any features."""
 
 
 @st.composite
 def layers_for(draw: DrawFn, shape: Shape) -> Layer:
     """Shipped layers that take a feature shape."""
-    kinds = [*OF_ANY, activations, shape_strategies.of_any]  # there are many activations
-    kinds += [*OVER_AXES, *shape_strategies.over_axes(shape)] if 2 <= len(shape) <= 4 else []
+    kinds = [*OF_ANY, activations]  # there are many activations
+    kinds += OVER_AXES if 2 <= len(shape) <= 4 else ()
+    kinds += [shuffles] if len(shape) == 3 else []
     return draw(draw(st.sampled_from(kinds))(shape).filter(lambda layer: _takes(layer, shape)))
 
 
@@ -296,7 +236,7 @@ def loss_cases(draw: DrawFn) -> LossCase:
 
 
 @st.composite
-def problems(draw: DrawFn, depth: int = 4) -> Problem:
+def problems(draw: DrawFn, depth: int = 4) -> NetworkCase:
     """Networks of up to `depth` layers and a linear one, some nested, with loss and batch."""
     shape = start = draw(shapes().filter(lambda shape: prod(shape) <= LARGEST))
     chain: list[Layer] = []
@@ -313,7 +253,7 @@ def problems(draw: DrawFn, depth: int = 4) -> Problem:
     seed = draw(SEEDS)
     network = Sequential(*chain, rng=seed, dtype="float64")
     loss = draw(losses_for(network.output_shape(start)).filter(partial(_has_gradient, network.output_shape(start))))
-    return Problem(network, loss, start, draw(st.integers(1, 4)), seed)
+    return NetworkCase(network, loss, start, draw(st.integers(1, 4)), seed)
 
 
 def _has_gradient(shape: Shape, loss: losses.Loss) -> bool:

@@ -14,7 +14,8 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
 from gbackprop.network.container import Container
-from gbackprop.testing.audit import command, subjects
+from gbackprop.testing import cases
+from gbackprop.testing.audit import command
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.summary import error_of, verdict_of
@@ -32,7 +33,7 @@ EXAMPLE = ROOT / "examples" / "audit_a_layer.py"
 @pytest.fixture(scope="module")
 def shipped():
     """The findings of all that ships, of which the command's lines are made, too."""
-    return list(subjects.shipped(Auditor()))
+    return list(command.shipped(Auditor()))
 
 
 def test_everything_that_ships_is_sound(shipped):
@@ -51,14 +52,11 @@ def test_nothing_that_ships_is_left_out():
         found = {value for name, value in vars(module).items() if name in module.__all__ and isinstance(value, type)}
         return {kind for kind in found if issubclass(kind, base) and kind not in (base, layers.Elementwise)}
 
-    cases = subjects.layer_cases()
     integers = {layers.Embedding}  # cannot be moved by small steps: tests/layers/test_embedding.py
-    assert exported(layers, Layer) - integers <= {type(getattr(case.layer, "layer", case.layer)) for case in cases}
-    for kind in exported(losses, losses.Loss):
-        found = [case.loss for case in subjects.loss_cases(np.random.default_rng(0)) if type(case.loss) is kind]
-        assert {loss.reduction for loss in found} == {"mean", "sum"}
-    for case in cases:  # a function is held against plain loops unless it is made of others, or an activation listed so
-        assert case.plain is not None or isinstance(case.layer, Container | layers.Elementwise)
+    assert exported(layers, Layer) - integers <= {row.kind for row in cases.ALL_LAYERS}
+    assert exported(losses, losses.Loss) == {row.kind for row in cases.LOSSES}
+    for row in cases.ALL_LAYERS:  # a function is compared with plain loops unless it is made of others
+        assert row.definition is not None or issubclass(row.kind, Container)
 
 
 def test_every_quantity_is_judged(shipped):
@@ -78,9 +76,13 @@ def test_a_line_for_each_subject(shipped, monkeypatch):
     assert re.fullmatch(r"\d+ claims: \d+ hold, 0 fail, \d+ not judged or not given", lines[-1])
 
 
-def test_wrong_derivatives_and_wrong_functions_with_the_right_derivatives_are_found(monkeypatch):
-    for cases in ("loss_cases", "network_cases"):
-        monkeypatch.setattr(subjects, cases, lambda rng: [])
+@pytest.fixture
+def layers_only(monkeypatch):
+    monkeypatch.setattr(command, "LOSSES", [])
+    monkeypatch.setattr(command, "NETWORKS", [])
+
+
+def test_wrong_derivatives_and_wrong_functions_with_the_right_derivatives_are_found(layers_only, monkeypatch):
     counts = AvgPool2d._counts
     monkeypatch.setattr(AvgPool2d, "_counts", lambda self, spatial: counts(self, spatial) + 1)
     monkeypatch.setattr(Sigmoid, "value", lambda self, x: 0.5 + 0.5 * np.tanh(x))

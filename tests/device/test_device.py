@@ -7,9 +7,9 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
+from around import THREE_LOSSES, around, lacking
 from device_ledger import ledger
 from device_problems import CE, LISTED, X, Y, simple, there, transfers
-from layer_table import LOSSES, TABLE, around, lacking
 
 import gbackprop as gb
 from gbackprop import array, layers, losses
@@ -18,8 +18,8 @@ from gbackprop.calculus.residual import Factored
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
-from gbackprop.testing.audit import graph_subjects as graphs
-from gbackprop.testing.audit import sequences
+from gbackprop.testing.cases import LAYERS
+from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 from gbackprop.testing.errors import relative_error
 from gbackprop.testing.runs import every_quantity, fits
 from gbackprop.testing.strategies import outputs, targets
@@ -62,7 +62,7 @@ def compare(network, loss, x, y, *quantities, tolerance=None, **options):
     return set(taken)
 
 
-CASES = list(zip(TABLE, LOSSES * len(TABLE), list(TOLERANCES) * len(TABLE)))
+CASES = list(zip(LAYERS, THREE_LOSSES * len(LAYERS), list(TOLERANCES) * len(LAYERS)))
 """Each layer with one loss and one precision, which alternate."""
 
 
@@ -75,12 +75,11 @@ def test_every_quantity_on_every_layer(row, loss, dtype, gpu):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize(("make", "shape"), [(graphs.network, (2, 2)), (sequences.network, (3, 2))])
-def test_every_quantity_on_a_graph(make, shape, dtype, gpu):
-    network = make(np.random.default_rng(0)).astype(dtype)
+@pytest.mark.parametrize("row", [BRANCHED, ATTENTIVE], ids=["branched", "attentive"])
+def test_every_quantity_on_a_graph(row, dtype, gpu):
+    network = row.network().astype(dtype)
     quantities = [quantity for quantity in every_quantity() if quantity.name != "kfra"]
-    x = np.random.default_rng(1).standard_normal((3, *shape))
-    assert compare(network, CE, x, np.array([0, 2, 1]), *quantities, rng=0) <= LISTED
+    assert compare(network, row.loss, *row.batch(1), *quantities, rng=0) <= LISTED
 
 
 OPTIONS = [{"sample_block": 2}, {"column_block": 2}, {"workers": 2}, {"memory": "64MiB"}]
@@ -120,7 +119,7 @@ def test_other_conventions_and_errors(gpu):
 def test_every_transfer_that_is_listed_is_made(double):
     """A row of the page that nothing asks for would stand there unchecked."""
     seen = compare_conventions()
-    for loss in LOSSES:
+    for loss in THREE_LOSSES:
         pool = layers.AvgPool2d(2, 2, padding=1, count_include_pad=False)
         chain = pool, layers.Dropout(0.4), layers.Flatten(), layers.Linear(18, 2)
         network, y = gb.Sequential(*chain, rng=0, dtype="float64"), targets(loss, (6, 2), 0)
@@ -176,7 +175,7 @@ def pieces(residual):
 
 
 @pytest.mark.parametrize("forms", [PLAIN, FORMS], ids=["plain", "fast"])
-@pytest.mark.parametrize("row", TABLE, ids=str)
+@pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_the_methods_of_every_layer_and_their_fast_forms(row, forms, gpu):
     layer, x, context = row.layer(), row.x(), Context(forms, Allocator())
     rng = np.random.default_rng(2)

@@ -5,14 +5,53 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from around import around
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.testing import check_layer, check_network, check_quantity
+from gbackprop.testing import check_layer, check_loss, check_network, check_quantity
+from gbackprop.testing.audit import command
+from gbackprop.testing.audit.findings import Auditor
+from gbackprop.testing.cases.loss_rows import LossRow
+from gbackprop.testing.cases.rows import LayerRow
 from gbackprop.testing.runs import every_quantity
 
 TESTS = Path(__file__).parents[1]
 BLOCK = re.compile(r"<!-- tests/docs/test_contributing.py runs this block -->\n```python\n(.*?)```", re.DOTALL)
+
+
+class Difference(layers.Layer):
+    """a − b."""
+
+    def output_shape(self, *shapes):
+        if len(shapes) != 2 or shapes[0] != shapes[1]:
+            raise ValueError(f"expected two inputs of equal shape, got {shapes}")
+        return shapes[0]
+
+    def forward(self, a, b):
+        return a - b, None
+
+    def jmp(self, saved, a, b):
+        return a - b
+
+    def mjp(self, saved, mat):
+        return mat, -mat
+
+
+class LogCoshLoss(losses.elementwise.ElementwiseLoss):
+    """ℓₙ = c Σⱼ log cosh(fₙⱼ − yₙⱼ)."""
+
+    def values(self, output, target):
+        d = output - target
+        d = np.where(d.real < 0, -d, d)
+        return self.summed(d + np.log1p(np.exp(-2 * d)) - float(np.log(2)))
+
+    def gradients(self, output, target):
+        return np.tanh(output - target) * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return 1 - np.tanh(output - target) ** 2
+
 
 @pytest.fixture(scope="module")
 def blocks():
@@ -22,7 +61,7 @@ def blocks():
 @pytest.fixture(scope="module")
 def recipes(blocks):
     """The classes, each from its own blocks alone: these have all imports that it needs."""
-    imports, activation, gain, quantity_imports, quantity, _ = blocks
+    imports, activation, _, gain, _, quantity_imports, quantity, _ = blocks
     found = {}
     for recipe in (imports + activation, gain, quantity_imports + quantity):
         names = {}
@@ -33,7 +72,34 @@ def recipes(blocks):
 
 def test_there_are_three_recipes(blocks):
     classes = [re.findall(r"^class (\w+)", block, re.MULTILINE) for block in blocks]
-    assert classes == [[], ["Snake"], ["Gain", "GainJacobian"], [], ["SumGradSquared"], []]
+    assert classes == [[], ["Snake"], [], ["Gain", "GainJacobian"], [], [], ["SumGradSquared"], []]
+
+
+@pytest.fixture(scope="module")
+def rows(recipes, blocks):
+    """The rows of the table of cases: an activation, a layer with a parameter, one of two inputs, a loss."""
+    names = recipes | {"Difference": Difference, "LogCoshLoss": LogCoshLoss, "LayerRow": LayerRow, "LossRow": LossRow}
+    return eval(f"[{blocks[2]} {blocks[4]}]", names | {"np": np})
+
+
+def test_a_row_gets_every_check(rows):
+    *of_layers, of_loss = rows
+    for row in of_layers:
+        layer = row.layer()
+        check_layer(layer, row.x(), reference=row.reference(layer)).assert_ok()
+        network = around(row)
+        check_network(network, losses.MSELoss(), row.x(), np.ones(network(row.x()).shape)).assert_ok()
+    for reduction in ("mean", "sum"):
+        loss = of_loss.loss(reduction)
+        check_loss(loss, *of_loss.batch(), reference=of_loss.definition(loss)).assert_ok()
+
+
+def test_a_row_gets_a_line_of_the_audit(rows, monkeypatch):
+    monkeypatch.setattr(command, "ALL_LAYERS", rows[:-1])
+    monkeypatch.setattr(command, "LOSSES", rows[-1:])
+    monkeypatch.setattr(command, "NETWORKS", [])
+    sound = [finding.title.partition("(")[0] for finding in command.shipped(Auditor()) if finding.report.ok]
+    assert sound == ["Snake", "Gain", "Difference", "LogCoshLoss", "LogCoshLoss"]
 
 
 def test_an_activation_takes_at_most_15_lines(blocks):

@@ -41,11 +41,12 @@ def test_each_test_of_the_page_finds_a_mistake(block, right, wrong):
 
 
 def test_every_strategy_is_in_the_table():
-    files = {strategies.__name__, loss_strategies.__name__}
+    files = {strategies.__name__, loss_strategies.__name__, strategies.outputs.__module__}
+    files.add(strategies.pads.__module__)
     own = {name for name, value in vars(strategies).items() if getattr(value, "__module__", "") in files}
     public = {name for name in own if not name.startswith("_") and name[0].islower()}
     public |= {name for name, value in vars(strategies).items() if isinstance(value, SearchStrategy)}
-    layers_by_shape = (*strategies.OF_ANY, *strategies.OVER_AXES)
+    layers_by_shape = (*strategies.OF_ANY, *strategies.OVER_AXES, strategies.shuffles)
     kinds = {kind.__name__ for kind in layers_by_shape}  # of which the table shows some
     table = PAGE[PAGE.index("| strategy |") :]
     assert {name for name in public - kinds if f"`{name}" not in table} == set()

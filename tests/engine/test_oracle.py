@@ -17,7 +17,7 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.runs import SHIPPED, every_quantity
-from gbackprop.testing.strategies import SEEDS, Problem, problems
+from gbackprop.testing.strategies import SEEDS, NetworkCase, problems
 
 TOLERANCE = {"float64": 1e-12, "float32": 2e-4}
 """Of the largest entry of a quantity in any parameter."""
@@ -79,7 +79,7 @@ def image_problems(draw):
     chain += [layers.Flatten(), layers.Linear(int(np.prod(shape)), draw(st.integers(2, 4)))]
     net = gb.Sequential(*chain, rng=seed, dtype="float64")
     loss = losses.CrossEntropyLoss(draw(st.sampled_from(["mean", "sum"])))
-    return Problem(net, loss, start, draw(st.integers(1, 4)), seed)
+    return NetworkCase(net, loss, start, draw(st.integers(1, 4)), seed)
 
 
 @contextmanager

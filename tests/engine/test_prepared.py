@@ -19,8 +19,7 @@ from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine import prepared
 from gbackprop.engine.prepared import MOST, Calls
 from gbackprop.quantities.result import Result
-from gbackprop.testing.audit import graph_subjects as graphs
-from gbackprop.testing.audit import sequences
+from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 
 driver = __import__("sys").modules["gbackprop.engine.backward"]
 
@@ -79,10 +78,10 @@ EVERY = [q.BatchGrad(), q.Variance(), q.DiagGGN(), q.DiagGGNMC(2), q.KFAC(), q.K
 )
 @pytest.mark.parametrize(
     ("make", "shape"),
-    [(chain, (1, 6, 6)), (nested, (1, 6, 6)), (graphs.network, (2, 2)), (sequences.network, (3, 2))],
+    [(chain, (1, 6, 6)), (nested, (1, 6, 6)), (BRANCHED.network, (2, 2)), (ATTENTIVE.network, (3, 2))],
 )
 def test_a_prepared_call_gives_the_same_to_every_bit(make, shape, quantities, calls):
-    network = make(np.random.default_rng(0)) if make in (graphs.network, sequences.network) else make()
+    network = make()
     x, loss = RNG.standard_normal((6, *shape)), losses.CrossEntropyLoss()
     first = gb.backward(network, loss, x, Y, *quantities, rng=3)
     again = gb.backward(network, loss, x, Y, *quantities, rng=3)

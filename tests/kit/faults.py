@@ -2,16 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
-import definitions
 import numpy as np
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.engine.forms import FORMS
 from gbackprop.testing import Report, check_layer, check_loss, check_network
-from gbackprop.testing.audit import graph_subjects as graphs
+from gbackprop.testing.cases import ALL_LAYERS
+from gbackprop.testing.cases.loss_rows import definition_of_loss
+from gbackprop.testing.cases.network_rows import BRANCHED
+from gbackprop.testing.cases.rows import LayerRow
+from gbackprop.testing.flat import Flat
 from gbackprop.testing.strategies import outputs, targets
 
 Check = Callable[[], Report]
@@ -31,8 +35,8 @@ class Fault:
         What is wrong.
     wrong : callable
         Makes the wrong attribute from the sound one.
-    check : callable
-        The check that should catch it; it must pass without the fault.
+    check : callable, or class of layers
+        The check that should catch it; it must pass without the fault. Of a class: that of all of its rows.
     method : str
         What the first failing row should name.
     """
@@ -41,8 +45,12 @@ class Fault:
     attribute: str
     name: str
     wrong: Wrong
-    check: Check
+    check: Any
     method: str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.check, type):
+            object.__setattr__(self, "check", on_rows(self.check))
 
     def __str__(self) -> str:
         return f"{self.owner.__name__.rpartition('.')[2]}.{self.attribute}: {self.name}"
@@ -88,18 +96,34 @@ def times(factor: float) -> Wrong:
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
-def on_layer(make: Callable[[], layers.Layer], shape: tuple[int, ...], reference: Any = None) -> Check:
-    """`check_layer` of a layer made afresh, with a reference from the plain definitions."""
+def on_layer(make: Callable[[], layers.Layer], shape: tuple[int, ...], definition: Any = None) -> Check:
+    """`check_layer` of a layer made afresh."""
+    return partial(check_rows, (LayerRow(make, shape, definition),))
 
-    def check() -> Report:
-        layer = make()
-        layer.dtype = "float64"
-        layer.initialize(np.random.default_rng(0))
-        x = np.random.default_rng(1).standard_normal((3, *shape))
-        plain = None if reference is None else lambda x: reference(x, **layer.parameters)
-        return check_layer(layer, x, reference=plain)
 
-    return check
+def of(kind: type[layers.Layer], shape: tuple[int, ...], definition: Any, *sizes: Any, **options: Any) -> Check:
+    """`check_layer` of ``kind(*sizes, **options)``, whose definition takes the same options."""
+    return partial(check_rows, (LayerRow.of(definition, kind, shape, *sizes, **options),))
+
+
+@cache
+def on_rows(kind: type[layers.Layer]) -> Check:
+    """`check_layer` of all rows that the table of cases has of a class."""
+    return partial(check_rows, tuple(row for row in ALL_LAYERS if row.kind is kind))
+
+
+def check_rows(rows: tuple[LayerRow, ...]) -> Report:
+    """Check layers up to the first of which a claim fails; the report is on that, or on the last."""
+    for row in rows:
+        layer, x = row.layer(), row.x(rng=1)
+        reference = row.reference(layer)
+        if isinstance(layer, Flat):
+            report = check_layer(layer.layer, tuple(layer.split(x, 1)), reference=reference)
+        else:
+            report = check_layer(layer, x, reference=reference)
+        if not report.ok:
+            break
+    return report
 
 
 def on_loss(kind: type[losses.Loss], shape: tuple[int, ...], reduction: str = "mean", **options: Any) -> Check:
@@ -108,7 +132,7 @@ def on_loss(kind: type[losses.Loss], shape: tuple[int, ...], reduction: str = "m
     def check() -> Report:
         loss = kind(reduction, **options)
         output = outputs(loss, (3, *shape), 0)
-        return check_loss(loss, output, targets(loss, output.shape, 1), reference=definitions.of_loss(loss))
+        return check_loss(loss, output, targets(loss, output.shape, 1), reference=definition_of_loss(loss))
 
     return check
 
@@ -131,28 +155,13 @@ def on_network(kind: type[losses.Loss] = losses.MSELoss, reduction: str = "mean"
     return check
 
 
-def on_join(layer: layers.Layer, shapes: list[tuple[int, ...]], reference: Callable[..., Any]) -> Check:
-    """`check_layer` of a layer of several inputs, with the function in plain terms."""
-
-    def plain(x: np.ndarray) -> np.ndarray:
-        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
-        parts = zip(np.split(x, ends, axis=1), shapes, strict=True)
-        return reference(*[part.reshape(-1, *shape) for part, shape in parts])
-
-    def check() -> Report:
-        rng = np.random.default_rng(1)
-        return check_layer(layer, tuple(rng.standard_normal((3, *shape)) for shape in shapes), reference=plain)
-
-    return check
-
-
 def on_graph(make: Callable[[], list[layers.Layer]] | None = None) -> Check:
     """`check_network` of layers made afresh; by default with every kind of branch and parameters with several uses."""
 
     def check() -> Report:
         rng = np.random.default_rng(1)
         if make is None:
-            network, x = graphs.network(np.random.default_rng(0)), rng.standard_normal((3, 2, 2))
+            network, x = BRANCHED.network(), rng.standard_normal((3, 2, 2))
         else:
             network, x = gb.Sequential(*make(), rng=0, dtype="float64"), rng.standard_normal((3, 2))
         return check_network(network, losses.CrossEntropyLoss(), x, np.array([0, 1, 1]))

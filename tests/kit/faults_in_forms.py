@@ -2,22 +2,9 @@
 
 from dataclasses import replace
 
-import definitions as plain
 import numpy as np
-from faults import Fault, after, before, instead, on_layer, on_network, times
-from faults_in_layers import (
-    average_pool,
-    convolution,
-    grouped,
-    linear,
-    max_pool,
-    not_centered,
-    sequence,
-    sigmoid,
-    strided,
-    tanh,
-    zero_pad,
-)
+from faults import Fault, after, before, instead, of, on_layer, on_network, times
+from faults_in_layers import not_centered
 
 from gbackprop.array import channels_last
 from gbackprop.calculus import jacobian
@@ -26,13 +13,13 @@ from gbackprop.calculus.moments import Moments
 from gbackprop.engine.forms import bias, conv, elementwise, moments, moves, outer, pooling, transposed
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.engine.registry import Context
-from gbackprop.layers import ConvTranspose2d, Linear, Slice
+from gbackprop.layers import AvgPool2d, Conv2d, ConvTranspose2d, Linear, MaxPool2d, Sigmoid, Slice, Tanh, ZeroPad2d
+from gbackprop.testing.cases.windows import linear
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-transposed_image = on_layer(lambda: ConvTranspose2d(2, 2, 2, stride=2, padding=1), (2, 3, 3))
-part_of_axis = on_layer(lambda: Slice(1, 1, 3), (4,))
-pairs = on_layer(lambda: Linear(24, 3), (2, 24), plain.linear())  # many columns go by pairs of positions
+doubled = on_layer(lambda: ConvTranspose2d(2, 2, 2, stride=2, padding=1), (2, 3, 3))
+pairs = of(Linear, (2, 24), linear, 24, 3)  # many columns go by pairs of positions
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 
@@ -98,51 +85,51 @@ def padded_by_zeros(layer, x, memory):
 
 FAULTS = [
     Fault(linear_forms, "forward", "no bias",
-          instead(lambda layer, x, context: (x @ layer.parameters["weight"].T, x)), linear, "forward"),
-    Fault(linear_forms, "carry", "wrong sign", times(-1), linear, "mjp"),
+          instead(lambda layer, x, context: (x @ layer.parameters["weight"].T, x)), Linear, "forward"),
+    Fault(linear_forms, "carry", "wrong sign", times(-1), Linear, "mjp"),
     Fault(linear_forms, "gradients", "mean over samples",
-          after(lambda sums: {name: value / 3 for name, value in sums.items()}), linear, "parameter_jacobians"),
-    Fault(moves, "add_to", "overwrites", instead(overwritten), part_of_axis, "mjp"),
+          after(lambda sums: {name: value / 3 for name, value in sums.items()}), Linear, "parameter_jacobians"),
+    Fault(moves, "add_to", "overwrites", instead(overwritten), Slice, "mjp"),
     Fault(transposed, "forward", "no bias",
-          instead(lambda layer, x, context: (layer._folded(x), x)), transposed_image, "forward"),
-    Fault(transposed, "carry", "wrong sign", times(-1), transposed_image, "mjp"),
-    Fault(transposed, "swapped", "u one percent too large", after(with_larger_u), transposed_image, "weight.batch"),
-    Fault(conv, "forward", "saves another u", instead(with_another_u), convolution, "forward"),
-    Fault(conv, "unfolded", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
-    Fault(conv, "_folded", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
-    Fault(conv, "carry", "one part in ten million", times(1 + 1e-7), strided, "mjp"),
-    Fault(pooling, "_image", "zeros in the padding", instead(padded_by_zeros), max_pool, "forward"),
-    Fault(pooling, "places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "mjp"),
-    Fault(pooling, "max_average", "always the first sample", before(of_the_first), max_pool, "average"),
-    Fault(pooling, "mean_carry", "sum instead of mean", times(4), average_pool, "mjp"),
-    Fault(moves, "pad_carry", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
-    Fault(elementwise, "_slope", "wrong sign", times(-1), tanh, "mjp"),
-    Fault(elementwise, "in_place", "twice", after(lambda y: None if y is None else 2 * y), sigmoid, "mjp"),
-    Fault(pooling, "through_max_pool", "twice", after(lambda r: replace(r, slope=2 * r.slope)), max_pool, "mjp"),
-    Fault(moves, "through_padding", "padding is not zero", after(nowhere_zero), zero_pad, "mjp"),
-    Fault(outer, "sum_", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
+          instead(lambda layer, x, context: (layer._folded(x), x)), ConvTranspose2d, "forward"),
+    Fault(transposed, "carry", "wrong sign", times(-1), ConvTranspose2d, "mjp"),
+    Fault(transposed, "swapped", "u one percent too large", after(with_larger_u), doubled, "weight.batch"),
+    Fault(conv, "forward", "saves another u", instead(with_another_u), Conv2d, "forward"),
+    Fault(conv, "unfolded", "groups swapped", after(lambda u: u[::-1]), Conv2d, "forward"),
+    Fault(conv, "_folded", "off by one", after(lambda y: np.roll(y, 1, 1)), Conv2d, "mjp"),
+    Fault(conv, "carry", "one part in ten million", times(1 + 1e-7), Conv2d, "mjp"),
+    Fault(pooling, "_image", "zeros in the padding", instead(padded_by_zeros), MaxPool2d, "forward"),
+    Fault(pooling, "places", "one place late", after(lambda places: (places + 1) % 4), MaxPool2d, "mjp"),
+    Fault(pooling, "max_average", "always the first sample", before(of_the_first), MaxPool2d, "average"),
+    Fault(pooling, "mean_carry", "sum instead of mean", times(4), AvgPool2d, "mjp"),
+    Fault(moves, "pad_carry", "crops the other side", after(lambda y: np.roll(y, 1, -2)), ZeroPad2d, "mjp"),
+    Fault(elementwise, "_slope", "wrong sign", times(-1), Tanh, "mjp"),
+    Fault(elementwise, "in_place", "twice", after(lambda y: None if y is None else 2 * y), Sigmoid, "mjp"),
+    Fault(pooling, "through_max_pool", "twice", after(lambda r: replace(r, slope=2 * r.slope)), MaxPool2d, "mjp"),
+    Fault(moves, "through_padding", "padding is not zero", after(nowhere_zero), ZeroPad2d, "mjp"),
+    Fault(outer, "sum_", "mean instead of sum", times(1 / 3), Linear, "weight.sum"),
     Fault(outer, "batch", "sign forgotten",
-          before(lambda jacobian, mat, sign, context: (jacobian, mat, None, context)), linear, "weight.batch"),
-    Fault(outer, "square", "sign squared", before(sign_twice), linear, "weight.square"),
+          before(lambda jacobian, mat, sign, context: (jacobian, mat, None, context)), Linear, "weight.batch"),
+    Fault(outer, "square", "sign squared", before(sign_twice), Linear, "weight.square"),
     Fault(outer, "square_by_positions", "of many columns", times(1.1), pairs, "weight.square"),
-    Fault(outer, "batch_square", "positions apart", instead(squares_of_each_position), sequence, "weight.batch_square"),
-    Fault(outer, "square_norm", "positions apart", instead(norms_of_each_position), convolution, "weight.square_norm"),
-    Fault(outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), sequence, "weight.square_norm"),
-    Fault(outer, "square_norm", "right for N = 3", after(lambda y: y * len(y) / 3), linear, "weight.square_norm"),
-    Fault(moments, "moments", "not centered", after(not_centered), linear, "weight.moments"),
-    Fault(moments, "_moments_of_sums", "twice", after(lambda m: replace(m, mean=2 * m.mean)), linear, "weight.moments"),
+    Fault(outer, "batch_square", "positions apart", instead(squares_of_each_position), Linear, "weight.batch_square"),
+    Fault(outer, "square_norm", "positions apart", instead(norms_of_each_position), Conv2d, "weight.square_norm"),
+    Fault(outer, "square_norm", "not squared", after(lambda y: abs(y) ** 0.5), Linear, "weight.square_norm"),
+    Fault(outer, "square_norm", "right for N = 3", after(lambda y: y * len(y) / 3), Linear, "weight.square_norm"),
+    Fault(moments, "moments", "not centered", after(not_centered), Linear, "weight.moments"),
+    Fault(moments, "_moments_of_sums", "twice", after(lambda m: replace(m, mean=2 * m.mean)), Linear, "weight.moments"),
     Fault(Moments, "about", "K forgotten",
-          after(lambda moments: replace(moments, mean=0 * moments.mean)), sequence, "weight.moments"),
-    Fault(outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
+          after(lambda moments: replace(moments, mean=0 * moments.mean)), Linear, "weight.moments"),
+    Fault(outer, "input_square", "divided by positions", times(1 / 4), Linear, "weight.input_square"),
     Fault(outer, "input_square", "one A for all groups",
-          after(lambda squares: np.broadcast_to(squares.mean(0), squares.shape)), grouped, "weight.input_square"),
-    Fault(outer, "kronecker", "groups reversed", after(lambda b: b[::-1]), grouped, "weight.kronecker"),
-    Fault(jacobian, "group_blocks", "every other output", instead(every_other_output), grouped, "weight.kronecker"),
+          after(lambda squares: np.broadcast_to(squares.mean(0), squares.shape)), Conv2d, "weight.input_square"),
+    Fault(outer, "kronecker", "groups reversed", after(lambda b: b[::-1]), Conv2d, "weight.kronecker"),
+    Fault(jacobian, "group_blocks", "every other output", instead(every_other_output), Conv2d, "weight.kronecker"),
     Fault(Outer, "average_kronecker", "first group alone",
-          after(lambda b: np.broadcast_to(b[0], b.shape)), grouped, "weight.average_kronecker"),
-    Fault(Outer, "by_entries", "in the order of u", instead(lambda self, a: a), grouped, "weight.input_square"),
+          after(lambda b: np.broadcast_to(b[0], b.shape)), Conv2d, "weight.average_kronecker"),
+    Fault(Outer, "by_entries", "in the order of u", instead(lambda self, a: a), Conv2d, "weight.input_square"),
     Fault(bias, "position_sums", "first position alone",
-          instead(lambda jacobian, mat, context: jacobian.rows(mat)[:, :, 0]), sequence, "weight.kronecker"),
+          instead(lambda jacobian, mat, context: jacobian.rows(mat)[:, :, 0]), Linear, "weight.kronecker"),
     Fault(bias, "position_sums", "of earlier columns", of_earlier_columns, on_network(), "backward"),
-    Fault(Context, "average", "twice", after(lambda average: 2 * average), max_pool, "average"),
+    Fault(Context, "average", "twice", after(lambda average: 2 * average), MaxPool2d, "average"),
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from faults import Fault, after, before, instead, on_graph, on_join, on_layer, times
+from faults import Fault, after, before, instead, on_graph, on_layer, times
 
 from gbackprop import layers
 from gbackprop.calculus import mixed, residual
@@ -19,10 +19,6 @@ from gbackprop.plain.uses import Uses
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-add = on_join(layers.Add(), [(3,), (3,)], lambda a, b: a + b)
-multiply = on_join(layers.Multiply(), [(3,), (3,)], lambda a, b: a * b)
-concat = on_join(layers.Concat(), [(2,), (3,)], lambda a, b: np.concatenate([a, b], 1))
-matmul = on_join(layers.MatMul(), [(2, 3), (3, 2)], lambda a, b: np.einsum("nik,nkj->nij", a, b))
 graph = on_graph()
 
 
@@ -50,7 +46,6 @@ slopes = on_graph(lambda: _slopes())
 def _slopes():
     shared = layers.PReLU(3)
     return [layers.Linear(2, 3), shared, layers.Linear(3, 3), shared, layers.Tanh(), layers.Linear(3, 2)]
-
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 
@@ -139,25 +134,27 @@ def names_of_their_own(sound):
 # --------------------------------------------------------------------------------------------------------------- faults
 
 FAULTS = [
-    Fault(layers.Add, "forward", "difference", lambda sound: lambda s, a, b: (a - b, 2), add, "forward"),
-    Fault(layers.Add, "jmp", "first alone", instead(lambda self, saved, a, b: a), add, "jmp"),
-    Fault(layers.Add, "mjp", "first alone", after(zero_for_the_second), add, "mjp"),
-    Fault(layers.Multiply, "forward", "sum", lambda sound: lambda s, a, b: (a + b, (a, b)), multiply, "forward"),
+    Fault(layers.Add, "forward", "difference", lambda sound: lambda s, a, b: (a - b, 2), layers.Add, "forward"),
+    Fault(layers.Add, "jmp", "first alone", instead(lambda self, saved, a, b: a), layers.Add, "jmp"),
+    Fault(layers.Add, "mjp", "first alone", after(zero_for_the_second), layers.Add, "mjp"),
+    Fault(layers.Multiply, "forward", "sum", lambda sound: lambda s, a, b: (a + b, (a, b)), layers.Multiply, "forward"),
     Fault(layers.Multiply, "jmp", "one factor alone",
-          instead(lambda self, saved, of_a, of_b: saved[1] * of_a), multiply, "jmp"),
+          instead(lambda self, saved, of_a, of_b: saved[1] * of_a), layers.Multiply, "jmp"),
     Fault(layers.Multiply, "mjp", "the factor itself",
-          before(lambda self, saved, mat: (self, saved[::-1], mat)), multiply, "mjp"),
-    Fault(layers.Multiply, "pairs", "without the gradient", after(lambda ab: (ab[0], ab[0])), multiply, "residual"),
-    Fault(layers.Multiply, "pairs", "wrong sign", after(lambda ab: (ab[0], -ab[1])), multiply, "residual"),
-    Fault(layers.Concat, "forward", "in reverse", before(lambda s, a, b: (s, b, a)), concat, "forward"),
-    Fault(layers.Concat, "mjp", "second is zero", after(zero_for_the_second), concat, "mjp"),
-    Fault(layers.MatMul, "forward", "B B", lambda sound: lambda s, a, b: (a @ b * 2, (a, b)), matmul, "forward"),
-    Fault(layers.MatMul, "jmp", "one factor alone", instead(lambda s, saved, a, b: a @ saved[1]), matmul, "jmp"),
-    Fault(layers.MatMul, "mjp", "rows in reverse", instead(without_transposing), matmul, "mjp"),
-    Fault(layers.MatMul, "pairs", "no singular values", before(without_singular_values), matmul, "residual"),
-    Fault(joins, "products", "missing cross term", after(positive_half), multiply, "residual"),
-    Fault(residual, "signed", "signs lost", after(lambda pieces: (pieces[0], abs(pieces[1]))), multiply, "residual"),
-    Fault(residual, "signed", "not balanced", instead(not_balanced), multiply, "residual"),
+          before(lambda self, saved, mat: (self, saved[::-1], mat)), layers.Multiply, "mjp"),
+    Fault(layers.Multiply, "pairs", "without the gradient",
+          after(lambda ab: (ab[0], ab[0])), layers.Multiply, "residual"),
+    Fault(layers.Multiply, "pairs", "wrong sign", after(lambda ab: (ab[0], -ab[1])), layers.Multiply, "residual"),
+    Fault(layers.Concat, "forward", "in reverse", before(lambda s, a, b: (s, b, a)), layers.Concat, "forward"),
+    Fault(layers.Concat, "mjp", "second is zero", after(zero_for_the_second), layers.Concat, "mjp"),
+    Fault(layers.MatMul, "forward", "B B", lambda sound: lambda s, a, b: (a @ b * 2, (a, b)), layers.MatMul, "forward"),
+    Fault(layers.MatMul, "jmp", "one factor alone", instead(lambda s, saved, a, b: a @ saved[1]), layers.MatMul, "jmp"),
+    Fault(layers.MatMul, "mjp", "rows in reverse", instead(without_transposing), layers.MatMul, "mjp"),
+    Fault(layers.MatMul, "pairs", "no singular values", before(without_singular_values), layers.MatMul, "residual"),
+    Fault(joins, "products", "missing cross term", after(positive_half), layers.Multiply, "residual"),
+    Fault(residual, "signed", "signs lost",
+          after(lambda pieces: (pieces[0], abs(pieces[1]))), layers.Multiply, "residual"),
+    Fault(residual, "signed", "not balanced", instead(not_balanced), layers.Multiply, "residual"),
     Fault(Branches, "place", "first branch alone", instead(at_the_wrong_place), summed, "forward"),
     Fault(Sum, "meet", "product", instead(Product.meet), summed, "forward"),
     Fault(Product, "meet", "sum", instead(Sum.meet), gated, "forward"),

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import definitions as plain
 import numpy as np
-from faults import Fault, after, before, instead, on_layer, times
+from faults import Fault, after, before, instead, of, on_layer, times
 
 from gbackprop import Sequential
 from gbackprop import layers as L
@@ -13,30 +12,15 @@ from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.window import Window, pad
 from gbackprop.layers.windows import conv
 from gbackprop.network.container import Container
+from gbackprop.testing.cases import definitions as plain
+from gbackprop.testing.cases.windows import linear
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-linear = on_layer(lambda: L.Linear(3, 3), (3,), plain.linear())
+square = of(L.Linear, (3,), linear, 3, 3)
+sequence = of(L.Linear, (4, 2), linear, 2, 3)
+convolution = of(L.Conv2d, (2, 3, 4), plain.convolution, 2, 2, 2, padding=1)
 chain = on_layer(lambda: Sequential(L.Linear(3, 3), L.Tanh(), dtype="float64"), (3,))
-wide = on_layer(lambda: L.Linear(2, 4), (2,), plain.linear())
-sequence = on_layer(lambda: L.Linear(2, 3), (4, 2), plain.linear())
-convolution = on_layer(lambda: L.Conv2d(2, 2, 2, padding=1), (2, 3, 4), plain.conv2d(padding=((1, 1), (1, 1))))
-strided = on_layer(lambda: L.Conv2d(1, 1, 2, stride=2), (1, 4, 4), plain.conv2d(stride=(2, 2)))
-dilated = on_layer(lambda: L.Conv2d(1, 2, 2, dilation=2), (1, 4, 4), plain.conv2d(dilation=(2, 2)))
-same = on_layer(lambda: L.Conv2d(1, 1, 2, padding="same"), (1, 3, 3), plain.conv2d(padding=((0, 1), (0, 1))))
-grouped = on_layer(lambda: L.Conv2d(4, 4, 2, groups=2), (4, 3, 3), plain.conv2d(groups=2))
-max_pool = on_layer(lambda: L.MaxPool2d(2, padding=1), (1, 4, 4), plain.max_pool2d((2, 2), (2, 2), (1, 1)))
-average_pool = on_layer(
-    lambda: L.AvgPool2d(2, padding=1, count_include_pad=False),
-    (2, 3, 4),
-    plain.avg_pool2d((2, 2), (2, 2), (1, 1), count_include_pad=False),
-)
-sigmoid = on_layer(L.Sigmoid, (3,), plain.elementwise(lambda x: 1 / (1 + np.exp(-x))))
-tanh = on_layer(L.Tanh, (2, 3), plain.elementwise(np.tanh))
-relu = on_layer(L.ReLU, (4,), plain.elementwise(lambda x: np.where(x > 0, x, 0)))
-dropout = on_layer(lambda: L.Dropout(0.4), (6,))
-flatten = on_layer(L.Flatten, (2, 3), plain.reshape(6))
-zero_pad = on_layer(lambda: L.ZeroPad2d((1, 0, 2, 1)), (1, 2, 2), plain.zero_pad2d(1, 0, 2, 1))
 
 # ----------------------------------------------------------------------------------------------- longer wrong functions
 
@@ -122,81 +106,82 @@ def diagonal_blocks(self, average, shape):
 FAULTS = [
     # the function
     Fault(L.Linear, "forward", "no bias",
-          instead(lambda self, x: (x @ self.parameters["weight"].T, x)), linear, "forward"),
+          instead(lambda self, x: (x @ self.parameters["weight"].T, x)), L.Linear, "forward"),
     Fault(Window, "offsets", "dilation forgotten",
-          before(lambda self, out: (replace(self, dilation=(1, 1)), out)), dilated, "forward"),
-    Fault(conv, "_padding", "'same' uneven in front", after(lambda p: tuple(q[::-1] for q in p)), same, "forward"),
-    Fault(L.Conv2d, "_unfolded", "groups swapped", after(lambda u: u[::-1]), grouped, "forward"),
-    Fault(L.MaxPool2d, "_views", "zeros in the padding", instead(padded_by_zeros), max_pool, "forward"),
-    Fault(L.AvgPool2d, "_counts", "padding counted", after(lambda n: np.full_like(n, 4)), average_pool, "forward"),
+          before(lambda self, out: (replace(self, dilation=(1, 1)), out)), L.Conv2d, "forward"),
+    Fault(conv, "_padding", "'same' uneven in front", after(lambda p: tuple(q[::-1] for q in p)), L.Conv2d, "forward"),
+    Fault(L.Conv2d, "_unfolded", "groups swapped", after(lambda u: u[::-1]), L.Conv2d, "forward"),
+    Fault(L.MaxPool2d, "_views", "zeros in the padding", instead(padded_by_zeros), L.MaxPool2d, "forward"),
+    Fault(L.AvgPool2d, "_counts", "padding counted", after(lambda n: np.full_like(n, 4)), L.AvgPool2d, "forward"),
     Fault(L.Linear, "draw", "weight transposed",
-          after(lambda drawn: drawn | {"weight": drawn["weight"].T}), wide, "parameter_shapes"),
-    Fault(L.Linear, "output_shape", "the input's", instead(lambda self, shape: shape), sequence, "output_shape"),
+          after(lambda drawn: drawn | {"weight": drawn["weight"].T}), L.Linear, "parameter_shapes"),
+    Fault(L.Linear, "output_shape", "the input's", instead(lambda self, shape: shape), L.Linear, "output_shape"),
     # its Jacobian
     Fault(L.Linear, "mjp", "weight transposed",
-          instead(lambda self, saved, mat: mat @ self.parameters["weight"].T), linear, "mjp"),
-    Fault(L.Linear, "mjp", "wrong sign", times(-1), linear, "mjp"),
-    Fault(L.Linear, "mjp", "clipped", after(lambda y: np.clip(y, -1, 1)), linear, "mjp"),
+          instead(lambda self, saved, mat: mat @ self.parameters["weight"].T), square, "mjp"),
+    Fault(L.Linear, "mjp", "wrong sign", times(-1), L.Linear, "mjp"),
+    Fault(L.Linear, "mjp", "clipped", after(lambda y: np.clip(y, -1, 1)), L.Linear, "mjp"),
     Fault(L.Linear, "mjp", "third column added",
-          after(lambda pulled: pulled + pulled[2] if len(pulled) == 3 else pulled), wide, "mjp"),
-    Fault(L.Tanh, "mjp", "right for N = 3", after(lambda y: y * y.shape[1] / 3), tanh, "mjp"),
-    Fault(L.Linear, "mjp", "one part in ten million", times(1 + 1e-7), linear, "mjp"),
-    Fault(L.Linear, "mjp", "columns reversed", after(lambda y: y[::-1]), linear, "mjp"),
-    Fault(L.Linear, "vjp", "factor N", times(3), linear, "vjp"),
-    Fault(L.Linear, "jmp", "bias added", after(lambda y: y + 1e-6), linear, "jmp"),
+          after(lambda pulled: pulled + pulled[2] if len(pulled) == 3 else pulled), L.Linear, "mjp"),
+    Fault(L.Tanh, "mjp", "right for N = 3", after(lambda y: y * y.shape[1] / 3), L.Tanh, "mjp"),
+    Fault(L.Linear, "mjp", "one part in ten million", times(1 + 1e-7), L.Linear, "mjp"),
+    Fault(L.Linear, "mjp", "columns reversed", after(lambda y: y[::-1]), L.Linear, "mjp"),
+    Fault(L.Linear, "vjp", "factor N", times(3), L.Linear, "vjp"),
+    Fault(L.Linear, "jmp", "bias added", after(lambda y: y + 1e-6), L.Linear, "jmp"),
     Fault(L.Conv2d, "jmp", "bias added",
-          instead(lambda self, saved, mat: np.stack([self.forward(column)[0] for column in mat])), convolution, "jmp"),
-    Fault(Window, "fold", "off by one", after(lambda y: np.roll(y, 1, 1)), convolution, "mjp"),
-    Fault(Window, "fold", "stride forgotten", instead(folded_without_stride), strided, "mjp"),
-    Fault(L.MaxPool2d, "_places", "one place late", after(lambda places: (places + 1) % 4), max_pool, "jmp"),
-    Fault(L.MaxPool2d, "mjp", "all equal maxima win", instead(all_maxima_win), max_pool, "mjp"),
-    Fault(L.AvgPool2d, "mjp", "sum instead of mean", times(4), average_pool, "mjp"),
-    Fault(L.AvgPool2d, "mjp", "off by one", after(lambda y: np.roll(y, 1, -1)), average_pool, "mjp"),
-    Fault(L.Sigmoid, "first", "1 + y for 1 − y", instead(lambda self, x, y: y * (1 + y)), sigmoid, "jmp"),
-    Fault(L.Tanh, "first", "at y instead of x", instead(lambda self, x, y: 1 - np.tanh(y) ** 2), tanh, "jmp"),
-    Fault(L.ReLU, "first", "step at 1", instead(lambda self, x, y: x > 1), relu, "jmp"),
+          instead(lambda self, saved, mat: np.stack([self.forward(column)[0] for column in mat])), L.Conv2d, "jmp"),
+    Fault(Window, "fold", "off by one", after(lambda y: np.roll(y, 1, 1)), L.Conv2d, "mjp"),
+    Fault(Window, "fold", "stride forgotten", instead(folded_without_stride), L.Conv2d, "mjp"),
+    Fault(L.MaxPool2d, "_places", "one place late", after(lambda places: (places + 1) % 4), L.MaxPool2d, "jmp"),
+    Fault(L.MaxPool2d, "mjp", "all equal maxima win", instead(all_maxima_win), L.MaxPool2d, "mjp"),
+    Fault(L.AvgPool2d, "mjp", "sum instead of mean", times(4), L.AvgPool2d, "mjp"),
+    Fault(L.AvgPool2d, "mjp", "off by one", after(lambda y: np.roll(y, 1, -1)), L.AvgPool2d, "mjp"),
+    Fault(L.Sigmoid, "first", "1 + y for 1 − y", instead(lambda self, x, y: y * (1 + y)), L.Sigmoid, "jmp"),
+    Fault(L.Tanh, "first", "at y instead of x", instead(lambda self, x, y: 1 - np.tanh(y) ** 2), L.Tanh, "jmp"),
+    Fault(L.ReLU, "first", "step at 1", instead(lambda self, x, y: x > 1), L.ReLU, "jmp"),
     Fault(L.Dropout, "mjp", "mask not scaled",
-          instead(lambda self, saved, mat: mat if saved is None else mat * (saved > 0)), dropout, "mjp"),
-    Fault(L.ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), zero_pad, "mjp"),
+          instead(lambda self, saved, mat: mat if saved is None else mat * (saved > 0)), L.Dropout, "mjp"),
+    Fault(L.ZeroPad2d, "mjp", "crops the other side", after(lambda y: np.roll(y, 1, -2)), L.ZeroPad2d, "mjp"),
     Fault(L.Flatten, "mjp", "last axis first",
-          instead(lambda self, saved, mat: mat.reshape(*mat.shape[:2], *saved[::-1]).swapaxes(2, 3)), flatten, "mjp"),
+          instead(lambda self, saved, mat: mat.reshape(*mat.shape[:2], *saved[::-1]).swapaxes(2, 3)), L.Flatten, "mjp"),
     Fault(Container, "mjp", "input to output", instead(forwards), chain, "mjp"),
-    Fault(L.Tanh, "constant_jacobian", "declared", instead(True), tanh, "constant_jacobian"),
+    Fault(L.Tanh, "constant_jacobian", "declared", instead(True), L.Tanh, "constant_jacobian"),
     # its second derivative
-    Fault(L.Tanh, "curvature", "not declared", instead("zero"), tanh, "curvature"),
-    Fault(L.Tanh, "second", "wrong sign", times(-1), tanh, "residual"),
-    Fault(L.Sigmoid, "second", "a factor lost", instead(lambda self, x, y: y * (1 - y) * (1 - y)), sigmoid, "residual"),
-    Fault(L.Sigmoid, "residual", "no gradient", instead(lambda self, s, g: self.second(*s)), sigmoid, "residual"),
+    Fault(L.Tanh, "curvature", "not declared", instead("zero"), L.Tanh, "curvature"),
+    Fault(L.Tanh, "second", "wrong sign", times(-1), L.Tanh, "residual"),
+    Fault(L.Sigmoid, "second", "a factor lost",
+          instead(lambda self, x, y: y * (1 - y) * (1 - y)), L.Sigmoid, "residual"),
+    Fault(L.Sigmoid, "residual", "no gradient", instead(lambda self, s, g: self.second(*s)), L.Sigmoid, "residual"),
     Fault(L.Sigmoid, "residual", "gradient of the input",
-          before(lambda self, saved, grad: (self, saved, self.mjp(saved, grad))), sigmoid, "residual"),
-    Fault(L.Elementwise, "average", "sum instead of mean", times(3), tanh, "average"),
-    Fault(L.Elementwise, "average", "mean before the product", before(of_the_mean), tanh, "average"),
+          before(lambda self, saved, grad: (self, saved, self.mjp(saved, grad))), L.Sigmoid, "residual"),
+    Fault(L.Elementwise, "average", "sum instead of mean", times(3), L.Tanh, "average"),
+    Fault(L.Elementwise, "average", "mean before the product", before(of_the_mean), L.Tanh, "average"),
     # Jacobians in parameters
     Fault(L.Linear, "parameter_jacobians", "no bias",
-          after(lambda jacobians: {"weight": jacobians["weight"]}), linear, "parameter_jacobians"),
-    Fault(L.Outer, "per_sample", "factor 2", times(2), linear, "weight.per_sample"),
+          after(lambda jacobians: {"weight": jacobians["weight"]}), L.Linear, "parameter_jacobians"),
+    Fault(L.Outer, "per_sample", "factor 2", times(2), L.Linear, "weight.per_sample"),
     Fault(L.Conv2d, "_to_parameter", "axes not moved",
           instead(lambda self, weight: weight.reshape(*weight.shape[:-1], 2, 2, 2)), convolution, "weight.per_sample"),
     Fault(L.Bias, "per_sample", "first position alone",
-          instead(lambda self, mat: self.rows(mat)[:, :, 0]), sequence, "bias.per_sample"),
-    Fault(L.ParameterJacobian, "sum", "mean instead of sum", times(1 / 3), linear, "weight.sum"),
+          instead(lambda self, mat: self.rows(mat)[:, :, 0]), L.Linear, "bias.per_sample"),
+    Fault(L.ParameterJacobian, "sum", "mean instead of sum", times(1 / 3), L.Linear, "weight.sum"),
     Fault(L.ParameterJacobian, "batch", "sign forgotten",
-          before(lambda self, mat, sign=None: (self, mat)), linear, "weight.batch"),
-    Fault(L.ParameterJacobian, "square", "sign squared", before(sign_twice), linear, "weight.square"),
-    Fault(L.ParameterJacobian, "square_norm", "not squared", after(np.sqrt), sequence, "weight.square_norm"),
-    Fault(L.ParameterJacobian, "moments", "not centered", after(not_centered), linear, "weight.moments"),
-    Fault(Moments, "of", "divided by n − 1", instead(staticmethod(divided_by_n_minus_one)), linear, "weight.moments"),
-    Fault(L.Outer, "input_square", "divided by positions", times(1 / 4), sequence, "weight.input_square"),
-    Fault(L.Bias, "kronecker", "sign squared", before(sign_twice), sequence, "weight.kronecker"),
+          before(lambda self, mat, sign=None: (self, mat)), L.Linear, "weight.batch"),
+    Fault(L.ParameterJacobian, "square", "sign squared", before(sign_twice), L.Linear, "weight.square"),
+    Fault(L.ParameterJacobian, "square_norm", "not squared", after(np.sqrt), L.Linear, "weight.square_norm"),
+    Fault(L.ParameterJacobian, "moments", "not centered", after(not_centered), L.Linear, "weight.moments"),
+    Fault(Moments, "of", "divided by n − 1", instead(staticmethod(divided_by_n_minus_one)), L.Linear, "weight.moments"),
+    Fault(L.Outer, "input_square", "divided by positions", times(1 / 4), L.Linear, "weight.input_square"),
+    Fault(L.Bias, "kronecker", "sign squared", before(sign_twice), L.Linear, "weight.kronecker"),
     Fault(L.Bias, "average_kronecker", "one position", instead(diagonal_blocks), sequence, "weight.average_kronecker"),
     # conduct
-    Fault(L.Linear, "forward", "samples interact", after(minus_the_batch_mean), linear, "forward"),
-    Fault(L.Tanh, "forward", "another result each time", after(with_noise), tanh, "forward"),
-    Fault(L.Sigmoid, "forward", "keeps an attribute", instead(kept_on_self), sigmoid, "forward"),
-    Fault(L.Sigmoid, "forward", "into a shared buffer", instead(into_a_shared_buffer), sigmoid, "forward"),
-    Fault(L.Tanh, "mjp", "multiplies in place", instead(in_place), tanh, "mjp"),
-    Fault(L.Linear, "mjp", "float64 for float32", after(lambda y: y.astype(np.float64)), linear, "mjp"),
-    Fault(L.Tanh, "second", "float64 for float32", after(lambda y: y.astype(np.float64)), tanh, "residual"),
+    Fault(L.Linear, "forward", "samples interact", after(minus_the_batch_mean), L.Linear, "forward"),
+    Fault(L.Tanh, "forward", "another result each time", after(with_noise), L.Tanh, "forward"),
+    Fault(L.Sigmoid, "forward", "keeps an attribute", instead(kept_on_self), L.Sigmoid, "forward"),
+    Fault(L.Sigmoid, "forward", "into a shared buffer", instead(into_a_shared_buffer), L.Sigmoid, "forward"),
+    Fault(L.Tanh, "mjp", "multiplies in place", instead(in_place), L.Tanh, "mjp"),
+    Fault(L.Linear, "mjp", "float64 for float32", after(lambda y: y.astype(np.float64)), L.Linear, "mjp"),
+    Fault(L.Tanh, "second", "float64 for float32", after(lambda y: y.astype(np.float64)), L.Tanh, "residual"),
     Fault(L.Linear, "jmp", "assumes a layout",
-          before(lambda self, saved, mat: (self, saved, mat.ravel("K").reshape(mat.shape))), linear, "jmp"),
+          before(lambda self, saved, mat: (self, saved, mat.ravel("K").reshape(mat.shape))), L.Linear, "jmp"),
 ]  # fmt: skip

@@ -1,9 +1,10 @@
 """Planted faults in attention and recurrent layers, and in the layers that they are made of."""
 
 import copy
+from functools import partial
 
 import numpy as np
-from faults import Fault, after, before, instead, on_graph, on_layer, times
+from faults import Fault, after, before, check_rows, instead, on_graph, times
 
 from gbackprop import layers
 from gbackprop.calculus.layer import Nodes
@@ -14,19 +15,11 @@ from gbackprop.layers.recurrent import GRUSteps, Steps
 from gbackprop.network import GRU, LSTM, TransformerEncoderLayer, attention
 from gbackprop.network.recurrent import Recurrent
 from gbackprop.plain.flow import Flow
-from gbackprop.testing.audit import sequences
+from gbackprop.testing.cases.sequences import SEQUENCES
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-
-def on_case(number, cases=sequences.whole):
-    """`check_layer` of one of the audit's cases, made afresh, with its definition by loops."""
-    _, shape, plain = list(cases())[number]
-    return on_layer(lambda: list(cases())[number][0], shape, plain)
-
-
-matrix, shift, factor, zeros, causal, plus = (on_case(number, sequences.parts) for number in range(6))
-heads, masked, encoder, norm_first, rnn, lstm, gru = (on_case(number) for number in range(7))
+heads, masked, encoder, norm_first, rnn, lstm, gru = (partial(check_rows, (row,)) for row in SEQUENCES)
 unrolled = on_graph(
     lambda: [layers.Linear(2, 3), layers.Unflatten(1, (3, 1)), LSTM(1, 2), layers.Select(1, 2), layers.Linear(2, 2)]
 )
@@ -98,15 +91,15 @@ def without_norms(self, nodes, name, chain, source):
 # --------------------------------------------------------------------------------------------------------------- faults
 
 FAULTS = [
-    Fault(Matrix, "forward", "factor 2", after(lambda pair: (2 * pair[0], pair[1])), matrix, "forward"),
-    Fault(Matrix, "mjp", "wrong sign", times(-1), matrix, "mjp"),
-    Fault(Matrix, "parameter_jacobians", "without the input", instead(of_the_bias), matrix, "weight_ih_l0.per_sample"),
-    Fault(Shift, "parameter_jacobians", "none", instead(lambda self, saved: {}), shift, "parameter_jacobians"),
-    Fault(Times, "jmp", "no factor", instead(lambda self, saved, mat: mat), factor, "jmp"),
-    Fault(Plus, "forward", "wrong sign", instead(lambda self, x: (x - self.number, None)), plus, "forward"),
-    Fault(Plus, "mjp", "not passed on", after(lambda mat: 0 * mat), plus, "mjp"),
-    Fault(Zeros, "mjp", "ones", after(lambda mat: mat + 1), zeros, "mjp"),
-    Fault(CausalSoftmax, "forward", "the other triangle", turned, causal, "forward"),
+    Fault(Matrix, "forward", "factor 2", after(lambda pair: (2 * pair[0], pair[1])), Matrix, "forward"),
+    Fault(Matrix, "mjp", "wrong sign", times(-1), Matrix, "mjp"),
+    Fault(Matrix, "parameter_jacobians", "without the input", instead(of_the_bias), Matrix, "weight_ih_l0.per_sample"),
+    Fault(Shift, "parameter_jacobians", "none", instead(lambda self, saved: {}), Shift, "parameter_jacobians"),
+    Fault(Times, "jmp", "no factor", instead(lambda self, saved, mat: mat), Times, "jmp"),
+    Fault(Plus, "forward", "wrong sign", instead(lambda self, x: (x - self.number, None)), Plus, "forward"),
+    Fault(Plus, "mjp", "not passed on", after(lambda mat: 0 * mat), Plus, "mjp"),
+    Fault(Zeros, "mjp", "ones", after(lambda mat: mat + 1), Zeros, "mjp"),
+    Fault(CausalSoftmax, "forward", "the other triangle", turned, CausalSoftmax, "forward"),
     Fault(CausalSoftmax, "forward", "no mask", instead(layers.Softmax.forward), masked, "forward"),
     Fault(attention, "Times", "no 1/√d", instead(lambda factor: Times(1.0)), heads, "forward"),
     Fault(attention, "Times", "1/d for 1/√d", instead(lambda factor: Times(factor**2)), heads, "forward"),

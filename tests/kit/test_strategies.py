@@ -6,16 +6,17 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import Phase, find, settings
-from layer_table import JOINS
 
 from gbackprop import Sequential, layers, losses
 from gbackprop.calculus.layer import leaves_of
 from gbackprop.layers import Elementwise, Layer
+from gbackprop.testing.cases.branches import JOINS
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.strategies import layer_cases, loss_cases, problems
 
 MANY = settings(max_examples=15000, database=None, deadline=None)
 DRAWN = settings(MANY, phases=[Phase.generate])  # not made smaller
+JOINED = {row.kind for row in JOINS}
 KINDS = [kind for kind in vars(layers).values() if isinstance(kind, type) and issubclass(kind, Layer)]
 
 
@@ -36,7 +37,7 @@ OPTIONS = {
     "cropped": of(layers.ZeroPad2d, lambda layer: min(map(min, layer.padding)) < 0),
     "sequences": lambda case: isinstance(case.layer, layers.Linear) and len(case.shape) == 3,
 }
-APART = {Layer, Elementwise, layers.Embedding, *JOINS}
+APART = {Layer, Elementwise, layers.Embedding, *JOINED}
 
 
 def test_every_layer_and_every_option_is_drawn():
@@ -88,7 +89,7 @@ def test_a_network_shrinks_to_what_matters():
 
 
 def test_every_join_and_shared_parameters_are_drawn():
-    missing = {*JOINS, "shared"}
+    missing = {*JOINED, "shared"}
 
     def was_the_last(problem):
         leaves = leaves_of(problem.network, problem.shape)

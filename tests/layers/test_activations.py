@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from layer_table import TABLE
 from scipy import special
 
 import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop import quantities as q
+from gbackprop.testing.cases import LAYERS
 from gbackprop.testing.flat import dense
 
 E = float(np.exp(1))
@@ -38,7 +38,7 @@ def test_boundaries_are_torchs(layer, x, value, first, second):
         np.testing.assert_allclose(layer.residual(saved, np.ones_like(y))[0], second, rtol=1e-15)
 
 
-ACTIVATIONS = {repr(row.make()): row for row in TABLE if row.make().output_shape(row.shape) == row.shape}
+ACTIVATIONS = {repr(row.make()): row for row in LAYERS if row.make().output_shape(row.shape) == row.shape}
 
 
 @pytest.mark.parametrize("row", ACTIVATIONS.values(), ids=ACTIVATIONS)

@@ -9,7 +9,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.testing.audit import sequences
+from gbackprop.testing.cases import sequences
 
 # --------------------------------------------------------------------------------------------------------------- names
 

@@ -2,43 +2,18 @@
 
 import numpy as np
 import pytest
-from layer_table import JOINS
 
 from gbackprop import layers
 from gbackprop.testing import check_layer
-
-CASES = [
-    (layers.Add(), [(3,), (3,)], lambda a, b: a + b),
-    (layers.Add(), [(2, 2), (2, 2), (2, 2)], lambda a, b, c: a + b + c),
-    (layers.Multiply(), [(4,), (4,)], lambda a, b: a * b),
-    (layers.Multiply(), [(2, 1, 3), (2, 1, 3)], lambda a, b: a * b),
-    (layers.Concat(), [(2,), (3,)], lambda a, b: np.concatenate([a, b], 1)),
-    (layers.Concat(-1), [(2, 1), (2, 3), (2, 2)], lambda *parts: np.concatenate(parts, 2)),
-    (layers.Concat(2), [(2, 1, 2), (2, 3, 2)], lambda a, b: np.concatenate([a, b], 2)),
-    (layers.MatMul(), [(2, 3), (3, 4)], lambda a, b: np.einsum("nik,nkj->nij", a, b)),
-    (layers.MatMul(), [(4, 1), (1, 2)], lambda a, b: np.einsum("nik,nkj->nij", a, b)),
-    (layers.MatMul(), [(2, 3, 2), (2, 2, 1)], lambda a, b: np.einsum("nhik,nhkj->nhij", a, b)),
-    (layers.MatMul(), [(1, 3), (3, 1)], lambda a, b: np.einsum("nik,nkj->nij", a, b)),
-]
+from gbackprop.testing.cases.branches import JOINS
 
 
-@pytest.mark.parametrize(("layer", "shapes", "plain"), CASES, ids=lambda value: "" if callable(value) else str(value))
-def test_every_join(layer, shapes, plain):
-    rng = np.random.default_rng(0)
-    inputs = tuple(rng.standard_normal((3, *shape)) for shape in shapes)
-    ends = np.cumsum([x[0].size for x in inputs])[:-1]
-
-    def reference(x):
-        parts = np.split(x, ends, axis=1)
-        return plain(*[part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)])
-
-    report = check_layer(layer, inputs, reference=reference)
+@pytest.mark.parametrize("row", JOINS, ids=str)
+def test_every_join(row):
+    flat, x = row.layer(), row.x()
+    report = check_layer(flat.layer, tuple(flat.split(x, 1)), reference=row.reference(flat))
     report.assert_ok()
-    assert any(row.method == "residual" for row in report.rows) == (layer.curvature != "zero")
-
-
-def test_every_join_has_a_case():
-    assert {type(layer) for layer, _, _ in CASES} == set(JOINS)
+    assert any(row.method == "residual" for row in report.rows) == (flat.curvature != "zero")
 
 
 @pytest.mark.parametrize(("layer", "shapes", "words"), [

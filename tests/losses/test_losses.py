@@ -1,76 +1,24 @@
 """Every loss through the kit."""
 
-import definitions
 import numpy as np
 import pytest
 from hypothesis import given
+from torch_means import divisor
 
 from gbackprop.losses import (
     BCELoss,
-    BCEWithLogitsLoss,
-    CrossEntropyLoss,
     GaussianNLLLoss,
-    HuberLoss,
     L1Loss,
     MSELoss,
     NLLLoss,
-    PoissonNLLLoss,
-    SmoothL1Loss,
 )
 from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.testing import check_loss
-from gbackprop.testing.strategies import IGNORED, loss_cases, outputs, targets
+from gbackprop.testing.cases import LOSSES
+from gbackprop.testing.strategies import loss_cases, outputs
 
-SOFT = {"soft": True}
-"""Not an option: the targets are class probabilities."""
-
-W4, W23 = np.array([0.5, 2.0, 0.0, 1.5]), np.array([[0.5, 2.0, 1.5], [0.0, 1.0, 3.0]])
-TABLE = [
-    (CrossEntropyLoss, (4,), {}),
-    (CrossEntropyLoss, (1,), {}),
-    (CrossEntropyLoss, (200,), {}),
-    (CrossEntropyLoss, (3, 2), {}),
-    (CrossEntropyLoss, (2, 2, 2), {}),
-    (CrossEntropyLoss, (4,), {"weight": W4}),
-    (CrossEntropyLoss, (4, 3), {"weight": W4, "ignore_index": IGNORED}),
-    (CrossEntropyLoss, (4,), {"ignore_index": IGNORED}),
-    (CrossEntropyLoss, (4, 2), {"ignore_index": 2}),
-    (CrossEntropyLoss, (4,), {"label_smoothing": 0.2}),
-    (CrossEntropyLoss, (4, 2), {"label_smoothing": 0.2, "weight": W4, "ignore_index": IGNORED}),
-    (CrossEntropyLoss, (4,), {"label_smoothing": 1.0}),
-    (CrossEntropyLoss, (4,), SOFT),
-    (CrossEntropyLoss, (3, 2), SOFT),
-    (CrossEntropyLoss, (4, 2), {"weight": W4, "label_smoothing": 0.3} | SOFT),
-    (MSELoss, (1,), {}),
-    (MSELoss, (3,), {}),
-    (MSELoss, (2, 2), {}),
-    (BCEWithLogitsLoss, (1,), {}),
-    (BCEWithLogitsLoss, (4,), {}),
-    (BCEWithLogitsLoss, (3, 3), {}),
-    (BCEWithLogitsLoss, (4,), {"weight": W4}),
-    (BCEWithLogitsLoss, (4,), {"pos_weight": W4}),
-    (BCEWithLogitsLoss, (2, 3), {"weight": W23[:, :1], "pos_weight": W23[None]}),
-    (HuberLoss, (4,), {}),
-    (HuberLoss, (2, 3), {"delta": 2.5}),
-    (SmoothL1Loss, (4,), {}),
-    (SmoothL1Loss, (2, 3), {"beta": 2.5}),
-    (PoissonNLLLoss, (4,), {}),
-    (PoissonNLLLoss, (2, 3), {"full": True}),
-    (PoissonNLLLoss, (4,), {"log_input": False}),
-    (PoissonNLLLoss, (2, 3), {"log_input": False, "full": True, "eps": 0.1}),
-    (BCELoss, (1,), {}),
-    (BCELoss, (2, 3), {}),
-    (BCELoss, (4,), {"weight": W4}),
-    (NLLLoss, (4,), {}),
-    (NLLLoss, (1,), {}),
-    (NLLLoss, (3, 2), {"ignore_index": IGNORED}),
-    (NLLLoss, (4, 2), {"weight": W4, "ignore_index": 2}),
-    (L1Loss, (1,), {}),
-    (L1Loss, (2, 3), {}),
-    (GaussianNLLLoss, (4,), {}),
-    (GaussianNLLLoss, (2, 3), {"full": True, "eps": 0.5}),
-]
+W4 = np.array([0.5, 2.0, 0.0, 1.5])
 COMPLEX_ERROR = 1e-12
 WITHOUT_DRAWS = {"draw", "hessian_sqrt_mc"}
 
@@ -79,30 +27,22 @@ def has_draws(loss):
     return not loss.undrawn
 
 
-def batch(kind, shape, options, reduction):
-    """The loss of a row of the table, outputs and targets."""
-    named = {name: value for name, value in options.items() if name != "soft"}
-    loss = kind(reduction, **named)
-    output = outputs(loss, (3, *shape), 0)
-    return loss, output, targets(loss, output.shape, 1, **{k: v for k, v in options.items() if k == "soft"})
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize(("kind", "shape", "options"), TABLE)
-def test_every_row(kind, shape, options, reduction):
-    loss, output, target = batch(kind, shape, options, reduction)
-    report = check_loss(loss, output, target, reference=definitions.of_loss(loss))
+@pytest.mark.parametrize("row", LOSSES)
+def test_every_row(row, reduction):
+    loss, (output, target) = row.loss(reduction), row.batch()
+    report = check_loss(loss, output, target, reference=row.definition(loss))
     report.assert_ok()
     assert max(row.error for row in report.rows if row.oracle.startswith("complex step")) <= COMPLEX_ERROR
     without = {row.method for row in report.rows if row.verdict != "ok"}
     assert without == (set() if has_draws(loss) else WITHOUT_DRAWS)
 
 
-@pytest.mark.parametrize(("kind", "shape", "options"), TABLE)
-def test_mean_divides_the_sum_by_what_torch_divides_it_by(kind, shape, options):
-    loss, output, target = batch(kind, shape, options, "mean")
-    total = definitions.of_loss(kind("sum", **{k: v for k, v in options.items() if k != "soft"}))(output, target).sum()
-    np.testing.assert_allclose(loss(output, target), total / definitions.divisor(loss, target), rtol=1e-12)
+@pytest.mark.parametrize("row", LOSSES)
+def test_mean_divides_the_sum_by_what_torch_divides_it_by(row):
+    loss, (output, target) = row.loss("mean"), row.batch()
+    total = row.definition(row.loss("sum"))(output, target).sum()
+    np.testing.assert_allclose(loss(output, target), total / divisor(loss, target), rtol=1e-12)
 
 
 @given(loss_cases())

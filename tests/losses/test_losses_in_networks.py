@@ -2,14 +2,15 @@
 
 import itertools
 
-import definitions
 import numpy as np
 import pytest
+from torch_means import divisor as divisor_of
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.testing import check_network
+from gbackprop.testing.cases.loss_rows import definition_of_loss
 from gbackprop.testing.complex_steps import complex_copy
 from gbackprop.testing.runs import every_quantity
 from gbackprop.testing.strategies import IGNORED, targets
@@ -77,8 +78,8 @@ def test_every_quantity(make, kind, options, soft, reduction):
 def test_the_gradient_is_that_of_what_torch_divides(make, kind, options, soft, reduction):
     (network, x, shape), loss = make(), kind(reduction, **options)
     y = targets(loss, shape, 2, soft)
-    twin, total = complex_copy(network), definitions.of_loss(kind("sum", **options))
-    divisor = definitions.divisor(loss, y) if reduction == "mean" else 1
+    twin, total = complex_copy(network), definition_of_loss(kind("sum", **options))
+    divisor = divisor_of(loss, y) if reduction == "mean" else 1
     found = gb.backward(network, loss, x, y)
     np.testing.assert_allclose(found.loss, total(network(x), y).sum() / divisor, rtol=1e-12)
     for name, value in twin.parameters.items():

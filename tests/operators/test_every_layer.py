@@ -1,47 +1,30 @@
 """The Hessian's product through every layer that ships, beside complex steps of the gradient, and every short form."""
 
-from math import prod
-
 import dense_matrices
 import numpy as np
 import pytest
+from around import around
 
-import gbackprop as gb
-from gbackprop import layers, losses
+from gbackprop import losses
 from gbackprop import operators as ops
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.registry import PLAIN
 from gbackprop.operators.linearized import Linearized
 from gbackprop.operators.second import SecondOrder
 from gbackprop.operators.vectors import Layout
-from gbackprop.testing.audit.subjects import layer_cases
-
-CASES = layer_cases()
+from gbackprop.testing.cases import ALL_LAYERS
 
 
-def network_around(case):
-    """The layer between layers with parameters, so that every second derivative of it counts."""
-    below = [] if case.layer.takes == "integers" else [layers.Linear(case.shape[-1], case.shape[-1]), layers.Tanh()]
-    inside = gb.Sequential(*below, case.layer)
-    out = inside.output_shape(case.shape)
-    return gb.Sequential(inside, layers.Flatten(), layers.Tanh(), layers.Linear(prod(out), 2), rng=3, dtype="float64")
-
-
-def batch_of(case, rng):
-    shape = (3, *case.shape)
-    return rng.integers(0, 3, shape) if case.layer.takes == "integers" else rng.standard_normal(shape)
-
-
-@pytest.fixture(params=range(len(CASES)), ids=lambda i: f"{CASES[i].layer!r}"[:60])
+@pytest.fixture(params=range(len(ALL_LAYERS)), ids=lambda i: f"{ALL_LAYERS[i]}"[:60])
 def problem(request):
-    case, rng = layer_cases()[request.param], np.random.default_rng(request.param)
-    net, x, y = network_around(case), batch_of(case, rng), rng.integers(0, 2, 3)
+    row, rng = ALL_LAYERS[request.param], np.random.default_rng(request.param)
+    net, x, y = around(row), row.x(3, rng), rng.integers(0, 2, 3)
     for values in net.parameters.values():  # norms would begin with γ = 1 and β = 0
         values += 0.1 * rng.standard_normal(values.shape)
     return net, losses.CrossEntropyLoss(), x, y
 
 
-def test_the_hessians_product_and_its_short_forms(problem):
+def test_the_hessians_product(problem):
     net, loss, x, y = problem
     operator = ops.Hessian(net, loss, (x, y))
     v = np.random.default_rng(0).standard_normal((operator.shape[0], 3))

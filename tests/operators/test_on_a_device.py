@@ -4,14 +4,14 @@ import sys
 
 import numpy as np
 import pytest
-from layer_table import TABLE, around
+from around import around
 
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import operators as ops
 from gbackprop.curvature.spectra import ntk
-from gbackprop.testing.audit import graph_subjects as graphs
-from gbackprop.testing.audit import sequences
+from gbackprop.testing.cases import LAYERS
+from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 
 
 def named(value):
@@ -43,7 +43,7 @@ def check(network, x, y, loss, kinds):
     assert np.abs(gb.asnumpy(there[0].layout.join(single).T) - want[0]).max() <= 1e-9 * np.abs(want[0]).max() + 1e-13
 
 
-@pytest.mark.parametrize(("row", "kind"), list(zip(TABLE, KINDS * len(TABLE))), ids=named)
+@pytest.mark.parametrize(("row", "kind"), list(zip(LAYERS, KINDS * len(LAYERS))), ids=named)
 def test_every_layer(row, kind, gpu):
     """The Hessian, the Jacobian and one kind of the others, which take products with the Jacobian alone."""
     network = around(row)
@@ -51,10 +51,9 @@ def test_every_layer(row, kind, gpu):
     check(network, row.x(3), np.random.default_rng(0).standard_normal((3, *out)), losses.MSELoss(), [kind])
 
 
-@pytest.mark.parametrize(("make", "shape"), [(graphs.network, (2, 2)), (sequences.network, (3, 2))])
-def test_graphs(make, shape, gpu):
-    x = np.random.default_rng(1).standard_normal((3, *shape))
-    check(make(np.random.default_rng(0)), x, np.array([0, 2, 1]), losses.CrossEntropyLoss(), KINDS)
+@pytest.mark.parametrize("row", [BRANCHED, ATTENTIVE], ids=["branched", "attentive"])
+def test_graphs(row, gpu):
+    check(row.network(), *row.batch(1), row.loss, KINDS)
 
 
 def made_of(network, x, y, v, w):

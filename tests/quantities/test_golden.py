@@ -11,7 +11,7 @@ import gbackprop as gb
 from gbackprop import quantities as q
 from gbackprop.__main__ import main
 from gbackprop.testing.errors import relative_error
-from gbackprop.testing.golden import KINDS, PASS_KEYS, Report, build, check_case, check_folder
+from gbackprop.testing.golden import KINDS, PASS_KEYS, FolderReport, build, check_case, check_folder
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted((TESTS / "golden").glob("*.npz"))
@@ -40,7 +40,7 @@ def test_no_case_is_missing():
 @PRECISIONS
 def test_every_cell(file, dtype, tolerance, device):
     case = load(file)
-    report = Report(tolerance, check_case(file.stem, case, dtype, device))
+    report = FolderReport(tolerance, check_case(file.stem, case, dtype, device))
     assert report.total == (15 if has_factors(case) else 12)
     assert report.passed == report.total, report.lines()
 
@@ -212,6 +212,6 @@ def test_both_engines_agree_on_every_cell(file, monkeypatch):
         return plain
 
     monkeypatch.setattr("gbackprop.testing.golden.backward", both)
-    report = Report(1e-8, check_case(file.stem, load(file), "float64"))
+    report = FolderReport(1e-8, check_case(file.stem, load(file), "float64"))
     assert report.passed == report.total
     assert compared

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from around import THREE_LOSSES, around, lacking
 from common import batch, chain
-from layer_table import LOSSES, TABLE, around, lacking
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -18,6 +18,7 @@ from gbackprop.testing import check_network, check_quantity, networks
 from gbackprop.testing import quantities as kit
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.table import Terminal
+from gbackprop.testing.cases import LAYERS
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.quantities import BLOCKS
 from gbackprop.testing.runs import every_quantity
@@ -36,10 +37,10 @@ PROBLEM = (NETWORK, losses.MSELoss(), batch(4, 3)[0], np.ones((4, 3)))
 WITHOUT = {"kfra": LAWS, "gram_gradients": LAWS, "gram_ggn": {f"{options} changes nothing" for options in BLOCKS}}
 
 
-@pytest.mark.parametrize("at", range(len(TABLE)), ids=lambda at: str(TABLE[at]))
+@pytest.mark.parametrize("at", range(len(LAYERS)), ids=lambda at: str(LAYERS[at]))
 def test_every_quantity_on_every_layer(at, device, monkeypatch):
     """With one loss and one way to cut the work, in turn; drawn networks have all of them, and the draws' means."""
-    row, loss = TABLE[at], LOSSES[at % len(LOSSES)]
+    row, loss = LAYERS[at], THREE_LOSSES[at % len(THREE_LOSSES)]
     monkeypatch.setattr(networks, "_parts", lambda *given: [])  # tests/layers and tests/losses check them
     monkeypatch.setattr(kit, "BLOCKS", dict([list(BLOCKS.items())[at % len(BLOCKS)]]))
     monkeypatch.setattr(kit, "RUNS", 2)

@@ -9,15 +9,16 @@ import sys
 from pathlib import Path
 
 import foreign
-import layer_table
 import numpy as np
 import pytest
+from around import around
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gbackprop as gb
 from gbackprop import layers
 from gbackprop.calculus.state import Watch, digest, digests_of, parts_of
+from gbackprop.testing.cases import LAYERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,8 +160,8 @@ def test_what_changes_no_number_does_not_count():
 
 
 def test_every_layer_is_its_copy():
-    for row in layer_table.TABLE:
-        net = layer_table.around(row)
+    for row in LAYERS:
+        net = around(row)
         if "draw" not in vars(net.layers[2]):  # a function of the table's, which cannot be pickled
             assert digest(net) == digest(pickle.loads(pickle.dumps(net)))
 

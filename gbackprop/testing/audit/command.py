@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gbackprop.base.files import OutputError, check_output, written
+from gbackprop.calculus.layer import Shape
 from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.audit.page import page
-from gbackprop.testing.audit.subjects import shipped
 from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.audit.target import TargetError, importable, resolve
 from gbackprop.testing.audit.users import Asked, audited
+from gbackprop.testing.cases import ALL_LAYERS, LOSSES, NETWORKS
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,6 +32,24 @@ def run(options: argparse.Namespace) -> int:
     if options.html is not None:
         _write(findings, options)
     return 0 if all(finding.report.ok for finding in findings) else 1
+
+
+def shipped(auditor: Auditor) -> Iterator[Finding]:
+    """Audit each layer in several configurations, each loss with both reductions, and all quantities on networks."""
+    for i, row in enumerate(ALL_LAYERS):
+        layer, x = row.layer(auditor.rng(0, i)), row.x(rng=auditor.rng(1, i))
+        yield auditor.layer(layer, x, row.reference(layer), f"{layer!r} of {_size(row.shape)}")
+    for each in LOSSES:
+        output, target = each.batch(auditor.seed)
+        for loss in (each.loss("mean"), each.loss("sum")):
+            title = f"{loss!r} of {_size(output.shape[1:])}"
+            yield auditor.loss(loss, output, target, each.definition(loss), title)
+    for network in NETWORKS:
+        yield auditor.whole(network.network(auditor.rng(3)), network.loss, *network.batch(auditor.seed))
+
+
+def _size(shape: Shape) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _check_options(options: argparse.Namespace) -> None:

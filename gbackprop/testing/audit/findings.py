@@ -31,30 +31,15 @@ Reference = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Finding:
-    """A subject and what its audit found.
+    """A subject and what its audit found."""
 
-    Attributes
-    ----------
-    kind : {"layer", "loss", "network", "quantity"}
-    report : Report
-    about : str
-        What the subject says of itself, in a line.
-    formulas : mapping of str to str
-        What it says that it computes.
-    pictures : tuple of Picture
-    unpictured : str
-        Why there is no picture, or not every one.
-    places : mapping of str to Whereabouts
-        Where the methods that fail are written: file and line.
-    """
-
-    kind: str
+    kind: str  # "layer", "loss", "network" or "quantity"
     report: Report
-    about: str = ""
-    formulas: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""  # what the subject says of itself, in a line
+    formulas: Mapping[str, str] = field(default_factory=dict)  # what it says that it computes
     pictures: tuple[Picture, ...] = ()
-    unpictured: str = ""
-    places: Mapping[str, Whereabouts] = field(default_factory=dict)
+    unpictured: str = ""  # why there is no picture, or not every one
+    places: Mapping[str, Whereabouts] = field(default_factory=dict)  # where the methods that fail are written
 
     @property
     def title(self) -> str:
@@ -64,15 +49,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Auditor:
-    """Makes findings.
-
-    Attributes
-    ----------
-    seed : int
-        The same seed gives the same findings.
-    pictures : bool
-        Whether to make pictures, which takes time.
-    """
+    """Makes findings: the same for the same seed, and with pictures, which take time, if these are asked for."""
 
     seed: int = 0
     pictures: bool = False
@@ -88,10 +65,12 @@ class Auditor:
         report = _checked(title, check_layer, layer, x, self.rng(3), reference)
         return _finding("layer", layer, report, pictures, problem, _jacobians(layer, x))
 
-    def loss(self, loss: Loss, output: np.ndarray, target: np.ndarray, title: str = "") -> Finding:
+    def loss(
+        self, loss: Loss, output: np.ndarray, target: np.ndarray, reference: Any = None, title: str = ""
+    ) -> Finding:
         """Audit a loss at outputs, shape (N, *out), and targets."""
         pictures, problem = _made(loss_pictures(loss, output, target, self.rng(2))) if self.pictures else ([], "")
-        report = _checked(title or named(loss), check_loss, loss, output, target, self.rng(3))
+        report = _checked(title or named(loss), check_loss, loss, output, target, self.rng(3), reference)
         return _finding("loss", loss, report, pictures, problem)
 
     def quantity(self, quantity: Quantity, network: Layer, loss: Loss, x: np.ndarray, y: np.ndarray) -> Finding:

@@ -14,23 +14,15 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.testing.audit.findings import Auditor, Finding
-from gbackprop.testing.audit.subjects import network_cases
 from gbackprop.testing.audit.target import TargetError, parse_shape, resolve_loss
+from gbackprop.testing.cases import NETWORKS
 from gbackprop.testing.points import inside
 from gbackprop.testing.probe import is_container
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The arguments of the command line.
-
-    Attributes
-    ----------
-    target : str
-        MODULE:NAME.
-    input, loss : str or None
-    batch : int
-    """
+    """The arguments of the command line; the target is MODULE:NAME."""
 
     target: str
     input: str | None = None
@@ -58,8 +50,8 @@ def audited(asked: Asked, subject: Layer | Loss | Quantity, auditor: Auditor) ->
 
 
 def _quantity(quantity: Quantity, auditor: Auditor) -> Iterator[Finding]:
-    for case in network_cases(auditor.rng(4)):
-        yield auditor.quantity(quantity, case.network, case.loss, case.x, case.y)
+    for row in NETWORKS:
+        yield auditor.quantity(quantity, row.network(auditor.rng(4)), row.loss, *row.batch(auditor.seed))
 
 
 # ------------------------------------------------------------------------------------------------------------- shapes

@@ -1,8 +1,7 @@
-"""Attention and recurrent layers as they ship, and the layers that they are made of, with definitions by loops."""
+"""Attention and recurrent layers, and the layers that they are made of: rows of the table of cases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from math import sqrt
 from typing import Any
@@ -10,36 +9,13 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from gbackprop import layers
+from gbackprop import layers as L
+from gbackprop.calculus.layer import Layer
 from gbackprop.layers.elementwise.softmax import CausalSoftmax
 from gbackprop.layers.norms.affine import Matrix, Plus, Shift, Times, Zeros
-from gbackprop.network import GRU, LSTM, RNN, MultiheadAttention, Sequential, TransformerEncoderLayer
-from gbackprop.testing.audit.graph_subjects import Case
-
-
-def parts() -> Iterator[Case]:
-    """Layers inside attention and recurrent layers, or stand for numbers in torch's modules."""
-    yield Matrix("weight_ih_l0", 3, 2, 1.0), (2, 3), lambda x, weight_ih_l0: np.einsum("oi,nti->nto", weight_ih_l0, x)
-    yield Shift("bias_ih_l0", 2, 1.0), (3, 2), lambda x, bias_ih_l0: x + bias_ih_l0
-    yield Times(-0.3), (2, 3), lambda x: -0.3 * x
-    yield Zeros(2), (2, 3), lambda x: np.zeros((len(x), 2))
-    yield CausalSoftmax(), (2, 3, 3), causal_softmax
-    yield Plus(0.7), (2, 3), lambda x: x + 0.7
-
-
-def whole() -> Iterator[Case]:
-    """Attention and recurrent layers."""
-    yield MultiheadAttention(4, 2), (3, 4), partial(attention, heads=2)
-    yield MultiheadAttention(4, 1, bias=False, is_causal=True), (3, 4), partial(attention, heads=1, causal=True)
-    yield TransformerEncoderLayer(4, 2, 3, activation=layers.Tanh()), (2, 4), partial(encoder, heads=2)
-    yield (
-        TransformerEncoderLayer(4, 2, 3, activation=layers.Tanh(), layer_norm_eps=0.1, norm_first=True),
-        (2, 4),
-        partial(encoder, heads=2, eps=0.1, norm_first=True),
-    )
-    yield RNN(2, 3), (3, 2), partial(recurrent, step=rnn_step)
-    yield LSTM(2, 2, 2, bidirectional=True), (3, 2), partial(recurrent, step=lstm_step)
-    yield GRU(2, 2, bidirectional=True, bias=False), (3, 2), partial(recurrent, step=gru_step)
+from gbackprop.network import GRU, LSTM, RNN, MultiheadAttention, TransformerEncoderLayer
+from gbackprop.testing.cases import definitions as plain
+from gbackprop.testing.cases.rows import LayerRow
 
 
 def causal_softmax(x: np.ndarray) -> np.ndarray:
@@ -72,10 +48,8 @@ def encoder(
     x: np.ndarray, *, heads: int, eps: float = 1e-5, norm_first: bool = False, **parameters: np.ndarray
 ) -> np.ndarray:
     """Compute an encoder layer with tanh as its activation; norms' γ and β are 1 and 0, as they are drawn."""
+    norm = partial(plain.over_last, normalized_shape=x.shape[2], eps=eps)
     own: dict[str, Any] = {name.removeprefix("self_attn."): value for name, value in parameters.items()}
-
-    def norm(z: np.ndarray) -> np.ndarray:
-        return (z - z.mean(2, keepdims=True)) / np.sqrt(z.var(2, keepdims=True) + eps)
 
     def feed_forward(z: np.ndarray) -> np.ndarray:
         hidden = np.tanh(z @ parameters["linear1.weight"].T + parameters["linear1.bias"])
@@ -131,9 +105,44 @@ def one_direction(x: np.ndarray, step: Any, end: str, parameters: dict[str, np.n
     return y
 
 
-def network(rng: np.random.Generator) -> Sequential:
+PARTS = (
+    LayerRow(
+        lambda: Matrix("weight_ih_l0", 3, 2, 1.0),
+        (2, 3),
+        lambda x, weight_ih_l0: np.einsum("oi,nti->nto", weight_ih_l0, x),
+    ),
+    LayerRow(lambda: Shift("bias_ih_l0", 2, 1.0), (3, 2), lambda x, bias_ih_l0: x + bias_ih_l0),
+    LayerRow(lambda: Times(-0.3), (2, 3), lambda x: -0.3 * x),
+    LayerRow(lambda: Zeros(2), (2, 3), lambda x: np.zeros((len(x), 2))),
+    LayerRow(CausalSoftmax, (2, 3, 3), causal_softmax),
+    LayerRow(lambda: Plus(0.7), (2, 3), lambda x: x + 0.7),
+)
+"""Layers inside attention and recurrent layers, or that stand for numbers in torch's modules."""
+
+
+def encoder_of(**options: Any) -> TransformerEncoderLayer:
+    """Return a small encoder layer."""
+    return TransformerEncoderLayer(4, 2, 3, activation=L.Tanh(), **options)
+
+
+SEQUENCES = (
+    LayerRow(lambda: MultiheadAttention(4, 2), (3, 4), partial(attention, heads=2)),
+    LayerRow(
+        lambda: MultiheadAttention(4, 1, bias=False, is_causal=True), (3, 4), partial(attention, heads=1, causal=True)
+    ),
+    LayerRow(encoder_of, (2, 4), partial(encoder, heads=2)),
+    LayerRow(
+        lambda: encoder_of(layer_norm_eps=0.1, norm_first=True),
+        (2, 4),
+        partial(encoder, heads=2, eps=0.1, norm_first=True),
+    ),
+    LayerRow(lambda: RNN(2, 3), (3, 2), partial(recurrent, step=rnn_step)),
+    LayerRow(lambda: LSTM(2, 2, 2, bidirectional=True), (3, 2), partial(recurrent, step=lstm_step)),
+    LayerRow(lambda: GRU(2, 2, bidirectional=True, bias=False), (3, 2), partial(recurrent, step=gru_step)),
+)
+"""Attention and recurrent layers."""
+
+
+def attentive() -> list[Layer]:
     """Return a network of causal attention and an LSTM."""
-    return Sequential(
-        MultiheadAttention(2, 1, is_causal=True), LSTM(2, 2), layers.Flatten(), layers.Linear(6, 3), rng=rng,
-        dtype="float64",
-    )  # fmt: skip
+    return [MultiheadAttention(2, 1, is_causal=True), LSTM(2, 2), L.Flatten(), L.Linear(6, 3)]

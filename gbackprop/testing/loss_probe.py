@@ -1,0 +1,67 @@
+"""A loss at outputs and targets: everything that it can be asked there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbackprop.losses.base import Loss
+from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
+from gbackprop.testing.points import input_curve, size_of
+
+LossMethod = Callable[[np.ndarray, np.ndarray], Any]
+"""A function of outputs and targets."""
+
+
+@dataclass(frozen=True)
+class LossProbe:
+    """A loss at outputs ``[N, *out]`` and targets, of which some coordinates `where`, counted flat, are looked at."""
+
+    loss: Loss
+    output: np.ndarray
+    target: np.ndarray
+    where: np.ndarray
+
+    def values(self, moved: np.ndarray) -> np.ndarray:
+        """Return the loss at a multiple of the batch, in the order [repeat, sample]."""
+        return self.loss.values(moved, self._tiled(moved))
+
+    def _tiled(self, moved: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.target] * (len(moved) // len(self.output)))
+
+    def gradients(self) -> np.ndarray:
+        """Return ∇ℓ, of the shape of the outputs."""
+        return self.loss.gradients(self.output, self.target)
+
+    def root(self, columns: slice = slice(None)) -> np.ndarray:
+        """Return the columns of the root of ∇²ℓ."""
+        return self.loss.hessian_sqrt(self.output, self.target, columns)
+
+    def drawn_root(self, targets: np.ndarray) -> np.ndarray:
+        """Return the Monte-Carlo root at given pseudo-targets."""
+        return self.loss.hessian_sqrt_mc(self.output, targets, self.target)
+
+    def at(self, columns: np.ndarray) -> np.ndarray:
+        """Return columns ``[V, N, *out]`` at the coordinates looked at, ``[V, N, K]``."""
+        return columns.reshape(*columns.shape[:2], -1)[:, :, self.where]
+
+    def hessian(self) -> Derivative:
+        """∇²ℓ at the coordinates looked at, by differences of the gradients, shape (K, N, K)."""
+
+        def gradients(moved: np.ndarray) -> np.ndarray:
+            each = self.loss.gradients(moved, self._tiled(moved))
+            return each.reshape(len(each), -1)[:, self.where]
+
+        return derivative(input_curve(gradients, self.output, self.where), REAL_STEP * size_of(self.output))
+
+    def calls(self) -> dict[str, LossMethod]:
+        """Return every method of output and target; the Monte-Carlo root at draws of one seed."""
+
+        def root(output: np.ndarray, target: np.ndarray) -> np.ndarray:
+            return self.loss.hessian_sqrt_mc(output, self.loss.draw(output, 2, 0), target)
+
+        names = ("values", "gradients", "hessian_sqrt", "hessian_sum")
+        return {name: getattr(self.loss, name) for name in names} | {"hessian_sqrt_mc": root}

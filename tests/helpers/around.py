@@ -1,0 +1,23 @@
+"""A network around a layer of the table of cases, and what goes with it."""
+
+from math import prod
+
+from gbackprop import Sequential, layers, losses
+from gbackprop.testing.kronecker_oracles import ENTRYWISE
+
+THREE_LOSSES = [losses.CrossEntropyLoss("mean"), losses.MSELoss("sum"), losses.BCEWithLogitsLoss("mean")]
+"""Losses that go with `around`, in turn."""
+
+
+def around(row):
+    """A network with parameters and curvature below and above the layer of a row."""
+    layer = row.make()
+    below, above = row.shape[-1], prod(layer.output_shape(row.shape))
+    chain = [layers.Linear(below, below), layers.Tanh(), layer, layers.Sigmoid(), layers.Flatten()]
+    return Sequential(*chain, layers.Linear(above, 2), rng=1, dtype="float64")
+
+
+def lacking(layer):
+    """The reductions of Kronecker factors that a layer lacks, and the names of the quantities that need them."""
+    entrywise = isinstance(layer, ENTRYWISE) and layer.parameter_shapes()
+    return ({"average_kronecker"}, {"kfra"}) if entrywise else (set(), set())
