@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from accumulating import EXACT, SIZES, N, assert_close, assert_same_bits, network, numbers, once, parts, samples
+from accumulating import EXACT, SIZES, N, assert_close, assert_same_bits, network, numbers, once, parts, samples, serial
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -37,8 +37,8 @@ def test_all_batches_are_one_call(loss, workers):
 
 
 @pytest.mark.parametrize("settings", [{"workers": 1}, {"workers": 4}, {"workers": 4, "in_flight": 10}, {}], ids=str)
-def test_threads_change_no_bit(settings, serial):
-    assert_same_bits(once(**settings), serial)
+def test_threads_change_no_bit(settings):
+    assert_same_bits(once(**settings), serial())
 
 
 def test_on_a_device_results_stay_there(double, tmp_path):
@@ -54,7 +54,7 @@ def test_on_a_device_results_stay_there(double, tmp_path):
     assert largest_error(host, {name: value for name, value in numbers(whole).items() if name != "loss"}) <= 1e-12
 
 
-def test_each_batch_draws_for_itself(serial):
+def test_each_batch_draws_for_itself():
     net, loss = network(), losses.CrossEntropyLoss()
     same = [(np.ones((4, 1, 3, 3)), np.zeros(4, int))] * 2
     one, two, again = (gb.accumulate(net, loss, same[:n], q.KFAC(), rng=3) for n in (1, 2, 2))

@@ -5,7 +5,7 @@ import json
 import foreign
 import numpy as np
 import pytest
-from accumulating import DRAWN, EXACT, SIZES, assert_same_bits, network, once, parts, samples
+from accumulating import DRAWN, EXACT, SIZES, assert_same_bits, network, once, parts, samples, serial
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -14,12 +14,12 @@ from gbackprop.base.npz import read_checkpoint, write_checkpoint
 from gbackprop.engine.backward import PreparedCall
 
 
-def test_one_that_is_resumed_has_the_bits_of_one_that_was_not_interrupted(tmp_path, serial):
+def test_one_that_is_resumed_has_the_bits_of_one_that_was_not_interrupted(tmp_path):
     path, cuts = tmp_path / "state.npz", [4, 4, 1, 7, 9]
     for stop in cuts:
         once_stopped(path, stop)
-    assert_same_bits(once(checkpoint=path), serial)
-    assert_same_bits(once(checkpoint=path), serial)  # all of it is in the file
+    assert_same_bits(once(checkpoint=path), serial())
+    assert_same_bits(once(checkpoint=path), serial())  # all of it is in the file
 
 
 def once_stopped(path, stop):

@@ -12,7 +12,7 @@ from pathlib import Path
 import mortal
 import numpy as np
 import pytest
-from accumulating import N, assert_close, assert_same_bits, network, numbers, once, parts, samples
+from accumulating import N, assert_close, assert_same_bits, network, numbers, once, parts, samples, serial
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -21,14 +21,14 @@ from gbackprop import quantities as q
 ROOT = Path(__file__).parents[2]
 
 
-def test_an_executor_of_ones_own_stays_open(serial):
+def test_an_executor_of_ones_own_stays_open():
     with ThreadPoolExecutor(2) as own:
-        assert_same_bits(once(executor=own), serial)
+        assert_same_bits(once(executor=own), serial())
         assert own.submit(int, 3).result() == 3
 
 
-def test_processes_change_no_bit(serial):
-    assert_same_bits(once(executor="processes", workers=2), serial)
+def test_processes_change_no_bit():
+    assert_same_bits(once(executor="processes", workers=2), serial())
 
 
 class Copies:
@@ -46,12 +46,12 @@ def test_parameters_that_nobody_drew_are_those_of_the_network():
     assert_close(result, gb.backward(net, losses.CrossEntropyLoss(), *samples()))
 
 
-def test_two_dask_workers_change_no_bit(serial):
+def test_two_dask_workers_change_no_bit():
     pytest.importorskip("distributed", reason="needs distributed")
-    assert_same_bits(once(executor="dask://", workers=2), serial)
+    assert_same_bits(once(executor="dask://", workers=2), serial())
 
 
-def test_two_mpi_ranks_change_no_bit(serial, tmp_path):
+def test_two_mpi_ranks_change_no_bit(tmp_path):
     pytest.importorskip("mpi4py", reason="needs mpi4py")
     mpiexec = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if mpiexec is None:
@@ -71,7 +71,7 @@ def test_two_mpi_ranks_change_no_bit(serial, tmp_path):
         check=True,
     )
     with np.load(tmp_path / "out.npz") as found:
-        assert {n: v.tobytes() for n, v in found.items()} == {n: v.tobytes() for n, v in numbers(serial).items()}
+        assert {n: v.tobytes() for n, v in found.items()} == {n: v.tobytes() for n, v in numbers(serial()).items()}
 
 
 def test_what_cannot_be_sent_is_told():
@@ -84,7 +84,7 @@ def test_what_cannot_be_sent_is_told():
 # --------------------------------------------------------------------------------------------------------------- deaths
 
 
-def test_the_batches_of_a_killed_process_are_counted_once(tmp_path, serial):
+def test_the_batches_of_a_killed_process_are_counted_once(tmp_path):
     net = gb.Sequential(mortal.Mortal(tmp_path / "died", 7), *network(), rng=0, dtype="float64")
     asked = [q.SecondMoment(), q.DiagGGN()]
     result = gb.accumulate(net, losses.CrossEntropyLoss(), parts(*samples()), *asked, executor="processes", workers=2)

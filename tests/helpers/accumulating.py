@@ -1,5 +1,7 @@
 """A data set in batches of unequal sizes, its results over a data set, and how results are compared."""
 
+from functools import cache
+
 import numpy as np
 
 import gbackprop as gb
@@ -49,3 +51,9 @@ def assert_same_bits(one, other):
 
 def once(**settings):
     return gb.accumulate(network(), losses.CrossEntropyLoss(), parts(*samples()), *EXACT, *DRAWN, rng=7, **settings)
+
+
+@cache
+def serial():
+    """The result over the data set on one thread."""
+    return once(executor="serial")
