@@ -20,13 +20,14 @@ LIMITS = {
     "parts": 16,
     "floors": 12,
     "circles": 0,
-    "functions of the engine with more than five arguments": 8,
-    "class names twice": 22,
+    "functions of the engine with more than five arguments": 0,
+    "functions that are not public with sections": 0,
+    "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 40600,
-    "code lines": 24500,
-    "lines of tests": 33200,
+    "lines": 38700,
+    "code lines": 23950,
+    "lines of tests": 30500,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more
 than five arguments, names twice and hidden modules, 34,000 lines, 20,000 code lines and 25,000 lines of tests."""

@@ -210,3 +210,10 @@ def test_reading_writes_nothing(store, path):
     store.add([(SPEC, "fixed")])
     with Store(path, reading=True) as reader, pytest.raises(StoreError, match="cannot be written"):
         reader.start(SPEC)
+
+
+def test_a_store_is_closed_where_its_block_ends(tmp_path):
+    with Store(tmp_path / "a.sqlite") as store:
+        list(store.runs())
+    with pytest.raises((sqlite3.ProgrammingError, StoreError), match="closed"):
+        list(store.runs())

@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from gbackprop.curvature.data.executors import Pool, open_pool
 from gbackprop.experiments.estimate import Forecast, duration, weight
 from gbackprop.experiments.export import HEADER, export
 from gbackprop.experiments.folder import folder_of
+from gbackprop.experiments.interruptions import interruptions
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store
 from gbackprop.experiments.study import Settings, run_study
@@ -316,3 +318,13 @@ def test_export_to_nowhere(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ImportError, match=r'is not installed; pip install "gbackprop\[parquet\]"'):
         export([], tmp_path / "r.parquet")
+
+
+def test_the_first_interruption_is_an_event_and_the_second_an_exception():
+    with interruptions() as interrupted:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

@@ -8,6 +8,7 @@ import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop import quantities as q
+from gbackprop.layers.elementwise.softmax import CausalSoftmax
 from gbackprop.testing.cases import LAYERS
 from gbackprop.testing.flat import dense
 
@@ -133,3 +134,9 @@ def test_a_slope_below_a_bend_is_in_the_hessian():
     found = gb.backward(network, losses.MSELoss("sum"), x, y, q.DiagHessian())["diag_hessian"]["0.weight"]
     t = np.tanh(0.25 * -0.7)
     np.testing.assert_allclose(found, [2 * (1 - t**2) * (1 - 3 * t**2) * 0.49], rtol=1e-14)
+
+
+def test_causal_softmax_takes_a_single_matrix():
+    assert CausalSoftmax().output_shape((3, 3)) == (3, 3)
+    with pytest.raises(ValueError, match="expected square matrices"):
+        CausalSoftmax().output_shape((3,))

@@ -303,3 +303,8 @@ def test_what_is_frozen_must_exist():
     with pytest.raises(ValueError, match=r"expected a parameter or layer among .*'0.weight'.* got '3.weight'"):
         network.freeze("0", "3.weight")
     assert len(network.trainable) == len(network.parameters)
+
+
+def test_what_is_no_mapping_is_no_state_dict():
+    with pytest.raises(TypeError, match=r"^state dict: expected a mapping of names to arrays, got list$"):
+        residual().load_state_dict([np.ones(2)])

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from around import around
 
-from gbackprop import losses
+import gbackprop as gb
+from gbackprop import layers, losses
 from gbackprop import operators as ops
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.registry import PLAIN
@@ -57,3 +58,18 @@ def test_the_jacobian_of_each_parameter(problem):
     forward, back = w.T @ (operator @ v), (operator.T @ w).T @ v
     assert np.abs(forward - back).max() <= 1e-11 * np.abs(forward).max()
     assert Layout(net.parameters).size == operator.shape[1]
+
+
+def test_short_forms_where_a_kink_is_met_exactly():
+    chain = [layers.Linear(2, 2, bias=False), layers.PReLU(2), layers.Tanh(), layers.Linear(2, 2)]
+    net = gb.Sequential(*chain, rng=0, dtype="float64")
+    net.parameters["0.weight"][:] = [[1, -1], [1, 1]]
+    x, y = np.full((1, 2), 0.5), np.zeros(1, int)  # PReLU gets 0 and 1
+    operator = ops.Hessian(net, losses.CrossEntropyLoss(), (x, y))
+    directions, found = operator.layout.split(np.eye(operator.shape[0])), []
+    for forms in (FORMS, PLAIN):
+        at = Linearized(operator.plan, x, y, forms)
+        tangents = at.tangents(directions)
+        second = SecondOrder(at, directions, tangents)
+        found.append(operator.layout.join(at.pull(at.curve(tangents[3]), set(operator.layout.shapes), second)))
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-14)

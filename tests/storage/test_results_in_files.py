@@ -101,6 +101,12 @@ def test_a_result_without_quantities_and_without_a_loss(path):
     assert same_result(saved(bare, path), bare)
 
 
+def test_a_result_of_one_sample(path):
+    x, y = batch()
+    result = gb.backward(network(), losses.CrossEntropyLoss(), x[:1], y[:1], q.BatchGrad())
+    assert same_result(saved(result, path), result)
+
+
 def test_arrays_have_names_and_quantities_of_one_name_stay_apart(path):
     x, y = batch()
     result = gb.backward(network(), losses.CrossEntropyLoss(), x, y, q.KFAC(2), q.KFAC(3), q.KFLR(), rng=0)
