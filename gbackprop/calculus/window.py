@@ -71,18 +71,20 @@ class Window:
     ceil_mode: bool = False
     """A last window may reach beyond the padding if it begins on the input or the padding before it (torch's rule)."""
 
-    def reach(self, axis: int) -> int:
-        """Return the length of input that a window covers."""
-        return self.dilation[axis] * (self.kernel[axis] - 1) + 1
+    @property
+    def reach(self) -> Shape:
+        """The length of input that a window covers along each axis."""
+        return tuple([d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation)])
 
     def out(self, spatial: Shape) -> Shape:
         """Return the number of windows along each axis."""
         counts = []
-        for axis, (size, stride, (before, after)) in enumerate(zip(spatial, self.stride, self.padding)):
-            left = size + before + after - self.reach(axis)
+        axes = enumerate(zip(spatial, self.stride, self.padding, self.reach))
+        for axis, (size, stride, (before, after), reach) in axes:
+            left = size + before + after - reach
             if left < 0 and not (self.ceil_mode and left + stride > 0):
                 raise ValueError(
-                    f"expected a padded input of at least {self.reach(axis)} along axis {axis - len(self.kernel)}, "
+                    f"expected a padded input of at least {reach} along axis {axis - len(self.kernel)}, "
                     f"got {size} + {before} + {after}"
                 )
             count = left // stride + 1 if not self.ceil_mode else -(-left // stride) + 1
@@ -100,7 +102,7 @@ class Window:
 
     def fitted(self, spatial: Shape) -> tuple[tuple[int, int], ...]:
         """Return the padding that the windows cover: with `ceil_mode`, more at the end if they reach beyond it."""
-        ends = [(o - 1) * s + self.reach(axis) for axis, (o, s) in enumerate(zip(self.out(spatial), self.stride))]
+        ends = [(o - 1) * s + reach for o, s, reach in zip(self.out(spatial), self.stride, self.reach)]
         return tuple(
             (before, max(end - before - size, 0)) for (before, _), end, size in zip(self.padding, ends, spatial)
         )

@@ -101,7 +101,7 @@ def naive_count(size, window, axis):
     before, after = window.padding[axis]
     start = count = 0
     while True:
-        end = start + window.reach(axis)
+        end = start + window.reach[axis]
         left_over = end - window.stride[axis] < size + before + after  # the window before did not reach the end
         begins_inside = start < size + before
         fits = end <= size + before + after
@@ -136,8 +136,8 @@ def test_ceil_mode_takes_an_input_smaller_than_the_window_only_within_a_stride()
 @given(windows(ceil=False), st.integers(1, 5))
 def test_a_window_that_does_not_fit_is_refused(drawn, less):
     window, _ = drawn
-    size = window.reach(0) - sum(window.padding[0]) - less
-    with pytest.raises(ValueError, match=f"at least {window.reach(0)} along axis -{len(window.kernel)}, got {size}"):
+    size = window.reach[0] - sum(window.padding[0]) - less
+    with pytest.raises(ValueError, match=f"at least {window.reach[0]} along axis -{len(window.kernel)}, got {size}"):
         window.out((size,) * len(window.kernel))
 
 

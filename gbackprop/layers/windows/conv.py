@@ -188,7 +188,7 @@ def _padding(padding: Any, window: Window) -> tuple[tuple[int, int], ...]:
     if padding == "same":
         if set(window.stride) != {1}:
             raise ValueError(f"padding: 'same' needs a stride of 1, got stride {window.stride}")
-        totals = [window.reach(axis) - 1 for axis in range(len(window.kernel))]
+        totals = [reach - 1 for reach in window.reach]
         return tuple((total // 2, total - total // 2) for total in totals)
     if isinstance(padding, str):
         raise ValueError(f"padding: expected integers, 'valid' or 'same', got {padding!r}")

@@ -87,7 +87,7 @@ class _ConvTranspose(_ConvBase):
     def _full(self, spatial: Shape) -> Shape:
         """Return the size of the full image."""
         window = self.window
-        return tuple((s - 1) * step + window.reach(i) for i, (s, step) in enumerate(zip(spatial, window.stride)))
+        return tuple((s - 1) * step + reach for s, step, reach in zip(spatial, window.stride, window.reach))
 
     def _sides(self) -> tuple[tuple[int, int], ...]:
         """Return what the output lacks of the full image, before and after, for each axis."""
