@@ -158,7 +158,7 @@ ANY = problems() | image_problems() | graph_problems()
 
 
 def plain(problem, opt, case, asked, names):
-    """The arrays of `gb.reference`; a case whose numbers are too large for its dtype says nothing, and is drawn again."""
+    """The arrays of `gb.reference`; a case whose numbers are too large for its dtype is drawn again."""
     with np.errstate(over="ignore", invalid="ignore"):
         want = arrays(gb.reference(*case, *asked, rng=1, training=trains(problem, opt)), names)
     assume(all(np.isfinite(value).all() for values in want.values() for value in values.values()))
