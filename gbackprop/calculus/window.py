@@ -5,7 +5,9 @@ The functions work channels-last, ``[L, *S, C]``: L rows of any kind, spatial ax
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -26,7 +28,8 @@ SIDES = ("left", "right", "top", "bottom", "front", "back")
 class Spatial(Layer):
     """Base class of layers over `dims` spatial axes: ``class Conv2d(_Conv, dims=2)``.
 
-    The docstring of such a class goes on with that of its base, whose "(int, …)" and "(left, …)" are written out.
+    The docstring of such a class goes on with that of its base, whose "(int, …)" and "(left, …)" are written out, but
+    for the parameters that a constructor of its own lacks.
     """
 
     dims: ClassVar[int]
@@ -40,6 +43,8 @@ class Spatial(Layer):
         ints = f"({'int, ' * (dims - 1)}int{',' if dims == 1 else ''})"
         for before, after in (("(int, …)", ints), ("(left, …)", f"({', '.join(SIDES[: 2 * dims])})")):
             sections = sections.replace(before, after)
+        for name in inspect.signature(cls.__bases__[0]).parameters.keys() - inspect.signature(cls).parameters.keys():
+            sections = re.sub(rf"\n    {name} : .*(\n        .*)*", "", sections)
         cls.__doc__ = cls.__doc__ and f"{cls.__doc__}\n\n    {sections.strip()}\n    "
 
 

@@ -13,7 +13,7 @@ most `IDLE_BYTES` of each kind stay in the process, none of it part of a result 
 a memory budget uses neither.
 
 The two caches of idle memory at the end of this file are the only state that outlives a call, apart from BLAS's number
-of threads (`system.threads`) and CuPy's TF32 setting (`kernels.precision`), which belong to the process.
+of threads (`base.threads`) and CuPy's TF32 setting (`kernels.precision`), which belong to the process.
 """
 
 from __future__ import annotations

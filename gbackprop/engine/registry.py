@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
@@ -23,8 +24,19 @@ Function = Callable[..., Any]
 
 SUM = REDUCTIONS["sum"]
 
-FREE = {"describe", "output_shape", "parameter_shapes", "draw", "initialize", "place", "named_layers"}
+FREE_METHODS = {"describe", "output_shape", "parameter_shapes", "draw", "initialize", "place", "named_layers"}
 """Methods on which no form depends: what a layer is called, takes and begins with."""
+
+
+GUARDED = FunctionType, property, cached_property
+
+
+def defined(kind: type, name: str) -> Any:
+    """Return what a class or its bases define under a name, as it stands there."""
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
 
 
 def function_of(owner: Any, name: str) -> Function | None:
@@ -43,28 +55,31 @@ class ClassForms:
     varying : tuple of str
         Methods that a subclass defines, and that the forms call.
     functions : dict
-        All other methods of the class, by name, but for special ones and `FREE`.
+        All other methods of the class, by name, but for special ones and `FREE_METHODS`; properties, too.
     """
 
     kind: type
     varying: tuple[str, ...] = ()
-    functions: Mapping[str, Function] = field(init=False, repr=False)
+    functions: Mapping[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         functions = {}
         for name in dir(self.kind):
-            value = getattr(self.kind, name)
-            if isinstance(value, FunctionType) and not name.startswith("__") and name not in (*FREE, *self.varying):
+            value = defined(self.kind, name)
+            if isinstance(value, GUARDED) and not name.startswith("__") and name not in (*FREE_METHODS, *self.varying):
                 functions[name] = value
         object.__setattr__(self, "functions", functions)
 
     def holds(self, owner: Any) -> bool:
         """Return whether an object of this class has its functions."""
         kind = type(owner)
+        if kind.__getattribute__ is not object.__getattribute__:  # it may return any other function
+            return False
         for name, function in self.functions.items():
-            if getattr(kind, name, None) is not function:
+            if defined(kind, name) is not function:
                 return False
-        return self.functions.keys().isdisjoint(vars(owner))
+        own = self.functions.keys() & vars(owner)  # where cached properties are stored, too
+        return not own or all(isinstance(self.functions[name], cached_property) for name in own)
 
 
 @dataclass(frozen=True)
@@ -119,8 +134,8 @@ class Routed:
     jacobians: Function
 
 
-class NotAViewError(Exception):
-    """The rows of a Jacobian are a copy of the columns, so that a `push` cannot write through them."""
+class NoFormError(Exception):
+    """A `push` does not apply: a Jacobian's rows are a copy of the columns, or its layer has functions of its own."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +244,7 @@ class Context:
     def __init__(
         self, forms: Forms, memory: Allocator, known: NetworkForms | None = None, stored: dict[Any, Any] | None = None
     ) -> None:
-        self.forms, self.memory, self.known, self.stored = forms, memory, known or NetworkForms(forms), stored
+        self.memory, self.known, self.stored = memory, known or NetworkForms(forms), stored
         self.sums: list[tuple[Any, Array, Array]] = []
         nothing: tuple[Any, Any, Any] = (None, None, None)
         self.total = self.curvature = self.swapped = nothing

@@ -19,6 +19,7 @@ from gbackprop.array import Array
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, Signal
+from gbackprop.calculus.walk import is_chain
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.spans import loss_column_count, residual_column_count
 from gbackprop.layers.recurrent import Steps, WholeSequences
@@ -43,9 +44,9 @@ def with_whole_sequences(plan: Plan, x: Array) -> Plan:
     if not any(isinstance(leaf.layer, Steps) for leaf in leaves) or set(used) != set(plan.parameters):
         return plan
     drawn = {leaf.name: noise for leaf, noise in zip(plan.leaves, plan.noise, strict=True)}
-    chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(set(used)) == len(used)
     swept = [leaf for leaf in leaves if leaf.swept]
-    return replace(plan, leaves=leaves, swept=swept, chain=chain, noise=[drawn.get(leaf.name) for leaf in leaves])
+    noise = [drawn.get(leaf.name) for leaf in leaves]
+    return replace(plan, leaves=leaves, swept=swept, chain=is_chain(leaves), noise=noise)
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,8 @@ def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
     """
     path, raw = Path(path), _read_bytes(Path(path))
     start = _unpacked(path, raw, 4 + 4 * 255)
+    if len(start) < 4:
+        raise ValueError(f"{path}: truncated: expected 4 bytes of magic number, got {len(start)}")
     count = int.from_bytes(start[:4], "big") - IDX_UINT8
     if not 1 <= count <= 255 or dimensions not in (None, count):
         wanted = [dimensions] if dimensions else [3, 1]
@@ -76,10 +78,12 @@ def read_idx(path: str | Path, dimensions: int | None = None) -> np.ndarray:
         swapped = "; are the files of images and labels swapped?" if count in CONTENT else ""
         raise ValueError(f"{path}: wrong magic number: expected {expected}, got {IDX_UINT8 + count}{swapped}")
     header = 4 + 4 * count
+    if len(start) < header:
+        raise ValueError(f"{path}: truncated: expected {header} bytes of header, got {len(start)}")
     shape = tuple(int.from_bytes(start[at : at + 4], "big") for at in range(4, header, 4))
     expected_size = header + math.prod(shape)
     data = _unpacked(path, raw, expected_size + 1)
-    if len(start) < header or len(data) != expected_size:
+    if len(data) != expected_size:
         found = "more" if len(data) > expected_size else f"{len(data)}"
         raise ValueError(
             f"{path}: truncated or too long: expected {expected_size} bytes for an array of shape {shape}, got {found}"

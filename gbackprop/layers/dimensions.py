@@ -23,7 +23,7 @@ class MaxPool3d(_MaxPool, dims=3):
 
 
 class AvgPool1d(_AvgPool, dims=1):
-    """Mean over windows of a sequence, per channel: ``[N, C, L] -> [N, C, L']``; without `divisor_override`."""
+    """Mean over windows of a sequence, per channel: ``[N, C, L] -> [N, C, L']``."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from gbackprop.calculus.layer import Layer, Nodes
-from gbackprop.layers import Concat, Select, Slice, Unflatten
+from gbackprop.layers import Concat, ReLU, Select, Slice, Tanh, Unflatten
 from gbackprop.layers.norms.affine import Matrix, Shift, Zeros
 from gbackprop.layers.recurrent import Steps, WholeSequences
 from gbackprop.network.container import inside
@@ -29,7 +29,7 @@ class Recurrent(Expanded):
     """The number of vectors of length `hidden_size` that the linear maps give."""
 
     same: ClassVar[frozenset[Any]] = frozenset()
-    """The pairs of a `step` and an `all_steps` that compute the same."""
+    """Each `step` and `all_steps` that compute the same, with the layer `minus` of the step, if it has one."""
 
     def __init__(
         self,
@@ -119,7 +119,9 @@ class Recurrent(Expanded):
     def _is_own(self) -> bool:
         """Return whether each step is that of `all_steps`: no method of this layer or its children is overridden."""
         kind, children = type(self), self.children.values()
-        own = (kind.direction, kind.gate) == _DIRECTION and (kind.step, kind.all_steps) in Recurrent.same
+        own = (kind.direction, kind.gate) == _DIRECTION
+        own &= (kind.step, kind.all_steps, getattr(self, "minus", None)) in Recurrent.same
+        own &= type(self.start) is Zeros and getattr(self, "nonlinearity", Tanh) in (Tanh, ReLU)
         own &= _OF_STEPS.isdisjoint(vars(self))
         return own and all(type(child) in (Matrix, Shift) and _METHODS.isdisjoint(vars(child)) for child in children)
 

@@ -189,4 +189,4 @@ class GRU(Recurrent):
         return (add("state", Add(), new, add("z_change", Multiply(), z, change)),)
 
 
-Recurrent.same = frozenset((kind.step, kind.all_steps) for kind in (RNN, LSTM, GRU))
+Recurrent.same = frozenset((kind.step, kind.all_steps, getattr(kind, "minus", None)) for kind in (RNN, LSTM, GRU))

@@ -12,7 +12,7 @@ from math import prod
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Shape
-from gbackprop.engine.registry import SUM, Context, NotAViewError
+from gbackprop.engine.registry import SUM, Context, NoFormError
 
 UNIT_BYTES = 2**26
 """Bytes of the products with unit columns that `by_units` forms at a time."""
@@ -24,7 +24,7 @@ def push(jacobian: ParameterJacobian, directions: Array, shape: Shape, context: 
     if own is not None:
         return own(directions, shape[0], shape[1:]).copy()  # the sum of all J P is written over the first
     if form is not None:
-        with suppress(NotAViewError):
+        with suppress(NoFormError):
             return form(jacobian, directions, shape)
     return by_units(jacobian, directions, shape)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 from gbackprop.array import Array
 from gbackprop.calculus.layer import Leaf
@@ -21,15 +22,15 @@ class Observer:
 
 def observed(sweep: Any, observer: Observer) -> Any:
     """Make a sweep call an observer; return the sweep."""
-    start, visit = sweep.start, sweep.visit
+    kind, itself = type(sweep), ref(sweep)  # no circle of references, in which columns would outlive the sweep
 
     def observed_start(output: Array, target: Array) -> Signals:
-        signals = start(output, target)
+        signals = kind.start(itself(), output, target)
         observer.at_loss(signals)
         return signals
 
     def observed_visit(leaf: Leaf, saved: Any, arriving: Signals) -> Any:
-        leaving = visit(leaf, saved, arriving)
+        leaving = kind.visit(itself(), leaf, saved, arriving)
         observer.at_layer(leaf, arriving, leaving)
         return leaving
 

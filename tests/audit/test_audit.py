@@ -59,6 +59,27 @@ def test_nothing_that_ships_is_left_out():
         assert row.definition is not None or issubclass(row.kind, Container)
 
 
+def test_each_loss_is_audited_with_both_reductions(shipped):
+    titles = [finding.title for finding in shipped if finding.kind == "loss"]
+    for row in cases.LOSSES:
+        for reduction in ("mean", "sum"):
+            assert any(title.startswith(f"{row.kind.__name__}('{reduction}'") for title in titles), (row, reduction)
+
+
+def test_rows_are_of_what_they_say():
+    """Ignored labels are among the targets, and drawn parameters are not those of a fresh layer."""
+    ignoring = [row for row in cases.LOSSES if row.options.get("ignore_index", 0) < 0]
+    assert ignoring
+    for row in ignoring:
+        labels = row.batch()[1]
+        assert set(labels.ravel()) > {row.options["ignore_index"]}
+    norms = [row for row in cases.ALL_LAYERS if "Norm" in row.kind.__name__]
+    assert norms
+    for row in norms:
+        for name, value in row.layer().parameters.items():
+            assert not np.isin(value, (0, 1)).any(), (row, name)
+
+
 def test_every_quantity_is_judged(shipped):
     rows = [row for finding in shipped if finding.kind == "network" for row in finding.report.rows]
     judged = {row.method for row in rows if row.oracle == "dense Jacobians" and row.verdict == "ok"}

@@ -12,6 +12,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT
 from gbackprop.engine import costs
+from gbackprop.layers.norms.affine import Times, Zeros
 
 CE = losses.CrossEntropyLoss()
 IMAGES = batch(4, 2, 6, 6, seed=3)
@@ -187,3 +188,57 @@ def test_what_a_layer_stores_is_not_divided_in_place(engine):
         for name in ("kfac", "kflr"):
             np.testing.assert_array_equal(found[name]["0.weight"].A, np.diag([1.0, 2.0, 3.0]) / 4)
     np.testing.assert_array_equal(STORED, np.diag([1.0, 2.0, 3.0]))
+
+
+def test_a_class_that_gives_other_functions_than_it_defines():
+    class Tripled(layers.ReLU):
+        def __getattribute__(self, name):
+            function = super().__getattribute__(name)
+            return (lambda *given: 3 * function(*given)) if name == "mjp" else function
+
+    both(chain(layers.Linear(4, 3), Tripled(), layers.Linear(3, 3)), CE, *batch(4, 4), tolerance=1e-11)
+
+
+def test_a_property_of_a_subclass_is_used_by_operators():
+    class Doubled(layers.ConvTranspose2d):
+        parameters = property(lambda self: {k: 2 * v for k, v in layers.Layer.parameters.fget(self).items()})
+
+    net, (x, y) = chain(Doubled(2, 2, 2), layers.Flatten(), layers.Linear(32, 3)), batch(4, 2, 3, 3)
+    diagonal = gb.reference(net, CE, x, y, q.DiagGGN())["diag_ggn"]
+    found = np.diag(gb.operators.GGN(net, CE, (x, y)).to_dense())
+    np.testing.assert_allclose(found, np.concatenate([each.ravel() for each in diagonal.values()]), atol=1e-12)
+
+
+class Ones(Zeros):
+    def forward(self, x):
+        y, saved = super().forward(x)
+        return y + 1, saved
+
+
+@pytest.mark.parametrize("where", ["class", "instance", "start"])
+def test_another_layer_inside_of_a_recurrent_step(where):
+    minus = Times(-2.0)
+    kind = type("Own", (gb.GRU,), {"minus": minus} if where == "class" else {})
+    layer = kind(2, 3)
+    if where == "instance":
+        layer.minus = minus
+    elif where == "start":
+        layer.start = Ones(3)
+    both(chain(layer, layers.Flatten(), layers.Linear(12, 3)), CE, *batch(3, 4, 2), q.DiagGGN(), tolerance=1e-11)
+
+
+def test_an_outer_product_that_is_joined_in_another_way():
+    class Doubled(layers.Outer):
+        def joined(self, rows):
+            return 2 * super().joined(rows)
+
+    class Twice(layers.Linear):
+        def parameter_jacobians(self, saved):
+            found = super().parameter_jacobians(saved)
+            found["weight"].__class__ = Doubled
+            return found
+
+    net, x = chain(layers.Tanh(), Twice(3, 2, bias=False)), batch(4, 3)[0]
+    jacobian = gb.operators.Jacobian(net, x)
+    dense = jacobian @ np.eye(jacobian.shape[1])
+    np.testing.assert_allclose(gb.spectra.ntk(net, x).reshape(8, 8), dense @ dense.T, atol=1e-12)

@@ -1,6 +1,8 @@
 """Steps of a call, reported to a function or on stderr."""
 
+import gc
 import threading
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -116,3 +118,22 @@ def test_nothing_is_written_unless_asked(capsys):
 def test_what_cannot_be_told_is_refused_before_anything_is_computed(progress):
     with pytest.raises(TypeError, match=r"progress: expected True, False or a function of \(done, total\), got"):
         gb.backward(network(), CE, X, Y, progress=progress)
+
+
+def test_what_a_sweep_had_is_freed_with_it():
+    """No circle of references, in which a block's columns would wait for the garbage collector."""
+    arrays = []
+
+    class Noted(layers.Tanh):
+        def forward(self, x):
+            arrays.append(ref(x))
+            return super().forward(x)
+
+    net = chain(layers.Linear(4, 4), Noted(), layers.Linear(4, 3))
+    gc.disable()
+    try:
+        gb.backward(net, CE, X, Y, q.BatchGrad(), sample_block=4, workers=1, progress=lambda *_: None)
+        assert len(arrays) >= 3
+        assert [array() for array in arrays if array() is not None] == []
+    finally:
+        gc.enable()

@@ -96,8 +96,8 @@ BROKEN_IDX = {
     "no idx at all": (b"\x89PNG" + IMAGES[4:], "magic number: expected 2051 (images), got 2303741511"),
     "labels": (idx_bytes(np.arange(5)), "expected 2051 (images), got 2049; are the files of images and labels swapped"),
     "short pixels": (IMAGES[:-3], "truncated or too long: expected 40 bytes for an array of shape (2, 3, 4), got 37"),
-    "short header": (IMAGES[:10], "truncated or too long: expected 16 bytes"),
-    "short magic": (IMAGES[:2], "magic number: expected 2051 (images), got 0"),
+    "short header": (IMAGES[:10], "truncated: expected 16 bytes of header, got 10"),
+    "short magic": (IMAGES[:2], "truncated: expected 4 bytes of magic number, got 2"),
     "left over": (IMAGES + b"abc", "truncated or too long: expected 40 bytes for an array of shape (2, 3, 4), got m"),
     "huge header": (b"\0\0\x08\x03" + b"\xff" * 12, "expected 79228162458924105385300197391 bytes"),
     "empty": (b"", "the file is empty"),
@@ -115,7 +115,7 @@ def test_broken_idx_is_named(tmp_path, fault, compress):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("whole", [IMAGES, gzip.compress(IMAGES)])
+@pytest.mark.parametrize("whole", [IMAGES, gzip.compress(IMAGES)], ids=["plain", "packed"])
 def test_every_truncation_is_an_error(tmp_path, whole):
     path = tmp_path / "images.gz"
     for length in range(len(whole)):

@@ -77,11 +77,12 @@ def test_predictive_beside_quadrature():
         assert near == pytest.approx(true, abs=0.05)
 
 
-def test_draws_of_two_classes_follow_their_covariance():
+@pytest.mark.parametrize("size", [1, 0.1])
+def test_draws_of_two_classes_follow_their_covariance(size):
     # E softmax(f)₀ = E σ(f₀ − f₁), and f₀ − f₁ is one Gaussian: its variance has the covariance in it
-    mean, covariance = np.array([[0.5, -0.4]]), np.array([[[3.0, 2.5], [2.5, 4.0]]])
+    mean, covariance = np.array([[0.5, -0.4]]), size * np.array([[[3.0, 2.5], [2.5, 4.0]]])
     found = sampled(losses.CrossEntropyLoss(), mean, covariance, 20000, np.random.default_rng(0))
-    s = (3 + 4 - 5) ** 0.5
+    s = (size * (3 + 4 - 5)) ** 0.5
     want = quad(lambda f: expit(f) * norm.pdf(f, 0.9, s), -30, 30)[0]
     assert found[0, 0] == pytest.approx(want, abs=5 * 0.5 / 20000**0.5)
     assert found.sum() == pytest.approx(1)

@@ -156,3 +156,10 @@ def test_on_a_device(gpu):
     np.testing.assert_array_equal(gb.asnumpy(got), y)
     each = layer.parameter_jacobians(saved)["weight"].per_sample(gb.asarray(g, gpu))
     np.testing.assert_allclose(gb.asnumpy(each), want, rtol=1e-12)
+
+
+def test_one_index_for_each_sample():
+    net = gb.Sequential(layers.Embedding(5, 3), layers.Linear(3, 2), rng=0)
+    x = np.array([4, 0, 4])
+    weight, bias = net.parameters["1.weight"], net.parameters["1.bias"]
+    np.testing.assert_allclose(net(x), net.parameters["0.weight"][x] @ weight.T + bias, rtol=1e-6)

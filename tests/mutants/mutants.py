@@ -68,7 +68,9 @@ def start(change: Change | None, tests: list[str], log: Path, limit: float) -> i
         if change is not None:
             _serve(change)
             if change.file in COMPILED:  # what was compiled before is not the changed code
-                os.environ["NUMBA_CACHE_DIR"] = str(log.with_suffix(".numba"))
+                import numba
+
+            numba.config.CACHE_DIR = str(log.with_suffix(".numba"))
         status = _run(tests)
     except BaseException as error:
         print(repr(error))

@@ -11,7 +11,7 @@ from gbackprop.array import Array, array_module, channels_first
 from gbackprop.calculus.jacobian import REDUCTIONS, Bias, ParameterJacobian, Reduction, weigh
 from gbackprop.calculus.layer import Shape
 from gbackprop.engine.memory import Reused
-from gbackprop.engine.registry import SUM, Context, Function, JacobianForms, NotAViewError
+from gbackprop.engine.registry import SUM, Context, Function, JacobianForms, NoFormError
 
 
 def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
@@ -106,7 +106,7 @@ def outputs(rows: Callable[[Array], Array], like: Array, shape: Shape) -> tuple[
     view = rows(last)
     if xp.may_share_memory(view, last):
         return last, view
-    raise NotAViewError
+    raise NoFormError
 
 
 def pull(jacobian: ParameterJacobian, mat: Array) -> Array:

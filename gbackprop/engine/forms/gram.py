@@ -30,7 +30,8 @@ def products(one: Any, mat: Array, other: Any, columns: Array) -> Array:
 
 
 def _is_outer(jacobian: Any) -> bool:
-    return function_of(jacobian, "per_sample") is Outer.per_sample and jacobian.u.shape[2] == 1
+    own = all(function_of(jacobian, name) is getattr(Outer, name) for name in ("per_sample", "split", "joined"))
+    return own and jacobian.u.shape[2] == 1
 
 
 def _at_one_position(outer: Any, mat: Array) -> tuple[Array, Any]:

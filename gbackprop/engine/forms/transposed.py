@@ -17,7 +17,7 @@ from gbackprop.engine.forms import conv
 from gbackprop.engine.forms import outer as outer_forms
 from gbackprop.engine.forms.linear import by_weight
 from gbackprop.engine.forms.products import over_columns
-from gbackprop.engine.registry import SUM, Context, JacobianForms, LayerForms
+from gbackprop.engine.registry import SUM, Context, JacobianForms, LayerForms, NoFormError
 from gbackprop.layers.dimensions import Conv1d, Conv3d
 from gbackprop.layers.windows.conv import Conv2d
 from gbackprop.layers.windows.conv import _Conv as Conv
@@ -111,7 +111,9 @@ def write_batch(weight: _Weight, mat: Array, sign: Array | None, rows: Any, cont
 
 
 def push(weight: _Weight, directions: Array, shape: Shape) -> Array:
-    """y = fold(Pᵀ x[t])."""
+    """y = fold(Pᵀ x[t]), for a layer with the functions of its class."""
+    if not LAYER.holds(weight.layer):
+        raise NoFormError
     layers = [replaced(weight.layer, {"weight": direction}) for direction in directions]
     return array_module(directions).stack([layer._folded(weight.x) for layer in layers])
 
@@ -122,10 +124,11 @@ def mixed_parameter(layer: _ConvTranspose, saved: Any, g: Array, mat: Array, con
     return array_module(g).stack([context.reduce(jacobian, SUM, g[None], None) for jacobian in jacobians])
 
 
+LAYER = LayerForms(
+    _ConvTranspose, forward=forward, carry=carry, pure=True, mixed_input=by_weight, mixed_parameter=mixed_parameter
+)
 ROWS = [
-    LayerForms(
-        _ConvTranspose, forward=forward, carry=carry, pure=True, mixed_input=by_weight, mixed_parameter=mixed_parameter
-    ),
+    LAYER,
     JacobianForms(
         _Weight,
         reduce={

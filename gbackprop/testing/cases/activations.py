@@ -51,6 +51,7 @@ ACTIVATIONS = (
     LayerRow(L.Hardsigmoid, (4,), lambda x: np.clip(x / 6 + 1 / 2, 0, 1)),
     LayerRow(L.Hardswish, (4,), lambda x: x * np.clip(x / 6 + 1 / 2, 0, 1)),
     LayerRow(L.Hardshrink, (5,), lambda x: np.where(abs(x) > 0.5, x, 0)),
+    LayerRow(lambda: L.Hardshrink(0.3), (2, 3), lambda x: np.where(abs(x) > 0.3, x, 0)),
     LayerRow(L.Softshrink, (5,), lambda x: np.sign(x) * np.maximum(abs(x) - 0.5, 0)),
     LayerRow(lambda: L.Softshrink(0.1), (2, 3), lambda x: np.sign(x) * np.maximum(abs(x) - 0.1, 0)),
     LayerRow(L.ELU, (4,), exponential),

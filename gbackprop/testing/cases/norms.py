@@ -19,7 +19,7 @@ MEAN, VARIANCE = np.array([0.5, -1.0, 2.0]), np.array([0.3, 1.5, 4.0])
 def trained(layer: Layer) -> Layer:
     """Return batch normalization with running statistics of three channels."""
     layer.buffers |= {"running_mean": MEAN, "running_var": VARIANCE}  # type: ignore[attr-defined]
-    return layer
+    return drawn(layer)
 
 
 def scaled(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ NORMS = (
     of_channels(L.GroupNorm, (4,), num_groups=1, num_channels=4, eps=0.3),
     of_channels(L.GroupNorm, (3, 2, 2), num_groups=3, num_channels=3, affine=False),
     of_channels(L.GroupNorm, (2, 1, 2, 2), num_groups=2, num_channels=2),
-    of_channels(L.InstanceNorm1d, (2, 4), num_features=2),
+    of_channels(L.InstanceNorm1d, (2, 4), num_features=2, affine=True),
     of_channels(L.InstanceNorm2d, (3, 2, 2), num_features=3, affine=True),
     of_channels(L.InstanceNorm3d, (1, 2, 2, 2), num_features=1, eps=1e-3),
 )
