@@ -62,7 +62,7 @@ def plant(patch: Any, fault: Fault) -> None:
     wrong = fault.wrong(sound)
     patch.setattr(fault.owner, fault.attribute, wrong)
     for kind, row in FORMS.items():
-        names = [name for name, form in vars(row).items() if form is sound]
+        names = [name for name, form in vars(row).items() if form is sound and name != "kind"]
         reduce = {reduction: form for reduction, form in getattr(row, "reduce", {}).items() if form is sound}
         if names:
             patch.setitem(FORMS, kind, replace(row, **dict.fromkeys(names, wrong)))
