@@ -7,7 +7,7 @@ registry everything is computed the plain way; results are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import FunctionType
@@ -31,12 +31,12 @@ FREE_METHODS = {"describe", "output_shape", "parameter_shapes", "draw", "initial
 GUARDED = FunctionType, property, cached_property
 
 
-def defined(kind: type, name: str) -> Any:
-    """Return what a class or its bases define under a name, as it stands there."""
-    for base in kind.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return None
+def defined(kind: type, names: Set[str]) -> dict[str, Any]:
+    """Return what a class or its bases define under some names, as it stands there."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        found |= {name: base.__dict__[name] for name in names & base.__dict__.keys()}
+    return found
 
 
 def function_of(owner: Any, name: str) -> Function | None:
@@ -63,11 +63,9 @@ class ClassForms:
     functions: Mapping[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        functions = {}
-        for name in dir(self.kind):
-            value = defined(self.kind, name)
-            if isinstance(value, GUARDED) and not name.startswith("__") and name not in (*FREE_METHODS, *self.varying):
-                functions[name] = value
+        names = {name for name in dir(self.kind) if not name.startswith("__")} - {*FREE_METHODS, *self.varying}
+        found = defined(self.kind, names)
+        functions = {name: value for name, value in found.items() if isinstance(value, GUARDED)}
         object.__setattr__(self, "functions", functions)
 
     def holds(self, owner: Any) -> bool:
@@ -75,9 +73,8 @@ class ClassForms:
         kind = type(owner)
         if kind.__getattribute__ is not object.__getattribute__:  # it may return any other function
             return False
-        for name, function in self.functions.items():
-            if defined(kind, name) is not function:
-                return False
+        if defined(kind, self.functions.keys()) != self.functions:
+            return False
         own = self.functions.keys() & vars(owner)  # where cached properties are stored, too
         return not own or all(isinstance(self.functions[name], cached_property) for name in own)
 

@@ -46,6 +46,8 @@ def residual_column_count(plan: Plan, leaf: Leaf) -> int:
 def column_count(plan: Plan) -> int:
     """Return the number of columns in addition to the gradient's."""
     at_loss = sum(loss_column_count(plan, signal) for signal in plan.signals)
+    if RESIDUAL not in plan.signals:
+        return at_loss
     return at_loss + sum(residual_column_count(plan, leaf) for leaf in plan.leaves)
 
 

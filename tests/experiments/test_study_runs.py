@@ -321,10 +321,14 @@ def test_export_to_nowhere(tmp_path, monkeypatch):
 
 
 def test_the_first_interruption_is_an_event_and_the_second_an_exception():
-    with interruptions() as interrupted:
-        signal.raise_signal(signal.SIGINT)
-        assert interrupted.is_set()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
+    try:
+        with interruptions() as interrupted:
+            signal.raise_signal(signal.SIGINT)
+            assert interrupted.is_set()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
