@@ -1,8 +1,9 @@
 """Registry of fast forms: one row for each class of layers, of Jacobians and of losses, which names all of its forms.
 
 A row is valid for an object whose functions are those of the row's class. An object with another one (a subclass that
-overrides a method, an attribute of that name, a wrapper, a patched class) is computed the plain way. With an empty
-registry everything is computed the plain way; results are the same.
+overrides a method, an attribute of that name, a wrapper, a patched class) is computed the plain way; but a class of
+Jacobians that is patched after a network's first call is not looked at again for that network. With an empty registry
+everything is computed the plain way; results are the same.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from gbackprop.calculus.layer import Layer, Nodes
+from gbackprop.engine.registry import ClassForms
 from gbackprop.layers import Concat, ReLU, Select, Slice, Tanh, Unflatten
-from gbackprop.layers.norms.affine import Matrix, Shift, Zeros
+from gbackprop.layers.norms.affine import Matrix, Shift, Times, Zeros
 from gbackprop.layers.recurrent import Steps, WholeSequences
 from gbackprop.network.container import inside
 from gbackprop.network.expanded import Expanded
@@ -28,8 +29,11 @@ class Recurrent(Expanded):
     gates: ClassVar[int]
     """The number of vectors of length `hidden_size` that the linear maps give."""
 
-    same: ClassVar[frozenset[Any]] = frozenset()
-    """Each `step` and `all_steps` that compute the same, with the layer `minus` of the step, if it has one."""
+    rows: ClassVar[tuple[ClassForms, ...]] = ()
+    """The classes whose `step` and `all_steps` compute the same, with the functions that these are made of."""
+
+    minus: ClassVar[Layer] = Times(-1.0)
+    """The layer of a step that changes the sign."""
 
     def __init__(
         self,
@@ -117,13 +121,14 @@ class Recurrent(Expanded):
         return nodes.add(inside(name, f"steps_{suffix}"), layer, source)
 
     def _is_own(self) -> bool:
-        """Return whether each step is that of `all_steps`: no method of this layer or its children is overridden."""
-        kind, children = type(self), self.children.values()
-        own = (kind.direction, kind.gate) == _DIRECTION
-        own &= (kind.step, kind.all_steps, getattr(self, "minus", None)) in Recurrent.same
-        own &= type(self.start) is Zeros and getattr(self, "nonlinearity", Tanh) in (Tanh, ReLU)
-        own &= _OF_STEPS.isdisjoint(vars(self))
-        return own and all(type(child) in (Matrix, Shift) and _METHODS.isdisjoint(vars(child)) for child in children)
+        """Return whether each step is that of `all_steps`: this layer and its children are what their classes say."""
+        row = next((row for row in Recurrent.rows if isinstance(self, row.kind)), None)
+        own = self.minus is _MINUS and type(self.start) is Zeros
+        own &= getattr(self, "nonlinearity", Tanh) in (Tanh, ReLU)
+        if row is None or not own or not row.holds(self):
+            return False
+        known = {part.kind: part for part in _CHILDREN}
+        return all(type(child) in known and known[type(child)].holds(child) for child in self.children.values())
 
     def all_steps(self, weight: Any, bias: Any, reverse: bool) -> Steps:
         """Return all steps in one direction as one layer, with these layers' parameters."""
@@ -138,6 +143,5 @@ class Recurrent(Expanded):
         return Slice(1, i * self.hidden_size, (i + count) * self.hidden_size)
 
 
-_DIRECTION = Recurrent.direction, Recurrent.gate
-_OF_STEPS = {"direction", "gate", "step", "all_steps"}
-_METHODS = {"forward", "jmp", "mjp", "vjp", "parameter_jacobians", "parameters"}
+_CHILDREN = ClassForms(Matrix), ClassForms(Shift)
+_MINUS = Recurrent.minus

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from gbackprop.calculus.layer import Layer
+from gbackprop.engine.registry import ClassForms
 from gbackprop.layers import Add, Multiply, ReLU, Sigmoid, Tanh
-from gbackprop.layers.norms.affine import Times
 from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps, Steps
 from gbackprop.network.recurrence import Append, Recurrent, State
 
@@ -174,7 +174,6 @@ class GRU(Recurrent):
     """
 
     gates = 3
-    minus: ClassVar[Layer] = Times(-1.0)
 
     def all_steps(self, weight: Any, bias: Any, reverse: bool) -> Steps:
         return GRUSteps(weight, bias, reverse)
@@ -189,4 +188,4 @@ class GRU(Recurrent):
         return (add("state", Add(), new, add("z_change", Multiply(), z, change)),)
 
 
-Recurrent.same = frozenset((kind.step, kind.all_steps, getattr(kind, "minus", None)) for kind in (RNN, LSTM, GRU))
+Recurrent.rows = tuple(ClassForms(kind) for kind in (RNN, LSTM, GRU))

@@ -215,15 +215,30 @@ class Ones(Zeros):
         return y + 1, saved
 
 
-@pytest.mark.parametrize("where", ["class", "instance", "start"])
-def test_another_layer_inside_of_a_recurrent_step(where):
-    minus = Times(-2.0)
-    kind = type("Own", (gb.GRU,), {"minus": minus} if where == "class" else {})
+class Steeper(layers.Tanh):
+    def mjp(self, saved, mat):
+        return 2 * super().mjp(saved, mat)
+
+
+def with_another_child(layer):
+    child = layer.children["weight_hh_l0"]
+    child.mjp = lambda saved, mat: 2 * type(child).mjp(child, saved, mat)
+
+
+INSIDE = {
+    "minus of the class": (type("Own", (gb.GRU,), {"minus": Times(-2.0)}), lambda layer: None),
+    "minus": (gb.GRU, lambda layer: setattr(layer, "minus", Times(-2.0))),
+    "start": (gb.GRU, lambda layer: setattr(layer, "start", Ones(3))),
+    "nonlinearity": (gb.RNN, lambda layer: setattr(layer, "nonlinearity", Steeper)),
+    "child": (gb.LSTM, with_another_child),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_another_layer_inside_of_a_recurrent_step(name):
+    kind, change = INSIDE[name]
     layer = kind(2, 3)
-    if where == "instance":
-        layer.minus = minus
-    elif where == "start":
-        layer.start = Ones(3)
+    change(layer)
     both(chain(layer, layers.Flatten(), layers.Linear(12, 3)), CE, *batch(3, 4, 2), q.DiagGGN(), tolerance=1e-11)
 
 

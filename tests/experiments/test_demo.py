@@ -12,7 +12,6 @@ from command_line import refused
 import gbackprop as gb
 from gbackprop import losses
 from gbackprop.__main__ import main
-from gbackprop.base.files import written
 from gbackprop.experiments import data
 from gbackprop.experiments.demo.training import SCHEDULES, Schedule, make_network, predict, train
 
@@ -198,9 +197,10 @@ def test_demo_from_end_to_end(tiny, tmp_path, capsys):
     assert pixels[..., :3].std() > 0.1  # something is drawn
 
 
-def test_a_wrong_number_makes_the_demo_fail(judged, tmp_path, capsys, monkeypatch):
+def test_a_wrong_number_makes_the_demo_fail(tiny, tmp_path, capsys, monkeypatch):
+    finish = gb.quantities.KFRA.finish
+    monkeypatch.setattr(gb.quantities.KFRA, "finish", lambda self, scale, a, b: finish(self, scale, a, b * 1.001))
     monkeypatch.setattr("gbackprop.experiments.demo.command.picture.draw", lambda batch, path: None)
-    judged["kfra"] = 1e-3
     assert main(["demo", "--output", str(tmp_path / "picture.svg")]) == 1
     out = capsys.readouterr().out
     wrong = [line.split()[0] for line in out.splitlines() if "WRONG" in line]
@@ -248,13 +248,6 @@ def test_picture_that_cannot_be_written(capsys, tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_picture_on_a_full_disk(judged, capsys, tmp_path, monkeypatch):
-    from gbackprop.experiments.demo import command
-
-    def draw(batch, output):
-        with written(output) as file:
-            file.write_bytes(bytes(100_000))
-
-    monkeypatch.setattr(command.picture, "draw", draw)
     monkeypatch.chdir(tmp_path)
     Path("full.png").symlink_to("/dev/full")
     line = refused(capsys, "demo", "--epochs", "1", "--output", "full.png", prints=True)

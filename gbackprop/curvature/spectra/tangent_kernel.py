@@ -95,7 +95,7 @@ def _products(one: Linearized, other: Linearized) -> Array:
         for key, name in leaf.parameters.items():
             pair = (one.jacobians[leaf.position][key], mat), (other.jacobians[leaf.position][key], columns)
             if names.count(name) == 1:
-                total += products(*pair[0], *pair[1])
+                total += products(*pair, one.known)
             else:  # a parameter that is used several times: its Jacobian is a sum
                 each = [jacobian.per_sample(some) for jacobian, some in pair]
                 tied[name] = [one + two for one, two in zip(tied[name], each, strict=True)] if name in tied else each

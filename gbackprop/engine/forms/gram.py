@@ -7,19 +7,23 @@ from typing import Any
 from gbackprop.array import Array
 from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.jacobian import Outer
-from gbackprop.engine.registry import Context, function_of
+from gbackprop.engine.registry import Context, NetworkForms
+
+Columns = tuple[Any, Array]
+"""A Jacobian of a parameter, and columns at the layer's output."""
 
 
 def gram(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:
     """⟨Jᵀ g[v, n], Jᵀ g[w, m]⟩; at one position it is (gᵀ g)(uᵀ u), without a matrix of p's size."""
     if outer.u.shape[2] > 1 or sign is not None:
         return GRAM.define(outer, mat, sign)
-    return products(outer, mat, outer, mat)
+    return products((outer, mat), (outer, mat), context.known)
 
 
-def products(one: Any, mat: Array, other: Any, columns: Array) -> Array:
+def products(first: Columns, second: Columns, known: NetworkForms) -> Array:
     """⟨Jᵀ g[v, n], J'ᵀ g'[w, m]⟩ of two Jacobians of a parameter: ``[V, N, *out], [W, M, *out] -> [N V, M W]``."""
-    split = _at_one_position if _is_outer(one) and _is_outer(other) else _individual
+    (one, mat), (other, columns) = first, second
+    split = _at_one_position if _is_outer(one, known) and _is_outer(other, known) else _individual
     g, u = split(one, mat)
     h, w = (g, u) if other is one and columns is mat else split(other, columns)  # BLAS computes half of a symmetric one
     found = g @ h.swapaxes(1, 2)  # [G, N V, M W]
@@ -29,9 +33,8 @@ def products(one: Any, mat: Array, other: Any, columns: Array) -> Array:
     return found.sum(0)
 
 
-def _is_outer(jacobian: Any) -> bool:
-    own = all(function_of(jacobian, name) is getattr(Outer, name) for name in ("per_sample", "split", "joined"))
-    return own and jacobian.u.shape[2] == 1
+def _is_outer(jacobian: Any, known: NetworkForms) -> bool:
+    return known.of_jacobian(jacobian).reduce.get(GRAM) is gram and jacobian.u.shape[2] == 1
 
 
 def _at_one_position(outer: Any, mat: Array) -> tuple[Array, Any]:
