@@ -44,6 +44,7 @@ class Claims:
     def __init__(self, subject: str, required: Collection[str] = (), suffix: str = "") -> None:
         self.report = Report(subject)
         self.required, self.suffix = required, suffix
+        self.floors: dict[str, float] = {}  # of methods: errors are never relative to less
         self.doubtful: set[str] = set()  # methods that failed, or rest on one that did
         self.missing: set[str] = set()
 
@@ -51,7 +52,7 @@ class Claims:
         self, method: str, claim: str, pair: Callable[..., Compared], *arguments: Any, needs: Collection[str] = ()
     ) -> None:
         """Add a row for: the two of ``pair(*arguments)`` are equal; not judged if what `method` `needs` has failed."""
-        self._row(method, claim, lambda: _compared(pair(*arguments)), needs)
+        self._row(method, claim, lambda: _compared(pair(*arguments), self.floors.get(method, 0.0)), needs)
 
     def hold(
         self, method: str, claim: str, problem: Callable[..., str], *arguments: Any, needs: Collection[str] = ()
@@ -114,8 +115,8 @@ def _verdict(problem: str) -> dict[str, Any]:
     return {"verdict": FAILED if problem else OK, "problem": problem}
 
 
-def _compared(pair: Compared) -> dict[str, Any]:
-    found = _worst(pair.got, pair.want, pair.floor)
+def _compared(pair: Compared, floor: float) -> dict[str, Any]:
+    found = _worst(pair.got, pair.want, max(pair.floor, floor))
     tight = not found.get("problem") and found["error"] <= pair.tolerance  # false for NaN
     fields = {"verdict": OK if tight else FAILED, "oracle": pair.oracle, "tolerance": pair.tolerance} | found
     return fields if not tight else fields | {"worst": (), "got": None, "want": None}

@@ -15,7 +15,7 @@ from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, sa
 from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
-from gbackprop.testing.points import size_of, smooth_point
+from gbackprop.testing.points import size_of, sizes_of_terms, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -103,6 +103,7 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
     point = claims.attempt("forward", "is smooth almost everywhere", smooth_point, bare, rng)
     if point is not None:
         probe = Probe.at(bare.layer, point.x, bare.noise, bare.training, rng)
+        claims.floors = sizes_of_terms(probe)
         check_names(claims, probe)
         basic = [name for name in probe.calls() if name in BASIC or name.endswith(".per_sample")]
         _check_purity(claims, probe.cast(np.float64), basic)  # of a copy, so that nothing impure spoils what follows
