@@ -157,6 +157,10 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
         raise NotGivenError(NO_DEFINITION)
     if definition is None or getattr(quantity, "convention", None):
         raise NotGivenError(NO_CONVENTION)
+    if ours and quantity.name in ("kfac", "kflr", "kfra"):
+        unknown = [name for name in got if name not in setting.oracle.kronecker[quantity.name]]
+        if unknown:
+            raise NotGivenError(f"the oracle finds the factors of a `weight` and its `bias`, not of {unknown}")
     want = {
         name: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
         for name, value in setting.oracle.values(definition).items()
