@@ -18,6 +18,7 @@ from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
 from gbackprop.testing.likelihood import ALARMS, LEVEL
+from gbackprop.testing.loss_scale import check_factor
 from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -79,6 +80,7 @@ def check_quantity(
     generator, claims = np.random.default_rng(rng), Claims(f"{quantity!r} of {network!r}", ["backward"])
     setting = claims.attempt("backward", "can be set up", CheckedNetwork.of, network, loss, x, y, generator, device)
     if setting is not None:
+        check_factor(claims, setting.loss, setting.y)  # R, which the oracle takes from the loss
         claims.attempt("backward", "can be checked", check_quantities, claims, setting, [quantity], generator)
     return claims.report
 
