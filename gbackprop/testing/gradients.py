@@ -26,8 +26,8 @@ STEPS = 10.0 ** np.arange(-1, -5.5, -0.5)
 TOLERANCE, ROUNDED = 1e-7, 1e4
 """Error allowed beside the largest entry, and how many times the rounding of f."""
 
-SMALL = 1e-4
-"""What rounding hides is not judged, unless it is less than this share of the whole gradient."""
+HIDDEN, SMALL = 1e-3, 1e-4
+"""Differences with a larger error are not used; it is relative to the entries, or this share of the whole gradient."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -248,29 +248,32 @@ def _descended(subject: Subject, point: Arrays) -> Arrays:
 
 
 def _compared(subject: Subject, point: Arrays, found: Arrays, name: str) -> Compared:
-    """Compare single entries, all of them if they are few, and random directions; search the worst entry from these."""
+    """Compare single entries, all of them if they are few; of more also random directions, which lead to the worst."""
     g, rng, seen = found[name], subject.rng, []
-    got, want = ({name: np.zeros(g.shape), "random directions": np.zeros(DIRECTIONS)} for _ in range(2))
+    got, want = {name: np.zeros(g.shape)}, {name: np.zeros(g.shape)}
+    whole = max(float(np.max(np.abs(each), initial=0)) for each in found.values())
+    least = max(float(np.max(np.abs(g), initial=0)), SMALL * whole)
 
     def pair(direction: np.ndarray) -> tuple[float, float]:
         made = subject.look(point, name, direction)
-        seen.extend([made] if made else [])
-        return (float(np.sum(g * direction)), made[0]) if made else (0.0, 0.0)
+        if made is None or made[1] > HIDDEN * max(abs(made[0]), least):
+            return 0.0, 0.0
+        seen.append(made)
+        return float(np.sum(g * direction)), made[0]
 
-    places = rng.permutation(g.size)[:ENTRIES]
+    places, several = rng.permutation(g.size)[:ENTRIES], np.zeros((2, 0))
     if g.size > ENTRIES:
-        pairs = np.array([pair(each) for each in rng.standard_normal((DIRECTIONS, *g.shape))])
-        got["random directions"], want["random directions"] = pairs.T
+        several = np.array([pair(each) for each in rng.standard_normal((DIRECTIONS, *g.shape))]).T
         places = np.unique([*places[2:], np.argmax(np.abs(g)), np.argmin(np.abs(g))])
-        if np.max(np.abs(pairs @ [1, -1])) > subject.tolerance * np.max(np.abs(pairs[:, 1])):
+        if np.max(np.abs(several[0] - several[1])) > subject.tolerance * np.max(np.abs(several[1])):
             places = np.append(places, _worst(pair, g.shape, rng))
     for place in places:
         got[name].flat[place], want[name].flat[place] = pair(np.eye(1, g.size, place).reshape(g.shape))
-    if not seen:
-        raise NotGivenError("stands at a kink")
-    noise, largest = 20 * max(each[1] for each in seen), max(np.max(np.abs(a)) for a in (*got.values(), *want.values()))
-    if noise > 0.1 * largest > SMALL * max(float(np.max(np.abs(each), initial=0)) for each in found.values()):
-        raise NotGivenError(f"rounding of f hides it: it is {largest:.1e}, and differences err by {noise:.1e}")
+    if not seen or subject.tolerance > 0.1:
+        raise NotGivenError(f"at {least:.0e} rounding of f hides it, or it stands at a kink")
+    noise = 20 * max(each[1] for each in seen)
+    if np.max(np.abs(got[name] - want[name])) <= max(subject.tolerance * np.max(np.abs(want[name])), noise):
+        got["random directions"], want["random directions"] = several  # of which no entry was found wrong
     oracle = seen[0][2] if seen[0][2] == "complex step" else f"{seen[0][2]}, h = {subject.step:.0e}"
     return Compared(got, want, oracle, subject.tolerance, noise / subject.tolerance)
 
@@ -290,7 +293,7 @@ def _worst(pair: Callable[[np.ndarray], tuple[float, float]], shape: tuple[int, 
 
 def _cause(subject: Subject, point: Arrays, found: Arrays, name: str) -> str:
     """Return the likely cause of a wrong gradient: an edit that makes it right along directions not seen before."""
-    g, p, n = found[name], point[name].astype(np.float64), subject.batch or 1
+    g, p, n = found[name], point[name].astype(np.float64), subject.batch or 0
     if not g.any():
         return "it is zero, as if nothing were computed"
     if np.array_equal(g, subject.before.get(name)):
@@ -298,10 +301,9 @@ def _cause(subject: Subject, point: Arrays, found: Arrays, name: str) -> str:
     made = [(d, look) for d in subject.rng.standard_normal((6, *p.shape)) if (look := subject.look(point, name, d))]
     want = np.array([look[0] for _, look in made])
     allowed = 20 * max(look[1] for _, look in made) + 10 * subject.tolerance * np.max(np.abs(want))
-    factors = {
-        -1.0: "its sign is wrong", 2.0: "a factor 2 is missing", 0.5: "a factor 2 is too much", 1.0: "",
-        n: f"it is divided by N = {n} once too often", 1 / n: f"it is a sum where f is divided by N = {n}",
-    }  # fmt: skip
+    factors = {1.0: "", -1.0: "its sign is wrong", 2.0: "a factor 2 is missing", 0.5: "a factor 2 is too much"}
+    if n > 1:
+        factors |= {n: f"it is divided by N = {n} once too often", 1 / n: f"it is a sum where f is divided by N = {n}"}
     edits = {"": g} | {f"it stands at {other}": each for other, each in found.items() if other != name}
     edits["it is transposed"] = g.T if g.shape == g.T.shape else g.reshape(g.shape[::-1]).T
     for words, each in edits.items():

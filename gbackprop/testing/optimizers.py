@@ -23,12 +23,9 @@ from gbackprop.testing.report import Report
 from gbackprop.testing.setting import values
 
 STEPS, BREAK, LONG = 6, 3, 40
-"""Numbers of steps: of a run, before it is broken off, and until a first step should be forgotten."""
+"""Numbers of steps: of a run, before something happens to it, and until a first step should be forgotten."""
 
 RULE_TOLERANCE, FLOAT32_TOLERANCE = 1e-9, 1e-3
-
-SMALL = 1e-7
-"""Errors of a step are never relative to less than this share of the parameters, which are rounded."""
 
 FIRST = ("p", "g", "state", "step")
 """The first arguments of a plain rule, in this order."""
@@ -69,22 +66,27 @@ def check_optimizer(make: Make, rule: Rule | None = None, rng: int | np.random.G
     trial = Trial(make, int(np.random.default_rng(rng).integers(2**31)))
     optimizer = trial.start()
     rule = rule or getattr(type(optimizer), "rule", None)
-    if rule is not None:
-        _check_rule(rule, optimizer)
+    taken = None if rule is None else list(inspect.signature(rule).parameters)
+    own = f"`l2`, `name`, `value` or settings of {type(optimizer).__name__}"
+    known = lambda name: name in ("l2", "name", "value") or hasattr(optimizer, name)  # noqa: E731
+    if taken is not None and (len(taken) < len(FIRST) or not all(map(known, taken[len(FIRST) :]))):
+        raise ValueError(f"rule: expected arguments {', '.join(FIRST)}, then {own}, got ({', '.join(taken)})")
     claims = Claims(repr(optimizer), ["step", "_update"])
     claims.hold("step", "moves the parameters in place, counts, and writes to nothing else", _misstep, trial)
-    claims.equal("_update", "is the rule", _against, trial, rule, needs=["step"])
-    if rule is None:
-        claims.equal("_update", "of equal gradients is the same from the first step on", _first, trial, needs=["step"])
-    claim = "parameters of one shape share nothing, and have no order"
-    claims.equal("_update", claim, _exchanged, trial, rule, needs=["step"])
-    claims.equal("_update", "gradients of zero give finite numbers", _of_zeros, trial, needs=["step"])
-    claims.equal("step", "is proportional to lr", _half, trial, needs=["step"])
-    claims.equal("step", "float32 stays float32", _float32, trial, needs=["step"])
-    claims.equal("step", "is the same again, whatever another optimizer does", _beside, trial, needs=["step"])
-    claims.equal("step", "leaves all as it was if it fails", _failed, trial, needs=["step"])
-    claims.hold("step", "leaves frozen parameters alone", _thawed, trial, needs=["step"])
-    claims.equal("load_state_dict", "goes on from `state_dict` as without a break", _resumed, trial, needs=["step"])
+    laws: dict[tuple[str, str], Callable[[Trial], Compared]] = {
+        ("_update", "of equal gradients is the same from the first step on"): _first,
+        ("_update", "parameters of one shape share nothing, and have no order"): _exchanged,
+        ("step", "is proportional to lr"): _half,
+        ("step", "float32 stays float32"): _float32,
+        ("step", "is the same again, whatever another optimizer does, and after a step that failed"): _again,
+        ("load_state_dict", "goes on from `state_dict` as without a break"): _resumed,
+        ("step", "leaves frozen parameters alone"): _frozen,
+    }
+    claims.equal("_update", "is the rule", _against, trial, rule, taken, needs=["step"])
+    for (method, claim), law in laws.items():
+        if law is _first and rule is not None or law is _exchanged and "name" in (taken or ()):
+            continue  # the rule says what is right
+        claims.equal(method, claim, law, trial, needs=["step"])
     return claims.report
 
 
@@ -102,7 +104,7 @@ class Trial:
                 has = f"{self.make.steps} steps" if self.make.steps else "quantities"
                 raise ValueError(f"make: expected a function of a network, not an optimizer with {has}: {self.make!r}")
             optimizer = copy.deepcopy(self.make)
-            change(optimizer.network.astype("float64"))
+            change(optimizer.network.to("cpu").astype("float64"))
             return optimizer
         layers = Linear(3, 3), Tanh(), Linear(3, 3), Tanh(), Linear(3, 2)
         network = Sequential(*layers, rng=self.seed, dtype="float64")
@@ -135,10 +137,6 @@ class Trial:
             found.append(_now(optimizer))
         return found
 
-    def beside(self, found: Sequence[Moved], oracle: str) -> Compared:
-        """Compare a run with that of another optimizer, to which nothing happens."""
-        return Compared(_steps(found), _steps(self.run()), oracle)
-
 
 def _now(optimizer: Optimizer) -> Moved:
     return {name: value.copy() for name, value in optimizer.network.parameters.items()}
@@ -149,27 +147,17 @@ def _steps(found: Sequence[Moved]) -> dict[str, dict[str, np.ndarray]]:
     return {name: {f"step {i}": each[name] for i, each in enumerate(found[1:], 1)} for name in found[0]}
 
 
-def _floor(parameters: Moved) -> float:
-    return SMALL * max(float(np.max(np.abs(value), initial=0)) for value in parameters.values())
+def _compared(got: Any, want: Any, oracle: str, parameters: Moved, tolerance: float = RULE_TOLERANCE) -> Compared:
+    """Compare steps: errors are never relative to less than what the parameters are rounded by."""
+    floor = 1e-7 * max(float(np.max(np.abs(value), initial=0)) for value in parameters.values())
+    return Compared(got, want, oracle, tolerance, floor)
 
 
-# ------------------------------------------------------------------------------------------------------------ the rule
-
-
-def _check_rule(rule: Rule, optimizer: Optimizer) -> None:
-    """Refuse a rule that takes what there is not."""
-    names = list(inspect.signature(rule).parameters)
-    unknown = [n for n in names[len(FIRST) :] if n not in ("l2", "name", "value") and not hasattr(optimizer, n)]
-    if len(names) < len(FIRST) or unknown:
-        own = f"`l2`, `name`, `value` or settings of {type(optimizer).__name__}"
-        raise ValueError(f"rule: expected arguments {', '.join(FIRST)}, then {own}, got ({', '.join(names)})")
-
-
-def _against(trial: Trial, rule: Rule | None) -> Compared:
+def _against(trial: Trial, rule: Rule | None, taken: list[str] | None) -> Compared:
     """Compare each step of each parameter, from where the optimizer is."""
-    if rule is None:
+    if rule is None or taken is None:
         raise NotGivenError("its formula is not checked against anything: give its `rule`")
-    optimizer, states, more = trial.start(), {}, list(inspect.signature(rule).parameters)[len(FIRST) :]
+    optimizer, states = trial.start(), {}  # type: ignore[var-annotated]
     got: dict[str, Any] = {name: {} for name in optimizer.network.trainable}
     want, results = copy.deepcopy(got), trial.results(optimizer)
     for step, result in enumerate(results, 1):
@@ -177,12 +165,13 @@ def _against(trial: Trial, rule: Rule | None) -> Compared:
         optimizer.step(result)
         for name, value in optimizer.network.trainable.items():
             p, eta, case = before[name], optimizer.l2[name], f"step {step}"
-            given = {each: getattr(optimizer, each, None) for each in more} | {"l2": eta, "name": name}
+            given = {each: getattr(optimizer, each, None) for each in taken} | {"l2": eta, "name": name}
             given["value"] = result[optimizer.quantities[0]][name] if optimizer.quantities else None
-            g = result.gradient[name] + (0 if "l2" in more else eta) * p
-            wanted, states[name] = rule(p.copy(), g, states.get(name, {}), step, **{each: given[each] for each in more})
+            g = result.gradient[name] + (0 if "l2" in taken else eta) * p
+            more = {each: given[each] for each in taken[len(FIRST) :]}
+            wanted, states[name] = rule(p.copy(), g, states.get(name, {}), step, **more)
             got[name][case], want[name][case] = value - p, wanted - p
-    return Compared(got, want, "the plain rule", RULE_TOLERANCE, _floor(before))
+    return _compared(got, want, "the plain rule", before)
 
 
 def _first(trial: Trial) -> Compared:
@@ -195,10 +184,7 @@ def _first(trial: Trial) -> Compared:
     if abs(size - limit) > FLOAT32_TOLERANCE * limit:
         share = f"the first step is {size / (limit or 1):.3g} of the {LONG}th"
         raise NotGivenError(f"{share}: right for a rule that corrects no bias; its `rule` would tell")
-    return Compared(first, last, f"step {LONG}", FLOAT32_TOLERANCE)
-
-
-# ---------------------------------------------------------------------------------------------------------------- laws
+    return _compared(first, last, f"step {LONG}", found[0], FLOAT32_TOLERANCE)
 
 
 def _misstep(trial: Trial) -> str:
@@ -214,41 +200,27 @@ def _misstep(trial: Trial) -> str:
     return "" if optimizer.steps == STEPS else f"counts {optimizer.steps} after {STEPS} steps"
 
 
-def _exchanged(trial: Trial, rule: Rule | None) -> Compared:
-    """Give two parameters of one shape each other's values, gradients and quantities: each moves as the other did."""
-    optimizer = trial.start()
+def _exchanged(trial: Trial) -> Compared:
+    """Give parameters of one shape each other's values, gradients and quantities: each moves as the other did."""
+    optimizer, twin = trial.start(), trial.start()
     shapes = {name: value.shape for name, value in optimizer.network.trainable.items()}
     settings = [each for each in vars(optimizer).values() if isinstance(each, Mapping) and shapes.keys() <= each.keys()]
-    by_name = rule is not None and "name" in inspect.signature(rule).parameters
-    alike = [(a, b) for a in shapes for b in shapes if a < b and shapes[a] == shapes[b] and not by_name]
-    pairs = [(a, b) for a, b in alike if all(each[a] == each[b] for each in settings)]
-    if not pairs:
+    groups: dict[Any, list[str]] = {}
+    for name, shape in shapes.items():
+        groups.setdefault((shape, *(repr(each[name]) for each in settings)), []).append(name)
+    other = {a: b for group in groups.values() for a, b in zip(group, group[1:] + group[:1]) if a != b}
+    if not other:
         raise NotGivenError("no two parameters have one shape and the same settings")
-    results, got, want = trial.results(optimizer), {}, {}
-    found = trial.run(optimizer, results)
-    for a, b in pairs:
 
-        def swap(given: Mapping[str, Any], other: Mapping[str, str]) -> dict[str, Any]:
-            return {name: given[other.get(name, name)] for name in given}
+    def swap(given: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: given[other.get(name, name)] for name in given}
 
-        twin, other = trial.start(), {a: b, b: a}
-        for name, value in swap(_now(twin), other).items():
-            twin.network.parameters[name][...] = value
-        theirs = [
-            replace(each, gradient=swap(each.gradient, other), values=[swap(value, other) for value in each.values])
-            for each in results
-        ]
-        got[f"{a} and {b}"] = _steps(trial.run(twin, theirs))
-        want[f"{a} and {b}"] = _steps([swap(each, other) for each in found])
-    return Compared(got, want, "the other way round")
-
-
-def _of_zeros(trial: Trial) -> Compared:
-    """Take steps of zeros: the optimizer raises the error itself."""
-    optimizer = trial.start()
-    zeros = [replace(r, gradient={n: 0 * g for n, g in r.gradient.items()}) for r in trial.results(optimizer)]
-    trial.run(optimizer, zeros)
-    return Compared({}, {}, "")
+    results = trial.results(optimizer)
+    for name, value in swap(_now(twin)).items():
+        twin.network.parameters[name][...] = value
+    swapped = [replace(r, gradient=swap(r.gradient), values=[swap(each) for each in r.values]) for r in results]
+    want = _steps([swap(each) for each in trial.run(optimizer, results)])
+    return Compared(_steps(trial.run(twin, swapped)), want, "the other way round")
 
 
 def _half(trial: Trial) -> Compared:
@@ -258,7 +230,7 @@ def _half(trial: Trial) -> Compared:
         optimizer.lr *= share
         before, after = trial.run(optimizer, trial.results(optimizer, 1))
         moved.append({name: (after[name] - before[name]) / share for name in before})
-    return Compared(moved[1], moved[0], "lr, half of it", RULE_TOLERANCE, _floor(before))
+    return _compared(moved[1], moved[0], "lr, half of it", before)
 
 
 def _float32(trial: Trial) -> Compared:
@@ -273,31 +245,25 @@ def _float32(trial: Trial) -> Compared:
     return Compared(_steps(found), _steps(trial.run()), "the same in float64", FLOAT32_TOLERANCE)
 
 
-def _beside(trial: Trial) -> Compared:
+def _again(trial: Trial) -> Compared:
+    """Run beside another optimizer, and once with a gradient that is no number, at the parameter that comes last."""
     one, other = trial.start(), trial.start()
-    found = [_now(one)]
-    for result in trial.results(one):
+    found, last = [_now(one)], list(one.network.trainable)[-1]
+    for step, result in enumerate(trial.results(one)):
         other.step(replace(result, gradient={name: 3 * value for name, value in result.gradient.items()}))
+        if step == BREAK:
+            with suppress(Exception):
+                one.step(replace(result, gradient={**result.gradient, last: result.gradient[last] * np.nan}))
+            if one.steps > step and all(np.isfinite(value).all() for value in _now(one).values()):
+                raise NotGivenError("goes on where a gradient is no number")
         found += trial.run(one, [result])[1:]
-    return trial.beside(found, "alone")
+    return Compared(_steps(found), _steps(trial.run()), "alone")
 
 
-def _failed(trial: Trial) -> Compared:
-    """Give one step a gradient that is no number, at the parameter that comes last."""
-    optimizer = trial.start()
-    results = trial.results(optimizer)
-    found, last = trial.run(optimizer, results[:BREAK]), list(optimizer.network.trainable)[-1]
-    with suppress(Exception):
-        optimizer.step(replace(results[0], gradient={**results[0].gradient, last: results[0].gradient[last] * np.nan}))
-        if all(np.isfinite(value).all() for value in _now(optimizer).values()):
-            return Compared({}, {}, "")  # it knows what to do
-    return trial.beside(found + trial.run(optimizer, results[BREAK:])[1:], "without the step that failed")
-
-
-def _thawed(trial: Trial) -> str:
+def _frozen(trial: Trial) -> Compared:
     name = next(iter(trial.start().network.trainable))
-    found = trial.run(trial.start(lambda network: network.freeze(name)))
-    return "" if np.array_equal(found[0][name], found[-1][name]) else f"moves {name}, which is frozen"
+    before, *_, after = trial.run(trial.start(lambda network: network.freeze(name)))
+    return Compared(after[name], before[name], "before")
 
 
 def _resumed(trial: Trial) -> Compared:
@@ -308,8 +274,7 @@ def _resumed(trial: Trial) -> Compared:
     trial.run(first, results[BREAK:])  # writes to no array that it gave away
     for name, value in found[-1].items():
         second.network.parameters[name][...] = value
-    second.load_state_dict(state)
-    found += trial.run(second, results[BREAK:])[1:]
+    found += trial.run(second.load_state_dict(state), results[BREAK:])[1:]
     if second.steps != STEPS:
         raise FoundError(f"counts {second.steps} steps after {STEPS}, of which {BREAK} were loaded")
-    return trial.beside(found, "without a break")
+    return Compared(_steps(found), _steps(trial.run()), "without a break")
