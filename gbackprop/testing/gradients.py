@@ -166,10 +166,13 @@ def _check(claims: Claims, subject: Subject, point: Arrays) -> None:
             return
         if words:
             point = claims.attempt("grad", "leads downhill", _descended, subject, point) or point
-        claims.hold("f", f"is precise{words}", _imprecise, subject, point)
+        found = claims.attempt("grad", "is like the parameters", subject.gradient, point)
+        if found is None:
+            return
+        claims.hold("f", f"is precise{words}", _imprecise, subject, point, found)
         point = _off_kinks(subject, point)
-        found = claims.attempt("grad", "has the shapes of the parameters", subject.gradient, point)
-        for name in found or ():
+        found = subject.gradient(point)
+        for name in found:
             claims.equal(name, f"is ∂f/∂{name}{words}", _compared, subject, point, found, name, needs=["grad", name])
             if claims.report.rows[-1].failed and (cause := _cause(subject, point, found, name)):
                 claims.report.rows[-1] = replace(claims.report.rows[-1], problem=f"likely cause: {cause}")
@@ -196,7 +199,7 @@ def _moody(subject: Subject, point: Arrays, call: Callable[[Any], Any]) -> str:
     return words or ("" if np.isfinite(seen[0]).all() else "gives NaN or infinity")
 
 
-def _imprecise(subject: Subject, point: Arrays) -> str:
+def _imprecise(subject: Subject, point: Arrays, found: Arrays) -> str:
     """Measure the rounding of f by fourth differences of small steps (Moré & Wild 2011)."""
     direction, subject.eps = subject.direction(point), EPS
     for h in (1e-10, 1e-8, 1e-6, 1e-4):
@@ -206,7 +209,7 @@ def _imprecise(subject: Subject, point: Arrays) -> str:
             noise = np.mean(np.diff(values, 4) ** 2) ** 0.5 * factorial(4) / factorial(8) ** 0.5
             subject.eps = max(EPS, float(noise / np.max(np.abs(values))))
             break
-    short = [all((a == a.astype("f4")).all() for a in each.values()) for each in (subject.gradient(point), point)]
+    short = [all((a == a.astype("f4")).all() for a in each.values()) for each in (found, point)]
     if short[0] and (not short[1] or any(p.dtype == np.float32 for p in point.values())):
         subject.eps = max(subject.eps, float(np.finfo(np.float32).eps))
     if subject.tolerance > TOLERANCE:

@@ -23,8 +23,8 @@ def check_reductions(claims: Claims, probe: LossProbe) -> None:
     """Add rows on what "mean" divides beside R: c of each sample's loss, as `summed_weight` gives it."""
     if isinstance(probe.loss, ElementwiseLoss):
         claims.equal("summed_weight", "is 1/C for 'mean' where it is 1 for 'sum'", _weight, probe)
-    needs = ["summed_weight", "values", "gradients"]
-    for name in needs[1:]:
+    for name in ("values", "gradients"):
+        needs = ["summed_weight", name]
         claims.equal(name, "of 'mean' are c times those of 'sum'", _of_mean, probe, name, needs=needs)
 
 

@@ -78,8 +78,8 @@ def check_optimizer(make: Make, rule: Rule | None = None, rng: int | np.random.G
         ("_update", "parameters of one shape share nothing, and have no order"): _exchanged,
         ("step", "is proportional to lr"): _half,
         ("step", "float32 stays float32"): _float32,
-        ("step", "is the same again, whatever another optimizer does, and after a step that failed"): _again,
         ("load_state_dict", "goes on from `state_dict` as without a break"): _resumed,
+        ("step", "is the same again, beside another optimizer, after a step that failed"): _again,
         ("step", "leaves frozen parameters alone"): _frozen,
     }
     claims.equal("_update", "is the rule", _against, trial, rule, taken, needs=["step"])
