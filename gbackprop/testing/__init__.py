@@ -17,6 +17,8 @@ from gbackprop.testing.oracles import Parts
 from gbackprop.testing.quantities import check_quantity
 from gbackprop.testing.report import Report, Row
 
-__all__ = ["Parts", "Report", "Row", "check_gradient", "check_layer", "check_loss", "check_network"]
-__all__ += ["check_optimizer", "check_quantity"]
+__all__ = [
+    "Parts", "Report", "Row", "check_gradient", "check_layer", "check_loss", "check_network", "check_optimizer",
+    "check_quantity",
+]  # fmt: skip
 __dir__ = listing(__all__)

@@ -1,4 +1,4 @@
-"""Rows on the scale of a loss: R of a batch, and "mean" beside "sum". All oracles of quantities take both from the loss."""
+"""Rows on the scale of a loss, which the oracles of quantities take from it: R of a batch, and "mean" beside "sum"."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _factor(loss: Loss, target: np.ndarray) -> Compared:
     A loss says that they have by `weighted`, or by an R that is not the same for each sample alone.
     """
     batches = {f"1/R, {len(some)} samples": some for some in (target, np.concatenate([target] * 7))}
-    got = {name: np.asarray(_divisor(loss, some)) for name, some in batches.items()}
+    got = {name: _divisor(loss, some) for name, some in batches.items()}
     want = {name: 1.0 if loss.reduction == "sum" else float(len(some)) for name, some in batches.items()}
     if loss.reduction == "sum" or type(loss).factor is Loss.factor:
         return Compared(got, want, f"reduction {loss.reduction!r}")

@@ -84,7 +84,7 @@ def check_optimizer(make: Make, rule: Rule | None = None, rng: int | np.random.G
     }
     claims.equal("_update", "is the rule", _against, trial, rule, taken, needs=["step"])
     for (method, claim), law in laws.items():
-        if law is _first and rule is not None or law is _exchanged and "name" in (taken or ()):
+        if (law is _first and rule is not None) or (law is _exchanged and "name" in (taken or ())):
             continue  # the rule says what is right
         claims.equal(method, claim, law, trial, needs=["step"])
     return claims.report

@@ -96,10 +96,11 @@ FAULTS = [
      "bilinear", "jmp"),
     (Bilinear, "pairs", after(lambda pair: (pair[0], pair[1] / 2)), "bilinear", "residual"),
     (Bilinear, "curvature", instead("zero"), "bilinear", "curvature"),
-    (WeightJacobian, "per_sample", lambda sound: lambda self, mat: np.einsum("vno,ni,nj->vnoij", mat, self.u, self.v[::-1]),
+    (WeightJacobian, "per_sample",
+     instead(lambda self, mat: np.einsum("vno,ni,nj->vnoij", mat, self.u, self.v[::-1])),
      "bilinear", "weight.per_sample"),
     (Merge, "mjp", after(lambda parts: (parts[0], 0 * parts[1])), "merge", "mjp"),
-    (Outer := L.Outer, "input_square", after(lambda a: 2 * a), "merge", "weight.input_square"),
+    (L.Outer, "input_square", after(lambda a: 2 * a), "merge", "weight.input_square"),
     (L.Bias, "kronecker", after(lambda b: b / 3), "merge", "weight.kronecker"),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""From ``my_module:MyLayer`` to the layer, loss, quantity, optimizer or network that it names. One line says what is wrong."""
+"""From ``my_module:MyLayer`` to what it names: layer, loss, quantity, optimizer, network. A line says what is wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ Subject = Layer | Loss | Quantity | Optimizer | Callable[[Container], Optimizer]
 LISTED = 5
 """The greatest number of names that an error message offers."""
 
-EXPECTED = "a layer, loss, quantity, optimizer or network: an instance, a class, or a function that returns one"
+EXPECTED = (
+    "a layer, loss, quantity or network: an instance, a class, or a function that returns one; or an optimizer, "
+    "or a class or function of a `network` that makes one"
+)
 
 
 class TargetError(ValueError):
@@ -115,8 +118,8 @@ def _made(target: str, found: Any) -> Subject:
     if own or missing == ["network"]:
         if more := ", ".join(name for name in missing if name != "network"):
             module, _, name = target.partition(":")
-            function = f"`def made(network): return {name}(network, …)`"
-            raise TargetError(f"{name} needs arguments ({more}): write {function} into {module}, and audit {module}:made")
+            function = f"write `def made(network): return {name}(network, …)` into {module}"
+            raise TargetError(f"{name} needs arguments ({more}): {function}, and audit {module}:made")
         return found
     if isinstance(found, type):
         if not issubclass(found, KINDS):

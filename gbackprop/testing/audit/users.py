@@ -41,7 +41,7 @@ def audited(asked: Asked, subject: Subject, auditor: Auditor) -> tuple[Iterable[
     shape, *others = parse_shapes(asked.input, asked.target)
     if others and (isinstance(subject, Loss) or is_container(subject)):
         raise TargetError(f"{asked.target} takes one input, got --input {asked.input}")
-    if others:
+    if others and isinstance(subject, Layer):
         subject, shape = Flat(subject, [shape, *others]), (sum(map(prod, [shape, *others])),)
     if isinstance(subject, Loss):
         return _loss(asked, subject, shape, auditor), True
