@@ -1,0 +1,336 @@
+"""Jacobians in a parameter whose gradient is right: asdl, BackPACK, curvlinops, Opacus."""
+
+from functools import partial
+
+import numpy as np
+from exhibit import Exhibit, difference, gradient_error, ratio
+
+from gbackprop.calculus.jacobian import Bias, Outer, weigh
+from gbackprop.layers import Layer, Linear, ParameterJacobian
+from gbackprop.testing import check_layer
+
+SEQUENCE = np.random.default_rng(0).standard_normal((3, 5, 4))
+POINTS = SEQUENCE[:, :1]
+"""The same with one position."""
+
+
+class Grouped(Layer):
+    """y[g] = W[g] x[g] at T positions: ``[N, T, G, I] -> [N, T, G, O]``."""
+
+    kronecker_factors = "none are written"
+
+    def __init__(self, groups, inputs, outputs):
+        self.groups, self.inputs, self.outputs = groups, inputs, outputs
+
+    def parameter_shapes(self):
+        return {"weight": (self.groups, self.outputs, self.inputs)}
+
+    def draw(self, rng):
+        return {"weight": rng.standard_normal((self.groups, self.outputs, self.inputs))}
+
+    def output_shape(self, shape):
+        if len(shape) != 3 or shape[1:] != (self.groups, self.inputs):
+            raise ValueError(f"expected features of shape (T, {self.groups}, {self.inputs}), got {shape}")
+        return (*shape[:2], self.outputs)
+
+    def forward(self, x):
+        return np.einsum("goi,ntgi->ntgo", self.parameters["weight"], x), x
+
+    def jmp(self, saved, mat):
+        return np.einsum("goi,vntgi->vntgo", self.parameters["weight"], mat)
+
+    def mjp(self, saved, mat):
+        return np.einsum("goi,vntgo->vntgi", self.parameters["weight"], mat)
+
+    def parameter_jacobians(self, saved):
+        return {"weight": GroupsApart(saved)}
+
+
+class GroupsApart(ParameterJacobian):
+    """Jᵀ g = Σₜ g uᵀ of each group; norms by products of positions, without forming it."""
+
+    def __init__(self, u):
+        self.u = u
+
+    def per_sample(self, mat):
+        return np.einsum("vntgo,ntgi->vngoi", mat, self.u)
+
+    def square_norm(self, mat, sign=None):
+        products = np.einsum("vntgo,vnsgo,ntgi,nsgi->vn", mat, mat, self.u, self.u, optimize=True)
+        return weigh(products, sign).sum(0)
+
+
+class GroupsTogether(GroupsApart):
+    def square_norm(self, mat, sign=None):
+        g, u = np.einsum("vntgo,vnsgo->vnts", mat, mat), np.einsum("ntgi,nsgi->nts", self.u, self.u)
+        return weigh((g * u).sum((2, 3)), sign).sum(0)  # each group's g with all groups' u
+
+
+class GroupedTogether(Grouped):
+    def parameter_jacobians(self, saved):
+        return {"weight": GroupsTogether(saved)}
+
+
+class Twice(Layer):
+    """y = W a + W b, one weight for two inputs: ``[N, 2, I] -> [N, O]``."""
+
+    kronecker_factors = "none are written"
+    jacobian = None
+
+    def parameter_shapes(self):
+        return {"weight": (3, 4)}
+
+    def draw(self, rng):
+        return {"weight": rng.standard_normal((3, 4))}
+
+    def output_shape(self, shape):
+        if shape != (2, 4):
+            raise ValueError(f"expected features of shape (2, 4), got {shape}")
+        return (3,)
+
+    def forward(self, x):
+        return x.sum(1) @ self.parameters["weight"].T, x
+
+    def jmp(self, saved, mat):
+        return mat.sum(2) @ self.parameters["weight"].T
+
+    def mjp(self, saved, mat):
+        return np.repeat((mat @ self.parameters["weight"])[:, :, None], 2, axis=2)
+
+    def parameter_jacobians(self, saved):
+        return {"weight": self.jacobian(saved)}
+
+
+class OneParameter(ParameterJacobian):
+    def __init__(self, u):
+        self.u = u
+
+    def per_sample(self, mat):
+        return np.einsum("vno,nti->vnoi", mat, self.u)
+
+
+class OneForEachUse(OneParameter):
+    def square(self, mat, sign=None):
+        uses = np.einsum("vno,nti->vntoi", mat, self.u)
+        return weigh(uses**2, sign).sum((0, 1, 2))  # Σ of squares, where the square is of the sum
+
+
+class Tied(Twice):
+    jacobian = OneParameter
+
+
+class Untied(Twice):
+    jacobian = OneForEachUse
+
+
+class WithJacobians(Linear):
+    """A linear layer at T positions, with Jacobians of its own."""
+
+    bias_kind, weight_kind = Bias, Outer
+
+    def parameter_jacobians(self, saved):
+        found = super().parameter_jacobians(saved)
+        bias, outer = self.bias_kind(found["bias"].rows), found["weight"]
+        weight = self.weight_kind(outer.inputs, found["bias"], outer.to_parameter, outer.from_parameter)
+        return {"weight": weight, "bias": bias}
+
+
+class GhostBias(Bias):
+    def square_norm(self, mat, sign=None):
+        return weigh((self.rows(mat) ** 2).sum((2, 3)), sign).sum(0)  # Σₜ ‖gₜ‖², where b = Σₜ gₜ
+
+
+class MeanBias(Bias):
+    def per_sample(self, mat):
+        return self.rows(mat).mean(2)  # 1/T Σₜ
+
+    def sum(self, mat, sign=None):
+        return weigh(self.rows(mat).sum(2), sign).sum((0, 1))
+
+
+class ScaledCovariance(Outer):
+    def input_square(self):
+        return super().input_square() / self.u.shape[2]  # 1/T, as for a mean over positions
+
+
+class PositionsApart(Bias):
+    def kronecker(self, mat, sign=None):
+        rows = self.rows(mat)
+        return np.einsum("vnto,vntp->op", weigh(rows, sign), rows)  # Σₜ g gᵀ, where b bᵀ is due
+
+
+def linear(**kinds):
+    """A layer with one kind of Jacobian replaced."""
+    return lambda: type("Replaced", (WithJacobians,), kinds)(4, 3)
+
+
+def reduced(layer, x, name, method):
+    """A reduction of a parameter's Jacobian by the layer."""
+    layer.initialize(np.random.default_rng(0))
+    y, saved = layer.forward(x)
+    columns = np.random.default_rng(1).standard_normal((2, *y.shape))
+    given = () if method == "input_square" else (columns,)
+    return np.asarray(getattr(layer.parameter_jacobians(saved)[name], method)(*given))
+
+
+def times(name, method, x, more):
+    """A measured sentence."""
+
+    def effect(faulty, right):
+        factor = ratio(reduced(faulty, x, name, method), reduced(right, x, name, method))
+        return f"{f'{factor:.3g} times too large' if factor > 1 else f'{1 / factor:.3g} times too small'} {more}"
+
+    return effect
+
+
+def of(right, name, method, x):
+    """The usual check of a reduction: compared with the right one where there is one position, or one group."""
+    return lambda layer: difference(reduced(layer, x, name, method), reduced(right(), x, name, method))
+
+
+def audit(layer):
+    return check_layer(layer, SEQUENCE)
+
+
+TWO_GROUPS = np.random.default_rng(2).standard_normal((3, 4, 2, 3))
+ONE_GROUP = partial(Grouped, 1, 3, 2)
+SHAPES = "commits 77dc587, aafcf71, fad255f"
+SCALES = "scale of covariances, and of individual gradients and biases, for several shapes"
+UNSAID = "The list gives three commits for several scales, and not the formulas; planted here is"
+
+EXHIBITS = [
+    Exhibit(
+        title="Individual gradient norms of groups",
+        library="BackPACK 1.7.1",
+        wrong="individual gradient norms of grouped convolutions",
+        mended="found by the reference values of this project",
+        kind="a shape that no test had",
+        text="""
+The norm of Σₜ gₜ uₜᵀ needs no matrix: it is Σₜₛ (gₜ·gₛ) (uₜ·uₛ). With groups there is such a sum for each group,
+with its own g and its own u. The sums over all groups, multiplied, are the norm of one large matrix, whose blocks
+off the diagonal are no parameters. Planted here in
+groups of linear maps; the formula is a guess at the cause.
+""",
+        faulty=lambda: GroupedTogether(2, 3, 2),
+        right=lambda: Grouped(2, 3, 2),
+        lines=GroupsTogether.square_norm,
+        unseen="one group, compared with the norm of the gradient of each sample",
+        usual=lambda layer: of(ONE_GROUP, "weight", "square_norm", TWO_GROUPS[:, :, :1])(type(layer)(1, 3, 2)),
+        effect=times("weight", "square_norm", TWO_GROUPS, "with two groups"),
+        audit=lambda layer: check_layer(layer, TWO_GROUPS),
+        call="check_layer(layer, x)",
+        method="weight.square_norm",
+        claim="is Σᵥ s ‖Jᵀg‖²",
+    ),
+    Exhibit(
+        title="Tied weights, each use by itself",
+        library="curvlinops",
+        wrong="tied weights: each use as if it were a parameter of its own",
+        mended="docstring of its Kronecker operator; a test asserts it",
+        kind="a square",
+        text="""
+A weight that is used twice has the Jacobian J₁ + J₂, and curvature (J₁ + J₂)ᵀ H (J₁ + J₂). Each use by itself gives
+J₁ᵀHJ₁ + J₂ᵀHJ₂: the products of two uses are missing. There it is a stated convention of Kronecker factors; planted
+here in the squares of a diagonal, where it is wrong whatever one states.
+""",
+        faulty=Untied,
+        right=Tied,
+        lines=OneForEachUse.square,
+        unseen="the gradient, by differences in one direction of the weight: it is the sum over the uses, and right",
+        usual=lambda layer: gradient_error(layer, SEQUENCE[:, :2]),
+        passes=1e-7,
+        effect=lambda faulty, right: "an entry of the diagonal is off by {:.0%} of the largest".format(
+            difference(*(reduced(each, SEQUENCE[:, :2], "weight", "square") for each in (faulty, right)))
+        ),
+        audit=lambda layer: check_layer(layer, SEQUENCE[:, :2]),
+        call="check_layer(layer, x)",
+        method="weight.square",
+        claim="is Σᵥₙ s (Jᵀg)²",
+    ),
+    Exhibit(
+        title="The norm of a bias's gradient",
+        library="Opacus",
+        wrong="norm of the bias gradient under ghost clipping",
+        mended="issues 598, 751",
+        kind="an axis",
+        text="""
+Ghost clipping needs ‖∇ℓₙ‖ without the gradients. A bias that is added at T positions has the gradient Σₜ gₜ, and
+the norm ‖Σₜ gₜ‖², not Σₜ ‖gₜ‖². Clipping by a wrong norm is no clipping: the guarantee of privacy is lost, and
+nothing fails. The issues tell of the norm; planted here is the sum over positions on the wrong side of the square.
+""",
+        faulty=linear(bias_kind=GhostBias),
+        right=linear(),
+        lines=GhostBias.square_norm,
+        unseen="features without positions, T = 1; and all gradients are right",
+        usual=of(linear(), "bias", "square_norm", POINTS),
+        effect=times("bias", "square_norm", SEQUENCE, "for random gradients at T = 5"),
+        audit=audit,
+        call="check_layer(layer, x)",
+        method="bias.square_norm",
+        claim="is Σᵥ s ‖Jᵀg‖²",
+    ),
+    Exhibit(
+        title="Individual gradients as means over positions",
+        library="asdl",
+        wrong=SCALES,
+        mended=SHAPES,
+        kind="a factor T",
+        text=f"""
+The gradient of one sample in a bias is Σₜ gₜ, the sum of all individual gradients that of the batch. {UNSAID} the
+mean over positions in the individual gradients, while the gradient of the batch has its own formula.
+""",
+        faulty=linear(bias_kind=MeanBias),
+        right=linear(),
+        lines=MeanBias.per_sample,
+        unseen="the gradient of the batch, by differences in one direction: it is computed another way",
+        usual=lambda layer: gradient_error(layer, SEQUENCE),
+        passes=1e-7,
+        effect=times("bias", "batch", SEQUENCE, "at T = 5"),
+        audit=audit,
+        call="check_layer(layer, x)",
+        method="bias.per_sample",
+        claim="is Jᵀ, entries J[n, *out, *p]",
+    ),
+    Exhibit(
+        title="The covariance of inputs by positions",
+        library="asdl",
+        wrong=SCALES,
+        mended=SHAPES,
+        kind="a factor T",
+        text=f"""
+A is 1/N Σₙₜ u uᵀ beside the B of the bias. {UNSAID} a mean over positions in A alone: B ⊗ A is T times too small,
+in convolutions by the number of pixels.
+""",
+        faulty=linear(weight_kind=ScaledCovariance),
+        right=linear(),
+        lines=ScaledCovariance.input_square,
+        unseen="features without positions, T = 1; and all gradients are right",
+        usual=of(linear(), "weight", "input_square", POINTS),
+        effect=times("weight", "input_square", SEQUENCE, "at T = 5"),
+        audit=audit,
+        call="check_layer(layer, x)",
+        method="weight.input_square",
+        claim="is Σₙₜ u uᵀ",
+    ),
+    Exhibit(
+        title="The factor of a bias, position by position",
+        library="asdl",
+        wrong=SCALES,
+        mended=SHAPES,
+        kind="an axis",
+        text=f"""
+The curvature of a bias is Σₙ b bᵀ with b = Σₜ gₜ, and is exact. {UNSAID} Σₙₜ g gᵀ, which leaves out the products of
+two positions.
+""",
+        faulty=linear(bias_kind=PositionsApart),
+        right=linear(),
+        lines=PositionsApart.kronecker,
+        unseen="features without positions, T = 1; and all gradients are right",
+        usual=of(linear(), "bias", "kronecker", POINTS),
+        effect=times("bias", "kronecker", SEQUENCE, "for random gradients at T = 5"),
+        audit=audit,
+        call="check_layer(layer, x)",
+        method="bias.kronecker",
+        claim="is Σᵥₙ s b bᵀ",
+    ),
+]
