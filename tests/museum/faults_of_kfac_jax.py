@@ -126,8 +126,8 @@ the list gives the factor, and not the place.
         faulty=TwiceScaled,
         right=EmpiricalFactors,
         lines=TwiceScaled.finish,
-        unseen="the angle between this block and the right one: a factor leaves directions and eigenvectors alone, and a "
-        "tuned learning rate or damping takes it up",
+        unseen="the angle between this block and the right one: a factor leaves directions and eigenvectors alone, "
+        "and a tuned learning rate or damping takes it up",
         usual=up_to_a_factor,
         effect=effect,
         audit=audit,

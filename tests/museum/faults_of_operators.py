@@ -196,7 +196,7 @@ the second product, and k times at the kth: the inverse of another matrix each t
         library="curvlinops",
         wrong="condition limit 1e-8 for 1e8 in a least-squares inverse",
         mended="PR#180",
-        kind="a factor",
+        kind="a reciprocal",
         text="""
 LSMR ends when its estimate of the condition number exceeds `conlim`, as a regularization; SciPy's default is 1e8.
 No matrix has a condition number below 1: with 1e-8 the method ends after its first step, which is a step along Aᵀb,
@@ -209,8 +209,8 @@ without any oracle.
         lines=GivesUp,
         unseen="a multiple of the identity, which is solved in one step",
         usual=lambda operator: difference(type(operator)(3 * np.eye(5)) @ np.eye(5), np.eye(5) / 3),
-        effect=lambda faulty, right: f"A⁻¹b is off by {difference(faulty @ MATRIX[0], np.eye(5)[0]):.0%} for b = A e₁, at "
-        f"a condition number of {np.linalg.cond(MATRIX):.0f}",
+        effect=lambda faulty, right: f"A⁻¹b is off by {difference(faulty @ MATRIX[0], np.eye(5)[0]):.0%} for b = A e₁, "
+        f"at a condition number of {np.linalg.cond(MATRIX):.0f}",
         audit=lambda operator: check_operator(operator, np.linalg.inv(MATRIX), tolerance=1e-6),
         call="check_operator(operator, dense, tolerance=1e-6)",
         method="matvec",
