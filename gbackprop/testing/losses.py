@@ -16,6 +16,7 @@ from gbackprop.testing.claims import Claims, Compared, FoundError, expect_shape
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
 from gbackprop.testing.loss_probe import LossMethod, LossProbe
+from gbackprop.testing.loss_scale import check_factor, check_reductions
 from gbackprop.testing.points import finite_range, inside, size_of, smooth, some_of
 from gbackprop.testing.probe import without_layout
 from gbackprop.testing.purity import impurity
@@ -80,13 +81,14 @@ def _check(
     if found is None:
         return
     probe, slope = replace(probe, output=found[0]), found[1]
-    claims.equal("factor", "is R", _factor, probe)
+    check_factor(claims, loss, target)
     claims.equal("value", "is R Σₙ ℓₙ", _value, probe, needs=["values", "factor"])
     claims.equal("gradients", "are ∇ℓ[n, *out]", _gradients, probe, slope, needs=["values"])
     hessian = claims.attempt("gradients", "can be differentiated", probe.hessian)
     if hessian is not None:
         _check_hessian(claims, probe, hessian)
         check_likelihood(claims, probe, hessian, rng)
+    check_reductions(claims, probe)
     _check_conduct(claims, probe, rng)
 
 
@@ -110,29 +112,6 @@ def _malformed(probe: LossProbe) -> str:
 def _against(probe: LossProbe, reference: Reference) -> Compared:
     want, floor = reference(probe.output.copy(), probe.target.copy()), 1e-3 * size_of(probe.output)
     return Compared(probe.values(probe.output), want, "plain definition", floor=floor)
-
-
-def _factor(probe: LossProbe) -> Compared:
-    """1/R of a batch and of seven copies: N or, where targets have weights, the sum of what its samples give alone."""
-    loss, target = probe.loss, probe.target
-    batches = {f"1/R, {len(some)} samples": some for some in (target, np.concatenate([target] * 7))}
-    got = {name: np.asarray(_divisor(loss, some)) for name, some in batches.items()}
-    want = dict.fromkeys(batches, 1.0)
-    if loss.reduction == "mean":
-        alone = type(loss).factor is not Loss.factor
-        want = {
-            name: sum(_divisor(loss, some[n : n + 1]) for n in range(len(some))) if alone else float(len(some))
-            for name, some in batches.items()
-        }
-    return Compared(got, want, f"reduction {loss.reduction!r}")
-
-
-def _divisor(loss: Loss, target: np.ndarray) -> float:
-    """1/R; 0 where no target counts, which is an error."""
-    try:
-        return 1 / loss.factor(len(target), target)
-    except ValueError:
-        return 0.0
 
 
 def _value(probe: LossProbe) -> Compared:

@@ -18,6 +18,7 @@ from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
 from gbackprop.testing.likelihood import ALARMS, LEVEL
+from gbackprop.testing.loss_scale import check_factor
 from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -79,6 +80,7 @@ def check_quantity(
     generator, claims = np.random.default_rng(rng), Claims(f"{quantity!r} of {network!r}", ["backward"])
     setting = claims.attempt("backward", "can be set up", CheckedNetwork.of, network, loss, x, y, generator, device)
     if setting is not None:
+        check_factor(claims, setting.loss, setting.y)  # R, which the oracle takes from the loss
         claims.attempt("backward", "can be checked", check_quantities, claims, setting, [quantity], generator)
     return claims.report
 
@@ -157,6 +159,10 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
         raise NotGivenError(NO_DEFINITION)
     if definition is None or getattr(quantity, "convention", None):
         raise NotGivenError(NO_CONVENTION)
+    if ours and quantity.name in ("kfac", "kflr", "kfra"):
+        unknown = [name for name in got if name not in setting.oracle.kronecker[quantity.name]]
+        if unknown:
+            raise NotGivenError(f"the oracle finds the factors of a `weight` and its `bias`, not of {unknown}")
     want = {
         name: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
         for name, value in setting.oracle.values(definition).items()

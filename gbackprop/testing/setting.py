@@ -137,7 +137,7 @@ class CheckedNetwork:
         def curve(t: complex) -> np.ndarray:
             for name, value in values.items():
                 twin.parameters.put(name, value + t * tangents[name])
-            moved = twin.forward(self.x + t * tangent if self.x.dtype.kind == "f" else self.x)[0]
+            moved = twin.forward(self.x + (t + 0j) * tangent if self.x.dtype.kind == "f" else self.x)[0]
             return moved if np.iscomplexobj(t) else moved.real
 
         return derivative(curve, 1e-4 * size_of(self.x)).analytic

@@ -63,7 +63,8 @@ class Auditor:
         layer, title = self._twin(layer), title or named(layer)
         x, pictures, problem = self._layer_pictures(layer, x)
         report = _checked(title, check_layer, layer, x, self.rng(3), reference)
-        return _finding("layer", layer, report, pictures, problem, _jacobians(layer, x))
+        own = layer.layer if isinstance(layer, Flat) else layer
+        return _finding("layer", own, report, pictures, problem, _jacobians(layer, x))
 
     def loss(
         self, loss: Loss, output: np.ndarray, target: np.ndarray, reference: Any = None, title: str = ""

@@ -153,18 +153,18 @@ def _kind(thing: Any) -> str:
 # ------------------------------------------------------------------------------------------------------------- options
 
 
-def parse_shape(text: str | None, target: str) -> Shape:
-    """Return the shape of one sample from ``3,8,8``."""
+def parse_shapes(text: str | None, target: str) -> list[Shape]:
+    """Return the shape of one sample from ``3,8,8``; of a layer of several inputs that of each, from ``4+3,8,8``."""
     example = "--input 3,8,8 (one sample, without the batch)"
     if text is None:
         raise TargetError(f"{target}: give the shape of its input, as in {example}")
     try:
-        shape = tuple(int(part) for part in text.strip("() ,").split(","))
+        shapes = [tuple(int(part) for part in each.strip("() ,").split(",")) for each in text.split("+")]
     except ValueError:
-        shape = (0,)
-    if min(shape) < 1:
+        shapes = [(0,)]
+    if min(map(min, shapes)) < 1:
         raise TargetError(f"expected positive whole numbers, as in {example}, got --input {text}")
-    return shape
+    return shapes
 
 
 def resolve_loss(name: str) -> Loss:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.testing.audit.findings import Auditor, Finding
-from gbackprop.testing.audit.target import TargetError, parse_shape, resolve_loss
+from gbackprop.testing.audit.target import TargetError, parse_shapes, resolve_loss
 from gbackprop.testing.cases import NETWORKS
+from gbackprop.testing.flat import Flat
 from gbackprop.testing.points import inside
 from gbackprop.testing.probe import is_container
 
@@ -34,7 +36,11 @@ def audited(asked: Asked, subject: Layer | Loss | Quantity, auditor: Auditor) ->
     """Return findings on a subject, and whether its rows are few enough to be shown."""
     if isinstance(subject, Quantity):
         return _quantity(subject, auditor), True
-    shape = parse_shape(asked.input, asked.target)
+    shape, *others = parse_shapes(asked.input, asked.target)
+    if others and (isinstance(subject, Loss) or is_container(subject)):
+        raise TargetError(f"{asked.target} takes one input, got --input {asked.input}")
+    if others:
+        subject, shape = Flat(subject, [shape, *others]), (sum(map(prod, [shape, *others])),)
     if isinstance(subject, Loss):
         return _loss(asked, subject, shape, auditor), True
     out = _output_shape(asked, subject, shape)
