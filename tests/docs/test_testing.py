@@ -18,6 +18,8 @@ WRONG = [
     (".tanh(output - target) * self.summed_weight(output.shape[1:])", ".tanh(output - target)"),
     ("1 / output**2", "2 / output**2"),
     ('Statistic("square", GRADIENT)', 'Statistic("sum", GRADIENT)'),
+    ("V.mean(0)", "V.mean()"),
+    ("root.T, rng", "root, rng"),
 ]
 
 
@@ -27,7 +29,7 @@ def run(block, **names):
     test()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "operator", "draws"])
 def test_each_test_of_the_page_stands_alone_and_passes(block):
     run(block)
 

@@ -27,7 +27,8 @@ class Exhibit:
     faulty: Callable[[], Any]
     right: Callable[[], Any]
     lines: Any  # the function with the faulty line
-    unseen: str  # the usual check that passes
+    missed: str  # the usual check that passes, in two or three words
+    unseen: str  # the same in a sentence
     usual: Callable[[Any], float]  # its error
     effect: Callable[[Any, Any], str]  # of the faulty and the right subject: what it did to numbers
     audit: Callable[[Any], Report]

@@ -104,6 +104,7 @@ diagonal; the list gives the powers of B, and not the place.
         faulty=ThriceDivided,
         right=EmpiricalDiagonal,
         lines=ThriceDivided.finish,
+        missed="one sample",
         unseen="a batch of one sample, compared with the square of its gradient: all powers of B = 1 are the same",
         usual=of_one_sample,
         effect=effect,
@@ -126,6 +127,7 @@ the list gives the factor, and not the place.
         faulty=TwiceScaled,
         right=EmpiricalFactors,
         lines=TwiceScaled.finish,
+        missed="up to a factor",
         unseen="the angle between this block and the right one: a factor leaves directions and eigenvectors alone, "
         "and a tuned learning rate or damping takes it up",
         usual=up_to_a_factor,

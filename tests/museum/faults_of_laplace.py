@@ -115,12 +115,13 @@ EXHIBITS = [
         kind="a transpose",
         text="""
 With the precision P = L Lᵀ a sample is θ + L⁻ᵀ ε, of covariance L⁻ᵀ L⁻¹ = P⁻¹. Without the transpose the covariance
-is L⁻¹ L⁻ᵀ: a matrix with the same trace, the same determinant and the same eigenvalues, so that lengths, volumes
-and densities of the samples are right, and only the directions wrong.
+is L⁻¹ L⁻ᵀ: a matrix with the same trace, the same determinant and the same eigenvalues, so
+that lengths and volumes are right, and only the directions wrong.
 """,
         faulty=WithoutTranspose,
         right=Posterior,
         lines=WithoutTranspose.scaled,
+        missed="the total variance",
         unseen="the total variance of 200,000 samples, beside tr P⁻¹; a diagonal P would be right altogether",
         usual=total_variance,
         passes=0.02,
@@ -146,6 +147,7 @@ outputs; the list does not say in which function it stood.
         faulty=OfDeviations,
         right=Predictive,
         lines=OfDeviations.covariance,
+        missed="variance 1",
         unseen="outputs of variance 1, as standardized ones have: 1 is its own root",
         usual=of_unit_variances,
         effect=lambda faulty, right: "standard deviations " + " instead of ".join(
@@ -170,6 +172,7 @@ sets are compared rightly, prior precisions are not: of two kernels the larger o
         faulty=HalfTheDeterminant,
         right=GaussianProcess,
         lines=HalfTheDeterminant.logdet,
+        missed="differences of two data sets",
         unseen="log p(y) − log p(y') of two data sets, in which constants of y cancel",
         usual=of_two_data_sets,
         effect=lambda faulty, right: f"log p(y) = {faulty.evidence(TARGETS[None])[0]:.3f} instead of "

@@ -214,6 +214,7 @@ groups of linear maps; the formula is a guess at the cause.
         faulty=lambda: GroupedTogether(2, 3, 2),
         right=lambda: Grouped(2, 3, 2),
         lines=GroupsTogether.square_norm,
+        missed="one group",
         unseen="one group, compared with the norm of the gradient of each sample",
         usual=lambda layer: of(ONE_GROUP, "weight", "square_norm", TWO_GROUPS[:, :, :1])(type(layer)(1, 3, 2)),
         effect=times("weight", "square_norm", TWO_GROUPS, "with two groups"),
@@ -231,11 +232,13 @@ groups of linear maps; the formula is a guess at the cause.
         text="""
 A weight that is used twice has the Jacobian J₁ + J₂, and curvature (J₁ + J₂)ᵀ H (J₁ + J₂). Each use by itself gives
 J₁ᵀHJ₁ + J₂ᵀHJ₂: the products of two uses are missing. There it is a stated convention of Kronecker factors; planted
-here in the squares of a diagonal, where it is wrong whatever one states.
+here in the squares of a diagonal, whose
+definition leaves no choice.
 """,
         faulty=Untied,
         right=Tied,
         lines=OneForEachUse.square,
+        missed="first order",
         unseen="the gradient, by differences in one direction of the weight: it is the sum over the uses, and right",
         usual=lambda layer: gradient_error(layer, SEQUENCE[:, :2]),
         passes=1e-7,
@@ -261,6 +264,7 @@ nothing fails. The issues tell of the norm; planted here is the sum over positio
         faulty=linear(bias_kind=GhostBias),
         right=linear(),
         lines=GhostBias.square_norm,
+        missed="T = 1",
         unseen="features without positions, T = 1; and all gradients are right",
         usual=of(linear(), "bias", "square_norm", POINTS),
         effect=times("bias", "square_norm", SEQUENCE, "for random gradients at T = 5"),
@@ -282,6 +286,7 @@ mean over positions in the individual gradients, while the gradient of the batch
         faulty=linear(bias_kind=MeanBias),
         right=linear(),
         lines=MeanBias.per_sample,
+        missed="the batch's gradient",
         unseen="the gradient of the batch, by differences in one direction: it is computed another way",
         usual=lambda layer: gradient_error(layer, SEQUENCE),
         passes=1e-7,
@@ -304,6 +309,7 @@ in convolutions by the number of pixels.
         faulty=linear(weight_kind=ScaledCovariance),
         right=linear(),
         lines=ScaledCovariance.input_square,
+        missed="T = 1",
         unseen="features without positions, T = 1; and all gradients are right",
         usual=of(linear(), "weight", "input_square", POINTS),
         effect=times("weight", "input_square", SEQUENCE, "at T = 5"),
@@ -325,6 +331,7 @@ two positions.
         faulty=linear(bias_kind=PositionsApart),
         right=linear(),
         lines=PositionsApart.kronecker,
+        missed="T = 1",
         unseen="features without positions, T = 1; and all gradients are right",
         usual=of(linear(), "bias", "kronecker", POINTS),
         effect=times("bias", "kronecker", SEQUENCE, "for random gradients at T = 5"),

@@ -5,7 +5,7 @@ from exhibit import Exhibit, example
 
 import gbackprop as gb
 from gbackprop.optim import Optimizer
-from gbackprop.testing import check_optimizer
+from gbackprop.testing.optimizers import check_optimizer
 
 
 class Damped(Optimizer):
@@ -70,12 +70,13 @@ EXHIBITS = [
         kind="a condition",
         text="""
 A step that was too far is rejected and asks for more damping, one that was not for less. The other way round the
-damping grows with each good step until nothing moves. Planted here in a rule with a damping for each number, rejected where the
-gradient turns its sign: the list says when the damping was raised, and the rest is ours.
+damping grows with each good step until nothing moves. Planted here in a rule with a damping for each number,
+rejected where the gradient turns its sign: the list says when the damping was raised, and the rest is ours.
 """,
         faulty=lambda: OtherWay,
         right=lambda: Damped,
         lines=OtherWay.adapted,
+        missed="the loss falls",
         unseen="the loss falls with each of 100 steps of training",
         usual=largest_rise,
         effect=lambda faulty, right: "the loss after 100 steps is {:.3g} instead of {:.3g}, from {:.3g}".format(

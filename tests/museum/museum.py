@@ -21,8 +21,9 @@ INTRODUCTION = """
 
 Each number here was wrong in a library that people used, or on its main branch, and each is planted again in something
 of a user's own: a layer, a quantity, an operator, draws, an update rule. The mathematics is planted, not the code.
-What was wrong, and where it was mended, is taken from the projects' own histories; where these say less than a
-formula, the exhibit says what was chosen. The usual check of each is run, and passes. Then the audit is asked.
+What was wrong, and where it was mended, is from a list that was gathered from the projects' own histories and issue
+threads; where the list says less than a formula, the exhibit says what was chosen. The usual check of each is run, and
+passes. Then the audit is asked.
 
 **Named by the audit: {named} of {total}**, each with its method first; mended, all of them pass. All numbers on this
 page are computed: `make museum` prints it, and `tests/museum` compares.
@@ -32,14 +33,15 @@ test had. Nothing crashes, losses fall, and gradients are right.
 """
 
 HEADER = """
-| | library | what was wrong | mended or reported | kind | named by the audit |
-|---|---|---|---|---|---|
+| | library | what was wrong | mended or reported | kind | passes all the same | named by the audit |
+|---|---|---|---|---|---|---|
 """
 
 
 def in_lines(text):
-    """Wrap a paragraph."""
-    return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
+    """Wrap a paragraph, or an entry of a list."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(" ".join(text.split()), 120, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def is_named(exhibit):
@@ -76,7 +78,7 @@ def page():
     """Return the page."""
     count = sum(is_named(exhibit) for exhibit in EXHIBITS)
     rows = [
-        f"| {i} | {e.library} | {e.wrong} | {e.mended} | {e.kind} | `{e.method}` {e.claim} |"
+        f"| {i} | {e.library} | {e.wrong} | {e.mended} | {e.kind} | {e.missed} | `{e.method}` {e.claim} |"
         for i, e in enumerate(EXHIBITS, 1)
     ]
     sections = [line for i, exhibit in enumerate(EXHIBITS, 1) for line in room(i, exhibit)]
