@@ -91,3 +91,27 @@ def gradient_error(layer, x, seed=0):
         found.append((slope * direction).sum())
         want.append((sides[0] - sides[1]) / (2 * h))
     return difference(np.array(found), np.array(want))
+
+
+def reduced(layer, x, name, method):
+    """A reduction of a parameter's Jacobian by the layer."""
+    layer.initialize(np.random.default_rng(0))
+    y, saved = layer.forward(x)
+    columns = np.random.default_rng(1).standard_normal((2, *y.shape))
+    given = () if method == "input_square" else (columns,)
+    return np.asarray(getattr(layer.parameter_jacobians(saved)[name], method)(*given))
+
+
+def times(name, method, x, more):
+    """A measured sentence."""
+
+    def effect(faulty, right):
+        factor = ratio(reduced(faulty, x, name, method), reduced(right, x, name, method))
+        return f"{f'{factor:.3g} times too large' if factor > 1 else f'{1 / factor:.3g} times too small'} {more}"
+
+    return effect
+
+
+def of(right, name, method, x):
+    """The usual check of a reduction: compared with the right one where there is one position, or one group."""
+    return lambda layer: difference(reduced(layer, x, name, method), reduced(right(), x, name, method))

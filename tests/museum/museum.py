@@ -9,10 +9,12 @@ from faults_of_laplace import EXHIBITS as OF_LAPLACE
 from faults_of_layers import EXHIBITS as OF_LAYERS
 from faults_of_operators import EXHIBITS as OF_OPERATORS
 from faults_of_parameters import EXHIBITS as OF_PARAMETERS
+from faults_of_positions import EXHIBITS as OF_POSITIONS
 from faults_of_update_rules import EXHIBITS as OF_UPDATE_RULES
 
 EXHIBITS = [
     *OF_KFAC_JAX, *OF_UPDATE_RULES, *OF_KRONECKER_SCALES, *OF_OPERATORS, *OF_LAPLACE, *OF_LAYERS, *OF_PARAMETERS,
+    *OF_POSITIONS,
 ]  # fmt: skip
 """All exhibits, in the order of the page."""
 
