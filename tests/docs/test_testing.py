@@ -20,6 +20,8 @@ WRONG = [
     ('Statistic("square", GRADIENT)', 'Statistic("sum", GRADIENT)'),
     ("v / (1 - self.beta**self.steps)", "v / (1 - self.beta**(self.steps + 1))"),
     ("2 * (h - y) / y.size", "2 * (h - y) / len(y)"),
+    ("V.mean(0)", "V.mean()"),
+    ("root.T, rng", "root, rng"),
 ]
 
 
@@ -29,7 +31,9 @@ def run(block, **names):
     test()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "rule", "gradient"])
+@pytest.mark.parametrize(
+    "block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "rule", "gradient", "operator", "draws"]
+)
 def test_each_test_of_the_page_stands_alone_and_passes(block):
     run(block)
 
