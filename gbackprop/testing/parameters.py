@@ -142,7 +142,7 @@ def _cases(probe: Probe, name: str) -> dict[str, tuple[np.ndarray, np.ndarray | 
         "several columns": (probe.columns, None),
         "several columns with signs": (probe.columns, probe.signs),
         "many columns": (mixed, None),
-        "many columns with signs": (mixed, rng.integers(-1, 2, mixed.shape[:2]).astype(np.float64)),
+        "many columns with signs": (mixed, np.resize(probe.signs, mixed.shape[:2])),
     }
 
 
