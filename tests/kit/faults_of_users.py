@@ -573,6 +573,5 @@ USERS = {
     "graph: a node too early": (graph(GATES, deeper, 3), "b"),
     "graph: a term too many": (graph(GATES, without, 3), ""),
     "network: a layer's residual": (whole, "a = 1.5"),
-    "network: a loss over N": (stretched, "N"),
 }
 """What is wrong -> a check that fails, and words of the first proposal."""

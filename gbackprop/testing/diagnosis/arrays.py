@@ -20,6 +20,11 @@ class Operation:
     cost: float
     change: Change
 
+    @property
+    def bijective(self) -> bool:
+        """Whether nothing is lost, so that it can be undone by one of its kind."""
+        return self.name in ("reversed", "transposed", "rolled", "blocks reversed", "another order", "interleaved")
+
 
 def operations(shape: tuple[int, ...]) -> list[Operation]:
     """Return the changes of an array of some number of axes, of which the samples' may have another size elsewhere."""

@@ -15,6 +15,7 @@ import numpy as np
 from gbackprop import layers
 from gbackprop.calculus.layer import Layer
 from gbackprop.losses.base import Loss
+from gbackprop.network import Graph
 from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.terms import options_of
 from gbackprop.testing.flat import Flat
@@ -126,6 +127,9 @@ def of_options(subject: Any) -> Iterator[tuple[str, float, Callable[[Any], Any]]
                 yield f"{place}{name} {words}", cost + 0.2, partial(_with_parameter, path, name, other)
     if len(parts) > 2:
         yield from _of_parts(parts)
+        for path, part in parts.items():
+            if isinstance(part, Graph):
+                yield from _of_wires(path, part)
 
 
 def _parts(subject: Any) -> Iterator[tuple[str, Any]]:
@@ -240,6 +244,25 @@ def _of_parts(parts: dict[str, Any]) -> Iterator[tuple[str, float, Callable[[Any
             for kind in (layers.Identity, layers.ReLU, layers.Sigmoid, layers.Tanh, layers.SiLU, layers.GELU, layers.Softplus):
                 if type(part) is not kind:
                     yield f"{path} = {kind.__name__}()", 1.6, partial(_instead, path, kind())
+
+
+def _of_wires(path: str, graph: Graph) -> Iterator[tuple[str, float, Callable[[Any], Any]]]:
+    """An input of a node from elsewhere."""
+    for node, taken in graph.inputs.items():
+        for i in range(len(taken)):
+            for other in ("input", *graph.inputs):
+                if other not in (node, taken[i]):
+                    words = f"input {i} of {path + '.' if path else ''}{node} were {other}"
+                    yield words, 1.7, partial(_rewired, path, node, i, other)
+
+
+def _rewired(path: str, node: str, i: int, other: str, subject: Any) -> Any:
+    twin = copy.deepcopy(subject)
+    graph = _found(twin, path)
+    inputs = {name: list(taken) for name, taken in graph.inputs.items()}
+    inputs[node][i] = other
+    graph.__dict__ = Graph({name: (graph.children[name], *taken) for name, taken in inputs.items()}).__dict__
+    return twin
 
 
 def _exchanged(one: str, other: str, subject: Any) -> Any:
@@ -371,6 +394,8 @@ def of_care(arguments: Arguments, method: str) -> Iterator[Edit]:
     """Yield edits of the method that a claim is on, in a copy of its owner."""
     ways = {**CARE, **(DRAWS if method == "draw" else {})}
     for words, (cost, wrapper) in ways.items():
+        if wrapper is _inherited and method == "output_shape":
+            continue  # that asks the forward pass
         yield Edit("care", words, cost, partial(_wrapped, method, wrapper))
     if method == "output_shape":
         yield from _of_shapes(arguments)
@@ -396,7 +421,7 @@ def _with_method(owner: Any, method: str, wrapper: Wrapper) -> Any:
     if parameter:
         return _with_method(owner, "parameter_jacobians", partial(_in_jacobian, parameter, reduction, wrapper))
     twin = copy.copy(owner)
-    setattr(twin, method, wrapper(getattr(owner, method), owner))
+    setattr(twin, method, wrapper(getattr(twin, method), twin))
     return twin
 
 
@@ -436,6 +461,8 @@ def _of_shapes(arguments: Arguments) -> Iterator[Edit]:
         for step in (1, -1):
             yield _shape_edit(f"axis {i} {'one more' if step > 0 else 'one less'}",
                               lambda given, i=i, s=step: (*given[:i], given[i] + s, *given[i + 1 :]))  # fmt: skip
+            yield Edit("shape", f"axis {i} of its result were {'one more' if step > 0 else 'one less'}", 1.3, partial(
+                _wrapped, "output_shape", _of_result(lambda t, i=i, s=step: (*t[:i], t[i] + s, *t[i + 1 :]))))  # fmt: skip
 
 
 def _shape_edit(words: str, rule: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Edit:

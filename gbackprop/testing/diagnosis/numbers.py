@@ -68,7 +68,7 @@ def factor_words(values: Sequence[float], sizes: Sequence[Sizes], tolerance: flo
     if not known:
         return None
     cost, _, words = min(known)
-    return cost, "with the other sign" if words == "multiplied by -1" else words
+    return cost, "it had the other sign" if words.endswith("ed by -1") else words
 
 
 def _product(value: float, words: str) -> str:
@@ -87,14 +87,9 @@ def _monomials(sizes: Sequence[Sizes]) -> list[tuple[float, str, np.ndarray]]:
         shown = f"({name})" if " " in name else name
         for power, form in POWERS.items():
             cost = 0.9 + 0.02 * rank + 0.3 * (abs(power) != 1)
-            value = f" = {_number(column[0] ** power)}" if np.ptp(column) == 0 else f" (N = {_number(sizes[0]['N'])}: {_number(column[0] ** power)})"
-            single.append((cost, form.format(shown), column**power, value))
+            single.append((cost, form.format(shown), column**power, f" = {column[0] ** power:.6g}"))
     found = [(cost, words + value, values) for cost, words, values, value in single]
     for (one, words, values, _), (other, more, factors, _) in combinations(single, 2):
         if words.strip("1/√²()") != more.strip("1/√²()"):
             found.append((one + other + 0.5, f"{words} · {more}", values * factors))
     return found
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}"

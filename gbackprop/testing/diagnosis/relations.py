@@ -62,6 +62,8 @@ class Relations:
         if not self.wrong or not shaped:
             return []
         first = self.trials[0].parts[self.wrong[0]][0]
+        if all(largest(trial.parts[name][1]) == 0 for trial in self.trials for name in self.wrong):
+            return []  # any multiple of what is got would do
         changes = operations(first.shape)
         for kind in kinds:
             found = [each for each in getattr(self, kind)(changes) if each is not None]
@@ -83,7 +85,24 @@ class Relations:
             yield self._missing(op)
             yield self._superfluous(op)
 
+    def _same(self, op: Operation, side: int) -> bool:
+        """Return whether a change does nothing but multiply by a number, or nothing at all."""
+        for trial in self.trials:
+            for name in self.wrong:
+                array = trial.parts[name][side]
+                try:
+                    changed = op.change(array)
+                    factor = (changed * array).sum() / ((array * array).sum() or 1.0)
+                except (ValueError, IndexError, np.exceptions.AxisError):
+                    return True
+                if changed.shape != array.shape or largest(changed - factor * array) > 1e-9 * largest(array):
+                    return False
+        return True
+
     def _missing(self, op: Operation) -> Found | None:
+        if self._same(op, 0):
+            return None
+
         def rule(trial: Trial, name: str) -> Two:
             got, want = trial.parts[name]
             return op.change(got), want
@@ -91,6 +110,9 @@ class Relations:
         return self.held(rule, f"right with this: {op.words}{{and c}}", op.name, op.cost)
 
     def _superfluous(self, op: Operation) -> Found | None:
+        if op.bijective or self._same(op, 1):
+            return None
+
         def rule(trial: Trial, name: str) -> Two:
             got, want = trial.parts[name]
             return got, op.change(want)
@@ -102,7 +124,7 @@ class Relations:
         same = Operation("one", "1", 0.5, np.ones_like)
         for op in [same, *changes]:
             for side, title in ((0, "got"), (1, "expected")):
-                if op is same and side:
+                if (op is same and side) or (op is not same and self._same(op, side)):
                     continue
 
                 def rule(trial: Trial, name: str, side: int = side, op: Operation = op) -> Two:
@@ -133,6 +155,8 @@ class Relations:
 
                 words = f"{one.words}, then {other.words}"
                 yield self.held(rule, f"right with this: {words}{{and c}}", one.name, one.cost + other.cost)
+                if not other.bijective:
+                    continue
                 yield self.held(back, f"right with this: {one.words}, and without this: {other.words}{{and c}}",
                                 one.name, one.cost + other.cost)  # fmt: skip
 

@@ -21,6 +21,9 @@ from gbackprop.testing.report import Proposal
 MOST = 3
 """The number of edits that are proposed."""
 
+NEAR = 0.5
+"""By how much more than the cheapest an edit may cost that is proposed beside it."""
+
 SECONDS = 4.0
 """The time after which no further edit is tried."""
 
@@ -35,11 +38,13 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
         search = Search(check, subject, method, claim)
         if len(search.trials) < 2:
             return ()
-        for stage in (search.related, search.called, search.careful, search.termed, search.optional, search.declared):
+        stages = (search.related, search.called, search.termed, search.optional)
+        for stage in (search.declared, search.careful, *stages):
             found = [each for each in stage() if each is not None]
             if found or perf_counter() > search.deadline:
                 break
     kept = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
+    kept = [each for each in kept if each.cost <= kept[0].cost + NEAR]
     return tuple(Proposal(each.words, each.edit, *_evidence(search.trials)) for each in kept[:MOST])
 
 

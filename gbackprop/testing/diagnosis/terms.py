@@ -44,6 +44,7 @@ FUNCTIONS: dict[str, Any] = {
     "φ({})": lambda t: np.exp(-t * t / 2) / np.sqrt(2 * np.pi),
     "Φ({})": special.ndtr,
     "exp(−{}²)": lambda t: np.exp(-t * t),
+    "1/{}": lambda t: np.divide(1, t, out=np.zeros_like(t), where=t != 0),
     "sin {}": np.sin,
     "cos {}": np.cos,
     "log |{}|": lambda t: np.log(np.abs(t)),
@@ -73,6 +74,10 @@ def arrays_of(arguments: tuple[Any, ...]) -> Terms:
 def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
     if isinstance(part, Probe):
         yield "x", part.x
+        for name, value in options_of(part.layer).items():
+            if isinstance(value, float) and value not in (0.0, 1.0):
+                yield f"({name} x)", value * part.x
+                yield f"(x/{name})", part.x / value
         yield "y", part.output
         if part.columns is not None:
             yield "g", part.columns[0]
@@ -194,7 +199,7 @@ def sizes_of(arguments: tuple[Any, ...]) -> Sizes:
             if setting.targets is not None:
                 found["M"] = len(setting.targets)
     if "N" in found:
-        found["N − 1"], found["N + 1"] = found["N"] - 1, found["N"] + 1
+        found["N − 1"] = found["N"] - 1
     return found
 
 
@@ -205,7 +210,6 @@ def _shapes(found: Sizes, name: str, shape: tuple[int, ...]) -> None:
         found |= {f"{name} axis {axis}": size for axis, size in enumerate(shape) if axis}
         found[f"{name} positions"] = prod(shape[2:])
         found[f"{name} positions before features"] = prod(shape[1:-1])
-    found[f"{name} features − 1"] = prod(shape[1:]) - 1
 
 
 def _options(found: Sizes, subject: Layer | Loss) -> None:
