@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ class Compared:
     oracle: str  # where `want` comes from
     tolerance: float = ROUNDING
     floor: float = 0.0  # errors are relative to the largest entry of `want`, but never to less than this
+    sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of each name, for a diagnosis
 
 
 @dataclass(frozen=True)

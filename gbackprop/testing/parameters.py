@@ -160,7 +160,9 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Comp
     got[PLAIN], want[PLAIN] = getattr(jacobian, method)(*cases[several]), want[several]
     if method == "moments":
         got = {case: {"mean": value.mean, "centered": value.centered} for case, value in got.items()}
-    return Compared(got, want, "its definition by per_sample")
+    numbers = {case: columns.shape[:2] for case, (columns, _) in {**cases, PLAIN: cases[several]}.items()}
+    sizes = {case: {"V": v, "V N": v * n, "V N − 1": v * n - 1} for case, (v, n) in numbers.items()}
+    return Compared(got, want, "its definition by per_sample", sizes=sizes)
 
 
 # ------------------------------------------------------------------------------------------------------------ Kronecker

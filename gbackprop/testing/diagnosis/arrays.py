@@ -23,7 +23,7 @@ class Operation:
     @property
     def bijective(self) -> bool:
         """Whether nothing is lost, so that it can be undone by one of its kind."""
-        return self.name in ("reversed", "transposed", "rolled", "blocks reversed", "another order", "interleaved")
+        return self.name in ("reversed", "transposed", "rolled", "blocks reversed", "interleaved")
 
 
 def operations(shape: tuple[int, ...]) -> list[Operation]:
@@ -67,7 +67,6 @@ def _of_each_axis(axes: int) -> Iterator[Operation]:
         yield Operation("sum for each", f"the sum over {at} for each", 1.2,
                         lambda a, k=last: np.broadcast_to(a.sum(**k), a.shape))  # fmt: skip
         yield Operation("centered", f"the mean over {at} subtracted", 1.2, lambda a, k=last: a - a.mean(**k))
-        yield Operation("normalized", f"divided by its sum over {at}", 1.5, lambda a, k=last: a / a.sum(**k))
         yield Operation("cumulated", f"summed up along {at}", 1.5, lambda a, i=i: np.cumsum(a, i))
     for some in (c for k in range(2, axes + 1) for c in combinations(range(axes), k) if c[-1] - c[0] == k - 1):
         named = " and ".join(map(str, some))

@@ -117,6 +117,11 @@ def _carried(method: str, source: str, name: str, arguments: Arguments) -> Argum
 def of_options(subject: Any) -> Iterator[tuple[str, float, Callable[[Any], Any]]]:
     """Yield changes of a copy of a subject: an option of it or of a part at another value, parts exchanged or replaced."""
     parts = dict(_parts(subject))
+    if len(parts) > 2:
+        yield from _of_parts(parts)
+        for path, part in parts.items():
+            if isinstance(part, Graph):
+                yield from _of_wires(path, part)
     for path, part in parts.items():
         place = f"{path}." if path else ""
         for name, value in {**options_of(part), **_arrays_of(part)}.items():
@@ -125,11 +130,6 @@ def of_options(subject: Any) -> Iterator[tuple[str, float, Callable[[Any], Any]]
         for name, value in getattr(part, "parameters", {}).items() if isinstance(part, Layer) and not _has_parts(part) else ():
             for cost, words, other in _others(np.asarray(value), None):
                 yield f"{place}{name} {words}", cost + 0.2, partial(_with_parameter, path, name, other)
-    if len(parts) > 2:
-        yield from _of_parts(parts)
-        for path, part in parts.items():
-            if isinstance(part, Graph):
-                yield from _of_wires(path, part)
 
 
 def _parts(subject: Any) -> Iterator[tuple[str, Any]]:
@@ -230,20 +230,21 @@ def _with_parameter(path: str, name: str, value: np.ndarray, subject: Any) -> An
 def _of_parts(parts: dict[str, Any]) -> Iterator[tuple[str, float, Callable[[Any], Any]]]:
     """Two parts exchanged, one left out, and another activation or join in its place."""
     leaves = {path: part for path, part in parts.items() if path and not is_container(part)}
-    for (one, first), (other, second) in combinations(leaves.items(), 2):
-        if vars(first) != vars(second) if type(first) is type(second) and not first.parameter_shapes() else (
-            not first.parameter_shapes() and not second.parameter_shapes()
-        ):
-            yield f"{one} and {other} exchanged", 1.8, partial(_exchanged, one, other)
     joins = (layers.Add, layers.Multiply)
     for path, part in leaves.items():
         if isinstance(part, joins):
             (kind,) = (kind for kind in joins if not isinstance(part, kind))
             yield f"{path} = {kind.__name__}()", 1.5, partial(_instead, path, kind())
-        elif isinstance(part, layers.Elementwise):
+    for path, part in leaves.items():
+        if isinstance(part, layers.Elementwise):
             for kind in (layers.Identity, layers.ReLU, layers.Sigmoid, layers.Tanh, layers.SiLU, layers.GELU, layers.Softplus):
                 if type(part) is not kind:
                     yield f"{path} = {kind.__name__}()", 1.6, partial(_instead, path, kind())
+    for (one, first), (other, second) in combinations(leaves.items(), 2):
+        if vars(first) != vars(second) if type(first) is type(second) and not first.parameter_shapes() else (
+            not first.parameter_shapes() and not second.parameter_shapes()
+        ):
+            yield f"{one} and {other} exchanged", 1.8, partial(_exchanged, one, other)
 
 
 def _of_wires(path: str, graph: Graph) -> Iterator[tuple[str, float, Callable[[Any], Any]]]:
@@ -326,6 +327,10 @@ def _cast(sound: Method, owner: Any) -> Method:
     return cast
 
 
+def _cut(sound: Method, owner: Any) -> Method:
+    return lambda *given, **named: sound(*given, **named)[given[-1] if isinstance(given[-1], slice) else slice(None)]
+
+
 def _afresh(sound: Method, owner: Any) -> Method:
     def afresh(*given: Any, **named: Any) -> Any:
         twin = copy.deepcopy(owner)
@@ -359,6 +364,7 @@ CARE: dict[str, tuple[float, Wrapper]] = {
     "its arguments were contiguous": (1.1, _of_arguments(np.ascontiguousarray)),
     "its result were copied": (1.1, _of_result(copy.deepcopy)),
     "its result were cast to the type of its arguments": (1.1, _cast),
+    "its result were cut to the slice that is given": (1.1, _cut),
     "it wrote nothing into its owner": (1.2, _afresh),
     "its random numbers were seeded": (1.3, _seeded),
     "it were the inherited one": (1.6, _inherited),
@@ -388,6 +394,11 @@ DRAWS: dict[str, tuple[float, Wrapper]] = {
     **{f"draws were {words} as far from the output": (1.3, _spread(factor)) for words, factor in
        {"√2 times": 2**0.5, "1/√2 times": 0.5**0.5, "twice": 2.0, "half": 0.5}.items()},
 }  # fmt: skip
+
+
+def untouched(method: str) -> Callable[[Arguments], Arguments]:
+    """Return the edit that puts a method in the place of itself: where a claim then holds, it is not on that method."""
+    return partial(_wrapped, method, lambda sound, owner: lambda *given, **named: sound(*given, **named))
 
 
 def of_care(arguments: Arguments, method: str) -> Iterator[Edit]:

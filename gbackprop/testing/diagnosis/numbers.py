@@ -22,9 +22,10 @@ EQUAL = 1e-9
 def rationals() -> dict[float, float]:
     """Return small rationals and their roots, with the cost of each: 1 for 2 and ½, more for what is less common."""
     found: dict[float, float] = {}
-    for top in range(1, 13):
-        for bottom in range(1, 13):
-            cost = 1.0 + 0.25 * (max(top, bottom) - 2) + 0.5 * (min(top, bottom) > 1)
+    large = (*range(1, 13), 16, 32, 64)
+    for top in large:
+        for bottom in large if top <= 12 else (1,):
+            cost = 0.8 + 0.25 * (min(max(top, bottom), 12) - 2) + 0.5 * (min(top, bottom) > 1)
             for value, more in ((top / bottom, 0.0), ((top / bottom) ** 0.5, 1.0)):
                 found[value] = min(found.get(value, 99.0), 0.0 if value == 1 else cost + more)
     return found

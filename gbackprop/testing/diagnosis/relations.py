@@ -155,7 +155,7 @@ class Relations:
 
                 words = f"{one.words}, then {other.words}"
                 yield self.held(rule, f"right with this: {words}{{and c}}", one.name, one.cost + other.cost)
-                if not other.bijective:
+                if not other.bijective and other.name != "another order":
                     continue
                 yield self.held(back, f"right with this: {one.words}, and without this: {other.words}{{and c}}",
                                 one.name, one.cost + other.cost)  # fmt: skip
@@ -219,12 +219,17 @@ class Relations:
             return None
         words, cost = [], 2.0
         for name in self.wrong:
-            known = factor_words([constants[name] for constants in each if constants], self.sizes, self._tolerance)
+            own = [trial.compared.sizes.get(name.partition("/")[0], {}) if trial.compared else {} for trial in self.trials]
+            sizes = [{**first, **rest} for first, rest in zip(own, self.sizes, strict=True)]
+            known = factor_words([constants[name] for constants in each if constants], sizes, self._tolerance)
             if known is None or known[0] >= 8:
                 return None
-            words.append(f"{name} {known[1]}")
+            words.append((name, known[1]))
             cost += known[0] / len(self.wrong)
-        return Found(cost, "right if " + ", ".join(words), "factor")
+        alike = {said.partition(" = ")[0] for _, said in words}
+        if len(alike) == 1:
+            return Found(cost - 1, f"right if {alike.pop()}{self._where()}", "factor")
+        return Found(cost, "right if " + ", ".join(f"{name} {said}" for name, said in words), "factor")
 
     def _where(self) -> str:
         """Say which parts are wrong, if not all are."""
@@ -346,7 +351,12 @@ def _ranked(
 
 
 def _factor(a: str, b: str) -> Callable[..., Two]:
-    return lambda got, want, views: (got * views[a], want * views[b])
+    def rule(got: np.ndarray, want: np.ndarray, views: Terms) -> Two:
+        if ((views[b] == 0) & ((got != 0) | (want != 0))).any():
+            raise ValueError("nothing is divided by 0")
+        return got * views[a], want * views[b]
+
+    return rule
 
 
 def _term(side: int, terms: list[str]) -> Callable[..., Two]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from gbackprop.testing.claims import Compared, Evaluation
-from gbackprop.testing.diagnosis.calls import Arguments, of_arrays, of_care, of_options, with_subject
+from gbackprop.calculus.layer import Layer
+from gbackprop.testing.diagnosis.calls import Arguments, of_arrays, of_care, of_options, untouched, with_subject
 from gbackprop.testing.diagnosis.relations import Found, Relations
 from gbackprop.testing.diagnosis.terms import arrays_of, quantities_of, sizes_of
-from gbackprop.testing.diagnosis.trials import TRIALS, Check, Trial, holds, met, parts_of, sides, trials_of
+from gbackprop.testing.diagnosis.trials import TRIALS, Check, Trial, holds, met, parts_of, trials_of
+from gbackprop.testing.probe import Probe, is_container
 from gbackprop.testing.report import Proposal
 
 MOST = 3
@@ -38,7 +41,9 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
         search = Search(check, subject, method, claim)
         if len(search.trials) < 2:
             return ()
-        stages = (search.related, search.called, search.termed, search.optional)
+        stages = (search.related, search.called, search.termed, search.ignored, search.optional)
+        if is_container(subject) if isinstance(subject, Layer) else False:
+            stages = (*stages[:2], search.ignored, search.optional, search.termed)
         for stage in (search.declared, search.careful, *stages):
             found = [each for each in stage() if each is not None]
             if found or perf_counter() > search.deadline:
@@ -56,7 +61,8 @@ class Search:
         self.deadline = perf_counter() + SECONDS
         self.trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
         arguments = [trial.evaluation.arguments for trial in self.trials]
-        sizes, terms = [sizes_of(given) for given in arguments], [arrays_of(given) for given in arguments]
+        sizes = [{"N": trial.size, **sizes_of(trial.evaluation.arguments)} for trial in self.trials]
+        terms = [arrays_of(given) for given in arguments]
         others = [quantities_of(trial.evaluation.arguments, trial.parts) for trial in self.trials]
         self.relations = Relations(self.trials, sizes, terms, others, self.deadline)
 
@@ -82,7 +88,9 @@ class Search:
     def careful(self) -> Iterator[Found | None]:
         """Edits of the method."""
         arguments = self.trials[0].evaluation.arguments
-        for edit in of_care(arguments, self.method) if self.conduct else ():
+        if not self.conduct or self._holds(untouched(self.method)):
+            return
+        for edit in of_care(arguments, self.method):
             if self._holds(edit.change):
                 yield Found(edit.cost, f"right if {edit.words}", edit.name)
 
@@ -97,7 +105,24 @@ class Search:
                     yield Found(cost, f"right if {words}", "option")
                 continue
             yield from self._at(words, "option", cost, inside, given=False)
-            yield from self._elsewhere(words, cost, change)
+            if self.method != "forward":  # that of a reference does not change
+                yield from self._elsewhere(words, cost, change)
+
+    def ignored(self) -> Iterator[Found | None]:
+        """Parameters that have no effect."""
+        if self.method != "forward" or not self.relations.wrong:
+            return
+        layer = next((part.layer for part in self.trials[0].evaluation.arguments if isinstance(part, Probe)), None)
+        for name in layer.parameters if layer is not None else ():
+            same = True
+            for trial in self.trials:
+                found = trial.edited(with_subject(partial(moved, name))(trial.evaluation.arguments))
+                same = same and found is not None and all(
+                    np.array_equal(found_got, trial.parts[part][0])
+                    for part, (found_got, _) in parts_of(found.got, found.want).items()
+                )  # fmt: skip
+            if same:
+                yield Found(2.5, f"the parameter {name} has no effect", "ignored")
 
     def declared(self) -> Iterator[Found | None]:
         """Edits of what a layer says of itself."""
@@ -153,20 +178,24 @@ class Search:
             if id(trial) not in made:
                 made[id(trial)] = {}
                 try:
-                    evaluation = met(self.check, change(self.subject), self.method, self.claim, trial.batch, trial.seed)
+                    found = met(self.check, change(self.subject), self.method, self.claim, trial.batch, trial.seed)
                 except Exception:
                     return {}
-                found = sides(evaluation) if evaluation is not None else None
-                made[id(trial)] = parts_of(found.got, found.want) if found is not None else {}
+                made[id(trial)] = found.parts if found is not None else {}
             return made[id(trial)]
 
         ignored = f"what is got is right for {words}{{and c}}"
         yield self.relations.held(lambda t, n: (t.parts[n][0], parts(t)[n][1]), ignored, "option", cost + 0.1)
 
 
-def _declaring(layer: Any, name: str, value: Any) -> Any:
-    import copy
+def moved(name: str, layer: Any) -> Any:
+    twin = copy.deepcopy(layer)
+    value = twin.parameters[name]
+    twin.parameters.put(name, value * 1.5 + 0.5) if is_container(twin) else twin.parameters.__setitem__(name, value * 1.5 + 0.5)
+    return twin
 
+
+def _declaring(layer: Any, name: str, value: Any) -> Any:
     twin = copy.copy(layer)
     setattr(twin, name, value)
     return twin
@@ -174,5 +203,4 @@ def _declaring(layer: Any, name: str, value: Any) -> Any:
 
 def _evidence(trials: list[Trial]) -> tuple[tuple[int, ...], int]:
     """Return the sizes of the batches, and how many numbers were compared."""
-    batches = tuple(int(sizes_of(trial.evaluation.arguments).get("N", trial.batch)) for trial in trials)
-    return batches, sum(want.size for trial in trials for _, want in trial.parts.values())
+    return tuple(trial.size for trial in trials), sum(want.size for trial in trials for _, want in trial.parts.values())

@@ -35,15 +35,17 @@ class Watch(Claims):
         super().__init__("", suffix=suffix)
         self.method, self.claim, self.batch, self.rng = method, claim, batch, rng
         self.met: list[Evaluation] = []
+        self.size = [0]
 
     def part(self, suffix: str) -> Watch:
         """Return a watch of the same claim."""
         found = Watch(self.method, self.claim, self.batch, self.rng, suffix)
-        found.met = self.met
+        found.met, found.size = self.met, self.size
         return found
 
     def fresh(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return other samples: the first array between the given ones, entry by entry, of others whole samples."""
+        self.size[0] = self.batch or len(arrays[0])
         if not self.batch:
             return arrays
         first, *others = arrays
@@ -74,6 +76,7 @@ class Trial:
     evaluation: Evaluation
     batch: int
     seed: int
+    size: int  # N
 
     @cached_property
     def compared(self) -> Compared | None:
@@ -161,7 +164,7 @@ def largest(x: np.ndarray) -> float:
     return float(np.max(np.nan_to_num(np.abs(x), nan=np.inf), initial=0))
 
 
-def met(check: Check, subject: Any, method: str, claim: str, batch: int, seed: int) -> Evaluation | None:
+def met(check: Check, subject: Any, method: str, claim: str, batch: int, seed: int) -> Trial | None:
     """Return the evaluation of a claim in a check of a subject, or None if the check does not come to it."""
     rng = np.random.default_rng([seed, batch])
     watch = Watch(method, claim, batch, rng)
@@ -169,7 +172,7 @@ def met(check: Check, subject: Any, method: str, claim: str, batch: int, seed: i
         with np.errstate(all="ignore"):
             check(watch, subject, rng)
     except _FoundIt:
-        return watch.met[0]
+        return Trial(watch.met[0], batch, seed, watch.size[0])
     except Exception:
         return None
     return None
@@ -178,6 +181,6 @@ def met(check: Check, subject: Any, method: str, claim: str, batch: int, seed: i
 def trials_of(check: Check, subject: Any, method: str, claim: str) -> Iterator[Trial]:
     """Yield evaluations of a claim that fails, on batches of different sizes."""
     for seed, batch in enumerate(BATCHES):
-        evaluation = met(check, subject, method, claim, batch, seed)
-        if evaluation is not None and not holds(evaluation):
-            yield Trial(evaluation, batch, seed)
+        trial = met(check, subject, method, claim, batch, seed)
+        if trial is not None and not holds(trial.evaluation):
+            yield trial
