@@ -80,7 +80,7 @@ def _product(value: float, words: str) -> str:
 
 def _monomials(sizes: Sequence[Sizes]) -> list[tuple[float, str, np.ndarray]]:
     """Return cost, words and values of the powers of each size, and of products of two."""
-    names = [name for name in sizes[0] if all(each.get(name, 0) > 0 and each[name] != 1 for each in sizes)]
+    names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes) and any(each[name] != 1 for each in sizes)]
     columns = {name: np.array([each[name] for each in sizes], dtype=float) for name in names}
     single = []
     for rank, name in enumerate(names):

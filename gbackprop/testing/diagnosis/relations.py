@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from time import perf_counter
 
 import numpy as np
@@ -63,15 +63,56 @@ class Relations:
             return []
         first = self.trials[0].parts[self.wrong[0]][0]
         if all(largest(trial.parts[name][1]) == 0 for trial in self.trials for name in self.wrong):
-            return []  # any multiple of what is got would do
+            zero = all(largest(t.parts[n][0].sum(0)) < 1e-9 * t.scale[n] for t in self.trials for n in self.wrong)
+            return [Found(2, "right if the mean over axis 0 were not subtracted", "centered")] * zero
         changes = operations(first.shape)
         for kind in kinds:
             found = [each for each in getattr(self, kind)(changes) if each is not None]
+            found = found or self._apart(kind)
             if found:
                 return sorted(found, key=lambda each: each.cost)
             if perf_counter() > self.deadline:
                 break
         return []
+
+    def _apart(self, kind: str) -> list[Found]:
+        """Return an edit for each of a few parts, if there is one for each."""
+        wrong, found = self.wrong, []
+        if not 1 < len(wrong) <= 8 or kind not in ("_multiples", "_others", "_changed", "_added"):
+            return []
+        for name in wrong:
+            self.wrong = [name]
+            changes = operations(self.trials[0].parts[name][0].shape)
+            own = [each for each in getattr(self, kind)(changes) if each is not None]
+            found += [min(own, key=lambda each: each.cost)] if own else []
+        self.wrong = wrong
+        if len(found) < len(wrong):
+            return []
+        return [Found(sum(each.cost for each in found), "; ".join(each.words for each in found), found[0].edit)]
+
+    def _identified(self, changes: list[Operation]) -> Iterator[Found | None]:
+        """What is got is a sum, difference or product of two arrays that have a name, and what is expected another."""
+        ways: dict[str, Callable[..., np.ndarray]] = {"·": np.multiply, "+": np.add, "−": np.subtract}
+        known = [dict(list(terms.items())[:14]) for terms in self.terms]
+        pairs = [(a, b, way) for a, b in combinations_with_replacement(known[0], 2) for way in ways]
+        index = {id(trial): i for i, trial in enumerate(self.trials)}
+
+        def said(side: int) -> Found | None:
+            for a, b, way in pairs:
+                def rule(trial: Trial, name: str, a: str = a, b: str = b, way: str = way) -> Two:
+                    given, result = known[index[id(trial)]], trial.parts[name][side]
+                    made = ways[way](given[a], given[b])
+                    return made.reshape(result.shape), result
+
+                found = self.held(rule, f"{a} {way} {b}{{and c}}", "identified", 2.5)
+                if found is not None:
+                    return found
+            return None
+
+        got = said(0)
+        want = said(1) if got is not None else None
+        if got is not None and want is not None:
+            yield Found(2.5, f"right if it were {want.words}: it is {got.words}", "identified")
 
     def _multiples(self, changes: list[Operation]) -> Iterator[Found | None]:
         if all(largest(t.parts[name][0]) == 0 for t in self.trials for name in self.wrong if name in t.wrong()):
@@ -211,8 +252,6 @@ class Relations:
 
     def _each_its_own(self) -> Found | None:
         """Multiples that differ between parts, each with a name."""
-        if len(self.wrong) < 2:
-            return None
         rule: Rule = lambda t, n: t.parts[n]  # noqa: E731
         each = [self._constants(trial, rule) for trial in self.trials]
         if any(constants is None or set(constants) != set(self.wrong) for constants in each):
@@ -233,7 +272,7 @@ class Relations:
 
     def _where(self) -> str:
         """Say which parts are wrong, if not all are."""
-        if len(self.wrong) == len(self.trials[0].parts):
+        if len(self.wrong) == len(self.trials[0].parts) or not any(self.wrong):
             return ""
         return f", in {', '.join(self.wrong[:3])}" + (" …" if len(self.wrong) > 3 else "")
 

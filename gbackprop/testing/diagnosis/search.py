@@ -60,6 +60,9 @@ class Search:
         self.check, self.subject, self.method, self.claim = check, subject, method, claim
         self.deadline = perf_counter() + SECONDS
         self.trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
+        for trial in self.trials[1:]:  # of which a size may be in the name
+            if set(trial.parts) != set(self.trials[0].parts) and len(trial.parts) == len(self.trials[0].parts):
+                vars(trial)["parts"] = dict(zip(self.trials[0].parts, trial.parts.values(), strict=True))
         arguments = [trial.evaluation.arguments for trial in self.trials]
         sizes = [{"N": trial.size, **sizes_of(trial.evaluation.arguments)} for trial in self.trials]
         terms = [arrays_of(given) for given in arguments]
@@ -73,7 +76,7 @@ class Search:
 
     def related(self) -> list[Found]:
         """Edits of the result."""
-        return self.relations.search(("_multiples", "_others", "_changed", "_added"))
+        return self.relations.search(("_multiples", "_identified", "_others", "_changed", "_added"))
 
     def called(self) -> Iterator[Found | None]:
         """Edits of the arguments: what is got is right for others, or others give what is right."""

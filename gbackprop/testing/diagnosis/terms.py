@@ -11,12 +11,14 @@ import numpy as np
 from scipy import special
 
 from gbackprop.array import asnumpy
-from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.layer import Layer, leaves_of
 from gbackprop.losses.base import Loss
+from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.numbers import Sizes
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.oracles import ORACLES
-from gbackprop.testing.probe import Probe
+from gbackprop.testing.flat import Flat
+from gbackprop.testing.probe import Probe, is_container
 from gbackprop.testing.runs import Runs
 from gbackprop.testing.setting import CheckedNetwork
 
@@ -74,6 +76,7 @@ def arrays_of(arguments: tuple[Any, ...]) -> Terms:
 def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
     if isinstance(part, Probe):
         yield "x", part.x
+        yield from _inside(part)
         for name, value in options_of(part.layer).items():
             if isinstance(value, float) and value not in (0.0, 1.0):
                 yield f"({name} x)", value * part.x
@@ -101,6 +104,15 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
             one_hot = np.eye(part.output.shape[1])[part.target % part.output.shape[1]]
             yield "one-hot target", np.moveaxis(one_hot, -1, 1)
         yield from _attributes(part.loss)
+
+
+def _inside(probe: Probe) -> Iterator[tuple[str, np.ndarray]]:
+    """The inputs of a layer of several, and the outputs of the parts of a container."""
+    if isinstance(probe.layer, Flat):
+        yield from ((f"input {i}", each) for i, each in enumerate(probe.layer.split(probe.x, 1)))
+    elif is_container(probe.layer):
+        for each in passes(leaves_of(probe.layer, probe.x.shape[1:]), probe.x):
+            yield f"output of {each.leaf.name}", each.output
 
 
 def _attributes(thing: Any) -> Iterator[tuple[str, np.ndarray]]:
