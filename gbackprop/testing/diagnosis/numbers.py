@@ -1,8 +1,8 @@
-"""Recognize constants: small rationals times powers of sizes that have names, on batches where the sizes differ."""
+"""Names of constants: small rationals times powers of sizes, on batches where the sizes differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
@@ -14,83 +14,71 @@ Sizes = dict[str, float]
 
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "√{}", -0.5: "1/√{}", 2.0: "{}²", -2.0: "1/{}²"}
 
-EQUAL = 1e-9
-"""The relative error of constants that are taken to be equal."""
+UNNAMED = 8.0
+"""The cost of a constant that is the same in all trials, but has no name."""
 
 
 @cache
 def rationals() -> dict[float, float]:
-    """Return small rationals and their roots, with the cost of each: 1 for 2 and ½, more for what is less common."""
+    """Return small rationals and their roots, with the cost of each: more for what is less common."""
     found: dict[float, float] = {}
     large = (*range(1, 13), 16, 32, 64)
-    for top in large:
-        for bottom in large if top <= 12 else (1,):
-            cost = 0.8 + 0.25 * (min(max(top, bottom), 12) - 2) + 0.5 * (min(top, bottom) > 1)
-            for value, more in ((top / bottom, 0.0), ((top / bottom) ** 0.5, 1.0)):
-                found[value] = min(found.get(value, 99.0), 0.0 if value == 1 else cost + more)
+    for top, bottom in ((top, bottom) for top in large for bottom in (large if top <= 12 else (1,))):
+        cost = 0.8 + 0.25 * (min(max(top, bottom), 12) - 2) + 0.5 * (min(top, bottom) > 1)
+        for value, more in ((top / bottom, 0.0), ((top / bottom) ** 0.5, 1.0)):
+            found[value] = min(found.get(value, 99.0), 0.0 if value == 1 else cost + more)
     return found
 
 
-def words_of(value: float) -> str:
-    """Return a constant as a short fraction or its root if it is one, else with six digits."""
-    for written, power in ((value, ""), (value * abs(value), "√")):
-        short = Fraction(written).limit_denominator(24)
-        if short and abs(float(short) - written) < EQUAL * abs(written):
-            return f"-{power}{-short}" if short < 0 else f"{power}{short}"
-    return f"{value:.6g}"
-
-
-def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float = EQUAL) -> tuple[float, str] | None:
-    """Return cost and words of a factor, given its value in each trial; None if it is no product of what has a name."""
+def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float) -> tuple[float, str] | None:
+    """Return cost and words of a constant, given its value in each trial; None if it has no name and is not one."""
     found = np.array(values, dtype=float)
-    if not np.isfinite(found).all() or (found == 0).any() or len(set(np.sign(found))) > 1:
+    if not np.isfinite(found).all() or not found.all() or len(set(np.sign(found))) > 1:
         return None
-    sign, best = np.sign(found[0]), None
-    for cost, words, monomial in [(0.0, "", np.ones(len(found))), *_monomials(sizes)]:
-        if best is not None and cost >= best[0]:
-            continue
+    sign, best = float(np.sign(found[0])), (UNNAMED, f"{found[0]:.8g}") if _same(found, tolerance) else None
+    for cost, words, monomial in _monomials(sizes):
         rest = abs(found) / monomial
-        if np.ptp(rest) > tolerance * rest[0]:
-            continue
-        for value, more in rationals().items():
-            if abs(rest[0] - value) <= tolerance * value and (best is None or cost + more < best[0]):
-                best = cost + more, _product(sign * value, words)
-    if best is None and np.ptp(found) <= tolerance * abs(found[0]):
-        best = 8.0, f"{found[0]:.8g}"
+        if (best is None or cost < best[0]) and _same(rest, tolerance):
+            for value, more in rationals().items():
+                if abs(rest[0] - value) <= tolerance * value and (best is None or cost + more < best[0]):
+                    best = cost + more, _product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
 
 
-def factor_words(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float = EQUAL) -> tuple[float, str] | None:
+def factor(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float) -> tuple[float, str] | None:
     """Return cost and words of what to do with a result: "multiplied by …" or "divided by …"."""
-    ways = (("multiplied by", recognized(values, sizes, tolerance)),)
-    if all(values):
-        ways += (("divided by", recognized([1 / value for value in values], sizes, tolerance)),)
-    known = [(found[0], len(found[1]), f"{way} {found[1]}") for way, found in ways if found is not None]
-    if not known:
+    ways = {"multiplied by": values, "divided by": [1 / value if value else 0.0 for value in values]}
+    known = [(recognized(each, sizes, tolerance), way) for way, each in ways.items()]
+    ranked = sorted((found[0], len(found[1]), f"{way} {found[1]}") for found, way in known if found is not None)
+    if not ranked:
         return None
-    cost, _, words = min(known)
-    return cost, "it had the other sign" if words.endswith("ed by -1") else words
+    return ranked[0][0], "it had the other sign" if ranked[0][2].endswith("ed by -1") else ranked[0][2]
+
+
+def _same(values: np.ndarray, tolerance: float) -> bool:
+    return bool(np.ptp(values) <= tolerance * abs(values[0]))
 
 
 def _product(value: float, words: str) -> str:
-    if not words:
-        return words_of(value)
-    return words if value == 1 else f"-{words}" if value == -1 else f"{words_of(value)} · {words}"
+    if words and abs(value) == 1:
+        return words if value > 0 else f"-{words}"
+    fraction = Fraction(value * abs(value)).limit_denominator(144)
+    short, root = Fraction(value).limit_denominator(24), f"√{abs(fraction)}"
+    number = str(short) if abs(float(short) - value) < 1e-12 else f"-{root}" if value < 0 else root
+    return f"{number} · {words}" if words else number
 
 
-def _monomials(sizes: Sequence[Sizes]) -> list[tuple[float, str, np.ndarray]]:
-    """Return cost, words and values of the powers of each size, and of products of two."""
-    names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes) and any(each[name] != 1 for each in sizes)]
-    columns = {name: np.array([each[name] for each in sizes], dtype=float) for name in names}
+def _monomials(sizes: Sequence[Sizes]) -> Iterator[tuple[float, str, np.ndarray]]:
+    """Yield cost, words and values of the powers of each size, and of products of two."""
+    names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes)]
+    yield 0.0, "", np.ones(len(sizes))
     single = []
-    for rank, name in enumerate(names):
-        column = columns[name]
-        shown = f"({name})" if " " in name else name
+    for rank, name in enumerate(name for name in names if any(each[name] != 1 for each in sizes)):
+        column = np.array([each[name] for each in sizes], dtype=float)
         for power, form in POWERS.items():
-            cost = 0.9 + 0.02 * rank + 0.3 * (abs(power) != 1)
-            single.append((cost, form.format(shown), column**power, f" = {column[0] ** power:.6g}"))
-    found = [(cost, words + value, values) for cost, words, values, value in single]
-    for (one, words, values, _), (other, more, factors, _) in combinations(single, 2):
-        if words.strip("1/√²()") != more.strip("1/√²()"):
-            found.append((one + other + 0.5, f"{words} · {more}", values * factors))
-    return found
+            words = form.format(f"({name})" if " " in name else name)
+            single.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + 0.5 * name.endswith("features − 1"), words, column**power, name))
+            yield single[-1][0], f"{words} = {column[0] ** power:.6g}", column**power
+    for (one, words, values, name), (other, more, factors, another) in combinations(single, 2):
+        if name != another:
+            yield one + other + 0.5, f"{words} · {more}", values * factors

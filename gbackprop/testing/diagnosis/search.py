@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -13,197 +11,180 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.calculus.layer import Layer
-from gbackprop.testing.diagnosis.calls import Arguments, of_arrays, of_care, of_options, untouched, with_subject
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
+from gbackprop.calculus.walk import upwards
+from gbackprop.testing.diagnosis.calls import Change, of_arrays, of_care, of_leaves, of_options, on_subject, wrapped
 from gbackprop.testing.diagnosis.relations import Found, Relations
-from gbackprop.testing.diagnosis.terms import arrays_of, quantities_of, sizes_of
-from gbackprop.testing.diagnosis.trials import TRIALS, Check, Trial, holds, met, parts_of, trials_of
+from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, met, parts_of, sides, trials_of
+from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
 from gbackprop.testing.report import Proposal
 
-MOST = 3
-"""The number of edits that are proposed."""
+TRIALS = 3
+"""The number of trials on which a claim fails and an edit must hold."""
 
-NEAR = 0.5
-"""By how much more than the cheapest an edit may cost that is proposed beside it."""
+MOST, CLOSE = 3, 0.5
+"""The number of edits that are proposed, and by how much more than the cheapest they may cost."""
 
-SECONDS = 4.0
+SECONDS = 3.5
 """The time after which no further edit is tried."""
+
+CONDUCT = ("interact", "memory", "float32")
+"""Words of claims that compare a method with itself: care comes first."""
 
 
 def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Proposal, ...]:
     """Return the cheapest edits with which a claim holds on fresh samples, at most three.
 
-    `check` adds the rows of a subject with the samples and random numbers that it is given.
+    `check` adds the rows of a subject with the random numbers that it is given.
     """
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        search = Search(check, subject, method, claim)
-        if len(search.trials) < 2:
-            return ()
-        stages = (search.related, search.called, search.termed, search.ignored, search.optional)
-        if is_container(subject) if isinstance(subject, Layer) else False:
-            stages = (*stages[:2], search.ignored, search.optional, search.termed)
-        for stage in (search.declared, search.careful, *stages):
-            found = [each for each in stage() if each is not None]
-            if found or perf_counter() > search.deadline:
-                break
-    kept = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
-    kept = [each for each in kept if each.cost <= kept[0].cost + NEAR]
-    return tuple(Proposal(each.words, each.edit, *_evidence(search.trials)) for each in kept[:MOST])
+        search = _Search(check, subject, method, claim)
+        found = search.found() if len(search.trials) > 1 else []
+    ranked = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
+    batches = tuple(trial.size for trial in search.trials)
+    points = sum(want.size for trial in search.trials for _, want in trial.parts.values())
+    kept = [each for each in ranked[:MOST] if each.cost <= ranked[0].cost + CLOSE]
+    return tuple(Proposal(each.words, each.edit, batches, points) for each in kept)
 
 
-class Search:
+class _Search:
     """A failed claim, its trials, and the kinds of edits that are tried."""
 
     def __init__(self, check: Check, subject: Any, method: str, claim: str) -> None:
         self.check, self.subject, self.method, self.claim = check, subject, method, claim
         self.deadline = perf_counter() + SECONDS
         self.trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
-        for trial in self.trials[1:]:  # of which a size may be in the name
-            if set(trial.parts) != set(self.trials[0].parts) and len(trial.parts) == len(self.trials[0].parts):
-                vars(trial)["parts"] = dict(zip(self.trials[0].parts, trial.parts.values(), strict=True))
-        arguments = [trial.evaluation.arguments for trial in self.trials]
-        sizes = [{"N": trial.size, **sizes_of(trial.evaluation.arguments)} for trial in self.trials]
-        terms = [arrays_of(given) for given in arguments]
-        others = [quantities_of(trial.evaluation.arguments, trial.parts) for trial in self.trials]
-        self.relations = Relations(self.trials, sizes, terms, others, self.deadline)
+        self.relations = Relations(self.trials, self.deadline)
+
+    def found(self) -> list[Found]:
+        """Return the edits of the first kind that has any."""
+        related = self.relations.search
+        kinds: list[Callable[[], Any]] = [
+            self.careful, lambda: related("multiples", "joined", "changed", "quantities", "added"), self.called,
+            self.placed, lambda: related("terms"), self.ignored, self.optional, lambda: related("twice"),
+        ]  # fmt: skip
+        for kind in kinds:
+            found = list(filter(None, kind()))
+            if found or perf_counter() > self.deadline:
+                return found
+        return []
 
     @property
-    def conduct(self) -> bool:
-        """Whether the claim has not two sides, or two of the same method."""
-        return not self.relations.wrong or "interact" in self.claim or "memory" in self.claim or "float32" in self.claim
+    def probe(self) -> Any:
+        """The probe among the claim's arguments."""
+        return next((a for a in self.trials[0].evaluation.arguments if isinstance(a, (Probe, LossProbe))), None)
 
-    def related(self) -> list[Found]:
-        """Edits of the result."""
-        return self.relations.search(("_multiples", "_identified", "_others", "_changed", "_added"))
+    def careful(self) -> Iterator[Found]:
+        """Edits of the method itself."""
+        if self.method == "constant_jacobian":
+            yield Found(1, "right if constant_jacobian were False", "declaration")
+        judged = self.relations.wrong and not any(word in self.claim for word in CONDUCT)
+        if (judged and self.method != "curvature") or self._holds(wrapped(self.method)):
+            return  # or the claim is not on that method
+        for cost, words, change in of_care(self.method, self.probe):
+            if self._holds(change):
+                yield Found(cost, f"right if {words}", "care")
 
     def called(self) -> Iterator[Found | None]:
         """Edits of the arguments: what is got is right for others, or others give what is right."""
-        if self.relations.wrong:
-            for edit in of_arrays(self.trials[0].evaluation.arguments):
-                yield from self._at(edit.words, edit.name, edit.cost, edit.change)
-
-    def termed(self) -> list[Found]:
-        """Edits by terms, and two edits in turn."""
-        return self.relations.search(("_terms", "_twice"))
-
-    def careful(self) -> Iterator[Found | None]:
-        """Edits of the method."""
-        arguments = self.trials[0].evaluation.arguments
-        if not self.conduct or self._holds(untouched(self.method)):
-            return
-        for edit in of_care(arguments, self.method):
-            if self._holds(edit.change):
-                yield Found(edit.cost, f"right if {edit.words}", edit.name)
-
-    def optional(self) -> Iterator[Found | None]:
-        """Edits of options and parts."""
-        for words, cost, change in of_options(self.subject):
+        for cost, words, change in of_arrays(self.trials[0].evaluation.arguments) if self.relations.wrong else ():
             if perf_counter() > self.deadline:
                 return
-            inside = with_subject(change)
-            if not self.relations.wrong:
-                if self._holds(inside):
-                    yield Found(cost, f"right if {words}", "option")
-                continue
-            yield from self._at(words, "option", cost, inside, given=False)
-            if self.method != "forward":  # that of a reference does not change
-                yield from self._elsewhere(words, cost, change)
+            yield from self._either(cost, words, "arguments", _once(lambda t, c=change: parts_of(sides(t.at(c)))))
+
+    def placed(self) -> Iterator[Found | None]:
+        """Edits of the layers of a network, whose function is another than it should be."""
+        layer = getattr(self.probe, "layer", None)
+        if self.method != "forward" or not self.relations.wrong or layer is None or not is_container(layer):
+            return
+        for cost, words, leaves in of_leaves(leaves_of(layer, self.probe.x.shape[1:])):
+            if perf_counter() > self.deadline:
+                return
+            yield self.relations.held(
+                lambda t, n, leaves=leaves: (_output(leaves, t), t.parts[n][1]), f"right if {words}{{and c}}", cost
+            )
 
     def ignored(self) -> Iterator[Found | None]:
-        """Parameters that have no effect."""
-        if self.method != "forward" or not self.relations.wrong:
-            return
-        layer = next((part.layer for part in self.trials[0].evaluation.arguments if isinstance(part, Probe)), None)
-        for name in layer.parameters if layer is not None else ():
-            same = True
-            for trial in self.trials:
-                found = trial.edited(with_subject(partial(moved, name))(trial.evaluation.arguments))
-                same = same and found is not None and all(
-                    np.array_equal(found_got, trial.parts[part][0])
-                    for part, (found_got, _) in parts_of(found.got, found.want).items()
-                )  # fmt: skip
-            if same:
+        """Parameters that have no effect on the function."""
+        layer = getattr(self.probe, "layer", None)
+        for name in layer.parameters if isinstance(layer, Layer) and self.method == "forward" else ():
+            pairs = [(parts_of(sides(t.at(on_subject(partial(_moved, name))))), t.parts) for t in self.trials]
+            if all(a and all(np.array_equal(a[n][0], b[n][0]) for n in a) for a, b in pairs):
                 yield Found(2.5, f"the parameter {name} has no effect", "ignored")
 
-    def declared(self) -> Iterator[Found | None]:
-        """Edits of what a layer says of itself."""
-        for name, values in {"curvature": ("zero", "diagonal", "dense"), "constant_jacobian": (False,)}.items():
-            if name == self.method:
-                for value in values:
-                    def change(arguments: Arguments, name: str = name, value: Any = value) -> Arguments:
-                        return with_subject(lambda layer: _declaring(layer, name, value))(arguments)
-
-                    gone = name == "constant_jacobian"
-                    if gone or self._holds(change):
-                        yield Found(1, f"right if {name} = {value!r}", "declaration")
+    def optional(self) -> Iterator[Found | None]:
+        """Edits of the options and parameters of the subject."""
+        for cost, words, change in of_options(self.subject):
+            if perf_counter() > self.deadline:
+                return
+            if not self.relations.wrong:
+                if self._holds(on_subject(change)):
+                    yield Found(cost, f"right if {words}", "option")
+                continue
+            inside = _once(lambda t, c=change: parts_of(sides(t.at(on_subject(c)))))
+            yield self._right(cost, words, "option", inside)
+            if self.method != "forward":  # what that should be is not the subject's
+                yield self._ignored(cost, words, "option", _once(lambda t, c=change: self._elsewhere(t, c)))
 
     # ------------------------------------------------------------------------------------------------------ evaluation
 
-    def _holds(self, change: Callable[[Arguments], Arguments]) -> bool:
-        for trial in self.trials:
+    def _holds(self, change: Change) -> bool:
+        """Return whether the claim holds in all trials at arguments that are changed."""
+        try:
+            return all(holds(trial.at(change)) for trial in self.trials)
+        except Exception:  # an edit that does not fit
+            return False
+
+    def _elsewhere(self, trial: Trial, change: Callable[[Any], Any]) -> Sides:
+        """Return both sides in a check of another subject with the same samples."""
+        found = met(self.check, change(self.subject), self.method, self.claim, trial.batch, trial.seed)
+        return found.parts if found is not None else {}
+
+    def _either(self, cost: float, words: str, edit: str, parts: Callable[[Trial], Sides]) -> Iterator[Found | None]:
+        yield self._right(cost, words, edit, parts)
+        yield self._ignored(cost, words, edit, parts)
+
+    def _right(self, cost: float, words: str, edit: str, parts: Callable[[Trial], Sides]) -> Found | None:
+        """What is got elsewhere is what is expected here."""
+        rule = lambda t, n: (parts(t)[n][0], t.parts[n][1])  # noqa: E731
+        return self.relations.held(rule, f"right if {words}{{and c}}", cost, True, edit)
+
+    def _ignored(self, cost: float, words: str, edit: str, parts: Callable[[Trial], Sides]) -> Found | None:
+        """What is got here is what is expected elsewhere."""
+        rule = lambda t, n: (t.parts[n][0], parts(t)[n][1])  # noqa: E731
+        return self.relations.held(rule, f"what is got would be right if {words}{{and c}}", cost + 0.1, True, edit)
+
+
+def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:
+    """Return the same function, evaluated once for each trial; nothing where an edit does not fit."""
+    made: dict[int, Sides] = {}
+
+    def found(trial: Trial) -> Sides:
+        if trial.seed not in made:
             try:
-                arguments = change(trial.evaluation.arguments)
-            except Exception:  # an edit that does not fit
-                return False
-            if not holds(replace(trial.evaluation, arguments=arguments)):
-                return False
-        return True
+                made[trial.seed] = find(trial)
+            except Exception:  # an edit may be nonsense
+                made[trial.seed] = {}
+        return made[trial.seed]
 
-    def _at(
-        self, words: str, name: str, cost: float, change: Callable[[Arguments], Arguments], given: bool = True
-    ) -> Iterator[Found | None]:
-        """Compare what is got with what is expected for other arguments, and the other way round."""
-        made: dict[int, dict[str, Any]] = {}
-
-        def parts(trial: Trial) -> dict[str, Any]:
-            if id(trial) not in made:
-                try:
-                    found = trial.edited(change(trial.evaluation.arguments))
-                    made[id(trial)] = parts_of(found.got, found.want) if found is not None else {}
-                except Exception:  # an edit that does not fit
-                    made[id(trial)] = {}
-            return made[id(trial)]
-
-        if not parts(self.trials[0]):
-            return
-        yield self.relations.held(lambda t, n: (parts(t)[n][0], t.parts[n][1]), f"right if {words}{{and c}}", name, cost)
-        if given:
-            ignored = f"what is got is right for {words}{{and c}}"
-            yield self.relations.held(lambda t, n: (t.parts[n][0], parts(t)[n][1]), ignored, name, cost + 0.1)
-
-    def _elsewhere(self, words: str, cost: float, change: Callable[[Any], Any]) -> Iterator[Found | None]:
-        """Compare what is got with what is expected of another subject, in a check of its own."""
-        made: dict[int, dict[str, Any]] = {}
-
-        def parts(trial: Trial) -> dict[str, Any]:
-            if id(trial) not in made:
-                made[id(trial)] = {}
-                try:
-                    found = met(self.check, change(self.subject), self.method, self.claim, trial.batch, trial.seed)
-                except Exception:
-                    return {}
-                made[id(trial)] = found.parts if found is not None else {}
-            return made[id(trial)]
-
-        ignored = f"what is got is right for {words}{{and c}}"
-        yield self.relations.held(lambda t, n: (t.parts[n][0], parts(t)[n][1]), ignored, "option", cost + 0.1)
+    return found
 
 
-def moved(name: str, layer: Any) -> Any:
+def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:
+    """Compute the output of a network's layers at the batch of a trial."""
+    (probe,) = (part for part in trial.evaluation.arguments if isinstance(part, Probe))
+    at = {INPUT: probe.x}
+    for leaf, inputs in upwards(leaves, at):
+        at[leaf.position] = leaf.layer.forward(*inputs)[0]
+    return at[leaves[-1].position]
+
+
+def _moved(name: str, layer: Layer) -> Any:
+    """Return a copy of a layer with another value of a parameter."""
+    import copy
+
     twin = copy.deepcopy(layer)
-    value = twin.parameters[name]
-    twin.parameters.put(name, value * 1.5 + 0.5) if is_container(twin) else twin.parameters.__setitem__(name, value * 1.5 + 0.5)
+    twin.parameters[name][...] = 1.5 * twin.parameters[name] + 0.5
     return twin
-
-
-def _declaring(layer: Any, name: str, value: Any) -> Any:
-    twin = copy.copy(layer)
-    setattr(twin, name, value)
-    return twin
-
-
-def _evidence(trials: list[Trial]) -> tuple[tuple[int, ...], int]:
-    """Return the sizes of the batches, and how many numbers were compared."""
-    return tuple(trial.size for trial in trials), sum(want.size for trial in trials for _, want in trial.parts.values())
