@@ -71,10 +71,16 @@ def of_arrays(arguments: Arguments) -> Iterator[Edit]:
 
 
 def _on_probe(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
-    return lambda arguments: tuple(
-        replace(part, **{name: change(getattr(part, name))}) if isinstance(part, (Probe, LossProbe)) else part
-        for part in arguments
-    )
+    def changed(part: Any) -> Any:
+        if not isinstance(part, (Probe, LossProbe)):
+            return part
+        before = getattr(part, name)
+        after = np.array(change(before), dtype=before.dtype)
+        if after.shape != before.shape:  # compiled code trusts the shapes that it is given
+            raise ValueError(f"expected shape {before.shape}, got {after.shape}")
+        return replace(part, **{name: after})
+
+    return lambda arguments: tuple(map(changed, arguments))
 
 
 def _carried(method: str, name: str, arguments: Arguments) -> Arguments:
