@@ -24,6 +24,7 @@ class Operation:
 
 ENTRIES: dict[str, Change] = {
     "squared": np.square, "its square root": np.sqrt, "its absolute value": np.abs, "its sign alone": np.sign,
+    "the square root of its absolute value": lambda a: np.sqrt(np.abs(a)),
     "its square root with its sign": lambda a: np.sign(a) * np.sqrt(np.abs(a)), "1 minus it": lambda a: 1 - a,
     "its reciprocal": lambda a: np.divide(1, a, out=np.zeros_like(a), where=a != 0),
     "its positive part": lambda a: np.maximum(a, 0), "its negative part": lambda a: np.minimum(a, 0),

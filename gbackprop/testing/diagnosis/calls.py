@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, permutations
@@ -15,12 +16,16 @@ import numpy as np
 
 from gbackprop import layers
 from gbackprop.base.checks import is_shipped
+from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
+from gbackprop.quantities.base import Scale
+from gbackprop.testing.diagnosis.arrays import operations
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
+from gbackprop.testing.runs import Runs
 
 Arguments = tuple[Any, ...]
 Change = Callable[[Arguments], Arguments]
@@ -62,6 +67,9 @@ def of_arrays(arguments: Arguments) -> Iterator[Edit]:
         for name, title in GIVEN.items():
             for words, (cost, change) in ARRAYS.items() if isinstance(getattr(part, name, None), np.ndarray) else ():
                 yield cost + 0.3 * (name in ("x", "output")), f"{title} {words}", _on_probe(name, change)
+        for op in operations(part.x.shape) if isinstance(part, Probe) else ():
+            if op.closed:
+                yield op.cost + 0.3, f"the input had {op.words}", _on_probe("x", op.change)
         if isinstance(part, LossProbe) and part.target.dtype.kind in "iu":
             classes = part.output.shape[1]
             for step, words in ((1, "next"), (-1, "previous")):
@@ -97,7 +105,17 @@ def on_subject(change: Callable[[Any], Any]) -> Change:
                 return replace(part, **{name: change(getattr(part, name))})
         return change(part) if isinstance(part, (Layer, Loss, Quantity)) else part
 
-    return lambda arguments: tuple(map(changed, arguments))
+    def everywhere(arguments: Arguments) -> Arguments:
+        after = tuple(map(changed, arguments))
+        asked = [part for part in after if isinstance(part, Quantity)]
+        for part in arguments if asked else ():
+            if isinstance(part, Runs):  # it knows quantities by themselves
+                runs = Runs(part.setting, np.random.default_rng(0))
+                runs.order, runs.members = part.order, asked
+                after = tuple(runs if each is part else each for each in after)
+        return after
+
+    return everywhere
 
 
 # ------------------------------------------------------------------------------------------------------------- options
@@ -105,7 +123,13 @@ def on_subject(change: Callable[[Any], Any]) -> Change:
 
 def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]]:
     """Yield changes of a copy of a subject: one of its options, or of its parameters, has another value."""
-    own = vars(subject) | {name: getattr(subject, name) for name in scalars_of(subject) if hasattr(subject, name)}
+    own = {name: value for kind in type(subject).__mro__[:-1] for name, value in vars(kind).items()
+           if isinstance(value, (bool, float)) and name not in ("constant_jacobian", "__firstlineno__")}  # fmt: skip
+    own |= vars(subject)
+    usual = {name: _default(subject, name) for name in own}
+    differ = {name: value for name, value in usual.items() if value is not None and not np.array_equal(value, own[name])}
+    if len(differ) > 1:
+        yield 1.1, "all options had their defaults", partial(_with_options, differ)
     for name, value in own.items():
         for cost, words, other in _others(value, _default(subject, name)):
             yield cost, f"{name} were {words}", partial(with_option, name, other)
@@ -162,40 +186,54 @@ def with_option(name: str, value: Any, subject: Any) -> Any:
     return twin
 
 
+def _with_options(options: dict[str, Any], subject: Any) -> Any:
+    for name, value in options.items():
+        subject = with_option(name, value, subject)
+    return subject
+
+
 def _with_parameter(name: str, value: np.ndarray, subject: Any) -> Any:
     twin = copy.deepcopy(subject)
     twin.parameters[name][...] = value
     return twin
 
 
-def of_leaves(leaves: list[Leaf]) -> Iterator[tuple[float, str, list[Leaf]]]:
-    """Yield changes of a network's layers: another option, layer or input of one, or two of them exchanged."""
-    for i, leaf in enumerate(leaves):
-        def put(layer: Layer | None = None, sources: tuple[int, ...] = leaf.sources, i: int = i) -> list[Leaf]:
-            return [*leaves[:i], replace(leaves[i], layer=layer or leaves[i].layer, sources=sources), *leaves[i + 1 :]]
+def of_leaves(leaves: list[Leaf], numbers: Collection[float]) -> Iterator[tuple[float, str, list[Leaf]]]:
+    """Yield changes of a network's layers: another layer, option or input of one, or two of them exchanged.
 
-        kinds = (layers.Add, layers.Multiply) if len(leaf.sources) > 1 else (
-            layers.Identity, layers.ReLU, layers.Sigmoid, layers.Tanh, layers.SiLU, layers.GELU, layers.Softplus)  # fmt: skip
-        for kind in kinds if isinstance(leaf.layer, (layers.Add, layers.Multiply, layers.Elementwise)) else ():
-            if type(leaf.layer) is not kind:
-                yield 1.5, f"{leaf.name} were {kind.__name__}()", put(kind())
-        if len(leaf.sources) > 1:
-            yield 1.5, f"the inputs of {leaf.name} were exchanged", put(sources=leaf.sources[::-1])
-        for k, other in ((k, other) for k in range(len(leaf.sources)) for other in (INPUT, *range(i))) if i < 16 else ():
-            named = "the input" if other == INPUT else leaves[other].name
-            sources = (*leaf.sources[:k], other, *leaf.sources[k + 1 :])
-            yield 1.7, f"input {k} of {leaf.name} were {named}", put(sources=sources)
-    for i, j in combinations(range(len(leaves)), 2) if len(leaves) < 40 else ():
-        if not leaves[i].layer.parameters and not leaves[j].layer.parameters and leaves[i].layer is not leaves[j].layer:
-            twin = list(leaves)
-            twin[i], twin[j] = (replace(leaves[a], layer=leaves[b].layer) for a, b in ((i, j), (j, i)))
-            yield 1.8, f"{leaves[i].name} and {leaves[j].name} were exchanged", twin
+    A factor may also be a root of one of some `numbers`, or one over it. A layer at several places changes at each.
+    """
+    joins = (layers.Add, layers.Multiply)
+    for kind, other in (joins, joins[::-1]):
+        twin = [replace(leaf, layer=other()) if type(leaf.layer) is kind else leaf for leaf in leaves]
+        yield 1.4, f"every {kind.__name__} were {other.__name__}", twin
     for i, leaf in enumerate(leaves):
-        for cost, words, change in of_options(leaf.layer):
-            try:
-                yield cost + 0.2, f"of {leaf.name} {words}", [*leaves[:i], replace(leaf, layer=change(leaf.layer)), *leaves[i + 1 :]]
-            except Exception:  # its constructor refuses it
-                continue
+        kinds = joins if isinstance(leaf.layer, joins) else (
+            layers.Identity, layers.ReLU, layers.Sigmoid, layers.Tanh, layers.SiLU, layers.GELU, layers.Softplus)  # fmt: skip
+        for kind in kinds if isinstance(leaf.layer, (*joins, layers.Elementwise)) else ():
+            if type(leaf.layer) is not kind:
+                yield 1.5, f"{leaf.name} were {kind.__name__}()", [*leaves[:i], replace(leaf, layer=kind()), *leaves[i + 1 :]]
+    plain = list({id(leaf.layer): leaf for leaf in leaves if not leaf.layer.parameters}.values())
+    for leaf in plain:
+        changes = list(of_options(leaf.layer))
+        for name in (name for name, value in vars(leaf.layer).items() if isinstance(value, float)):
+            roots = [value**power for value in numbers for power in (0.5, -0.5)]
+            changes += [(1.5, f"{name} were {root:.6g}", partial(with_option, name, root)) for root in roots]
+        for cost, words, change in changes:
+            with suppress(Exception):  # its constructor may refuse it
+                new = change(leaf.layer)
+                twin = [replace(each, layer=new) if each.layer is leaf.layer else each for each in leaves]
+                yield cost + 0.2, f"of {leaf.name} {words}", twin
+    for one, other in combinations(plain, 2):
+        both = {id(one.layer): other.layer, id(other.layer): one.layer}
+        twin = [replace(each, layer=both.get(id(each.layer), each.layer)) for each in leaves]
+        yield 1.8, f"{one.name} and {other.name} were exchanged", twin
+    for i, leaf in enumerate(leaves):
+        for k, other in ((k, other) for k in range(len(leaf.sources)) for other in (INPUT, *range(i))):
+            named, sources = "the input" if other == INPUT else leaves[other].name, list(leaf.sources)
+            sources[k] = other
+            twin = [*leaves[:i], replace(leaf, sources=tuple(sources)), *leaves[i + 1 :]]
+            yield 1.7, f"input {k} of {leaf.name} were {named}", twin
 
 
 # ---------------------------------------------------------------------------------------------------------------- care
@@ -222,7 +260,7 @@ def _of_result(change: Callable[..., Any]) -> Wrapper:
 
 
 def _cast(result: Any, *given: Any) -> Any:
-    kinds: list[np.dtype] = []
+    kinds: list[np.dtype] = [each.dtype for each in given if isinstance(each, Scale)]
     _each(lambda a: kinds.append(a.dtype) or a if a.dtype.kind == "f" else a, list(given))  # type: ignore[func-returns-value]
     return _each(lambda a: a.astype(kinds[0]) if a.dtype.kind in "fib" else a, result)
 
@@ -244,6 +282,10 @@ def _seeded(sound: Method, owner: Any, name: str) -> Method:
     return seeded
 
 
+def _complete(sound: Method, owner: Any, name: str) -> Method:
+    return lambda *given: {each: ParameterJacobian() for each in owner.parameters} | sound(*given)
+
+
 def _inherited(sound: Method, owner: Any, name: str) -> Method:
     owners = [kind for kind in type(owner).__mro__ if name in vars(kind)]
     return partial(vars(owners[1])[name], owner)
@@ -259,6 +301,7 @@ CARE: dict[str, tuple[float, Wrapper]] = {
     "it wrote nothing into its owner": (1.2, _afresh),
     "its random numbers were seeded": (1.3, _seeded),
     "it were the inherited one": (1.6, _inherited),
+    "it gave a Jacobian for each of the other parameters, too": (1.1, _complete),
     "its result were larger by 1": (1.2, _of_result(lambda y, *_: y + 1)),
     "its result were smaller by 1": (1.2, _of_result(lambda y, *_: y - 1)),
     "its result were doubled": (1.3, _of_result(lambda y, *_: 2 * y)),

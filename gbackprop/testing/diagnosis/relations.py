@@ -53,7 +53,9 @@ class Relations:
 
     def search(self, *kinds: str) -> list[Found]:
         """Return the edits of the first of some kinds that has any: for all that is wrong, else for each part."""
-        if not self.wrong or any(name not in trial.parts for trial in self.trials for name in self.wrong):
+        if not self.wrong:
+            return list(filter(None, self.shaped())) if "multiples" in kinds else []
+        if any(name not in trial.parts for trial in self.trials for name in self.wrong):
             return []
         if not any(largest(trial.parts[name][1]) for trial in self.trials for name in self.wrong):
             kinds = ("zeros",)  # any multiple of what is got would do
@@ -91,6 +93,21 @@ class Relations:
         if all(largest(t.parts[n][0].sum(0)) < 1e-9 * largest(t.parts[n][0]) for t in self.trials for n in self.wrong):
             yield Found(2, "right if the mean over axis 0 were not subtracted", "term")
 
+    def shaped(self) -> Iterator[Found | None]:
+        """What is got has another shape: of what is expected, an axis is missing."""
+        misfits = [trial.misfits for trial in self.trials]
+        reduce: dict[str, Callable[..., np.ndarray]] = {
+            "summed over": np.sum, "the mean over": np.mean, "the first along": lambda a, i: a.take(0, i)
+        }
+        for (words, take), axis in ((each, axis) for each in reduce.items() for axis in range(4)):
+            try:
+                near = [np.allclose(take(want, axis), got, 1e-8, 1e-12) and got.shape == take(want, axis).shape
+                        for each in misfits for got, want in each.values()]  # fmt: skip
+            except (ValueError, IndexError):
+                continue
+            if near and all(near):
+                yield Found(2, f"right without this: {words} axis {axis}", "result")
+
     def multiples(self) -> Iterator[Found | None]:
         """A factor."""
         if not any(largest(trial.parts[name][0]) for trial in self.trials for name in self.wrong):
@@ -110,6 +127,8 @@ class Relations:
     def added(self) -> Iterator[Found | None]:
         """A constant, or a multiple of a changed result, that is missing or too much."""
         yield self.held(lambda t, n: (np.ones_like(t.parts[n][0]), _missing(t.parts[n])), "right if {k} were added", 2)
+        yield self.held(lambda t, n: (np.eye(t.parts[n][0].shape[-1]) + 0 * t.parts[n][0], _missing(t.parts[n])),
+                        "right if {k} were added on the diagonal", 2, True)  # fmt: skip
         for op in self.changes():
             for side, title in enumerate(("got", "expected")):
                 if not self._trivial(op, side):
@@ -171,7 +190,9 @@ class Relations:
         for side, names, cost in screened(first.parts[name], self.library(first, name)):
             product = " · ".join(each for each in names if each != "1")
             if side < 0:
-                ways = [f"{way} {each}" for way, each in zip(("multiplied by", "divided by"), names) if each != "1"]
+                lost = names[0] == "1" and (self.library(first, name)[names[1]] == 0).any()
+                by = ("multiplied by", "it were not multiplied by" if lost else "divided by")
+                ways = [f"{way} {each}" for way, each in zip(by, names, strict=True) if each != "1"]
                 words, sure = f"right if {' and '.join(ways)}{{and c}}", False
             else:
                 of = ("", " times what is got", " times what is expected")[side]
@@ -193,17 +214,20 @@ class Relations:
 
     def _trivial(self, op: Operation, side: int) -> bool:
         """Return whether a change only multiplies one side by a number in all trials, or does not apply."""
-        for trial in self.trials:
-            for name in self.wrong:
-                array = trial.parts[name][side]
-                try:
-                    changed = op.change(array)
-                    near = changed * ((array * array).sum() or 1.0) - (changed * array).sum() * array
-                except (ValueError, IndexError, TypeError):
-                    return True
-                if not largest(near) <= 1e-9 * (array * array).sum() * largest(array):
+        factors = []
+        for trial, name in ((trial, name) for trial in self.trials for name in self.wrong):
+            array = trial.parts[name][side]
+            try:
+                changed = op.change(array)
+            except (ValueError, IndexError, TypeError):
+                return True
+            if changed.shape != array.shape:
+                return True
+            if largest(array):
+                factors.append(np.nansum(changed * array) / np.nansum(array * array))
+                if largest(changed - factors[-1] * array) > 1e-9 * max(largest(array), largest(changed)):
                     return False
-        return True
+        return np.ptp(factors or [0]) <= 1e-9 * max(map(abs, factors or [1]))
 
     def held(self, rule: Rule, words: str, cost: float, named: bool = False, edit: str = "") -> Found | None:
         """Return a relation if it holds in all trials, with a constant that has a name if it must be `named`."""
@@ -266,7 +290,7 @@ def _applied(side: int, names: Sequence[str], got: np.ndarray, want: np.ndarray,
     if side >= 0:
         return np.prod(np.broadcast_arrays((some * 1.0, got, want)[side], *(views[name] for name in names)), 0), want - got
     a, b = (views[name] for name in names)
-    if ((b == 0) & some).any():
+    if names[0] != "1" and ((b == 0) & some).any():
         raise ValueError("nothing is divided by 0")
     return got * a, want * b
 

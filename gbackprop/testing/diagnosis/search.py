@@ -15,6 +15,7 @@ from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
 from gbackprop.calculus.walk import upwards
 from gbackprop.testing.diagnosis.calls import Change, of_arrays, of_care, of_leaves, of_options, on_subject, wrapped
 from gbackprop.testing.diagnosis.relations import Found, Relations
+from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, met, parts_of, sides, trials_of
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
@@ -99,7 +100,9 @@ class _Search:
         layer = getattr(self.probe, "layer", None)
         if self.method != "forward" or not self.relations.wrong or layer is None or not is_container(layer):
             return
-        for cost, words, leaves in of_leaves(leaves_of(layer, self.probe.x.shape[1:])):
+        sizes = [size for size in scalars_of(layer).values() if size > 0]
+        numbers = {one / other for one in sizes for other in (1, *sizes)} - {1.0}
+        for cost, words, leaves in of_leaves(leaves_of(layer, self.probe.x.shape[1:]), numbers):
             if perf_counter() > self.deadline:
                 return
             yield self.relations.held(

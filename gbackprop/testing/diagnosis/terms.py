@@ -32,6 +32,10 @@ FUNCTIONS: dict[str, Any] = {
     "(1 − {}²)": lambda t: 1 - t * t, "(1 + {}²)": lambda t: 1 + t * t, "|{}|": np.abs, "sign {}": np.sign,
     "(1 + |{}|)": lambda t: 1 + np.abs(t), "[{} > 0]": lambda t: (t > 0) * 1.0, "√|{}|": lambda t: np.abs(t) ** 0.5,
     "1/{}": lambda t: np.divide(1, t, out=np.zeros_like(t), where=t != 0), "exp {}": np.exp, "σ({})": special.expit,
+    "[|{}| < 1]": lambda t: (np.abs(t) < 1) * 1.0, "[|{}| > 1]": lambda t: (np.abs(t) > 1) * 1.0,
+    "clipped {}": lambda t: np.clip(t, -1, 1),
+    "σ′({})": lambda t: special.expit(t) * special.expit(-t),
+    "σ″({})": lambda t: special.expit(t) * special.expit(-t) * (1 - 2 * special.expit(t)),
     "σ(−{})": lambda t: special.expit(-t), "tanh {}": np.tanh, "(1 − tanh² {})": lambda t: 1 - np.tanh(t) ** 2,
     "φ({})": lambda t: np.exp(-t * t / 2) / (2 * np.pi) ** 0.5, "Φ({})": special.ndtr, "sin {}": np.sin,
     "cos {}": np.cos, "exp(−{}²)": lambda t: np.exp(-t * t), "log |{}|": lambda t: np.log(np.abs(t)),
@@ -72,7 +76,10 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
 def _inside(probe: Probe) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the inputs of a layer of several, and the outputs of the parts of a container."""
     if isinstance(probe.layer, Flat):
-        yield from ((f"input {i}", each) for i, each in enumerate(probe.layer.split(probe.x, 1)))
+        ends = np.cumsum([0, *map(prod, probe.layer.shapes)])
+        for i, each in enumerate(probe.layer.split(probe.x, 1)):
+            yield f"input {i}", each
+            yield f"[input {i}]", (np.arange(ends[-1]) // ends[i + 1] == 0) * (np.arange(ends[-1]) >= ends[i])
     elif is_container(probe.layer):
         for each in list(passes(leaves_of(probe.layer, probe.x.shape[1:]), probe.x))[:-1]:
             yield f"output of {each.leaf.name}", each.output
@@ -101,6 +108,7 @@ def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tu
     """Yield an array along each choice of axes that fit its own, in order; flat, too, and a matrix either way."""
     forms = {name: array, f"{name} (flat)": array.reshape(len(array), -1)} if array.ndim > 2 else {name: array}
     forms |= {f"{name}ᵀ": array.T} if array.ndim == 2 else {}
+    forms |= {f"Σ {name}": array.reshape(len(array), -1).sum(1)} if len(shape) == 1 < array.ndim else {}
     for title, each in forms.items():
         kept = each.reshape([size for size in each.shape if size != 1])
         for axes in combinations(range(len(shape)), kept.ndim):

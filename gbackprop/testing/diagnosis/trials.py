@@ -85,6 +85,11 @@ class Trial:
         return parts_of(self.compared)
 
     @cached_property
+    def misfits(self) -> Sides:
+        """Both sides where their shapes differ."""
+        return {} if self.compared is None else dict(_parts(self.compared.got, self.compared.want, "", fitting=False))
+
+    @cached_property
     def sizes(self) -> Sizes:
         """Named sizes and options."""
         return {"N": float(self.size), **sizes_of(self.evaluation.arguments)}
@@ -144,13 +149,15 @@ def parts_of(pair: Compared | None) -> Sides:
     return {} if pair is None else dict(_parts(pair.got, pair.want, ""))
 
 
-def _parts(got: Any, want: Any, name: str) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+def _parts(
+    got: Any, want: Any, name: str, fitting: bool = True
+) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
     if isinstance(want, Mapping) and isinstance(got, Mapping):
         for key in (key for key in want if key in got):
-            yield from _parts(got[key], want[key], f"{name}/{key}" if name else str(key))
+            yield from _parts(got[key], want[key], f"{name}/{key}" if name else str(key), fitting)
     elif not (got is None or want is None or isinstance(want, Mapping) or isinstance(got, Mapping)):
         got, want = np.asarray(asnumpy(got)), np.asarray(asnumpy(want))
-        if got.shape == want.shape and want.size and got.dtype.kind in "fiub" and want.dtype.kind in "fiub":
+        if (got.shape == want.shape) is fitting and want.size and got.dtype.kind in "fiub" and want.dtype.kind in "fiub":
             yield name, (got.astype(float), want.astype(float))
 
 
