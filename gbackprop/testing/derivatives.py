@@ -134,9 +134,9 @@ def _check_curvature(claims: Claims, probe: Probe, point: Point) -> None:
     kind, needs = probe.layer.curvature, ["curvature", "vjp"]
     second = cache(lambda: _second(probe, point))
     claims.hold("curvature", f"is one of {', '.join(CURVATURES)}", _unknown, kind)
-    claims.equal("curvature", f"is {kind}", lambda: _off_pattern(probe, point, second()), needs=needs)
+    claims.equal("curvature", f"is {kind}", _off_pattern, probe, point, second, needs=needs)
     if kind != "zero":
-        claims.equal("residual", "is Σⱼ (∇² yⱼ) gⱼ", lambda: _residual(probe, point, second()), needs=needs)
+        claims.equal("residual", "is Σⱼ (∇² yⱼ) gⱼ", _residual, probe, point, second, needs=needs)
         claims.equal("residual", "samples do not interact", samples, probe, "residual", 0, needs=["residual"])
     if kind == "dense" and not isinstance(probe.layer, FactoredLayer):
         claims.equal("residual", "is symmetric", _symmetric, probe, needs=["residual"])
@@ -161,8 +161,9 @@ def _hessian(point: Point, second: Derivative) -> np.ndarray:
     return second.values.reshape(*second.values.shape[:2], -1).swapaxes(0, 1)
 
 
-def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Compared:
+def _off_pattern(probe: Probe, point: Point, given: Callable[[], Derivative]) -> Compared:
     """Compare the entries of the second derivative that the declared curvature excludes with zero."""
+    second = given()
     hessian, kind = _hessian(point, second).copy(), probe.layer.curvature
     if kind == "dense":
         raise NotGivenError("dense: nothing is claimed to vanish")
@@ -175,7 +176,8 @@ def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Compared:
     return Compared(hessian, np.zeros_like(hessian), f"{second.oracle} of vjp", 1e-7, floor)
 
 
-def _residual(probe: Probe, point: Point, second: Derivative) -> Compared:
+def _residual(probe: Probe, point: Point, given: Callable[[], Derivative]) -> Compared:
+    second = given()
     hessian, n = _hessian(point, second), len(point.x)
     got = probe.residual()
     if probe.layer.curvature == "diagonal":

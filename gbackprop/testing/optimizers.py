@@ -63,7 +63,7 @@ def check_optimizer(make: Make, rule: Rule | None = None, rng: int | np.random.G
     """
     if not callable(make) and not isinstance(make, Optimizer):
         raise TypeError(f"make: expected an optimizer, or a function of a network, got {type(make).__name__}")
-    trial = Trial(make, int(np.random.default_rng(rng).integers(2**31)))
+    trial = OptimizerTrial(make, int(np.random.default_rng(rng).integers(2**31)))
     optimizer = trial.start()
     rule = rule or getattr(type(optimizer), "rule", None)
     taken = None if rule is None else list(inspect.signature(rule).parameters)
@@ -73,7 +73,7 @@ def check_optimizer(make: Make, rule: Rule | None = None, rng: int | np.random.G
         raise ValueError(f"rule: expected arguments {', '.join(FIRST)}, then {own}, got ({', '.join(taken)})")
     claims = Claims(repr(optimizer), ["step", "_update"])
     claims.hold("step", "moves the parameters in place, counts, and writes to nothing else", _misstep, trial)
-    laws: dict[tuple[str, str], Callable[[Trial], Compared]] = {
+    laws: dict[tuple[str, str], Callable[[OptimizerTrial], Compared]] = {
         ("_update", "of equal gradients is the same from the first step on"): _first,
         ("_update", "parameters of one shape share nothing, and have no order"): _exchanged,
         ("step", "is proportional to lr"): _half,
@@ -91,7 +91,7 @@ def check_optimizer(make: Make, rule: Rule | None = None, rng: int | np.random.G
 
 
 @dataclass(frozen=True)
-class Trial:
+class OptimizerTrial:
     """An optimizer to be made again and again, and the steps that are drawn for it."""
 
     make: Make
@@ -153,7 +153,7 @@ def _compared(got: Any, want: Any, oracle: str, parameters: Moved, tolerance: fl
     return Compared(got, want, oracle, tolerance, floor)
 
 
-def _against(trial: Trial, rule: Rule | None, taken: list[str] | None) -> Compared:
+def _against(trial: OptimizerTrial, rule: Rule | None, taken: list[str] | None) -> Compared:
     """Compare each step of each parameter, from where the optimizer is."""
     if rule is None or taken is None:
         raise NotGivenError("its formula is not checked against anything: give its `rule`")
@@ -174,7 +174,7 @@ def _against(trial: Trial, rule: Rule | None, taken: list[str] | None) -> Compar
     return _compared(got, want, "the plain rule", before)
 
 
-def _first(trial: Trial) -> Compared:
+def _first(trial: OptimizerTrial) -> Compared:
     """Compare steps of constant gradients: running means that start at zero and are not corrected make them grow."""
     optimizer = trial.start()
     optimizer.l2 = 0.0
@@ -187,7 +187,7 @@ def _first(trial: Trial) -> Compared:
     return _compared(first, last, f"step {LONG}", found[0], FLOAT32_TOLERANCE)
 
 
-def _misstep(trial: Trial) -> str:
+def _misstep(trial: OptimizerTrial) -> str:
     optimizer = trial.start()
     arrays, results = dict(optimizer.network.trainable), trial.results(optimizer)
     before = snapshot([(each.gradient, values(each)) for each in results])
@@ -200,7 +200,7 @@ def _misstep(trial: Trial) -> str:
     return "" if optimizer.steps == STEPS else f"counts {optimizer.steps} after {STEPS} steps"
 
 
-def _exchanged(trial: Trial) -> Compared:
+def _exchanged(trial: OptimizerTrial) -> Compared:
     """Give parameters of one shape each other's values, gradients and quantities: each moves as the other did."""
     optimizer, twin = trial.start(), trial.start()
     shapes = {name: value.shape for name, value in optimizer.network.trainable.items()}
@@ -223,7 +223,7 @@ def _exchanged(trial: Trial) -> Compared:
     return Compared(_steps(trial.run(twin, swapped)), want, "the other way round")
 
 
-def _half(trial: Trial) -> Compared:
+def _half(trial: OptimizerTrial) -> Compared:
     moved = []
     for share in (1.0, 0.5):
         optimizer = trial.start()
@@ -233,7 +233,7 @@ def _half(trial: Trial) -> Compared:
     return _compared(moved[1], moved[0], "lr, half of it", before)
 
 
-def _float32(trial: Trial) -> Compared:
+def _float32(trial: OptimizerTrial) -> Compared:
     single = trial.start(lambda network: network.astype("float32"))
     found = trial.run(single)
     arrays = {**found[-1], **single.state_dict()}
@@ -245,7 +245,7 @@ def _float32(trial: Trial) -> Compared:
     return Compared(_steps(found), _steps(trial.run()), "the same in float64", FLOAT32_TOLERANCE)
 
 
-def _again(trial: Trial) -> Compared:
+def _again(trial: OptimizerTrial) -> Compared:
     """Run beside another optimizer, and once with a gradient that is no number, at the parameter that comes last."""
     one, other = trial.start(), trial.start()
     found, last = [_now(one)], list(one.network.trainable)[-1]
@@ -260,13 +260,13 @@ def _again(trial: Trial) -> Compared:
     return Compared(_steps(found), _steps(trial.run()), "alone")
 
 
-def _frozen(trial: Trial) -> Compared:
+def _frozen(trial: OptimizerTrial) -> Compared:
     name = next(iter(trial.start().network.trainable))
     before, *_, after = trial.run(trial.start(lambda network: network.freeze(name)))
     return Compared(after[name], before[name], "before")
 
 
-def _resumed(trial: Trial) -> Compared:
+def _resumed(trial: OptimizerTrial) -> Compared:
     first, second = trial.start(), trial.start()
     results = trial.results(first)
     found = trial.run(first, results[:BREAK])

@@ -150,7 +150,7 @@ def _cases(probe: Probe, name: str) -> dict[str, tuple[np.ndarray, np.ndarray | 
         "several columns": (probe.columns, None),
         "several columns with signs": (probe.columns, probe.signs),
         "many columns": (mixed, None),
-        "many columns with signs": (mixed, rng.integers(-1, 2, mixed.shape[:2]).astype(np.float64)),
+        "many columns with signs": (mixed, np.resize(probe.signs, mixed.shape[:2])),
     }
 
 
@@ -168,7 +168,9 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Comp
     got[PLAIN], want[PLAIN] = getattr(jacobian, method)(*cases[several]), want[several]
     if method == "moments":
         got = {case: {"mean": value.mean, "centered": value.centered} for case, value in got.items()}
-    return Compared(got, want, "its definition by per_sample")
+    numbers = {case: columns.shape[:2] for case, (columns, _) in {**cases, PLAIN: cases[several]}.items()}
+    sizes = {case: {"V": v, "V N": v * n, "V N − 1": v * n - 1} for case, (v, n) in numbers.items()}
+    return Compared(got, want, "its definition by per_sample", sizes=sizes)
 
 
 # ------------------------------------------------------------------------------------------------------------ Kronecker

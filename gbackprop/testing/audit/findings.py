@@ -19,7 +19,7 @@ from gbackprop.testing import Report, Row, check_layer, check_loss, check_networ
 from gbackprop.testing.audit.picture import Picture, layer_pictures, loss_pictures
 from gbackprop.testing.audit.where import Whereabouts, place
 from gbackprop.testing.flat import Flat, side_by_side
-from gbackprop.testing.optimizers import Trial
+from gbackprop.testing.optimizers import OptimizerTrial
 from gbackprop.testing.points import smooth_point
 from gbackprop.testing.probe import Probe, twin_of
 from gbackprop.testing.report import FAILED, OK
@@ -84,7 +84,7 @@ class Auditor:
     def optimizer(self, make: Any) -> Finding:
         """Audit an optimizer, or a class or function of a network that makes one."""
         try:
-            subject: Any = Trial(make, self.seed).start()
+            subject: Any = OptimizerTrial(make, self.seed).start()
         except Exception:  # the check raises the same
             subject = make
         return _finding("optimizer", subject, _checked(named(subject), check_optimizer, make, None, self.rng(3)))
