@@ -62,7 +62,7 @@ class Claims:
     """
 
     watching = False
-    """Whether a single claim is looked for, so that parts of the subject need not be checked."""
+    """True if a single claim is looked for, so that parts of the subject need not be checked."""
 
     def __init__(self, subject: str, required: Collection[str] = (), suffix: str = "", why: Why | None = None) -> None:
         self.report = Report(subject)

@@ -20,7 +20,7 @@ from gbackprop.testing.diagnosis.trials import Trial, largest
 
 Two = tuple[np.ndarray, np.ndarray]
 Rule = Callable[[Trial, str], Two]
-"""What makes a and b of a part in a trial."""
+"""A function that makes a and b of a part in a trial."""
 
 LARGE = 200_000
 """Entries of a result up to which two changes in turn are tried."""
@@ -88,13 +88,13 @@ class Relations:
     # ------------------------------------------------------------------------------------------------------- the rules
 
     def zeros(self) -> Iterator[Found | None]:
-        """Where 0 is expected: a constant that is too much, or what a mean was taken from."""
+        """Yield relations of parts of which 0 is expected: a constant too much, or what a mean was of."""
         yield self.held(lambda t, n: (np.ones_like(t.parts[n][0]), -t.parts[n][0]), "right if {k} were added", 2, True)
         if all(largest(t.parts[n][0].sum(0)) < 1e-9 * largest(t.parts[n][0]) for t in self.trials for n in self.wrong):
             yield Found(2, "right if the mean over axis 0 were not subtracted", "term")
 
     def shaped(self) -> Iterator[Found | None]:
-        """What is got has another shape: of what is expected, an axis is missing."""
+        """Yield relations of a result of another shape, that lacks an axis of what is expected."""
         misfits = [trial.misfits for trial in self.trials]
         reduce: dict[str, Callable[..., np.ndarray]] = {
             "summed over": np.sum, "the mean over": np.mean, "the first along": lambda a, i: a.take(0, i)
@@ -152,7 +152,7 @@ class Relations:
                                 f"{words}, and without this: {other.words}{{and c}}", cost)  # fmt: skip
 
     def quantities(self) -> Iterator[Found | None]:
-        """What is got is another quantity, or differs by a part of one."""
+        """Yield relations of a result that is another quantity, or differs by a part of one."""
         for other in [] if not self.trials[0].others else self.trials[0].others[self.wrong[0]]:
             def of(t: Trial, n: str, other: str = other) -> np.ndarray:
                 return np.broadcast_to(t.others[n][other], t.parts[n][0].shape)
@@ -165,7 +165,7 @@ class Relations:
                             f"right if {{k}} times what is expected beyond {other} were added", 3, True)  # fmt: skip
 
     def joined(self) -> Iterator[Found | None]:
-        """What is got is a sum, difference or product of two named arrays, and what is expected another."""
+        """Yield relations of a sum, difference or product of two named arrays where another is expected."""
         both = combinations_with_replacement(list(self.trials[0].terms)[:14], 2)
         pairs = [(a, b, way) for a, b in both for way in JOINED]
 

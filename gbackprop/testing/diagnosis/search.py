@@ -150,12 +150,12 @@ class _Search:
         yield self._ignored(cost, words, edit, parts)
 
     def _right(self, cost: float, words: str, edit: str, parts: Callable[[Trial], Sides]) -> Found | None:
-        """What is got elsewhere is what is expected here."""
+        """Compare what is got elsewhere with what is expected here."""
         rule = lambda t, n: (parts(t)[n][0], t.parts[n][1])  # noqa: E731
         return self.relations.held(rule, f"right if {words}{{and c}}", cost, True, edit)
 
     def _ignored(self, cost: float, words: str, edit: str, parts: Callable[[Trial], Sides]) -> Found | None:
-        """What is got here is what is expected elsewhere."""
+        """Compare what is got here with what is expected elsewhere."""
         rule = lambda t, n: (t.parts[n][0], parts(t)[n][1])  # noqa: E731
         return self.relations.held(rule, f"what is got would be right if {words}{{and c}}", cost + 0.1, True, edit)
 

@@ -22,7 +22,7 @@ Check = Callable[[Claims, Any, np.random.Generator], None]
 """A check of a subject, that adds all of its rows."""
 
 Sides = dict[str, tuple[np.ndarray, np.ndarray]]
-"""What was got and what was expected, by the name of a part."""
+"""The result and the expected one, by the name of a part."""
 
 
 class _MetError(BaseException):
@@ -101,7 +101,7 @@ class Trial:
 
     @cached_property
     def others(self) -> dict[str, Terms]:
-        """What other quantities are, by the name of a part."""
+        """Return other quantities, by the name of a part."""
         return {name: quantities_of(self.evaluation.arguments, name) for name in self.parts}
 
     @property
