@@ -11,7 +11,6 @@ from scipy import special
 import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
-from gbackprop import quantities as q
 from gbackprop.calculus.signals import EXACT, GRADIENT
 from gbackprop.layers import Layer, ParameterJacobian
 from gbackprop.layers.elementwise.activation import sigmoid

@@ -22,7 +22,6 @@ from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.base import Scale
 from gbackprop.testing.diagnosis.arrays import operations
-from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
 from gbackprop.testing.runs import Runs
@@ -70,6 +69,9 @@ def of_arrays(arguments: Arguments) -> Iterator[Edit]:
         for op in operations(part.x.shape) if isinstance(part, Probe) else ():
             if op.closed:
                 yield op.cost + 0.3, f"the input had {op.words}", _on_probe("x", op.change)
+        for op in operations(part.columns.shape) if isinstance(part, Probe) and part.columns is not None else ():
+            if "alone" in op.words and "axis" in op.words:
+                yield op.cost, f"the columns had {op.words}", _on_probe("columns", op.change)
         if isinstance(part, LossProbe) and part.target.dtype.kind in "iu":
             classes = part.output.shape[1]
             for step, words in ((1, "next"), (-1, "previous")):

@@ -22,9 +22,6 @@ Two = tuple[np.ndarray, np.ndarray]
 Rule = Callable[[Trial, str], Two]
 """What makes a and b of a part in a trial."""
 
-LARGE = 200_000
-"""Entries of a result up to which two changes in turn are tried."""
-
 SCREENED = 96
 """Entries of a result that products of terms are first compared at."""
 
@@ -136,21 +133,6 @@ class Relations:
                                     f"right if {{k}} times what is {title}, {op.words}, were added",
                                     op.cost + 1.5, True)  # fmt: skip
 
-    def twice(self) -> Iterator[Found | None]:
-        """Two changes in turn."""
-        cheap = [op for op in self.changes() if op.cost <= 1.4 and not self._trivial(op, 0)]
-        if self.trials[0].parts[self.wrong[0]][0].size > LARGE:
-            return
-        for one, other in ((one, other) for one in cheap for other in cheap):
-            if perf_counter() > self.deadline:
-                return
-            cost, words = one.cost + other.cost, f"right with this: {one.words}"
-            yield self.held(lambda t, n, f=one.change, h=other.change: (h(f(t.parts[n][0])), t.parts[n][1]),
-                            f"{words}, then {other.words}{{and c}}", cost)  # fmt: skip
-            if other.lossless and not other.closed:
-                yield self.held(lambda t, n, f=one.change, h=other.change: (f(t.parts[n][0]), h(t.parts[n][1])),
-                                f"{words}, and without this: {other.words}{{and c}}", cost)  # fmt: skip
-
     def quantities(self) -> Iterator[Found | None]:
         """What is got is another quantity, or differs by a part of one."""
         for other in [] if not self.trials[0].others else self.trials[0].others[self.wrong[0]]:
@@ -166,7 +148,8 @@ class Relations:
 
     def joined(self) -> Iterator[Found | None]:
         """What is got is a sum, difference or product of two named arrays, and what is expected another."""
-        pairs = [(a, b, way) for a, b in combinations_with_replacement(list(self.trials[0].terms)[:14], 2) for way in JOINED]
+        names = [name for name in self.trials[0].terms if name != "y"][:14]  # that is what is got
+        pairs = [(a, b, way) for a, b in combinations_with_replacement(names, 2) for way in JOINED if a != b or way == "·"]
 
         def said(side: int) -> str:
             for a, b, way in pairs:
@@ -187,6 +170,11 @@ class Relations:
         first, name = self.trials[0], self.wrong[0]
         if len(self.wrong) > 6:
             return
+        for term in first.terms:
+            if term in self.library(first, name):
+                yield self.held(lambda t, n, term=term: (
+                    t.parts[n][0] - self.library(t, n)[term], t.parts[n][1] - self.library(t, n)[term]
+                ), f"right if what it has beyond {term} were {{c}}", 2, True)  # fmt: skip
         for side, names, cost in screened(first.parts[name], self.library(first, name)):
             product = " · ".join(each for each in names if each != "1")
             if side < 0:

@@ -64,7 +64,7 @@ class _Search:
         related = self.relations.search
         kinds: list[Callable[[], Any]] = [
             self.careful, lambda: related("multiples", "joined", "changed", "quantities", "added"), self.called,
-            self.placed, lambda: related("terms"), self.ignored, self.optional, lambda: related("twice"),
+            self.placed, lambda: related("terms"), self.ignored, self.optional,
         ]  # fmt: skip
         for kind in kinds:
             found = list(filter(None, kind()))

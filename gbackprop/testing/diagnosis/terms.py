@@ -108,6 +108,7 @@ def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tu
     """Yield an array along each choice of axes that fit its own, in order; flat, too, and a matrix either way."""
     forms = {name: array, f"{name} (flat)": array.reshape(len(array), -1)} if array.ndim > 2 else {name: array}
     forms |= {f"{name}ᵀ": array.T} if array.ndim == 2 else {}
+    forms |= {f"mean {name}": array.reshape(len(array), -1).mean(1)} if array.ndim > 1 and name.isidentifier() else {}
     forms |= {f"Σ {name}": array.reshape(len(array), -1).sum(1)} if len(shape) == 1 < array.ndim else {}
     for title, each in forms.items():
         kept = each.reshape([size for size in each.shape if size != 1])

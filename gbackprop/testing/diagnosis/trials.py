@@ -59,7 +59,7 @@ class Watch(Claims):
 
 
 def _between(x: np.ndarray, batch: int, rng: np.random.Generator) -> np.ndarray:
-    """Numbers between those that some samples have in the same place, so that they stay in any range; of integers, one."""
+    """Numbers between those of some samples in the same place, so that they stay in any range; of integers, one."""
     shape = (batch, *x.shape[1:])
     one, other = (np.take_along_axis(x, rng.integers(0, len(x), shape), 0) for _ in range(2))
     return one + rng.random(shape) * (other - one) if x.dtype.kind == "f" else one
@@ -157,7 +157,8 @@ def _parts(
             yield from _parts(got[key], want[key], f"{name}/{key}" if name else str(key), fitting)
     elif not (got is None or want is None or isinstance(want, Mapping) or isinstance(got, Mapping)):
         got, want = np.asarray(asnumpy(got)), np.asarray(asnumpy(want))
-        if (got.shape == want.shape) is fitting and want.size and got.dtype.kind in "fiub" and want.dtype.kind in "fiub":
+        numbers = got.dtype.kind in "fiub" and want.dtype.kind in "fiub" and want.size
+        if (got.shape == want.shape) is fitting and numbers:
             yield name, (got.astype(float), want.astype(float))
 
 
