@@ -14,6 +14,7 @@ from gbackprop.testing.networks import check_network
 from gbackprop.testing.oracles import Parts
 from gbackprop.testing.quantities import check_quantity
 from gbackprop.testing.report import Report, Row
+from gbackprop.testing.symmetries import check_symmetries
 
-__all__ = ["Parts", "Report", "Row", "check_layer", "check_loss", "check_network", "check_quantity"]
+__all__ = ["Parts", "Report", "Row", "check_layer", "check_loss", "check_network", "check_quantity", "check_symmetries"]
 __dir__ = listing(__all__)

@@ -1,4 +1,4 @@
-"""Networks that are the same function written in another way: units in another order, layers split, joined, scaled."""
+"""Networks written in another way, which are the same function: units in another order, layers split, joined, scaled."""
 
 from __future__ import annotations
 
@@ -6,249 +6,150 @@ import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from gbackprop import layers as L
-from gbackprop.array import array_module, asnumpy, like
+from gbackprop.array import like
 from gbackprop.base.checks import is_shipped
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
+from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE
 from gbackprop.calculus.walk import upwards
 from gbackprop.layers.norms.affine import Times
 from gbackprop.network import Concatenate, Sequential
-from gbackprop.network.container import Container
-from gbackprop.testing.claims import NotGivenError
-from gbackprop.testing.symmetries_setting import Change, Entries, Gradient, Posed
+from gbackprop.testing.symmetries_posed import Change, Entries, Posed, rewritten
 
 CONVOLUTIONS = (L.Conv1d, L.Conv2d, L.Conv3d)
-Instead = Mapping[int, tuple[Layer, ...]]
 
 
-class Rewritten(Container):
-    """The layers of a network, some replaced by chains of others; the first with parameters has the old one's path."""
-
-    def __init__(self, leaves: list[Leaf], instead: Instead) -> None:
-        self.leaves, self.instead = leaves, dict(instead)
-        super().__init__({str(leaf.position): leaf.layer for leaf in leaves})
-
-    def _chain(self, leaf: Leaf) -> Iterator[tuple[str, Layer]]:
-        """Yield the layers that stand for one, with their paths."""
-        chain = self.instead.get(leaf.position, (leaf.layer,))
-        path = next((name.removesuffix(f".{key}") for key, name in leaf.parameters.items()), leaf.name)
-        main = next((i for i, layer in enumerate(chain) if layer.parameter_shapes()), 0)
-        for i, layer in enumerate(chain):
-            yield path if i == main else f"{leaf.name}+{i}", layer
-
-    def every_layer(self, name: str = "") -> Iterator[tuple[str, Layer]]:
-        for leaf in self.leaves:
-            for path, layer in self._chain(leaf):
-                yield from layer.named_layers(f"{name}.{path}" if name else path)
-
-    def place(self, nodes: Nodes, name: str, *sources: int) -> int:
-        at = {INPUT: sources[0]}
-        for leaf in self.leaves:
-            taken = [at[source] for source in leaf.sources]
-            for path, layer in self._chain(leaf):
-                taken = [layer.place(nodes, f"{name}.{path}" if name else path, *taken)]
-            at[leaf.position] = taken[0]
-        return at[self.leaves[-1].position]
-
-
-def leaves_in(posed: Posed) -> list[Leaf]:
-    """Return the layers of a setting's network."""
-    return leaves_of(posed.network, posed.x.shape[1:])
-
-
-def rewritten(posed: Posed, instead: Instead, **known: Any) -> Change:
-    """Return the change of a network in which some layers are replaced."""
-    return Change(replace(posed, network=Rewritten(leaves_in(posed), instead)), **known)
-
-
-def with_values(layer: Layer, values: Mapping[str, Any], frozen: bool = False) -> Layer:
-    """Return a copy of a layer with other parameters."""
+def with_values(layer: Any, values: Mapping[str, Any], frozen: bool = False) -> Any:
+    """Return a copy of a layer with parameters of its own."""
     twin = copy.copy(layer)
-    twin.drawn = dict(values)
+    twin.drawn = {key: v.reshape(layer.parameter_shapes()[key]) for key, v in values.items()}
     twin.frozen = frozenset(values) if frozen else layer.frozen
     return twin
 
 
-def weights(leaves: list[Leaf]) -> list[Leaf]:
-    """Return linear layers and convolutions without groups that stand at one place and are not frozen."""
-    places = Counter(id(leaf.layer) for leaf in leaves)
-
-    def fits(layer: Layer) -> bool:
-        known = isinstance(layer, L.Linear) or (isinstance(layer, CONVOLUTIONS) and layer.groups == 1)
-        return known and is_shipped(layer) and not layer.frozen and places[id(layer)] == 1
-
-    return [leaf for leaf in leaves if fits(leaf.layer)]
+def weights(posed: Posed) -> list[Leaf]:
+    """Return linear layers and convolutions that stand at one place and are not frozen."""
+    places, kinds = Counter(id(leaf.layer) for leaf in posed.leaves), (L.Linear, *CONVOLUTIONS)
+    found = [leaf for leaf in posed.leaves if isinstance(leaf.layer, kinds) and is_shipped(leaf.layer)]
+    return [leaf for leaf in found if places[id(leaf.layer)] == 1 and not leaf.layer.frozen]
 
 
-def some(found: Any, reason: str) -> Any:
-    """Return what was found; raise the reason why nothing was."""
-    if not found:
-        raise NotGivenError(reason)
-    return found
+def ungrouped_weights(posed: Posed) -> list[Leaf]:
+    """Return those without groups."""
+    return [leaf for leaf in weights(posed) if getattr(leaf.layer, "groups", 1) == 1]
 
 
-# -------------------------------------------------------------------------------------------------------- more layers
+def after_each(posed: Posed, rng: np.random.Generator, *more: Layer) -> Change:
+    """After each layer others that together do nothing; powers of two are not rounded."""
+    return rewritten(posed, {leaf.position: (leaf.layer, *more) for leaf in posed.leaves})
 
 
-def identities(posed: Posed, rng: np.random.Generator) -> Change:
-    """After each layer one that does nothing."""
-    return rewritten(posed, {leaf.position: (leaf.layer, L.Identity()) for leaf in leaves_in(posed)})
-
-
-def doubled(posed: Posed, rng: np.random.Generator) -> Change:
-    """After each layer one that doubles, and one that halves: powers of two, so that nothing is rounded."""
-    return rewritten(posed, {leaf.position: (leaf.layer, Times(2.0), Times(0.5)) for leaf in leaves_in(posed)})
+doubled = Times(2.0), Times(0.5)
 
 
 def split(posed: Posed, rng: np.random.Generator) -> Change:
     """W = M (M⁻¹ W): −2 times the outputs in another order, and a layer that takes this back, without rounding."""
     instead, entries = {}, {}
-    for leaf in some(weights(leaves_in(posed)), "no linear layer or convolution of its own"):
+    for leaf in ungrouped_weights(posed):
         layer, weight = leaf.layer, leaf.layer.parameters["weight"]
         size = len(weight)
-        order, back = np.roll(np.arange(size), 1), np.zeros((size, size))
-        back[order, np.arange(size)] = -0.5
-        made = Entries(rows=order, out=-2.0)
+        made, back = Entries(rows=np.roll(np.arange(size), 1), out=-2.0), np.zeros((size, size))
+        back[made.rows, np.arange(size)] = -0.5
         first = with_values(layer, {key: made.of(value) for key, value in layer.parameters.items()})
-        second = L.Linear(size, size, bias=False) if isinstance(layer, L.Linear) else type(layer)(size, size, 1, bias=False)
-        matrix = like(back.reshape(size, size, *[1] * (weight.ndim - 2)), weight, weight.dtype)
-        instead[leaf.position] = (first, with_values(second, {"weight": matrix}, frozen=True))
+        more = () if isinstance(layer, L.Linear) else (1,)
+        second: Any = type(layer)(size, size, *more, bias=False)  # type: ignore[call-arg]
+        instead[leaf.position] = (first, with_values(second, {"weight": like(back, weight, weight.dtype)}, frozen=True))
         entries |= dict.fromkeys(leaf.parameters.values(), made)
-    return rewritten(posed, instead, entries=entries)
-
-
-# ------------------------------------------------------------------------------------------------------- other layers
-
-
-def _pointwise(layer: Any) -> bool:
-    window = getattr(layer, "window", None)
-    return window is not None and layer.frame is None and not any(map(any, window.padding)) and (
-        set(window.kernel) == set(window.stride) == {1}
-    )  # fmt: skip
+    return rewritten(posed, instead, "no linear layer or convolution of its own", entries=entries)
 
 
 def pointwise(posed: Posed, rng: np.random.Generator) -> Change:
     """A linear layer of vectors as a 1×1 convolution of one pixel, and a 1×1 convolution as a linear layer of pixels."""
     instead: dict[int, tuple[Layer, ...]] = {}
-    for leaf in weights(leaves_in(posed)):
-        layer, values = leaf.layer, dict(leaf.layer.parameters)
-        weight = values["weight"]
-        out, size, *_ = weight.shape
-        if isinstance(layer, L.Linear) and len(leaf.input_shape) == 1:
-            values["weight"] = weight.reshape(out, size, 1, 1)
-            pixel = with_values(L.Conv2d(size, out, 1, bias=layer.bias), values)
+    for leaf in ungrouped_weights(posed):
+        layer: Any = leaf.layer
+        (out, size, *kernel), window = layer.parameters["weight"].shape, getattr(layer, "window", None)
+        if window is None and len(leaf.input_shape) == 1:
+            pixel = with_values(L.Conv2d(size, out, 1, bias=layer.bias), layer.parameters)
             instead[leaf.position] = (L.Unflatten(1, (size, 1, 1)), pixel, L.Flatten())
-        elif isinstance(layer, CONVOLUTIONS) and _pointwise(layer):
-            values["weight"] = weight.reshape(out, size)
-            axes = range(2, weight.ndim)
-            dense = with_values(L.Linear(size, out, bias=layer.bias), values)
-            last = (0, weight.ndim - 1, *range(1, weight.ndim - 1))
-            instead[leaf.position] = (L.Permute((0, *axes, 1)), dense, L.Permute(last))
-    return rewritten(posed, some(instead, "no linear layer of vectors, no 1×1 convolution"))
+        elif window and {*kernel, *window.stride} == {1} and not (layer.frame or any(map(any, window.padding))):
+            dense, axes = with_values(L.Linear(size, out, bias=layer.bias), layer.parameters), range(2, 2 + len(kernel))
+            back = L.Permute((0, 1 + len(kernel), *range(1, 1 + len(kernel))))
+            instead[leaf.position] = (L.Permute((0, *axes, 1)), dense, back)
+    return rewritten(posed, instead, "no linear layer of vectors, no 1×1 convolution")
 
 
-def ungrouped(posed: Posed, rng: np.random.Generator) -> Change:
+def separate(posed: Posed, rng: np.random.Generator) -> Change:
     """A convolution with groups as separate convolutions of their channels."""
     instead: dict[int, tuple[Layer, ...]] = {}
     entries = {}
-    for leaf in leaves_in(posed):
-        layer = leaf.layer
-        if not isinstance(layer, CONVOLUTIONS) or layer.groups == 1 or layer.frozen or not is_shipped(layer):
-            continue
-        ins, outs, parts = layer.in_channels // layer.groups, layer.out_channels // layer.groups, []
-        for i in range(layer.groups):
-            part = with_values(layer, {key: v[i * outs : (i + 1) * outs] for key, v in layer.parameters.items()})
+    for leaf in (leaf for leaf in weights(posed) if getattr(leaf.layer, "groups", 1) > 1):
+        layer: Any = leaf.layer
+        count, parts = layer.groups, []
+        ins, outs = layer.in_channels // count, layer.out_channels // count
+        for i in range(count):
+            part, rows = copy.copy(layer), np.arange(i * outs, (i + 1) * outs)
             part.in_channels, part.out_channels, part.groups = ins, outs, 1
+            part = with_values(part, {key: v[i * outs : (i + 1) * outs] for key, v in layer.parameters.items()})
             parts.append(Sequential(L.Slice(1, i * ins, (i + 1) * ins), part))
-            for key, name in leaf.parameters.items():
-                entries[f"{leaf.name}.{i}.1.{key}"] = Entries(group=(i, layer.groups), old=name)
+            own = {f"{leaf.name}.{i}.1.{key}": name for key, name in leaf.parameters.items()}
+            entries |= {name: Entries(rows=rows, group=i, old=old) for name, old in own.items()}
         instead[leaf.position] = (Concatenate(*parts),)
-    some(instead, "no convolution with groups")
-    asked = tuple(each for each in posed.asked if not any(s.signal == AVERAGE for s in each.statistics()))
-    lacks = lambda each: "" if each in asked or isinstance(each, Gradient) else "its recursion is for chains"  # noqa: E731
-    return rewritten(replace(posed, asked=asked), instead, entries=entries, lacks=lacks)
+    chains = tuple(each for each in posed.asked if any(s.signal == AVERAGE for s in each.statistics()))
+    rest = replace(posed, asked=tuple(each for each in posed.asked if each not in chains))
+    lacks = {id(each): "its recursion is for chains" for each in chains}
+    return rewritten(
+        rest, instead, "no convolution with groups", entries=entries, lacks=lambda each: lacks.get(id(each), "")
+    )
 
 
-# ----------------------------------------------------------------------------------------------------- hidden units
+def _between(posed: Posed) -> Iterator[tuple[Leaf, list[Leaf], Leaf]]:
+    """Yield two layers with weights, and what lies between: layers without parameters, each with one taker."""
+    ends = {leaf.position: leaf for leaf in ungrouped_weights(posed)}
+    taken = Counter(source for leaf in posed.leaves for source in leaf.sources)
+    taker = {leaf.sources[0]: leaf for leaf in posed.leaves if len(leaf.sources) == 1}
+    for at, lower in ends.items():
+        middle: list[Leaf] = []
+        while taken[at] == 1 and at in taker and not taker[at].layer.parameter_shapes():
+            middle, at = [*middle, taker[at]], taker[at].position
+        if taken[at] == 1 and at in taker and taker[at].position in ends:
+            yield lower, middle, taker[at]
 
 
-def _between(leaves: list[Leaf]) -> Iterator[tuple[Leaf, list[Leaf], Leaf]]:
-    """Yield two layers with weights, and the layers between them of which each has one taker."""
-    ends = {leaf.position for leaf in weights(leaves)}
-    taken = Counter(source for leaf in leaves for source in leaf.sources)
-    taker = {leaf.sources[0]: leaf for leaf in leaves if len(leaf.sources) == 1}
-    for position in ends:
-        at, middle = position, []
-        while taken[at] == 1 and at in taker:
-            leaf = taker[at]
-            if leaf.position in ends:
-                yield leaves[position], middle, leaf
-                break
-            middle, at = [*middle, leaf], leaf.position
+def units(posed: Posed, rng: np.random.Generator, scale: float = 1.0) -> Change:
+    """Units between two layers, in another order or times a power of two, and the upper layer's inputs likewise.
 
-
-def _through(middle: list[Leaf], y: Any) -> Any:
-    for leaf in middle:
-        y = leaf.layer.forward(y)[0]
-    return y
-
-
-def _outputs(posed: Posed) -> dict[int, Any]:
-    at = {INPUT: posed.x[:2]}
-    for leaf, inputs in upwards(leaves_in(posed), at):
+    It applies where what lies between them takes each unit by itself, or is positively homogeneous.
+    """
+    at, found = {INPUT: posed.x[:2]}, {}  # type: ignore[var-annotated]
+    for leaf, inputs in upwards(posed.leaves, at):
         at[leaf.position] = leaf.layer.forward(*inputs)[0]
-    return at
-
-
-def _changed(posed: Posed, found: dict[int, dict[str, Any]]) -> Change:
-    """Return the change of the weights at some positions."""
-    instead: dict[int, tuple[Layer, ...]] = {}
-    entries = {}
-    for leaf in leaves_in(posed):
-        for key, name in leaf.parameters.items() if leaf.position in found else ():
-            given = found[leaf.position]
-            entries[name] = Entries(**{k: v for k, v in given.items() if key == "weight" or k in ("rows", "out")})
-        if leaf.position in found:
-            values = {key: entries[name].of(leaf.layer.parameters[key]) for key, name in leaf.parameters.items()}
-            instead[leaf.position] = (with_values(leaf.layer, values),)
-    return rewritten(posed, instead, entries=entries)
-
-
-def permuted_units(posed: Posed, rng: np.random.Generator) -> Change:
-    """The units between two layers in another order, where what lies between them takes each by itself."""
-    found: dict[int, dict[str, Any]] = {}
-    at = _outputs(posed)
-    for lower, middle, upper in _between(leaves_in(posed)):
-        h, image = at[lower.position], isinstance(upper.layer, CONVOLUTIONS)
-        axis = h.ndim - 1 if isinstance(lower.layer, L.Linear) else 1
-        order = rng.permutation(h.shape[axis])
-        y, moved = _through(middle, h), _through(middle, h.take(like(order, h, int), axis))
-        times = y.shape[1 if image else -1] // len(order)
-        ways = [(order[:, None] * times + np.arange(times)).ravel(), (np.arange(times)[:, None] * len(order) + order).ravel()]
-        for way in ways:
-            if len(way) == y.shape[1 if image else -1] and bool((moved == y.take(like(way, h, int), 1 if image else -1)).all()):
-                kernel = prod(upper.layer.parameters["weight"].shape[2:])
-                found.setdefault(lower.position, {})["rows"] = order
-                columns = (way[:, None] * kernel + np.arange(kernel)).ravel()
-                found.setdefault(upper.position, {})["columns"] = columns
+    for lower, middle, upper in _between(posed):
+        h = y = at[lower.position]
+        axis, end = (-1 if isinstance(each.layer, L.Linear) else 1 for each in (lower, upper))
+        count = h.shape[axis]
+        order = np.arange(count) if scale != 1 else rng.permutation(count)
+        moved = scale * h.take(like(order, h, int), axis)
+        for leaf in middle:
+            y, moved = leaf.layer.forward(y)[0], leaf.layer.forward(moved)[0]
+        size = y.shape[end] // count
+        for way in ((order[:, None] * size + np.arange(size)), (np.arange(size)[:, None] * count + order)):
+            if way.size == y.shape[end] and bool((moved == scale * y.take(like(way.ravel(), h, int), end)).all()):
+                k = prod(upper.layer.parameters["weight"].shape[2:])
+                columns = (way.reshape(-1, 1) * k + np.arange(k)).ravel()
+                found.setdefault(lower.position, {}).update(rows=order, out=scale)
+                found.setdefault(upper.position, {}).update(columns=columns, into=scale)
                 break
-    return _changed(posed, some(found, "no two weights between which each unit goes by itself"))
-
-
-def rescaled(posed: Posed, rng: np.random.Generator) -> Change:
-    """W₁ → 2 W₁, W₂ → W₂ / 2, where what lies between them is positively homogeneous: without rounding."""
-    found: dict[int, dict[str, Any]] = {}
-    at = _outputs(posed)
-    for lower, middle, upper in _between(leaves_in(posed)):
-        h = at[lower.position]
-        if bool((_through(middle, 2 * h) == 2 * _through(middle, h)).all()):
-            found.setdefault(lower.position, {})["out"] = 2.0
-            found.setdefault(upper.position, {})["into"] = 2.0
-    return _changed(posed, some(found, "no two weights with a positively homogeneous function between them"))
+    instead, entries = {}, {}
+    for leaf in (posed.leaves[position] for position in found):
+        given = Entries(**found[leaf.position])
+        made = {key: given if key == "weight" else Entries(given.rows, out=given.out) for key in leaf.parameters}
+        values = {key: each.of(leaf.layer.parameters[key]) for key, each in made.items()}
+        instead[leaf.position] = (with_values(leaf.layer, values),)
+        entries |= {leaf.parameters[key]: each for key, each in made.items()}
+    return rewritten(posed, instead, "no two weights with such a function between them", entries=entries)
