@@ -120,7 +120,7 @@ def _check(claims: Claims, posed: Posed, symmetries: Sequence[Symmetry], rng: np
     noise = Noise(posed, judged, rng)
     names = {id(each): "backward" if isinstance(each, Gradient) else type(each).__name__ for each in judged}
     for claim, other, each, sides in identities(posed, judged) if len(symmetries) > 1 else ():
-        claims.equal(names[id(each)], claim, lambda q, o, made: noise.compared(q, *made(), o), each, other, sides)
+        claims.equal(names[id(each)], claim, lambda q, o, made: noise.compared(q, made(), o), each, other, sides)
     for symmetry in symmetries:
         try:
             change = symmetry.make(posed, rng)
@@ -138,8 +138,8 @@ def _not_given(reason: str) -> Compared:
 def _changed(noise: Noise, posed: Posed, change: Change, quantity: Quantity) -> Compared:
     if reason := change.lacks(quantity):
         raise NotGivenError(reason)
-    want = change.expected(quantity, posed)
-    return noise.compared(quantity, change.posed.of(quantity), want, "the same before")
+    sides = change.posed.of(quantity), change.expected(quantity, posed)
+    return noise.compared(quantity, sides, "the same before")
 
 
 class Noise:
@@ -166,10 +166,11 @@ class Noise:
             network.parameters.put(name, move(value))
         return replace(posed, network=network, x=move(posed.x) if posed.x.dtype.kind == "f" else posed.x)
 
-    def compared(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
+    def compared(self, quantity: Quantity, sides: tuple[Values, Values], oracle: str) -> Compared:
         """Return the array that is furthest off, entry by entry or as a whole, of those that rounding does not hide."""
-        known, found, hidden = self.found[id(quantity)], [], 0.0
-        rest = np.max([*known.values(), (0, 0)], axis=0)
+        (got, want), known, hidden = sides, self.found[id(quantity)], 0.0
+        found: list[tuple[float, Compared]] = []
+        rest = np.max([np.zeros(2), *known.values()], axis=0)
         floor = 64 * self.eps / self.tolerance * max((np.max(np.abs(v), initial=0) for v in want.values()), default=0)
         for name, value in want.items():
             if name not in got:

@@ -1,4 +1,4 @@
-"""Networks written in another way, which are the same function: units in another order, layers split, joined, scaled."""
+"""Networks that are the same function written in another way: units in another order, layers split or scaled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE
 from gbackprop.calculus.walk import upwards
-from gbackprop.layers.norms.affine import Times
 from gbackprop.network import Concatenate, Sequential
 from gbackprop.testing.symmetries_posed import Change, Entries, Posed, rewritten
 
@@ -44,17 +43,15 @@ def ungrouped_weights(posed: Posed) -> list[Leaf]:
     return [leaf for leaf in weights(posed) if getattr(leaf.layer, "groups", 1) == 1]
 
 
-def after_each(posed: Posed, rng: np.random.Generator, *more: Layer) -> Change:
+def after_each(posed: Posed, rng: np.random.Generator, more: tuple[Layer, ...]) -> Change:
     """After each layer others that together do nothing; powers of two are not rounded."""
     return rewritten(posed, {leaf.position: (leaf.layer, *more) for leaf in posed.leaves})
 
 
-doubled = Times(2.0), Times(0.5)
-
-
 def split(posed: Posed, rng: np.random.Generator) -> Change:
     """W = M (M⁻¹ W): −2 times the outputs in another order, and a layer that takes this back, without rounding."""
-    instead, entries = {}, {}
+    instead: dict[int, tuple[Layer, ...]] = {}
+    entries: dict[str, Entries] = {}
     for leaf in ungrouped_weights(posed):
         layer, weight = leaf.layer, leaf.layer.parameters["weight"]
         size = len(weight)
@@ -62,14 +59,14 @@ def split(posed: Posed, rng: np.random.Generator) -> Change:
         back[made.rows, np.arange(size)] = -0.5
         first = with_values(layer, {key: made.of(value) for key, value in layer.parameters.items()})
         more = () if isinstance(layer, L.Linear) else (1,)
-        second: Any = type(layer)(size, size, *more, bias=False)  # type: ignore[call-arg]
+        second: Any = type(layer)(size, size, *more, bias=False)
         instead[leaf.position] = (first, with_values(second, {"weight": like(back, weight, weight.dtype)}, frozen=True))
         entries |= dict.fromkeys(leaf.parameters.values(), made)
     return rewritten(posed, instead, "no linear layer or convolution of its own", entries=entries)
 
 
 def pointwise(posed: Posed, rng: np.random.Generator) -> Change:
-    """A linear layer of vectors as a 1×1 convolution of one pixel, and a 1×1 convolution as a linear layer of pixels."""
+    """A linear layer of vectors as a 1×1 convolution of a pixel, a 1×1 convolution as a linear layer of pixels."""
     instead: dict[int, tuple[Layer, ...]] = {}
     for leaf in ungrouped_weights(posed):
         layer: Any = leaf.layer
@@ -87,7 +84,7 @@ def pointwise(posed: Posed, rng: np.random.Generator) -> Change:
 def separate(posed: Posed, rng: np.random.Generator) -> Change:
     """A convolution with groups as separate convolutions of their channels."""
     instead: dict[int, tuple[Layer, ...]] = {}
-    entries = {}
+    entries: dict[str, Entries] = {}
     for leaf in (leaf for leaf in weights(posed) if getattr(leaf.layer, "groups", 1) > 1):
         layer: Any = leaf.layer
         count, parts = layer.groups, []
@@ -145,7 +142,8 @@ def units(posed: Posed, rng: np.random.Generator, scale: float = 1.0) -> Change:
                 found.setdefault(lower.position, {}).update(rows=order, out=scale)
                 found.setdefault(upper.position, {}).update(columns=columns, into=scale)
                 break
-    instead, entries = {}, {}
+    instead: dict[int, tuple[Layer, ...]] = {}
+    entries: dict[str, Entries] = {}
     for leaf in (posed.leaves[position] for position in found):
         given = Entries(**found[leaf.position])
         made = {key: given if key == "weight" else Entries(given.rows, out=given.out) for key in leaf.parameters}

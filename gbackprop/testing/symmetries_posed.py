@@ -50,6 +50,11 @@ class Posed:
         """The layers in the order of computation."""
         return leaves_of(self.network, self.x.shape[1:])
 
+    @property
+    def names(self) -> list[str]:
+        """The parameters that are not frozen, in the order of operators' vectors."""
+        return list(dict.fromkeys(name for leaf in self.leaves for name in leaf.parameters.values()))
+
     @cached_property
     def result(self) -> Result:
         """The result of the call."""
@@ -73,7 +78,7 @@ class Posed:
 
 def arrays_of(part: Result) -> Values:
     """Return host arrays by name: "0.weight", "0.weight/A"; of matrices in an eigenbasis their traces."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in (part.values[0] if part.values else {**part.gradient, "loss": part.loss}).items():
         if isinstance(value, Kronecker | GroupedKronecker):
             found |= {f"{name}/{key}": a for key, a in (("A", value.A), ("B", value.B)) if a is not None}

@@ -13,18 +13,18 @@ import numpy as np
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop.array import array_module, like
-from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.calculus.signals import EXACT, GRADIENT, RESIDUAL
 from gbackprop.curvature.data import merge
-from gbackprop.layers.norms.affine import Plus
+from gbackprop.layers.norms.affine import Plus, Times
 from gbackprop.losses.base import Loss
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.runs import fits, pairs
 from gbackprop.testing.setting import Values
-from gbackprop.testing.symmetries_networks import after_each, doubled, pointwise, separate, split, units, with_values
-from gbackprop.testing.symmetries_posed import Change, Gradient, Posed, arrays_of, per_sample, rewritten
+from gbackprop.testing.symmetries_networks import after_each, pointwise, separate, split, units, with_values
+from gbackprop.testing.symmetries_posed import Change, Posed, arrays_of, per_sample, rewritten
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Symmetry:
     """A claim: how results change under a change of what is given."""
 
     name: str
-    make: Callable[[Posed, np.random.Generator], Change]  # raises NotGivenError with the reason where it is not for this
+    make: Callable[[Posed, np.random.Generator], Change]  # raises NotGivenError where it is not for this
     of_batch: bool = False  # whether it is about the samples, so that it is asked of the whole batch, too
 
 
@@ -77,9 +77,9 @@ def parts(posed: Posed, rng: np.random.Generator) -> Change:
     return Merged(posed, batches=tuple(posed.taken(rows) for rows in np.split(np.arange(n), [1 + n // 3])))
 
 
-def computed(posed: Posed, rng: np.random.Generator, asked: slice = slice(None), call: Any = None, **options: Any) -> Change:
+def computed(posed: Posed, rng: np.random.Generator, step: int = 1, call: Any = None, **options: Any) -> Change:
     """The same in another way: in blocks, in another order, by the plain sweep."""
-    some = tuple(each for each in posed.asked[asked] if fits(each, options))
+    some = tuple(each for each in posed.asked[::step] if fits(each, options))
     lost = {id(each) for each in posed.asked} - {id(each) for each in some}
     other = replace(posed, asked=some, call=call or posed.call, options={**posed.options, **options})
     return Change(other, lacks=lambda each: "needs the whole batch at each layer" if id(each) in lost else "")
@@ -126,14 +126,15 @@ def relabelled(posed: Posed, rng: np.random.Generator) -> Change:
         known = bool((loss.hessian_sqrt(output, posed.y) == loss.hessian_sqrt(output, other)).all())
     if not known or bool((other == posed.y).all()):
         raise NotGivenError("all targets are the same" if known else "the loss's Hessian depends on the targets")
-    return Change(replace(posed, y=other), lacks=lambda each: "depends on the targets" if _signals(each) & FIRST else "")
-
-
-FIRST = {GRADIENT, RESIDUAL}
+    return Change(replace(posed, y=other), lacks=_lacks_curvature)
 
 
 def _signals(quantity: Quantity) -> set[Any]:
     return {statistic.signal for statistic in quantity.statistics()} - {None}
+
+
+def _lacks_curvature(quantity: Quantity) -> str:
+    return "depends on the targets" if _signals(quantity) & {GRADIENT, RESIDUAL} else ""
 
 
 def _ending(posed: Posed, *ending: Layer, **known: Any) -> Change:
@@ -150,67 +151,57 @@ def shifted(posed: Posed, rng: np.random.Generator) -> Change:
     return _ending(posed, Plus(128.0 if single else 1024.0))
 
 
-@dataclass(frozen=True)
-class Other:
-    """A loss of the outputs of further layers which is another, over c and up to a constant."""
-
-    loss: Loss
-    layers: tuple[Layer, ...] = ()
-    targets: Callable[[Any], Any] = lambda y: y  # its targets from the other's
-    exact: bool = True  # whether the Hessian in the network's outputs is the GGN's, and not that of the whole alone
-    c: float = 1.0
-    without: tuple[str, ...] = ()
+Other = tuple[Loss, tuple[Layer, ...], Callable[[Any], Any]]
+"""A loss of the outputs of further layers, and its targets from those of the loss that it is another form of."""
 
 
-def _classes(loss: Any, posed: Posed) -> Other:
+def _classes(loss: Any, shape: Shape, p: Any) -> Other:
     """BCE(z) = CE([0, z])."""
-    shape, p = posed.network.output_shape(posed.x.shape[1:]), next(iter(posed.network.parameters.values()))
     pair = with_values(L.Linear(1, 2, bias=False), {"weight": like(np.array([0.0, 1.0]), p, p.dtype)}, frozen=True)
-    axes = (0, len(shape) + 1, *range(1, len(shape) + 1))
-    ending = (L.Unflatten(len(shape), (shape[-1], 1)), pair, L.Permute(axes))
-    return Other(losses.CrossEntropyLoss(loss.reduction), ending, lambda y: array_module(y).stack([1 - y, y], 1))
+    last = L.Permute((0, len(shape) + 1, *range(1, len(shape) + 1)))
+    ending = (L.Unflatten(len(shape), (shape[-1], 1)), pair, last)
+    return losses.CrossEntropyLoss(loss.reduction), ending, lambda y: array_module(y).stack([1 - y, y], 1)
 
 
-def _normal(loss: Any, posed: Posed) -> Other:
+def _normal(loss: Any, shape: Shape, p: Any) -> Other:
     """Squared error = −log of a normal density of variance ½, but for a constant."""
-    variance: Callable[[Any], Any] = lambda y: array_module(y).stack([y, array_module(y).full_like(y, 0.5)], 1)  # noqa: E731
-    return Other(losses.GaussianNLLLoss(loss.reduction), (), variance, without=("loss",))
+    xp = array_module(p)
+    return losses.GaussianNLLLoss(loss.reduction), (), lambda y: xp.stack([y, xp.full_like(y, 0.5)], 1)
 
 
-def _chosen(loss: Any, posed: Posed) -> Other:
-    """CE(z) = NLL(log softmax z)."""
+def _chosen(loss: Any, shape: Shape, p: Any) -> Other:
+    """CE(z) = NLL(log softmax z), whose Hessian is the network's."""
     other = losses.NLLLoss(loss.reduction, weight=loss.weight, ignore_index=loss.ignore_index)
-    return Other(other, (L.LogSoftmax(1),), exact=False)
+    return other, (L.LogSoftmax(1),), lambda y: y
 
 
-OTHERS: dict[type[Loss], Callable[[Any, Posed], Other]] = {
-    losses.BCEWithLogitsLoss: _classes,
-    losses.CrossEntropyLoss: _chosen,
-    losses.MSELoss: _normal,
-    losses.HuberLoss: lambda loss, posed: Other(losses.SmoothL1Loss(loss.reduction, loss.delta), c=loss.delta),
-    losses.SmoothL1Loss: lambda loss, posed: Other(losses.HuberLoss(loss.reduction, loss.beta), c=1 / loss.beta),
-}
-"""Losses written as others."""
+OTHERS: dict[type[Loss], Callable[[Any, Shape, Any], Other]] = {
+    losses.BCEWithLogitsLoss: _classes, losses.CrossEntropyLoss: _chosen, losses.MSELoss: _normal,
+}  # fmt: skip
+"""Losses that can be written as others."""
 
 
 def another(posed: Posed, rng: np.random.Generator) -> Change:
     """The loss written as another."""
     loss: Any = posed.loss
-    soft = getattr(loss, "label_smoothing", 0) or (loss.probabilities and posed.y.dtype.kind == "f")
-    if type(loss) not in OTHERS or soft or (loss.weighted and not isinstance(loss, losses.CrossEntropyLoss)):
+    chosen, soft = type(loss) is losses.CrossEntropyLoss, getattr(loss, "label_smoothing", 0) or loss.probabilities
+    if type(loss) not in OTHERS or (loss.weighted and not chosen) or (soft and posed.y.dtype.kind == "f"):
         raise NotGivenError("the loss has no other form here")
-    other = OTHERS[type(loss)](loss, posed)
+    if chosen and loss.label_smoothing:
+        raise NotGivenError("the other form has no label smoothing")
+    shape, p = posed.network.output_shape(posed.x.shape[1:]), next(iter(posed.network.parameters.values()))
+    other, ending, targets = OTHERS[type(loss)](loss, shape, p)
 
     def lacks(quantity: Quantity) -> str:
         signals = _signals(quantity)
         if pairs(quantity) and signals != {GRADIENT}:
             return "its columns are another root of the same Hessian"
-        fits = signals <= {GRADIENT} or {EXACT, RESIDUAL} <= signals or (other.exact and signals == {EXACT})
-        return "" if fits else "the part of the curvature that is the loss's is another"
+        whole = signals <= {GRADIENT} or {EXACT, RESIDUAL} <= signals
+        return "" if whole or (not chosen and signals == {EXACT}) else "the loss's part of the curvature differs"
 
-    change = _ending(posed, *other.layers, c=1 / other.c, lacks=lacks, without=other.without)
-    asked = tuple(each for each in posed.asked if not lacks(each))
-    return replace(change, posed=replace(change.posed, loss=other.loss, y=other.targets(posed.y), targets=None, asked=asked))
+    asked, y = tuple(each for each in posed.asked if not lacks(each)), targets(posed.y)
+    change = _ending(posed, *ending, lacks=lacks, without=() if ending else ("loss",))
+    return replace(change, posed=replace(change.posed, loss=other, y=y, targets=None, asked=asked))
 
 
 SYMMETRIES = (
@@ -219,7 +210,7 @@ SYMMETRIES = (
     Symmetry("the batch split and merged", parts, True),
     Symmetry("in blocks of samples", partial(computed, sample_block=2)),
     Symmetry("in blocks of columns", partial(computed, column_block=2)),
-    Symmetry("asked for in another order", partial(computed, asked=slice(None, None, -1))),
+    Symmetry("asked for in another order", partial(computed, step=-1)),
     Symmetry("by gb.reference", partial(computed, call=reference)),
     Symmetry("a layer frozen", frozen),
     Symmetry("the loss × 3", times, True),
@@ -227,8 +218,8 @@ SYMMETRIES = (
     Symmetry("labels changed", relabelled, True),
     Symmetry("logits + constant", shifted),
     Symmetry("the loss written as another", another),
-    Symmetry("Identity inserted", lambda posed, rng: after_each(posed, rng, L.Identity())),
-    Symmetry("doubled and halved", lambda posed, rng: after_each(posed, rng, *doubled)),
+    Symmetry("Identity inserted", partial(after_each, more=(L.Identity(),))),
+    Symmetry("doubled and halved", partial(after_each, more=(Times(2.0), Times(0.5)))),
     Symmetry("linear layers split into two", split),
     Symmetry("linear layers as 1×1 convolutions, and back", pointwise),
     Symmetry("groups as separate convolutions", separate),
