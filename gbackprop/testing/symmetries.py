@@ -17,7 +17,7 @@ from gbackprop.calculus.signals import AVERAGE, RESIDUAL
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.network.container import Container
-from gbackprop.quantities import EKFAC, KFAC, Quantity
+from gbackprop.quantities import KFAC, Quantity
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import every_quantity, pairs
@@ -67,13 +67,21 @@ def check_symmetries(
     -------
     Report
         A row for each claim and quantity, "backward" for gradient and loss. "not given" says why a claim is not for it.
+
+    Raises
+    ------
+    ValueError
+        If `only` has a name that no symmetry has.
     """
+    known = [each.name for each in SYMMETRIES]
+    if unknown := [name for name in only if name not in known]:
+        raise ValueError(f"only: expected names among {', '.join(known)}, got {unknown[0]!r}")
     generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["backward"])
     posed = claims.attempt("backward", "takes the batch", _posed, network, loss, x, y, (generator, device))
     if posed is None:
         return claims.report
     some = [each for each in SYMMETRIES if not only or each.name in only]
-    asked = [*every_quantity(), KFAC(sharing="expand"), KFAC(sharing="reduce"), EKFAC(), *quantities]
+    asked = [*every_quantity(), KFAC(sharing="expand"), KFAC(sharing="reduce"), *quantities]
     few = posed.taken(np.arange(min(len(posed.x), SAMPLES)))
     usable = tuple(q for q in asked if claims.attempt(type(q).__name__, "can be computed", _try, few, q))
     claims.doubtful.clear()

@@ -12,7 +12,7 @@ import numpy as np
 
 from gbackprop import operators
 from gbackprop.array import asnumpy
-from gbackprop.quantities import Quantity
+from gbackprop.quantities import EKFAC, Quantity
 from gbackprop.testing.claims import Claims, Compared, NotGivenError
 from gbackprop.testing.differences import derivative
 from gbackprop.testing.points import size_of
@@ -41,7 +41,6 @@ IDENTITIES: tuple[tuple[str, str, str, Callable[[Any, Any, float], Any]], ...] =
     ("gram_gradients", "has the diagonal", "batch_l2_grad", lambda gram, norms, r: (gram.diagonal(), norms)),
     ("gram_gradients", "adds up to ‖·‖² of", "gradient", lambda gram, g, r: (gram.sum(), (g**2).sum())),
     ("gram_ggn", "has the trace of", "diag_ggn", lambda gram, diagonal, r: (gram.trace(), diagonal.sum())),
-    ("ekfac", "has the trace of", "diag_ggn_mc", lambda trace, diagonal, r: (trace, diagonal.sum())),
     ("kflr", "of a bias has the diagonal", "diag_ggn", _of_bias),
     ("kfac", "of a bias has the diagonal", "diag_ggn_mc", _of_bias),
 )
@@ -81,13 +80,16 @@ def moved(claims: Claims, posed: Posed, rng: np.random.Generator) -> None:
     at = replace(posed, network=network, x=x, y=y, targets=None)
     values = at.network.parameters
     where = {name: rng.standard_normal(values[name].shape) * size_of(values[name]) for name in at.names}
-    for name, each in where.items():
-        claims.equal("backward", f"the loss follows the gradient where {name} is moved", _loss_follows, at, name, each)
+    for name, direction in where.items():
+        claim = f"the loss follows the gradient where {name} is moved"
+        claims.equal("backward", claim, _loss_follows, at, name, direction)
     for kind in ("GGN", "Hessian"):
         for each in (each for each in at.asked if type(each).__name__ == f"Diag{kind}"):
             claims.equal(f"Diag{kind}", f"is the diagonal of operators.{kind}", _diagonal, at, kind, each, rng)
     claims.equal("Hessian", "the gradient follows it where all parameters are moved", _gradient_follows, at, where)
     known = {each.name: each for each in reversed(at.asked)}
+    if "diag_ggn" in known:
+        claims.equal("EKFAC", "has the trace of DiagGGN", _trace, at, EKFAC(fisher="exact"), known["diag_ggn"])
     if {"kfra", "kflr", "diag_ggn"} <= known.keys():
         claims.equal("KFRA", "of equal samples is KFLR", _equal_samples, at, known)
         claims.equal("KFLR", "of one sample is exact for layers of vectors", _one_sample, at, known)
@@ -135,6 +137,12 @@ def _diagonal(at: Posed, kind: str, quantity: Quantity, rng: np.random.Generator
     columns[which, np.arange(len(which))] = 1
     product = getattr(operators, kind)(at.network, at.loss, (at.x, at.y)) @ columns
     return Compared(diagonal[which], product[which, np.arange(len(which))], f"operators.{kind}", TOLERANCE)
+
+
+def _trace(at: Posed, ekfac: Quantity, diagonal: Quantity) -> Compared:
+    both = replace(at, asked=(ekfac, diagonal))  # one call: its eigenvectors take longer than all else
+    want = {name: np.asarray(value.sum()) for name, value in both.of(diagonal).items()}
+    return Compared(both.of(ekfac), want, "DiagGGN", TOLERANCE, 1e-6 * max(map(float, want.values())))
 
 
 def _equal_samples(at: Posed, known: dict[str, Quantity]) -> Compared:

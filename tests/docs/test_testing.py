@@ -18,6 +18,7 @@ WRONG = [
     (".tanh(output - target) * self.summed_weight(output.shape[1:])", ".tanh(output - target)"),
     ("1 / output**2", "2 / output**2"),
     ('Statistic("square", GRADIENT)', 'Statistic("sum", GRADIENT)'),
+    ("return square", "return square**0.5"),
 ]
 
 
@@ -27,7 +28,7 @@ def run(block, **names):
     test()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "symmetry"])
 def test_each_test_of_the_page_stands_alone_and_passes(block):
     run(block)
 
