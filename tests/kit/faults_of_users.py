@@ -545,7 +545,7 @@ def without(x):
 
 
 def weighted(output, target):
-    return np.array([1.0, 3, 2, 5])[target] * -special.log_softmax(output, 1)[np.arange(len(target)), target]
+    return np.array([1.1, 3.7, 0.2, 5])[target] * -special.log_softmax(output, 1)[np.arange(len(target)), target]
 
 
 def log_cosh(output, target):
@@ -600,7 +600,7 @@ USERS = {
     "loss: 4 for 12": (loss(Quartic, 4), "3"),
     "loss: overflow": (loss(Overflowing, 4, labels=True), "the largest of each sample were subtracted"),
     "loss: weights forgotten": (
-        loss(lambda: Unweighted(weight=np.array([1.0, 3, 2, 5])), 4, labels=True, reference=weighted),
+        loss(lambda: Unweighted(weight=np.array([1.1, 3.7, 0.2, 5])), 4, labels=True, reference=weighted),
         "the option weight has no effect",
     ),
     "loss: without the target": (loss(Likelihood, 4, labels=True), "one-hot"),
