@@ -85,12 +85,14 @@ def check_symmetries(
     few = posed.taken(np.arange(min(len(posed.x), SAMPLES)))
     usable = tuple(q for q in asked if claims.attempt(type(q).__name__, "can be computed", _try, few, q))
     claims.doubtful.clear()
+    claims.missing.clear()  # of one quantity: others of its class may be computed
     few = replace(few, asked=usable)
     claims.attempt("backward", "can be checked", _check, claims, few, some, generator)
     if not only:
         claims.attempt("backward", "can be moved", moved, claims, few, generator)
     if len(few.x) < len(posed.x):
-        whole = replace(posed, asked=tuple(q for q in usable if not per_sample(q) and not pairs(q)))
+        rows = {id(q) for q in usable if per_sample(q) or pairs(q) or getattr(q, "convention", None)}
+        whole = replace(posed, asked=tuple(q for q in usable if id(q) not in rows))
         claims.suffix = f", of {len(posed.x)} samples"
         of_batch = [each for each in some if each.of_batch]
         claims.attempt("backward", "can be checked", _check, claims, whole, of_batch, generator)

@@ -18,7 +18,7 @@ from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE
 from gbackprop.calculus.walk import upwards
 from gbackprop.network import Concatenate, Sequential
-from gbackprop.testing.symmetries_posed import Change, Entries, Posed, rewritten
+from gbackprop.testing.symmetries_posed import Change, Posed, Remade, rewritten
 
 CONVOLUTIONS = (L.Conv1d, L.Conv2d, L.Conv3d)
 
@@ -51,11 +51,11 @@ def after_each(posed: Posed, rng: np.random.Generator, more: tuple[Layer, ...]) 
 def split(posed: Posed, rng: np.random.Generator) -> Change:
     """W = M (M⁻¹ W): −2 times the outputs in another order, and a layer that takes this back, without rounding."""
     instead: dict[int, tuple[Layer, ...]] = {}
-    entries: dict[str, Entries] = {}
+    entries: dict[str, Remade] = {}
     for leaf in ungrouped_weights(posed):
         layer, weight = leaf.layer, leaf.layer.parameters["weight"]
         size = len(weight)
-        made, back = Entries(rows=np.roll(np.arange(size), 1), out=-2.0), np.zeros((size, size))
+        made, back = Remade(rows=np.roll(np.arange(size), 1), out=-2.0), np.zeros((size, size))
         back[made.rows, np.arange(size)] = -0.5
         first = with_values(layer, {key: made.of(value) for key, value in layer.parameters.items()})
         more = () if isinstance(layer, L.Linear) else (1,)
@@ -84,7 +84,7 @@ def pointwise(posed: Posed, rng: np.random.Generator) -> Change:
 def separate(posed: Posed, rng: np.random.Generator) -> Change:
     """A convolution with groups as separate convolutions of their channels."""
     instead: dict[int, tuple[Layer, ...]] = {}
-    entries: dict[str, Entries] = {}
+    entries: dict[str, Remade] = {}
     for leaf in (leaf for leaf in weights(posed) if getattr(leaf.layer, "groups", 1) > 1):
         layer: Any = leaf.layer
         count, parts = layer.groups, []
@@ -95,7 +95,7 @@ def separate(posed: Posed, rng: np.random.Generator) -> Change:
             part = with_values(part, {key: v[i * outs : (i + 1) * outs] for key, v in layer.parameters.items()})
             parts.append(Sequential(L.Slice(1, i * ins, (i + 1) * ins), part))
             own = {f"{leaf.name}.{i}.1.{key}": name for key, name in leaf.parameters.items()}
-            entries |= {name: Entries(rows=rows, group=i, old=old) for name, old in own.items()}
+            entries |= {name: Remade(rows=rows, group=i, old=old) for name, old in own.items()}
         instead[leaf.position] = (Concatenate(*parts),)
     chains = tuple(each for each in posed.asked if any(s.signal == AVERAGE for s in each.statistics()))
     rest = replace(posed, asked=tuple(each for each in posed.asked if each not in chains))
@@ -143,10 +143,10 @@ def units(posed: Posed, rng: np.random.Generator, scale: float = 1.0) -> Change:
                 found.setdefault(upper.position, {}).update(columns=columns, into=scale)
                 break
     instead: dict[int, tuple[Layer, ...]] = {}
-    entries: dict[str, Entries] = {}
+    entries: dict[str, Remade] = {}
     for leaf in (posed.leaves[position] for position in found):
-        given = Entries(**found[leaf.position])
-        made = {key: given if key == "weight" else Entries(given.rows, out=given.out) for key in leaf.parameters}
+        given = Remade(**found[leaf.position])
+        made = {key: given if key == "weight" else Remade(given.rows, out=given.out) for key in leaf.parameters}
         values = {key: each.of(leaf.layer.parameters[key]) for key, each in made.items()}
         instead[leaf.position] = (with_values(leaf.layer, values),)
         entries |= {leaf.parameters[key]: each for key, each in made.items()}

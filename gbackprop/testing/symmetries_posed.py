@@ -93,7 +93,7 @@ def per_sample(quantity: Quantity) -> int:
 
 
 @dataclass(frozen=True)
-class Entries:
+class Remade:
     """A parameter that becomes another: θ'[o, i] = θ[rows[o], columns[i]] out / into."""
 
     rows: Any = None
@@ -134,7 +134,7 @@ class Change:
     rows: Any = None  # the sample of the given batch that each new sample is
     r: float = 1.0  # the new R over the given one
     c: float = 1.0  # the new weight of the loss over the given one
-    entries: Mapping[str, Entries] = field(default_factory=dict)  # of the parameters that become others
+    entries: Mapping[str, Remade] = field(default_factory=dict)  # of the parameters that become others
     lacks: Callable[[Quantity], str] = lambda quantity: ""  # the reason why a quantity is not judged
     without: tuple[str, ...] = ()  # names that are not compared
 
@@ -146,7 +146,7 @@ class Change:
         factor = self.r ** powers[0] * self.c ** powers[1] if powers else 1.0
         for name in self.posed.of(quantity):
             parameter, _, key = name.partition("/")
-            entries = self.entries.get(parameter, Entries())
+            entries = self.entries.get(parameter, Remade())
             old = entries.old or parameter
             value = values.get(f"{old}/{key}" if key else old)
             if value is not None and self.rows is not None and name != "loss":

@@ -46,7 +46,7 @@ def permuted(posed: Posed, rng: np.random.Generator) -> Change:
 
 
 @dataclass(frozen=True)
-class Merged(Change):
+class OfBatches(Change):
     """A change after which results are those of batches, merged by the quantities' own rules."""
 
     batches: tuple[Posed, ...] = ()
@@ -66,7 +66,7 @@ class Merged(Change):
 def twice(posed: Posed, rng: np.random.Generator) -> Change:
     """Each sample twice."""
     rows, r = np.tile(np.arange(len(posed.x)), 2), 0.5 if posed.loss.reduction == "mean" else 1.0
-    return Merged(posed.taken(rows), rows=rows, r=r, batches=(posed, posed))
+    return OfBatches(posed.taken(rows), rows=rows, r=r, batches=(posed, posed))
 
 
 def parts(posed: Posed, rng: np.random.Generator) -> Change:
@@ -74,7 +74,7 @@ def parts(posed: Posed, rng: np.random.Generator) -> Change:
     n = len(posed.x)
     if n == 1:
         raise NotGivenError("one sample cannot be split")
-    return Merged(posed, batches=tuple(posed.taken(rows) for rows in np.split(np.arange(n), [1 + n // 3])))
+    return OfBatches(posed, batches=tuple(posed.taken(rows) for rows in np.split(np.arange(n), [1 + n // 3])))
 
 
 def computed(posed: Posed, rng: np.random.Generator, step: int = 1, call: Any = None, **options: Any) -> Change:

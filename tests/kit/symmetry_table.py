@@ -1,4 +1,4 @@
-"""Planted faults by symmetries alone: ``PYTHONPATH=.:tests/helpers python tests/kit/symmetry_table.py`` prints the table."""
+"""Planted faults by symmetries alone: ``PYTHONPATH=.:tests/helpers python tests/kit/symmetry_table.py`` lists them."""
 
 from collections import Counter
 from math import inf, prod
