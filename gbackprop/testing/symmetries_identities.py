@@ -21,7 +21,7 @@ from gbackprop.testing.symmetries_networks import ungrouped_weights
 from gbackprop.testing.symmetries_posed import Posed, Values
 
 Sides = tuple[Values, Values]
-"""What is so, and what should be, by parameter."""
+"""Got and expected, by parameter."""
 
 TOLERANCE, SAMPLES, STEP = 1e-7, 4, 1e-4
 """Of what is computed in float64, of few samples; and the first step along a line, of parameters of size 1."""
