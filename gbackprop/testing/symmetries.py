@@ -153,7 +153,7 @@ def _changed(noise: Noise, posed: Posed, change: Change, quantity: Quantity) -> 
 
 
 class Noise:
-    """The distance by which rounding moves results: the same with inputs and parameters moved by as much, several times."""
+    """The distance by which results move when inputs and parameters are moved by their rounding, several times."""
 
     def __init__(self, posed: Posed, judged: Sequence[Quantity], rng: np.random.Generator) -> None:
         self.eps = float(np.finfo(next(iter(posed.network.parameters.values())).dtype).eps)

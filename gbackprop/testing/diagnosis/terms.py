@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, islice
 from math import prod
 from typing import Any
 
@@ -100,19 +100,24 @@ def _nested(name: str, saved: Any) -> Iterator[tuple[str, np.ndarray]]:
 def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
     """Return terms and functions of their entries along the axes of a result of some shape that fit theirs."""
     found: Terms = {"1": np.ones((1,) * len(shape))}
+    rest: Terms = {}
     if len(shape) > 2 and shape[-1] == shape[-2]:
         found["I"] = np.eye(shape[-1]).reshape((1,) * (len(shape) - 2) + shape[-2:])
     for form, function in {"{}": np.copy, **FUNCTIONS}.items():
         for name, array in terms.items():
             if form == "{}" or (name not in ("g", "u", "columns") and array.size < 100_000):
                 with np.errstate(all="ignore"):
-                    placed = list(_placed(form.format(name), function(array), shape))
-                found |= {title: view for title, view in placed if len(found) < MOST}
-    return found
+                    for likely, title, view in _placed(form.format(name), function(array), shape):
+                        if len(found if likely else rest) < MOST:
+                            (found if likely else rest)[title] = view
+    return dict(islice((found | rest).items(), MOST))
 
 
-def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield an array along each choice of axes that fit its own, in order; flat, too, and a matrix either way."""
+def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[bool, str, np.ndarray]]:
+    """Yield an array along each choice of axes that fit its own, in order; flat, too, and a matrix either way.
+
+    Likely are the first axes, the first with the last, and any single one.
+    """
     forms = {name: array, f"{name} (flat)": array.reshape(len(array), -1)} if array.ndim > 2 else {name: array}
     forms |= {f"{name}ᵀ": array.T} if array.ndim == 2 else {}
     forms |= {f"mean {name}": array.reshape(len(array), -1).mean(1)} if array.ndim > 1 and name.isidentifier() else {}
@@ -122,8 +127,9 @@ def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tu
         for axes in combinations(range(len(shape)), kept.ndim):
             if all(shape[axis] == size for axis, size in zip(axes, kept.shape, strict=True)):
                 wide = [shape[axis] if axis in axes else 1 for axis in range(len(shape))]
-                in_order = axes == tuple(range(kept.ndim))
-                yield title if in_order else f"{title} along {', '.join(map(str, axes))}", kept.reshape(wide)
+                first, last = tuple(range(kept.ndim)), tuple(range(len(shape) - kept.ndim + 1, len(shape)))
+                words = title if axes == first else f"{title} along {', '.join(map(str, axes))}"
+                yield kept.ndim == 1 or axes in (first, (0, *last)), words, kept.reshape(wide)
 
 
 # ---------------------------------------------------------------------------------------------------------- quantities
