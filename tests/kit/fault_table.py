@@ -12,6 +12,7 @@ from faults_in_layers import FAULTS as IN_LAYERS
 from faults_in_norms import FAULTS as IN_NORMS
 from faults_in_sequences import FAULTS as IN_SEQUENCES
 from faults_in_sweep import FAULTS as IN_SWEEP
+from symmetry_table import by_symmetries
 
 FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES + IN_FORMS + IN_SWEEP
 """All faults, in the order of the page."""
@@ -37,13 +38,15 @@ def _cell(text) -> str:
 
 def table() -> str:
     """Plant each fault; return the page."""
-    rows, caught, located, diagnosed = [], 0, 0, 0
+    rows, caught, located, diagnosed, broken = [], 0, 0, 0, 0
     for fault in FAULTS:
         failures = planted(fault, diagnosed=True).failures
         named = failures[0].method if failures else None
         edits = next((row.known for row in failures if row.known), ())
         caught, located, diagnosed = caught + bool(failures), located + (named == fault.method), diagnosed + bool(edits)
-        rows.append(f"{row(fault, named)} {_cell(edits[0].words) if edits else '–'} |")
+        symmetry = next((each.claim for each in by_symmetries(fault).failures), None)
+        broken += symmetry is not None
+        rows.append(f"{row(fault, named)} {_cell(edits[0].words) if edits else '–'} | {_cell(symmetry or '–')} |")
     total = len(rows)
     lines = [
         "# Planted faults",
@@ -52,11 +55,14 @@ def table() -> str:
         "",
         f"**Caught: {caught} of {total} planted. Rightly located: {located} of {total} planted.**",
         "",
-        f"**Diagnosed: {diagnosed} of {total}.** The last column is the first proposal: an edit with which the claim",
+        f"**Diagnosed: {diagnosed} of {total}.** The fourth column is the first proposal: an edit with which the claim",
         "holds, verified on batches of several sizes, in the words of [the audit](audit.md#the-diagnosis).",
         "",
-        "| fault | caught | first method named | diagnosis |",
-        "|---|---|---|---|",
+        f"**By symmetries alone: {broken} of {total}.** The last column is the first",
+        "[symmetry](audit.md#symmetries-networks-of-any-size) that does not hold for a small network with the fault.",
+        "",
+        "| fault | caught | first method named | diagnosis | symmetry |",
+        "|---|---|---|---|---|",
         *rows,
     ]
     return "\n".join(lines)

@@ -1,13 +1,11 @@
-"""Planted faults by symmetries alone: ``PYTHONPATH=.:tests/helpers python tests/kit/symmetry_table.py`` lists them."""
+"""Planted faults by symmetries alone."""
 
-from collections import Counter
 from math import inf, prod
 from unittest import mock
 
 import faults
 import numpy as np
 import pytest
-from fault_table import FAULTS
 
 from gbackprop import Graph, Sequential, layers, losses
 from gbackprop.testing import check_symmetries
@@ -52,19 +50,3 @@ def by_symmetries(fault):
     with pytest.MonkeyPatch.context() as patch, mock.patch.multiple(faults, **instead):
         faults.plant(patch, fault)
         return fault.check()
-
-
-def table():
-    """Return the first symmetry that fails for each fault, or None."""
-    found = {}
-    for fault in FAULTS:
-        report = by_symmetries(fault)
-        found[str(fault)] = f"{report.failures[0].method}: {report.failures[0].claim}" if report.failures else None
-    return found
-
-
-if __name__ == "__main__":
-    rows = table()
-    for name, first in rows.items():
-        print(f"{name}  |  {first}")
-    print(Counter(first is not None for first in rows.values()))
