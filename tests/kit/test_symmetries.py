@@ -21,7 +21,7 @@ NAMED = {str(fault): fault for fault in FAULTS}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("row", NETWORKS, ids=str)
+@pytest.mark.parametrize("row", NETWORKS)
 def test_no_alarm_on_right_networks(row, dtype):
     x, y = row.batch()
     report = check_symmetries(row.network().astype(dtype), row.loss, x, y)
