@@ -1,6 +1,7 @@
 """Pictures of differences: colors, the worst entry, what is said of the whole; and the markup that they are made of."""
 
 import re
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from gbackprop.testing.audit.drawing import describe, difference_classes, difference_legend, drawing, value_classes
 from gbackprop.testing.audit.markup import Markup, join, tag
-from gbackprop.testing.audit.picture import Axis, Picture
+from gbackprop.testing.audit.picture import Axis, Picture, _worst_sample
 
 
 def picture(got, want, tolerance=1e-11):
@@ -28,6 +29,17 @@ def test_the_worst_entry_is_marked_with_both_values():
     wide, high = map(float, re.search(r'transform="scale\(([\d.]+) ([\d.]+)\)"', drawn).groups())
     assert (float(ring[1]), float(ring[2])) == pytest.approx((wide * (x + w / 2), high * (y + h / 2)))
     assert 'class="same"' in drawn
+
+
+def test_the_sample_that_differs_most_is_shown():
+    want = np.random.default_rng(0).standard_normal((3, 2, 2))  # [N, R, C]
+    for sample, error in ((0, 1e-3), (2, 1e-9), (1, np.nan)):
+        got = want.transpose(1, 0, 2) + 1e-12
+        got[1, sample, 0] += error
+        axes = [Axis(name, (2,), np.arange(2)) for name in "yx"]
+        shown = _worst_sample(("J", "mjp"), *axes, got, want, SimpleNamespace(oracle="", tolerance=0))
+        assert (shown.sample, shown.worst, shown.scale) == (sample, (1, 0), np.abs(want).max())
+        np.testing.assert_array_equal(shown.want, want[sample])
 
 
 def test_colors_are_decades():

@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,13 @@ def test_published_figures_stand_beside_runs_of_their_length():
         (row,) = tables.rows(curves.curves(store.runs(), "mnist_logreg"))
     assert row[6::2] == ("0.9245", "0.2722")
     assert len(published.FIGURES) == 7 + 7 + 5
+    sums = Counter()
+    for figure in published.FIGURES:
+        sums[figure.problem, figure.epoch, figure.metric] += figure.value
+    assert [(key, round(value, 4)) for key, value in sums.items()] == [  # checksums of what was published
+        *((("mnist_logreg", 50, "test_accuracy"), 6.4787), (("mnist_logreg", 50, "test_loss"), 1.8852)),
+        (("cifar10_3c3d", 10, "test_accuracy"), 3.7361),
+    ]
 
 
 def test_several_curves_of_an_optimizer_are_told_apart(results):

@@ -144,10 +144,15 @@ def test_bars_on_a_terminal(tmp_path):
     with Bars(console) as bars:
         bars.update(State(3, 49, ((spec, Note(12.5, 50, 12.5, 100.0)),), 3700.0))
         bars.update(State(3, 49, ((spec, Note(13.5, 50, 12.5, 100.0)),), 3700.0))
+        whole, one = bars._progress.tasks
+        assert (whole.total, whole.completed) == (49, 3 + 13.5 / 50)
+        assert (one.total, one.completed) == (spec.epochs, 13.5)
     last = console.file.getvalue()
     assert "3 of 49, time left: 1 h 02 min" in last
     assert "mnist_logreg KFAC lr 0.01 damping 0.01 seed 42" in last
     assert "epoch 13.5/50" in last
+    bars.update(State(4, 49, (), 3700.0))
+    assert bars._progress.tasks == [whole]  # the other run has ended
 
 
 def test_threads_of_blas_are_held(tmp_path):
