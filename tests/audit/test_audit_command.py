@@ -169,6 +169,7 @@ def test_same_seed_same_audit(mine):
         (["{}:Wrong", "--input", "3,x"], "expected positive whole numbers, as in --input 3,8,8"),
         (["{}:Wrong", "--input", "3,0"], "expected positive whole numbers, as in --input 3,8,8"),
         (["{}:Flip", "--input", "3,4"], "{}:Flip does not take --input 3,4: expected vectors, got (3, 4)"),
+        (["{}:OfVectors", "--input", "3,4"], "{}:OfVectors does not take --input 3,4: "),
         (["{}:network", "--input", "5"], "{}:network does not take --input 5: layer 0, Linear(4, 3): expected "),
         (["{}:network", "--input", "4", "--loss", "MSE"], "no loss named 'MSE'; did you mean MSELoss?"),
         (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCELoss, "),

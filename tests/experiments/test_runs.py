@@ -109,6 +109,11 @@ def test_a_run_is_the_plain_loop_over_its_batches():
             assert getattr(rows[epoch], f"{part}_accuracy") == accuracy
 
 
+def test_the_first_row_took_no_time_and_the_others_did():
+    rows = run(spec(epochs=2), split=SPLIT).rows
+    assert rows[0].seconds == 0 < min(row.seconds for row in rows[1:])
+
+
 def test_reported_losses_include_the_l2_term():
     problem = dataclasses.replace(problems.problem("mnist_logreg"), l2=0.5)
     state = runs._State(spec(), "cpu", SPLIT, lambda _: None, None)

@@ -286,6 +286,7 @@ REFUSED = {
     "batch axis": (doing(lambda m, x: x.transpose(0, 1).transpose(0, 1)), f"{INNER}transpose: dims: expected 0 and"),
     "over the batch": (doing(lambda m, x: F.softmax(x, 0)), f"{INNER}softmax: dim: expected an axis after the batch"),
     "into the batch": (doing(lambda m, x: x.view(-1, 2).view(-1, 4)), f"{INNER}view: expected that the batch remains"),
+    "joined samples": (doing(lambda m, x: torch.cat([x, x])), f"{INNER}cat: axis: expected"),
     "not a shape": (
         doing(lambda m, x: x.view(x.stride(1) * 3, 4)),
         f"{INNER}stride: expected one tensor, or numbers",

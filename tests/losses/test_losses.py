@@ -7,6 +7,7 @@ from torch_means import divisor
 
 from gbackprop.losses import (
     BCELoss,
+    CrossEntropyLoss,
     GaussianNLLLoss,
     L1Loss,
     MSELoss,
@@ -109,6 +110,18 @@ def test_what_a_loss_need_not_give_is_no_failure(kind):
     report = check_loss(kind(), output, output.copy())
     report.assert_ok()
     assert {row.method for row in report.rows if row.verdict == "not given"} == {"draw", "hessian_sqrt_mc"}
+
+
+@pytest.mark.parametrize(("axis", "alike"), [(0, "all M"), (1, "all samples of equal outputs")])
+def test_draws_that_are_all_alike_are_told(axis, alike):
+    class Alike(CrossEntropyLoss):
+        def draw(self, output, mc_samples, rng):
+            draws = super().draw(output, mc_samples, rng)
+            return np.broadcast_to(draws.take([0], axis), draws.shape).copy()
+
+    output = np.zeros((1, 4))
+    report = check_loss(Alike(), output, np.array([1]))
+    assert f"is the same for {alike}" in [row.problem for row in report.failures]
 
 
 @pytest.mark.parametrize("domain", [(0.0, 1.0), (-0.5, np.inf), (-np.inf, 3.0), (5.0, 9.0)])

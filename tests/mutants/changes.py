@@ -13,14 +13,23 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 }  # fmt: skip
 """What stands in the place of an operator. `@` and `|` have no neighbour of the same type."""
 
-UNSEEN = {"strict", "copy", "soft_wrap", "highlight", "markup", "figsize", "dpi", "zorder", "lw", "fontsize", "alpha"}
+UNSEEN = {"strict", "copy", "soft_wrap", "highlight", "markup", "figsize", "dpi", "zorder", "lw", "fontsize", "alpha"} | {
+    *("linewidth", "markersize", "markerscale", "shrink", "labelsize", "height_ratios", "width_ratios", "frameon"),
+    *("clip_on", "bar_width"),
+}
 """Keyword arguments that change no number: `strict` guards `zip` against what no input can bring about, `copy` is about
 memory, the others about how text and pictures look."""
+
+LOOKS = {"set_axisbelow", "set_visible", "margins", "axline", "axhline", "grid", "tick_params", "set_bounds"}
+"""Methods of matplotlib that draw no data: frames, grids, lines for the eye."""
 
 ROWS = "testing/cases/"
 """Files of tables of cases: numbers and booleans of a row are left as they are, since layers of another size are as
 good a case. That rows differ, and that each option is not its default in some row, is what `tests/kit/test_cases.py`
-checks. Functions stay in, also those in rows: they are the definitions that results are compared with."""
+checks. Functions stay in, also those in rows: they are the definitions that results are compared with.
+
+Numbers in arguments of Hypothesis's strategies, `st.…(…)`, are left as they are, too: they bound the sizes and options
+that are drawn. That all layers and options are still drawn is what `tests/kit/test_strategies.py` checks."""
 
 DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.AugAssign, ast.Delete)
 
@@ -58,8 +67,10 @@ def changes(file: str, source: str) -> Iterator[Change]:
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     inside = {id(node) for function in functions for part in function.body for node in ast.walk(part)}
     definitions = {id(part) for node in ast.walk(tree) if _is_definition(node) for part in ast.walk(node)}
+    drawn = {id(part) for node in ast.walk(tree) if _is_strategy(node) for part in ast.walk(node)}
     for index, node in enumerate(_nodes(tree)):
-        if file.startswith(ROWS) and id(node) not in definitions and _is_number(node):
+        size = id(node) in drawn or (file.startswith(ROWS) and id(node) not in definitions)
+        if size and _is_number(node):
             continue
         for what, make in _of_node(node):
             place = (file, node.lineno, lines[node.lineno - 1].strip(), what, id(node) in inside)
@@ -69,9 +80,11 @@ def changes(file: str, source: str) -> Iterator[Change]:
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield the expressions and statements that run when the program does: no annotations, no decorators.
 
-    Arguments in `UNSEEN` are left as they are.
+    Arguments in `UNSEEN` and of calls in `LOOKS` are left as they are.
     """
     if isinstance(tree, ast.keyword) and tree.arg in UNSEEN:
+        return
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute) and tree.func.attr in LOOKS:
         return
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):
@@ -89,6 +102,10 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
 def _is_definition(node: ast.AST) -> bool:
     """Return whether a node is a function of something: `lambda: Linear(3, 2)` is not."""
     return isinstance(node, ast.FunctionDef | ast.Lambda) and ast.unparse(node.args) != ""
+
+
+def _is_strategy(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("st.")
 
 
 def _is_number(node: ast.AST) -> bool:
@@ -115,6 +132,8 @@ def _of_node(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
             yield f"{value} → {_other(value)}", lambda node: setattr(node, "value", _other(value))
         case ast.If() | ast.While() | ast.IfExp():
             yield f"condition of {type(node).__name__.lower()} inverted", _invert
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))) if name in LOOKS:
+            return
         case ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield "statement dropped", _drop
         case ast.stmt() if isinstance(node, DROPPED):
