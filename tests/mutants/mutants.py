@@ -46,13 +46,12 @@ def reason(change: Change, known: dict[tuple[str, str, str], str]) -> str | None
 
 
 def within(tests: list[str], seconds: dict[str, float], limit: float) -> list[str]:
-    """Return the first tests that together take no longer than a limit; at least one."""
+    """Return the first tests that together take no longer than a limit, without those too slow for it; at least one."""
     total, some = 0.0, []
     for test in tests:
-        total += seconds[test]
-        if some and total > limit:
-            break
-        some.append(test)
+        if not some or total + seconds[test] <= limit:
+            total += seconds[test]
+            some.append(test)
     return some
 
 
@@ -150,7 +149,7 @@ def main() -> int:
     for change in draw:
         if change in named:
             continue
-        tests = within(reach.tests(change.file, change.line, change.inside), reach.seconds, given.seconds)
+        tests = within(reach.tests(change.file, change.line, change.inside, change.source), reach.seconds, given.seconds)
         if tests:
             todo.append((change, tests, 60 + 5 * sum(reach.seconds[test] for test in tests)))
         else:
