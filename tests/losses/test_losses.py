@@ -137,6 +137,18 @@ def test_the_kit_stays_inside_the_domain(domain):
     check_loss(Bounded(), output, output.copy()).assert_ok()  # with a kink everywhere
 
 
+def test_the_kit_asks_for_finite_numbers_up_to_ten_thousand():
+    seen = []
+
+    class Watched(MSELoss):
+        def values(self, output, target):
+            seen.extend([output.real.min(), output.real.max()])
+            return super().values(output, target)
+
+    check_loss(Watched(), np.zeros((3, 40)), np.zeros((3, 40))).assert_ok()
+    assert (min(seen), max(seen)) == (-1e4, 1e4)
+
+
 def test_the_kit_says_which_output_is_outside_of_the_domain():
     report = check_loss(BCELoss(), np.array([[0.5, 1.5]]), np.ones((1, 2)))
     assert "expected numbers in [0, 1], got 1.5" in report.failures[0].problem

@@ -22,6 +22,9 @@ COMPILED = {
 }
 """Files that run as machine code, which coverage does not see, and the file whose functions call them."""
 
+DEFAULTS = "tests/test_public_names.py::test_every_public_default_is_the_one_that_is_written_down"
+"""It reads the defaults of arguments without running a line of their functions."""
+
 
 def measure(folder: Path, tests: list[str], workers: int) -> None:
     """Run tests under coverage in several processes; write which lines each reaches, and its seconds, into a folder."""
@@ -77,7 +80,8 @@ class Reach:
         lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(file, file)))
         whole = file in COMPILED or not inside
         contexts = [context for some in lines.values() for context in some] if whole else lines.get(line, [])
-        return self._ordered({context for context in contexts if context in self.seconds}, source)
+        reading = [] if inside else [DEFAULTS]
+        return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, source)
 
     def _ordered(self, tests: set[str], source: str) -> list[str]:
         """Return one case of each test function first, quick ones first; then more, each function as many seconds."""
