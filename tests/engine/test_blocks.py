@@ -89,7 +89,8 @@ def test_a_blas_without_functions_of_its_own_is_limited_by_threadpoolctl(monkeyp
     libraries = [SimpleNamespace(internal_api=a, user_api=b, dynlib=c) for a, b, c in kinds]
     found = []
     for count in range(4):
-        monkeypatch.setattr(threads, "blas_controller", lambda: SimpleNamespace(lib_controllers=libraries[:count]))
+        controller = SimpleNamespace(lib_controllers=libraries[:count])
+        monkeypatch.setattr(threads, "blas_controller", lambda controller=controller: controller)
         found.append(threads.blas_functions.__wrapped__())
     assert found == [[], [(max, min)], [(max, min)], []]
 

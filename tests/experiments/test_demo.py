@@ -270,7 +270,8 @@ def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
     assert diagonals.get_ylim() == pytest.approx((min(-largest / 5e4, 2 * lowest), 2 * largest))
     shown = [axes for axes in factors if axes.get_title()]
     weights = [name for name in sweep.gradient if name.endswith("weight")][:2]
-    wanted = [part for w in weights for part in (sweep["kflr"][w].A, *(sweep[k][w].B for k in ("kfac", "kflr", "kfra")))]
+    kinds = ("kfac", "kflr", "kfra")
+    wanted = [part for w in weights for part in (sweep["kflr"][w].A, *(sweep[kind][w].B for kind in kinds))]
     for number, (axes, matrix) in enumerate(zip(shown, wanted, strict=True)):
         np.testing.assert_array_equal(axes.images[0].get_array(), matrix)
         common = wanted[number : number + 1] if number % 4 == 0 else wanted[number // 4 * 4 + 1 : number // 4 * 4 + 4]

@@ -21,9 +21,9 @@ from rich.console import Console
 
 from gbackprop.base.files import OutputError
 from gbackprop.curvature.data.executors import Pool, open_pool
+from gbackprop.experiments import study, worker
 from gbackprop.experiments.estimate import Forecast, duration, weight
 from gbackprop.experiments.export import HEADER, export
-from gbackprop.experiments import study, worker
 from gbackprop.experiments.folder import folder_of
 from gbackprop.experiments.interruptions import interruptions
 from gbackprop.experiments.runs import Progress

@@ -281,8 +281,8 @@ def test_wrong_losses_and_targets_are_told_as_without_weights():
         gb.backward(network(), 3, X, np.zeros(N, int), sample_weight=W)
     with pytest.raises(TypeError, match=r"^y of CrossEntropyLoss\('mean'\): expected a NumPy or CuPy array, got list"):
         gb.backward(network(), losses.CrossEntropyLoss(), X, [0] * N, sample_weight=W)
+    given = q.KFAC(targets=np.full((1, N), 9))
     with pytest.raises(ValueError, match=r"^targets of KFAC\[0\] of CrossEntropyLoss\('mean'\): expected .*got 9"):
-        given = q.KFAC(targets=np.full((1, N), 9))
         gb.backward(network(), losses.CrossEntropyLoss(), X, np.zeros(N, int), given, sample_weight=W)
 
 

@@ -13,7 +13,8 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 }  # fmt: skip
 """What stands in the place of an operator. `@` and `|` have no neighbour of the same type."""
 
-UNSEEN = {"strict", "copy", "soft_wrap", "highlight", "markup", "figsize", "dpi", "zorder", "lw", "fontsize", "alpha"} | {
+UNSEEN = {
+    *("strict", "copy", "soft_wrap", "highlight", "markup", "figsize", "dpi", "zorder", "lw", "fontsize", "alpha"),
     *("linewidth", "markersize", "markerscale", "shrink", "labelsize", "height_ratios", "width_ratios", "frameon"),
     *("clip_on", "bar_width"),
 }

@@ -180,7 +180,7 @@ def main() -> int:
     for change in draw:
         if change in named:
             continue
-        tests = within(reach.tests(change.file, change.line, change.inside, change.source), reach.seconds, given.seconds)
+        tests = within(reach.tests(change), reach.seconds, given.seconds)
         if tests:
             todo.append((change, tests, 60 + 5 * sum(reach.seconds[test] for test in tests)))
         else:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from changes import Change
 
 ROOT = Path(__file__).parents[2]
 COMPILED = {
@@ -71,17 +72,17 @@ class Reach:
         self.data.read()
         self.seconds = json.loads((folder / "seconds.json").read_text())
 
-    def tests(self, file: str, line: int, inside: bool, source: str = "") -> list[str]:
-        """Return the tests that reach a line of a file, in the order in which to run them.
+    def tests(self, change: Change) -> list[str]:
+        """Return the tests that reach the line of a change, in the order in which to run them.
 
         A line outside of functions runs when the module is imported: every test that reaches the file reaches it. Of a
         test's cases, those come first whose names have words of the line.
         """
-        lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(file, file)))
-        whole = file in COMPILED or not inside
-        contexts = [context for some in lines.values() for context in some] if whole else lines.get(line, [])
-        reading = [] if inside else [DEFAULTS]
-        return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, source)
+        lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(change.file, change.file)))
+        whole = change.file in COMPILED or not change.inside
+        contexts = [context for some in lines.values() for context in some] if whole else lines.get(change.line, [])
+        reading = [] if change.inside else [DEFAULTS]
+        return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, change.source)
 
     def _ordered(self, tests: set[str], source: str) -> list[str]:
         """Return one case of each test function first, quick ones first; then more, each function as many seconds."""
