@@ -43,10 +43,10 @@ def test_parameters_have_other_entries():
     found = {words: (cost, change(layer).parameters["weight"]) for words, (cost, change) in edits(layer).items()
              if words.startswith("weight were ")}  # fmt: skip
     wanted = {
-        "0": 0 * before, "1": 0 * before + 1, "its negative": -before, "larger by 1": before + 1, "transposed": before.T,
+        "0": 0 * before, "1": 0 * before + 1, "its negative": -before, "larger by 1": before + 1,
         "smaller by 1": before - 1, "doubled": 2 * before, "halved": before / 2, "squared": before * before,
         "its square root": [[0.5, 1], [2, 4]], "1 over it": [[4, 1], [0.25, 0.0625]], "reversed": [[4, 16], [0.25, 1]],
-        "its first for all": [[0.25, 1], [0.25, 1]],
+        "transposed": before.T, "its first for all": [[0.25, 1], [0.25, 1]],
     }  # fmt: skip
     assert {f"weight were {words}" for words in wanted} == set(found)
     for words, want in wanted.items():

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from gbackprop.testing.claims import Compared
-from gbackprop.testing.diagnosis.search import diagnose
+from gbackprop.testing.diagnosis import search
 
 X = np.random.default_rng(0).random((5, 4)) + 0.2
 S = np.random.default_rng(1).random((5, 3, 3)) + 0.2
+
+
+@pytest.fixture(autouse=True)
+def _with_time(monkeypatch):
+    monkeypatch.setattr(search, "SECONDS", 60)
 
 
 def proposals(got, want, samples=X, **options):
@@ -17,7 +22,7 @@ def proposals(got, want, samples=X, **options):
         (x,) = claims.fresh(samples)
         claims.equal("method", "claim", lambda x: Compared(got(x), want(x), "oracle", **options), x)
 
-    return diagnose(check, SimpleNamespace(), "method", "claim")
+    return search.diagnose(check, SimpleNamespace(), "method", "claim")
 
 
 def first(got, want=lambda x: x, samples=X, **options):
