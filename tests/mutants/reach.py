@@ -79,7 +79,8 @@ class Reach:
         test's cases, those come first whose names have words of the line.
         """
         lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(change.file, change.file)))
-        whole = change.file in COMPILED or not change.inside
+        at_import = [*lines.get(change.line, ())] == [""]  # inside a function, which modules call as they are imported
+        whole = change.file in COMPILED or not change.inside or at_import
         contexts = [context for some in lines.values() for context in some] if whole else lines.get(change.line, [])
         reading = [] if change.inside else [DEFAULTS]
         return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, change.source)
