@@ -29,8 +29,13 @@ ROWS = "testing/cases/"
 good a case. That rows differ, and that each option is not its default in some row, is what `tests/kit/test_cases.py`
 checks. Functions stay in, also those in rows: they are the definitions that results are compared with.
 
-Numbers in arguments of Hypothesis's strategies, `st.…(…)`, are left as they are, too: they bound the sizes and options
-that are drawn. That all layers and options are still drawn is what `tests/kit/test_strategies.py` checks."""
+Numbers in Hypothesis's strategies, `st.…(…)` and functions that `draw` from them, are left as they are, too: they
+bound the sizes and options that are drawn. That all layers and options are still drawn is what
+`tests/kit/test_strategies.py` checks. So are numbers in arguments of NumPy's random numbers, `rng.…(…)`, where checks
+draw what a claim is tried at: other samples are as good."""
+
+TRIED = "testing/"
+"""Files of checks."""
 
 DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.AugAssign, ast.Delete)
 
@@ -68,7 +73,7 @@ def changes(file: str, source: str) -> Iterator[Change]:
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     inside = {id(node) for function in functions for part in function.body for node in ast.walk(part)}
     definitions = {id(part) for node in ast.walk(tree) if _is_definition(node) for part in ast.walk(node)}
-    drawn = {id(part) for node in ast.walk(tree) if _is_strategy(node) for part in ast.walk(node)}
+    drawn = {id(part) for node in ast.walk(tree) if _is_drawn(node, file) for part in ast.walk(node)}
     for index, node in enumerate(_nodes(tree)):
         size = id(node) in drawn or (file.startswith(ROWS) and id(node) not in definitions)
         if size and _is_number(node):
@@ -105,8 +110,12 @@ def _is_definition(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef | ast.Lambda) and ast.unparse(node.args) != ""
 
 
-def _is_strategy(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("st.")
+def _is_drawn(node: ast.AST, file: str) -> bool:
+    """Return whether a node is a strategy, a function that makes one, or a draw of random numbers of a check."""
+    if isinstance(node, ast.FunctionDef):
+        return "draw" in [each.arg for each in node.args.args] or "SearchStrategy" in ast.unparse(node.returns or node.args)
+    called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    return called.startswith("st.") or (file.startswith(TRIED) and called.startswith(("rng.", "self.rng.")))
 
 
 def _is_number(node: ast.AST) -> bool:
