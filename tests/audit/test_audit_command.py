@@ -158,8 +158,10 @@ def test_same_seed_same_audit(mine):
         (["a b:Wrong"], "expected MODULE:NAME, as in my_layers:Swish, got 'a b:Wrong'"),
         (["x{}:Wrong"], "no module named 'x{0}'; did you mean {0}?"),
         (["zebra:Wrong"], "no module named 'zebra'; there is no zebra.py in "),
-        (["{}:Scaled"], "Scaled needs arguments (factor): write an instance into {0}, as in `layer = Scaled(…)`, and audit {0}:layer"),
-        (["{}:sized"], "sized needs arguments (width): write an instance into {0}, as in `made = sized(…)`, and audit {0}:made"),
+        (["{}:Scaled"], "Scaled needs arguments (factor): write an instance into {0}, as in `layer = Scaled(…)`, "
+         "and audit {0}:layer"),
+        (["{}:sized"], "sized needs arguments (width): write an instance into {0}, as in `made = sized(…)`, "
+         "and audit {0}:made"),
         (["{}:NeverMade"], "{}:NeverMade() raised RuntimeError: not today"),
         (["{}:three"], "{}:three: expected a layer, loss, quantity or network: an instance, a class, or a function "),
         (["{}:nothing"], "{}:nothing() returns NoneType: expected a layer, "),

@@ -51,7 +51,7 @@ def test_a_size_is_a_name_where_it_differs_from_1_and_is_none_of_0():
 
 
 def test_what_is_less_common_costs_more():
-    found = rationals()
+    found = rationals.__wrapped__()
     assert len(found) == 211
     given = {1: 0, 2: 0.8, 3: 1.05, 12: 3.3, 16: 3.3, 64: 3.3, 1.5: 1.55, 12 / 11: 3.8, 2**0.5: 1.8, 0.5**0.5: 1.8}
     for value, cost in given.items():

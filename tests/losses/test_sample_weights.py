@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.losses.sample_weights import Weighted
+from gbackprop.losses.sample_weights import Targets, Weighted
 from gbackprop.quantities import Kronecker
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.graphs import graph_problems
@@ -291,3 +291,11 @@ def test_all_that_has_targets_has_weights():
     methods = {name: value for name, value in vars(losses.Loss).items() if inspect.isfunction(value)}
     taking = {name for name, value in methods.items() if "target" in inspect.signature(value).parameters}
     assert taking - {"check_values"} <= set(vars(Weighted))
+
+
+def test_a_weight_multiplies_the_curvature_of_its_sample():
+    f, y, weight = np.ones((3, 2)), np.array([[0.0, 1], [1, 1], [0, 0]]), np.array([2.0, 0.5, 3])
+    loss = losses.BCEWithLogitsLoss(weight=[1.0, 4.0], pos_weight=[2.0, 1.0])
+    found = Weighted(loss).curvature_weights(f, Targets(y, weight))
+    np.testing.assert_allclose(found, loss.curvature_weights(f, y) * weight[:, None])
+    assert losses.Loss.curvature_weights(loss, f, y) == losses.Loss.summed_weight(loss, (2,)) == 1
