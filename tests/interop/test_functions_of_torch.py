@@ -68,7 +68,8 @@ def test_numbers_are_added_multiplied_and_divided():
 
     assert numbers("add", X, 2.0, alpha=3)[0] == ["Plus(6)"]
     assert numbers("sub", X, 2.0)[0] == ["Plus(-2)"]
-    assert numbers("sub", 5.0, X) == (["Plus(5)"], [numbers("sub", 5.0, X)[1][0]])
+    made, ((negated, taken),) = numbers("sub", 5.0, X)
+    assert (made, [repr(layer) for layer in negated], taken) == (["Plus(5)"], ["Times(-1)"], [X])
     assert numbers("add", X, 0.0) == ([], [X])
     assert numbers("add", X, X)[0] == ["Add()"]
     for name, value, factor in (("mul", 4.0, 4.0), ("div", 4.0, 0.25), ("truediv", -2.0, -0.5)):

@@ -295,7 +295,7 @@ def test_all_that_has_targets_has_weights():
 
 def test_a_weight_multiplies_the_curvature_of_its_sample():
     f, y, weight = np.ones((3, 2)), np.array([[0.0, 1], [1, 1], [0, 0]]), np.array([2.0, 0.5, 3])
-    loss = losses.BCEWithLogitsLoss(weight=[1.0, 4.0], pos_weight=[2.0, 1.0])
+    loss = losses.BCEWithLogitsLoss(weight=np.array([1.0, 4]), pos_weight=np.array([2.0, 1]))
     found = Weighted(loss).curvature_weights(f, Targets(y, weight))
     np.testing.assert_allclose(found, loss.curvature_weights(f, y) * weight[:, None])
     assert losses.Loss.curvature_weights(loss, f, y) == losses.Loss.summed_weight(loss, (2,)) == 1

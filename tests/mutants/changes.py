@@ -113,7 +113,8 @@ def _is_definition(node: ast.AST) -> bool:
 def _is_drawn(node: ast.AST, file: str) -> bool:
     """Return whether a node is a strategy, a function that makes one, or a draw of random numbers of a check."""
     if isinstance(node, ast.FunctionDef):
-        return "draw" in [each.arg for each in node.args.args] or "SearchStrategy" in ast.unparse(node.returns or node.args)
+        made = ast.unparse(node.returns) if node.returns else ""
+        return "SearchStrategy" in made or "draw" in [each.arg for each in node.args.args]
     called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     return called.startswith("st.") or (file.startswith(TRIED) and called.startswith(("rng.", "self.rng.")))
 
