@@ -102,11 +102,3 @@ def test_where_everything_is_on_a_page():
     assert marks == [(mark, pytest.approx(x), pytest.approx(y), 6) for mark, x in places for y in lanes]
     columns = [band.get_paths()[0].get_extents().extents for band in axes.collections]
     np.testing.assert_allclose(columns, [(x - 0.1, 1.22, x + 0.1, 2.56) for x in (7.125, 5.375, 3.625)])
-
-
-def test_a_long_page_is_scaled_to_the_page():
-    drawn = figure(60, ALL)
-    assert drawn.get_size_inches() == pytest.approx((7.98670213, 11))
-    (axes,) = drawn.axes
-    assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, 13.65, 0, 18.8))
-    assert [text.get_fontsize() for text in axes.texts[:3]] == pytest.approx([5.851, 4.681, 3.745], abs=1e-3)

@@ -42,12 +42,11 @@ def test_defaults_are_those_of_torch():
 
 
 SLICED = [
-    (slice(None), []),
-    ((slice(None), 1), [repr(layers.Select(1, 1))]),
+    (slice(None), []), ((slice(None), 1), [repr(layers.Select(1, 1))]),
     ((slice(None), slice(1, 3)), [repr(layers.Slice(1, 1, 3))]),
     ((slice(None), slice(None), slice(0, 4, 2)), [repr(layers.Slice(2, 0, 4, 2))]),
     ((slice(None), 1, slice(1, 3)), [repr(layers.Slice(2, 1, 3)), repr(layers.Select(1, 1))]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("index", "want"), SLICED, ids=str)
@@ -93,7 +92,7 @@ REFUSED = {
     "rounding": (("div", X, 2.0), {"rounding_mode": "floor"}, "div: expected two operands and no further argument"),
     "no number": (("add", X, float("inf")), {}, "add: expected tensors, which the network computes, or finite numbers"),
     "always": (("dropout", X, 0.5, True), {}, "dropout: it drops in evaluation mode, too"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -7,14 +7,10 @@ from gbackprop.testing.diagnosis.numbers import factor, rationals, recognized
 
 SIZES = [{"N": 3, "d": 4, "k": 2, "one": 1}, {"N": 5, "d": 4, "k": 6, "one": 1}, {"N": 7, "d": 4, "k": 3, "one": 1}]
 NAMED = {
-    "lambda s: 1": (0, "1", "divided by 1"),
-    "lambda s: -1": (0.25, "-1", "it had the other sign"),
-    "lambda s: 2": (0.8, "2", "multiplied by 2"),
-    "lambda s: 1 / 2": (0.8, "1/2", "divided by 2"),
-    "lambda s: 3 / 2": (1.55, "3/2", "divided by 2/3"),
-    "lambda s: 13 / 14": (8, "0.92857143", "divided by 1.0769231"),
-    "lambda s: 2**0.5": (1.8, "√2", "multiplied by √2"),
-    "lambda s: -(1 / 3) ** 0.5": (2.3, "-√1/3", "divided by -√3"),
+    "lambda s: 1": (0, "1", "divided by 1"), "lambda s: -1": (0.25, "-1", "it had the other sign"),
+    "lambda s: 2": (0.8, "2", "multiplied by 2"), "lambda s: 1 / 2": (0.8, "1/2", "divided by 2"),
+    "lambda s: 3 / 2": (1.55, "3/2", "divided by 2/3"), "lambda s: 13 / 14": (8, "0.92857143", "divided by 1.0769231"),
+    "lambda s: 2**0.5": (1.8, "√2", "multiplied by √2"), "lambda s: -(1 / 3) ** 0.5": (2.3, "-√1/3", "divided by -√3"),
     "lambda s: s['N']": (0.9, "N = 3", "multiplied by N = 3"),
     "lambda s: 1 / s['N']": (0.9, "1/N = 0.333333", "divided by N = 3"),
     "lambda s: 2 * s['N']": (1.7, "2 · N = 3", "multiplied by 2 · N = 3"),
@@ -24,10 +20,9 @@ NAMED = {
     "lambda s: s['N'] * s['k']": (2.34, "N · k", "multiplied by N · k"),
     "lambda s: s['N'] / s['k']": (2.34, "N · 1/k", "divided by 1/N · k"),
     "lambda s: 3 / 4 * s['k']": (2.74, "3/4 · k = 2", "multiplied by 3/4 · k = 2"),
-    "lambda s: s['d']": (0.92, "d = 4", "multiplied by d = 4"),
-    "lambda s: 0.123": (8, "0.123", "multiplied by 0.123"),
+    "lambda s: s['d']": (0.92, "d = 4", "multiplied by d = 4"), "lambda s: 0.123": (8, "0.123", "multiplied by 0.123"),
     "lambda s: -0.123": (8.25, "-0.123", "multiplied by -0.123"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", NAMED)

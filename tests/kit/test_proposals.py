@@ -6,13 +6,9 @@ from faults_of_users import USERS
 from gbackprop.testing.diagnosis import search
 
 UNNAMED = {
-    "activation: 2 sin for sin 2",
-    "layer: x squared",
-    "layer: divided by d",
-    "quantity: 1/N twice",
-    "quantity: one R",
+    "activation: 2 sin for sin 2", "layer: x squared", "layer: divided by d", "quantity: 1/N twice", "quantity: one R",
     "quantity: not rooted",
-}
+}  # fmt: skip
 """Faults whose words no first proposal has, so far."""
 
 
