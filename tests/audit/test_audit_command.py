@@ -110,6 +110,16 @@ def test_a_network_shows_its_layers(mine):
     assert re.search(r"\n  DiagHessian +is .* rests on layers and loss, .*which failed +not judged\n", everything)
 
 
+def test_symmetries_of_a_network(mine):
+    status, out = audit("--symmetries", f"{mine}:network", "--input", "4", "--html", "page.html")
+    assert status == 0
+    assert "network  symmetries of Sequential(" in out
+    assert f"audit {mine}:network --symmetries --input 4" in Path("page.html").read_text()
+    status, out = audit(f"{mine}:broken", "--symmetries", "--input", "4")
+    assert status == 1
+    assert "the gradient follows it where all parameters are moved" in out
+
+
 def test_a_network_whose_layer_raises(mine):
     status, out = audit(f"{mine}:hot", "--input", "4")
     assert status == 1
@@ -192,6 +202,10 @@ def test_input_is_needed_and_needs_a_target(mine, capsys):
     assert refused(capsys, "audit", f"{mine}:Wrong").startswith(expected)
     assert refused(capsys, "audit", f"{mine}:Half").startswith(f"{mine}:Half: give the shape")
     assert refused(capsys, "audit", "--input", "3").startswith("--input and --loss go with a target")
+    assert refused(capsys, "audit", "--symmetries").startswith("--symmetries goes with a target")
+    assert refused(capsys, "audit", f"{mine}:Cube", "--device", "cuda").startswith("--device goes with --symmetries")
+    refusal = refused(capsys, "audit", "--symmetries", f"{mine}:Half", "--input", "3")
+    assert refusal.startswith(f"{mine}:Half: --symmetries takes a network or layer, got ")
 
 
 @pytest.mark.parametrize(

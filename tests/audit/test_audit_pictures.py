@@ -92,23 +92,6 @@ def test_nothing_differs_or_is_no_number():
     assert "mjp gives nan, expected 1" in describe(lost)
 
 
-@pytest.mark.parametrize(
-    ("change", "pattern"),
-    [
-        (lambda j: j, ""),
-        (lambda j: -j, "Every entry is -1 times what is expected."),
-        (lambda j: j / 3, "Every entry is 0.333333 times what is expected."),
-        (lambda j: j.T, "It is the transpose of what is expected."),
-        (lambda j: j + np.eye(3), ""),
-        (lambda j: 0 * j, "Every entry is 0 times what is expected."),
-        (lambda j: j * np.nan, ""),
-    ],
-)
-def test_the_pattern_of_an_error(change, pattern):
-    want = np.random.default_rng(0).standard_normal((3, 3))
-    assert picture(change(want), want).pattern == pattern
-
-
 def test_markup_escapes():
     assert tag("p", "<&>", None, [1.5, Markup("<br>")], title='"', hidden=False, open=True, class_="a") == (
         '<p title="&quot;" open class="a">&lt;&amp;&gt;1.5<br></p>'

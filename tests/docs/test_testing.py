@@ -22,6 +22,7 @@ WRONG = [
     ("2 * (h - y) / y.size", "2 * (h - y) / len(y)"),
     ("V.mean(0)", "V.mean()"),
     ("root.T, rng", "root, rng"),
+    ("return square", "return square**0.5"),
 ]
 
 
@@ -32,7 +33,7 @@ def run(block, **names):
 
 
 @pytest.mark.parametrize(
-    "block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "rule", "gradient", "operator", "draws"]
+    "block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "rule", "gradient", "operator", "draws", "symmetry"]
 )
 def test_each_test_of_the_page_stands_alone_and_passes(block):
     run(block)

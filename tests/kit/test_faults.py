@@ -47,7 +47,9 @@ def test_every_kind_of_claim_is_seen_to_fail():
 
 
 def test_the_page_has_each_fault_with_the_method_that_must_be_named():
-    assert [line for line in PAGE.splitlines() if line.startswith("| ")][1:] == [row(f, f.method) for f in FAULTS]
+    lines = [line for line in PAGE.splitlines() if line.startswith("| ")][1:]
+    rows = [row(fault, fault.method) for fault in FAULTS]
+    assert [line[: len(expected)] for line, expected in zip(lines, rows, strict=True)] == rows
     assert f"**Caught: {len(FAULTS)} of {len(FAULTS)} planted. Rightly located: {len(FAULTS)} of" in PAGE
 
 

@@ -76,23 +76,6 @@ class Picture:
         """True if the error of every entry is within the tolerance."""
         return bool((self.error <= self.tolerance).all())
 
-    @property
-    def pattern(self) -> str:
-        """One line if the wrong matrix is the transpose or a multiple of the right one, else an empty string."""
-        if self.tight:
-            return ""
-        if self._is_near(self.want.T, self.got):
-            return "It is the transpose of what is expected."
-        large = np.abs(self.want) > 1e-3 * self.scale
-        ratios = self.got[large] / self.want[large]
-        factor = float(np.median(ratios)) if ratios.size else 0.0
-        near = self._is_near(factor * self.want, self.got)
-        return f"Every entry is {factor:.6g} times what is expected." if near else ""
-
-    def _is_near(self, candidate: np.ndarray, got: np.ndarray) -> bool:
-        near = candidate.shape == got.shape and np.isfinite(got).all()
-        return bool(near and np.abs(candidate - got).max(initial=0) <= 1e-6 * self.scale)
-
 
 def layer_pictures(probe: Probe, point: Point, rng: np.random.Generator) -> Iterator[Picture]:
     """Yield the Jacobian of a layer in its input, its residual, and the Jacobian in each parameter."""
