@@ -168,8 +168,10 @@ def test_same_seed_same_audit(mine):
         (["a b:Wrong"], "expected MODULE:NAME, as in my_layers:Swish, got 'a b:Wrong'"),
         (["x{}:Wrong"], "no module named 'x{0}'; did you mean {0}?"),
         (["zebra:Wrong"], "no module named 'zebra'; there is no zebra.py in "),
-        (["{}:Scaled"], "Scaled needs arguments (factor): write an instance into {0}, as in `layer = Scaled(…)`"),
-        (["{}:sized"], "sized needs arguments (width): write an instance into {0}, as in `made = sized(…)`, and"),
+        (["{}:Scaled"], "Scaled needs arguments (factor): write an instance into {0}, as in `layer = Scaled(…)`, "
+         "and audit {0}:layer"),
+        (["{}:sized"], "sized needs arguments (width): write an instance into {0}, as in `made = sized(…)`, "
+         "and audit {0}:made"),
         (["{}:NeverMade"], "{}:NeverMade() raised RuntimeError: not today"),
         (["{}:three"], "{}:three: expected a layer, loss, quantity or network: an instance, a class, or a function "),
         (["{}:nothing"], "{}:nothing() returns NoneType: expected a layer, "),
@@ -179,6 +181,7 @@ def test_same_seed_same_audit(mine):
         (["{}:Wrong", "--input", "3,x"], "expected positive whole numbers, as in --input 3,8,8"),
         (["{}:Wrong", "--input", "3,0"], "expected positive whole numbers, as in --input 3,8,8"),
         (["{}:Flip", "--input", "3,4"], "{}:Flip does not take --input 3,4: expected vectors, got (3, 4)"),
+        (["{}:OfVectors", "--input", "3,4"], "{}:OfVectors does not take --input 3,4: "),
         (["{}:network", "--input", "5"], "{}:network does not take --input 5: layer 0, Linear(4, 3): expected "),
         (["{}:network", "--input", "4", "--loss", "MSE"], "no loss named 'MSE'; did you mean MSELoss?"),
         (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCELoss, "),

@@ -12,6 +12,7 @@ import numpy as np
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import Loss
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
+from gbackprop.testing.flat import dense
 from gbackprop.testing.parameters import parameter_curve
 from gbackprop.testing.points import Point, input_curve, inside, size_of, smooth, some_of, units
 from gbackprop.testing.probe import Probe, is_container
@@ -106,7 +107,7 @@ def _residual(probe: Probe, point: Point) -> Picture:
         return given.reshape(len(x), -1)[:, point.inputs]
 
     want = derivative(input_curve(pulled, point.x, point.inputs), REAL_STEP * point.size)
-    got = probe.layer.residual(probe.saved, vec)
+    got = dense(probe.layer.residual(probe.saved, vec))
     if probe.layer.curvature == "diagonal":
         got = _pulled(got[None], (1, *point.x.shape))[0][:, :, None] * np.eye(d)
     got = _pulled(got, (n, d, d)).reshape(n, d, d)[:, point.inputs][:, :, point.inputs]

@@ -342,7 +342,8 @@ DRAWS: dict[str, tuple[float, Wrapper]] = {
 
 def of_care(method: str, probe: Any) -> Iterator[Edit]:
     """Yield edits of the method that a claim is on, in a copy of its owner."""
-    ways = CARE | (DRAWS if method == "draw" else _shapes(probe) if method == "output_shape" else {})
+    shapes = _shapes(probe) if method == "output_shape" and isinstance(probe, Probe) else {}
+    ways = CARE | (DRAWS if method == "draw" else shapes)
     for words, (cost, wrapper) in ways.items():
         if wrapper is not _inherited or method != "output_shape":  # that asks the forward pass
             yield cost, words, wrapped(method, wrapper)
