@@ -221,6 +221,21 @@ class RotatedTransposed(Rotated):
         return {"w": jacobian}
 
 
+class RotatedApart(Rotated):
+    """The squared norm of each position, summed."""
+
+    def parameter_jacobians(self, x):
+        found = super().parameter_jacobians(x)
+
+        def square_norm(mat, sign=None):
+            each = np.einsum("vnit,njt->vntij", mat, x)
+            total = (each**2).sum((2, 3, 4))
+            return (total if sign is None else total * sign).sum(0)
+
+        found["w"].square_norm = square_norm
+        return found
+
+
 class RotatedFirst(Rotated):
     """The Jacobian of the first position for the whole sequence."""
 
@@ -579,6 +594,7 @@ USERS = {
     "layer: clipped": (layer(lambda: DiagonalClipped(3), 3), "of what it gives: clipped to ±1"),
     "layer: columns without signs": (layer(lambda: DiagonalUnsigned(3), 3), "of the columns: its absolute value"),
     "layer: parameter transposed": (layer(RotatedTransposed, 3, 4), "exchanged"),
+    "layer: positions apart": (layer(RotatedApart, 3, 4), "of each position alone, and summed"),
     "layer: first position": (layer(RotatedFirst, 3, 4), "first"),
     "layer: norm squared": (layer(UnitSquare, 4), "multiplied by saved[1]"),
     "layer: not projected": (layer(UnitNotProjected, 4), "were added"),

@@ -65,23 +65,25 @@ def of_arrays(arguments: Arguments) -> Iterator[Edit]:
     for part in [part for part in arguments if isinstance(part, (Probe, LossProbe))][:1]:
         for name, title in GIVEN.items():
             for words, (cost, change) in ARRAYS.items() if isinstance(getattr(part, name, None), np.ndarray) else ():
-                yield cost + 0.3 * (name in ("x", "output")), f"{title} {words}", _on_probe(name, change)
+                yield cost + 0.3 * (name in ("x", "output")), f"{title} {words}", on_probe(name, change)
         for op in operations(part.x.shape) if isinstance(part, Probe) else ():
             if op.closed:
-                yield op.cost + 0.3, f"the input had {op.words}", _on_probe("x", op.change)
+                yield op.cost + 0.3, f"the input had {op.words}", on_probe("x", op.change)
         for op in operations(part.columns.shape) if isinstance(part, Probe) and part.columns is not None else ():
             if "alone" in op.words and "axis" in op.words:
-                yield op.cost, f"the columns had {op.words}", _on_probe("columns", op.change)
+                yield op.cost, f"the columns had {op.words}", on_probe("columns", op.change)
         if isinstance(part, LossProbe) and part.target.dtype.kind in "iu":
             classes = part.output.shape[1]
             for step, words in ((1, "next"), (-1, "previous")):
-                moved = _on_probe("target", lambda y, s=step, c=classes: (y + s) % c)
+                moved = on_probe("target", lambda y, s=step, c=classes: (y + s) % c)
                 yield 1, f"the target were the {words} class", moved
         for method, name in (("mjp", "columns"), ("jmp", "columns"), ("jmp", "tangents"), ("mjp", "tangents")):
             yield 1.5, f"the {name} had gone through {method}", partial(_carried, method, name)
 
 
-def _on_probe(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
+def on_probe(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    """Return an edit of arguments: an array of the probe."""
+
     def changed(part: Any) -> Any:
         if not isinstance(part, (Probe, LossProbe)):
             return part
@@ -96,7 +98,7 @@ def _on_probe(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
 
 def _carried(method: str, name: str, arguments: Arguments) -> Arguments:
     probe = next(part for part in arguments if isinstance(part, Probe))
-    return _on_probe(name, lambda mat: getattr(probe.layer, method)(probe.saved, mat))(arguments)
+    return on_probe(name, lambda mat: getattr(probe.layer, method)(probe.saved, mat))(arguments)
 
 
 def on_subject(change: Callable[[Any], Any]) -> Change:

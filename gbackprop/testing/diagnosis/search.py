@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -22,9 +23,10 @@ from gbackprop.testing.diagnosis.calls import (
     of_defaults,
     of_leaves,
     of_options,
+    on_probe,
     on_subject,
     wrapped,
-)  # fmt: skip
+)
 from gbackprop.testing.diagnosis.relations import Found, Relations
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, met, parts_of, sides, trials_of
@@ -76,7 +78,7 @@ class _Search:
         kinds: list[Callable[[], Any]] = [
             self.careful, self.nonlinear,
             lambda: related("multiples", "joined", "partial", "changed", "quantities", "added"),
-            self.called, self.placed, lambda: related("terms"), self.ignored, self.optional,
+            self.called, self.apart, self.placed, lambda: related("terms"), self.ignored, self.optional,
         ]  # fmt: skip
         for kind in kinds:
             found = list(filter(None, kind()))
@@ -118,6 +120,15 @@ class _Search:
             if perf_counter() > self.deadline:
                 return
             yield from self._either(cost, words, "arguments", _once(lambda t, c=change: parts_of(sides(t.at(c)))))
+
+    def apart(self) -> Iterator[Found | None]:
+        """Yield sums of squares where the square of a sum is expected: over columns, or positions."""
+        columns = getattr(self.probe, "columns", None)
+        several = range(0 if columns is None else columns.ndim)
+        for axes in {(0,), tuple(several[3:]), tuple(several[2:-1])} if self.relations.wrong and several else ():
+            words = f"it were asked for of each {'column' if axes == (0,) else 'position'} alone, and summed"
+            if axes:
+                yield self._ignored(1.5, words, "apart", _once(lambda t, axes=axes: _summed_apart(t, axes)))
 
     def placed(self) -> Iterator[Found | None]:
         """Edits of the layers of a network, whose function is another than it should be."""
@@ -201,6 +212,16 @@ def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:
         return made[trial.seed]
 
     return found
+
+
+def _summed_apart(trial: Trial, axes: tuple[int, ...]) -> Sides:
+    """Return both sides for the columns at each place along some axes alone, summed."""
+    shape = next(part.columns.shape for part in trial.evaluation.arguments if isinstance(part, Probe))
+    own = [size if axis in axes else 1 for axis, size in enumerate(shape)]
+    places = np.arange(prod(own)).reshape(own)
+    changes = (on_probe("columns", lambda mat, i=i: mat * (places == i)) for i in range(places.size))
+    each = [parts_of(sides(trial.at(change))) for change in changes]
+    return {name: tuple(sum(part[name][side] for part in each) for side in (0, 1)) for name in each[0]}
 
 
 def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:

@@ -105,7 +105,8 @@ def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
         found["I"] = np.eye(shape[-1]).reshape((1,) * (len(shape) - 2) + shape[-2:])
     for form, function in {"{}": np.copy, **FUNCTIONS}.items():
         for name, array in terms.items():
-            if form == "{}" or (name not in ("g", "u", "columns") and array.size < 100_000):
+            plain = name in ("g", "u", "columns") or (name.startswith("⟨") and form not in ("{}²", "1/{}"))
+            if form == "{}" or (not plain and array.size < 100_000):
                 with np.errstate(all="ignore"):
                     for likely, title, view in _placed(form.format(name), function(array), shape):
                         if len(found if likely else rest) < MOST:
