@@ -17,6 +17,9 @@ def check_input(leaves: Sequence[Leaf], x: Array) -> Array:
     integers: dict[int, Array | None] = {INPUT: x if x.dtype.kind != "f" else None}  # the values, None for floats
     makers: dict[int, Leaf | None] = {INPUT: None}  # the layer that computed the values, None if they are the input's
     for leaf in leaves:
+        if not leaf.sources:
+            integers[leaf.position], makers[leaf.position] = None, leaf
+            continue
         takes, at, maker = leaf.layer.takes, integers[leaf.sources[0]], makers[leaf.sources[0]]
         if takes == "integers" and maker is not None:
             raise TypeError(
@@ -43,6 +46,8 @@ def _expected(takes: str) -> str:
 
 def noise_of(leaf: Leaf, batch: int, rng: np.random.Generator) -> Any:
     """Draw the random numbers of a layer's training pass for a batch of `batch` samples."""
+    if not leaf.sources:
+        return None
     try:
         return leaf.layer.noise((batch, *leaf.input_shapes[0]), rng)
     except UnsupportedError as error:

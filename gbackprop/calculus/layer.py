@@ -7,7 +7,7 @@ attribute in `forward`: `saved` is all that the backward sweep needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.base.checks import Constructed, unpacked
 from gbackprop.calculus.jacobian import ParameterJacobian, Shape, congruence
 
-__all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "leaves_of"]
+__all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "inside", "leaves_of"]
 
 _DRAWING = RLock()
 
@@ -49,6 +49,12 @@ class Leaf:
         Whether the sweep visits it: it has such parameters, or depends on a layer that has.
     lowest : bool
         Whether it depends on no layer that the sweep visits, so that the sweep ends here.
+    constant : bool
+        Whether it depends on no data, and its output has one row for all samples.
+    spreads : bool
+        Whether inputs of one row are repeated for each sample, as the layer does not take them as they are.
+    curved : bool
+        Whether its second derivative can be other than zero in the inputs that the sweep visits.
     """
 
     name: str
@@ -60,6 +66,9 @@ class Leaf:
     parameters: Mapping[str, str] = field(default_factory=dict)
     swept: bool = False
     lowest: bool = True
+    constant: bool = False
+    spreads: bool = False
+    curved: bool = False
 
     @property
     def input_shape(self) -> Shape:
@@ -91,18 +100,30 @@ class Nodes:
     def add(self, name: str, layer: Layer, *sources: int) -> int:
         """Append a layer that takes the outputs of others; return its position."""
         taken = [self.leaves[source] for source in sources if source != INPUT]
-        shapes = tuple([self.input_shape if i == INPUT else self.leaves[i].output_shape for i in sources])
+        shapes = tuple([self.shape_of(source) for source in sources])
         try:
             output_shape = layer.output_shape(*shapes)
         except ValueError as error:
             raise ValueError(f"layer {name or '(alone)'}, {layer!r}: {error}") from None
         path, i = self.names.setdefault(id(layer), name), len(self.leaves)
         keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
-        parameters = {key: f"{path}.{key}" if path else key for key in keys}
+        parameters = {key: inside(path, key) for key in keys}
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
-        self.leaves.append(Leaf(name, layer, shapes, output_shape, i, sources, parameters, swept, lowest))
+        constants = [source != INPUT and self.leaves[source].constant for source in sources]
+        curved = layer.curvature != "zero"
+        if curved and layer.bilinear:
+            curved = all(source != INPUT and self.leaves[source].swept for source in sources)
+        leaf = Leaf(name, layer, shapes, output_shape, i, sources, parameters, swept, lowest)
+        if any(constants) or not sources or curved:
+            constant = layer.broadcasts and all(constants)
+            leaf = replace(leaf, constant=constant, spreads=any(constants) and not layer.broadcasts, curved=curved)
+        self.leaves.append(leaf)
         return i
+
+    def shape_of(self, source: int) -> Shape:
+        """Return the feature shape of an output, or of the network's input."""
+        return self.input_shape if source == INPUT else self.leaves[source].output_shape
 
 
 class Layer(Constructed):
@@ -122,6 +143,12 @@ class Layer(Constructed):
 
     takes: ClassVar[str] = "floats"
     """The input's kind: "floats"; "any" if numbers are just moved; "integers", at first, with `check_indices`."""
+
+    broadcasts: ClassVar[bool] = False
+    """True if values with one row, which is that of all samples, are taken beside, or in place of, those with N."""
+
+    bilinear: ClassVar[bool] = False
+    """True if it is linear in each of two inputs, so that it is curved in both together alone."""
 
     kronecker_factors: bool | str | None = None
     """True if all parameters have Kronecker factors, or the reason why not. None: tested on a sample of zeros."""
@@ -245,7 +272,14 @@ def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:
     """Return a layer, or the layers inside a container, in the order of computation."""
     nodes = Nodes(shape)
     network.place(nodes, "", INPUT)
+    if nodes.leaves and nodes.leaves[-1].constant:
+        raise ValueError(f"{nodes.leaves[-1]}: expected an output that depends on the network's input")
     return nodes.leaves
+
+
+def inside(path: str, name: str) -> str:
+    """Return the name of something inside a layer at a path; a parameter without a name has that of its layer."""
+    return f"{path}.{name}" if path and name else path or name
 
 
 def zeros(layer: Layer, shape: Shape) -> Array:

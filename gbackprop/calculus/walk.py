@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gbackprop.calculus.layer import Leaf
+from gbackprop.array import array_module
+from gbackprop.calculus.layer import INPUT, Leaf
 
 At = dict[int, Any]
 """Values at the outputs of layers, by position; at the network's input, by `INPUT`."""
@@ -27,6 +28,18 @@ def upwards(leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = ()) 
                 del at[source]
         yield leaf, inputs
         del inputs  # what nothing else refers to is freed before the next layer computes
+
+
+def values_upwards(
+    leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = ()
+) -> Iterator[tuple[Leaf, list[Any]]]:
+    """Yield as `upwards` does, from the network's input: one row is repeated for the N samples where a layer needs it."""
+    batch = len(at[INPUT])
+    for leaf, inputs in upwards(leaves, at, done):
+        if leaf.spreads:
+            inputs = [array_module(x).broadcast_to(x, (batch, *x.shape[1:])) for x in inputs]
+        yield leaf, inputs
+        del inputs
 
 
 def last_taken(leaves: Sequence[Leaf]) -> list[list[int]]:

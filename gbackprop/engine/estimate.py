@@ -27,6 +27,7 @@ from gbackprop.base.checks import KFRA_COPIES, size
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT
+from gbackprop.calculus.walk import values_upwards
 from gbackprop.engine.costs import STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
@@ -141,7 +142,7 @@ def _weights(plan: Plan) -> list[tuple[int, int]]:
 
     A transposed convolution unfolds its columns, for which its inputs stand in for outputs, and for A its inputs.
     """
-    named = [(leaf, key) for leaf in plan.leaves for key in leaf.parameters]
+    named = [(leaf, key) for leaf in plan.leaves for key in leaf.parameters if leaf.sources]
     weights = [(leaf, s) for leaf, key in named for s in {leaf.layer.parameter_shapes()[key], _shape(leaf.layer, key)}]
     weights = [(leaf, s) for leaf, s in weights if len(s) > 1]
     return [(prod(leaf.output_shape) // s[0] * prod(s[1:]) * groups_of(leaf), prod(s)) for leaf, s in weights]
@@ -149,7 +150,7 @@ def _weights(plan: Plan) -> list[tuple[int, int]]:
 
 def multiplications(plan: Plan) -> int:
     """Return the number of multiplications in products of matrices for one sample, roughly."""
-    shapes = [(leaf, _shape(leaf.layer, key)) for leaf in plan.leaves for key in leaf.layer.parameter_shapes()]
+    shapes = [(leaf, _shape(leaf.layer, key)) for leaf in plan.leaves for key in leaf.layer.parameter_shapes() if leaf.sources]
     weights = [(prod(leaf.output_shape) // shape[0], shape) for leaf, shape in shapes if len(shape) > 1]
     carried = sum(positions * prod(shape) for positions, shape in weights)
     several = [leaf for leaf in plan.leaves if len(leaf.input_shapes) > 1]  # products of two inputs, or their sums
@@ -208,8 +209,8 @@ def saved_bytes(plan: Plan, x: Array, forms: Forms) -> int:
     """Return the bytes that the forward pass saves for one sample, measured on one sample of zeros."""
     at, saved = {INPUT: array_module(x).zeros((1, *x.shape[1:]), dtype=x.dtype)}, []
     context = Context(forms, Allocator())
-    for leaf in plan.leaves:
-        saved.append(context.forward(leaf.layer, *[at[source] for source in leaf.sources]))
+    for leaf, inputs in values_upwards(plan.leaves, at):
+        saved.append(context.forward(leaf.layer, *inputs))
         at[leaf.position] = saved[-1][0]
     return sum({id(array): array.nbytes for array in _arrays(saved)}.values())
 

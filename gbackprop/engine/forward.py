@@ -6,7 +6,7 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
-from gbackprop.calculus.walk import upwards
+from gbackprop.calculus.walk import values_upwards
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms, NetworkForms, function_of
 from gbackprop.plain.contract import checked
@@ -16,7 +16,7 @@ from gbackprop.plain.plan import Plan
 def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array, list[Any]]:
     """Compute `Sweep.forward` for some samples by registered forms."""
     saved, at = [], {INPUT: x}
-    for leaf, inputs in upwards(plan.leaves, at, context.known.last_taken):
+    for leaf, inputs in values_upwards(plan.leaves, at, context.known.last_taken):
         layer, form = leaf.layer, context.known.at[leaf.position].forward
         if plan.training and function_of(layer, "forward_training") is not Layer.forward_training:
             x, kept = layer.forward_training(inputs[0], rows_of(plan.noise[leaf.position], rows))
@@ -30,7 +30,7 @@ def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array,
 def output_of(leaves: list[Leaf], x: Array, forms: Forms) -> Array:
     """Compute the output for a batch in evaluation mode by registered forms."""
     context, at = Context(forms, Allocator(), NetworkForms(forms, leaves)), {INPUT: x}
-    for leaf, inputs in upwards(leaves, at, context.known.last_taken):
+    for leaf, inputs in values_upwards(leaves, at, context.known.last_taken):
         x = at[leaf.position] = checked(leaf, "forward", context.forward(leaf.layer, *inputs), inputs)[0]
         del inputs
     return x

@@ -37,6 +37,8 @@ from gbackprop.layers.norms.samples import (
     RMSNorm,
 )
 from gbackprop.layers.norms.scale import Scale
+from gbackprop.layers.operations.leaves import Constant, Parameter
+from gbackprop.layers.operations.operation import Operation
 from gbackprop.layers.windows.adaptive import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -89,6 +91,7 @@ __all__ = [
     "CircularPad2d",
     "CircularPad3d",
     "Concat",
+    "Constant",
     "ConstantPad1d",
     "ConstantPad2d",
     "ConstantPad3d",
@@ -123,8 +126,10 @@ __all__ = [
     "MaxPool3d",
     "Mish",
     "Multiply",
+    "Operation",
     "Outer",
     "PReLU",
+    "Parameter",
     "ParameterJacobian",
     "Permute",
     "PixelShuffle",

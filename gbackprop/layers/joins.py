@@ -42,6 +42,7 @@ class Multiply(FactoredLayer):
     The residual with a gradient g at the output is Σᵢ gᵢ (eᵢ eᵢᵀ + eᵢ eᵢᵀ) on (a, b): two columns for each element.
     """
 
+    bilinear = True
     formulas = {"forward": "y = a ∘ b", "mjp": "b ∘ g, a ∘ g", "residual": "gᵢ (aᵢ bᵢ + bᵢ aᵢ)"}
 
     def output_shape(self, *shapes: Shape) -> Shape:
@@ -116,6 +117,7 @@ class MatMul(FactoredLayer):
     uᵣ eₖᵀ on A and σᵣ eₖ vᵣᵀ on B: two columns for each.
     """
 
+    bilinear = True
     formulas = {"forward": "Y = A B", "mjp": "G Bᵀ, Aᵀ G", "residual": "Σᵣₖ σᵣ (Aᵀ uᵣ)ₖ (B vᵣ)ₖ"}
 
     def output_shape(self, *shapes: Shape) -> Shape:

@@ -24,7 +24,7 @@ from gbackprop.layers import (
 )
 from gbackprop.layers.elementwise.softmax import CausalSoftmax
 from gbackprop.layers.norms.affine import Matrix, Shift, Times
-from gbackprop.network.container import inside
+from gbackprop.calculus.layer import inside
 from gbackprop.network.expanded import Expanded
 
 

@@ -7,12 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from gbackprop.array import Array, asarray, check_device, on_device_of
+from gbackprop.array import Array, array_module, asarray, check_device, on_device_of
 from gbackprop.base.checks import check_batch, check_parameters, float_name, generator
 from gbackprop.base.errors import naming
 from gbackprop.calculus.inputs import check_input
-from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, leaves_of
-from gbackprop.calculus.walk import add_below, downwards, upwards
+from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, inside, leaves_of
+from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import output_of
 from gbackprop.network.parameters import (
@@ -117,7 +117,7 @@ class Container(Layer):
 
     def _forward(self, x: Array, noise: Any) -> tuple[Array, Any]:
         leaves, saved, at = leaves_of(self, x.shape[1:]), [], {INPUT: x}
-        for leaf, inputs in upwards(leaves, at):
+        for leaf, inputs in values_upwards(leaves, at):
             layer = leaf.layer
             training = noise is not None and len(inputs) == 1
             made = layer.forward_training(inputs[0], noise[leaf.position]) if training else layer.forward(*inputs)
@@ -127,13 +127,15 @@ class Container(Layer):
 
     def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
         n, *shape = batch_shape
-        return tuple(leaf.layer.noise((n, *leaf.input_shapes[0]), rng) for leaf in leaves_of(self, tuple(shape)))
+        return tuple(leaf.sources and leaf.layer.noise((n, *leaf.input_shapes[0]), rng) for leaf in leaves_of(self, tuple(shape)))
 
     def jmp(self, saved: Any, mat: Array) -> Array:
         leaves, kept = saved
         at = {INPUT: mat}
         for leaf, mats in upwards(leaves, at):
-            at[leaf.position] = leaf.layer.jmp(kept[leaf.position], *mats)
+            if not leaf.sources:
+                zeros = array_module(mat).zeros((*mat.shape[:2], *leaf.output_shape), dtype=mat.dtype)
+            at[leaf.position] = leaf.layer.jmp(kept[leaf.position], *mats) if leaf.sources else zeros
         return at[len(leaves) - 1]
 
     def mjp(self, saved: Any, mat: Array) -> Array:
@@ -291,8 +293,3 @@ def check_network(network: Any) -> None:
 def _in_state(layer: Layer) -> tuple[str, ...]:
     """Return the names in a layer's state dict."""
     return (*layer.parameter_shapes(), *buffers_of(layer))
-
-
-def inside(path: str, name: str) -> str:
-    """Return the name of something inside a container at a path."""
-    return f"{path}.{name}" if path else name

@@ -7,9 +7,9 @@ from typing import Any
 
 from gbackprop.base.checks import positive
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.layer import INPUT, Layer, Nodes
+from gbackprop.calculus.layer import INPUT, Layer, Nodes, inside
 from gbackprop.layers import Dropout
-from gbackprop.network.container import Container, inside
+from gbackprop.network.container import Container
 
 
 class Unexpanded(Nodes):

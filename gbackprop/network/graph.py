@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from gbackprop.calculus.layer import Layer, Nodes
-from gbackprop.network.container import Container, inside
+from gbackprop.calculus.layer import Layer, Nodes, inside
+from gbackprop.network.container import Container
 
 INPUT_NAME = "input"
 """The name by which nodes refer to the network's input."""
@@ -77,7 +77,7 @@ def _checked(nodes: Any) -> dict[str, tuple[str, ...]]:
     for name, node in nodes.items():
         if not isinstance(name, str) or not all(name.split(".")) or name == INPUT_NAME:
             raise ValueError(f"node {name!r}: expected a name or a path with dots, other than {INPUT_NAME!r}")
-        if not isinstance(node, Sequence) or len(node) < 2 or not isinstance(node[0], Layer):
+        if not isinstance(node, Sequence) or not node or not isinstance(node[0], Layer) or not _fits(node):
             raise TypeError(f"node {name!r}: expected (layer, inputs …), got {node!r:.80}")
         inputs[name] = tuple(node[1:])
     for name, taken in inputs.items():
@@ -101,9 +101,18 @@ def _ordered(inputs: dict[str, tuple[str, ...]]) -> list[str]:
         raise ValueError(f"nodes: expected no cycle, got {' → '.join(reversed(error.args[1]))}") from None
 
 
+def _fits(node: Sequence[Any]) -> bool:
+    """Return whether a node has names of inputs, or a layer that takes none."""
+    try:
+        inspect.signature(node[0].output_shape).bind(*node[1:2])
+    except TypeError:
+        return len(node) > 1
+    return True
+
+
 def _check_number(name: str, layer: Layer, taken: list[int]) -> None:
     """Check that a layer accepts as many inputs as its node has."""
-    if len(taken) > 1:
+    if len(taken) != 1:
         try:
             inspect.signature(layer.output_shape).bind(*taken)
         except TypeError:

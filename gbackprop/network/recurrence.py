@@ -10,7 +10,7 @@ from gbackprop.engine.registry import ClassForms
 from gbackprop.layers import Concat, ReLU, Select, Slice, Tanh, Unflatten
 from gbackprop.layers.norms.affine import Matrix, Shift, Times, Zeros
 from gbackprop.layers.recurrent import Steps, WholeSequences
-from gbackprop.network.container import inside
+from gbackprop.calculus.layer import inside
 from gbackprop.network.expanded import Expanded
 
 Append = Callable[..., int]

@@ -51,7 +51,7 @@ class SecondOrder:
         """Return what is added to Jᵀ ġ at each input of a layer."""
         saved, grad, inputs = self.at.saved[leaf.position], self.at.gradients[leaf.position], self.inputs(leaf)
         found: list[Array | None] = [None] * len(leaf.sources)
-        if inputs is not None and leaf.layer.curvature != "zero":
+        if inputs is not None and leaf.curved:
             found = [*self.curved(leaf, saved, grad, inputs)]
         for key, name in leaf.parameters.items():
             if name in self.directions and not self.is_added(leaf, key):

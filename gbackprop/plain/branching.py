@@ -17,7 +17,7 @@ from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.calculus.mixed import mixed_residual
 from gbackprop.calculus.residual import Factored, residual_columns
 from gbackprop.calculus.signals import ALL, AVERAGE, RESIDUAL, Columns, Signals
-from gbackprop.calculus.walk import add_below, downwards, upwards
+from gbackprop.calculus.walk import add_below, downwards, values_upwards
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.uses import Uses, added
 from gbackprop.quantities.base import Statistic
@@ -58,7 +58,7 @@ class Branching:
     def forward(self, x: Array) -> tuple[Array, list[Any]]:
         """Compute y = f(x₁, …) of each layer from the outputs of its sources; return the last and what each saved."""
         outputs, saved = {INPUT: x}, []
-        for leaf, inputs in upwards(self.plan.leaves, outputs):
+        for leaf, inputs in values_upwards(self.plan.leaves, outputs):
             layer, noise = leaf.layer, self.plan.noise[leaf.position]
             training = self.plan.training and len(inputs) == 1
             y, kept = layer.forward_training(inputs[0], noise) if training else layer.forward(*inputs)
@@ -137,7 +137,7 @@ class Branching:
         """
         if RESIDUAL not in self.plan.signals:
             return below
-        if leaf.layer.curvature != "zero":
+        if leaf.curved:
             pieces = self.factors(leaf, leaf.layer.residual(saved, signals.gradient), leaf.position)
             below = [each.append(RESIDUAL, piece) for each, piece in zip(below, pieces, strict=True)]
         for key in self.plan.flow.mixed(leaf):

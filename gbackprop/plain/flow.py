@@ -58,6 +58,8 @@ class Flow:
 
 def residual_width(leaf: Leaf) -> int:
     """Return the number of columns of a layer's own residual."""
+    if not leaf.curved:
+        return 0
     if isinstance(leaf.layer, FactoredLayer):
         return leaf.layer.residual_width(*leaf.input_shapes)
-    return 0 if leaf.layer.curvature == "zero" else prod(leaf.input_shape)
+    return prod(leaf.input_shape)

@@ -15,7 +15,7 @@ from gbackprop.calculus.mixed import lacks_mixed
 from gbackprop.calculus.signals import RESIDUAL
 from gbackprop.calculus.state import settings_of
 from gbackprop.calculus.views import Viewed
-from gbackprop.calculus.walk import upwards
+from gbackprop.calculus.walk import values_upwards
 from gbackprop.plain.affine import lacks_affinity
 from gbackprop.plain.contract import check_contract
 from gbackprop.plain.flow import Flow
@@ -117,7 +117,7 @@ def _check_once(
     if all(_CHECKED.get(leaves[i].layer, {}).get(fact) == settings[i] for i, fact in facts.items()):
         return
     at = {INPUT: x[:8].copy()}
-    for leaf, inputs in upwards(leaves, at):
+    for leaf, inputs in values_upwards(leaves, at):
         y = check(leaf, inputs) if leaf.position in facts else None
         at[leaf.position] = leaf.layer.forward(*inputs)[0] if y is None else y
     for i, fact in facts.items():

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbackprop.calculus.jacobian import Bias, ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Shape
-from gbackprop.calculus.walk import upwards
+from gbackprop.calculus.walk import values_upwards
 from gbackprop.layers.norms.affine import Matrix
 
 STEP = 1e-30
@@ -69,7 +69,7 @@ class Passed(NamedTuple):
 def passes(leaves: list[Leaf], x: np.ndarray) -> Iterator[Passed]:
     """Pass a batch through the layers of a network, one after the other."""
     at = {INPUT: x}
-    for leaf, inputs in upwards(leaves, at):
+    for leaf, inputs in values_upwards(leaves, at):
         at[leaf.position], saved = leaf.layer.forward(*inputs)
         yield Passed(leaf, inputs, at[leaf.position], saved)
 

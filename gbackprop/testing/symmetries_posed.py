@@ -11,12 +11,12 @@ import numpy as np
 
 from gbackprop.array import asnumpy, like
 from gbackprop.base.checks import is_shipped
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, inside, leaves_of
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine.backward import backward
 from gbackprop.kronecker import GroupedKronecker, Kronecker
 from gbackprop.losses.base import Loss
-from gbackprop.network.container import Container, inside
+from gbackprop.network.container import Container
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Summed
 from gbackprop.quantities.result import Result

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.layer import Layer, inside
 from gbackprop.calculus.state.digests import Walk, numbers_of
 
 STATE = frozenset({"drawn", "buffers", "dtype", "frozen"})
@@ -44,5 +44,5 @@ def settings_of(network: Layer) -> dict[str, str]:
 def _inside(layer: Layer, path: str) -> Iterator[tuple[str, Layer]]:
     for key, child in getattr(layer, "children", {}).items():
         if isinstance(child, Layer):
-            yield from _inside(child, f"{path}.{key}" if path else key)
+            yield from _inside(child, inside(path, key))
     yield path, layer

@@ -1,0 +1,238 @@
+"""`Operation`, the layer of any row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from inspect import signature
+from math import inf, prod
+from typing import Any, ClassVar, Self
+
+from gbackprop.array import Array, is_array
+from gbackprop.base.names import near_miss
+from gbackprop.calculus.layer import Layer, Nodes, Shape
+from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
+from gbackprop.layers.elementwise.activation import Elementwise
+from gbackprop.layers.operations.bilinear import BILINEARS
+from gbackprop.layers.operations.composed import COMPOSED
+from gbackprop.layers.operations.curves import CURVES
+from gbackprop.layers.operations.linear import LINEARS
+from gbackprop.layers.operations.row import Bilinear, Bound, Composed, Curve, Linear, Row
+
+ROWS: dict[str, Row] = {**CURVES, **LINEARS, **BILINEARS, **COMPOSED}
+"""The table of operations: all rows, by name."""
+
+
+class Operation(Layer):
+    """A function of the table of operations as a layer of one or several inputs.
+
+    Each sample is mapped by itself. Features of several inputs are broadcast as NumPy broadcasts arrays, without the
+    batch axis; a parameter or a constant has no batch axis.
+
+    Parameters
+    ----------
+    name : str
+        The row's name.
+    **options
+        Those of the row. Axes are counted with the batch as axis 0, which they may not be.
+
+    Raises
+    ------
+    TypeError
+        If the row has no such option, or lacks one.
+    ValueError
+        If there is no such row.
+
+    Examples
+    --------
+    >>> Graph({"total": (Operation("sum", axis=1), "input"), "y": (Operation("exp"), "total")})
+    """
+
+    broadcasts = True
+    name: str
+    options: dict[str, Any]
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if cls is not Operation or not (given or "name" in named):  # a copy is made without arguments
+            return super().__new__(cls, *given, **named)
+        row = row_of(given[0] if given else named["name"])
+        return super().__new__(CLASSES[type(row)], *given, **named)  # type: ignore[arg-type]
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self.name, self.options = name, options
+        try:
+            signature(self.row.bind).bind((), **options)
+        except TypeError as error:
+            takes = list(signature(self.row.bind).parameters.values())[1:]
+            words = ", ".join(str(each.replace(annotation=each.empty)) for each in takes)
+            raise TypeError(f"Operation {name!r}: {error}; its options are {words or 'none'}") from None
+
+    @property
+    def row(self) -> Any:
+        """The row of the table."""
+        return row_of(self.name)
+
+    def bound(self, *shapes: Shape) -> Bound:
+        """Return the operation at features of these shapes."""
+        return self.row.bind(shapes, **self.options)
+
+    def at(self, *arrays: Array) -> Bound:
+        """Return the operation at the features of arrays ``[N, *in]``."""
+        return self.bound(*[x.shape[1:] for x in arrays])
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        return self.bound(*shapes).shape
+
+    def cost(self, *shapes: Shape) -> int:
+        """Return the number of operations on numbers for one sample of features of these shapes."""
+        return int(self.row.cost(self.bound(*shapes)))
+
+    def text(self, *names: str, shapes: tuple[Shape, ...]) -> str:
+        """Return the function of one sample in NumPy, for inputs of these names and shapes."""
+        options = {key: _written(value) for key, value in vars(self.bound(*shapes)).items()}
+        return self.row.text.format(*names, all=", ".join(names), **options)
+
+    def __repr__(self) -> str:
+        return f"Operation({self.describe()})"
+
+    def describe(self) -> str:
+        return ", ".join([repr(self.name), *[f"{key}={_short(value)}" for key, value in self.options.items()]])
+
+
+class CurveOperation(Operation, Elementwise):
+    """An elementwise row."""
+
+    formulas = Elementwise.formulas
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        self.curvature = "zero" if self.row.second is None else "diagonal"  # type: ignore[misc]
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        return self.bound(*shapes).shape
+
+    def value(self, x: Array) -> Array:
+        return self.row.value(x, self.at(x))
+
+    def first(self, x: Array, y: Array) -> Array:
+        return self.row.first(x, y, self.at(x))
+
+    def second(self, x: Array, y: Array) -> Array:
+        return self.row.second(x, y, self.at(x))
+
+
+class LinearOperation(Operation):
+    """A linear row, or one that is linear in pieces."""
+
+    formulas: ClassVar[Mapping[str, str]] = {"forward": "y = A x", "mjp": "Aᵀ g"}
+
+    def forward(self, *inputs: Array) -> tuple[Array, Any]:
+        o = self.at(*inputs)
+        y, chosen = self.row.forward(o, *inputs)
+        return y, (o, chosen)
+
+    def jmp(self, saved: Any, *mats: Array) -> Array:
+        return self.row.jmp(*saved, *mats)
+
+    def mjp(self, saved: Any, mat: Array) -> Any:
+        return self.row.mjp(*saved, mat)
+
+
+class BilinearOperation(Operation, FactoredLayer):
+    """A bilinear row y = f(a, b): the residual is that of a and b together, Σₖ over the smaller of the two."""
+
+    bilinear = True
+    formulas: ClassVar[Mapping[str, str]] = {
+        "forward": "y = f(a, b)", "mjp": "f(·, b)ᵀ g, f(a, ·)ᵀ g", "residual": "Σₖ aₖ (f(eₖ, ·)ᵀ g) b",
+    }  # fmt: skip
+
+    def forward(self, a: Array, b: Array) -> tuple[Array, Any]:  # type: ignore[override]
+        o = self.at(a, b)
+        return self.row.function(o, a, b), (o, a, b)
+
+    def jmp(self, saved: Any, of_a: Array, of_b: Array) -> Array:  # type: ignore[override]
+        o, a, b = saved
+        return self.row.function(o, of_a, b) + self.row.function(o, a, of_b)
+
+    def mjp(self, saved: Any, mat: Array) -> tuple[Array, Array]:  # type: ignore[override]
+        o, a, b = saved
+        return self.row.on_first(o, mat, b), self.row.on_second(o, a, mat)
+
+    def residual_width(self, *shapes: Shape) -> int:
+        return 2 * min(map(prod, shapes))
+
+    def residual(self, saved: Any, grad: Array) -> Factored:
+        o = saved[0]
+        first = prod(o.shapes[0]) <= prod(o.shapes[1])
+        return products(min(map(prod, o.shapes)), partial(self.pairs, o, grad, first), grad)
+
+    def pairs(self, o: Bound, grad: Array, first: bool, k: Array) -> tuple[Array, Array]:
+        """e_k on the smaller input, and what it multiplies there on the other: each (V, N, *in)."""
+        unit = units(k, len(grad), o.shapes[0 if first else 1], grad.dtype)
+        return (unit, self.row.on_second(o, unit, grad)) if first else (self.row.on_first(o, grad, unit), unit)
+
+
+class ComposedOperation(Operation):
+    """A row that is composed of layers: in a network these stand in its place, with names below its own."""
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        nodes = Nodes(())
+        sources = [nodes.add(f"input {i}", Given(shape)) for i, shape in enumerate(shapes)]
+        return nodes.leaves[self.place(nodes, "", *sources)].output_shape
+
+    def place(self, nodes: Nodes, name: str, *sources: int) -> int:
+        shapes = tuple([nodes.shape_of(source) for source in sources])
+        try:
+            parts = self.row.parts(self.bound(*shapes), Operation)
+        except ValueError as error:
+            raise ValueError(f"layer {name or '(alone)'}, {self!r}: {error}") from None
+        at: dict[Any, int] = dict(enumerate(sources))
+        for part, layer, *taken in parts:
+            at[part] = layer.place(nodes, f"{name}.{part}" if name else part, *[at[each] for each in taken])
+        return at[parts[-1][0]]
+
+
+class Given(Layer):
+    """A place for an input of a composed operation."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        return self.shape
+
+
+CLASSES: dict[type[Row], type[Operation]] = {
+    Curve: CurveOperation, Linear: LinearOperation, Bilinear: BilinearOperation, Composed: ComposedOperation,
+}  # fmt: skip
+"""The class of each kind."""
+
+
+def row_of(name: Any) -> Row:
+    """Return a row of the table by its name."""
+    row = ROWS.get(name) if isinstance(name, str) else None
+    if row is None:
+        raise ValueError(f"name: expected one of the operations {sorted(ROWS)}, got {name!r}{near_miss(name, ROWS)}")
+    return row
+
+
+def _written(value: Any) -> str:
+    """Return a bound option as it is written in a program that has `np`."""
+    if isinstance(value, float) and value in (inf, -inf):
+        return "np.inf" if value > 0 else "-np.inf"
+    if is_array(value):
+        return f"np.array({value.tolist()!r})"
+    if isinstance(value, tuple) and any(isinstance(each, slice) or each is Ellipsis for each in value):
+        return ", ".join(_sliced(each) for each in value)
+    return str(value)
+
+
+def _sliced(part: Any) -> str:
+    if not isinstance(part, slice):
+        return "..." if part is Ellipsis else str(part)
+    words = ["" if number is None else str(number) for number in (part.start, part.stop, part.step)]
+    return ":".join(words if words[2] else words[:2])
+
+
+def _short(value: Any) -> str:
+    return f"array of shape {value.shape}" if is_array(value) else repr(value)
