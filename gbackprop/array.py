@@ -205,12 +205,12 @@ def scipy_module(x: Array, name: str) -> ModuleType:
 
 def channels_last(x: Array, lead: int = 1) -> Array:
     """Return the view ``[*lead, *S, C]`` of ``[*lead, C, *S]``."""
-    return x.transpose(*range(lead), *range(lead + 1, x.ndim), lead)
+    return x.transpose(*range(lead), *range(lead + 1, x.ndim), lead) if x.ndim > lead else x
 
 
 def channels_first(x: Array, lead: int = 1) -> Array:
     """Return the view ``[*lead, C, *S]`` of ``[*lead, *S, C]``."""
-    return x.transpose(*range(lead), x.ndim - 1, *range(lead, x.ndim - 1))
+    return x.transpose(*range(lead), x.ndim - 1, *range(lead, x.ndim - 1)) if x.ndim > lead else x
 
 
 def scratch_bytes(x: Array, wanted: int) -> int:

@@ -67,11 +67,12 @@ class Passed(NamedTuple):
 
 
 def passes(leaves: list[Leaf], x: np.ndarray) -> Iterator[Passed]:
-    """Pass a batch through the layers of a network, one after the other."""
+    """Pass a batch through the layers of a network, one after the other; all that is seen has N rows."""
     at = {INPUT: x}
     for leaf, inputs in values_upwards(leaves, at):
         at[leaf.position], saved = leaf.layer.forward(*inputs)
-        yield Passed(leaf, inputs, at[leaf.position], saved)
+        *rows, output = [each if len(each) == len(x) else each.repeat(len(x), 0) for each in (*inputs, at[leaf.position])]
+        yield Passed(leaf, rows, output, saved)
 
 
 def inputs_of(leaves: list[Leaf], x: np.ndarray) -> Iterator[tuple[Leaf, list[np.ndarray]]]:

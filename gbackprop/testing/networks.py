@@ -90,7 +90,8 @@ def _parts(setting: CheckedNetwork, rng: np.random.Generator) -> list[tuple[str,
     """Return a report for each layer, at what comes to it, and for the loss."""
     found, x = [], setting.x
     for leaf, inputs, output, _ in passes(leaves_of(setting.network, x.shape[1:]), x):
-        found.append((leaf.name, check_layer(leaf.layer, tuple(inputs) if len(inputs) > 1 else inputs[0], rng)))
+        if inputs:
+            found.append((leaf.name, check_layer(leaf.layer, tuple(inputs) if len(inputs) > 1 else inputs[0], rng)))
         x = output
     return [*found, ("", check_loss(setting.loss, x, setting.y, rng))]
 

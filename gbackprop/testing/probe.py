@@ -37,6 +37,7 @@ def twin_of(layer: Layer, dtype: Any = np.float64, rng: np.random.Generator | No
         if part.drawn is None and rng is not None:
             part.initialize(rng)
         part.drawn = {name: np.array(asnumpy(value), dtype=dtype) for name, value in part.parameters.items()}
+        part.dtype = np.dtype(dtype).name  # that of a constant, too
     return twin
 
 

@@ -64,12 +64,11 @@ def _norm(o: Bound, op: Any) -> Parts:
 def _logsumexp(o: Bound, op: Any) -> Parts:
     return [
         ("largest", op("max", axis=o.axis, keepdims=True), 0),
-        ("constant", op("detach"), "largest"),  # the result does not depend on it
-        ("shifted", op("subtract"), 0, "constant"),
+        ("shifted", op("subtract"), 0, "largest"),
         ("exp", op("exp"), "shifted"),
         ("sum", op("sum", axis=o.axis, keepdims=True), "exp"),
         ("log", op("log"), "sum"),
-        ("whole", op("add"), "log", "constant"),
+        ("whole", op("add"), "log", "largest"),
         ("shape", op("reshape", shape=o.shape), "whole"),
     ]
 
@@ -158,8 +157,8 @@ COMPOSED = table(
     Composed("pow", "np.power({0}, {1})", "not a number where the base is negative", numbers(20), _pair, _power),
     Composed("var", "np.var({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})", SMOOTH, inputs(4), _spread, _variance),
     Composed(
-        "std", "np.std({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})", "infinite where all numbers are equal",
-        inputs(4), _spread, lambda o, op: [*_variance(o, op), ("deviation_root", op("sqrt"), "variance")],
+        "std", "np.std({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})", "0 where all numbers are equal, as in torch",
+        inputs(4), _spread, lambda o, op: [*_variance(o, op), ("root", op("root"), "variance")],
     ),
     Composed(
         "norm", "np.sqrt(np.sum({0} ** 2, axis={axis}, keepdims={keepdims}))", "0 at 0, as in torch", inputs(2), _over,

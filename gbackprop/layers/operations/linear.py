@@ -87,11 +87,6 @@ def _extreme(name: str, sign: int) -> Linear:
 # ------------------------------------------------------------------------------------------------------------ moves
 
 
-def _same(shapes: tuple[Shape, ...]) -> Bound:
-    only(shapes)
-    return bound(shapes, shapes[0])
-
-
 def _along(shapes: tuple[Shape, ...], axis: Any) -> Bound:
     only(shapes)
     return bound(shapes, shapes[0], axis=axis_of(axis, shapes[0]))
@@ -493,11 +488,6 @@ LINEARS = table(
     ),
     _extreme_of_two("maximum", 1),
     _extreme_of_two("minimum", -1),
-    Linear(
-        "detach", "{0}", "0 everywhere: it is taken to be constant", lambda o: 0, _same,
-        lambda o, x: (x, None), lambda o, chosen, mat: array_module(mat).zeros_like(mat),
-        lambda o, chosen, mat: array_module(mat).zeros_like(mat),
-    ),
     Linear(
         "where", "np.where({0} != 0, {1}, {2})", "0 in the condition", numbers(), _triple,
         _where, _where_columns, _where_back,

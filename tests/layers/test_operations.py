@@ -1,0 +1,101 @@
+"""Every row of the table of operations: derivatives, second derivatives, ties, and what is refused."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop.layers import Operation
+from gbackprop.layers.operations.operation import ROWS, ComposedOperation
+from gbackprop.layers.operations.row import Linear, table
+from gbackprop.testing import check_layer, check_network
+from gbackprop.testing.cases.operations import CASES, OPERATIONS, split
+from gbackprop.testing.flat import Flat
+
+
+@pytest.mark.parametrize("row", OPERATIONS, ids=str)
+def test_every_row(row):
+    layer, x = row.layer(), row.x()
+    inputs = tuple(layer.split(x, 1)) if isinstance(layer, Flat) else x
+    report = check_layer(layer.layer if isinstance(layer, Flat) else layer, inputs, reference=row.reference(layer))
+    report.assert_ok()
+
+
+def test_every_row_has_a_case():
+    assert {name for name, _, _ in CASES} == ROWS.keys()
+
+
+@pytest.mark.parametrize(("case", "row"), [
+    (case, row) for case, row in zip(CASES, OPERATIONS, strict=True) if isinstance(Operation(case[0], **case[1]), ComposedOperation)
+], ids=str)  # fmt: skip
+def test_quantities_through_composed_rows(case, row):
+    name, options, shapes = case
+    size = sum(int(np.prod(shape)) for shape in shapes)
+    network = gb.Sequential(
+        layers.Linear(size, size), layers.Softplus(), split(Operation(name, **options), shapes),
+        Operation("reshape", shape=(-1,)), rng=0, dtype="float64"
+    )
+    x = np.random.default_rng(1).standard_normal((2, size))
+    y = np.random.default_rng(2).standard_normal(network(x).shape)
+    check_network(network, losses.MSELoss(), x, y).assert_ok()
+
+
+@pytest.mark.parametrize(("name", "options", "inputs", "expected"), [
+    ("absolute", {}, [[0.0, -1.0]], [[0.0, -1.0]]),
+    ("clip", {"least": 0.0, "most": 1.0}, [[0.0, 1.0, 2.0]], [[1.0, 1.0, 0.0]]),
+    ("maximum", {}, [[1.0, 2.0], [1.0, 3.0]], [[0.5, 0.0], [0.5, 1.0]]),
+    ("minimum", {}, [[1.0, 2.0], [1.0, 3.0]], [[0.5, 1.0], [0.5, 0.0]]),
+    ("max", {"axis": 1}, [[2.0, 2.0, 1.0, 2.0]], [[1 / 3, 1 / 3, 0.0, 1 / 3]]),
+    ("min", {"axis": 1}, [[2.0, 1.0, 1.0, 2.0]], [[0.0, 0.5, 0.5, 0.0]]),
+    ("power", {"exponent": 1}, [[0.0]], [[1.0]]),
+    ("power", {"exponent": 0}, [[0.0]], [[0.0]]),
+    ("root", {}, [[0.0]], [[0.0]]),
+    ("sign", {}, [[0.0, 2.0]], [[0.0, 0.0]]),
+])  # fmt: skip
+def test_derivatives_at_ties_and_kinks(name, options, inputs, expected):
+    layer = Operation(name, **options)
+    y, saved = layer.forward(*[np.array([each]) for each in inputs])
+    below = layer.mjp(saved, np.ones((1, *y.shape)))
+    parts = below if isinstance(below, tuple) else (below,)
+    np.testing.assert_array_equal([part[0, 0] for part in parts], expected)
+
+
+@pytest.mark.parametrize(("name", "options", "shapes", "words"), [
+    ("sum", {"axis": 0}, [(2,)], "axis: expected axes after the batch axis"),
+    ("sum", {"axis": 3}, [(2, 2)], "axis: expected different axes"),
+    ("sum", {"axis": (1, -2)}, [(2, 2)], "axis: expected different axes"),
+    ("add", {}, [(2,), (3,)], r"expected features that broadcast, got \(2,\) and \(3,\)"),
+    ("add", {}, [(2,)], "expected at least two inputs, got 1"),
+    ("exp", {}, [(2,), (2,)], "expected one input, got 2"),
+    ("matmul", {}, [(2, 3), (2, 3)], r"expected features \(…, T, K\)"),
+    ("reshape", {"shape": (4,)}, [(2, 3)], "shape: expected one of 6 numbers"),
+    ("gather", {"places": np.array([6])}, [(2, 3)], "places: expected integers from -6 to 5"),
+    ("take", {"indices": np.array([0.0]), "axis": 1}, [(2, 3)], "indices: expected integers"),
+    ("getitem", {"index": 4}, [(2, 3)], "index: expected one of features"),
+    ("einsum", {"subscripts": "aa,b->b"}, [(2, 2), (3,)], "subscripts: expected each letter once"),
+    ("concatenate", {"axis": 1}, [(2, 2), (2, 3)], "expected features of equal shape but for axis 1"),
+    ("clip", {}, [(2,)], "least, most: expected one bound"),
+    ("prod", {"axis": 4}, [(2,)], "axis: expected different axes"),
+    ("var", {"ddof": 2}, [(2,)], "ddof: expected an integer from 0"),
+    ("pad", {"widths": ((1, 1),)}, [(2, 2)], "widths: expected"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(name, options, shapes, words):
+    with pytest.raises(ValueError, match=words):
+        Operation(name, **options).output_shape(*shapes)
+
+
+def test_a_name_or_an_option_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="did you mean 'matmul'"):
+        Operation("matmull")
+    with pytest.raises(TypeError, match="its options are axis=None, keepdims=False"):
+        Operation("sum", dim=1)
+
+
+def test_a_row_that_lacks_something_is_an_error():
+    row = ROWS["flip"]
+    fields = {name: getattr(row, name) for name in Linear.__dataclass_fields__}
+    for name in fields:
+        with pytest.raises(ValueError, match=f"of operations: expected its {name}"):
+            table(Linear(**{**fields, name: None}))
+    with pytest.raises(ValueError, match="expected one row of a name"):
+        table(row, row)
