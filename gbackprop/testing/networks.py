@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -31,6 +32,9 @@ LARGEST = 512
 
 CANCELLING = 1e-3
 """In place of `FLOOR`, where residual columns of both signs cancel: what is left is rounded as the columns are."""
+
+CANCELLED = 1e-6
+"""The same beside the largest entry of any signal, where nothing is left."""
 
 PARTS = "layers and loss"
 """The name in rows of the parts from which sweep and quantities are computed."""
@@ -115,5 +119,11 @@ def _cancels(setting: CheckedNetwork) -> bool:
 def _arrival(name: str, found: Arrivals, dense: Arrivals, floor: float) -> Compared:
     want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
     got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
-    largest = max((float(np.max(np.abs(value), initial=0)) for value in want.values()), default=0.0)
-    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor * largest)
+    least = floor * _largest(want)
+    if floor == CANCELLING:  # all of it may cancel, and what is left is rounded as the other signals are
+        least = max(least, CANCELLED * max(_largest(each) for each in dense.values()))
+    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, least)
+
+
+def _largest(values: Mapping[str, np.ndarray]) -> float:
+    return max((float(np.max(np.abs(value), initial=0)) for value in values.values()), default=0.0)
