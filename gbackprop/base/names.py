@@ -1,4 +1,4 @@
-"""Public names: those that completion offers, and those that a user may have mistyped."""
+"""Names: those that completion offers, those that a user may have mistyped, and paths."""
 
 import difflib
 from collections.abc import Callable, Iterable
@@ -14,3 +14,8 @@ def near_miss(name: object, names: Iterable[str]) -> str:
 def listing(names: Iterable[str]) -> Callable[[], list[str]]:
     """Return a module's `__dir__`, which lists its public names alone: what it imports is left out."""
     return lambda: sorted(names)
+
+
+def inside(path: str, name: str) -> str:
+    """Return the name of something inside a layer at a path; a parameter without a name has that of its layer."""
+    return f"{path}.{name}" if path and name else path or name

@@ -7,7 +7,7 @@ attribute in `forward`: `saved` is all that the backward sweep needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.base.checks import Constructed, unpacked
 from gbackprop.calculus.jacobian import ParameterJacobian, Shape, congruence
 
-__all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "inside", "leaves_of"]
+__all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "leaves_of"]
 
 _DRAWING = RLock()
 
@@ -100,30 +100,21 @@ class Nodes:
     def add(self, name: str, layer: Layer, *sources: int) -> int:
         """Append a layer that takes the outputs of others; return its position."""
         taken = [self.leaves[source] for source in sources if source != INPUT]
-        shapes = tuple([self.shape_of(source) for source in sources])
+        shapes = tuple([self.input_shape if i == INPUT else self.leaves[i].output_shape for i in sources])
         try:
             output_shape = layer.output_shape(*shapes)
         except ValueError as error:
             raise ValueError(f"layer {name or '(alone)'}, {layer!r}: {error}") from None
         path, i = self.names.setdefault(id(layer), name), len(self.leaves)
         keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
-        parameters = {key: inside(path, key) for key in keys}
+        parameters = {key: ".".join(filter(None, (path, key))) for key in keys}
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
-        constants = [source != INPUT and self.leaves[source].constant for source in sources]
-        curved = layer.curvature != "zero"
-        if curved and layer.bilinear:
-            curved = all(source != INPUT and self.leaves[source].swept for source in sources)
-        leaf = Leaf(name, layer, shapes, output_shape, i, sources, parameters, swept, lowest)
-        if any(constants) or not sources or curved:
-            constant = layer.broadcasts and all(constants)
-            leaf = replace(leaf, constant=constant, spreads=any(constants) and not layer.broadcasts, curved=curved)
-        self.leaves.append(leaf)
+        curved = layer.curvature != "zero" and (not layer.bilinear or [leaf.swept for leaf in taken] == [True, True])
+        constants, one_row = [leaf.constant for leaf in taken], layer.broadcasts
+        kind = one_row and len(taken) == len(sources) and all(constants), any(constants) and not one_row, curved
+        self.leaves.append(Leaf(name, layer, shapes, output_shape, i, sources, parameters, swept, lowest, *kind))
         return i
-
-    def shape_of(self, source: int) -> Shape:
-        """Return the feature shape of an output, or of the network's input."""
-        return self.input_shape if source == INPUT else self.leaves[source].output_shape
 
 
 class Layer(Constructed):
@@ -275,11 +266,6 @@ def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:
     if nodes.leaves and nodes.leaves[-1].constant:
         raise ValueError(f"{nodes.leaves[-1]}: expected an output that depends on the network's input")
     return nodes.leaves
-
-
-def inside(path: str, name: str) -> str:
-    """Return the name of something inside a layer at a path; a parameter without a name has that of its layer."""
-    return f"{path}.{name}" if path and name else path or name
 
 
 def zeros(layer: Layer, shape: Shape) -> Array:

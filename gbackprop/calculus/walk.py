@@ -33,7 +33,7 @@ def upwards(leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = ()) 
 def values_upwards(
     leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = ()
 ) -> Iterator[tuple[Leaf, list[Any]]]:
-    """Yield as `upwards` does, from the network's input: one row is repeated for the N samples where a layer needs it."""
+    """Yield as `upwards` does from the network's input on; one row is repeated for N samples where a layer needs it."""
     batch = len(at[INPUT])
     for leaf, inputs in upwards(leaves, at, done):
         if leaf.spreads:

@@ -150,7 +150,8 @@ def _weights(plan: Plan) -> list[tuple[int, int]]:
 
 def multiplications(plan: Plan) -> int:
     """Return the number of multiplications in products of matrices for one sample, roughly."""
-    shapes = [(leaf, _shape(leaf.layer, key)) for leaf in plan.leaves for key in leaf.layer.parameter_shapes() if leaf.sources]
+    taking = [leaf for leaf in plan.leaves if leaf.sources]
+    shapes = [(leaf, _shape(leaf.layer, key)) for leaf in taking for key in leaf.layer.parameter_shapes()]
     weights = [(prod(leaf.output_shape) // shape[0], shape) for leaf, shape in shapes if len(shape) > 1]
     carried = sum(positions * prod(shape) for positions, shape in weights)
     several = [leaf for leaf in plan.leaves if len(leaf.input_shapes) > 1]  # products of two inputs, or their sums

@@ -11,7 +11,7 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import at
 from gbackprop.interop.arithmetic import Found, Tensor
 from gbackprop.interop.operations import found
-from gbackprop.interop.sequences import Constant, Outputs, converted, entry, source_of
+from gbackprop.interop.sequences import FixedValue, Outputs, converted, entry, source_of
 from gbackprop.interop.sizes import Origins, check_numbers
 from gbackprop.interop.tracing import Trace, name_of, path_of
 from gbackprop.layers import Identity
@@ -31,7 +31,7 @@ class Assembly:
         self.saved = set(module.state_dict())
         self.trace = trace
         self.places: dict[Any, Tensor | Outputs] = {trace.input: Tensor(INPUT_NAME, trace.shape(trace.input))}
-        self.constants: dict[Any, Constant] = {}
+        self.constants: dict[Any, FixedValue] = {}
         self.origins = Origins(trace, self.places, self.constants)
         self.nodes: dict[str, tuple[Any, ...]] = {}
         self.names: Named = {}
@@ -105,13 +105,13 @@ class Assembly:
             raise UnsupportedError("expected that all of its calls have a causal mask, or none")
         return [self.layers[node.target]], [source]
 
-    def _constant(self, node: Any) -> Constant:
+    def _constant(self, node: Any) -> FixedValue:
         """Return a tensor of which no number depends on the data."""
         names = [str(node.target)] if node.op == "get_attr" else []
         for other in node.all_input_nodes:
             names += self.constants[other].names if other in self.constants else ()
         is_fixed = self.origins.are_of_a_sample(node.args, node.kwargs)
-        return Constant(self.trace.values[node], tuple(names), not self.saved.isdisjoint(names), is_fixed)
+        return FixedValue(self.trace.values[node], tuple(names), not self.saved.isdisjoint(names), is_fixed)
 
     def _value(self, value: Any) -> Any:
         """Return arguments with a `Tensor` for each tensor, and with numbers that come from shapes."""

@@ -98,7 +98,7 @@ CONTAINERS: dict[type, Callable[[Any, bool], Layer]] = {
 
 
 @dataclass(frozen=True)
-class Constant:
+class FixedValue:
     """A tensor that is the same for all data, such as a mask."""
 
     value: torch.Tensor  # for the example
@@ -144,7 +144,7 @@ def source_of(module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[st
 
 def _is_causal(mask: Any, hint: bool, x: Tensor) -> bool:
     """Return whether a mask is the causal one, rather than one that masks nothing."""
-    if not isinstance(mask, Constant):
+    if not isinstance(mask, FixedValue):
         raise UnsupportedError("mask: expected one that does not depend on the data")
     if mask.is_saved:
         words = f"{mask} is in the state dict, expected it with register_buffer(…, persistent=False)"

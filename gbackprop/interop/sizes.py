@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.interop.sequences import Constant
+from gbackprop.interop.sequences import FixedValue
 from gbackprop.interop.tracing import Trace, name_of, said_of
 
 OF_SHAPES = {"size", "dim", "getattr", "numel"}
@@ -30,7 +30,7 @@ class Origin(Enum):
 class Origins:
     """The origins of the numbers in a module's code, beside what the network computes and constant tensors."""
 
-    def __init__(self, trace: Trace, tensors: Mapping[Any, Any], constants: Mapping[Any, Constant]) -> None:
+    def __init__(self, trace: Trace, tensors: Mapping[Any, Any], constants: Mapping[Any, FixedValue]) -> None:
         self.trace = trace
         self.tensors = tensors
         self.constants = constants

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.checks import number
+from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.layers import (
     GELU,
@@ -24,7 +25,6 @@ from gbackprop.layers import (
 )
 from gbackprop.layers.elementwise.softmax import CausalSoftmax
 from gbackprop.layers.norms.affine import Matrix, Shift, Times
-from gbackprop.calculus.layer import inside
 from gbackprop.network.expanded import Expanded
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.calculus.layer import Layer, Nodes, inside
+from gbackprop.base.names import inside
+from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.layers.joins import Add, Concat, Multiply
 from gbackprop.network.container import Container
 from gbackprop.network.sequential import Sequential

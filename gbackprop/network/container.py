@@ -10,8 +10,9 @@ import numpy as np
 from gbackprop.array import Array, array_module, asarray, check_device, on_device_of
 from gbackprop.base.checks import check_batch, check_parameters, float_name, generator
 from gbackprop.base.errors import naming
-from gbackprop.calculus.inputs import check_input
-from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, inside, leaves_of
+from gbackprop.base.names import inside
+from gbackprop.calculus.inputs import check_input, noise_of
+from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, leaves_of
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import output_of
@@ -127,15 +128,16 @@ class Container(Layer):
 
     def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
         n, *shape = batch_shape
-        return tuple(leaf.sources and leaf.layer.noise((n, *leaf.input_shapes[0]), rng) for leaf in leaves_of(self, tuple(shape)))
+        return tuple(noise_of(leaf, n, rng) for leaf in leaves_of(self, tuple(shape)))
 
     def jmp(self, saved: Any, mat: Array) -> Array:
         leaves, kept = saved
         at = {INPUT: mat}
         for leaf, mats in upwards(leaves, at):
-            if not leaf.sources:
-                zeros = array_module(mat).zeros((*mat.shape[:2], *leaf.output_shape), dtype=mat.dtype)
-            at[leaf.position] = leaf.layer.jmp(kept[leaf.position], *mats) if leaf.sources else zeros
+            if leaf.sources:
+                at[leaf.position] = leaf.layer.jmp(kept[leaf.position], *mats)
+            else:
+                at[leaf.position] = array_module(mat).zeros((*mat.shape[:2], *leaf.output_shape), dtype=mat.dtype)
         return at[len(leaves) - 1]
 
     def mjp(self, saved: Any, mat: Array) -> Array:

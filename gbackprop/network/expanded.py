@@ -7,7 +7,8 @@ from typing import Any
 
 from gbackprop.base.checks import positive
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.layer import INPUT, Layer, Nodes, inside
+from gbackprop.base.names import inside
+from gbackprop.calculus.layer import INPUT, Layer, Nodes
 from gbackprop.layers import Dropout
 from gbackprop.network.container import Container
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from gbackprop.calculus.layer import Layer, Nodes, inside
+from gbackprop.base.names import inside
+from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.network.container import Container
 
 INPUT_NAME = "input"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.engine.registry import ClassForms
 from gbackprop.layers import Concat, ReLU, Select, Slice, Tanh, Unflatten
 from gbackprop.layers.norms.affine import Matrix, Shift, Times, Zeros
 from gbackprop.layers.recurrent import Steps, WholeSequences
-from gbackprop.calculus.layer import inside
 from gbackprop.network.expanded import Expanded
 
 Append = Callable[..., int]

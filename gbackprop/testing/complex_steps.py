@@ -71,7 +71,8 @@ def passes(leaves: list[Leaf], x: np.ndarray) -> Iterator[Passed]:
     at = {INPUT: x}
     for leaf, inputs in values_upwards(leaves, at):
         at[leaf.position], saved = leaf.layer.forward(*inputs)
-        *rows, output = [each if len(each) == len(x) else each.repeat(len(x), 0) for each in (*inputs, at[leaf.position])]
+        seen = [*inputs, at[leaf.position]]
+        *rows, output = [each if len(each) == len(x) else each.repeat(len(x), 0) for each in seen]
         yield Passed(leaf, rows, output, saved)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from gbackprop.array import asnumpy, like
 from gbackprop.base.checks import is_shipped
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, inside, leaves_of
+from gbackprop.base.names import inside
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine.backward import backward
 from gbackprop.kronecker import GroupedKronecker, Kronecker

@@ -42,7 +42,7 @@ def drawn_operation(rng, a, b, shapes):
     if kind == "pair" or (kind == "compose" and rng.random() < 0.5):
         return Operation(rng.choice(["add", "subtract", "multiply", "multiply", "maximum"]).item()), (a, b)
     shape = shapes[a]
-    if kind == "product" and shape and shapes[b] and shape[-1] == (shapes[b][-2] if len(shapes[b]) > 1 else shapes[b][-1]):
+    if kind == "product" and shape and shapes[b] and shape[-1] == shapes[b][-2:][0]:
         return Operation("matmul"), (a, b)
     if kind == "sum" and shape:
         return Operation("sum", axis=int(rng.integers(1, len(shape) + 1)), keepdims=bool(rng.integers(2))), (a,)

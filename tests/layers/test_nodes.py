@@ -64,7 +64,9 @@ def low_rank():
     }  # fmt: skip
 
 
-NETWORKS = {"weight norm": (weight_norm, 3), "class token": (class_token, 4), "shared": (shared, 3), "low rank": (low_rank, 3)}
+NETWORKS = {
+    "weight norm": (weight_norm, 3), "class token": (class_token, 4), "shared": (shared, 3), "low rank": (low_rank, 3),
+}  # fmt: skip
 
 
 def problem(name, dtype="float64"):
@@ -91,7 +93,8 @@ def test_operators(name):
         diagonal = np.concatenate([result[quantity][each].ravel() for each in network.parameters])
         np.testing.assert_allclose(np.diag(matrix), diagonal, atol=1e-12)
     jacobian = operators.Jacobian(network, x).to_dense()
-    columns = np.concatenate([dense.jacobians[each].reshape(4, -1, p.size) for each, p in network.parameters.items()], -1)
+    each = [dense.jacobians[name].reshape(4, -1, p.size) for name, p in network.parameters.items()]
+    columns = np.concatenate(each, -1)
     np.testing.assert_allclose(jacobian, columns.reshape(jacobian.shape), atol=1e-12)
 
 
@@ -125,7 +128,12 @@ def test_what_depends_on_parameters_alone_has_one_row(monkeypatch):
     rows = []
     matrix = Operation("multiply")
     whole = type(matrix).forward
-    monkeypatch.setattr(type(matrix), "forward", lambda self, a, b: rows.append((self.name, len(a), len(b))) or whole(self, a, b))
+
+    def watched(self, a, b):
+        rows.append((self.name, len(a), len(b)))
+        return whole(self, a, b)
+
+    monkeypatch.setattr(type(matrix), "forward", watched)
     gb.backward(network, loss, x, y)
     assert rows == [("multiply", 1, 1), ("multiply", 1, 1), ("matmul", 4, 1)]
 
@@ -149,7 +157,8 @@ def test_names_are_those_of_the_nodes():
 def test_dtypes():
     network, loss, x, y = problem("class token", "float32")
     result = gb.backward(network, loss, x, y, *ASKED)
-    assert {value.dtype.name for name in ("batch_grad", "diag_ggn", "diag_hessian") for value in result[name].values()} == {"float32"}
+    for name in ("batch_grad", "diag_ggn", "diag_hessian"):
+        assert {value.dtype.name for value in result[name].values()} == {"float32"}
     network.astype("float64")
     assert network(x.astype("float64")).dtype == "float64"
     fresh = gb.Graph({"c": (Constant([1 / 3]),), "y": (Operation("add"), "input", "c")}, dtype="float64")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.calculus.layer import Layer, inside
+from gbackprop.base.names import inside
+from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state.digests import Walk, numbers_of
 
 STATE = frozenset({"drawn", "buffers", "dtype", "frozen"})

@@ -11,8 +11,8 @@ import numpy as np
 from gbackprop.calculus.layer import Shape
 from gbackprop.layers.elementwise.activation import Sigmoid
 from gbackprop.layers.operations.axes import axes_of, axis_of, broadcast, reduced
-from gbackprop.layers.operations.linear import places_of
-from gbackprop.layers.operations.row import Bound, Composed, bound, inputs, numbers, only, table
+from gbackprop.layers.operations.linears import places_of
+from gbackprop.layers.operations.row import Bound, ComposedRow, bound, inputs, numbers, only, table
 
 Parts = list[tuple[Any, ...]]
 
@@ -153,32 +153,35 @@ def _stack(o: Bound, op: Any) -> Parts:
 
 
 COMPOSED = table(
-    Composed("divide", "{0} / {1}", SMOOTH, numbers(2), _pair, _quotient),
-    Composed("pow", "np.power({0}, {1})", "not a number where the base is negative", numbers(20), _pair, _power),
-    Composed("var", "np.var({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})", SMOOTH, inputs(4), _spread, _variance),
-    Composed(
-        "std", "np.std({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})", "0 where all numbers are equal, as in torch",
-        inputs(4), _spread, lambda o, op: [*_variance(o, op), ("root", op("root"), "variance")],
+    ComposedRow("divide", "{0} / {1}", SMOOTH, numbers(2), _pair, _quotient),
+    ComposedRow("pow", "np.power({0}, {1})", "not a number where the base is negative", numbers(20), _pair, _power),
+    ComposedRow(
+        "var", "np.var({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})", SMOOTH, inputs(4), _spread, _variance
     ),
-    Composed(
+    ComposedRow(
+        "std", "np.std({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})",
+        "0 where all numbers are equal, as in torch", inputs(4), _spread,
+        lambda o, op: [*_variance(o, op), ("root", op("root"), "variance")],
+    ),
+    ComposedRow(
         "norm", "np.sqrt(np.sum({0} ** 2, axis={axis}, keepdims={keepdims}))", "0 at 0, as in torch", inputs(2), _over,
         _norm,
     ),
-    Composed(
+    ComposedRow(
         "logsumexp", "scipy.special.logsumexp({0}, axis={axis}, keepdims={keepdims})", SMOOTH, inputs(10), _over,
         _logsumexp,
     ),
-    Composed("prod", "np.prod({0}, axis={axis}, keepdims={keepdims})", SMOOTH, inputs(2), _over, _product),
-    Composed(
+    ComposedRow("prod", "np.prod({0}, axis={axis}, keepdims={keepdims})", SMOOTH, inputs(2), _over, _product),
+    ComposedRow(
         "cosine_similarity",
         "np.sum({0} * {1}, {axis}) / np.maximum(np.sqrt(np.sum(np.square({0}), {axis})), {eps})"
         " / np.maximum(np.sqrt(np.sum(np.square({1}), {axis})), {eps})",
         "0 of a norm at 0, as in torch", inputs(4), _likeness, _cosine,
     ),
-    Composed(
+    ComposedRow(
         "glu", "np.split({0}, 2, {axis})[0] / (1 + np.exp(-np.split({0}, 2, {axis})[1]))", SMOOTH, numbers(10), _gate,
         _gated,
     ),
-    Composed("stack", "np.stack([{all}], axis={axis})", "none: linear", numbers(), _stacked, _stack),
+    ComposedRow("stack", "np.stack([{all}], axis={axis})", "none: linear", numbers(), _stacked, _stack),
 )  # fmt: skip
 """The composed rows, by name."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module, scipy_module
 from gbackprop.calculus.layer import Shape
-from gbackprop.layers.operations.row import Bound, Curve, bound, numbers, only, table
+from gbackprop.layers.operations.row import Bound, CurveRow, bound, numbers, only, table
 
 SMOOTH = "none: smooth where it is finite"
 
@@ -72,82 +72,82 @@ def _xp(name: str) -> Any:
 
 
 CURVES = table(
-    Curve("exp", "np.exp({0})", SMOOTH, numbers(10), _plain, _xp("exp"), lambda x, y, o: y, lambda x, y, o: y),
-    Curve(
+    CurveRow("exp", "np.exp({0})", SMOOTH, numbers(10), _plain, _xp("exp"), lambda x, y, o: y, lambda x, y, o: y),
+    CurveRow(
         "expm1", "np.expm1({0})", SMOOTH, numbers(10), _plain, _xp("expm1"),
         lambda x, y, o: y + 1, lambda x, y, o: y + 1,
     ),
-    Curve(
+    CurveRow(
         "log", "np.log({0})", SMOOTH, numbers(10), _plain, _xp("log"),
         lambda x, y, o: 1 / x, lambda x, y, o: -1 / (x * x),
     ),
-    Curve(
+    CurveRow(
         "log1p", "np.log1p({0})", SMOOTH, numbers(10), _plain, _xp("log1p"),
         lambda x, y, o: 1 / (1 + x), lambda x, y, o: -1 / ((1 + x) * (1 + x)),
     ),
-    Curve(
+    CurveRow(
         "sqrt", "np.sqrt({0})", "infinite at 0, as in torch", numbers(2), _plain, _xp("sqrt"),
         lambda x, y, o: 0.5 / y, lambda x, y, o: -0.25 / (x * y),
     ),
-    Curve(
+    CurveRow(
         "root", "np.sqrt({0})", "0 at 0, as norms in torch", numbers(2), _plain, _xp("sqrt"),
         lambda x, y, o: 0.5 * _inverse(y), lambda x, y, o: -0.25 * _inverse(x * y),
     ),
-    Curve(
+    CurveRow(
         "rsqrt", "1 / np.sqrt({0})", SMOOTH, numbers(2), _plain, lambda x, o: 1 / array_module(x).sqrt(x),
         lambda x, y, o: -0.5 * y / x, lambda x, y, o: 0.75 * y / (x * x),
     ),
-    Curve(
+    CurveRow(
         "reciprocal", "1 / {0}", SMOOTH, numbers(), _plain, lambda x, o: 1 / x,
         lambda x, y, o: -y * y, lambda x, y, o: 2 * y * y * y,
     ),
-    Curve(
+    CurveRow(
         "square", "np.square({0})", SMOOTH, numbers(), _plain, lambda x, o: x * x,
         lambda x, y, o: 2 * x, lambda x, y, o: array_module(x).full_like(x, 2),
     ),
-    Curve(
+    CurveRow(
         "power", "np.power({0}, {exponent})", "a factor 0 makes 0, also at 0, as in torch", numbers(10), _powered,
         lambda x, o: x**o.exponent, lambda x, y, o: _power(x, o.exponent, 1), lambda x, y, o: _power(x, o.exponent, 2),
     ),
-    Curve("sin", "np.sin({0})", SMOOTH, numbers(10), _plain, _xp("sin"), lambda x, y, o: array_module(x).cos(x),
+    CurveRow("sin", "np.sin({0})", SMOOTH, numbers(10), _plain, _xp("sin"), lambda x, y, o: array_module(x).cos(x),
           lambda x, y, o: -y),
-    Curve("cos", "np.cos({0})", SMOOTH, numbers(10), _plain, _xp("cos"), lambda x, y, o: -array_module(x).sin(x),
+    CurveRow("cos", "np.cos({0})", SMOOTH, numbers(10), _plain, _xp("cos"), lambda x, y, o: -array_module(x).sin(x),
           lambda x, y, o: -y),
-    Curve(
+    CurveRow(
         "tan", "np.tan({0})", SMOOTH, numbers(10), _plain, _xp("tan"),
         lambda x, y, o: 1 + y * y, lambda x, y, o: 2 * y * (1 + y * y),
     ),
-    Curve(
+    CurveRow(
         "arctan", "np.arctan({0})", SMOOTH, numbers(10), _plain, _xp("arctan"),
         lambda x, y, o: 1 / (1 + x * x), lambda x, y, o: -2 * x / ((1 + x * x) * (1 + x * x)),
     ),
-    Curve("sinh", "np.sinh({0})", SMOOTH, numbers(10), _plain, _xp("sinh"), lambda x, y, o: array_module(x).cosh(x),
+    CurveRow("sinh", "np.sinh({0})", SMOOTH, numbers(10), _plain, _xp("sinh"), lambda x, y, o: array_module(x).cosh(x),
           lambda x, y, o: y),
-    Curve("cosh", "np.cosh({0})", SMOOTH, numbers(10), _plain, _xp("cosh"), lambda x, y, o: array_module(x).sinh(x),
+    CurveRow("cosh", "np.cosh({0})", SMOOTH, numbers(10), _plain, _xp("cosh"), lambda x, y, o: array_module(x).sinh(x),
           lambda x, y, o: y),
-    Curve(
+    CurveRow(
         "erf", "scipy.special.erf({0})", SMOOTH, numbers(10), _plain,
         lambda x, o: scipy_module(x, "special").erf(x),
         lambda x, y, o: 2 / pi**0.5 * array_module(x).exp(-x * x),
         lambda x, y, o: -4 / pi**0.5 * x * array_module(x).exp(-x * x),
     ),
-    Curve(
+    CurveRow(
         "negative", "-{0}", SMOOTH, numbers(), _plain, lambda x, o: -x,
         lambda x, y, o: array_module(x).full_like(x, -1), None,
     ),
-    Curve(
+    CurveRow(
         "affine", "{factor} * {0} + {shift}", SMOOTH, numbers(2), _affine, lambda x, o: o.factor * x + o.shift,
         lambda x, y, o: array_module(x).full_like(x, o.factor), None,
     ),
-    Curve(
+    CurveRow(
         "absolute", "np.abs({0})", "0 at 0, as in torch", numbers(), _plain, lambda x, o: _sign(x) * x,
         lambda x, y, o: _sign(x), None,
     ),
-    Curve(
+    CurveRow(
         "sign", "np.sign({0})", "0 everywhere, as in torch", numbers(), _plain, lambda x, o: _sign(x) + 0 * x,
         lambda x, y, o: array_module(x).zeros_like(x), None,
     ),
-    Curve(
+    CurveRow(
         "clip", "np.clip({0}, {least}, {most})", "1 at the bounds, as in torch", numbers(2), _clipped, _clip,
         lambda x, y, o: (x.real >= o.least) & (x.real <= o.most), None,
     ),

@@ -28,7 +28,7 @@ class _Leaf(Layer):
 class Parameter(_Leaf):
     """A parameter as a node of a `Graph`, for any operation to take; it has the node's name.
 
-    What arrives at it, ``[V, N, *shape]``, is Jᵀ g of each sample: all quantities follow but those of Kronecker factors.
+    What arrives at it, ``[V, N, *shape]``, is Jᵀ g of each sample: all quantities follow but Kronecker factors.
 
     Parameters
     ----------

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from functools import partial
 from inspect import signature
 from math import inf, prod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from gbackprop.array import Array, is_array
 from gbackprop.base.names import near_miss
-from gbackprop.calculus.layer import Layer, Nodes, Shape
+from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape
 from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
 from gbackprop.layers.elementwise.activation import Elementwise
-from gbackprop.layers.operations.bilinear import BILINEARS
 from gbackprop.layers.operations.composed import COMPOSED
 from gbackprop.layers.operations.curves import CURVES
-from gbackprop.layers.operations.linear import LINEARS
-from gbackprop.layers.operations.row import Bilinear, Bound, Composed, Curve, Linear, Row
+from gbackprop.layers.operations.linears import LINEARS
+from gbackprop.layers.operations.products import BILINEARS
+from gbackprop.layers.operations.row import BilinearRow, Bound, ComposedRow, CurveRow, LinearRow, OperationRow
 
-ROWS: dict[str, Row] = {**CURVES, **LINEARS, **BILINEARS, **COMPOSED}
+ROWS: dict[str, OperationRow] = {**CURVES, **LINEARS, **BILINEARS, **COMPOSED}
 """The table of operations: all rows, by name."""
 
 
@@ -56,7 +56,7 @@ class Operation(Layer):
         if cls is not Operation or not (given or "name" in named):  # a copy is made without arguments
             return super().__new__(cls, *given, **named)
         row = row_of(given[0] if given else named["name"])
-        return super().__new__(CLASSES[type(row)], *given, **named)  # type: ignore[arg-type]
+        return super().__new__(cast("type[Self]", CLASSES[type(row)]), *given, **named)
 
     def __init__(self, name: str, **options: Any) -> None:
         self.name, self.options = name, options
@@ -181,7 +181,7 @@ class ComposedOperation(Operation):
         return nodes.leaves[self.place(nodes, "", *sources)].output_shape
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
-        shapes = tuple([nodes.shape_of(source) for source in sources])
+        shapes = tuple([nodes.input_shape if i == INPUT else nodes.leaves[i].output_shape for i in sources])
         try:
             parts = self.row.parts(self.bound(*shapes), Operation)
         except ValueError as error:
@@ -202,13 +202,14 @@ class Given(Layer):
         return self.shape
 
 
-CLASSES: dict[type[Row], type[Operation]] = {
-    Curve: CurveOperation, Linear: LinearOperation, Bilinear: BilinearOperation, Composed: ComposedOperation,
+CLASSES: dict[type[OperationRow], type[Operation]] = {
+    CurveRow: CurveOperation, LinearRow: LinearOperation,
+    BilinearRow: BilinearOperation, ComposedRow: ComposedOperation,
 }  # fmt: skip
 """The class of each kind."""
 
 
-def row_of(name: Any) -> Row:
+def row_of(name: Any) -> OperationRow:
     """Return a row of the table by its name."""
     row = ROWS.get(name) if isinstance(name, str) else None
     if row is None:

@@ -21,7 +21,7 @@ end."""
 
 
 @dataclass(frozen=True)
-class Row:
+class OperationRow:
     """A function with its derivatives.
 
     Attributes
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Curve(Row):
+class CurveRow(OperationRow):
     """An elementwise function φ of one input, with φ' and φ'' from (x, y, bound); `second` is None if φ'' is 0."""
 
     value: Callable[[Any, Bound], Any]
@@ -54,7 +54,7 @@ class Curve(Row):
 
 
 @dataclass(frozen=True)
-class Linear(Row):
+class LinearRow(OperationRow):
     """A function that is linear, or affine, or that in pieces: its second derivative is 0.
 
     `forward` gives (y, chosen) from (bound, *inputs), `chosen` being what piecewise functions choose by the values.
@@ -68,7 +68,7 @@ class Linear(Row):
 
 
 @dataclass(frozen=True)
-class Bilinear(Row):
+class BilinearRow(OperationRow):
     """A function of two inputs that is linear in each: its second derivative is in both together.
 
     `function` gives y from (bound, a, b), `on_first` Jᵀ g in a from (bound, g, b), `on_second` Jᵀ g in b from
@@ -81,19 +81,19 @@ class Bilinear(Row):
 
 
 @dataclass(frozen=True)
-class Composed(Row):
+class ComposedRow(OperationRow):
     """A function that is composed of other layers: all of its derivatives are those of its parts.
 
-    `parts` returns from (bound, op), with op the layer of a row by its name, the parts in their order, the last being the output: a name, a layer, and what it
-    takes, numbers of inputs or names of parts before it.
+    `parts` returns from (bound, op), with op the layer of a row by its name, the parts in their order, the last being
+    the output: a name, a layer, and what it takes, numbers of inputs or names of parts before it.
     """
 
     parts: Callable[[Bound, Any], list[tuple[Any, ...]]]
 
 
-def table(*rows: Row) -> dict[str, Row]:
+def table(*rows: OperationRow) -> dict[str, OperationRow]:
     """Return rows by name; a row that lacks something is an error."""
-    found: dict[str, Row] = {}
+    found: dict[str, OperationRow] = {}
     for row in rows:
         for each in fields(row):
             value = getattr(row, each.name)
@@ -109,7 +109,9 @@ def table(*rows: Row) -> dict[str, Row]:
     return found
 
 
-KINDS: Mapping[type[Row], str] = {Curve: "elementwise", Linear: "linear", Bilinear: "bilinear", Composed: "composed"}
+KINDS: Mapping[type[OperationRow], str] = {
+    CurveRow: "elementwise", LinearRow: "linear", BilinearRow: "bilinear", ComposedRow: "composed",
+}  # fmt: skip
 """The kinds: what the second derivative follows from."""
 
 

@@ -32,7 +32,8 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("reshape", {"shape": (3, -1)}, ((2, 3),)), ("reshape", {"shape": ()}, ((1,),)),
     ("transpose", {}, ((2, 3),)), ("transpose", {"axes": (2, 3, 1)}, ((1, 2, 3),)),
     ("broadcast_to", {"shape": (2, 3, 2)}, ((3, 1),)), ("broadcast_to", {"shape": (2,)}, ((),)),
-    ("getitem", {"index": (slice(1, None), None, 0)}, ((3, 2),)), ("getitem", {"index": (..., slice(0, 3, 2))}, ((2, 3),)),
+    ("getitem", {"index": (slice(1, None), None, 0)}, ((3, 2),)),
+    ("getitem", {"index": (..., slice(0, 3, 2))}, ((2, 3),)),
     ("gather", {"places": PLACES}, ((5,),)), ("take", {"indices": np.array([1, -1, 1]), "axis": 2}, ((2, 3),)),
     ("flip", {}, ((2, 3),)), ("flip", {"axis": 1}, ((2, 3),)), ("roll", {"shift": 2, "axis": -1}, ((2, 3),)),
     ("roll", {"shift": (1, -1), "axis": (2, 1)}, ((2, 3),)), ("repeat", {"repeats": 2, "axis": 1}, ((2, 2),)),
@@ -42,7 +43,8 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("pad", {"widths": ((0, 0), (1, 2)), "mode": "wrap"}, ((2, 2),)),
     ("along", {"matrix": MATRIX, "axis": 1}, ((3, 2),)), ("along", {"matrix": MATRIX, "axis": -1}, ((3,),)),
     ("cumsum", {"axis": 1}, ((3, 2),)), ("tril", {}, ((3, 3),)), ("triu", {"k": 1}, ((2, 2, 3),)),
-    ("add", {}, ((2, 3), (2, 3))), ("add", {}, ((3,), (2, 1))), ("add", {}, ((), (2, 3))), ("subtract", {}, ((2, 1), (3,))),
+    ("add", {}, ((2, 3), (2, 3))), ("add", {}, ((3,), (2, 1))), ("add", {}, ((), (2, 3))),
+    ("subtract", {}, ((2, 1), (3,))),
     ("maximum", {}, ((2, 3), (3,))), ("minimum", {}, ((2, 1), (1, 2))), ("where", {}, ((3,), (2, 3), (2, 1))),
     ("concatenate", {"axis": 1}, ((2,), (3,))), ("concatenate", {"axis": -1}, ((2, 1), (2, 2))),
     ("multiply", {}, ((2, 2), (2, 2))), ("multiply", {}, ((2, 1), (3,))), ("multiply", {}, ((2,), ())),
@@ -50,7 +52,8 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("matmul", {}, ((3,), (3,))), ("matmul", {}, ((2, 1, 2, 2), (3, 2, 1))),
     ("einsum", {"subscripts": "td,sd->ts"}, ((2, 3), (1, 3))), ("einsum", {"subscripts": "ab,c->b"}, ((2, 3), (2,))),
     ("divide", {}, ((2, 1), (3,))), ("pow", {}, ((3,), (3,))), ("var", {"axis": 1}, ((3,),)),
-    ("var", {"axis": -1, "ddof": 1, "keepdims": True}, ((2, 3),)), ("std", {}, ((2, 2),)), ("norm", {"axis": 1}, ((3, 2),)),
+    ("var", {"axis": -1, "ddof": 1, "keepdims": True}, ((2, 3),)),
+    ("std", {}, ((2, 2),)), ("norm", {"axis": 1}, ((3, 2),)),
     ("logsumexp", {"axis": -1}, ((2, 3),)), ("prod", {"axis": 1}, ((5, 2),)), ("prod", {}, ((2, 2),)),
     ("cosine_similarity", {"axis": -1}, ((2, 3), (3,))), ("glu", {"axis": 1}, ((4, 2),)),
     ("stack", {"axis": 1}, ((3,), (3,))), ("stack", {"axis": -1}, ((2, 2), (2, 2), (2, 2))),
@@ -81,8 +84,13 @@ def split(operation: Operation, shapes: Sequence[Shape]) -> Graph:
     return Graph({**nodes, "y": (operation, *[f"x{i}" for i in range(len(shapes))])})
 
 
-class OperationRow(LayerRow):
+class OperationCase(LayerRow):
     """A row of an operation, at numbers at which it is defined."""
+
+    @property
+    def kind(self) -> type[Layer]:
+        """The class that makes it."""
+        return Operation
 
     def x(self, batch: int = 3, rng: Any = 0) -> np.ndarray:
         """Return a batch for it."""
@@ -108,9 +116,9 @@ def row_of(name: str, options: dict[str, Any], shapes: tuple[Shape, ...]) -> Lay
             each = np.split(x, ends, axis=1)
             return definition(*[part.reshape(len(x), *s) for part, s in zip(each, shapes, strict=True)])
 
-        return OperationRow(make, (size,), parts)
+        return OperationCase(make, (size,), parts)
     made = LayerRow.of_several(make, list(shapes), definition) if len(shapes) > 1 else None
-    return OperationRow(made.make, made.shape, made.definition) if made else OperationRow(make, shapes[0], definition)
+    return OperationCase(made.make, made.shape, made.definition) if made else OperationCase(make, shapes[0], definition)
 
 
 OPERATIONS = tuple(row_of(*case) for case in CASES)

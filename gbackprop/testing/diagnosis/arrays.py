@@ -12,7 +12,7 @@ Change = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Operation:
+class ArrayOperation:
     """A change of an array that keeps its shape; one of the same family undoes it if it is `closed`."""
 
     words: str  # "axis 1 reversed"
@@ -72,27 +72,27 @@ BLOCKS: dict[str, tuple[float, bool, Callable[[np.ndarray, int], np.ndarray]]] =
 """Changes of an axis that is made of blocks, as channels are of groups."""
 
 
-def operations(shape: tuple[int, ...]) -> Iterator[Operation]:
+def operations(shape: tuple[int, ...]) -> Iterator[ArrayOperation]:
     """Yield the changes of an array of some shape, in which the number of samples may be another elsewhere."""
     axes = range(len(shape))
-    yield from (Operation(words, 1.2 if "square" in words else 1.4, change) for words, change in ENTRIES.items())
+    yield from (ArrayOperation(words, 1.2 if "square" in words else 1.4, change) for words, change in ENTRIES.items())
     for words, (cost, closed, change) in AXIS.items():
         for i in axes:
-            yield Operation(words.format(i), cost, lambda a, i=i, f=change: f(a, i), closed)
+            yield ArrayOperation(words.format(i), cost, lambda a, i=i, f=change: f(a, i), closed)
     for words, (cost, closed, apply) in TWO_AXES.items():
         for i, j in combinations(axes, 2):
-            yield Operation(words.format(i, j), cost, lambda a, i=i, j=j, f=apply: f(a, i, j), closed)
+            yield ArrayOperation(words.format(i, j), cost, lambda a, i=i, j=j, f=apply: f(a, i, j), closed)
     for i, k in [(axis, k) for axis in axes[1:] for k in range(2, shape[axis] // 2 + 1) if shape[axis] % k == 0]:
         for words, (cost, closed, change) in BLOCKS.items():
             at = f"axis {i}, {k} blocks of {shape[i] // k},"
             apply_to = lambda a, i=i, k=k, f=change: f(  # noqa: E731
                 a.reshape(*a.shape[:i], k, -1, *a.shape[i + 1 :]), i).reshape(a.shape)  # fmt: skip
-            yield Operation(words.format(at), cost, apply_to, closed)
+            yield ArrayOperation(words.format(at), cost, apply_to, closed)
     for start, end in combinations(range(len(shape) + 1), 2):
         for order in permutations(range(start, end)) if 2 <= end - start <= 4 else ():
             if order[0] != start and order[-1] != end - 1:  # else of fewer axes
                 moved, named = (*axes[:start], *order, *axes[end:]), ", ".join(map(str, order))
-                yield Operation(f"axes read in the order {named}", 1.6,
+                yield ArrayOperation(f"axes read in the order {named}", 1.6,
                                 lambda a, m=moved: a.transpose(m).reshape(a.shape))  # fmt: skip
 
 

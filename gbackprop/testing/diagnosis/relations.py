@@ -13,7 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
-from gbackprop.testing.diagnosis.arrays import Operation, operations
+from gbackprop.testing.diagnosis.arrays import ArrayOperation, operations
 from gbackprop.testing.diagnosis.numbers import UNNAMED, factor, recognized
 from gbackprop.testing.diagnosis.terms import Terms, library
 from gbackprop.testing.diagnosis.trials import Trial, largest
@@ -75,7 +75,7 @@ class Relations:
             return []
         return [Found(sum(one.cost for one in each), "; ".join(one.words for one in each), each[0].edit)]
 
-    def changes(self) -> Iterator[Operation]:
+    def changes(self) -> Iterator[ArrayOperation]:
         """Yield the changes of an array of the shape of what is wrong, until there is no time left."""
         for change in operations(self.trials[0].parts[self.wrong[0]][0].shape):
             if perf_counter() > self.deadline:
@@ -214,7 +214,7 @@ class Relations:
 
     # -------------------------------------------------------------------------------------------------------- verified
 
-    def _trivial(self, op: Operation, side: int) -> bool:
+    def _trivial(self, op: ArrayOperation, side: int) -> bool:
         """Return whether a change only multiplies one side by a number in all trials, or does not apply."""
         factors = []
         for trial, name in ((trial, name) for trial in self.trials for name in self.wrong):

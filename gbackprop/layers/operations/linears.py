@@ -20,7 +20,7 @@ from gbackprop.layers.operations.axes import (
     summed_to,
     widened,
 )
-from gbackprop.layers.operations.row import Bound, Linear, bound, inputs, numbers, only, table
+from gbackprop.layers.operations.row import Bound, LinearRow, bound, inputs, numbers, only, table
 
 NONE = "none: linear"
 
@@ -74,8 +74,8 @@ def _chosen_max(o: Bound, x: Array, sign: int) -> tuple[Array, Array]:
     return (share * xp.where(equal, x, 0)).sum(o.axis, keepdims=o.keepdims), share
 
 
-def _extreme(name: str, sign: int) -> Linear:
-    return Linear(
+def _extreme(name: str, sign: int) -> LinearRow:
+    return LinearRow(
         name, f"np.{name}({{0}}, axis={{axis}}, keepdims={{keepdims}})",
         "equal numbers share the derivative equally, as torch.amax", inputs(2), _over,
         lambda o, x: _chosen_max(o, x, sign),
@@ -201,6 +201,11 @@ def _scatter(o: Bound, g: Array, shape: Shape, places: np.ndarray) -> Array:
     return more[..., like(table, g)].sum(-1).reshape(*lead, *shape)
 
 
+def _taken_from(o: Bound, g: Array) -> Array:
+    flat = g.reshape(*g.shape[: g.ndim - len(o.shape)], -1)
+    return flat[..., like(o.places, g)]
+
+
 def _gathered(shapes: tuple[Shape, ...], places: Any) -> Bound:
     only(shapes)
     return _moving(_places("places", places, prod(shapes[0])), shapes)
@@ -269,7 +274,8 @@ def _padded(shapes: tuple[Shape, ...], widths: Any, mode: str = "constant", valu
     places = np.pad(places_of(shapes[0]), pairs, mode, **more)  # type: ignore[call-overload]
     arguments = repr(mode) + (f", constant_values={value}" if mode == "constant" else "")
     inside = tuple(slice(before, before + size) for (before, _), size in zip(pairs, shapes[0], strict=True))
-    return _moving(places, shapes, pairs=pairs, arguments=arguments, index=inside, value=value, frame=mode == "constant")
+    frame = mode == "constant"
+    return _moving(places, shapes, pairs=pairs, arguments=arguments, index=inside, value=value, frame=frame)
 
 
 def _pad(o: Bound, x: Array, value: float) -> Array:
@@ -372,8 +378,8 @@ def _mix(o: Bound, share: Array, *columns: Array) -> Array:
     return share * a + (1 - share) * b
 
 
-def _extreme_of_two(name: str, sign: int) -> Linear:
-    return Linear(
+def _extreme_of_two(name: str, sign: int) -> LinearRow:
+    return LinearRow(
         name, f"np.{name}({{0}}, {{1}})", "half to each of equal numbers, as in torch", numbers(), _pair,
         lambda o, a, b: _choose(o, a, b, sign), _mix,
         lambda o, share, g: _to(o, share * g, (1 - share) * g),
@@ -421,78 +427,77 @@ def _parts(o: Bound, g: Array) -> tuple[Array, ...]:
 
 
 LINEARS = table(
-    Linear("sum", "np.sum({0}, axis={axis}, keepdims={keepdims})", NONE, inputs(), _over, *strict(_sum, _spread)),
-    Linear(
+    LinearRow("sum", "np.sum({0}, axis={axis}, keepdims={keepdims})", NONE, inputs(), _over, *strict(_sum, _spread)),
+    LinearRow(
         "mean", "np.mean({0}, axis={axis}, keepdims={keepdims})", NONE, inputs(), _over,
         *strict(lambda o, x: _sum(o, x) / _count(o), lambda o, g: _spread(o, g / _count(o))),
     ),
     _extreme("max", 1),
     _extreme("min", -1),
-    Linear(
+    LinearRow(
         "reshape", "np.reshape({0}, {shape})", NONE, lambda o: 0, _to_shape,
         *strict(
             lambda o, x: _reshape(o, x, o.shapes[0], o.shape), lambda o, g: _reshape(o, g, o.shape, o.shapes[0])
         ),
     ),
-    Linear(
+    LinearRow(
         "transpose", "np.transpose({0}, {axes})", NONE, lambda o: 0, _ordered,
         *strict(lambda o, x: _transpose(x, o.axes), lambda o, g: _transpose(g, o.back)),
     ),
-    Linear(
+    LinearRow(
         "broadcast_to", "np.broadcast_to({0}, {shape})", NONE, numbers(), _wider,
         *strict(_broadcast_to, lambda o, g: summed_to(g, o.shapes[0], len(o.shape))),
     ),
-    Linear(
+    LinearRow(
         "getitem", "{0}[{index}]", NONE, numbers(), _indexed,
         *strict(lambda o, x: x[_at(o, x.ndim, len(o.shapes[0]))], _placed),
     ),
-    Linear("gather", "np.ravel({0})[{places}]", NONE, numbers(), _gathered, *MOVE),
-    Linear("take", "np.take({0}, {indices}, axis={axis})", NONE, numbers(), _taken, *MOVE),
-    Linear("flip", "np.flip({0}, {axis})", NONE, numbers(), _flipped, *MOVE),
-    Linear("roll", "np.roll({0}, {shift}, {axis})", NONE, numbers(), _rolled, *MOVE),
-    Linear("repeat", "np.repeat({0}, {repeats}, axis={axis})", NONE, numbers(), _repeated, *MOVE),
-    Linear(
+    LinearRow("gather", "np.ravel({0})[{places}]", NONE, numbers(), _gathered, *MOVE),
+    LinearRow("take", "np.take({0}, {indices}, axis={axis})", NONE, numbers(), _taken, *MOVE),
+    LinearRow("flip", "np.flip({0}, {axis})", NONE, numbers(), _flipped, *MOVE),
+    LinearRow("roll", "np.roll({0}, {shift}, {axis})", NONE, numbers(), _rolled, *MOVE),
+    LinearRow("repeat", "np.repeat({0}, {repeats}, axis={axis})", NONE, numbers(), _repeated, *MOVE),
+    LinearRow(
         "scatter_add", "np.bincount(np.ravel({places}), np.ravel({0}), math.prod({shape})).reshape({shape})", NONE,
-        inputs(), _scattered, *strict(lambda o, x: _scatter(o, x, o.shape, o.places),
-                                      lambda o, g: g.reshape(*g.shape[: g.ndim - len(o.shape)], -1)[..., like(o.places, g)]),
+        inputs(), _scattered, *strict(lambda o, x: _scatter(o, x, o.shape, o.places), _taken_from),
     ),
-    Linear(
+    LinearRow(
         "pad", "np.pad({0}, {pairs}, {arguments})", NONE, numbers(), _padded,
         lambda o, x: (_pad(o, x, o.value), None), lambda o, chosen, mat: _pad(o, mat, 0),
         lambda o, chosen, mat: _cropped(o, mat),
     ),
-    Linear(
+    LinearRow(
         "along", "np.moveaxis(np.tensordot({0}, {matrix}, ({axis}, 1)), -1, {axis})", NONE,
         lambda o: prod(o.shape) * o.matrix.shape[1], _mapped,
         *strict(lambda o, x: _map(x, o.matrix, o.axis), lambda o, g: _map(g, o.matrix.T, o.axis)),
     ),
-    Linear(
+    LinearRow(
         "cumsum", "np.cumsum({0}, axis={axis})", NONE, numbers(), _along,
         *strict(lambda o, x: array_module(x).cumsum(x, o.axis), _reverse_cumsum),
     ),
-    Linear(
+    LinearRow(
         "tril", "np.tril({0}, {k})", NONE, numbers(), _triangle,
         *strict(lambda o, x: array_module(x).tril(x, o.k), lambda o, g: array_module(g).tril(g, o.k)),
     ),
-    Linear(
+    LinearRow(
         "triu", "np.triu({0}, {k})", NONE, numbers(), _triangle,
         *strict(lambda o, x: array_module(x).triu(x, o.k), lambda o, g: array_module(g).triu(g, o.k)),
     ),
-    Linear(
+    LinearRow(
         "add", "{0} + {1}", NONE, numbers(), _terms, lambda o, *x: (_add(o, *x), None),
         lambda o, chosen, *mats: _add(o, *mats), lambda o, chosen, g: _to(o, *(g,) * len(o.shapes)),
     ),
-    Linear(
+    LinearRow(
         "subtract", "{0} - {1}", NONE, numbers(), _pair, lambda o, a, b: (_difference(o, a, b), None),
         lambda o, chosen, a, b: _difference(o, a, b), lambda o, chosen, g: _to(o, g, -g),
     ),
     _extreme_of_two("maximum", 1),
     _extreme_of_two("minimum", -1),
-    Linear(
+    LinearRow(
         "where", "np.where({0} != 0, {1}, {2})", "0 in the condition", numbers(), _triple,
         _where, _where_columns, _where_back,
     ),
-    Linear(
+    LinearRow(
         "concatenate", "np.concatenate([{all}], axis={axis})", NONE, numbers(), _beside,
         lambda o, *x: (_concatenate(o, *x), None), lambda o, chosen, *mats: _concatenate(o, *mats),
         lambda o, chosen, g: _parts(o, g),

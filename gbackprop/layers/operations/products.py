@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Shape
 from gbackprop.layers.operations.axes import aligned, broadcast, summed_to
-from gbackprop.layers.operations.row import Bilinear, Bound, bound, numbers, only, table
+from gbackprop.layers.operations.row import BilinearRow, Bound, bound, numbers, only, table
 
 NONE = "none: bilinear"
 
@@ -66,16 +65,17 @@ def _summed(shapes: tuple[Shape, ...], subscripts: str) -> Bound:
         raise ValueError(f"subscripts: expected each letter once in an input, and those of the output in one, "
                          f"got {subscripts!r}")  # fmt: skip
     sizes: dict[str, int] = {}
+    a, b = shapes
     for name, shape in zip(names, shapes, strict=True):
-        if len(name) != len(shape) or any(sizes.setdefault(a, n) != n for a, n in zip(name, shape, strict=True)):
-            raise ValueError(f"subscripts: expected letters for features {shapes[0]} and {shapes[1]}, got {subscripts!r}")
+        if len(name) != len(shape) or any(sizes.setdefault(axis, n) != n for axis, n in zip(name, shape, strict=True)):
+            raise ValueError(f"subscripts: expected letters for features {a} and {b}, got {subscripts!r}")
     return bound(shapes, tuple(sizes[a] for a in out), subscripts=f"{left}->{out}", names=(*names, out), sizes=sizes)
 
 
 def _einsum(o: Bound, x: Array, y: Array, order: tuple[int, int, int]) -> Array:
     """Sum products of two of the three arrays a, b and y over the letters that the third lacks."""
     first, second, out = (o.names[i] for i in order)
-    alone = "".join(letter for letter in out if letter not in first + second)  # summed by itself: the same at all places
+    alone = "".join(letter for letter in out if letter not in first + second)  # the result is the same along these
     xp = array_module(x)
     if alone:
         ones = xp.ones([o.sizes[letter] for letter in alone], dtype=x.dtype)
@@ -88,17 +88,17 @@ def _products(o: Bound) -> int:
 
 
 BILINEARS = table(
-    Bilinear(
+    BilinearRow(
         "multiply", "{0} * {1}", NONE, numbers(), _pair, _times,
         lambda o, g, b: summed_to(g * aligned(b, o.shapes[1], len(o.shape)), o.shapes[0], len(o.shape)),
         lambda o, a, g: summed_to(g * aligned(a, o.shapes[0], len(o.shape)), o.shapes[1], len(o.shape)),
     ),
-    Bilinear(
+    BilinearRow(
         "matmul", "np.matmul({0}, {1})", NONE, lambda o: prod(o.whole) * o.wide[0][-1], _multiplied, _matmul,
         lambda o, g, b: _back(o, _wide(o, g) @ _matrices(o, b, 1).swapaxes(-1, -2), 0),
         lambda o, a, g: _back(o, _matrices(o, a, 0).swapaxes(-1, -2) @ _wide(o, g), 1),
     ),
-    Bilinear(
+    BilinearRow(
         "einsum", "np.einsum({subscripts!r}, {0}, {1})", NONE, _products, _summed,
         lambda o, a, b: _einsum(o, a, b, (0, 1, 2)),
         lambda o, g, b: _einsum(o, g, b, (2, 1, 0)),
