@@ -11,7 +11,7 @@ import numpy as np
 from gbackprop.calculus.layer import Shape
 from gbackprop.layers.elementwise.activation import Sigmoid
 from gbackprop.layers.operations.axes import axes_of, axis_of, broadcast, reduced
-from gbackprop.layers.operations.linears import places_of
+from gbackprop.layers.operations.copies import places_of
 from gbackprop.layers.operations.row import Bound, ComposedRow, bound, inputs, numbers, only, table
 
 Parts = list[tuple[Any, ...]]

@@ -14,12 +14,13 @@ from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape
 from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
 from gbackprop.layers.elementwise.activation import Elementwise
 from gbackprop.layers.operations.composed import COMPOSED
+from gbackprop.layers.operations.copies import MOVES
 from gbackprop.layers.operations.curves import CURVES
 from gbackprop.layers.operations.linears import LINEARS
 from gbackprop.layers.operations.products import BILINEARS
 from gbackprop.layers.operations.row import BilinearRow, Bound, ComposedRow, CurveRow, LinearRow, OperationRow
 
-ROWS: dict[str, OperationRow] = {**CURVES, **LINEARS, **BILINEARS, **COMPOSED}
+ROWS: dict[str, OperationRow] = {**CURVES, **MOVES, **LINEARS, **BILINEARS, **COMPOSED}
 """The table of operations: all rows, by name."""
 
 

@@ -135,3 +135,12 @@ def only(shapes: tuple[Shape, ...], count: int = 1) -> None:
     if len(shapes) != count:
         words = {1: "one input", 2: "two inputs"}.get(count, f"{count} inputs")
         raise ValueError(f"expected {words}, got {len(shapes)}")
+
+
+def strict(apply: Callable[[Bound, Any], Any], adjoint: Callable[[Bound, Any], Any]) -> Any:
+    """Return the rules of a linear function y = A x of one input, from A and its transpose."""
+    return (
+        lambda o, x: (apply(o, x), None),
+        lambda o, chosen, mat: apply(o, mat),
+        lambda o, chosen, mat: adjoint(o, mat),
+    )
