@@ -3,6 +3,7 @@
 from math import prod
 
 from gbackprop import Sequential, layers, losses
+from gbackprop.testing.cases.operations import OperationCase
 from gbackprop.testing.kronecker_oracles import ENTRYWISE
 
 THREE_LOSSES = [losses.CrossEntropyLoss("mean"), losses.MSELoss("sum"), losses.BCEWithLogitsLoss("mean")]
@@ -13,7 +14,9 @@ def around(row):
     """A network with parameters and curvature below and above the layer of a row."""
     layer = row.make()
     below, above = row.shape[-1], prod(layer.output_shape(row.shape))
-    chain = [layers.Linear(below, below), layers.Tanh(), layer, layers.Sigmoid(), layers.Flatten()]
+    positive = [layers.Softplus()] if isinstance(row, OperationCase) else []  # where roots and logarithms are defined
+    flat = layers.Operation("reshape", shape=(-1,)) if isinstance(row, OperationCase) else layers.Flatten()
+    chain = [layers.Linear(below, below), layers.Tanh(), *positive, layer, layers.Sigmoid(), flat]
     return Sequential(*chain, layers.Linear(above, 2), rng=1, dtype="float64")
 
 

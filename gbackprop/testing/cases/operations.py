@@ -31,7 +31,7 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("max", {}, ((2, 2),)), ("min", {"axis": -1, "keepdims": True}, ((2, 3),)),
     ("reshape", {"shape": (3, -1)}, ((2, 3),)), ("reshape", {"shape": ()}, ((1,),)),
     ("transpose", {}, ((2, 3),)), ("transpose", {"axes": (2, 3, 1)}, ((1, 2, 3),)),
-    ("broadcast_to", {"shape": (2, 3, 2)}, ((3, 1),)), ("broadcast_to", {"shape": (2,)}, ((),)),
+    ("broadcast_to", {"shape": (2, 3, 2)}, ((3, 1),)), ("broadcast_to", {"shape": (2,)}, ((1,),)),
     ("getitem", {"index": (slice(1, None), None, 0)}, ((3, 2),)),
     ("getitem", {"index": (..., slice(0, 3, 2))}, ((2, 3),)),
     ("gather", {"places": PLACES}, ((5,),)), ("take", {"indices": np.array([1, -1, 1]), "axis": 2}, ((2, 3),)),
