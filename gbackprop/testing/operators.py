@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gbackprop.base.checks import kind_of
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, expect_shape
+from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 
@@ -39,27 +41,34 @@ def check_operator(
     if dense is not None and np.shape(dense) != shape:
         raise ValueError(f"dense: expected shape {shape} as the operator has, got {np.shape(dense)}")
     allowed = (1e-3 if single else ROUNDING) if tolerance is None else tolerance
-    generator, claims = np.random.default_rng(rng), Claims(type(operator).__name__, ("matvec", "matmat"))
-    U, V = (generator.standard_normal((size, VECTORS)).astype("f4" if single else "f8") for size in shape)
 
     def columns(of: np.ndarray) -> np.ndarray:
         found = [operator @ column.copy() for column in of.T]
         expect_shape(found[0], shape[:1])
         return np.stack(found, 1)
 
-    def equal(method: str, claim: str, got: Callable[[], Any], want: Callable[[], Any], oracle: str) -> None:
-        claims.equal(method, claim, lambda: Compared(got(), want(), oracle, allowed), needs=["matvec"])
+    def check(claims: Claims, subject: Any, rng: np.random.Generator) -> None:
+        U, V = (rng.standard_normal((size, VECTORS)).astype("f4" if single else "f8") for size in shape)
+        sizes = {"": {"m": shape[0], "n": shape[1]}}
 
-    claims.hold("matvec", "is pure", impurity, lambda: operator @ V[:, 0], {"its argument": V}, lambda: columns(V))
-    equal("matvec", "is linear", lambda: operator @ V.sum(1), lambda: columns(V).sum(1), "the sum of its parts")
-    equal("matmat", "columns do not interact", lambda: operator @ V, lambda: columns(V), "one column at a time")
-    if hasattr(operator, "T"):
-        equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda: (operator.T @ U).T @ V, lambda: U.T @ columns(V), "matvec")
-    if getattr(operator, "symmetric", False):
-        equal("matvec", "is symmetric", lambda: V.T @ columns(V), lambda: columns(V).T @ V, "its transpose")
-    if dense is not None:
-        units = np.eye(shape[1], dtype=V.dtype)
-        equal("matvec", "is A[i, j]", lambda: columns(units), lambda: dense, "the dense matrix")
+        def equal(method: str, claim: str, got: Callable[[], Any], want: Callable[[], Any], oracle: str) -> None:
+            pair = lambda *_: Compared(got(), want(), oracle, allowed, sizes=sizes)  # noqa: E731
+            claims.equal(method, claim, pair, columns, V, needs=["matvec"])
+
+        claims.hold("matvec", "is pure", impurity, lambda: operator @ V[:, 0], {"its argument": V}, lambda: columns(V))
+        equal("matvec", "is linear", lambda: operator @ V.sum(1), lambda: columns(V).sum(1), "the sum of its parts")
+        equal("matmat", "columns do not interact", lambda: operator @ V, lambda: columns(V), "one column at a time")
+        if dense is not None:
+            units = np.eye(shape[1], dtype=V.dtype)
+            equal("matvec", "is A[i, j]", lambda: columns(units), lambda: dense, "the dense matrix")
+        if hasattr(operator, "T"):
+            equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda: (operator.T @ U).T @ V, lambda: U.T @ columns(V), "matvec")
+        if getattr(operator, "symmetric", False):
+            equal("matvec", "is symmetric", lambda: V.T @ columns(V), lambda: columns(V).T @ V, "its transpose")
+
+    why = partial(diagnose, check, operator)
+    claims = Claims(type(operator).__name__, ("matvec", "matmat"), why=why)
+    check(claims, operator, np.random.default_rng(rng))
     return claims.report
 
 

@@ -22,7 +22,7 @@ class Proposal:
     edit : str
         The name of the edit in the grammar.
     samples : tuple of int
-        The sizes of the batches on which it was verified.
+        The sizes of the batches on which it was verified; zeros for an operator, which has no samples.
     points : int
         How many numbers agreed there.
     """
@@ -36,6 +36,8 @@ class Proposal:
     def evidence(self) -> str:
         """On what it was verified."""
         *others, last = map(str, self.samples)
+        if not any(self.samples):
+            return f"verified on {self.points} numbers"
         numbers = f"{self.points} numbers of " if self.points else ""
         return f"verified on {numbers}batches of {', '.join(others)} and {last} samples"
 

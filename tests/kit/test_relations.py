@@ -64,7 +64,7 @@ def test_parts_that_are_wrong_are_named():
     def parts(one, other):
         return lambda x: {"a": one * x, "b": other * x, "c": x}
 
-    assert first(parts(2, 3), parts(1, 1)) == "right if divided by 2 in a, divided by 3 in b, in a, b"
+    assert first(parts(2, 3), parts(1, 1)) == "right if divided by 2 in a, divided by 3 in b"
     assert first(parts(2, 2), parts(1, 1)) == "right if divided by 2, in a, b"
     assert first(parts(1, 5), parts(1, 1)) == "right if divided by 5, in b"
     many = "abcdef"

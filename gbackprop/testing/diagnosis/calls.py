@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, permutations
+from operator import add, floordiv, mul, sub
 from typing import Any
 from unittest import mock
 
@@ -36,7 +37,7 @@ Edit = tuple[float, str, Change]
 ARRAYS: dict[str, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
     "were all ones": (1, np.ones_like),
     "were all zeros": (1, np.zeros_like),
-    "had no signs": (1, np.abs),
+    "were replaced by absolute values": (1, np.abs),
     "had the other sign": (1, np.negative),
     "were squared": (1.1, np.square),
     "were reversed": (1.1, lambda a: np.flip(a, 0).copy()),
@@ -141,7 +142,7 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
             yield cost, f"{name} were {words}", partial(with_option, name, other)
     for name, value in subject.parameters.items() if isinstance(subject, Layer) else ():  # type: ignore[assignment]
         for cost, words, other in _others(np.asarray(value), None):
-            yield cost + 0.2, f"{name} were {words}", partial(_with_parameter, name, other)
+            yield cost + 0.2, f"{name} were {words}", partial(with_parameter, name, other)
 
 
 def of_defaults(subject: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
@@ -178,14 +179,16 @@ def _others(value: Any, default: Any) -> Iterator[tuple[float, str, Any]]:
         if isinstance(value, tuple) and all(isinstance(each, int) for each in value):
             for other in [value[::-1], (1,) * len(value), (0,) * len(value), *permutations(value)][:24]:
                 yield 1.3, str(other), other
+        known = [value, default]
         for words, change in NUMBERS.items() if not isinstance(value, tuple) else ():
-            if value or words in ("1", "larger by 1"):
-                yield 1.2, words, type(value)(change(value))
+            if (value or words == "1") and (other := type(value)(change(value))) not in known:
+                known.append(other)
+                yield 1.2, words, other
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
         for words, change in {**NUMBERS, **ENTRIES}.items():
-            with np.errstate(all="ignore"):
-                yield 1.5, words, np.array(np.broadcast_to(change(value), value.shape)) if words != "transposed" or len(
-                    set(value.shape)) == 1 else value  # fmt: skip
+            other = change(value)
+            if other.shape == value.shape:
+                yield 1.5, words, np.array(other)
 
 
 def with_option(name: str, value: Any, subject: Any) -> Any:
@@ -206,7 +209,8 @@ def _with_options(options: dict[str, Any], subject: Any) -> Any:
     return subject
 
 
-def _with_parameter(name: str, value: np.ndarray, subject: Any) -> Any:
+def with_parameter(name: str, value: np.ndarray, subject: Any) -> Any:
+    """Return a copy with another value of a parameter."""
     twin = copy.deepcopy(subject)
     twin.parameters[name][...] = value
     return twin
@@ -381,18 +385,15 @@ def _shapes(probe: Any) -> dict[str, tuple[float, Wrapper]]:
     found: dict[str, Callable[..., Any]] = {"it gave the input's shape": lambda y, x: x}
     options = {name: value for name, value in vars(probe.layer).items() if isinstance(value, (int, tuple))}
     for i in range(len(probe.x.shape) - 1):
-        for step, words in ((1, "larger"), (-1, "smaller")):
-            said = f"axis {i} of its result were {words} by 1"
-            found[said] = lambda y, x, i=i, s=step: (*y[:i], y[i] + s, *y[i + 1 :])
+        axis, given = f"axis {i} of its result were", f"the input's axis {i}"
+        found[f"{axis} larger by 1"] = lambda y, x, i=i: (*y[:i], y[i] + 1, *y[i + 1 :])
+        found[f"{axis} smaller by 1"] = lambda y, x, i=i: (*y[:i], y[i] - 1, *y[i + 1 :])
         for name, value in options.items():
-            rules = {"{1}": lambda size, v: v, "{0} times {1}": lambda size, v: size * v,
-                     "{0} over {1}": lambda size, v: size // v, "{0} plus {1}": lambda size, v: size + v,
-                     "{0} minus {1}": lambda size, v: size - v,
-                      "{0} minus {1} plus 1": lambda size, v: size - v + 1}  # fmt: skip
+            rules = {name: lambda size, v: v, f"{given} minus {name} plus 1": lambda size, v: size - v + 1}
+            ways = {"times": mul, "over": floordiv, "plus": add, "minus": sub}
+            rules |= {f"{given} {way} {name}": rule for way, rule in ways.items()}
             for words, rule in rules.items() if isinstance(value, int) else ():
-                said = words.format(f"the input's axis {i}", name)
-                found[f"axis {i} of its result were {said}"] = lambda y, x, i=i, r=rule, v=value: (
-                    *x[:i], r(x[i], v), *x[i + 1 :])  # fmt: skip
+                found[f"{axis} {words}"] = lambda y, x, i=i, r=rule, v=value: (*x[:i], r(x[i], v), *x[i + 1 :])
     for name, value in options.items():
         if isinstance(value, tuple):
             found[f"the last axes of its result were {name}"] = lambda y, x, v=value: (*x[: len(x) - len(v)], *v)

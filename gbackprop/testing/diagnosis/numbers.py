@@ -14,6 +14,8 @@ Sizes = dict[str, float]
 
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "√{}", -0.5: "1/√{}", 2.0: "{}²", -2.0: "1/{}²"}
 
+OPPOSITE = "it had the other sign"
+
 UNNAMED = 8.0
 """The cost of a constant that is the same in all trials, but has no name."""
 
@@ -53,7 +55,7 @@ def factor(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float) ->
     ranked = sorted((found[0], len(found[1]), f"{way} {found[1]}") for found, way in known if found is not None)
     if not ranked:
         return None
-    return ranked[0][0], "it had the other sign" if ranked[0][2].endswith("ed by -1") else ranked[0][2]
+    return ranked[0][0], OPPOSITE if ranked[0][2].endswith("ed by -1") else ranked[0][2]
 
 
 def _same(values: np.ndarray, tolerance: float) -> bool:
@@ -63,8 +65,8 @@ def _same(values: np.ndarray, tolerance: float) -> bool:
 def _product(value: float, words: str) -> str:
     if words and abs(value) == 1:
         return words if value > 0 else f"-{words}"
-    fraction = Fraction(value * abs(value)).limit_denominator(144)
-    short, root = Fraction(value).limit_denominator(24), f"√{abs(fraction)}"
+    square, short = abs(Fraction(value * value).limit_denominator(144)), Fraction(value).limit_denominator(24)
+    root = f"√{square}" if square.denominator == 1 else f"√({square})"
     number = str(short) if abs(float(short) - value) < 1e-12 else f"-{root}" if value < 0 else root
     return f"{number} · {words}" if words else number
 
@@ -81,7 +83,8 @@ def _monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndar
             columns.append(column**power)
             owners.append(rank)
     pairs = [(i, j) for i, j in combinations(range(1, len(told)), 2) if owners[i] != owners[j]]
-    products = [(told[i][0] + told[j][0] + 0.5, f"{told[i][1]} · {told[j][1]}") for i, j in pairs]
-    values, both = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
+    both = (sorted((told[i], told[j]), key=lambda each: each[1].startswith("1/")) for i, j in pairs)
+    products = [(one[0] + other[0] + 0.5, f"{one[1]} · {other[1]}") for one, other in both]
+    values, at = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
     told = [(cost, words and f"{words} = {first:.6g}") for (cost, words), first in zip(told, values[:, 0], strict=True)]
-    return told + products, np.concatenate([values, values[both[:, 0]] * values[both[:, 1]]])
+    return told + products, np.concatenate([values, values[at[:, 0]] * values[at[:, 1]]])

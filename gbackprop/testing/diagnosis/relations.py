@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 
 from gbackprop.testing.diagnosis.arrays import Operation, operations
-from gbackprop.testing.diagnosis.numbers import UNNAMED, factor, recognized
+from gbackprop.testing.diagnosis.numbers import OPPOSITE, UNNAMED, factor, recognized
 from gbackprop.testing.diagnosis.terms import Terms, library
 from gbackprop.testing.diagnosis.trials import Trial, largest
 
@@ -171,7 +171,8 @@ class Relations:
                     JOINED[way](t.terms[a], t.terms[b]).reshape(t.parts[n][side].shape), t.parts[n][side]
                 ), f"{a} {way} {b}{{and c}}", 0)  # fmt: skip
                 if found is not None:
-                    return found.words
+                    turned = way == "−" and found.words.endswith("with the other sign")
+                    return f"{b} − {a}" if turned else found.words
             return ""
 
         got = said(0)
@@ -257,11 +258,12 @@ class Relations:
         ones = all(abs(constant - 1) < 1e-9 for found in each.values() for _, constant in found)
         apart = ", ".join(f"{text} in {name}" for name, (_, text) in said.items())
         text = kinds.popitem()[1] if len(kinds) == 1 else apart
-        joined = "" if ones else f", {text}"
+        joined = "" if ones else ", with the other sign" if text == OPPOSITE else f", {text}"
         much = 0.0 if ones and "{k}" not in words else sum(known for known, _ in said.values()) / len(said)
         if ones and "{c}" in words:
             return None
-        words = words.format_map({"c": text, "k": text, "and c": joined}) + self._where()
+        words = words.format_map({"c": text, "k": text, "and c": joined})
+        words += "" if text == apart and len(said) > 1 else self._where()  # each part is named already
         words = words.replace("if 1 · ", "if ").replace("if 1 times ", "if ")
         return Found(cost + much + 0.5 * (len(kinds) > 1), words, edit or "result")
 
@@ -322,7 +324,8 @@ def screened(sides: Two, views: Terms) -> list[tuple[int, list[str], float]]:
     alike = np.abs(rows @ rows.T) > (1 - 1e-12) * np.outer(size, size)
     kept = [i for i in range(len(rows)) if size[i] > 0 and not alike[i, :i].any()]
     names, rows = [names[i] for i in kept], rows[kept] / size[kept, None]
-    found = [(-1, pair) for pair in _pairs(g * rows, w * rows, None)]
+    found = [(-1, pair) for pair in _pairs(g * rows, w * rows, None)
+             if not all(names[i].startswith("1/") for i in pair)]  # fmt: skip
     for side, weight in enumerate((np.ones_like(g), g, w)):
         found += [(side, pair) for pair in _pairs(weight * rows, rows, w - g)]
         for c, row in enumerate(rows) if side == 0 or len(rows) < 150 else ():

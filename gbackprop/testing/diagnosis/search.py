@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.threads import few_blas_threads
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
+from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.walk import upwards
 from gbackprop.testing.diagnosis.arrays import ENTRIES
 from gbackprop.testing.diagnosis.calls import (
@@ -25,6 +25,7 @@ from gbackprop.testing.diagnosis.calls import (
     of_options,
     on_probe,
     on_subject,
+    with_parameter,
     wrapped,
 )
 from gbackprop.testing.diagnosis.relations import Found, Relations
@@ -58,7 +59,8 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
         found = search.found() if len(search.trials) > 1 else []
     ranked = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
     batches = tuple(trial.size for trial in search.trials)
-    points = sum(want.size for trial in search.trials for _, want in trial.parts.values())
+    counted = search.trials if any(batches) else search.trials[:1]  # without samples it may be the same thrice
+    points = sum(want.size for trial in counted for _, want in trial.parts.values())
     kept = [each for each in ranked[:MOST] if each.cost <= ranked[0].cost + CLOSE]
     return tuple(Proposal(each.words, each.edit, batches, points) for each in kept)
 
@@ -149,7 +151,8 @@ class _Search:
         layer = getattr(self.probe, "layer", None)
         if self.method not in ("forward", "values"):
             return
-        changes = {f"parameter {name}": partial(_moved, name) for name in getattr(layer, "parameters", ())}
+        own = getattr(layer, "parameters", {})
+        changes = {f"parameter {name}": partial(with_parameter, name, 1.5 * own[name] + 0.5) for name in own}
         for words, change in (changes | dict(of_defaults(self.subject))).items():
             changed = _once(lambda t, c=change: parts_of(sides(t.at(on_subject(c)))))
             pairs = [(changed(t), t.parts) for t in self.trials]
@@ -158,7 +161,7 @@ class _Search:
 
     def optional(self) -> Iterator[Found | None]:
         """Edits of the options and parameters of the subject."""
-        for cost, words, change in of_options(self.subject):
+        for cost, words, change in of_options(self.subject) if hasattr(self.subject, "__dict__") else ():
             if perf_counter() > self.deadline:
                 return
             if not self.relations.wrong:
@@ -231,12 +234,3 @@ def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:
     for leaf, inputs in upwards(leaves, at):
         at[leaf.position] = leaf.layer.forward(*inputs)[0]
     return at[leaves[-1].position]
-
-
-def _moved(name: str, layer: Layer) -> Any:
-    """Return a copy of a layer with another value of a parameter."""
-    import copy
-
-    twin = copy.deepcopy(layer)
-    twin.parameters[name][...] = 1.5 * twin.parameters[name] + 0.5
-    return twin
