@@ -20,7 +20,7 @@ VECTORS, MOMENTS = 3, 8  # to multiply an operator with; of a quadrature
 def check_operator(
     operator: Any, dense: Any = None, rng: int | np.random.Generator = 0, tolerance: float | None = None
 ) -> Report:
-    """Hold the products of a linear operator against the laws of a matrix, and against the matrix that it should be.
+    """Check that products of a linear operator follow the laws of a matrix, and are those of the matrix it should be.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def check_operator(
 def check_quadrature(
     rule: Callable[[Any, np.ndarray], tuple[Any, Any]], operator: Any, rng: int | np.random.Generator = 0
 ) -> Report:
-    """Hold nodes and weights for vᵀ f(A) v ≈ Σⱼ wⱼ f(θⱼ), as Lanczos's method gives them, against products with A.
+    """Compare nodes and weights for vᵀ f(A) v ≈ Σⱼ wⱼ f(θⱼ), as Lanczos's method gives them, with products with A.
 
     Parameters
     ----------

@@ -19,8 +19,6 @@ class Proposal:
     ----------
     words : str
         What to change, as "right if divided by N = 7".
-    edit : str
-        The name of the edit in the grammar.
     samples : tuple of int
         The sizes of the batches on which it was verified; zeros for an operator, which has no samples.
     points : int
@@ -28,7 +26,6 @@ class Proposal:
     """
 
     words: str
-    edit: str
     samples: tuple[int, ...] = ()
     points: int = 0
 

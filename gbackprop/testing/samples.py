@@ -21,7 +21,7 @@ def check_samples(
     draw: Callable[[int, np.random.Generator], Any], covariance: Any, mean: Any = 0.0,
     rng: int | np.random.Generator = 0, log_density: Callable[[np.ndarray], Any] | None = None,
 ) -> Report:  # fmt: skip
-    """Hold draws, of a posterior for instance, against the moments that they should have, and a density against them.
+    """Compare draws, of a posterior for instance, and their density with the moments that they should have.
 
     Parameters
     ----------

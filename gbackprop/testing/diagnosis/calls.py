@@ -353,9 +353,8 @@ def of_care(method: str, probe: Any) -> Iterator[Edit]:
     for words, (cost, wrapper) in ways.items():
         if wrapper is not _inherited or method != "output_shape":  # that asks the forward pass
             yield cost, words, wrapped(method, wrapper)
-    if method in ("curvature", "constant_jacobian"):
-        for value in ("zero", "diagonal", "dense") if method == "curvature" else ():
-            yield 1, f"{method} were {value!r}", on_subject(partial(_declaring, method, value))
+    for value in ("zero", "diagonal", "dense") if method == "curvature" else ():
+        yield 1, f"{method} were {value!r}", on_subject(partial(_declaring, method, value))
 
 
 def _declaring(name: str, value: Any, owner: Any) -> Any:
