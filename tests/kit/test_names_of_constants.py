@@ -22,6 +22,7 @@ NAMED = {
     "lambda s: s['N'] / s['k']": (2.34, "N · 1/k", "divided by k · 1/N"),
     "lambda s: 3 / 4 * s['k']": (2.74, "3/4 · k = 2", "multiplied by 3/4 · k = 2"),
     "lambda s: s['d']": (0.92, "d = 4", "multiplied by d = 4"), "lambda s: 0.123": (8, "0.123", "multiplied by 0.123"),
+    "lambda s: 1 / 10": (2.8, "1/10", "divided by 10"),
     "lambda s: -0.123": (8.25, "-0.123", "multiplied by -0.123"),
 }  # fmt: skip
 

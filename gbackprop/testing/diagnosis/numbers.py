@@ -42,9 +42,11 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     rests = abs(found) / columns
     for place in np.flatnonzero(np.ptp(rests, axis=1) <= tolerance * rests[:, 0]):
         cost, words, rest = *monomials[place], rests[place, 0]
+        fixed = bool(words) and not np.ptp(columns[place])  # by chance many a number is a rational times such a size
         for value, more in rationals().items() if best is None or cost < best[0] else ():
-            if abs(rest - value) <= tolerance * value and (best is None or cost + more < best[0]):
-                best = cost + more, _product(sign * value, words)
+            total = cost + more + (fixed and value != 1)
+            if abs(rest - value) <= tolerance * value and (best is None or total < best[0]):
+                best = total, _product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
 
 
