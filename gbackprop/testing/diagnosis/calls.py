@@ -181,14 +181,13 @@ def _others(value: Any, default: Any) -> Iterator[tuple[float, str, Any]]:
                 yield 1.3, str(other), other
         known = [value, default]
         for words, change in NUMBERS.items() if not isinstance(value, tuple) else ():
-            if (value or words == "1") and (other := type(value)(change(value))) not in known:
-                known.append(other)
-                yield 1.2, words, other
+            if (value or words == "1") and (changed := type(value)(change(value))) not in known:
+                known.append(changed)
+                yield 1.2, words, changed
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
         for words, change in {**NUMBERS, **ENTRIES}.items():
-            other = change(value)
-            if other.shape == value.shape:
-                yield 1.5, words, np.array(other)
+            if np.shape(changed := change(value)) == value.shape:
+                yield 1.5, words, np.array(changed)
 
 
 def with_option(name: str, value: Any, subject: Any) -> Any:
