@@ -324,7 +324,7 @@ def screened(sides: Two, views: Terms) -> list[tuple[int, list[str], float]]:
     kept = [i for i in range(len(rows)) if size[i] > 0 and not alike[i, :i].any()]
     names, rows = [names[i] for i in kept], rows[kept] / size[kept, None]
     found = [(-1, pair) for pair in _pairs(g * rows, w * rows, None)
-             if not all(names[i].startswith("1/") for i in pair)]  # fmt: skip
+             if not all(names[i] == "1" or names[i].startswith("1/") for i in pair)]  # fmt: skip
     for side, weight in enumerate((np.ones_like(g), g, w)):
         found += [(side, pair) for pair in _pairs(weight * rows, rows, w - g)]
         for c, row in enumerate(rows) if side == 0 or len(rows) < 150 else ():
