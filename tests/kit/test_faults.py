@@ -259,7 +259,7 @@ def test_a_comparison_counts_all_entries_and_names_the_worst():
     assert [found[key] for key in ("points", "error", "worst", "got", "want")] == [6, 0.5 / 8, ("a", 0), 1.5, 1.0]
     found = _compared(Compared(got, want, "this"), 0.0)  # beside zeros errors are as they are
     assert (found["error"], found["worst"], found["verdict"]) == (0.25, ("b", 1, 0), FAILED)
-    found = _compared(Compared(got | {"b": np.full((2, 2), np.nan)}, want, "this", tolerance=np.inf))
+    found = _compared(Compared(got | {"b": np.full((2, 2), np.nan)}, want, "this", tolerance=np.inf), 0.0)
     assert (found["worst"], found["verdict"]) == (("b", 0, 0), FAILED)
 
 
