@@ -25,9 +25,21 @@ ENTRYWISE = (PReLU, Norm, Shift, Scale, _BatchNorm)
 
 
 def input_square(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups.
+    """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups."""
+    seen = weight_inputs(layer, x).reshape(groups_of(layer), -1, prod(weight_axes(layer)[2:]))
+    squares = np.einsum("gri,grj->gij", seen, seen)
+    return squares if len(squares) > 1 else squares[0]
 
-    u is what the weight of one output feature, a group's first, is multiplied with, by complex steps in that weight.
+
+def weight_axes(layer: Layer) -> tuple[int, ...]:
+    """Return the shape of a weight by its groups, their outputs, and what these see."""
+    return by_output(layer, layer.parameters[_weight(layer)]).shape
+
+
+def weight_inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """u, shape (G, N, T, I): what the weight of one output feature, a group's first, is multiplied with.
+
+    By complex steps in that weight.
     """
     weight = by_output(layer, layer.parameters[_weight(layer)])
     groups, outputs, *inputs = weight.shape
@@ -37,11 +49,8 @@ def input_square(layer: Layer, x: np.ndarray) -> np.ndarray:
         y = layer.forward(x)[0]
         return y[..., o] if features_last else y[:, o]
 
-    squares = []
-    for group in range(groups):
-        u = complex_derivative(partial(feature, group * outputs), weight[group, 0]).reshape(-1, prod(inputs))
-        squares.append(u.T @ u)
-    return np.stack(squares) if groups > 1 else squares[0]
+    seen = [complex_derivative(partial(feature, group * outputs), weight[group, 0]) for group in range(groups)]
+    return np.stack(seen).reshape(groups, len(x), -1, prod(inputs))
 
 
 def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:

@@ -1,0 +1,95 @@
+"""Laplace (laplace-torch): its curvature backends; losses are sums, squared error has a factor ½."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from laplace.curvature import AsdlEF, AsdlGGN, AsdlHessian, BackPackEF, BackPackGGN
+from laplace.curvature import CurvlinopsEF, CurvlinopsGGN, CurvlinopsHessian
+from modules import array, batch_of, by_name, krons, module_of
+
+from gbackprop.referee import Problem
+
+DRAWS, SAMPLES = 60, 40
+
+
+def backend(problem: Problem, kind: Any, **options: Any) -> Any:
+    """Return a backend around a problem's network."""
+    module = module_of(problem)
+    with torch.no_grad():
+        module.output_size = module(batch_of(problem)[0]).shape[-1]  # type: ignore[assignment]  # as `Laplace` sets it
+    return kind(module, "regression" if problem.loss == "MSELoss" else "classification", **options)
+
+
+def full(kind: Any) -> Callable[[Problem], Any]:
+    """Return a function for a whole matrix."""
+    return lambda problem: array(backend(problem, kind).full(*batch_of(problem))[1])
+
+
+def diag(kind: Any) -> Callable[[Problem], Any]:
+    """Return a function for a diagonal."""
+    return lambda problem: by_name(problem, backend(problem, kind).diag(*batch_of(problem))[1])
+
+
+def kron(kind: Any, **options: Any) -> Callable[[Problem], Any]:
+    """Return a function for Kronecker factors."""
+
+    def function(problem: Problem) -> Any:
+        found = backend(problem, kind).kron(*batch_of(problem), len(problem.x), **options)[1]
+        return krons(problem, found.kfacs)
+
+    return function
+
+
+def gradients(kind: Any) -> Callable[[Problem], Any]:
+    """Return a function for individual gradients."""
+    return lambda problem: by_name(problem, backend(problem, kind).gradients(*batch_of(problem))[0])
+
+
+def jacobian(kind: Any) -> Callable[[Problem], Any]:
+    """Return a function for Jacobians."""
+    return lambda problem: array(backend(problem, kind).jacobians(batch_of(problem)[0])[0])
+
+
+def drawn(problem: Problem) -> Any:
+    """Return draws of the diagonal of `GGNInterface`."""
+    torch.manual_seed(problem.seed)
+    own = backend(problem, CurvlinopsGGN, stochastic=True)
+    own.num_samples = SAMPLES
+    every = [by_name(problem, own.diag(*batch_of(problem))[1]) for _ in range(DRAWS)]
+    return {name: np.stack([each[name] for each in every]) for name in problem.parameters}
+
+
+ADAPTERS = {
+    f"Laplace, {name}": {
+        "batch_grad": gradients(ef),
+        "second_moment": diag(ef),
+        "jacobian": jacobian(ggn),
+        "diag_ggn": diag(ggn),
+        "ggn": full(ggn),
+        "empirical_fisher": full(ef),
+    }
+    for name, ggn, ef in (
+        ("curvlinops", CurvlinopsGGN, CurvlinopsEF),
+        ("BackPACK", BackPackGGN, BackPackEF),
+        ("asdl", AsdlGGN, AsdlEF),
+    )
+}
+ADAPTERS["Laplace, curvlinops"] |= {
+    "diag_ggn_mc": drawn,
+    "hessian": full(CurvlinopsHessian),
+    "kfac_exact_expand": kron(CurvlinopsGGN),
+    "kfac_exact_reduce": kron(CurvlinopsGGN, kfac_approx="reduce"),
+    "kfac_empirical_expand": kron(CurvlinopsEF),
+    "kfac_empirical_reduce": kron(CurvlinopsEF, kfac_approx="reduce"),
+}
+ADAPTERS["Laplace, BackPACK"] |= {"kfac_exact_bias": kron(BackPackGGN)}
+ADAPTERS["Laplace, asdl"] |= {
+    "hessian": full(AsdlHessian),
+    "kfac_exact_expand": kron(AsdlGGN),
+    "kfac_empirical_expand": kron(AsdlEF),
+}
+PACKAGES = ("laplace-torch", "curvlinops-for-pytorch", "backpack-for-pytorch", "asdl", "torch")

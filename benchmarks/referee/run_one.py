@@ -1,0 +1,26 @@
+"""Run one adapter: ``python benchmarks/referee/run_one.py backpack FILE.json``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import warnings
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from gbackprop import referee
+
+
+def main(name: str, file: str) -> None:
+    """Judge all libraries of an adapter, and write the findings and the versions."""
+    warnings.simplefilter("ignore")
+    adapter = importlib.import_module(f"{name}_adapter")
+    found = {library: [asdict(f) for f in referee.judge(own)] for library, own in adapter.ADAPTERS.items()}
+    versions = {package: version(package) for package in adapter.PACKAGES}
+    Path(file).write_text(json.dumps({"versions": versions, "libraries": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,105 @@
+"""Networks, losses and batches as plain data, which any library can build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from gbackprop import layers as shipped
+from gbackprop import losses
+from gbackprop.network import Sequential
+from gbackprop.testing.golden import build
+
+OUTPUTS, BATCHES = 3, (7, 4, 1)
+"""C, and N, of which the first is for the search of a factor: 7, 3, the 5 positions and 2 have no common powers."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A chain of layers, a loss and a batch, in float64.
+
+    Attributes
+    ----------
+    family : str
+        The kind of network.
+    layers : tuple of (str, dict)
+        Class names and keywords of ``torch.nn``, in order.
+    parameters : dict of str to ndarray
+        By the names in torch's state dict, ``"0.weight"``, in order, in torch's shapes.
+    loss, reduction : str
+        "CrossEntropyLoss" or "MSELoss"; "mean" or "sum".
+    x : ndarray, shape (N, \\*in)
+    y : ndarray, shape (N,) or (N, \\*out)
+        Class labels, or numbers.
+    vector : dict of str to ndarray
+        The vector of products, in the shapes of the parameters.
+    seed : int
+        The seed of what is drawn.
+    """
+
+    family: str
+    layers: tuple[tuple[str, dict[str, Any]], ...]
+    parameters: Mapping[str, np.ndarray]
+    loss: str
+    reduction: str
+    x: np.ndarray
+    y: np.ndarray
+    vector: Mapping[str, np.ndarray]
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.family}, {self.loss} {self.reduction}, N = {len(self.x)}"
+
+    def sizes(self, name: str) -> tuple[float, ...]:
+        """Return N, C, T and 2, with T the positions at which a parameter is used, 1 for a result of all parameters."""
+        shared = name and (name.startswith("0") or self.family == "positions")
+        outputs = self.y.size / len(self.y) if self.y.dtype.kind == "f" else OUTPUTS
+        return len(self.x), outputs, _NETWORKS[self.family][1] if shared else 1, 2
+
+    def build(self) -> tuple[Sequential, losses.Loss]:
+        """Build the network and the loss of gbackprop."""
+        spec = {"layers": self.layers, "loss": (self.loss, self.reduction)}
+        return build(spec, {f"param/{name}": value for name, value in self.parameters.items()}, "float64")
+
+
+def _conv(c: int, groups: int) -> tuple[str, dict[str, Any]]:
+    return "Conv2d", {"in_channels": c, "out_channels": 4, "kernel_size": (2, 2), "groups": groups}
+
+
+def _linear(i: int, o: int = OUTPUTS) -> tuple[str, dict[str, Any]]:
+    return "Linear", {"in_features": i, "out_features": o}
+
+
+_POOL, _FLAT = ("AvgPool2d", {"kernel_size": (2, 3)}), ("Flatten", {})
+_NETWORKS: dict[str, tuple[tuple[int, ...], int, tuple[tuple[str, dict[str, Any]], ...]]] = {
+    "MLP": ((5,), 1, (_linear(5, 4), ("Sigmoid", {}), _linear(4, 6), ("Tanh", {}), _linear(6))),
+    "ReLU": ((5,), 1, (_linear(5, 8), ("ReLU", {}), _linear(8))),
+    "convolution": ((2, 6, 6), 25, (_conv(2, 1), ("Sigmoid", {}), _POOL, _FLAT, _linear(8))),
+    "groups": ((4, 6, 6), 25, (_conv(4, 2), ("Sigmoid", {}), _POOL, _FLAT, _linear(8))),
+    "sequence": ((5, 3), 5, (_linear(3, 4), ("Tanh", {}), _FLAT, _linear(20))),
+    "positions": ((5, 3), 5, (_linear(3, 4), ("Tanh", {}), _linear(4))),
+}
+"""By family: the shape of an input, the positions of the first layer, the layers. "positions" has outputs (N, 5, C)."""
+FAMILIES = tuple(_NETWORKS)
+
+
+def problems(family: str, seed: int = 0) -> list[list[Problem]]:
+    """Return the problems of a family, those of each loss together: "mean" with all batch sizes, then "sum"."""
+    shape, _, layers = _NETWORKS[family]
+    rng = np.random.default_rng(seed)
+    network = Sequential(*[getattr(shipped, kind)(**keywords) for kind, keywords in layers], rng=0, dtype="float64")
+    weights, vector = (  # small enough for probabilities that are not rare: draws are few
+        {k: rng.normal(size=p.shape) / np.prod(p.shape[1:]) ** 0.5 for k, p in network.parameters.items()} for _ in range(2)
+    )
+    found = []
+    for loss in ("MSELoss",) if family == "positions" else ("CrossEntropyLoss", "MSELoss"):
+        batches = {n: rng.normal(size=(n, *shape)) for n in BATCHES}
+        out = (5, OUTPUTS) if family == "positions" else (OUTPUTS,)
+        ys = {n: rng.integers(0, OUTPUTS, n) if loss[0] == "C" else rng.normal(size=(n, *out)) for n in BATCHES}
+        both = product(("mean", "sum"), BATCHES)
+        found.append([Problem(family, layers, weights, loss, r, batches[n], ys[n], vector) for r, n in both])
+    return found
