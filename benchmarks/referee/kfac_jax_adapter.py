@@ -60,6 +60,8 @@ def diagonal(mode: str) -> Callable[[Problem], Any]:
     """Return a function for the diagonal."""
 
     def function(problem: Problem) -> Any:
+        if problem.family in ("sequence", "positions", "groups"):
+            raise NotImplementedError("not asked: kfac-jax has no diagonal block for this kind of layer")
         _, state = blocks(problem, mode, DIAGONAL)
         found = {}
         layers = [name.removesuffix(".weight") for name in problem.parameters if name.endswith("weight")]
@@ -75,6 +77,8 @@ def kfac(mode: str) -> Callable[[Problem], Any]:
     """Return a function for the blocks of weight and bias, inputs in torch's order."""
 
     def function(problem: Problem) -> Any:
+        if problem.family == "groups":
+            raise NotImplementedError("not asked: kfac-jax takes grouped convolutions as generic blocks, no factors")
         _, state = blocks(problem, mode, None)
         found = {}
         layers = [name for name in problem.parameters if name.endswith("weight")]

@@ -10,14 +10,16 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from gbackprop import referee
+from matrices import ALL, Matrices
+
+from gbackprop.referee import judge
 
 
 def main(name: str, file: str) -> None:
     """Judge all libraries of an adapter, and write the findings and the versions."""
     warnings.simplefilter("ignore")
     adapter = importlib.import_module(f"{name}_adapter")
-    found = {library: [asdict(f) for f in referee.judge(own)] for library, own in adapter.ADAPTERS.items()}
+    found = {library: [asdict(each) for each in judge(own, definitions=ALL, brute=Matrices)] for library, own in adapter.ADAPTERS.items()}
     versions = {package: version(package) for package in adapter.PACKAGES}
     Path(file).write_text(json.dumps({"versions": versions, "libraries": found}, indent=1) + "\n")
 

@@ -1,18 +1,13 @@
-"""Judge another library's numbers: golden-like problems, identities and symmetries, NumPy in and NumPy out.
+"""Judge the numbers of another library: problems as plain data, NumPy arrays back, a verdict for each claim.
 
-An adapter is a mapping from names of `DEFINITIONS` to functions of a `Problem`, which has the network, the loss and the
-batch as plain data. It returns arrays in the shapes of `DEFINITIONS`, and may do so for any of the names.
-
->>> from gbackprop import referee
->>> for finding in referee.judge({"gradient": my_gradient}):
-...     print(finding)
+An adapter is a mapping from names of `DEFINITIONS` to functions of a `Problem`; docs/testing.md shows one.
 """
 
 from gbackprop.base.names import listing
-from gbackprop.referee.definitions import DEFINITIONS, Definition
+from gbackprop.referee.cases import Problem, problems
+from gbackprop.referee.definitions import DEFINITIONS, Brute, Definition
 from gbackprop.referee.judging import judge
-from gbackprop.referee.problems import Problem, problems
-from gbackprop.referee.verdicts import VERDICTS, Finding
+from gbackprop.referee.verdicts import VERDICTS, Verdict
 
-__all__ = ["DEFINITIONS", "VERDICTS", "Definition", "Finding", "Problem", "judge", "problems"]
+__all__ = ["DEFINITIONS", "VERDICTS", "Brute", "Definition", "Problem", "Verdict", "judge", "problems"]
 __dir__ = listing(__all__)

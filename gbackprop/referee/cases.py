@@ -29,11 +29,11 @@ class Problem:
     layers : tuple of (str, dict)
         Class names and keywords of ``torch.nn``, in order.
     parameters : dict of str to ndarray
-        By the names in torch's state dict, ``"0.weight"``, in order, in torch's shapes.
+        In torch's shapes, by the names in its state dict (``"0.weight"``), in order.
     loss, reduction : str
         "CrossEntropyLoss" or "MSELoss"; "mean" or "sum".
-    x : ndarray, shape (N, \\*in)
-    y : ndarray, shape (N,) or (N, \\*out)
+    x : ndarray, shape (N, *in)
+    y : ndarray, shape (N,) or (N, *out)
         Class labels, or numbers.
     vector : dict of str to ndarray
         The vector of products, in the shapes of the parameters.
@@ -50,9 +50,6 @@ class Problem:
     y: np.ndarray
     vector: Mapping[str, np.ndarray]
     seed: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.family}, {self.loss} {self.reduction}, N = {len(self.x)}"
 
     def sizes(self, name: str) -> tuple[float, ...]:
         """Return N, C, T and 2, with T the positions at which a parameter is used, 1 for a result of all parameters."""
@@ -74,7 +71,8 @@ def _linear(i: int, o: int = OUTPUTS) -> tuple[str, dict[str, Any]]:
     return "Linear", {"in_features": i, "out_features": o}
 
 
-_POOL, _FLAT = ("AvgPool2d", {"kernel_size": (2, 3)}), ("Flatten", {})
+_POOL: tuple[str, dict[str, Any]] = ("AvgPool2d", {"kernel_size": (2, 3)})
+_FLAT: tuple[str, dict[str, Any]] = ("Flatten", {})
 _NETWORKS: dict[str, tuple[tuple[int, ...], int, tuple[tuple[str, dict[str, Any]], ...]]] = {
     "MLP": ((5,), 1, (_linear(5, 4), ("Sigmoid", {}), _linear(4, 6), ("Tanh", {}), _linear(6))),
     "ReLU": ((5,), 1, (_linear(5, 8), ("ReLU", {}), _linear(8))),
@@ -92,8 +90,9 @@ def problems(family: str, seed: int = 0) -> list[list[Problem]]:
     shape, _, layers = _NETWORKS[family]
     rng = np.random.default_rng(seed)
     network = Sequential(*[getattr(shipped, kind)(**keywords) for kind, keywords in layers], rng=0, dtype="float64")
-    weights, vector = (  # small enough for probabilities that are not rare: draws are few
-        {k: rng.normal(size=p.shape) / np.prod(p.shape[1:]) ** 0.5 for k, p in network.parameters.items()} for _ in range(2)
+    shapes = {name: value.shape for name, value in network.parameters.items()}
+    weights, vector = (  # small, so that no probability is: few draws are enough
+        {name: rng.normal(size=p) / np.prod(p[1:]) ** 0.5 for name, p in shapes.items()} for _ in range(2)
     )
     found = []
     for loss in ("MSELoss",) if family == "positions" else ("CrossEntropyLoss", "MSELoss"):
