@@ -72,7 +72,7 @@ ADAPTERS = {
         "diag_hessian": arrays(extensions.DiagHessian),
         "batch_diag_hessian": arrays(extensions.BatchDiagHessian),
         "ggn_product": product(ggn_vector_product),
-        "hessian_product": product(lambda value, _, module, v: hessian_vector_product(value, list(module.parameters()), v)),
+        "hessian_product": product(lambda value, _, net, v: hessian_vector_product(value, list(net.parameters()), v)),
         "kfac_exact_bias": factors(extensions.KFLR),
         "kfac_mc_bias": drawn(factors(lambda: extensions.KFAC(mc_samples=SAMPLES))),
         "kfra": factors(extensions.KFRA),

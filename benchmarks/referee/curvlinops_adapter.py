@@ -65,7 +65,8 @@ def joint_blocks(problem: Problem, matrix: np.ndarray) -> dict[str, np.ndarray]:
             o, size = len(weight), weight.size + len(weight)
             row = np.arange(weight.size).reshape(o, -1)
             order = np.concatenate([row, weight.size + np.arange(o)[:, None]], 1).ravel()
-            found[name.removesuffix(".weight")] = matrix[start : start + size, start : start + size][np.ix_(order, order)]
+            order = start + order
+            found[name.removesuffix(".weight")] = matrix[np.ix_(order, order)]
             start += size
     return found
 

@@ -89,7 +89,8 @@ def kfac(mode: str) -> Callable[[Problem], Any]:
                 _, i, h, w = weight.shape
                 order = np.append(np.arange(h * w * i).reshape(h, w, i).transpose(2, 0, 1).ravel(), h * w * i)
                 a = a[np.ix_(order, order)]
-            found[name.removesuffix(".weight")] = np.kron(b, a)
+            repeats = getattr(block, "average_repeats", None)  # of `state_dependent_scale`
+            found[name.removesuffix(".weight")] = np.kron(b, a) / (1.0 if repeats is None else float(repeats.value))
         return found
 
     return function

@@ -44,11 +44,10 @@ class Matrices(Brute):
 
     @cached_property
     def fisher_of_positions(self) -> np.ndarray:
-        """Σ g gᵀ of the positions of an output as loss terms of their own, with the mean over all of them."""
-        terms = self.dense.output[0].size // self.dense.output.shape[-1]
+        """R Σ g gᵀ, with g the gradient of the part of ℓₙ that belongs to one position of an output."""
         slopes = self.slopes.reshape(-1, self.dense.output.shape[-1])
         rows = np.einsum("nc,ncp->np", slopes, self.jacobians.reshape(*slopes.shape, -1))
-        return self.factor * rows.T @ rows * (terms if self.problem.reduction == "mean" else 1)
+        return self.factor * rows.T @ rows
 
     @cached_property
     def hessian(self) -> np.ndarray:

@@ -62,10 +62,8 @@ def loss_of(problem: Problem) -> Callable[[Any, Any], Any]:
     """Return the loss l(output, y)."""
 
     def value(output: Any, y: Any) -> Any:
-        if problem.loss == "MSELoss":
-            terms = (output - y) ** 2
-        else:
-            terms = -jax.nn.log_softmax(output)[jnp.arange(len(y)), y]
+        squared = problem.loss == "MSELoss"
+        terms = (output - y) ** 2 if squared else -jax.nn.log_softmax(output)[jnp.arange(len(y)), y]
         return terms.mean() if problem.reduction == "mean" else terms.sum()
 
     return value

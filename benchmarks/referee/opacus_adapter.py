@@ -42,7 +42,8 @@ def squares(**options: Any) -> Callable[[Problem], Any]:
 
 def whole(**options: Any) -> Callable[[Problem], Any]:
     """Return a function for the squared norms of all parameters."""
-    return lambda problem: array(passed(problem, GradSampleModuleFastGradientClipping, **options).get_norm_sample()) ** 2
+    kind = GradSampleModuleFastGradientClipping
+    return lambda problem: array(passed(problem, kind, **options).get_norm_sample()) ** 2
 
 
 ADAPTERS: dict[str, dict[str, Callable[[Problem], Any]]] = {

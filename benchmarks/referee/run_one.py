@@ -16,12 +16,14 @@ from gbackprop.referee import judge
 
 
 def main(name: str, file: str) -> None:
-    """Judge all libraries of an adapter, and write the findings and the versions."""
+    """Judge all libraries of an adapter, and write the verdicts and the versions."""
     warnings.simplefilter("ignore")
     adapter = importlib.import_module(f"{name}_adapter")
-    found = {library: [asdict(each) for each in judge(own, definitions=ALL, brute=Matrices)] for library, own in adapter.ADAPTERS.items()}
+    found = {}
+    for library, own in adapter.ADAPTERS.items():
+        found[library] = [asdict(each) for each in judge(own, definitions=ALL, brute=Matrices)]
     versions = {package: version(package) for package in adapter.PACKAGES}
-    Path(file).write_text(json.dumps({"versions": versions, "libraries": found}, indent=1) + "\n")
+    Path(file).write_text(json.dumps({"versions": versions, "libraries": found}, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

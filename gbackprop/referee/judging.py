@@ -11,7 +11,7 @@ import numpy as np
 
 from gbackprop.referee.cases import BATCHES, FAMILIES, Problem, problems
 from gbackprop.referee.definitions import DEFINITIONS, Brute, Definition
-from gbackprop.referee.verdicts import VERDICTS, Pair, Verdict, checked, verdict
+from gbackprop.referee.verdicts import VERDICTS, Comparison, Verdict, checked, verdict
 
 Adapter = Mapping[str, Callable[[Problem], Any]]
 Found = tuple[str, str]
@@ -91,7 +91,7 @@ class _Group:
             whole = len(got) == len(self.problems)
             for half in HALVES if whole and len(answers.get(other, ())) == len(got) else ():
                 want = list(map(relation, answers[other][half]))
-                yield name, "relations", self.problems[half.start], self.compare(half, got[half], want)
+                yield name, "relations", self.problems[half.start], _proportional(self.compare(half, got[half], want))
             if whole and not self.definitions[name].drawn:
                 yield name, "sum and mean", self.problems[0], _proportional(
                     self.compare(HALVES[0], got[HALVES[1]], got[HALVES[0]])
@@ -109,7 +109,7 @@ class _Group:
     def compare(self, half: slice, got: list[Any], want: list[Any], drawn: bool = False) -> Found:
         """Return the verdict on the results for several batch sizes."""
         each = zip(self.problems[half], got, want, strict=True)
-        return verdict([Pair(g, w, {name: problem.sizes(name) for name in w}, drawn) for problem, g, w in each])
+        return verdict([Comparison(g, w, {name: problem.sizes(name) for name in w}, drawn) for problem, g, w in each])
 
     def ask(self, name: str, problem: Problem, want: Mapping[str, np.ndarray]) -> tuple[str, Any]:
         """Return "" and the arrays of an adapter, or a verdict and the reason."""
@@ -129,12 +129,12 @@ class _Group:
             for axis in range(self.definitions[name].samples):
                 expected = {key: np.take(value, rows, axis) for key, value in expected.items()}
             word, after = self.ask(name, replace(first, x=first.x[rows], y=first.y[labels]), expected)
-            pair = Pair(after, expected, dict.fromkeys(expected, (1, 1, 1, size)))
+            pair = Comparison(after, expected, dict.fromkeys(expected, (1, 1, 1, size)))
             yield name, claim, first, (word, after) if word else _proportional(verdict([pair]))
 
 
 def _proportional(found: Found) -> Found:
-    """Return the verdict on a symmetry, which holds up to powers of the sizes: each convention has its own."""
+    """Return the verdict on a relation or symmetry, which holds up to powers of the sizes: conventions differ."""
     return ("right", "") if found[0] == "factor" else found
 
 

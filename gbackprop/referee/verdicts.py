@@ -11,10 +11,12 @@ import numpy as np
 
 VERDICTS = ("right", "factor", "refused", "silent", "wrong")
 """From the best to the worst: of several in one cell the worst is shown."""
-TOLERANCE, ERRORS = 1e-7, 6.0
-"""Of numbers, relative to the largest; of means of draws, in standard errors."""
+TOLERANCE, ERRORS, PROJECTION = 1e-7, 6.0, 4.0
+"""Of numbers, relative to the largest; of means of draws in standard errors, of each entry and of projections."""
 POWERS = np.array(sorted(product((0, 1, -1, 2, -2, 0.5, -0.5), repeat=4), key=lambda powers: np.abs(powers).sum()))
 """Powers of N, C, T and 2, simple ones first."""
+SIMPLE = (np.abs(POWERS).sum(1) <= 3) & (POWERS % 1 == 0).all(1)
+"""Those that are sought for means of draws: others lie too close together."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Comparison:
     """The result of an adapter and the expected one, with N, C, T and 2 of each name."""
 
     got: Mapping[str, np.ndarray]
@@ -49,17 +51,17 @@ class Pair:
 
     def candidates(self, scale: float) -> np.ndarray:
         """Return the powers that equal the projections on the expected arrays, simple ones first."""
-        fits = np.full(len(POWERS), True)
+        fits = SIMPLE.copy() if self.drawn else np.full(len(POWERS), True)
         for name, want in self.want.items():
-            if _largest(want) > 1e-9 * scale:
+            if not _largest(want) <= 1e-9 * scale:  # NaN fits nothing
                 each = self.got[name].reshape(-1, want.size) @ want.ravel() / np.sum(want**2)
-                spread = ERRORS * each.std(ddof=1) / len(each) ** 0.5 if self.drawn else 0.0
+                spread = PROJECTION * each.std(ddof=1) / len(each) ** 0.5 if self.drawn else 0.0
                 ratios = np.prod(np.power(self.sizes[name], POWERS), axis=1)
                 fits &= np.abs(ratios - each.mean()) <= spread + TOLERANCE * ratios
         return POWERS[fits]
 
 
-def verdict(pairs: Sequence[Pair]) -> tuple[str, str]:
+def verdict(pairs: Sequence[Comparison]) -> tuple[str, str]:
     """Return the verdict and the reason; a factor is sought for the first pair, and must hold for all."""
     scale = max((_largest(want) for pair in pairs for want in pair.want.values()), default=0.0)
     for powers in pairs[0].candidates(scale):

@@ -18,6 +18,7 @@ WRONG = [
     (".tanh(output - target) * self.summed_weight(output.shape[1:])", ".tanh(output - target)"),
     ("1 / output**2", "2 / output**2"),
     ('Statistic("square", GRADIENT)', 'Statistic("sum", GRADIENT)'),
+    ("(u > 0)", "(u < 0)"),
 ]
 
 
@@ -27,7 +28,7 @@ def run(block, **names):
     test()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "library"])
 def test_each_test_of_the_page_stands_alone_and_passes(block):
     run(block)
 
