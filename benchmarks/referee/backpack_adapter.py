@@ -12,7 +12,7 @@ from backpack.hessianfree.ggnvp import ggn_vector_product
 from backpack.hessianfree.hvp import hessian_vector_product
 from modules import array, batch_of, by_name, krons, loss_of, module_of
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 torch.set_default_dtype(torch.float64)  # KFRA begins with a matrix of the default
 DRAWS, SAMPLES = 60, 40

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from modules import array, batch_of, by_name, diagonal_blocks, loss_of, module_of
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 FISHER = {"exact": "type-2", "empirical": "empirical"}
 DRAWS, SAMPLES = 60, 40

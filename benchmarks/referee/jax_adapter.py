@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from networks import loss_of, network_of, to_jax, to_torch
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 
 def parts(problem: Problem) -> tuple[Any, Any, Any]:

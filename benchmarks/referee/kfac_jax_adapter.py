@@ -11,7 +11,7 @@ import kfac_jax
 import numpy as np
 from networks import network_of, to_jax, to_torch
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 DIAGONAL = {"dense": kfac_jax.DenseDiagonal, "conv2d": kfac_jax.Conv2DDiagonal, "generic": kfac_jax.NaiveDiagonal}
 

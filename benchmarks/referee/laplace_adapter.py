@@ -13,7 +13,7 @@ import torch
 from laplace.curvature import BackPackEF, BackPackGGN, CurvlinopsEF, CurvlinopsGGN, CurvlinopsHessian
 from modules import array, batch_of, by_name, krons, module_of
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 DRAWS, SAMPLES = 60, 40
 

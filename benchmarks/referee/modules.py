@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 
 def module_of(problem: Problem) -> nn.Sequential:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 jax.config.update("jax_enable_x64", True)
 ELEMENTWISE = {"Sigmoid": jax.nn.sigmoid, "Tanh": jnp.tanh, "ReLU": jax.nn.relu}

@@ -15,7 +15,7 @@ from nngeometry.jacobian import Jacobian
 from nngeometry.object import PMatDense, PMatDiag, PMatImplicit, PMatKFAC, PVector
 from torch.utils.data import DataLoader, TensorDataset
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 torch.set_default_dtype(torch.float64)  # FIM of classes multiplies with a matrix of the default
 DRAWS, TRIALS = 60, 40

@@ -9,7 +9,7 @@ from modules import array, batch_of, loss_of, module_of
 from opacus.grad_sample import GradSampleModule, GradSampleModuleExpandedWeights
 from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 
 def passed(problem: Problem, kind: Any, **options: Any) -> Any:

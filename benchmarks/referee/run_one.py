@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matrices import ALL, Matrices
 
-from gbackprop.referee import judge
+from gbackprop.testing.referee import judge
 
 
 def main(name: str, file: str) -> None:

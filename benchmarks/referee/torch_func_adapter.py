@@ -9,7 +9,7 @@ import torch
 from modules import array, batch_of, loss_of, module_of
 from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
 
-from gbackprop.referee import Problem
+from gbackprop.testing.referee import Problem
 
 
 def parts(problem: Problem) -> tuple[dict[str, torch.Tensor], Callable[..., Any], Callable[..., Any]]:

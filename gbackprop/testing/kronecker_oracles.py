@@ -24,33 +24,28 @@ ENTRYWISE = (PReLU, Norm, Shift, Scale, _BatchNorm)
 """Layers of which each parameter multiplies or shifts numbers one by one: B is its own curvature, and there is no A."""
 
 
-def input_square(layer: Layer, x: np.ndarray) -> np.ndarray:
+def input_square(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
     """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups."""
-    seen = weight_inputs(layer, x).reshape(groups_of(layer), -1, prod(weight_axes(layer)[2:]))
-    squares = np.einsum("gri,grj->gij", seen, seen)
+    seen = weight_inputs(layer, *inputs)
+    squares = np.einsum("gnti,gntj->gij", seen, seen)
     return squares if len(squares) > 1 else squares[0]
 
 
-def weight_axes(layer: Layer) -> tuple[int, ...]:
-    """Return the shape of a weight by its groups, their outputs, and what these see."""
-    return by_output(layer, layer.parameters[_weight(layer)]).shape
-
-
-def weight_inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
+def weight_inputs(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
     """u, shape (G, N, T, I): what the weight of one output feature, a group's first, is multiplied with.
 
     By complex steps in that weight.
     """
     weight = by_output(layer, layer.parameters[_weight(layer)])
-    groups, outputs, *inputs = weight.shape
-    features_last = len(inputs) == 1  # a linear layer's features are its last axis, a convolution's its first
+    groups, outputs, *seen = weight.shape
+    features_last = len(seen) == 1  # a linear layer's features are its last axis, a convolution's its first
 
     def feature(o: int) -> np.ndarray:
-        y = layer.forward(x)[0]
+        y = layer.forward(*inputs)[0]
         return y[..., o] if features_last else y[:, o]
 
-    seen = [complex_derivative(partial(feature, group * outputs), weight[group, 0]) for group in range(groups)]
-    return np.stack(seen).reshape(groups, len(x), -1, prod(inputs))
+    each = [complex_derivative(partial(feature, group * outputs), weight[group, 0]) for group in range(groups)]
+    return np.stack(each).reshape(groups, len(inputs[0]), -1, prod(seen))
 
 
 def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:
@@ -94,7 +89,7 @@ def kronecker(
         entrywise = isinstance(leaf.layer, ENTRYWISE)
         name = "" if entrywise else leaf.parameters[_weight(leaf.layer)]
         if not entrywise:
-            total[name] = total.get(name, 0) + input_square(leaf.layer, arriving) / len(x)
+            total[name] = total.get(name, 0) + input_square(leaf.layer, *arriving) / len(x)
         for kind, curvature in curvatures.items():
             for own in [own for own in leaf.parameters.values() if own in names] if entrywise else [_bias(leaf)]:
                 jacobian = jacobians[own].reshape(len(x), curvature.shape[1], -1)
@@ -106,7 +101,7 @@ def kronecker(
 def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, n: int) -> dict[str, Any]:
     """Compute the factors of KFRA, by its recursion over the layers."""
     found: dict[str, Any] = {}
-    for leaf, arriving in reversed(list(inputs_of(leaves, x))):
+    for leaf, (arriving,) in reversed(list(inputs_of(leaves, x))):
         if "bias" in leaf.layer.parameters and _has_factors(leaf.layer) and not isinstance(leaf.layer, ENTRYWISE):
             bias = _bias_jacobian(leaf.layer, arriving)
             found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from own_engine import ADAPTER
 
-from gbackprop import referee
+from gbackprop.testing import referee
 
 
 def judged(families=("MLP",), **adapter):

@@ -11,7 +11,7 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import quantities as q
-from gbackprop import referee
+from gbackprop.testing import referee
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks" / "referee"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.referee.cases import BATCHES, FAMILIES, Problem, problems
-from gbackprop.referee.definitions import DEFINITIONS, Brute, Definition
-from gbackprop.referee.verdicts import VERDICTS, Comparison, Verdict, checked, verdict
+from gbackprop.testing.referee.posed import BATCHES, FAMILIES, Problem, problems
+from gbackprop.testing.referee.formulas import DEFINITIONS, Brute, Definition
+from gbackprop.testing.referee.verdicts import VERDICTS, Comparison, Verdict, checked, verdict
 
 Adapter = Mapping[str, Callable[[Problem], Any]]
 Found = tuple[str, str]

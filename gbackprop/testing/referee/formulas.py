@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from gbackprop.referee.cases import Problem
+from gbackprop.testing.referee.posed import Problem
 from gbackprop.testing.complex_steps import flat
 from gbackprop.testing.oracles import ORACLES, Dense
 

@@ -4,10 +4,10 @@ An adapter is a mapping from names of `DEFINITIONS` to functions of a `Problem`;
 """
 
 from gbackprop.base.names import listing
-from gbackprop.referee.cases import Problem, problems
-from gbackprop.referee.definitions import DEFINITIONS, Brute, Definition
-from gbackprop.referee.judging import judge
-from gbackprop.referee.verdicts import VERDICTS, Verdict
+from gbackprop.testing.referee.posed import Problem, problems
+from gbackprop.testing.referee.formulas import DEFINITIONS, Brute, Definition
+from gbackprop.testing.referee.judging import judge
+from gbackprop.testing.referee.verdicts import VERDICTS, Verdict
 
 __all__ = ["DEFINITIONS", "VERDICTS", "Brute", "Definition", "Problem", "Verdict", "judge", "problems"]
 __dir__ = listing(__all__)
