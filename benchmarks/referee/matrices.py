@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from gbackprop.testing.referee import DEFINITIONS, Brute, Definition, Problem
 from gbackprop.testing.complex_steps import STEP, flat, inputs_of
 from gbackprop.testing.kronecker_oracles import b_of_weight, input_jacobian, weight_inputs
 from gbackprop.testing.oracles import loss_derivatives, reverse_gradients
+from gbackprop.testing.referee import DEFINITIONS, Brute, Definition, Problem
 
 
 class Matrices(Brute):

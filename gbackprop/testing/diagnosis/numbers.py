@@ -36,12 +36,12 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     if not np.isfinite(found).all() or not found.all() or len(set(np.sign(found))) > 1:
         return None
     sign, best = float(np.sign(found[0])), (UNNAMED, f"{found[0]:.8g}") if _same(found, tolerance) else None
-    for cost, words, monomial in _monomials(sizes):
+    for cost, words, monomial in monomials(sizes):
         rest = abs(found) / monomial
         if (best is None or cost < best[0]) and _same(rest, tolerance):
             for value, more in rationals().items():
                 if abs(rest[0] - value) <= tolerance * value and (best is None or cost + more < best[0]):
-                    best = cost + more, _product(sign * value, words)
+                    best = cost + more, product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
 
 
@@ -59,7 +59,8 @@ def _same(values: np.ndarray, tolerance: float) -> bool:
     return bool(np.ptp(values) <= tolerance * abs(values[0]))
 
 
-def _product(value: float, words: str) -> str:
+def product(value: float, words: str) -> str:
+    """Return the words of a number times what has words."""
     if words and abs(value) == 1:
         return words if value > 0 else f"-{words}"
     fraction = Fraction(value * abs(value)).limit_denominator(144)
@@ -68,7 +69,7 @@ def _product(value: float, words: str) -> str:
     return f"{number} · {words}" if words else number
 
 
-def _monomials(sizes: Sequence[Sizes]) -> Iterator[tuple[float, str, np.ndarray]]:
+def monomials(sizes: Sequence[Sizes]) -> Iterator[tuple[float, str, np.ndarray]]:
     """Yield cost, words and values of the powers of each size, and of products of two."""
     names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes)]
     yield 0.0, "", np.ones(len(sizes))

@@ -4,9 +4,9 @@ An adapter is a mapping from names of `DEFINITIONS` to functions of a `Problem`;
 """
 
 from gbackprop.base.names import listing
-from gbackprop.testing.referee.posed import Problem, problems
 from gbackprop.testing.referee.formulas import DEFINITIONS, Brute, Definition
 from gbackprop.testing.referee.judging import judge
+from gbackprop.testing.referee.posed import Problem, problems
 from gbackprop.testing.referee.verdicts import VERDICTS, Verdict
 
 __all__ = ["DEFINITIONS", "VERDICTS", "Brute", "Definition", "Problem", "Verdict", "judge", "problems"]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from gbackprop.testing.referee.posed import Problem
 from gbackprop.testing.complex_steps import flat
 from gbackprop.testing.oracles import ORACLES, Dense
+from gbackprop.testing.referee.posed import Problem
 
 Values = Mapping[str, np.ndarray]
 

@@ -9,15 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.testing.referee.posed import BATCHES, FAMILIES, Problem, problems
 from gbackprop.testing.referee.formulas import DEFINITIONS, Brute, Definition
-from gbackprop.testing.referee.verdicts import VERDICTS, Comparison, Verdict, checked, verdict
+from gbackprop.testing.referee.posed import BATCHES, FAMILIES, Problem, problems
+from gbackprop.testing.referee.verdicts import VERDICTS, Answer, Verdict, checked, verdict
 
 Adapter = Mapping[str, Callable[[Problem], Any]]
 Found = tuple[str, str]
 Row = tuple[str, str, Problem, Found]
 HALVES = (slice(0, len(BATCHES)), slice(len(BATCHES), None))
 """The problems with "mean", and those with "sum"."""
+
+
+_ROLLED = lambda n: np.roll(np.arange(n), 2)  # noqa: E731
+_TWICE = lambda n: np.tile(np.arange(n), 2)  # noqa: E731
+MOVES: dict[str, tuple[Callable[[int], np.ndarray], Callable[[int], np.ndarray], float]] = {
+    "permuted": (_ROLLED, _ROLLED, 0.0),
+    "repeated": (_TWICE, _TWICE, 0.0),
+    "labels": (np.arange, _ROLLED, 0.0),
+    "shifted": (np.arange, np.arange, 1.5),
+}
+"""Symmetries by name: the samples and labels that are taken of N, and a constant that is added to all logits."""
 
 
 def judge(
@@ -47,19 +58,20 @@ def judge(
 
     Raises
     ------
-    ValueError
-        If there is no definition or no family of such a name.
+    TypeError, ValueError
+        If there is no definition or no family of such a name, or an adapter's function is none or gives no numbers.
     """
     families = list(families)
     for what, names, known in (("adapter", adapter, definitions), ("families", families, FAMILIES)):
-        unknown = [name for name in names if name not in known]
-        if unknown:
+        if unknown := [name for name in names if name not in known]:
             raise ValueError(f"{what}: expected names in {', '.join(known)}, got {', '.join(map(repr, unknown))}")
+    for name, function in adapter.items():
+        if not callable(function):
+            raise TypeError(f"adapter: expected a function for {name!r}, got {type(function).__name__}")
     cells: dict[tuple[str, str], list[tuple[Problem, Found]]] = {}
-    for family in families:
-        for group in problems(family):
-            for name, claim, problem, found in _Group(adapter, definitions, group).rows(list(map(brute, group))):
-                cells.setdefault((name, claim), []).append((problem, found))
+    for group in (group for family in families for group in problems(family)):
+        for name, claim, problem, found in _Group(adapter, definitions, group).rows(list(map(brute, group))):
+            cells.setdefault((name, claim), []).append((problem, found))
     order = product(adapter, dict.fromkeys(claim for _, claim in cells))
     return [_merged(key, cells[key]) for key in order if key in cells]
 
@@ -87,15 +99,14 @@ class _Group:
                 if not definition.drawn:
                     yield from self.symmetries(name, first, got[0])
         for name, got in answers.items():
+            if len(got) < len(self.problems) or self.definitions[name].drawn:
+                continue
             other, relation = self.definitions[name].relation or ("", dict)
-            whole = len(got) == len(self.problems)
-            for half in HALVES if whole and len(answers.get(other, ())) == len(got) else ():
-                want = list(map(relation, answers[other][half]))
-                yield name, "relations", self.problems[half.start], _proportional(self.compare(half, got[half], want))
-            if whole and not self.definitions[name].drawn:
-                yield name, "sum and mean", self.problems[0], _proportional(
-                    self.compare(HALVES[0], got[HALVES[1]], got[HALVES[0]])
-                )
+            for half in HALVES if len(answers.get(other, ())) == len(got) else ():
+                found = self.compare(half, got[half], list(map(relation, answers[other][half])))
+                yield name, "relations", self.problems[half.start], _proportional(found)
+            found = self.compare(HALVES[0], got[HALVES[1]], got[HALVES[0]])
+            yield name, "sum and mean", self.problems[0], _proportional(found)
 
     def by_convention(self, definition: Definition, half: slice, got: list[Any], brutes: list[Any]) -> Found:
         """Return the verdict by the definition, or by the first of its other conventions that holds."""
@@ -109,28 +120,34 @@ class _Group:
     def compare(self, half: slice, got: list[Any], want: list[Any], drawn: bool = False) -> Found:
         """Return the verdict on the results for several batch sizes."""
         each = zip(self.problems[half], got, want, strict=True)
-        return verdict([Comparison(g, w, {name: problem.sizes(name) for name in w}, drawn) for problem, g, w in each])
+        return verdict([Answer(g, w, {name: problem.sizes(name) for name in w}, drawn) for problem, g, w in each])
 
     def ask(self, name: str, problem: Problem, want: Mapping[str, np.ndarray]) -> tuple[str, Any]:
         """Return "" and the arrays of an adapter, or a verdict and the reason."""
         try:
-            return checked(self.adapter[name](problem), want, self.definitions[name].drawn)
+            answer = self.adapter[name](problem)
         except Exception as error:  # whatever a library raises is its verdict
             return "refused", f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        try:
+            return checked(answer, want, self.definitions[name].drawn)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name}: {error}") from None
 
     def symmetries(self, name: str, first: Problem, got: Mapping[str, np.ndarray]) -> Iterator[Row]:
-        """Yield what must not change, or by one number for the whole network, when the batch does."""
-        order, twice = np.roll(np.arange(len(first.x)), 2), np.tile(np.arange(len(first.x)), 2)
-        moves = [("permuted", order, order, 1), ("repeated", twice, twice, 2)]
-        if not self.definitions[name].labels:
-            moves.append(("labels", np.arange(len(first.x)), order, 1))
-        for claim, rows, labels, size in moves:
-            expected = got
-            for axis in range(self.definitions[name].samples):
+        """Yield what must not change, or by one number for the whole network, when batch or network do."""
+        definition, n = self.definitions[name], len(first.x)
+        bias = list(first.parameters)[-1]
+        for claim, (take, relabel, shift) in MOVES.items():
+            if (claim == "labels" and definition.labels) or (shift and first.loss != "CrossEntropyLoss"):
+                continue
+            rows, expected = take(n), got
+            for axis in range(definition.samples):
                 expected = {key: np.take(value, rows, axis) for key, value in expected.items()}
-            word, after = self.ask(name, replace(first, x=first.x[rows], y=first.y[labels]), expected)
-            pair = Comparison(after, expected, dict.fromkeys(expected, (1, 1, 1, size)))
-            yield name, claim, first, (word, after) if word else _proportional(verdict([pair]))
+            moved = {**first.parameters, bias: first.parameters[bias] + shift}
+            changed = replace(first, x=first.x[rows], y=first.y[relabel(n)], parameters=moved)
+            word, after = self.ask(name, changed, expected)
+            pair = Answer(after, expected, {key: {"k": len(rows) / n} for key in expected})
+            yield name, claim, first, (word, after) if word else _proportional(verdict([pair], {1.0: 0.0}))
 
 
 def _proportional(found: Found) -> Found:

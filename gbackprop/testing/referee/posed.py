@@ -15,7 +15,7 @@ from gbackprop.network import Sequential
 from gbackprop.testing.golden import build
 
 OUTPUTS, BATCHES = 3, (7, 4, 1)
-"""C, and N, of which the first is for the search of a factor: 7, 3, the 5 positions and 2 have no common powers."""
+"""C, and N in turn: 7, 3, the 5 positions and 2 have no common powers."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Problem:
     vector: Mapping[str, np.ndarray]
     seed: int = 0
 
-    def sizes(self, name: str) -> tuple[float, ...]:
-        """Return N, C, T and 2, with T the positions at which a parameter is used, 1 for a result of all parameters."""
+    def sizes(self, name: str) -> dict[str, float]:
+        """Return N, C and T, the positions at which a parameter is used; T is 1 for a result of all parameters."""
         shared = name and (name.startswith("0") or self.family == "positions")
         outputs = self.y.size / len(self.y) if self.y.dtype.kind == "f" else OUTPUTS
-        return len(self.x), outputs, _NETWORKS[self.family][1] if shared else 1, 2
+        return {"N": len(self.x), "C": outputs, "T": _NETWORKS[self.family][1] if shared else 1}
 
     def build(self) -> tuple[Sequential, losses.Loss]:
         """Build the network and the loss of gbackprop."""

@@ -1,22 +1,26 @@
-"""Verdicts: equal, equal up to a factor that a search finds and other batch sizes confirm, or wrong."""
+"""Verdicts: equal, equal up to a factor that sizes explain and other batches confirm, or wrong."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
 
+from gbackprop.testing.claims import Compared, Evaluation
+from gbackprop.testing.diagnosis.numbers import Sizes, monomials, product
+from gbackprop.testing.diagnosis.trials import largest
+from gbackprop.testing.report import OK
+from gbackprop.testing.samples import near
+
 VERDICTS = ("right", "factor", "refused", "silent", "wrong")
 """From the best to the worst: of several in one cell the worst is shown."""
-TOLERANCE, ERRORS, PROJECTION = 1e-7, 6.0, 4.0
-"""Of numbers, relative to the largest; of means of draws in standard errors, of each entry and of projections."""
-POWERS = np.array(sorted(product((0, 1, -1, 2, -2, 0.5, -0.5), repeat=4), key=lambda powers: np.abs(powers).sum()))
-"""Powers of N, C, T and 2, simple ones first."""
-SIMPLE = (np.abs(POWERS).sum(1) <= 3) & (POWERS % 1 == 0).all(1)
-"""Those that are sought for means of draws: others lie too close together."""
+TOLERANCE, ERRORS, FEWEST = 1e-7, 4.0, 8
+"""Of numbers, relative to the largest; of factors of draws, in standard errors; and the fewest draws."""
+NUMBERS = {1.0: 0.0, 2.0: 0.8, 0.5: 0.8, 4.0: 1.3, 0.25: 1.3}
+"""The numbers beside powers of sizes that a convention may have, with the costs of a diagnosis."""
 
 
 @dataclass(frozen=True)
@@ -30,74 +34,76 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The result of an adapter and the expected one, with N, C, T and 2 of each name."""
+class Answer:
+    """The result of an adapter and the expected one, by parameter, with the sizes that a factor may be made of."""
 
     got: Mapping[str, np.ndarray]
     want: Mapping[str, np.ndarray]
-    sizes: Mapping[str, tuple[float, ...]]
+    sizes: Mapping[str, Sizes]
     drawn: bool = False
 
-    def errors(self, powers: Sequence[float], scale: float) -> dict[str, np.ndarray]:
-        """Return each entry's error over the allowed one, for a factor; `scale` is the largest of all batch sizes."""
-        found = {}
-        for name, want in self.want.items():
-            got, factor = self.got[name], np.prod(np.power(self.sizes[name], powers))
-            allowed = TOLERANCE * factor * _largest(want) + 1e-9 * factor * scale + 1e-14
-            if self.drawn:
-                allowed, got = allowed + ERRORS * got.std(0, ddof=1) / len(got) ** 0.5, got.mean(0)
-            found[name] = np.nan_to_num(np.abs(got - factor * want) / allowed, nan=np.inf)
-        return found
+    def factor(self, name: str) -> tuple[float, float]:
+        """Return the factor of an array, and the error of it that draws have."""
+        want = self.want[name].ravel()
+        each = self.got[name].reshape(-1, want.size) @ want / np.sum(want**2)
+        return each.mean(), ERRORS * each.std(ddof=1) / len(each) ** 0.5 if self.drawn else 0.0
 
-    def candidates(self, scale: float) -> np.ndarray:
-        """Return the powers that equal the projections on the expected arrays, simple ones first."""
-        fits = SIMPLE.copy() if self.drawn else np.full(len(POWERS), True)
-        for name, want in self.want.items():
-            if not _largest(want) <= 1e-9 * scale:  # NaN fits nothing
-                each = self.got[name].reshape(-1, want.size) @ want.ravel() / np.sum(want**2)
-                spread = PROJECTION * each.std(ddof=1) / len(each) ** 0.5 if self.drawn else 0.0
-                ratios = np.prod(np.power(self.sizes[name], POWERS), axis=1)
-                fits &= np.abs(ratios - each.mean()) <= spread + TOLERANCE * ratios
-        return POWERS[fits]
+    def compared(self, factors: Mapping[str, float], scale: float) -> dict[str, Any]:
+        """Return both sides compared, the expected one times factors; `scale` is the largest of all batches."""
+        most = max(factors.values(), default=1.0)
+        want = {name: value * factors.get(name, most) for name, value in self.want.items()}
+        got = {name: _mean(self.got[name], want[name]) if self.drawn else self.got[name] for name in want}
+        return Evaluation(Compared, (got, want, "definition", TOLERANCE, 0.01 * scale * most)).fields()
 
 
-def verdict(pairs: Sequence[Comparison]) -> tuple[str, str]:
-    """Return the verdict and the reason; a factor is sought for the first pair, and must hold for all."""
-    scale = max((_largest(want) for pair in pairs for want in pair.want.values()), default=0.0)
-    for powers in pairs[0].candidates(scale):
-        if all(_largest(error) <= 1 for pair in pairs for error in pair.errors(powers, scale).values()):
-            return ("factor", factor_text(powers)) if powers.any() else ("right", "")
-    for pair in pairs:
-        errors = pair.errors((0, 0, 0, 0), scale)
-        name = max(errors, key=lambda name: _largest(errors[name]))
-        if _largest(errors[name]) > 1:
-            at = np.unravel_index(int(np.argmax(errors[name])), errors[name].shape)
-            got = (pair.got[name].mean(0) if pair.drawn else pair.got[name])[at]
-            return "wrong", f"{name}{list(map(int, at))}: got {got:.6g}, expected {pair.want[name][at]:.6g}"
-    return "wrong", "too few draws to tell factors apart"
-
-
-def factor_text(powers: Sequence[float]) -> str:
-    """Return a product of powers as ``× N² / (2 C)``."""
-    shown = {0.5: "√{}", 1: "{}", 2: "{}²"}
-    named = list(zip("NCT2", powers, strict=True))
-    above, below = ([shown[abs(p)].format(n) for n, p in named if p * sign > 0] for sign in (1, -1))
-    under = f" / {below[0]}" if len(below) == 1 else f" / ({' '.join(below)})" if below else ""
-    return f"× {' '.join(above) or '1'}{under}"
+def verdict(answers: Sequence[Answer], numbers: Mapping[float, float] = NUMBERS) -> tuple[str, str]:
+    """Return the verdict on several batches, and the reason: the name of a factor, or the worst entry."""
+    scale = max((largest(want) for answer in answers for want in answer.want.values()), default=0.0)
+    named = [(each, name) for each in answers for name, want in each.want.items() if largest(want) > 1e-9 * scale]
+    values, errors = np.array([each.factor(name) for each, name in named]).reshape(-1, 2).T
+    powers = monomials([each.sizes[name] for each, name in named] or [{}])
+    ways = [(cost + more, product(number, words), number * size)
+            for cost, words, size in powers for number, more in numbers.items()]  # fmt: skip
+    for cost, words, ratios in sorted(ways, key=lambda way: way[0]):
+        if np.all(np.abs(values - ratios) <= errors + TOLERANCE * ratios) or not (cost or answers[0].drawn):
+            factors: dict[int, dict[str, float]] = {id(each): {} for each in answers}
+            for (each, name), ratio in zip(named, ratios, strict=False):
+                factors[id(each)][name] = ratio
+            if all(each.compared(factors[id(each)], scale)["verdict"] == OK for each in answers):
+                return ("factor", f"× {re.sub(' = .*', '', words)}") if cost else ("right", "")
+    rows = [each.compared({}, scale) for each in answers]
+    row = next((row for row in rows if row["verdict"] != OK), None)
+    if row is None:
+        return "wrong", f"draws have no mean with this definition: {', '.join(f'{value:.3g}' for value in values)} times it"
+    return "wrong", f"{row['worst'][0]}{list(row['worst'][1:])}: got {row['got']:.6g}, expected {row['want']:.6g}"
 
 
 def checked(got: Any, want: Mapping[str, np.ndarray], drawn: bool) -> tuple[str, Any]:
-    """Return "" and a result as arrays by name, or a verdict and the reason."""
+    """Return "" and a result as arrays by name, or a verdict and the reason; raise an error if it is no result."""
+    if not isinstance(got, Mapping | None) and set(want) != {""}:
+        raise TypeError(f"expected arrays by parameter, got {type(got).__name__}")
     named = got if isinstance(got, Mapping) else {"": got}
     missing = [name for name in want if named.get(name) is None or np.size(named[name]) == 0]
     if missing:
-        return "silent", f"nothing for {', '.join(missing)}" if any(missing) else "returned nothing"
-    arrays = {name: np.asarray(named[name], dtype=np.float64) for name in want}
+        others = [repr(name) for name in named if name not in want and named[name] is not None]
+        beside = f"; there is {', '.join(others)}" if others else ""
+        return "silent", (f"nothing for {', '.join(missing)}" if any(missing) else "returned nothing") + beside
+    arrays = {name: _real(name, named[name]) for name in want}
     for name, array in arrays.items():
         if array.shape[drawn:] != want[name].shape:
             return "wrong", f"{name}: shape {array.shape[drawn:]}, expected {want[name].shape}".lstrip(": ")
+        if drawn and len(array) < FEWEST:
+            raise ValueError(f"{name}: expected {FEWEST} draws or more along the first axis, got {len(array)}")
     return "", arrays
 
 
-def _largest(values: np.ndarray) -> float:
-    return float(np.max(np.abs(values), initial=0))
+def _mean(draws: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """Return the mean of draws; the expected numbers where it is these within its errors."""
+    return near(draws.mean(0), (draws**2).mean(0), want, largest(want), len(draws))
+
+
+def _real(name: str, value: Any) -> np.ndarray:
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: expected an array of real numbers, got {type(value).__name__} of {array.dtype}")
+    return array.astype(np.float64)
