@@ -8,12 +8,11 @@ from typing import Any
 import curvlinops as cl
 import numpy as np
 import torch
-from modules import array, batch_of, by_name, diagonal_blocks, loss_of, module_of
+from modules import SAMPLES, array, batch_of, by_name, diagonal_blocks, loss_of, module_of, stacked
 
 from gbackprop.testing.referee import Problem
 
 FISHER = {"exact": "type-2", "empirical": "empirical"}
-DRAWS, SAMPLES = 60, 40
 
 
 def operator(problem: Problem, kind: Any, **options: Any) -> Any:
@@ -71,16 +70,6 @@ def joint_blocks(problem: Problem, matrix: np.ndarray) -> dict[str, np.ndarray]:
     return found
 
 
-def drawn(function: Callable[[Problem, int], Any]) -> Callable[[Problem], Any]:
-    """Return a function that stacks draws with different seeds."""
-
-    def draw(problem: Problem) -> Any:
-        every = [function(problem, problem.seed + k) for k in range(DRAWS)]
-        return {name: np.stack([each[name] for each in every]) for name in every[0]}
-
-    return draw
-
-
 def kfac_mc(problem: Problem, seed: int) -> Any:
     return diagonal_blocks(problem, dense(operator(problem, cl.KFACLinearOperator, mc_samples=SAMPLES, seed=seed)))
 
@@ -93,7 +82,7 @@ ADAPTERS = {
     "curvlinops": {
         "jacobian": jacobian,
         "ggn": lambda problem: dense(operator(problem, cl.GGNLinearOperator)),
-        "ggn_mc": drawn(ggn_mc),
+        "ggn_mc": stacked(ggn_mc),
         "hessian": lambda problem: dense(operator(problem, cl.HessianLinearOperator)),
         "empirical_fisher": lambda problem: dense(operator(problem, cl.EFLinearOperator)),
         "ggn_product": product(cl.GGNLinearOperator),
@@ -106,6 +95,11 @@ ADAPTERS = {
         for sharing in ("expand", "reduce")
         for joint in (False, True)
     }
-    | {"kfac_mc_expand": drawn(kfac_mc)}
+    | {"kfac_mc_expand": stacked(kfac_mc)}
 }
 PACKAGES = ("curvlinops-for-pytorch", "torch")
+CONVENTIONS = """
+Documented are c Σₙ … with c = 1/N for "mean". For squared error with "mean", the empirical Fisher has c = 1/(NC) and
+for ℓ the sum over a sample's entries: C times what c = 1/N and ℓ, their mean, give. Of outputs with positions, it takes
+each position for a sample. Documented, too: patches "are averaged over channel groups" (`extract_patches`).
+"""

@@ -74,3 +74,6 @@ ADAPTERS = {
     }
 }
 PACKAGES = ("jax", "jaxlib")
+CONVENTIONS = """
+Individual gradients are those of batches of one sample, as in the documentation of `vmap`: a mean over one has no 1/N.
+"""

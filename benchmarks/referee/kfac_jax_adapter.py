@@ -62,12 +62,13 @@ def diagonal(mode: str) -> Callable[[Problem], Any]:
     def function(problem: Problem) -> Any:
         if problem.family in ("sequence", "positions", "groups"):
             raise NotImplementedError("not asked: kfac-jax has no diagonal block for this kind of layer")
-        _, state = blocks(problem, mode, DIAGONAL)
+        curvature, state = blocks(problem, mode, DIAGONAL)
         found = {}
         layers = [name.removesuffix(".weight") for name in problem.parameters if name.endswith("weight")]
-        for layer, block in zip(layers, state.blocks_states, strict=True):
-            for factor in block.diagonal_factors:
-                found[f"{layer}.{'bias' if factor.value.ndim == 1 else 'weight'}"] = factor.value
+        for layer, block, own in zip(layers, curvature.blocks, state.blocks_states, strict=True):
+            for factor in own.diagonal_factors:
+                key = "bias" if factor.value.ndim == 1 else "weight"
+                found[f"{layer}.{key}"] = factor.value * block.scale(own, False)
         return to_torch(problem, found)
 
     return function
@@ -79,18 +80,17 @@ def kfac(mode: str) -> Callable[[Problem], Any]:
     def function(problem: Problem) -> Any:
         if problem.family == "groups":
             raise NotImplementedError("not asked: kfac-jax takes grouped convolutions as generic blocks, no factors")
-        _, state = blocks(problem, mode, None)
+        curvature, state = blocks(problem, mode, None)
         found = {}
         layers = [name for name in problem.parameters if name.endswith("weight")]
-        for name, block in zip(layers, state.blocks_states, strict=True):
-            a, b = (np.asarray(factor.value) for factor in block.factors)
+        for name, block, own in zip(layers, curvature.blocks, state.blocks_states, strict=True):
+            a, b = (np.asarray(factor.value) for factor in own.factors)
             weight = problem.parameters[name]
             if weight.ndim == 4:  # A has (H, W, I)
                 _, i, h, w = weight.shape
                 order = np.append(np.arange(h * w * i).reshape(h, w, i).transpose(2, 0, 1).ravel(), h * w * i)
                 a = a[np.ix_(order, order)]
-            repeats = getattr(block, "average_repeats", None)  # of `state_dependent_scale`
-            found[name.removesuffix(".weight")] = np.kron(b, a) / (1.0 if repeats is None else float(repeats.value))
+            found[name.removesuffix(".weight")] = np.kron(b, a) * float(block.scale(own, False))
         return found
 
     return function
@@ -107,3 +107,8 @@ ADAPTERS = {
     }
 }
 PACKAGES = ("kfac-jax", "jax", "jaxlib")
+CONVENTIONS = """
+There is no reduction: registered losses are sums over the entries of an output, and curvature is a mean over samples,
+1/N Σₙ. The mode "fisher_empirical" has, as documented, "an additional normalization […] by the batch size". Blocks are
+their factors times `scale`.
+"""

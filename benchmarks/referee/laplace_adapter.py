@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from laplace.curvature import BackPackEF, BackPackGGN, CurvlinopsEF, CurvlinopsGGN, CurvlinopsHessian
-from modules import array, batch_of, by_name, krons, module_of
+from modules import SAMPLES, array, batch_of, by_name, krons, module_of, stacked
 
 from gbackprop.testing.referee import Problem
-
-DRAWS, SAMPLES = 60, 40
-
 
 torch.set_default_dtype(torch.float64)  # BackPACK's convolutions multiply with a matrix of the default
 
@@ -61,13 +57,11 @@ def jacobian(kind: Any) -> Callable[[Problem], Any]:
     return lambda problem: array(backend(problem, kind).jacobians(batch_of(problem)[0])[0])
 
 
-def drawn(problem: Problem) -> Any:
-    """Return draws of the diagonal of `GGNInterface`."""
-    torch.manual_seed(problem.seed)
+def diag_mc(problem: Problem, _: int) -> Any:
+    """Return a draw of the diagonal of `GGNInterface`."""
     own = backend(problem, CurvlinopsGGN, stochastic=True)
     own.num_samples = SAMPLES
-    every = [by_name(problem, own.diag(*batch_of(problem))[1]) for _ in range(DRAWS)]
-    return {name: np.stack([each[name] for each in every]) for name in problem.parameters}
+    return by_name(problem, own.diag(*batch_of(problem))[1])
 
 
 ADAPTERS = {
@@ -85,7 +79,7 @@ ADAPTERS = {
     )
 }
 ADAPTERS["Laplace, curvlinops"] |= {
-    "diag_ggn_mc": drawn,
+    "diag_ggn_mc": stacked(diag_mc),
     "hessian": full(CurvlinopsHessian),
     "kfac_exact_expand": kron(CurvlinopsGGN),
     "kfac_exact_reduce": kron(CurvlinopsGGN, kfac_approx="reduce"),
@@ -94,3 +88,9 @@ ADAPTERS["Laplace, curvlinops"] |= {
 }
 ADAPTERS["Laplace, BackPACK"] |= {"kfac_exact_bias": kron(BackPackGGN)}
 PACKAGES = ("laplace-torch", "curvlinops-for-pytorch", "backpack-for-pytorch", "torch")
+CONVENTIONS = """
+There is no reduction: losses are sums, of cross-entropy or of ½‖f − y‖² (`factor`, "½ to get to N(f, 1) from
+MSELoss"). `gradients` are without the ½. The empirical Fisher is ½ Σₙ ∇ℓₙ ∇ℓₙᵀ of gradients without the ½: twice that of
+½‖f − y‖²; the documentation does not say which is meant. `diag` of `EFInterface` is judged as `second_moment`, and is a
+sum. Groups are as in curvlinops.
+"""

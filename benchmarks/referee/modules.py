@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,9 @@ import torch
 from torch import nn
 
 from gbackprop.testing.referee import Problem
+
+DRAWS, SAMPLES = 40, 60
+"""Draws of which the mean is judged, and the samples in each."""
 
 
 def module_of(problem: Problem) -> nn.Sequential:
@@ -32,6 +35,19 @@ def batch_of(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 def array(tensor: torch.Tensor) -> np.ndarray:
     """Return a tensor as an array of its own."""
     return tensor.detach().cpu().numpy().copy()
+
+
+def stacked(function: Callable[[Problem, int], Any]) -> Callable[[Problem], Any]:
+    """Return a function that stacks draws; each takes a problem and a seed, which is torch's, too."""
+
+    def draws(problem: Problem) -> dict[str, np.ndarray]:
+        every = []
+        for seed in range(problem.seed, problem.seed + DRAWS):
+            torch.manual_seed(seed)
+            every.append(function(problem, seed))
+        return {name: np.stack([each[name] for each in every]) for name in every[0]}
+
+    return draws
 
 
 def by_name(problem: Problem, flat: Any) -> dict[str, np.ndarray]:

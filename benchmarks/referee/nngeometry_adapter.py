@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from modules import array, batch_of, by_name, loss_of, module_of
+from modules import SAMPLES, array, batch_of, by_name, loss_of, module_of, stacked
 from nngeometry import layercollection, metrics
 from nngeometry.gram import GramMatrix
 from nngeometry.hessian import Hessian
@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from gbackprop.testing.referee import Problem
 
 torch.set_default_dtype(torch.float64)  # FIM of classes multiplies with a matrix of the default
-DRAWS, TRIALS = 60, 40
 
 
 def loader(problem: Problem) -> DataLoader:
@@ -32,13 +31,13 @@ def fisher(problem: Problem, representation: Any) -> Any:
     return metrics.FIM(module_of(problem), loader(problem), representation, variant=variant)
 
 
-def drawn(problem: Problem) -> Any:
-    """Return draws of the Fisher matrix, which exists for classes alone."""
+def drawn(problem: Problem, _: int) -> Any:
+    """Return a draw of the Fisher matrix, which exists for classes alone."""
     if problem.loss == "MSELoss":
-        raise NotImplementedError("FIM_MonteCarlo has no variant for regression")
-    torch.manual_seed(problem.seed)
-    make = lambda: metrics.FIM_MonteCarlo(module_of(problem), loader(problem), PMatDense, trials=TRIALS)  # noqa: E731
-    return np.stack([array(make().to_torch()) for _ in range(DRAWS)])
+        raise NotImplementedError("not asked: FIM_MonteCarlo has no variant for regression")
+    return {
+        "": array(metrics.FIM_MonteCarlo(module_of(problem), loader(problem), PMatDense, trials=SAMPLES).to_torch())
+    }
 
 
 def product(problem: Problem) -> Any:
@@ -86,7 +85,7 @@ ADAPTERS = {
         "jacobian": jacobian,
         "ntk": ntk,
         "ggn": dense(PMatDense),
-        "ggn_mc": drawn,
+        "ggn_mc": stacked(drawn),
         "diag_ggn": diagonal,
         "ggn_product": product,
         "kfac_exact_expand_joint": kfac,
@@ -94,3 +93,7 @@ ADAPTERS = {
     }
 }
 PACKAGES = ("nngeometry", "torch")
+CONVENTIONS = """
+There is no reduction: the Fisher matrix is an expectation over the loader, 1/N Σₙ. For "regression" it is that of a
+normal distribution "with identity covariance", Jᵀ J, where squared error has 2 Jᵀ J.
+"""

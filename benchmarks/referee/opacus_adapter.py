@@ -57,3 +57,6 @@ ADAPTERS: dict[str, dict[str, Callable[[Problem], Any]]] = {
     "Opacus, expanded weights": {"batch_grad": gradients(GradSampleModuleExpandedWeights)},
 }
 PACKAGES = ("opacus", "torch")
+CONVENTIONS = """
+`grad_sample` is ∇ℓₙ: `loss_reduction` is there to undo the 1/N of a mean. Norms are those of `grad_sample`.
+"""

@@ -10,7 +10,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 CLAIMS = ("MLP", "ReLU", "convolution", "groups", "sequence", "positions")
-SYMMETRIES = ("relations", "permuted", "repeated", "labels", "sum and mean")
+SYMMETRIES = ("relations", "permuted", "repeated", "labels", "shifted", "sum and mean")
 SHOWN = {"right": "right", "factor": "factor", "refused": "refused", "silent": "**silent**", "wrong": "**WRONG**"}
 HEAD = """# Other libraries, judged
 
@@ -26,17 +26,18 @@ to judge one's own), writes their verdicts to `benchmarks/referee/results`, runs
   cross-entropy and squared error ("positions" with the latter alone), "mean" and "sum", N = 7, 4 and 1.
 - **relations**: the number follows from others of the library: the gradient from individual gradients, norms and
   variances from these, a diagonal from its parts, the tangent kernel from the Jacobian, a matrix from its transpose.
-- **permuted, repeated, labels, sum and mean**: symmetries, without any definition: samples in another order; each
-  sample twice; other labels, where they must not matter; one reduction from the other.
+- **permuted, repeated, labels, shifted, sum and mean**: symmetries, without any definition: samples in another order;
+  each sample twice; other labels, where they must not matter; a constant added to all logits, of cross-entropy; one
+  reduction from the other.
 
-Relations and symmetries hold up to one factor of the sizes for the whole network, as conventions differ in it.
+Relations and symmetries are right up to a factor of the sizes, too, as conventions differ in it.
 
 ## Verdicts
 
 | verdict | meaning |
 |---|---|
-| right | Equal up to 1e-7 of the largest entry. Of drawn quantities the mean of 60 draws, within six standard errors in each entry. |
-| factor | Right up to a product of powers of N, C (entries of a sample's output), T (positions of the layer) and 2, found for N = 7 and confirmed for N = 4 and 1; or by another convention, which is named. **No fault.** Drawn quantities: three factors at most, as far as the draws tell them apart. |
+| right | Equal up to 1e-7 of the largest entry. Of drawn quantities the mean of 40 draws, within seven standard errors in each entry. |
+| factor | Right up to a product of powers of N, C (entries of a sample's output), T (positions of the layer) and 2, found for N = 7 and confirmed for N = 4 and 1; or by another convention, which is named. **No fault**: the text above each table has what the library documents. Of drawn quantities as far as the draws tell factors apart. |
 | refused | The library raised; or its documentation excludes the case, where the message begins with "not asked". |
 | **silent** | Nothing came back for some parameter, without an error. |
 | **WRONG** | None of these; a program below shows it without gbackprop, with what was checked before it was called wrong. |
@@ -62,7 +63,7 @@ def page(results: Mapping[str, Any], red: Path) -> str:
     """Return the page."""
     run = results["run"]
     adapters = {name: found for name, found in results.items() if name != "run"}
-    lines = [HEAD, "## All libraries", "", f"Run on {run['date']} with Python {run['python']}.", ""]
+    lines = [HEAD, "## All libraries", "", f"Run on {run['date']} with Python {run['python']}. Numbers of cells:", ""]
     lines += ["| library | versions | right | factor | refused | silent | wrong |", "|---|---|---|---|---|---|---|"]
     for name, found in adapters.items():
         versions = ", ".join(f"{package} {number}" for package, number in found.get("versions", {}).items())
@@ -73,7 +74,7 @@ def page(results: Mapping[str, Any], red: Path) -> str:
             lines.append(f"| {library} | {versions} | {' | '.join(map(str, counts))} |")
     for found in adapters.values():
         for library, cells in found.get("libraries", {}).items():
-            lines += ["", f"## {library}", "", *matrix(cells), "", *reasons(cells)]
+            lines += ["", f"## {library}", "", found["conventions"].strip(), "", *matrix(cells), "", *reasons(cells)]
     lines += ["", "## Red cells, without gbackprop", ""]
     lines += ["Each program needs the library and NumPy alone. `make referee` runs it; its output is quoted."]
     for name, output in run["red"].items():
@@ -85,30 +86,31 @@ def page(results: Mapping[str, Any], red: Path) -> str:
 
 
 def matrix(cells: list[dict[str, str]]) -> list[str]:
-    """Return the table of a library: a row for each quantity, a column for each claim."""
-    at = {(cell["quantity"], cell["claim"]): cell["verdict"] for cell in cells}
+    """Return the table of a library: a row for each quantity, a column for each claim, with numbers of reasons."""
+    at = {(cell["quantity"], cell["claim"]): cell for cell in cells}
+    numbers = {reason: number for number, reason in enumerate(_reasons(cells), 1)}
     claims = [claim for claim in CLAIMS + SYMMETRIES if any(own == claim for _, own in at)]
     lines = [f"| quantity | {' | '.join(claims)} |", f"|---|{'---|' * len(claims)}"]
     for name in dict.fromkeys(cell["quantity"] for cell in cells):
-        row = [SHOWN[at[name, claim]] if (name, claim) in at else "" for claim in claims]
+        row = [_cell(at[name, claim], numbers) if (name, claim) in at else "" for claim in claims]
         lines.append(f"| `{name}` | {' | '.join(row)} |")
     return lines
 
 
 def reasons(cells: list[dict[str, str]]) -> list[str]:
-    """Return a line for each factor, refusal and fault: the quantities and claims that have it."""
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for cell in cells:
-        if cell["verdict"] != "right":
-            place = found.setdefault((cell["verdict"], cell["detail"]), {})
-            place.setdefault(cell["quantity"], []).append(cell["claim"])
-    lines = []
-    for verdict in ("wrong", "silent", "factor", "refused"):
-        for (word, detail), places in found.items():
-            if word == verdict:
-                where = "; ".join(f"`{name}` ({', '.join(claims)})" for name, claims in places.items())
-                lines.append(f"- {SHOWN[verdict]}: {_plain(detail)}: {where}")
-    return lines
+    """Return a numbered line for each fault, silence, factor and refusal."""
+    return [f"{i}. {SHOWN[word]}: {_plain(detail)}" for i, (word, detail) in enumerate(_reasons(cells), 1)]
+
+
+def _reasons(cells: list[dict[str, str]]) -> list[tuple[str, str]]:
+    """Return each verdict with its detail once, faults first."""
+    found = dict.fromkeys((cell["verdict"], cell["detail"]) for cell in cells if cell["verdict"] != "right")
+    return sorted(found, key=lambda reason: ("wrong", "silent", "factor", "refused").index(reason[0]))
+
+
+def _cell(cell: Mapping[str, str], numbers: Mapping[tuple[str, str], int]) -> str:
+    number = numbers.get((cell["verdict"], cell["detail"]))
+    return SHOWN[cell["verdict"]] + (f" ({number})" if number else "")
 
 
 def _plain(detail: str) -> str:

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,12 +45,16 @@ def main() -> int:
     if unknown:
         parser.error(f"names: expected some of {', '.join(known)}, got {', '.join(unknown)}")
     RESULTS.mkdir(exist_ok=True)
-    for name in options.names or known:
+
+    def run(name: str) -> None:
         file = RESULTS / f"{name}.json"
         _, problem = process([str(FOLDER / "run_one.py"), name, str(file)], options.seconds)
         if problem:
             file.write_text(json.dumps({"problem": problem}) + "\n")
         print(f"{name}: {problem or 'ran'}", flush=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(run, options.names or known))
     red = {}
     for path in sorted(RED.glob("*.py")):
         output, problem = process([str(path)], options.seconds)

@@ -23,7 +23,8 @@ def main(name: str, file: str) -> None:
     for library, own in adapter.ADAPTERS.items():
         found[library] = [asdict(each) for each in judge(own, definitions=ALL, brute=Matrices)]
     versions = {package: version(package) for package in adapter.PACKAGES}
-    Path(file).write_text(json.dumps({"versions": versions, "libraries": found}, indent=1, ensure_ascii=False) + "\n")
+    result = {"versions": versions, "conventions": adapter.CONVENTIONS, "libraries": found}
+    Path(file).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
