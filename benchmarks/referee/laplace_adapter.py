@@ -90,7 +90,7 @@ ADAPTERS["Laplace, BackPACK"] |= {"kfac_exact_bias": kron(BackPackGGN)}
 PACKAGES = ("laplace-torch", "curvlinops-for-pytorch", "backpack-for-pytorch", "torch")
 CONVENTIONS = """
 There is no reduction: losses are sums, of cross-entropy or of ½‖f − y‖² (`factor`, "½ to get to N(f, 1) from
-MSELoss"). `gradients` are without the ½. The empirical Fisher is ½ Σₙ ∇ℓₙ ∇ℓₙᵀ of gradients without the ½: twice that of
+MSELoss"). `gradients` are without the ½. The empirical Fisher is ½ Σₙ ∇ℓₙ ∇ℓₙᵀ of these gradients: twice that of
 ½‖f − y‖²; the documentation does not say which is meant. `diag` of `EFInterface` is judged as `second_moment`, and is a
 sum. Groups are as in curvlinops.
 """

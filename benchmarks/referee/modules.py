@@ -42,7 +42,7 @@ def stacked(function: Callable[[Problem, int], Any]) -> Callable[[Problem], Any]
 
     def draws(problem: Problem) -> dict[str, np.ndarray]:
         every = []
-        for seed in range(problem.seed, problem.seed + DRAWS):
+        for seed in range(DRAWS):
             torch.manual_seed(seed)
             every.append(function(problem, seed))
         return {name: np.stack([each[name] for each in every]) for name in every[0]}

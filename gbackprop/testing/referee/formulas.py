@@ -35,10 +35,8 @@ class Definition:
         Computes it from a `Brute`: arrays by parameter, or by "" if one is of all parameters; none if it is undefined.
     samples : int
         The number of leading axes over samples.
-    labels : bool
-        Whether it depends on the targets.
-    drawn : bool
-        Whether it is drawn: an adapter returns draws along a first axis, whose mean is judged.
+    labels, drawn : bool
+        Whether it depends on the targets; whether an adapter returns draws along a first axis: their mean is judged.
     others : dict of str to callable
         Further conventions by their description, tried where the definition itself does not hold.
     relation : tuple of (str, callable), optional
@@ -66,26 +64,20 @@ def shipped(name: str) -> Callable[[Brute], Values]:
     return lambda brute: {key: dense(value) for key, value in brute.dense.values(ORACLES[name]).items()}
 
 
-_SUMS = lambda got: {key: value.sum(0) for key, value in got.items()}  # noqa: E731
-_SQUARES = lambda got: {key: (flat(value) ** 2).sum(1) for key, value in got.items()}  # noqa: E731
+def each(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Values], Values]:
+    """Return a function of all arrays by name."""
+    return lambda values: {key: function(value) for key, value in values.items()}
 
+
+_MOMENT, _VARIANCE = each(lambda g: (g**2).mean(0)), each(lambda g: g.var(0))
+_SUMS, _SQUARES = each(lambda g: g.sum(0)), each(lambda g: (flat(g) ** 2).sum(1))
 DEFINITIONS = {
     "gradient": Definition("∇L, (*p)", shipped("gradient"), relation=("batch_grad", _SUMS)),
     "batch_grad": Definition("R ∇ℓₙ, (N, *p)", shipped("batch_grad"), 1),
     "batch_l2": Definition("‖R ∇ℓₙ‖², (N,)", shipped("batch_l2_grad"), 1, relation=("batch_grad", _SQUARES)),
-    "second_moment": Definition(
-        "1/N Σₙ (∇ℓₙ)², (*p)",
-        shipped("second_moment"),
-        relation=("batch_grad", lambda got: {key: (value**2).mean(0) for key, value in got.items()}),
-    ),
-    "variance": Definition(
-        "1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)², (*p)",
-        shipped("variance"),
-        relation=("batch_grad", lambda got: {key: value.var(0) for key, value in got.items()}),
-    ),
-    "diag_ggn": Definition(
-        "diag R Σₙ Jᵀ H J, (*p)", shipped("diag_ggn"), labels=False, relation=("batch_diag_ggn", _SUMS)
-    ),
+    "second_moment": Definition("1/N Σₙ (∇ℓₙ)², (*p)", shipped("second_moment"), relation=("batch_grad", _MOMENT)),
+    "variance": Definition("1/N Σₙ (∇ℓₙ − ∇L/(R N))², (*p)", shipped("variance"), relation=("batch_grad", _VARIANCE)),
+    "diag_ggn": Definition("diag R Σₙ Jᵀ H J, (*p)", shipped("diag_ggn"), 0, False, relation=("batch_diag_ggn", _SUMS)),
     "diag_ggn_mc": Definition("the same with H drawn", shipped("diag_ggn"), labels=False, drawn=True),
     "batch_diag_ggn": Definition("diag R Jᵀ H J, (N, *p)", shipped("batch_diag_ggn"), 1, False),
     "diag_hessian": Definition("diag ∇²L, (*p)", shipped("diag_hessian"), relation=("batch_diag_hessian", _SUMS)),

@@ -24,21 +24,13 @@ class Problem:
 
     Attributes
     ----------
-    family : str
-        The kind of network.
+    family, loss, reduction : str
+        The kind of network; "CrossEntropyLoss" or "MSELoss"; "mean" or "sum".
     layers : tuple of (str, dict)
         Class names and keywords of ``torch.nn``, in order.
-    parameters : dict of str to ndarray
-        In torch's shapes, by the names in its state dict (``"0.weight"``), in order.
-    loss, reduction : str
-        "CrossEntropyLoss" or "MSELoss"; "mean" or "sum".
-    x : ndarray, shape (N, *in)
-    y : ndarray, shape (N,) or (N, *out)
-        Class labels, or numbers.
-    vector : dict of str to ndarray
-        The vector of products, in the shapes of the parameters.
-    seed : int
-        The seed of what is drawn.
+    parameters, vector : dict of str to ndarray
+        The parameters, and a vector for products, in torch's shapes, by the names in its state dict (``"0.weight"``).
+    x, y : ndarray, shapes (N, *in), and (N,) for class labels or (N, *out)
     """
 
     family: str
@@ -49,7 +41,6 @@ class Problem:
     x: np.ndarray
     y: np.ndarray
     vector: Mapping[str, np.ndarray]
-    seed: int = 0
 
     def sizes(self, name: str) -> dict[str, float]:
         """Return N, C and T, the positions at which a parameter is used; T is 1 for a result of all parameters."""
@@ -63,21 +54,19 @@ class Problem:
         return build(spec, {f"param/{name}": value for name, value in self.parameters.items()}, "float64")
 
 
-def _conv(c: int, groups: int) -> tuple[str, dict[str, Any]]:
-    return "Conv2d", {"in_channels": c, "out_channels": 4, "kernel_size": (2, 2), "groups": groups}
-
-
 def _linear(i: int, o: int = OUTPUTS) -> tuple[str, dict[str, Any]]:
     return "Linear", {"in_features": i, "out_features": o}
 
 
+_CONV = ("Conv2d", {"in_channels": 2, "out_channels": 4, "kernel_size": (2, 2), "groups": 1})
+_GROUPED = ("Conv2d", {"in_channels": 4, "out_channels": 4, "kernel_size": (2, 2), "groups": 2})
 _POOL: tuple[str, dict[str, Any]] = ("AvgPool2d", {"kernel_size": (2, 3)})
 _FLAT: tuple[str, dict[str, Any]] = ("Flatten", {})
 _NETWORKS: dict[str, tuple[tuple[int, ...], int, tuple[tuple[str, dict[str, Any]], ...]]] = {
     "MLP": ((5,), 1, (_linear(5, 4), ("Sigmoid", {}), _linear(4, 6), ("Tanh", {}), _linear(6))),
     "ReLU": ((5,), 1, (_linear(5, 8), ("ReLU", {}), _linear(8))),
-    "convolution": ((2, 6, 6), 25, (_conv(2, 1), ("Sigmoid", {}), _POOL, _FLAT, _linear(8))),
-    "groups": ((4, 6, 6), 25, (_conv(4, 2), ("Sigmoid", {}), _POOL, _FLAT, _linear(8))),
+    "convolution": ((2, 6, 6), 25, (_CONV, ("Sigmoid", {}), _POOL, _FLAT, _linear(8))),
+    "groups": ((4, 6, 6), 25, (_GROUPED, ("Sigmoid", {}), _POOL, _FLAT, _linear(8))),
     "sequence": ((5, 3), 5, (_linear(3, 4), ("Tanh", {}), _FLAT, _linear(20))),
     "positions": ((5, 3), 5, (_linear(3, 4), ("Tanh", {}), _linear(4))),
 }

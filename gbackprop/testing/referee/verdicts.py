@@ -34,7 +34,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Judged:
     """The result of an adapter and the expected one, by parameter, with the sizes that a factor may be made of."""
 
     got: Mapping[str, np.ndarray]
@@ -52,29 +52,33 @@ class Answer:
         """Return both sides compared, the expected one times factors; `scale` is the largest of all batches."""
         most = max(factors.values(), default=1.0)
         want = {name: value * factors.get(name, most) for name, value in self.want.items()}
-        got = {name: _mean(self.got[name], want[name]) if self.drawn else self.got[name] for name in want}
+        got = dict(self.got)
+        for name, draws in got.items() if self.drawn else ():
+            got[name] = near(draws.mean(0), (draws**2).mean(0), want[name], largest(want[name]), len(draws))
         return Evaluation(Compared, (got, want, "definition", TOLERANCE, 0.01 * scale * most)).fields()
 
 
-def verdict(answers: Sequence[Answer], numbers: Mapping[float, float] = NUMBERS) -> tuple[str, str]:
+def verdict(judged: Sequence[Judged], numbers: Mapping[float, float] = NUMBERS) -> tuple[str, str]:
     """Return the verdict on several batches, and the reason: the name of a factor, or the worst entry."""
-    scale = max((largest(want) for answer in answers for want in answer.want.values()), default=0.0)
-    named = [(each, name) for each in answers for name, want in each.want.items() if largest(want) > 1e-9 * scale]
+    scale = max((largest(want) for each in judged for want in each.want.values()), default=0.0)
+    named = [(each, name) for each in judged for name, want in each.want.items() if largest(want) > 1e-9 * scale]
     values, errors = np.array([each.factor(name) for each, name in named]).reshape(-1, 2).T
     powers = monomials([each.sizes[name] for each, name in named] or [{}])
     ways = [(cost + more, product(number, words), number * size)
             for cost, words, size in powers for number, more in numbers.items()]  # fmt: skip
     for cost, words, ratios in sorted(ways, key=lambda way: way[0]):
-        if np.all(np.abs(values - ratios) <= errors + TOLERANCE * ratios) or not (cost or answers[0].drawn):
-            factors: dict[int, dict[str, float]] = {id(each): {} for each in answers}
-            for (each, name), ratio in zip(named, ratios, strict=False):
-                factors[id(each)][name] = ratio
-            if all(each.compared(factors[id(each)], scale)["verdict"] == OK for each in answers):
+        if np.all(np.abs(values - ratios) <= errors + TOLERANCE * ratios) or not (cost or judged[0].drawn):
+            known = list(zip(named, ratios, strict=bool(named)))
+            factors = [{name: ratio for (own, name), ratio in known if own is each} for each in judged]
+            if all(each.compared(own, scale)["verdict"] == OK for each, own in zip(judged, factors, strict=True)):
                 return ("factor", f"× {re.sub(' = .*', '', words)}") if cost else ("right", "")
-    rows = [each.compared({}, scale) for each in answers]
+    rows = [each.compared({}, scale) for each in judged]
     row = next((row for row in rows if row["verdict"] != OK), None)
     if row is None:
-        return "wrong", f"draws have no mean with this definition: {', '.join(f'{value:.3g}' for value in values)} times it"
+        return (
+            "wrong",
+            f"draws have no mean with this definition: {', '.join(f'{value:.3g}' for value in values)} times it",
+        )
     return "wrong", f"{row['worst'][0]}{list(row['worst'][1:])}: got {row['got']:.6g}, expected {row['want']:.6g}"
 
 
@@ -85,9 +89,9 @@ def checked(got: Any, want: Mapping[str, np.ndarray], drawn: bool) -> tuple[str,
     named = got if isinstance(got, Mapping) else {"": got}
     missing = [name for name in want if named.get(name) is None or np.size(named[name]) == 0]
     if missing:
-        others = [repr(name) for name in named if name not in want and named[name] is not None]
-        beside = f"; there is {', '.join(others)}" if others else ""
-        return "silent", (f"nothing for {', '.join(missing)}" if any(missing) else "returned nothing") + beside
+        others = ", ".join(repr(name) for name in named if name not in want)
+        words = f"nothing for {', '.join(missing) or 'all parameters'}"
+        return "silent", f"{words}; there is {others}" if others else words
     arrays = {name: _real(name, named[name]) for name in want}
     for name, array in arrays.items():
         if array.shape[drawn:] != want[name].shape:
@@ -95,11 +99,6 @@ def checked(got: Any, want: Mapping[str, np.ndarray], drawn: bool) -> tuple[str,
         if drawn and len(array) < FEWEST:
             raise ValueError(f"{name}: expected {FEWEST} draws or more along the first axis, got {len(array)}")
     return "", arrays
-
-
-def _mean(draws: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Return the mean of draws; the expected numbers where it is these within its errors."""
-    return near(draws.mean(0), (draws**2).mean(0), want, largest(want), len(draws))
 
 
 def _real(name: str, value: Any) -> np.ndarray:
