@@ -33,7 +33,7 @@ def test_at_least_five_libraries_ran_and_each_wrong_cell_has_a_program():
     import referee_page
 
     results = referee_page.read(FOLDER / "results")
-    programs = " ".join(results.pop("run")["red"])
+    assert set(results.pop("run")["red"]) == {path.name for path in (FOLDER / "red").glob("*.py")}
     assert set(results) == {path.stem.removesuffix("_adapter") for path in FOLDER.glob("*_adapter.py")}
     ran = {name: found for name, found in results.items() if "libraries" in found}
     assert len(ran) >= 5
@@ -41,8 +41,10 @@ def test_at_least_five_libraries_ran_and_each_wrong_cell_has_a_program():
         cells = [cell for library in found["libraries"].values() for cell in library]
         assert {cell["verdict"] for cell in cells} <= set(referee.VERDICTS)
         assert all(cell["detail"] for cell in cells if cell["verdict"] != "right")
-        if any(cell["verdict"] == "wrong" for cell in cells):
-            assert f"{name}_" in programs, name
+        told = "".join(path.read_text().split('"""')[1] for path in (FOLDER / "red").glob(f"{name}_*.py"))
+        named = re.findall(r"`(\w+)` \(([^)]*)\)", told.partition("Cells:")[2])
+        shown = {(quantity, claim) for quantity, claims in named for claim in claims.split(", ")}
+        assert {(cell["quantity"], cell["claim"]) for cell in cells if cell["verdict"] == "wrong"} == shown, name
 
 
 def test_red_programs_need_no_gbackprop():
@@ -65,16 +67,17 @@ def test_a_library_that_did_not_run_has_its_reason_on_the_page(tmp_path):
     (tmp_path / "bad.py").write_text('"""What it shows."""\n')
     results = {
         "broken": {"problem": "ModuleNotFoundError: No module named 'broken'"},
-        "fine": {"versions": {"fine": "1.2"}, "libraries": {"Fine": cells}},
+        "fine": {"versions": {"fine": "1.2"}, "conventions": "\nSums.\n", "libraries": {"Fine": cells}},
         "run": {"date": "2020-02-03", "python": "3.11", "red": {"bad.py": "expected 1\ngot 2\n"}},
     }
     text = referee_page.page(results, tmp_path)
     assert "| broken |  | did not run: ModuleNotFoundError: No module named 'broken' | | | | |" in text
     assert "| Fine | fine 1.2 | 1 | 0 | 1 | 0 | 1 |" in text
     assert "| quantity | MLP | permuted |" in text
-    assert "| `gradient` | **WRONG** | right |" in text
-    assert "| `variance` | refused |  |" in text
-    assert "- **WRONG**: 0.bias[1]: got 2, expected 1 (MSE): `gradient` (MLP)" in text
+    assert "## Fine\n\nSums.\n\n| quantity" in text
+    assert "| `gradient` | **WRONG** (1) | right |" in text
+    assert "| `variance` | refused (2) |  |" in text
+    assert "1. **WRONG**: 0.bias[1]: got 2, expected 1 (MSE)\n2. refused: ValueError" in text
     assert "ValueError: a\\|b" in text
     assert "What it shows." in text
     assert "```text\nexpected 1\ngot 2\n```" in text

@@ -2,6 +2,8 @@
 
 Checked: its documentation restricts `BatchL2Grad` to no number of groups, no error is raised, `BatchGrad` of the same
 call is right, and with groups=1 the norms are, too.
+
+Cells: `batch_l2` (groups, relations).
 """
 
 import torch

@@ -7,6 +7,8 @@ the last entry of A counts all T positions, `average_repeats` and the other entr
 
 Checked: the docstrings of the block and of the mode state no such restriction; with use_masking=False the block is the
 GGN; with the last entry of A divided by T it is, too.
+
+Cells: `kfac_exact_expand_joint` (positions).
 """
 
 import functools

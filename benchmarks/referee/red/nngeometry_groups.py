@@ -2,12 +2,15 @@
 
 Checked: neither its documentation nor its list of layers (`LayerCollection`, Conv2d) excludes groups; with groups=1
 the same lines agree.
+
+Cells: `jacobian` (groups), `ntk` (groups), `ggn` (groups), `ggn_mc` (groups), `diag_ggn` (groups),
+`kfac_exact_expand_joint` (groups).
 """
 
 import torch
 from nngeometry.gram import GramMatrix
 from nngeometry.jacobian import Jacobian
-from nngeometry.metrics import FIM
+from nngeometry.metrics import FIM, FIM_MonteCarlo
 from nngeometry.object import PMatDense, PMatDiag, PMatKFAC
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -25,6 +28,8 @@ for groups in (1, 2):
     print("  Jacobian: got", tuple(Jacobian(net, loader).to_torch().shape), f"expected (2, 3, {size})")
     fim = {kind: FIM(net, loader, kind, variant="regression") for kind in (PMatDense, PMatDiag, PMatKFAC)}
     print("  FIM: got", tuple(fim[PMatDense].to_torch().shape), f"expected ({size}, {size})")
+    drawn = FIM_MonteCarlo(net, loader, PMatDense)
+    print("  FIM, drawn: got", tuple(drawn.to_torch().shape), f"expected ({size}, {size})")
     print("  diagonal: got", len(fim[PMatDiag].get_diag()), "entries, expected", size)
     a, g = fim[PMatKFAC].data["0"]
     print(f"  KFAC: got A of {len(a)} inputs, expected {net[0].weight[0].numel() + 1} (with the bias)")

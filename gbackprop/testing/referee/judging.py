@@ -95,9 +95,7 @@ class _Group:
             found = self.compare(HALVES[0], got[HALVES[1]], got[HALVES[0]])
             yield name, "sum and mean", self.problems[0], found
 
-    def by_convention(
-        self, definition: Definition, half: slice, got: list[Any], want: list[Any], brutes: list[Any]
-    ) -> Found:
+    def by_convention(self, definition: Definition, half: slice, got: Any, want: Any, brutes: Any) -> Found:
         """Return the verdict by the definition, or by the first of its other conventions that holds."""
         found = self.compare(half, got, want, definition.drawn)
         for words, values in definition.others.items() if found[0] == "wrong" else ():
