@@ -56,9 +56,7 @@ def shipped(name: str) -> Callable[[Brute], Values]:
     """Return the definition of one of gbackprop's quantities; factors (A, B) become B ⊗ A, or B."""
 
     def dense(value: Any) -> np.ndarray:
-        if not isinstance(value, tuple):
-            return value
-        a, b = value
+        a, b = value if isinstance(value, tuple) else (None, value)
         return b if a is None else np.kron(b, a) if a.ndim == 2 else block_diag(*map(np.kron, b, a))
 
     return lambda brute: {key: dense(value) for key, value in brute.dense.values(ORACLES[name]).items()}

@@ -21,11 +21,9 @@ HALVES = (slice(0, len(BATCHES)), slice(len(BATCHES), None))
 
 
 def judge(
-    adapter: Adapter,
-    families: Iterable[str] = FAMILIES,
-    definitions: Mapping[str, Definition] = DEFINITIONS,
+    adapter: Adapter, families: Iterable[str] = FAMILIES, definitions: Mapping[str, Definition] = DEFINITIONS,
     brute: Callable[[Problem], Any] = Brute,
-) -> list[Verdict]:
+) -> list[Verdict]:  # fmt: skip
     """Judge all that an adapter has.
 
     Parameters
