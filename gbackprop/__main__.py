@@ -124,6 +124,8 @@ def _add_audit(commands: Commands) -> None:
     audit.add_argument("--loss", help="for a network: CrossEntropyLoss, MSELoss, BCEWithLogitsLoss or MODULE:NAME")
     audit.add_argument("--batch", type=at_least(1), default=3, help="samples (default: %(default)s)")
     audit.add_argument("--seed", type=at_least(0), default=0, help="same seed, same audit (default: %(default)s)")
+    audit.add_argument("--symmetries", action="store_true", help="of a network of any size: claims without an oracle")
+    audit.add_argument("--device", default="cpu", help="of --symmetries: cpu or cuda (default: %(default)s)")
     audit.add_argument("--rows", action="store_true", help="show every claim of every subject")
     audit.add_argument("--html", metavar="FILE", help="write a page with pictures of the errors")
 

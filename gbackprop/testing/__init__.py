@@ -18,9 +18,10 @@ from gbackprop.testing.oracles import Parts
 from gbackprop.testing.quantities import check_quantity
 from gbackprop.testing.report import Report, Row
 from gbackprop.testing.samples import check_samples
+from gbackprop.testing.symmetries import check_symmetries
 
 __all__ = [
     "Parts", "Report", "Row", "check_gradient", "check_layer", "check_loss", "check_network", "check_operator",
-    "check_optimizer", "check_quadrature", "check_quantity", "check_samples",
+    "check_optimizer", "check_quadrature", "check_quantity", "check_samples", "check_symmetries",
 ]  # fmt: skip
 __dir__ = listing(__all__)

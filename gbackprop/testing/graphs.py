@@ -14,7 +14,8 @@ from gbackprop.base.extras import needed
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.layers.norms.normalization import Norm
 from gbackprop.network import Concatenate, Graph, Product, Residual, Sequential, Sum
-from gbackprop.testing.strategies import SEEDS, NetworkCase, activations, losses_for, norms, slopes, softmaxes
+from gbackprop.testing.strategies import SEEDS, NetworkCase, activations, losses_for, norms, problems, slopes, softmaxes
+from gbackprop.testing.symmetries_table import SYMMETRIES
 
 with needed("hypothesis", "gbackprop.testing.graphs", "test"):
     from hypothesis import strategies as st
@@ -89,3 +90,8 @@ def graph_problems(draw: DrawFn, depth: int = 3) -> NetworkCase:
     seed = draw(SEEDS)
     network = Sequential(*chain, layers.Linear(width, draw(st.integers(1, 3))), rng=seed, dtype="float64")
     return NetworkCase(network, draw(losses_for(network.output_shape(shape))), shape, draw(st.integers(1, 3)), seed)
+
+
+def symmetric_problems() -> SearchStrategy[tuple[NetworkCase, str]]:
+    """Networks, chains and others, with the name of a symmetry for `check_symmetries`."""
+    return st.tuples(problems() | graph_problems(), st.sampled_from([each.name for each in SYMMETRIES]))

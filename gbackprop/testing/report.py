@@ -32,10 +32,15 @@ class Proposal:
     samples: tuple[int, ...] = ()
     points: int = 0
 
-    def __str__(self) -> str:
-        batches = " and ".join(filter(None, [", ".join(map(str, self.samples[:-1])), str(self.samples[-1])]))
+    @property
+    def evidence(self) -> str:
+        """On what it was verified."""
+        *others, last = map(str, self.samples)
         numbers = f"{self.points} numbers of " if self.points else ""
-        return f"{self.words} (verified on {numbers}batches of {batches} samples)"
+        return f"verified on {numbers}batches of {', '.join(others)} and {last} samples"
+
+    def __str__(self) -> str:
+        return f"{self.words} ({self.evidence})"
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,13 @@ class Row:
             text += f": {self.problem}"
         if self.points:
             text += f": error {self.error:.1e}, allowed {self.tolerance:.0e}, against {self.oracle}"
-        return f"{text}; {self.worst_entry()}" if self.worst or self.got is not None else text
+        text = f"{text}; {self.worst_entry()}" if self.worst or self.got is not None else text
+        return "; or ".join([f"{text}; diagnosis: {self.known[0]}", *map(str, self.known[1:])]) if self.known else text
+
+    @property
+    def known(self) -> tuple[Proposal, ...]:
+        """`diagnosis`, if it was asked for before."""
+        return vars(self).get("diagnosis", ())
 
     def worst_entry(self) -> str:
         """Return the place of the largest error, and both values there."""
@@ -145,17 +156,34 @@ class Report:
         """True if no row failed."""
         return not self.failures
 
+    def diagnose(self, most: int = 3) -> Report:
+        """Search for what would make the first failures hold, as `Row.diagnosis` says; return the report.
+
+        Parameters
+        ----------
+        most : int
+            How many methods are looked at, of each the first claim that failed: others mostly fail for its reason.
+
+        Returns
+        -------
+        Report
+            The same; `str` and `Row.explain` show what was found.
+        """
+        first = {row.method: row for row in reversed(self.failures)}
+        for row in [row for row in self.failures if first[row.method] is row][:most]:
+            _ = row.diagnosis
+        return self
+
     def assert_ok(self) -> None:
-        """Raise an error that names each failed method and its worst entry.
+        """Raise an error that names each failed method, its worst entry, and what would make it hold.
 
         Raises
         ------
         AssertionError
-            If a row failed.
+            If a row failed. What would make it hold is searched for when the message is first read.
         """
         if not self.ok:
-            lines = [f"  {row.explain()}" for row in self.failures]
-            raise AssertionError("\n".join([f"{self.subject}: {len(lines)} of {len(self.rows)} claims fail", *lines]))
+            raise _FailedClaimsError(self)
 
     def __str__(self) -> str:
         table = [("method", "claim", "oracle", "points", "error", "allowed", "verdict"), *map(_cells, self.rows)]
@@ -167,6 +195,18 @@ class Report:
             if row is not None and row.verdict != OK:
                 lines.append(f"    {row.explain() if row.failed else row.problem}")
         return "\n".join(lines)
+
+
+class _FailedClaimsError(AssertionError):
+    """Claims that fail; who only counts errors, as a search for a smaller example does, waits for no diagnosis."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self.report = report
+
+    def __str__(self) -> str:
+        lines = [f"  {row.explain()}" for row in self.report.diagnose().failures]
+        return "\n".join([f"{self.report.subject}: {len(lines)} of {len(self.report.rows)} claims fail", *lines])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -110,6 +110,16 @@ def test_a_network_shows_its_layers(mine):
     assert re.search(r"\n  DiagHessian +is .* rests on layers and loss, .*which failed +not judged\n", everything)
 
 
+def test_symmetries_of_a_network(mine):
+    status, out = audit("--symmetries", f"{mine}:network", "--input", "4", "--html", "page.html")
+    assert status == 0
+    assert "network  symmetries of Sequential(" in out
+    assert f"audit {mine}:network --symmetries --input 4" in Path("page.html").read_text()
+    status, out = audit(f"{mine}:broken", "--symmetries", "--input", "4")
+    assert status == 1
+    assert "the gradient follows it where all parameters are moved" in out
+
+
 def test_a_network_whose_layer_raises(mine):
     status, out = audit(f"{mine}:hot", "--input", "4")
     assert status == 1
@@ -158,8 +168,10 @@ def test_same_seed_same_audit(mine):
         (["a b:Wrong"], "expected MODULE:NAME, as in my_layers:Swish, got 'a b:Wrong'"),
         (["x{}:Wrong"], "no module named 'x{0}'; did you mean {0}?"),
         (["zebra:Wrong"], "no module named 'zebra'; there is no zebra.py in "),
-        (["{}:Scaled"], "Scaled needs arguments (factor): write an instance into {0}, as in `layer = Scaled(…)`"),
-        (["{}:sized"], "sized needs arguments (width): write an instance into {0}, as in `made = sized(…)`, and"),
+        (["{}:Scaled"], "Scaled needs arguments (factor): write an instance into {0}, as in `layer = Scaled(…)`, "
+         "and audit {0}:layer"),
+        (["{}:sized"], "sized needs arguments (width): write an instance into {0}, as in `made = sized(…)`, "
+         "and audit {0}:made"),
         (["{}:NeverMade"], "{}:NeverMade() raised RuntimeError: not today"),
         (["{}:three"], "{}:three: expected a layer, loss, quantity or network: an instance, a class, or a function "),
         (["{}:nothing"], "{}:nothing() returns NoneType: expected a layer, "),
@@ -169,6 +181,7 @@ def test_same_seed_same_audit(mine):
         (["{}:Wrong", "--input", "3,x"], "expected positive whole numbers, as in --input 3,8,8"),
         (["{}:Wrong", "--input", "3,0"], "expected positive whole numbers, as in --input 3,8,8"),
         (["{}:Flip", "--input", "3,4"], "{}:Flip does not take --input 3,4: expected vectors, got (3, 4)"),
+        (["{}:OfVectors", "--input", "3,4"], "{}:OfVectors does not take --input 3,4: "),
         (["{}:network", "--input", "5"], "{}:network does not take --input 5: layer 0, Linear(4, 3): expected "),
         (["{}:network", "--input", "4", "--loss", "MSE"], "no loss named 'MSE'; did you mean MSELoss?"),
         (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCELoss, "),
@@ -189,6 +202,10 @@ def test_input_is_needed_and_needs_a_target(mine, capsys):
     assert refused(capsys, "audit", f"{mine}:Wrong").startswith(expected)
     assert refused(capsys, "audit", f"{mine}:Half").startswith(f"{mine}:Half: give the shape")
     assert refused(capsys, "audit", "--input", "3").startswith("--input and --loss go with a target")
+    assert refused(capsys, "audit", "--symmetries").startswith("--symmetries goes with a target")
+    assert refused(capsys, "audit", f"{mine}:Cube", "--device", "cuda").startswith("--device goes with --symmetries")
+    refusal = refused(capsys, "audit", "--symmetries", f"{mine}:Half", "--input", "3")
+    assert refusal.startswith(f"{mine}:Half: --symmetries takes a network or layer, got ")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.array import device_of
+from gbackprop.curvature.data import accumulation
 from gbackprop.testing.errors import largest_error, relative_error
 
 
@@ -248,3 +249,11 @@ def test_a_line_of_progress(capsys):
     assert capsys.readouterr().err.split("\r")[-1] == "gbackprop: 10 of 10 batches\n"
     gb.accumulate(network(), losses.CrossEntropyLoss(), iter(parts(*samples())), progress=True)
     assert re.fullmatch(r"(\rgbackprop: \d+ batches)+\n", capsys.readouterr().err)
+
+
+def test_the_line_is_written_five_times_a_second(capsys, monkeypatch):
+    line = accumulation._Line()
+    for done in range(1, 10):
+        monkeypatch.setattr(accumulation.time, "monotonic", lambda done=done: 0.15 * done)
+        line(done, 10)
+    assert re.findall(r"(\d) of 10", capsys.readouterr().err) == ["1", "3", "5", "7", "9"]

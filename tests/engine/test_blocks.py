@@ -2,6 +2,7 @@
 
 import threading
 from functools import partial
+from types import SimpleNamespace
 
 import common
 import numpy as np
@@ -79,6 +80,19 @@ def test_blas_threads_are_restored_at_the_end(counted):
     with limit():  # and is set again by who comes next
         assert set(counts()) == {1}
     assert counts() == before
+
+
+def test_a_blas_without_functions_of_its_own_is_limited_by_threadpoolctl(monkeypatch):
+    assert [get() for get, _ in threads.blas_functions()] in ([], counts())
+    own = SimpleNamespace(openblas_get_num_threads=max, openblas_set_num_threads=min)
+    kinds = [("openblas", "blas", own), ("openmp", "openmp", None), ("mkl", "blas", None)]
+    libraries = [SimpleNamespace(internal_api=a, user_api=b, dynlib=c) for a, b, c in kinds]
+    found = []
+    for count in range(4):
+        controller = SimpleNamespace(lib_controllers=libraries[:count])
+        monkeypatch.setattr(threads, "blas_controller", lambda controller=controller: controller)
+        found.append(threads.blas_functions.__wrapped__())
+    assert found == [[], [(max, min)], [(max, min)], []]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

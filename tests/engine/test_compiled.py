@@ -240,6 +240,15 @@ def test_blocks_of_two_samples_and_a_rest(dtype, samples, monkeypatch):
     check("scatter", rows, places, window, out=np.zeros((2, *image.shape)), dtype=dtype)
 
 
+@pytest.mark.parametrize("size", [11, 12])
+def test_places_in_windows_with_more_of_them_than_a_byte_counts(size):
+    window = Window((size, size), (1, 1), (1, 1), ((0, 0), (0, 0)))
+    image = np.arange(2.0 * size * size).reshape(1, size, size, 2)
+    y = image[:, -1:, -1:]
+    places = check("first_places", image, y, window, out=np.zeros(y.shape, np.int32), dtype="float64")
+    assert (places == size * size - 1).all()
+
+
 @PRECISIONS
 @given(drawn=windows(), seed=SEEDS)
 def test_images_whose_channels_do_not_lie_last_in_memory(dtype, drawn, seed):

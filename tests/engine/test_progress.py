@@ -11,6 +11,7 @@ from common import assert_same, chain
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.engine.progress import Line
 
 CE = losses.CrossEntropyLoss()
 X = np.random.default_rng(0).standard_normal((12, 4))
@@ -137,3 +138,11 @@ def test_what_a_sweep_had_is_freed_with_it():
         assert [array() for array in arrays if array() is not None] == []
     finally:
         gc.enable()
+
+
+def test_the_line_begins_with_the_first_of_many_steps(capsys):
+    line = Line()
+    for done in (1, 2, 11):
+        line(done, 1000)
+    line.end()
+    assert capsys.readouterr().err == "\rgbackprop:   0 % of 1000 steps\rgbackprop:   1 % of 1000 steps\n"

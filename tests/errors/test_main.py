@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gbackprop.__main__ import main
+from gbackprop.__main__ import _parser, main
 
 ROOT = Path(__file__).parents[2]
 TRAIN = ("train", "mnist_logreg", "--optimizer", "Momentum", "--lr", "0.1")
@@ -45,6 +45,12 @@ def test_usage_names_the_command_as_it_was_called(called, name, monkeypatch, cap
         ([*TRAIN, "--lr", "inf"], "argument --lr: expected a number > 0, got inf"),
         ([*TRAIN, "--damping", "much"], "argument --damping: expected a number ≥ 0, got much"),
         ([*TRAIN, "--momentum", "-0.5"], "argument --momentum: expected a number ≥ 0, got -0.5"),
+        (["audit", "--batch", "0"], "argument --batch: expected a whole number ≥ 1, got 0"),
+        (["audit", "--seed", "-1"], "argument --seed: expected a whole number ≥ 0, got -1"),
+        (["demo", "--seed", "-1"], "argument --seed: expected a whole number ≥ 0, got -1"),
+        (["demo", "--epochs", "0"], "argument --epochs: expected a whole number ≥ 1, got 0"),
+        (["study", "s.toml", "--workers", "0"], "argument --workers: expected a whole number ≥ 1, got 0"),
+        (["study", "s.toml", "--threads", "0"], "argument --threads: expected a whole number ≥ 1, got 0"),
         (["check", ".", "--tolerance", "0"], "argument --tolerance: expected a number > 0, got 0"),
     ],
 )
@@ -53,6 +59,38 @@ def test_a_number_that_makes_no_sense_is_named_in_plain_words(arguments, expecte
         main(arguments)
     assert stop.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+DEFAULTS = {
+    ("audit",): {"target": None, "input": None, "loss": None, "batch": 3, "seed": 0, "rows": False, "html": None},
+    ("demo",): {"data": "digits", "data_dir": None, "device": "cpu", "seed": 0, "epochs": None,
+                "output": "gbackprop-demo.png"},
+    ("check", "."): {"folder": ".", "tolerance": 1e-8},
+    TRAIN: {"problem": "mnist_logreg", "optimizer": "Momentum", "lr": 0.1, "damping": None, "momentum": None,
+            "average": None, "seed": 42, "epochs": None, "data_dir": None, "device": "cpu", "checkpoint": None,
+            "output": None},
+    ("study", "s.toml"): {"file": "s.toml", "data_dir": None, "output": None, "workers": None, "threads": None,
+                          "executor": "processes", "device": "cpu", "export": None},
+    ("plot", "r.sqlite"): {"file": "r.sqlite", "problem": None, "output": None, "markdown": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", DEFAULTS, ids=" ".join)
+def test_the_options_of_a_command_and_their_defaults(arguments):
+    found = vars(_parser().parse_args(arguments))
+    assert callable(found.pop("run"))
+    assert found == {"command": arguments[0], **DEFAULTS[arguments]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [([], "COMMAND"), (["train", "mnist_logreg"], "--optimizer, --lr"), (["train", *TRAIN[2:]], "PROBLEM"),
+     (["check"], "DIR"), (["study"], "FILE.toml"), (["plot"], "RESULTS.sqlite")],
+)  # fmt: skip
+def test_what_a_command_needs_is_named(arguments, missing, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert capsys.readouterr().err.endswith(f": the following arguments are required: {missing}\n")
 
 
 def run(*arguments, stdout, cwd):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,6 +224,64 @@ def test_same_seed_same_run(judged, tmp_path, monkeypatch):
         np.testing.assert_array_equal(factors.B, again.result["kfac"][weight].B)
     assert np.any(first.x != other.x)
     assert np.any(first.norms != other.norms)
+
+
+def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    from gbackprop.experiments import demo
+
+    batches, figures, picture = [], [], demo.command.picture
+
+    @contextmanager
+    def kept(path, title, **options):
+        figures.append(Figure())
+        yield figures[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(picture, "draw", lambda batch, path: batches.append(batch))
+        demo.demonstrate(demo.prepare("digits", None, "cpu", 1, tmp_path / "p.png"), 0, tmp_path / "p.png")
+    monkeypatch.setattr(picture, "written_figure", kept)
+    (batch,) = batches
+    picture.draw(batch, tmp_path / "p.png")
+    histogram, *images = figures[0].axes[:15]
+    diagonals, *factors = figures[0].axes[15:]
+    sweep, norms, right = batch.result, batch.norms, batch.y == batch.answers
+    each = [sum((g[n] ** 2).sum() for g in sweep["batch_grad"].values()) for n in range(10)]
+    np.testing.assert_allclose(norms, 10 * np.sqrt(each), rtol=1e-5)
+
+    counts = [[bar.get_height() for bar in bars] for bars in histogram.containers]
+    assert [sum(some) for some in counts] == [right.sum(), (~right).sum()]
+    texts = [text.get_text() for text in histogram.get_legend().texts]
+    assert texts == [f"classified rightly ({right.sum()})", f"classified wrongly ({(~right).sum()})"]
+    order = [*np.argsort(norms)[::-1][:7], *np.argsort(norms)[:7]]
+    for axes, n in zip(images, order, strict=True):
+        label, answer = (batch.images.classes[some[n]] for some in (batch.y, batch.answers))
+        assert (axes.get_title(), axes.get_xlabel()) == (label, f"→ {answer}\n{norms[n]:.2g}")
+        np.testing.assert_array_equal(axes.images[0].get_array(), batch.x[n, 0])
+        assert axes.images[0].get_clim() == (0, 1)
+
+    ggn, hessian = sweep["diag_ggn"], sweep["diag_hessian"]
+    for line, name in zip(diagonals.lines[-len(ggn) :], ggn, strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), np.stack([ggn[name].ravel(), hessian[name].ravel()], 1))
+    largest = max(abs(part).max() for both in (ggn, hessian) for part in both.values())
+    lowest = min(0, *(part.min() for part in hessian.values()))
+    assert diagonals.get_xlim() == pytest.approx((-largest / 5e4, 2 * largest))
+    assert diagonals.get_ylim() == pytest.approx((min(-largest / 5e4, 2 * lowest), 2 * largest))
+    shown = [axes for axes in factors if axes.get_title()]
+    weights = [name for name in sweep.gradient if name.endswith("weight")][:2]
+    kinds = ("kfac", "kflr", "kfra")
+    wanted = [part for w in weights for part in (sweep["kflr"][w].A, *(sweep[kind][w].B for kind in kinds))]
+    for number, (axes, matrix) in enumerate(zip(shown, wanted, strict=True)):
+        np.testing.assert_array_equal(axes.images[0].get_array(), matrix)
+        common = wanted[number : number + 1] if number % 4 == 0 else wanted[number // 4 * 4 + 1 : number // 4 * 4 + 4]
+        high = max(abs(part).max() for part in common)
+        assert axes.images[0].get_clim() == pytest.approx((-high, high))
+
+
+def test_ticks_of_a_symmetric_scale_are_powers_of_ten_above_its_linear_part():
+    ticks = pytest.importorskip("gbackprop.experiments.demo.picture")._decades(0.2, 0.2e-4)
+    assert ticks == pytest.approx([-0.1, -0.01, -1e-3, -1e-4, 0, 1e-4, 1e-3, 0.01, 0.1])
 
 
 # --- what cannot start ----------------------------------------------------------------------------

@@ -25,10 +25,11 @@ def test_fans_count_connections():
     ("draw", "distribution"),
     [
         (lambda rng: truncated_normal(rng, SHAPE, deviation=0.05), stats.truncnorm(-2, 2, scale=0.05)),
+        (lambda rng: truncated_normal(rng, SHAPE), stats.truncnorm(-2, 2)),
         (lambda rng: xavier_normal(rng, SHAPE), stats.norm(scale=np.sqrt(2 / 420))),
         (lambda rng: xavier_uniform(rng, SHAPE), stats.uniform(-np.sqrt(6 / 420), 2 * np.sqrt(6 / 420))),
     ],
-    ids=["truncated normal", "xavier normal", "xavier uniform"],
+    ids=["truncated normal", "of deviation 1", "xavier normal", "xavier uniform"],
 )
 def test_distribution(rng, draw, distribution):
     values = draw(rng)

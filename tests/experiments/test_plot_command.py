@@ -2,6 +2,9 @@
 
 import sqlite3
 import sys
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +15,10 @@ pytest.importorskip("filelock")
 pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 
+from matplotlib.figure import Figure
+
 from gbackprop.__main__ import main
-from gbackprop.experiments import curves, published, tables
+from gbackprop.experiments import curves, plots, published, tables
 from gbackprop.experiments.optimizers import OPTIMIZERS
 from gbackprop.experiments.plots import COLORS, draw
 from gbackprop.experiments.runs import EpochRow, Outcome
@@ -86,6 +91,13 @@ def test_published_figures_stand_beside_runs_of_their_length():
         (row,) = tables.rows(curves.curves(store.runs(), "mnist_logreg"))
     assert row[6::2] == ("0.9245", "0.2722")
     assert len(published.FIGURES) == 7 + 7 + 5
+    sums = Counter()
+    for figure in published.FIGURES:
+        sums[figure.problem, figure.epoch, figure.metric] += figure.value
+    assert [(key, round(value, 4)) for key, value in sums.items()] == [  # checksums of what was published
+        *((("mnist_logreg", 50, "test_accuracy"), 6.4787), (("mnist_logreg", 50, "test_loss"), 1.8852)),
+        (("cifar10_3c3d", 10, "test_accuracy"), 3.7361),
+    ]
 
 
 def test_several_curves_of_an_optimizer_are_told_apart(results):
@@ -97,6 +109,46 @@ def test_several_curves_of_an_optimizer_are_told_apart(results):
         *("DiagGGN lr 0.001 average mean", "DiagGGN lr 0.01 average mean", "DiagGGN lr 0.001 average ema", "KFAC"),
     ]
     draw(shown, "mnist_logreg", "several.png")
+    assert plots._styles(shown) == ["-", "--", ":", "-"]
+    assert [plots._seeds(some) for some in (shown, shown[:1], shown[1:2])] == ["1 to 3 seeds", "3 seeds", "1 seed"]
+
+
+def test_a_panel_shows_medians_quartiles_and_published_figures_aside(monkeypatch):
+    figures = []
+
+    @contextmanager
+    def kept(path, title, **options):
+        figures.append(Figure())
+        yield figures[-1]
+
+    monkeypatch.setattr(plots, "written_figure", kept)
+    with Store("p.sqlite") as store:
+        for optimizer, seed, accuracy in (("Adam", 42, 0.9), ("KFAC", 42, 0.92), ("KFAC", 43, 0.96)):
+            damping = 1e-2 if optimizer == "KFAC" else None
+            put(store, RunSpec("mnist_logreg", optimizer, 1e-2, damping, seed=seed), "fixed", accuracy, epochs=50)
+        shown = curves.curves(store.runs(), "mnist_logreg")
+    draw(shown, "mnist_logreg", "p.png")
+    (figure,) = figures
+    assert [axes.get_title() for axes in figure.axes] == [plots.NAMES[metric] for metric in curves.METRICS]
+    accuracy = figure.axes[1]
+    assert [len(axes.lines) for axes in figure.axes] == [4, 4, 2, 2]  # the training has no published figures
+    adam, kfac = accuracy.lines[2:]
+    assert [line.get_linestyle() for line in (adam, kfac)] == ["-.", "-"]
+    np.testing.assert_allclose(kfac.get_ydata(), 0.94 * np.arange(51) / 50)
+    band = accuracy.collections[1].get_paths()[0].vertices
+    assert {round(y, 6) for x, y in band if x == 50} == {0.93, 0.95}
+    assert [(*mark.get_xdata(), *mark.get_ydata()) for mark in accuracy.lines[:2]] == [(51.5, 0.9265), (53.0, 0.9245)]
+    assert [mark.get_color() for mark in accuracy.lines[2:]] == [COLORS["Adam"], COLORS["KFAC"]]
+    low, high = 0.18, 0.95  # after the first ten epochs
+    np.testing.assert_allclose(accuracy.get_ylim(), (low - 0.06 * (high - low), high + 0.06 * (high - low)))
+    assert accuracy.get_xlim() == pytest.approx((-1, 54.5))
+    assert accuracy.get_xticks()[[0, -1]].tolist() == [0, 50]
+    assert accuracy.get_xlabel() == "epoch"
+    texts = [text.get_text() for text in figure.legends[0].texts]
+    assert texts == ["Adam", "KFAC", "published median (last epoch: on the right)"]
+    assert plots._range(shown[:1], "train_accuracy") == pytest.approx((0.18 - 0.06 * 0.72, 0.9 + 0.06 * 0.72))
+    flat = replace(shown[0], runs=(replace(shown[0].runs[0], rows=shown[0].runs[0].rows[:1]),))
+    assert plots._range([flat], "train_accuracy") == (-0.01, 0.01)
 
 
 def test_every_optimizer_has_a_colour_of_its_own():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import numpy as np
 import pytest
@@ -107,6 +108,13 @@ def test_a_run_is_the_plain_loop_over_its_batches():
             _, loss, accuracy = forward(x, y)
             assert getattr(rows[epoch], f"{part}_loss") == pytest.approx(loss, rel=1e-5)
             assert getattr(rows[epoch], f"{part}_accuracy") == accuracy
+
+
+def test_the_first_row_took_no_time_and_the_others_did():
+    start = time.perf_counter()
+    first, *others = run(spec(epochs=2), split=SPLIT).rows
+    assert first.seconds == 0 < min(row.seconds for row in others)
+    assert sum(row.seconds for row in others) < time.perf_counter() - start
 
 
 def test_reported_losses_include_the_l2_term():

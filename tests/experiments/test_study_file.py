@@ -161,6 +161,7 @@ RUN = '[[runs]]\nproblem = "mnist_logreg"\noptimizer = "KFAC"\nlr = 1\ndamping =
         (RUN + "seeds = [-3]", "seed: expected an integer of at least 0, got -3"),
         (RUN + "momentum = 0.9", "momentum: KFAC has none"),
         ('[[grids]]\noptimizer = "KFAC"', "[[grids]] number 1: problem: missing"),
+        ('problem = "mnist_logreg"\nseeds = [-3]\n[[grids]]\noptimizer = "KFAC"', "[[grids]] number 1: seed: expected"),
         ('problem = "mnist_logreg"\n[[grids]]\noptimizer = "KFAC"\nlr = []', "lr: expected a list with at least one"),
         ('problem = "mnist_logreg"\n[[grids]]\noptimizer = "KFAC"\nlr = 1', "lr: expected a list with at least one"),
         ('problem = "mnist_logreg"\n[[grids]]\noptimizer = "KFAC"\ndamping = ["a"]', "damping: expected a finite numb"),

@@ -21,16 +21,18 @@ from rich.console import Console
 
 from gbackprop.base.files import OutputError
 from gbackprop.curvature.data.executors import Pool, open_pool
+from gbackprop.experiments import study, worker
 from gbackprop.experiments.estimate import Forecast, duration, weight
 from gbackprop.experiments.export import HEADER, export
 from gbackprop.experiments.folder import folder_of
 from gbackprop.experiments.interruptions import interruptions
+from gbackprop.experiments.runs import Progress
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store
 from gbackprop.experiments.study import Settings, run_study
 from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, State
-from gbackprop.experiments.worker import Note, Task, compute
+from gbackprop.experiments.worker import Note, Task, compute, stop_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,10 +146,15 @@ def test_bars_on_a_terminal(tmp_path):
     with Bars(console) as bars:
         bars.update(State(3, 49, ((spec, Note(12.5, 50, 12.5, 100.0)),), 3700.0))
         bars.update(State(3, 49, ((spec, Note(13.5, 50, 12.5, 100.0)),), 3700.0))
+        whole, one = bars._progress.tasks
+        assert (whole.total, whole.completed) == (49, 3 + 13.5 / 50)
+        assert (one.total, one.completed) == (spec.epochs, 13.5)
     last = console.file.getvalue()
     assert "3 of 49, time left: 1 h 02 min" in last
     assert "mnist_logreg KFAC lr 0.01 damping 0.01 seed 42" in last
     assert "epoch 13.5/50" in last
+    bars.update(State(4, 49, (), 3700.0))
+    assert bars._progress.tasks == [whole]  # the other run has ended
 
 
 def test_threads_of_blas_are_held(tmp_path):
@@ -165,7 +172,43 @@ def test_threads_of_blas_are_held(tmp_path):
     assert [pool["num_threads"] for pool in pools()] == before
 
 
+def test_notes_count_what_was_computed_now(tmp_path, monkeypatch):
+    """A run that begins at its third epoch, from a checkpoint, has computed nothing until its first step."""
+    clock = iter([100.0, 101.0, 101.25, 103.0, 105.0])
+    monkeypatch.setattr(worker.time, "monotonic", lambda: next(clock))
+    task = Task(RunSpec("mnist_logreg", "SGD", 0.1, epochs=8), tmp_path, tmp_path)
+    notes, found = worker._Notes(task), []
+    for epoch, step in ((-1, 0), (1, 0), (2, 0), (3, 1)):
+        notes(Progress(epoch, 8, step, 10))
+        found.append(worker.read_note(task))
+    first, third = Note(0.0, 8, 0.0, 1.0), Note(2.0, 8, 0.0, 3.0)
+    assert found == [first, first, third, Note(3.1, 8, pytest.approx(1.1), 5.0)]  # the second came within half a second
+    stop_file(tmp_path).touch()
+    clock = iter([106.0])
+    with pytest.raises(worker._Stopped):
+        notes(Progress(4, 8, 0, 10))
+
+
 # --- how long it takes ----------------------------------------------------------------------------
+
+
+def test_the_time_left_is_that_of_all_epochs_to_come(tmp_path, monkeypatch):
+    """Those of runs under way, of runs to come, and of the repeats of a grid whose best is not known yet."""
+    monkeypatch.setattr(Forecast, "left", lambda self, work, slots: sum(epochs for _, epochs in work))
+    monkeypatch.setattr(worker, "NOTE_EVERY", 0.0)
+    monkeypatch.setattr(study, "LOOK_EVERY", 0.001)
+    states = []
+
+    class Watching(Lines):
+        def update(self, state):
+            states.append(state)
+
+    run(tmp_path, view=Watching)
+    assert (states[-1].ended, states[-1].left) == (7, 0)
+    assert any(note.done for state in states for _, note in state.running if note)
+    for state in states:
+        done = sum(note.done for _, note in state.running if note)
+        assert state.left == pytest.approx(3 * (state.total - state.ended) - done)
 
 
 def test_time_left():

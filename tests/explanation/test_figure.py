@@ -71,3 +71,34 @@ def test_the_legend_says_what_signs_signals_and_letters_are():
         "N: samples in the batch",
     ):
         assert part in told
+
+
+def test_where_everything_is_on_a_page():
+    """In inches: layers from the right, 1.75 apart; a row's head, its two lanes, its foot; the legend below."""
+    drawn = figure(2, [q.DiagHessian()])
+    (axes,) = drawn.axes
+    assert drawn.get_size_inches() == pytest.approx((8, 2.96))
+    assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, 8, 0, 2.96))
+    found = [(t.get_text(), t.get_fontsize(), *t.get_position(), t.get_va()) for t in axes.texts if t.get_text()]
+    written = [
+        ("Backward from CrossEntropyLoss('mean'); N = 2, R = 0.5, float32", 10, 4, 2.86, "top"),
+        ("loss", 8, 7.125, 2.56, "top"), ("gradient", 8, 0.05, 1.9, "center"), ("exact", 8, 0.05, 1.58, "center"),
+    ]  # fmt: skip
+    for name, x in (("1", 5.375), ("0", 3.625)):
+        written += [(f"{name}: Linear", 8, x, 2.56, "top"), ("y = W x + b", 6.4, x, 2.39, "top")]
+        written += [(f"{name}.weight, {name}.bias", 6.4, x, 1.42, "top")]
+        written += [("V = 1", 6.5, x + 0.875, 1.93, "bottom"), ("V = 3", 6.5, x + 0.875, 1.61, "bottom")]
+    assert [place for place in found if place[3] > 1.05] == [
+        (words, pytest.approx(size), pytest.approx(x), pytest.approx(y), va) for words, size, x, y, va in written
+    ]
+    legend = [place for place in found if place[3] < 1.05]
+    assert [(x, size) for _, size, x, _, _ in legend] == [(0.05, 7)] * 6
+    assert [y for *_, y, _ in legend] == pytest.approx([1.04, 0.88, 0.72, 0.56, 0.4, 0.24])
+    arrows = [(*t.xy, *t.get_position()) for t in axes.texts if not t.get_text() and hasattr(t, "xy")]
+    lanes = (1.9, 1.58)
+    assert arrows == [pytest.approx((x + 0.08, y, x + 1.63, y)) for x in (5.375, 3.625) for y in lanes]
+    marks = [(m.get_marker(), *m.get_xdata(), *m.get_ydata(), m.get_markersize()) for m in axes.lines]
+    places = [("D", 7.125), ("o", 5.375), ("o", 3.625)]
+    assert marks == [(mark, pytest.approx(x), pytest.approx(y), 6) for mark, x in places for y in lanes]
+    columns = [band.get_paths()[0].get_extents().extents for band in axes.collections]
+    np.testing.assert_allclose(columns, [(x - 0.1, 1.22, x + 0.1, 2.56) for x in (7.125, 5.375, 3.625)])

@@ -137,6 +137,12 @@ def test_the_example_may_be_an_array_of_another_dtype():
     assert from_torch(module, x.numpy().astype("float64")).parameters["gate.bias"].dtype == "float32"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_module_without_parameters_takes_the_dtype_of_the_example(dtype):
+    network = from_torch(nn.Sequential(nn.Tanh(), nn.Flatten()), torch.ones(2, 3, dtype=getattr(torch, dtype)))
+    assert {layer.dtype for _, layer in network.named_layers()} == {dtype}
+
+
 def test_a_layer_that_is_called_again_has_a_path_of_its_own():
     module, x = case("residual")
     names = [name for name in from_torch(module, x).inputs if name.startswith("layer1.0.")]
@@ -269,6 +275,10 @@ REFUSED = {
         doing(lambda m, x: F.softmax(x, 1, dtype=torch.float64).float()),
         f"{INNER}softmax: dtype=torch.float64 is not supported, expected None",
     ),
+    "unknown keyword": (
+        doing(lambda m, x: torch.sigmoid(x, out=None)),
+        f"{INNER}sigmoid: expected the arguments [], got [] and {{'out': None}}",
+    ),
     "indices of a pool": (
         doing(lambda m, x: F.max_pool1d(x, 1, return_indices=True)[0]),
         f"{INNER}max_pool1d_with_indices: expected one tensor, or numbers",
@@ -276,6 +286,7 @@ REFUSED = {
     "batch axis": (doing(lambda m, x: x.transpose(0, 1).transpose(0, 1)), f"{INNER}transpose: dims: expected 0 and"),
     "over the batch": (doing(lambda m, x: F.softmax(x, 0)), f"{INNER}softmax: dim: expected an axis after the batch"),
     "into the batch": (doing(lambda m, x: x.view(-1, 2).view(-1, 4)), f"{INNER}view: expected that the batch remains"),
+    "joined samples": (doing(lambda m, x: torch.cat([x, x])), f"{INNER}cat: axis: expected"),
     "not a shape": (
         doing(lambda m, x: x.view(x.stride(1) * 3, 4)),
         f"{INNER}stride: expected one tensor, or numbers",

@@ -71,7 +71,7 @@ class Numbers(nn.Module):
         y = 2 * self.fc(x) / math.sqrt(x.size(-1)) - 1
         y = torch.tanh(1 - y) * x.shape[1] ** -0.5 + 0.25
         y = torch.sub(-y, x, alpha=0.5) - torch.mul(x, 0.3) * self.factor
-        y = sum([y, self.fc(y).add(x, alpha=2).div(3)])
+        y = sum([y, self.fc(y).add(x, alpha=2).add(0.5, alpha=4).div(3)])
         y += 1
         return torch.neg(F.softplus(y)).sub(0.1).mul(1.5)
 

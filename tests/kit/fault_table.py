@@ -12,32 +12,41 @@ from faults_in_layers import FAULTS as IN_LAYERS
 from faults_in_norms import FAULTS as IN_NORMS
 from faults_in_sequences import FAULTS as IN_SEQUENCES
 from faults_in_sweep import FAULTS as IN_SWEEP
+from symmetry_table import by_symmetries
 
 FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES + IN_FORMS + IN_SWEEP
 """All faults, in the order of the page."""
 
 
 @cache
-def planted(fault):
-    """Return the report of a fault's check while the fault is there."""
+def planted(fault, diagnosed=False):
+    """Return the report of a fault's check while the fault is there, if asked for with the diagnosis of failures."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch, fault)
-        return fault.check()
+        report = fault.check()
+        return report.diagnose() if diagnosed else report
 
 
 def row(fault, named: str | None) -> str:
     """Return the row of a fault: what was planted, whether it was caught, and which method the kit named first."""
-    return f"| {str(fault).replace('|', chr(92) + '|')} | {'yes' if named else 'NO'} | `{named or 'nothing'}` |"
+    return f"| {_cell(fault)} | {'yes' if named else 'NO'} | `{named or 'nothing'}` |"
+
+
+def _cell(text) -> str:
+    return str(text).replace("|", chr(92) + "|")
 
 
 def table() -> str:
     """Plant each fault; return the page."""
-    rows, caught, located = [], 0, 0
+    rows, caught, located, diagnosed, broken = [], 0, 0, 0, 0
     for fault in FAULTS:
-        failures = planted(fault).failures
+        failures = planted(fault, diagnosed=True).failures
         named = failures[0].method if failures else None
-        caught, located = caught + bool(failures), located + (named == fault.method)
-        rows.append(row(fault, named))
+        edits = next((row.known for row in failures if row.known), ())
+        caught, located, diagnosed = caught + bool(failures), located + (named == fault.method), diagnosed + bool(edits)
+        symmetry = next((each.claim for each in by_symmetries(fault).failures), None)
+        broken += symmetry is not None
+        rows.append(f"{row(fault, named)} {_cell(edits[0].words) if edits else '–'} | {_cell(symmetry or '–')} |")
     total = len(rows)
     lines = [
         "# Planted faults",
@@ -46,8 +55,14 @@ def table() -> str:
         "",
         f"**Caught: {caught} of {total} planted. Rightly located: {located} of {total} planted.**",
         "",
-        "| fault | caught | first method named |",
-        "|---|---|---|",
+        f"**Diagnosed: {diagnosed} of {total}.** The fourth column is the first proposal: an edit with which the claim",
+        "holds, verified on batches of several sizes, in the words of [the audit](audit.md#the-diagnosis).",
+        "",
+        f"**By symmetries alone: {broken} of {total}.** The last column is the first",
+        "[symmetry](audit.md#symmetries-networks-of-any-size) that does not hold for a small network with the fault.",
+        "",
+        "| fault | caught | first method named | diagnosis | symmetry |",
+        "|---|---|---|---|---|",
         *rows,
     ]
     return "\n".join(lines)

@@ -175,6 +175,16 @@ class DiagonalSumOfSquares(Diagonal):
         return found
 
 
+class DiagonalClipped(Diagonal):
+    def mjp(self, x, mat):
+        return np.clip(mat * self.parameters["d"], -1, 1)
+
+
+class DiagonalUnsigned(Diagonal):
+    def per_sample(self, x, mat):
+        return super().per_sample(x, np.abs(mat))
+
+
 class Rotated(Layer):
     """The matrix (C, C) of each sample, by the rows of a square weight: y = W x."""
 
@@ -209,6 +219,21 @@ class RotatedTransposed(Rotated):
         jacobian = ParameterJacobian()
         jacobian.per_sample = lambda mat: np.einsum("vnit,njt->vnji", mat, x)
         return {"w": jacobian}
+
+
+class RotatedApart(Rotated):
+    """The squared norm of each position, summed."""
+
+    def parameter_jacobians(self, x):
+        found = super().parameter_jacobians(x)
+
+        def square_norm(mat, sign=None):
+            each = np.einsum("vnit,njt->vntij", mat, x)
+            total = (each**2).sum((2, 3, 4))
+            return (total if sign is None else total * sign).sum(0)
+
+        found["w"].square_norm = square_norm
+        return found
 
 
 class RotatedFirst(Rotated):
@@ -323,6 +348,24 @@ class HalvesSwapped(Halves):
         return np.concatenate([mat * a, mat * b], -1)
 
 
+class SquaredDistance(Layer):
+    """y = (u − v)², of two inputs."""
+
+    curvature = "dense"
+
+    def output_shape(self, u, v):
+        return u
+
+    def forward(self, u, v):
+        return (u - v) ** 2, u - v
+
+    def jmp(self, d, u, v):
+        return 2 * d * (u - v)
+
+    def mjp(self, d, mat):
+        return 2 * d * mat, 2 * d * mat  # −2 of v
+
+
 # ------------------------------------------------------------------------------------------------------------- losses
 
 
@@ -382,6 +425,16 @@ class Quartic(ElementwiseLoss):
         return 4 * (output - target) ** 2
 
 
+class Overflowing(losses.CrossEntropyLoss):
+    def values(self, output, target):
+        return np.log(np.exp(output).sum(1)) - np.take_along_axis(output, target[:, None], 1)[:, 0]
+
+
+class Unweighted(losses.CrossEntropyLoss):
+    def values(self, output, target):
+        return losses.CrossEntropyLoss().values(output, target)
+
+
 class Likelihood(losses.CrossEntropyLoss):
     """Gradients without the target."""
 
@@ -394,16 +447,6 @@ class Likelihood(losses.CrossEntropyLoss):
 
 class Own(Quantity):
     powers = (1, 1)
-
-
-class MeanGradient(Own):
-    """1/N Σₙ ∇ℓₙ, with R instead of 1/N."""
-
-    name = "mean_gradient"
-    needs = (Statistic("sum", GRADIENT),)
-
-    def definition(self, p):
-        return p.gradients.mean(0)
 
 
 class GradSquared(Own):
@@ -516,6 +559,10 @@ def without(x):
     return np.tanh(x) * sigmoid(x)
 
 
+def weighted(output, target):
+    return np.array([1.1, 3.7, 0.2, 5])[target] * -special.log_softmax(output, 1)[np.arange(len(target)), target]
+
+
 def log_cosh(output, target):
     return np.log(np.cosh(output - target)).sum(1) / output.shape[1]
 
@@ -534,43 +581,54 @@ def stretched():
 
 USERS = {
     "activation: second derivative lacks a": (layer(SnakeWithoutA, 4), "a = 1.5"),
-    "activation: 2 sin for sin 2": (layer(SnakeSine, 4), ""),
-    "activation: 4x² lost": (layer(Gauss, 4), "x²"),
-    "activation: x for |x|": (layer(Square, 4), ""),
+    "activation: 2 sin for sin 2": (layer(SnakeSine, 4), None),
+    "activation: 4x² lost": (layer(Gauss, 4), "y · g · x² were added"),
+    "activation: x for |x|": (layer(Square, 4), "its absolute value"),
     "activation: function lacks 1/3": (layer(Cubed, 4, reference=lambda x: x**3 / 3), "3"),
     "layer: mean over positions": (layer(lambda: DiagonalMean(2), 4, 2), "4"),
-    "layer: x squared": (layer(lambda: DiagonalSquared(3), 3), "x"),
-    "layer: divided by d": (layer(lambda: DiagonalPulled(3), 3), "d"),
+    "layer: x squared": (layer(lambda: DiagonalSquared(3), 3), "without this: squared"),
+    "layer: divided by d": (layer(lambda: DiagonalPulled(3), 3), "with this: its reciprocal"),
     "layer: float64": (layer(lambda: DiagonalTyped(3), 3), "cast"),
     "layer: signs forgotten": (layer(lambda: DiagonalBatched(3), 3), "signs"),
-    "layer: mean over columns": (layer(lambda: DiagonalSumOfSquares(3), 3), ""),
+    "layer: mean over columns": (layer(lambda: DiagonalSumOfSquares(3), 3), "multiplied by V = 3"),
+    "layer: clipped": (layer(lambda: DiagonalClipped(3), 3), "of what it gives: clipped to ±1"),
+    "layer: columns without signs": (layer(lambda: DiagonalUnsigned(3), 3), "of the columns: its absolute value"),
     "layer: parameter transposed": (layer(RotatedTransposed, 3, 4), "exchanged"),
+    "layer: positions apart": (layer(RotatedApart, 3, 4), "of each position alone, and summed"),
     "layer: first position": (layer(RotatedFirst, 3, 4), "first"),
-    "layer: norm squared": (layer(UnitSquare, 4), ""),
-    "layer: not projected": (layer(UnitNotProjected, 4), ""),
-    "layer: one norm too few": (layer(UnitOnce, 4), ""),
-    "layer: norm of the batch": (layer(UnitOfBatch, 4), ""),
+    "layer: norm squared": (layer(UnitSquare, 4), "multiplied by saved[1]"),
+    "layer: not projected": (layer(UnitNotProjected, 4), "were added"),
+    "layer: one norm too few": (layer(UnitOnce, 4), "divided by saved[1]"),
+    "layer: norm of the batch": (layer(UnitOfBatch, 4), "the inherited one"),
     "layer: shift not transposed": (layer(Shifted, 5), "exchanged"),
-    "layer: one feature too many": (layer(Halves, 4), ""),
-    "layer: halves swapped": (layer(HalvesSwapped, 4), ""),
-    "loss: missing c": (loss(LogCoshUnweighted, 4), ""),
+    "layer: one feature too many": (layer(Halves, 4), "axis 0 of its result were smaller by 1"),
+    "layer: halves swapped": (layer(HalvesSwapped, 4), "the reverse order of blocks"),
+    "layer: sign of the second input": (
+        lambda: check_layer(SquaredDistance(), (batch(3, 4), batch(3, 4, seed=1))),
+        "it had the other sign, at 4 to 7 along axis 2 alone",
+    ),
+    "loss: missing c": (loss(LogCoshUnweighted, 4), "divided by (output features) = 4"),
     "loss: wrong sign": (loss(LogCoshBackwards, 4), "sign"),
     "loss: square lost": (loss(LogCoshOne, 4), "tanh"),
     "loss: at the output": (loss(LogCoshOfOutput, 4), "target"),
     "loss: over N": (loss(LogCoshPerBatch, 4), "N"),
-    "loss: log 2 added": (loss(LogCoshNoLog2, 4, reference=log_cosh), ""),
+    "loss: log 2 added": (loss(LogCoshNoLog2, 4, reference=log_cosh), "-0.69314718 were added"),
     "loss: 4 for 12": (loss(Quartic, 4), "3"),
+    "loss: overflow": (loss(Overflowing, 4, labels=True), "the largest of each sample were subtracted"),
+    "loss: weights forgotten": (
+        loss(lambda: Unweighted(weight=np.array([1.1, 3.7, 0.2, 5])), 4, labels=True, reference=weighted),
+        "the option weight has no effect",
+    ),
     "loss: without the target": (loss(Likelihood, 4, labels=True), "one-hot"),
-    "quantity: 1/N twice": (quantity(MeanGradient), ""),
     "quantity: square of a sum": (quantity(GradSquared), "Σₙ"),
-    "quantity: one R": (quantity(Fisher), "R"),
+    "quantity: one R": (quantity(Fisher), "multiplied by N = 5"),
     "quantity: root": (quantity(GGNTrace), "squared"),
     "quantity: N for N − 1": (quantity(Noise), "N − 1"),
-    "quantity: not rooted": (quantity(Norms), "root"),
-    "graph: 1 − σ": (graph(GATES, gates, 3), ""),
+    "quantity: not rooted": (quantity(Norms), "without this: squared"),
+    "graph: 1 − σ": (graph(GATES, gates, 3), "the input had the other sign"),
     "graph: product for sum": (graph(GATES, sums, 3), "Add"),
     "graph: a node too early": (graph(GATES, deeper, 3), "b"),
-    "graph: a term too many": (graph(GATES, without, 3), ""),
+    "graph: a term too many": (graph(GATES, without, 3), "output of a · output of b: it is x + output of c"),
     "network: a layer's residual": (whole, "a = 1.5"),
 }
-"""What is wrong -> a check that fails, and words of the first proposal."""
+"""What is wrong -> a check that fails, and words of the first proposal; None if nothing of the grammar fits."""

@@ -81,6 +81,7 @@ BATCHES = {
     "counts of ints": (losses.PoissonNLLLoss(), Y[:, None] * [1, 1, 1], ["y of PoissonNLLLoss", "float64", "int64"]),
     "NaN": (losses.HuberLoss(), Q * NAN, ["y of HuberLoss", "finite", "NaN"]),
     "bits above 1": (losses.BCELoss(), Q + 1, ["y of BCELoss", "[0, 1]", "got 1.33"]),
+    "bits below 0": (losses.BCELoss(), Q - 1, ["y of BCELoss", "[0, 1]", "got -0.66"]),
     "a weight of each sample of BCELoss": (losses.BCELoss(weight=np.ones((N, 3))), Q, ["weight", "every sample"]),
     "label -100 of NLLLoss": (NLL(), Y - 100, ["y of NLLLoss", "0 to 2", "ignore_index=-100 leaves"]),
     "one-hot rows": (NLL(), Q, ["y of NLLLoss", "(4,)", "(4, 3) (of one-hot rows give the labels, target.argmax(1))"]),

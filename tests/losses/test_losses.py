@@ -7,6 +7,7 @@ from torch_means import divisor
 
 from gbackprop.losses import (
     BCELoss,
+    CrossEntropyLoss,
     GaussianNLLLoss,
     L1Loss,
     MSELoss,
@@ -111,6 +112,18 @@ def test_what_a_loss_need_not_give_is_no_failure(kind):
     assert {row.method for row in report.rows if row.verdict == "not given"} == {"draw", "hessian_sqrt_mc"}
 
 
+@pytest.mark.parametrize(("axis", "alike"), [(0, "all M"), (1, "all samples of equal outputs")])
+def test_draws_that_are_all_alike_are_told(axis, alike):
+    class Alike(CrossEntropyLoss):
+        def draw(self, output, mc_samples, rng):
+            draws = super().draw(output, mc_samples, rng)
+            return np.broadcast_to(draws.take([0], axis), draws.shape).copy()
+
+    output = np.zeros((1, 4))
+    report = check_loss(Alike(), output, np.array([1]))
+    assert f"is the same for {alike}" in [row.problem for row in report.failures]
+
+
 @pytest.mark.parametrize("domain", [(0.0, 1.0), (-0.5, np.inf), (-np.inf, 3.0), (5.0, 9.0)])
 def test_the_kit_stays_inside_the_domain(domain):
     class Bounded(Absolute):
@@ -122,6 +135,18 @@ def test_the_kit_stays_inside_the_domain(domain):
     output = outputs(Bounded(), (3, 4), 0)
     Bounded().check_output(output)
     check_loss(Bounded(), output, output.copy()).assert_ok()  # with a kink everywhere
+
+
+def test_the_kit_asks_for_finite_numbers_up_to_ten_thousand():
+    seen = []
+
+    class Watched(MSELoss):
+        def values(self, output, target):
+            seen.extend([output.real.min(), output.real.max()])
+            return super().values(output, target)
+
+    check_loss(Watched(), np.zeros((3, 40)), np.zeros((3, 40))).assert_ok()
+    assert (min(seen), max(seen)) == (-1e4, 1e4)
 
 
 def test_the_kit_says_which_output_is_outside_of_the_domain():

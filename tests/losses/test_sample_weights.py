@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.losses.sample_weights import Weighted
+from gbackprop.losses.sample_weights import Targets, Weighted
 from gbackprop.quantities import Kronecker
 from gbackprop.testing.errors import largest_error, relative_error
 from gbackprop.testing.graphs import graph_problems
@@ -281,6 +281,9 @@ def test_wrong_losses_and_targets_are_told_as_without_weights():
         gb.backward(network(), 3, X, np.zeros(N, int), sample_weight=W)
     with pytest.raises(TypeError, match=r"^y of CrossEntropyLoss\('mean'\): expected a NumPy or CuPy array, got list"):
         gb.backward(network(), losses.CrossEntropyLoss(), X, [0] * N, sample_weight=W)
+    given = q.KFAC(targets=np.full((1, N), 9))
+    with pytest.raises(ValueError, match=r"^targets of KFAC\[0\] of CrossEntropyLoss\('mean'\): expected .*got 9"):
+        gb.backward(network(), losses.CrossEntropyLoss(), X, np.zeros(N, int), given, sample_weight=W)
 
 
 def test_all_that_has_targets_has_weights():
@@ -288,3 +291,11 @@ def test_all_that_has_targets_has_weights():
     methods = {name: value for name, value in vars(losses.Loss).items() if inspect.isfunction(value)}
     taking = {name for name, value in methods.items() if "target" in inspect.signature(value).parameters}
     assert taking - {"check_values"} <= set(vars(Weighted))
+
+
+def test_a_weight_multiplies_the_curvature_of_its_sample():
+    f, y, weight = np.ones((3, 2)), np.array([[0.0, 1], [1, 1], [0, 0]]), np.array([2.0, 0.5, 3])
+    loss = losses.BCEWithLogitsLoss(weight=np.array([1.0, 4]), pos_weight=np.array([2.0, 1]))
+    found = Weighted(loss).curvature_weights(f, Targets(y, weight))
+    np.testing.assert_allclose(found, loss.curvature_weights(f, y) * weight[:, None])
+    assert losses.Loss.curvature_weights(loss, f, y) == losses.Loss.summed_weight(loss, (2,)) == 1

@@ -13,9 +13,29 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 }  # fmt: skip
 """What stands in the place of an operator. `@` and `|` have no neighbour of the same type."""
 
-UNSEEN = {"strict", "copy", "soft_wrap", "highlight", "markup", "figsize", "dpi", "zorder", "lw", "fontsize", "alpha"}
+UNSEEN = {
+    *("strict", "copy", "soft_wrap", "highlight", "markup", "figsize", "dpi", "zorder", "lw", "fontsize", "alpha"),
+    *("linewidth", "markersize", "markerscale", "shrink", "labelsize", "height_ratios", "width_ratios", "frameon"),
+    *("clip_on", "bar_width"),
+}
 """Keyword arguments that change no number: `strict` guards `zip` against what no input can bring about, `copy` is about
 memory, the others about how text and pictures look."""
+
+LOOKS = {"set_axisbelow", "set_visible", "margins", "axline", "axhline", "grid", "tick_params", "set_bounds"}
+"""Methods of matplotlib that draw no data: frames, grids, lines for the eye."""
+
+ROWS = "testing/cases/"
+"""Files of tables of cases: numbers and booleans of a row are left as they are, since layers of another size are as
+good a case. That rows differ, and that each option is not its default in some row, is what `tests/kit/test_cases.py`
+checks. Functions stay in, also those in rows: they are the definitions that results are compared with.
+
+Numbers in Hypothesis's strategies, `st.…(…)` and functions that `draw` from them, are left as they are, too: they
+bound the sizes and options that are drawn. That all layers and options are still drawn is what
+`tests/kit/test_strategies.py` checks. So are numbers in arguments of NumPy's random numbers, `rng.…(…)`, where checks
+draw what a claim is tried at: other samples are as good."""
+
+TRIED = "testing/"
+"""Files of checks."""
 
 DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.AugAssign, ast.Delete)
 
@@ -52,7 +72,12 @@ def changes(file: str, source: str) -> Iterator[Change]:
     lines, tree = source.splitlines(), ast.parse(source)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     inside = {id(node) for function in functions for part in function.body for node in ast.walk(part)}
+    definitions = {id(part) for node in ast.walk(tree) if _is_definition(node) for part in ast.walk(node)}
+    drawn = {id(part) for node in ast.walk(tree) if _is_drawn(node, file) for part in ast.walk(node)}
     for index, node in enumerate(_nodes(tree)):
+        size = id(node) in drawn or (file.startswith(ROWS) and id(node) not in definitions)
+        if size and _is_number(node):
+            continue
         for what, make in _of_node(node):
             place = (file, node.lineno, lines[node.lineno - 1].strip(), what, id(node) in inside)
             yield Change(*place, index, make)
@@ -61,9 +86,11 @@ def changes(file: str, source: str) -> Iterator[Change]:
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield the expressions and statements that run when the program does: no annotations, no decorators.
 
-    Arguments in `UNSEEN` are left as they are.
+    Arguments in `UNSEEN` and of calls in `LOOKS` are left as they are.
     """
     if isinstance(tree, ast.keyword) and tree.arg in UNSEEN:
+        return
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute) and tree.func.attr in LOOKS:
         return
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):
@@ -76,6 +103,24 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
             negative = isinstance(child, ast.UnaryOp) and isinstance(child.op, ast.USub)
             if isinstance(child, ast.AST) and not (negative and isinstance(child.operand, ast.Constant)):
                 yield from _nodes(child)
+
+
+def _is_definition(node: ast.AST) -> bool:
+    """Return whether a node is a function of something: `lambda: Linear(3, 2)` is not."""
+    return isinstance(node, ast.FunctionDef | ast.Lambda) and ast.unparse(node.args) != ""
+
+
+def _is_drawn(node: ast.AST, file: str) -> bool:
+    """Return whether a node is a strategy, a function that makes one, or a draw of random numbers of a check."""
+    if isinstance(node, ast.FunctionDef):
+        made = ast.unparse(node.returns) if node.returns else ""
+        return "SearchStrategy" in made or "draw" in [each.arg for each in node.args.args]
+    called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    return called.startswith("st.") or (file.startswith(TRIED) and called.startswith(("rng.", "self.rng.")))
+
+
+def _is_number(node: ast.AST) -> bool:
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
 def _of_node(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
@@ -98,8 +143,12 @@ def _of_node(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
             yield f"{value} → {_other(value)}", lambda node: setattr(node, "value", _other(value))
         case ast.If() | ast.While() | ast.IfExp():
             yield f"condition of {type(node).__name__.lower()} inverted", _invert
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))) if name in LOOKS:
+            return
         case ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield "statement dropped", _drop
+        case ast.Raise(exc=ast.Name(id="NotImplementedError")):
+            pass  # the body of a method that every class has for itself
         case ast.stmt() if isinstance(node, DROPPED):
             yield "statement dropped", _drop
     if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) and node.generators[0].ifs:

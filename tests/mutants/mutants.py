@@ -5,15 +5,19 @@ be noticed, since the program computes the same, are named with the reason in `e
 """
 
 import argparse
+import ast
 import importlib.machinery
 import importlib.util
 import os
 import random
+import re
 import signal
 import sys
 import time
 import tomllib
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from changes import Change, changes
 from reach import COMPILED, ROOT, Reach, measure
@@ -23,6 +27,9 @@ LEAST = 95
 """Percent of the changes that tests have to notice."""
 BROKEN = 99
 """Exit status of a process in which the tests could not be run at all."""
+
+SIZE = re.compile(r"(Add|Sub|Mult|Div|FloorDiv|Pow|Lt|LtE|Gt|GtE|-?\d\S*) → ")
+"""Changes of a number, of arithmetic and of a comparison's end: what a line with a choice may have without a test."""
 
 
 def drawn(count: int, seed: int) -> list[Change]:
@@ -35,24 +42,47 @@ def drawn(count: int, seed: int) -> list[Change]:
 
 def equivalent() -> dict[tuple[str, str, str], str]:
     """Return the changes that leave every result as it is: (file, line of source, what or "any") and the reason."""
-    entries = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text())["change"]
-    return {(entry["file"], entry["source"], entry["what"]): entry["why"] for entry in entries}
+    return {(entry["file"], entry["source"], entry["what"]): entry["why"] for entry in _named()["change"]}
+
+
+def choices() -> dict[str, list[float]]:
+    """Return the constants, and functions, on which time and memory alone depend, with values to compare results."""
+    return _named()["choices"]
+
+
+@cache
+def _choices() -> dict[tuple[str, str], range]:
+    """Return the lines of each of them, by its file and name: none of a constant."""
+    found = {}
+    for module, _, name in [name.rpartition(".") for name in choices()]:
+        file = f"{module.replace('.', '/')}.py"
+        tree = ast.parse((ROOT / "gbackprop" / file).read_text())
+        places = [range(node.lineno, node.end_lineno + 1) for node in tree.body if getattr(node, "name", None) == name]
+        found[file, name] = places[0] if places else range(0)
+    return found
+
+
+def _named() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text())
 
 
 def reason(change: Change, known: dict[tuple[str, str, str], str]) -> str | None:
     """Return why a change leaves every result as it is, or None if it may not."""
+    words = {word for word in re.findall(r"\w+", change.source) if word.isupper()}  # constants
+    for name, lines in _choices().items():
+        if (name[1] in words and SIZE.match(change.what)) or (name[0] == change.file and change.line in lines):
+            return f"time and memory alone depend on {name[1]}"
     whats = (change.what, "any")
     return next((known[key] for what in whats if (key := (change.file, change.source, what)) in known), None)
 
 
 def within(tests: list[str], seconds: dict[str, float], limit: float) -> list[str]:
-    """Return the first tests that together take no longer than a limit; at least one."""
+    """Return the first tests that together take no longer than a limit, without those too slow for it; at least one."""
     total, some = 0.0, []
     for test in tests:
-        total += seconds[test]
-        if some and total > limit:
-            break
-        some.append(test)
+        if not some or total + seconds[test] <= limit:
+            total += seconds[test]
+            some.append(test)
     return some
 
 
@@ -103,7 +133,18 @@ def _run(tests: list[str]) -> int:
     )  # fmt: skip
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     imported = "ignore::pytest.PytestAssertRewriteWarning"  # of Hypothesis, before pytest starts
-    return int(pytest.main(["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-W", imported, *tests]))
+    options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-W", imported]
+    skipped = _Skipped()
+    return int(pytest.main([*options, *tests], plugins=[skipped])) or int(skipped.any)
+
+
+class _Skipped:
+    """Tells that a test was skipped which ran without the change: a missing package that is no longer told, say."""
+
+    any = False
+
+    def pytest_runtest_logreport(self, report) -> None:
+        self.any |= report.skipped and not hasattr(report, "wasxfail")
 
 
 def run(todo: list[tuple[Change | None, list[str], float]], workers: int, folder: Path):
@@ -139,7 +180,7 @@ def main() -> int:
     for change in draw:
         if change in named:
             continue
-        tests = within(reach.tests(change.file, change.line, change.inside), reach.seconds, given.seconds)
+        tests = within(reach.tests(change), reach.seconds, given.seconds)
         if tests:
             todo.append((change, tests, 60 + 5 * sum(reach.seconds[test] for test in tests)))
         else:

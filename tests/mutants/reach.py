@@ -5,6 +5,7 @@ Also a plugin of pytest, which `measure` starts: it tells coverage which test is
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from changes import Change
 
 ROOT = Path(__file__).parents[2]
 COMPILED = {
@@ -20,6 +22,9 @@ COMPILED = {
     "engine/kernels/compiled_tiles.py": "engine/kernels/tiles.py",
 }
 """Files that run as machine code, which coverage does not see, and the file whose functions call them."""
+
+DEFAULTS = "tests/test_public_names.py::test_every_public_default_is_the_one_that_is_written_down"
+"""It reads the defaults of arguments without running a line of their functions."""
 
 
 def measure(folder: Path, tests: list[str], workers: int) -> None:
@@ -67,25 +72,31 @@ class Reach:
         self.data.read()
         self.seconds = json.loads((folder / "seconds.json").read_text())
 
-    def tests(self, file: str, line: int, inside: bool) -> list[str]:
-        """Return the tests that reach a line of a file, in the order in which to run them.
+    def tests(self, change: Change) -> list[str]:
+        """Return the tests that reach the line of a change, in the order in which to run them.
 
-        A line outside of functions runs when the module is imported: every test that reaches the file reaches it.
+        A line outside of functions runs when the module is imported: every test that reaches the file reaches it. Of a
+        test's cases, those come first whose names have words of the line.
         """
-        lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(file, file)))
-        whole = file in COMPILED or not inside
-        contexts = [context for some in lines.values() for context in some] if whole else lines.get(line, [])
-        return self._ordered({context for context in contexts if context in self.seconds})
+        lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(change.file, change.file)))
+        at_import = [*lines.get(change.line, ())] == [""]  # inside a function, which modules call as they are imported
+        whole = change.file in COMPILED or not change.inside or at_import
+        contexts = [context for some in lines.values() for context in some] if whole else lines.get(change.line, [])
+        reading = [] if change.inside else [DEFAULTS]
+        return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, change.source)
 
-    def _ordered(self, tests: set[str]) -> list[str]:
-        """Return one case of each test function first, then a second one of each, …; quick ones first."""
-        cases = defaultdict(int)
-        turns = {}
-        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+    def _ordered(self, tests: set[str], source: str) -> list[str]:
+        """Return one case of each test function first, quick ones first; then more, each function as many seconds."""
+        words = set(re.findall(r"\w{4,}", source))
+        shared = {test: len(words & set(re.findall(r"\w{4,}", test.partition("[")[2]))) for test in tests}
+        spent = defaultdict(float)
+        first, turns = {}, {}
+        for test in sorted(tests, key=lambda test: (-shared[test], self.seconds[test], test)):
             function = test.partition("[")[0]
-            turns[test] = cases[function]
-            cases[function] += 1
-        return sorted(tests, key=lambda test: (turns[test], self.seconds[test], test))
+            first[test] = function not in spent
+            spent[function] += self.seconds[test]
+            turns[test] = spent[function]
+        return sorted(tests, key=lambda test: (not first[test], turns[test], test))
 
 
 # ------------------------------------------------------------------------------------------------- the plugin of pytest

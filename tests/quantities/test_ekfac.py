@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.columns import StoredColumns
 from gbackprop.kronecker import EigenKronecker
 from gbackprop.quantities import kronecker_error
+from gbackprop.quantities.nearest import nearest
 from gbackprop.testing import check_quantity
 from gbackprop.testing.strategies import SEEDS, problems
 
@@ -223,6 +225,12 @@ def test_the_nearest_is_the_best_of_a_dense_rearrangement(i, o, t, seed):
     np.testing.assert_allclose(got, rest, rtol=1e-5, atol=1e-9 * singular[0])
     np.testing.assert_allclose(np.linalg.norm(value.A), np.linalg.norm(value.B), rtol=1e-9)
     np.testing.assert_allclose(found["0.bias"].to_dense(), block["0.bias"], rtol=1e-9, atol=1e-13)
+
+
+def test_the_nearest_of_small_columns_is_found_as_well():
+    g, u = RNG.standard_normal((2, 5, 1, 1, 3)), RNG.standard_normal((5, 1, 1, 4))
+    (a, b, _), (small_a, small_b, _) = (nearest(StoredColumns(((size * g, u),)), 1e-12, 2000) for size in (1, 1e-4))
+    np.testing.assert_allclose(np.kron(small_b[0], small_a[0]) * 1e8, np.kron(b[0], a[0]), rtol=0, atol=1e-6)
 
 
 def test_errors_of_exact_factors_are_rounding():

@@ -56,6 +56,7 @@ KINDS = {
     "a sequence": (lambda: [layers.Linear(3, 2), layers.Flatten()], (4, 3)),
     "images": (lambda: [layers.Conv2d(2, 3, 2), layers.Flatten()], (2, 4, 4)),
     "groups": (lambda: [layers.Conv2d(2, 4, 2, groups=2), layers.Flatten()], (2, 4, 4)),
+    "groups at one position": (lambda: [layers.Conv2d(4, 6, 2, groups=2), layers.Flatten()], (4, 2, 2)),
 }
 
 

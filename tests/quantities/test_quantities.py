@@ -121,6 +121,16 @@ def test_the_laws_hold_for_a_users_quantity():
     assert len([row for row in report.rows if row.verdict == "not given"]) == 2  # its definition, and its scale
 
 
+def test_the_names_of_ways_to_cut_the_work_are_their_options():
+    assert list(BLOCKS) == [", ".join(f"{name}={value}" for name, value in way.items()) for way in BLOCKS.values()]
+
+
+def test_a_kfac_of_another_convention_has_no_oracle_of_its_own():
+    report = check_quantity(q.KFAC(fisher="exact", sharing="reduce"), *PROBLEM)
+    report.assert_ok()
+    assert "scales with R and c as it should" in {row.claim for row in report.rows if row.problem == kit.NO_CONVENTION}
+
+
 @pytest.mark.parametrize(
     ("quantity", "claim"),
     [

@@ -165,6 +165,7 @@ WRONG = {
     "total": (lambda tree, arrays: tree.update(total=float("nan")), "total: expected a finite number, got nan"),
     "outputs": (lambda tree, arrays: tree.update(outputs=0), "outputs: expected a number of outputs, got 0"),
     "output": (lambda tree, arrays: tree.update(output=[2.5]), "output: expected a shape, got [2.5]"),
+    "no output": (lambda tree, arrays: tree.update(output=[0]), "output: expected a shape, got [0]"),
     "loss": (
         lambda tree, arrays: tree["loss"].update({"class": "HuberLoss", "arguments": {"dict": {}}}),
         "loss: expected one with a known likelihood",

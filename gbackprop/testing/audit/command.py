@@ -26,7 +26,8 @@ def run(options: argparse.Namespace) -> int:
         if options.target is None:
             findings = _shown(shipped(auditor), options.rows)
         else:
-            asked = Asked(options.target, options.input, options.loss, options.batch)
+            device = options.device if options.symmetries else None
+            asked = Asked(options.target, options.input, options.loss, options.batch, device)
             found, detailed = audited(asked, resolve(options.target), auditor)
             findings = _shown(found, detailed or options.rows)
     if options.html is not None:
@@ -54,8 +55,11 @@ def _size(shape: Shape) -> str:
 
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse what cannot end well before anything is computed."""
-    if options.target is None and (options.input or options.loss):
-        raise TargetError("--input and --loss go with a target, as in: audit my_layers:Swish --input 4")
+    if options.target is None and (options.input or options.loss or options.symmetries):
+        given = "--symmetries goes" if options.symmetries else "--input and --loss go"
+        raise TargetError(f"{given} with a target, as in: audit my_layers:Swish --input 4")
+    if options.device != "cpu" and not options.symmetries:
+        raise TargetError(f"--device goes with --symmetries, got --device {options.device}")
     if options.html is not None:
         try:
             check_output(options.html)
@@ -78,7 +82,8 @@ def _shown(found: Iterable[Finding], detailed: bool) -> list[Finding]:
 def _write(findings: list[Finding], options: argparse.Namespace) -> None:
     """Write the page; its command leaves out options that have their defaults."""
     words = ["python", "-m", "gbackprop", "audit"] + ([options.target] if options.target else [])
-    for name, default in (("input", None), ("loss", None), ("batch", 3), ("seed", 0)):
+    words += ["--symmetries"] * options.symmetries
+    for name, default in (("input", None), ("loss", None), ("batch", 3), ("seed", 0), ("device", "cpu")):
         value = getattr(options, name)
         words += [] if value == default else [f"--{name}", str(value)]
     try:

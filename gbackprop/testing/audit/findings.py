@@ -15,7 +15,16 @@ from gbackprop.calculus.walk import upwards
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
-from gbackprop.testing import Report, Row, check_layer, check_loss, check_network, check_optimizer, check_quantity
+from gbackprop.testing import (
+    Report,
+    Row,
+    check_layer,
+    check_loss,
+    check_network,
+    check_optimizer,
+    check_quantity,
+    check_symmetries,
+)
 from gbackprop.testing.audit.picture import Picture, layer_pictures, loss_pictures
 from gbackprop.testing.audit.where import Whereabouts, place
 from gbackprop.testing.flat import Flat, side_by_side
@@ -93,6 +102,11 @@ class Auditor:
         """Audit a network with all that is in it, as one subject."""
         title = title or f"{named(network)} with {named(loss)}"
         return _finding("network", network, _checked(title, check_network, network, loss, x, y, self.rng(3)))
+
+    def symmetries(self, network: Layer, loss: Loss, x: np.ndarray, y: np.ndarray, device: str) -> Finding:
+        """Audit a network by symmetries, as it is given."""
+        title = f"symmetries of {named(network)} with {named(loss)}"
+        return _finding("network", network, _checked(title, check_symmetries, network, loss, x, y, self.rng(3), device))
 
     def network(self, network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray) -> list[Finding]:
         """Audit a network: a finding for each layer, where it stands, and one for what they do together."""

@@ -117,15 +117,16 @@ def _claim(row: Row) -> Markup:
 def _failures(name: str, finding: Finding) -> Iterator[Markup]:
     """Yield each failed claim with its error and the source lines of its method; the same lines are shown once."""
     seen: set[Source] = set()
-    for j, row in enumerate(finding.report.failures):
+    for j, row in enumerate(finding.report.diagnose().failures):
         look = None
+        causes = [(tag("br"), tag("strong", f"Diagnosis: {each.words}"), f" ({each.evidence})") for each in row.known]
         if row.method in finding.places:
             where = finding.places[row.method]
             lines = [_source(source) for source in where.sources if source not in seen]
             seen.update(where.sources)
             look = (tag("br"), "Look at ", tag("code", where), lines)
         claim = (_colored(row.verdict), " ", tag("code", row.method), " ", row.claim)
-        yield tag("li", claim, tag("br"), finding_of(row), look, id=f"{name}r{j}")
+        yield tag("li", claim, tag("br"), finding_of(row), causes, look, id=f"{name}r{j}")
 
 
 def _source(source: Source) -> Markup:
@@ -147,10 +148,9 @@ def _pictures(name: str, finding: Finding) -> Markup | None:
 def _figures(picture: Picture, name: str) -> Markup:
     """Return the drawing of the difference; before it both matrices, if it is too large."""
     values = [] if picture.tight else [_figure(picture, side, name) for side in ("got", "expected")]
-    pattern = (" ", tag("strong", picture.pattern)) if picture.pattern else None
     axes = tag("span", f" Rows: {picture.rows}; columns: {picture.columns}.", class_="soft")
     legend = value_legend(picture.scale) if values else None
-    caption = tag("figcaption", picture.method, " against ", picture.oracle, ". ", describe(picture), pattern, axes)
+    caption = tag("figcaption", picture.method, " against ", picture.oracle, ". ", describe(picture), axes)
     return tag("div", values, _figure(picture, "difference", name, caption), legend)
 
 

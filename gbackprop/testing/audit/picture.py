@@ -12,6 +12,7 @@ import numpy as np
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import Loss
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
+from gbackprop.testing.flat import dense
 from gbackprop.testing.parameters import parameter_curve
 from gbackprop.testing.points import Point, input_curve, inside, size_of, smooth, some_of, units
 from gbackprop.testing.probe import Probe, is_container
@@ -75,23 +76,6 @@ class Picture:
         """True if the error of every entry is within the tolerance."""
         return bool((self.error <= self.tolerance).all())
 
-    @property
-    def pattern(self) -> str:
-        """One line if the wrong matrix is the transpose or a multiple of the right one, else an empty string."""
-        if self.tight:
-            return ""
-        if self._is_near(self.want.T, self.got):
-            return "It is the transpose of what is expected."
-        large = np.abs(self.want) > 1e-3 * self.scale
-        ratios = self.got[large] / self.want[large]
-        factor = float(np.median(ratios)) if ratios.size else 0.0
-        near = self._is_near(factor * self.want, self.got)
-        return f"Every entry is {factor:.6g} times what is expected." if near else ""
-
-    def _is_near(self, candidate: np.ndarray, got: np.ndarray) -> bool:
-        near = candidate.shape == got.shape and np.isfinite(got).all()
-        return bool(near and np.abs(candidate - got).max(initial=0) <= 1e-6 * self.scale)
-
 
 def layer_pictures(probe: Probe, point: Point, rng: np.random.Generator) -> Iterator[Picture]:
     """Yield the Jacobian of a layer in its input, its residual, and the Jacobian in each parameter."""
@@ -123,7 +107,7 @@ def _residual(probe: Probe, point: Point) -> Picture:
         return given.reshape(len(x), -1)[:, point.inputs]
 
     want = derivative(input_curve(pulled, point.x, point.inputs), REAL_STEP * point.size)
-    got = probe.layer.residual(probe.saved, vec)
+    got = dense(probe.layer.residual(probe.saved, vec))
     if probe.layer.curvature == "diagonal":
         got = _pulled(got[None], (1, *point.x.shape))[0][:, :, None] * np.eye(d)
     got = _pulled(got, (n, d, d)).reshape(n, d, d)[:, point.inputs][:, :, point.inputs]

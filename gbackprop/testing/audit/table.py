@@ -59,9 +59,11 @@ class Terminal:
         self._print(words, style=STYLES[FAILED if count.failed else OK])
 
     def _failures(self, finding: Finding) -> None:
-        """Print each failure in words, with the place where its method is written."""
-        for row in finding.report.failures:
+        """Print each failure in words, with what would make it hold, and the place where its method is written."""
+        for row in finding.report.diagnose().failures:
             self._print(f"  {row.method}: ", f"{row.claim}: {finding_of(row)}", STYLES[FAILED])
+            for proposal in row.known:
+                self._print("    diagnosis: ", str(proposal), "yellow")
             if row.method in finding.places:
                 self._print("    look at ", str(finding.places[row.method]), "")
 

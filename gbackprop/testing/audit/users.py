@@ -30,10 +30,13 @@ class Asked:
     input: str | None = None
     loss: str | None = None
     batch: int = 3
+    symmetries: str | None = None  # the device on which to check them, in place of definitions
 
 
 def audited(asked: Asked, subject: Subject, auditor: Auditor) -> tuple[Iterable[Finding], bool]:
     """Return findings on a subject, and whether its rows are few enough to be shown."""
+    if asked.symmetries and not isinstance(subject, Layer):
+        raise TargetError(f"{asked.target}: --symmetries takes a network or layer, got {subject!r}")
     if isinstance(subject, Quantity):
         return _quantity(subject, auditor), True
     if not isinstance(subject, Layer | Loss):
@@ -47,13 +50,15 @@ def audited(asked: Asked, subject: Subject, auditor: Auditor) -> tuple[Iterable[
         return _loss(asked, subject, shape, auditor), True
     out = _output_shape(asked, subject, shape)
     x = auditor.rng(1).standard_normal((asked.batch, *shape))
-    if not is_container(subject) and asked.loss is None:
+    if not is_container(subject) and asked.loss is None and not asked.symmetries:
         return [auditor.layer(subject, x)], True
     network = subject if isinstance(subject, Sequential) else Sequential(subject)
     if out is None:
         return auditor.until_one_raises(network, x), False
     loss = _loss_for(asked, out)
     y = _targets(loss, inside(loss, auditor.rng(2).standard_normal((asked.batch, *out))), auditor.rng(3))
+    if asked.symmetries:
+        return [auditor.symmetries(network, loss, x, y, asked.symmetries)], False
     return auditor.network(network, loss, x, y), False
 
 

@@ -75,7 +75,7 @@ MOVES = (
     LayerRow(lambda: L.Unflatten(1, (2, 3)), (6, 2), reshaped(2, 3, 2)),
     LayerRow(lambda: L.Unflatten(-1, (-1, 2)), (3, 4), reshaped(3, 2, 2)),
     LayerRow(lambda: L.Permute((0, 3, 1, 2)), (2, 3, 4), lambda x: np.einsum("nabc->ncab", x)),
-    LayerRow(lambda: L.Slice(1, 1), (4, 2), lambda x: np.stack([x[:, 1], x[:, 2], x[:, 3]], 1)),
+    LayerRow(lambda: L.Slice(1, 1, 3), (4, 2), lambda x: np.stack([x[:, 1], x[:, 2]], 1)),
     LayerRow(lambda: L.Slice(-1, -4, None, 2), (2, 5), lambda x: np.stack([x[:, :, 1], x[:, :, 3]], 2)),
     LayerRow(lambda: L.Select(2, -1), (3, 4), lambda x: x[:, :, 3]),
     LayerRow(lambda: L.Select(1, 0), (3, 2, 2), lambda x: x[:, 0]),

@@ -19,7 +19,6 @@ class Operation:
     cost: float
     change: Change
     closed: bool = False
-    lossless: bool = False
 
 
 ENTRIES: dict[str, Change] = {
@@ -79,22 +78,22 @@ def operations(shape: tuple[int, ...]) -> Iterator[Operation]:
     yield from (Operation(words, 1.2 if "square" in words else 1.4, change) for words, change in ENTRIES.items())
     for words, (cost, closed, change) in AXIS.items():
         for i in axes:
-            yield Operation(words.format(i), cost, lambda a, i=i, f=change: f(a, i), closed, closed)
+            yield Operation(words.format(i), cost, lambda a, i=i, f=change: f(a, i), closed)
     for words, (cost, closed, apply) in TWO_AXES.items():
         for i, j in combinations(axes, 2):
-            yield Operation(words.format(i, j), cost, lambda a, i=i, j=j, f=apply: f(a, i, j), closed, closed)
+            yield Operation(words.format(i, j), cost, lambda a, i=i, j=j, f=apply: f(a, i, j), closed)
     for i, k in [(axis, k) for axis in axes[1:] for k in range(2, shape[axis] // 2 + 1) if shape[axis] % k == 0]:
         for words, (cost, closed, change) in BLOCKS.items():
             at = f"axis {i}, {k} blocks of {shape[i] // k},"
             apply_to = lambda a, i=i, k=k, f=change: f(  # noqa: E731
                 a.reshape(*a.shape[:i], k, -1, *a.shape[i + 1 :]), i).reshape(a.shape)  # fmt: skip
-            yield Operation(words.format(at), cost, apply_to, closed, closed)
+            yield Operation(words.format(at), cost, apply_to, closed)
     for start, end in combinations(range(len(shape) + 1), 2):
         for order in permutations(range(start, end)) if 2 <= end - start <= 4 else ():
             if order[0] != start and order[-1] != end - 1:  # else of fewer axes
                 moved, named = (*axes[:start], *order, *axes[end:]), ", ".join(map(str, order))
                 yield Operation(f"axes read in the order {named}", 1.6,
-                                lambda a, m=moved: a.transpose(m).reshape(a.shape), False, True)  # fmt: skip
+                                lambda a, m=moved: a.transpose(m).reshape(a.shape))  # fmt: skip
 
 
 def _alone(a: np.ndarray, axis: int, end: int) -> np.ndarray:

@@ -65,20 +65,25 @@ def of_arrays(arguments: Arguments) -> Iterator[Edit]:
     for part in [part for part in arguments if isinstance(part, (Probe, LossProbe))][:1]:
         for name, title in GIVEN.items():
             for words, (cost, change) in ARRAYS.items() if isinstance(getattr(part, name, None), np.ndarray) else ():
-                yield cost + 0.3 * (name in ("x", "output")), f"{title} {words}", _on_probe(name, change)
+                yield cost + 0.3 * (name in ("x", "output")), f"{title} {words}", on_probe(name, change)
         for op in operations(part.x.shape) if isinstance(part, Probe) else ():
             if op.closed:
-                yield op.cost + 0.3, f"the input had {op.words}", _on_probe("x", op.change)
+                yield op.cost + 0.3, f"the input had {op.words}", on_probe("x", op.change)
+        for op in operations(part.columns.shape) if isinstance(part, Probe) and part.columns is not None else ():
+            if "alone" in op.words and "axis" in op.words:
+                yield op.cost, f"the columns had {op.words}", on_probe("columns", op.change)
         if isinstance(part, LossProbe) and part.target.dtype.kind in "iu":
             classes = part.output.shape[1]
             for step, words in ((1, "next"), (-1, "previous")):
-                moved = _on_probe("target", lambda y, s=step, c=classes: (y + s) % c)
+                moved = on_probe("target", lambda y, s=step, c=classes: (y + s) % c)
                 yield 1, f"the target were the {words} class", moved
         for method, name in (("mjp", "columns"), ("jmp", "columns"), ("jmp", "tangents"), ("mjp", "tangents")):
             yield 1.5, f"the {name} had gone through {method}", partial(_carried, method, name)
 
 
-def _on_probe(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
+def on_probe(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    """Return an edit of arguments: an array of the probe."""
+
     def changed(part: Any) -> Any:
         if not isinstance(part, (Probe, LossProbe)):
             return part
@@ -93,7 +98,7 @@ def _on_probe(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
 
 def _carried(method: str, name: str, arguments: Arguments) -> Arguments:
     probe = next(part for part in arguments if isinstance(part, Probe))
-    return _on_probe(name, lambda mat: getattr(probe.layer, method)(probe.saved, mat))(arguments)
+    return on_probe(name, lambda mat: getattr(probe.layer, method)(probe.saved, mat))(arguments)
 
 
 def on_subject(change: Callable[[Any], Any]) -> Change:
@@ -137,6 +142,14 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
     for name, value in subject.parameters.items() if isinstance(subject, Layer) else ():  # type: ignore[assignment]
         for cost, words, other in _others(np.asarray(value), None):
             yield cost + 0.2, f"{name} were {words}", partial(_with_parameter, name, other)
+
+
+def of_defaults(subject: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """Yield each option of a subject that has not its default, or 1, and a change of a copy that gives it that."""
+    for name, needed in inspect.signature(type(subject)).parameters.items():
+        other = 1 if needed.default is needed.empty else needed.default
+        if name in vars(subject) and vars(subject)[name] is not other:
+            yield f"option {name}", partial(with_option, name, other)
 
 
 def _default(subject: Any, name: str) -> Any:
@@ -302,6 +315,8 @@ CARE: dict[str, tuple[float, Wrapper]] = {
     "its result were cut to the slice that is given": (1.1, _of_result(
         lambda y, *given: y[given[-1]] if isinstance(given[-1], slice) else y)),
     "it wrote nothing into its owner": (1.2, _afresh),
+    "the largest of each sample were subtracted from the output": (1.3, _of_arguments(
+        lambda a: a - a.max(1, keepdims=True) if a.dtype.kind == "f" and a.ndim > 1 else a)),
     "its random numbers were seeded": (1.3, _seeded),
     "it were the inherited one": (1.6, _inherited),
     "it gave a Jacobian for each of the other parameters, too": (1.1, _complete),
@@ -329,7 +344,8 @@ DRAWS: dict[str, tuple[float, Wrapper]] = {
 
 def of_care(method: str, probe: Any) -> Iterator[Edit]:
     """Yield edits of the method that a claim is on, in a copy of its owner."""
-    ways = CARE | (DRAWS if method == "draw" else _shapes(probe) if method == "output_shape" else {})
+    shapes = _shapes(probe) if method == "output_shape" and isinstance(probe, Probe) else {}
+    ways = CARE | (DRAWS if method == "draw" else shapes)
     for words, (cost, wrapper) in ways.items():
         if wrapper is not _inherited or method != "output_shape":  # that asks the forward pass
             yield cost, words, wrapped(method, wrapper)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
@@ -36,12 +36,13 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     if not np.isfinite(found).all() or not found.all() or len(set(np.sign(found))) > 1:
         return None
     sign, best = float(np.sign(found[0])), (UNNAMED, f"{found[0]:.8g}") if _same(found, tolerance) else None
-    for cost, words, monomial in monomials(sizes):
-        rest = abs(found) / monomial
-        if (best is None or cost < best[0]) and _same(rest, tolerance):
-            for value, more in rationals().items():
-                if abs(rest[0] - value) <= tolerance * value and (best is None or cost + more < best[0]):
-                    best = cost + more, product(sign * value, words)
+    told, columns = monomials(sizes)
+    rests = abs(found) / columns
+    for place in np.flatnonzero(np.ptp(rests, axis=1) <= tolerance * rests[:, 0]):
+        cost, words, rest = *told[place], rests[place, 0]
+        for value, more in rationals().items() if best is None or cost < best[0] else ():
+            if abs(rest - value) <= tolerance * value and (best is None or cost + more < best[0]):
+                best = cost + more, product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
 
 
@@ -69,18 +70,19 @@ def product(value: float, words: str) -> str:
     return f"{number} · {words}" if words else number
 
 
-def monomials(sizes: Sequence[Sizes]) -> Iterator[tuple[float, str, np.ndarray]]:
-    """Yield cost, words and values of the powers of each size, and of products of two."""
+def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
+    """Return costs and words of the powers of each size, and of products of two, and their values, a row for each."""
     names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes)]
-    yield 0.0, "", np.ones(len(sizes))
-    single = []
+    told, columns, owners = [(0.0, "")], [np.ones(len(sizes))], [-1]
     for rank, name in enumerate(name for name in names if any(each[name] != 1 for each in sizes)):
         column = np.array([each[name] for each in sizes], dtype=float)
         for power, form in POWERS.items():
             words = form.format(f"({name})" if " " in name else name)
-            cost = 0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + 0.5 * name.endswith("features − 1")
-            single.append((cost, words, column**power, name))
-            yield single[-1][0], f"{words} = {column[0] ** power:.6g}", column**power
-    for (one, words, values, name), (other, more, factors, another) in combinations(single, 2):
-        if name != another:
-            yield one + other + 0.5, f"{words} · {more}", values * factors
+            told.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + 0.5 * name.endswith("features − 1"), words))
+            columns.append(column**power)
+            owners.append(rank)
+    pairs = [(i, j) for i, j in combinations(range(1, len(told)), 2) if owners[i] != owners[j]]
+    products = [(told[i][0] + told[j][0] + 0.5, f"{told[i][1]} · {told[j][1]}") for i, j in pairs]
+    values, both = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
+    told = [(cost, words and f"{words} = {first:.6g}") for (cost, words), first in zip(told, values[:, 0], strict=True)]
+    return told + products, np.concatenate([values, values[both[:, 0]] * values[both[:, 1]]])

@@ -22,9 +22,6 @@ Two = tuple[np.ndarray, np.ndarray]
 Rule = Callable[[Trial, str], Two]
 """A function that makes a and b of a part in a trial."""
 
-LARGE = 200_000
-"""Entries of a result up to which two changes in turn are tried."""
-
 SCREENED = 96
 """Entries of a result that products of terms are first compared at."""
 
@@ -124,6 +121,19 @@ class Relations:
                 yield self.held(lambda t, n, f=op.change: (t.parts[n][0], f(t.parts[n][1])),
                                 f"right without this: {op.words}{{and c}}", op.cost)  # fmt: skip
 
+    def partial(self) -> Iterator[Found | None]:
+        """A factor at some places along an axis, where all that is wrong stands in every trial."""
+        pairs = [(trial, name) for trial in self.trials for name in self.wrong]
+        for axis in range(min(trial.parts[name][0].ndim for trial, name in pairs)):
+            each = [_places(trial.differing(name, *trial.parts[name]), axis) for trial, name in pairs]
+            at = sorted(set().union(*each))
+            if any(len(at) >= trial.parts[name][0].shape[axis] for trial, name in pairs):
+                continue
+            row = len(at) > 2 and at == list(range(at[0], at[-1] + 1))
+            where = f"{at[0]} to {at[-1]}" if row else " and ".join(map(str, at))
+            yield self.held(lambda t, n, at=at, i=axis: tuple(side.take(at, i) for side in t.parts[n]),
+                            f"right if {{c}}, at {where} along axis {axis} alone", 1.1)  # fmt: skip
+
     def added(self) -> Iterator[Found | None]:
         """A constant, or a multiple of a changed result, that is missing or too much."""
         yield self.held(lambda t, n: (np.ones_like(t.parts[n][0]), _missing(t.parts[n])), "right if {k} were added", 2)
@@ -135,21 +145,6 @@ class Relations:
                     yield self.held(lambda t, n, f=op.change, s=side: (f(t.parts[n][s]), _missing(t.parts[n])),
                                     f"right if {{k}} times what is {title}, {op.words}, were added",
                                     op.cost + 1.5, True)  # fmt: skip
-
-    def twice(self) -> Iterator[Found | None]:
-        """Two changes in turn."""
-        cheap = [op for op in self.changes() if op.cost <= 1.4 and not self._trivial(op, 0)]
-        if self.trials[0].parts[self.wrong[0]][0].size > LARGE:
-            return
-        for one, other in ((one, other) for one in cheap for other in cheap):
-            if perf_counter() > self.deadline:
-                return
-            cost, words = one.cost + other.cost, f"right with this: {one.words}"
-            yield self.held(lambda t, n, f=one.change, h=other.change: (h(f(t.parts[n][0])), t.parts[n][1]),
-                            f"{words}, then {other.words}{{and c}}", cost)  # fmt: skip
-            if other.lossless and not other.closed:
-                yield self.held(lambda t, n, f=one.change, h=other.change: (f(t.parts[n][0]), h(t.parts[n][1])),
-                                f"{words}, and without this: {other.words}{{and c}}", cost)  # fmt: skip
 
     def quantities(self) -> Iterator[Found | None]:
         """Yield relations of a result that is another quantity, or differs by a part of one."""
@@ -166,8 +161,9 @@ class Relations:
 
     def joined(self) -> Iterator[Found | None]:
         """Yield relations of a sum, difference or product of two named arrays where another is expected."""
-        both = combinations_with_replacement(list(self.trials[0].terms)[:14], 2)
-        pairs = [(a, b, way) for a, b in both for way in JOINED]
+        names = [name for name in self.trials[0].terms if name != "y"][:14]  # y is what is got
+        both = combinations_with_replacement(names, 2)
+        pairs = [(a, b, way) for a, b in both for way in JOINED if a != b or way == "·"]
 
         def said(side: int) -> str:
             for a, b, way in pairs:
@@ -188,6 +184,11 @@ class Relations:
         first, name = self.trials[0], self.wrong[0]
         if len(self.wrong) > 6:
             return
+        for term in first.terms:
+            if term in self.library(first, name):
+                yield self.held(lambda t, n, term=term: (
+                    t.parts[n][0] - self.library(t, n)[term], t.parts[n][1] - self.library(t, n)[term]
+                ), f"right if what it has beyond {term} were {{c}}", 2, True)  # fmt: skip
         for side, names, cost in screened(first.parts[name], self.library(first, name)):
             product = " · ".join(each for each in names if each != "1")
             if side < 0:
@@ -260,8 +261,9 @@ class Relations:
         much = 0.0 if ones and "{k}" not in words else sum(known for known, _ in said.values()) / len(said)
         if ones and "{c}" in words:
             return None
-        words = words.format_map({"c": text, "k": text, "and c": joined})
-        return Found(cost + much + 0.5 * (len(kinds) > 1), words + self._where(), edit or "result")
+        words = words.format_map({"c": text, "k": text, "and c": joined}) + self._where()
+        words = words.replace("if 1 · ", "if ").replace("if 1 times ", "if ")
+        return Found(cost + much + 0.5 * (len(kinds) > 1), words, edit or "result")
 
     def _constant(self, trial: Trial, name: str, rule: Rule) -> float | None:
         """Return c with a · c = b for a part, 0 where there is nothing to compare, or None."""
@@ -280,6 +282,11 @@ class Relations:
         if len(self.wrong) == len(self.trials[0].parts):
             return ""
         return f", in {', '.join(self.wrong[:3])}" + " …" * (len(self.wrong) > 3)
+
+
+def _places(where: np.ndarray, axis: int) -> list[int]:
+    """Return the places along an axis at which anything is true."""
+    return np.flatnonzero(np.moveaxis(where, axis, 0).reshape(where.shape[axis], -1).any(1)).tolist()
 
 
 def _missing(pair: Two) -> np.ndarray:

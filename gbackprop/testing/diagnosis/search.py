@@ -6,14 +6,27 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from math import prod
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from gbackprop.base.threads import few_blas_threads
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
 from gbackprop.calculus.walk import upwards
-from gbackprop.testing.diagnosis.calls import Change, of_arrays, of_care, of_leaves, of_options, on_subject, wrapped
+from gbackprop.testing.diagnosis.arrays import ENTRIES
+from gbackprop.testing.diagnosis.calls import (
+    Change,
+    of_arrays,
+    of_care,
+    of_defaults,
+    of_leaves,
+    of_options,
+    on_probe,
+    on_subject,
+    wrapped,
+)
 from gbackprop.testing.diagnosis.relations import Found, Relations
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, met, parts_of, sides, trials_of
@@ -39,7 +52,7 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
 
     `check` adds the rows of a subject with the random numbers that it is given.
     """
-    with np.errstate(all="ignore"), warnings.catch_warnings():
+    with few_blas_threads(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search = _Search(check, subject, method, claim)
         found = search.found() if len(search.trials) > 1 else []
@@ -63,8 +76,9 @@ class _Search:
         """Return the edits of the first kind that has any."""
         related = self.relations.search
         kinds: list[Callable[[], Any]] = [
-            self.careful, lambda: related("multiples", "joined", "changed", "quantities", "added"), self.called,
-            self.placed, lambda: related("terms"), self.ignored, self.optional, lambda: related("twice"),
+            self.careful, self.nonlinear,
+            lambda: related("multiples", "joined", "partial", "changed", "quantities", "added"),
+            self.called, self.apart, self.placed, lambda: related("terms"), self.ignored, self.optional,
         ]  # fmt: skip
         for kind in kinds:
             found = list(filter(None, kind()))
@@ -88,12 +102,33 @@ class _Search:
             if self._holds(change):
                 yield Found(cost, f"right if {words}", "care")
 
+    def nonlinear(self) -> Iterator[Found]:
+        """Yield functions that a method that should be linear takes of the columns, or of its result."""
+        calls = [trial.evaluation.arguments for trial in self.trials] if self.claim == "is linear" else []
+        of: dict[str, Callable[..., Any]] = {
+            "the columns": lambda change, f, m: ((f(change(m)), f(m)), (change(m), m)),
+            "what it gives": lambda change, f, m: ((change(f(m)), f(m)), (change(-2 * f(m)), -2 * f(m))),
+        }
+        for name, words in ((name, words) for name in of for words in ENTRIES if calls):
+            pairs = [of[name](ENTRIES[words], *each) for each in calls]
+            if all(np.array_equal(*same) and not np.array_equal(*other) for same, other in pairs):
+                yield Found(1.5, f"right without this, of {name}: {words}", "result")
+
     def called(self) -> Iterator[Found | None]:
         """Edits of the arguments: what is got is right for others, or others give what is right."""
         for cost, words, change in of_arrays(self.trials[0].evaluation.arguments) if self.relations.wrong else ():
             if perf_counter() > self.deadline:
                 return
             yield from self._either(cost, words, "arguments", _once(lambda t, c=change: parts_of(sides(t.at(c)))))
+
+    def apart(self) -> Iterator[Found | None]:
+        """Yield sums of squares where the square of a sum is expected: over columns, or positions."""
+        columns = getattr(self.probe, "columns", None)
+        several = range(0 if columns is None else columns.ndim)
+        for axes in {(0,), tuple(several[3:]), tuple(several[2:-1])} if self.relations.wrong and several else ():
+            words = f"it were asked for of each {'column' if axes == (0,) else 'position'} alone, and summed"
+            if axes:
+                yield self._ignored(1.5, words, "apart", _once(lambda t, axes=axes: _summed_apart(t, axes)))
 
     def placed(self) -> Iterator[Found | None]:
         """Edits of the layers of a network, whose function is another than it should be."""
@@ -110,12 +145,16 @@ class _Search:
             )
 
     def ignored(self) -> Iterator[Found | None]:
-        """Parameters that have no effect on the function."""
+        """Yield parameters, and options that have not their default, that have no effect on the function."""
         layer = getattr(self.probe, "layer", None)
-        for name in layer.parameters if isinstance(layer, Layer) and self.method == "forward" else ():
-            pairs = [(parts_of(sides(t.at(on_subject(partial(_moved, name))))), t.parts) for t in self.trials]
+        if self.method not in ("forward", "values"):
+            return
+        changes = {f"parameter {name}": partial(_moved, name) for name in getattr(layer, "parameters", ())}
+        for words, change in (changes | dict(of_defaults(self.subject))).items():
+            changed = _once(lambda t, c=change: parts_of(sides(t.at(on_subject(c)))))
+            pairs = [(changed(t), t.parts) for t in self.trials]
             if all(a and all(np.array_equal(a[n][0], b[n][0]) for n in a) for a, b in pairs):
-                yield Found(2.5, f"the parameter {name} has no effect", "ignored")
+                yield Found(2.5, f"the {words} has no effect", "ignored")
 
     def optional(self) -> Iterator[Found | None]:
         """Edits of the options and parameters of the subject."""
@@ -173,6 +212,16 @@ def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:
         return made[trial.seed]
 
     return found
+
+
+def _summed_apart(trial: Trial, axes: tuple[int, ...]) -> Sides:
+    """Return both sides for the columns at each place along some axes alone, summed."""
+    shape = next(part.columns.shape for part in trial.evaluation.arguments if isinstance(part, Probe))
+    own = [size if axis in axes else 1 for axis, size in enumerate(shape)]
+    places = np.arange(prod(own)).reshape(own)
+    changes = (on_probe("columns", lambda mat, i=i: mat * (places == i)) for i in range(places.size))
+    each = [parts_of(sides(trial.at(change))) for change in changes]
+    return {name: tuple(sum(part[name][side] for part in each) for side in (0, 1)) for name in each[0]}
 
 
 def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:

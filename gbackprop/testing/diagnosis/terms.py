@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement, islice
 from math import prod
 from typing import Any
 
@@ -24,7 +24,7 @@ from gbackprop.testing.setting import CheckedNetwork
 Terms = dict[str, np.ndarray]
 """Arrays by name."""
 
-MOST = 300
+MOST = 400
 """Views of terms that are looked at."""
 
 FUNCTIONS: dict[str, Any] = {
@@ -37,8 +37,9 @@ FUNCTIONS: dict[str, Any] = {
     "σ′({})": lambda t: special.expit(t) * special.expit(-t),
     "σ″({})": lambda t: special.expit(t) * special.expit(-t) * (1 - 2 * special.expit(t)),
     "σ(−{})": lambda t: special.expit(-t), "tanh {}": np.tanh, "(1 − tanh² {})": lambda t: 1 - np.tanh(t) ** 2,
-    "φ({})": lambda t: np.exp(-t * t / 2) / (2 * np.pi) ** 0.5, "Φ({})": special.ndtr, "sin {}": np.sin,
-    "cos {}": np.cos, "exp(−{}²)": lambda t: np.exp(-t * t), "log |{}|": lambda t: np.log(np.abs(t)),
+    "tanh² {}": lambda t: np.tanh(t) ** 2, "φ({})": lambda t: np.exp(-t * t / 2) / (2 * np.pi) ** 0.5,
+    "Φ({})": special.ndtr, "sin {}": np.sin, "cos {}": np.cos,
+    "exp(−{}²)": lambda t: np.exp(-t * t), "log |{}|": lambda t: np.log(np.abs(t)),
     "softmax {}": lambda t: special.softmax(t, axis=1) if t.ndim > 1 else t,
 }  # fmt: skip
 """Functions of an array's entries that derivatives are made of, and softmax."""
@@ -52,6 +53,9 @@ def arrays_of(arguments: tuple[Any, ...]) -> Terms:
         known = any(array.shape == other.shape and np.array_equal(array, other) for other in found.values())
         if array.dtype.kind in "fiub" and array.size and not known:
             found.setdefault(name, array.astype(float))
+    for one, other in combinations_with_replacement([name for name in ("x", "y", "g") if name in found], 2):
+        if found[one].shape == found[other].shape and found[one].ndim > 1:
+            found[f"⟨{one}, {other}⟩"] = (found[one] * found[other]).reshape(len(found[one]), -1).sum(1)
     return found
 
 
@@ -60,7 +64,8 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
         yield from (("x", part.x), *_inside(part), ("y", part.output))
         if part.columns is not None:
             yield from (("g", part.columns[0]), ("u", part.tangents[0]), ("columns", part.columns))
-        yield from ((f"({name} x)", value * part.x) for name, value in scalars_of(part.layer).items() if value % 1)
+        yield from ((f"({name} x)", value * part.x) for name, value in vars(part.layer).items()
+                    if isinstance(value, float) and value not in (0, 1))  # fmt: skip
         yield from (*part.layer.parameters.items(), *_nested("saved", part.saved), *_nested("noise", part.noise))
     elif isinstance(part, LossProbe):
         yield from (("f", part.output), ("target", part.target))
@@ -95,27 +100,37 @@ def _nested(name: str, saved: Any) -> Iterator[tuple[str, np.ndarray]]:
 def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
     """Return terms and functions of their entries along the axes of a result of some shape that fit theirs."""
     found: Terms = {"1": np.ones((1,) * len(shape))}
+    rest: Terms = {}
+    if len(shape) > 2 and shape[-1] == shape[-2]:
+        found["I"] = np.eye(shape[-1]).reshape((1,) * (len(shape) - 2) + shape[-2:])
     for form, function in {"{}": np.copy, **FUNCTIONS}.items():
         for name, array in terms.items():
-            if form == "{}" or (name not in ("g", "u", "columns") and array.size < 100_000):
+            plain = name in ("g", "u", "columns") or (name.startswith("⟨") and form not in ("{}²", "1/{}"))
+            if form == "{}" or (not plain and array.size < 100_000):
                 with np.errstate(all="ignore"):
-                    placed = list(_placed(form.format(name), function(array), shape))
-                found |= {title: view for title, view in placed if len(found) < MOST}
-    return found
+                    for likely, title, view in _placed(form.format(name), function(array), shape):
+                        if len(found if likely else rest) < MOST:
+                            (found if likely else rest)[title] = view
+    return dict(islice((found | rest).items(), MOST))
 
 
-def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield an array along each choice of axes that fit its own, in order; flat, too, and a matrix either way."""
+def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[bool, str, np.ndarray]]:
+    """Yield an array along each choice of axes that fit its own, in order; flat, too, and a matrix either way.
+
+    Likely are the first axes, the first with the last, and any single one.
+    """
     forms = {name: array, f"{name} (flat)": array.reshape(len(array), -1)} if array.ndim > 2 else {name: array}
     forms |= {f"{name}ᵀ": array.T} if array.ndim == 2 else {}
+    forms |= {f"mean {name}": array.reshape(len(array), -1).mean(1)} if array.ndim > 1 and name.isidentifier() else {}
     forms |= {f"Σ {name}": array.reshape(len(array), -1).sum(1)} if len(shape) == 1 < array.ndim else {}
     for title, each in forms.items():
         kept = each.reshape([size for size in each.shape if size != 1])
         for axes in combinations(range(len(shape)), kept.ndim):
             if all(shape[axis] == size for axis, size in zip(axes, kept.shape, strict=True)):
                 wide = [shape[axis] if axis in axes else 1 for axis in range(len(shape))]
-                in_order = axes == tuple(range(kept.ndim))
-                yield title if in_order else f"{title} along {', '.join(map(str, axes))}", kept.reshape(wide)
+                first, last = tuple(range(kept.ndim)), tuple(range(len(shape) - kept.ndim + 1, len(shape)))
+                words = title if axes == first else f"{title} along {', '.join(map(str, axes))}"
+                yield kept.ndim == 1 or axes in (first, (0, *last)), words, kept.reshape(wide)
 
 
 # ---------------------------------------------------------------------------------------------------------- quantities
@@ -155,6 +170,7 @@ def _reductions(title: str, each: np.ndarray) -> Iterator[tuple[str, np.ndarray]
     n = len(each)
     for name, array in ((title, each), (f"{title}²", each**2), (f"|{title}|", np.abs(each))):
         yield from ((name, array), (f"Σₙ {name}", array.sum(0)), (f"maxₙ {name}", array.max(0)))
+        yield from ((f"{name} of the first sample", array[0]), (f"{name} of the last sample", array[-1]))
         yield from ((f"Σ {name} of each sample", array.reshape(n, -1).sum(1)), (f"Σ {name}", array.sum()))
         yield from ((f"(Σₙ {name})²", array.sum(0) ** 2), (f"‖{name}‖ of each sample", _norms(array)))
         if array.ndim > 2:

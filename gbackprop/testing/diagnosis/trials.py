@@ -111,10 +111,14 @@ class Trial:
 
     def near(self, name: str, a: np.ndarray, b: np.ndarray) -> bool:
         """Return whether two arrays are equal up to the tolerance of the claim; what is no number in both is."""
+        return not self.differing(name, a, b).any()
+
+    def differing(self, name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return where two arrays are not equal up to the tolerance of the claim."""
         floor = self.compared.floor if self.compared is not None else 0.0
         scale = max(largest(b), largest(self.parts[name][1]), floor)
         difference = np.where(np.isnan(a) & np.isnan(b), 0, np.abs(a - b))
-        return bool((difference <= 4 * self.tolerance * scale).all())
+        return ~(difference <= 4 * self.tolerance * scale)
 
     def wrong(self) -> list[str]:
         """Return the names of the parts that are not equal."""
@@ -164,7 +168,8 @@ def _parts(
 
 def largest(x: np.ndarray) -> float:
     """Return the largest finite entry without its sign."""
-    return float(np.max(np.nan_to_num(np.abs(x), posinf=np.finfo(float).max), initial=0))
+    size = float(np.max(np.abs(x), initial=0))
+    return size if np.isfinite(size) else float(np.max(np.nan_to_num(np.abs(x), posinf=np.finfo(float).max), initial=0))
 
 
 def met(check: Check, subject: Any, method: str, claim: str, batch: int, seed: int) -> Trial | None:

@@ -63,9 +63,9 @@ def verdict(judged: Sequence[Judged], numbers: Mapping[float, float] = NUMBERS) 
     scale = max((largest(want) for each in judged for want in each.want.values()), default=0.0)
     named = [(each, name) for each in judged for name, want in each.want.items() if largest(want) > 1e-9 * scale]
     values, errors = np.array([each.factor(name) for each, name in named]).reshape(-1, 2).T
-    powers = monomials([each.sizes[name] for each, name in named] or [{}])
+    powers = zip(*monomials([each.sizes[name] for each, name in named] or [{}]), strict=True)
     ways = [(cost + more, product(number, words), number * size)
-            for cost, words, size in powers for number, more in numbers.items()]  # fmt: skip
+            for (cost, words), size in powers for number, more in numbers.items()]  # fmt: skip
     for cost, words, ratios in sorted(ways, key=lambda way: way[0]):
         if np.all(np.abs(values - ratios) <= errors + TOLERANCE * ratios) or not (cost or judged[0].drawn):
             known = list(zip(named, ratios, strict=bool(named)))

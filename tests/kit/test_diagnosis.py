@@ -1,0 +1,73 @@
+"""Tests of the diagnosis: the smallest edits with which a failed claim holds, and silence where nothing fits."""
+
+import io
+
+import numpy as np
+import pytest
+from faults_of_users import USERS, SnakeWithoutA, batch
+
+from gbackprop import Sequential, layers, losses
+from gbackprop.testing import check_layer, check_network
+from gbackprop.testing.audit.findings import Auditor
+from gbackprop.testing.audit.page import page
+from gbackprop.testing.audit.table import Terminal
+from gbackprop.testing.diagnosis import search
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_a_wrong_line_of_a_user_is_named(name, monkeypatch):
+    monkeypatch.setattr(search, "SECONDS", 60)  # of a machine that does something else, too
+    check, words = USERS[name]
+    found = check().failures[0].diagnosis
+    if words is None:
+        assert found == ()
+    else:
+        assert words in found[0].words, found
+        assert len(set(found[0].samples)) > 1, "verified on batches of several sizes"
+
+
+def test_nothing_is_searched_for_before_it_is_asked_for():
+    report = check_layer(SnakeWithoutA(), batch(3, 4))
+    row = report.failures[0]
+    assert row.known == ()
+    assert "diagnosis" not in row.explain()
+    assert report.diagnose(most=0).failures[0].known == ()
+    assert report.diagnose().failures[0].known == row.diagnosis
+    assert "diagnosis: right if multiplied by a = 1.5 (verified on" in row.explain()
+
+
+def test_claims_that_hold_have_no_diagnosis():
+    rows = check_layer(layers.Tanh(), batch(3, 4)).rows
+    assert not any(row.diagnosis for row in rows)
+
+
+def test_the_error_of_a_test_says_why():
+    report = check_layer(SnakeWithoutA(), batch(3, 4))
+    with pytest.raises(AssertionError) as caught:
+        report.assert_ok()
+    assert "diagnosis" not in report.failures[0].explain(), "searched for before the message is read"
+    assert "right if multiplied by a = 1.5" in str(caught.value)
+
+
+def test_the_terminal_and_the_page_say_why():
+    finding = Auditor().layer(SnakeWithoutA(), batch(3, 4))
+    out = io.StringIO()
+    Terminal(out).rows(finding)
+    assert "diagnosis: right if multiplied by a = 1.5 (verified on 48 numbers of batches of" in out.getvalue()
+    assert "<strong>Diagnosis: right if multiplied by a = 1.5</strong> (verified on" in page([finding], "")
+
+
+def test_a_diagnosis_changes_nothing():
+    layer = SnakeWithoutA()
+    network = Sequential(layers.Linear(3, 4), layer, rng=0, dtype="float64")
+    options = dict(vars(layer))
+    before = {name: array.copy() for name, array in network.parameters.items()}
+    report = check_network(network, losses.MSELoss(), batch(5, 3), batch(5, 4, seed=1))
+    assert report.failures[0].diagnosis
+    assert vars(layer) == options
+    assert all(np.array_equal(before[name], array) for name, array in network.parameters.items())
+
+
+def test_a_diagnosis_is_the_same_again():
+    one, other = (check_layer(SnakeWithoutA(), batch(3, 4)).failures[0].diagnosis for _ in range(2))
+    assert one == other

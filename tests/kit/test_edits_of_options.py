@@ -1,0 +1,165 @@
+"""Edits of options, parameters, layers and methods of a subject, by name."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers as L
+from gbackprop import losses
+from gbackprop.calculus.layer import leaves_of
+from gbackprop.testing.diagnosis.calls import CARE, DRAWS, of_arrays, of_care, of_leaves, of_options
+from gbackprop.testing.loss_probe import LossProbe
+from gbackprop.testing.probe import Probe
+
+RNG = np.random.default_rng(0)
+NUMBERS = {
+    "0": 0, "1": 1, "its negative": -0.25, "larger by 1": 1.25, "smaller by 1": -0.75, "doubled": 0.5, "halved": 0.125,
+    "squared": 0.0625, "its square root": 0.5, "1 over it": 4,
+}  # fmt: skip
+
+
+def edits(subject):
+    return {words: (cost, change) for cost, words, change in of_options(subject)}
+
+
+def test_numbers_have_their_default_and_what_is_near():
+    layer = L.LeakyReLU(0.25)
+    found = edits(layer)
+    got = {words: (cost, change(layer).negative_slope) for words, (cost, change) in found.items()}
+    assert got.pop("negative_slope were 0.01, its default") == (1, 0.01)
+    assert got == {f"negative_slope were {words}": (1.2, value) for words, value in NUMBERS.items()}
+    assert layer.negative_slope == 0.25
+    zero = {words: change(L.LeakyReLU(0.0)).negative_slope for words, (_, change) in edits(L.LeakyReLU(0.0)).items()}
+    wanted = {"0.01, its default": 0.01, "1": 1, "larger by 1": 1}
+    assert zero == {f"negative_slope were {words}": value for words, value in wanted.items()}
+
+
+def test_parameters_have_other_entries():
+    (layer,) = gb.Sequential(L.Linear(2, 2), rng=0, dtype="float64").layers
+    before = layer.parameters["weight"].copy()
+    before[...] = layer.parameters["weight"][...] = [[0.25, 1], [4, 16]]
+    found = {words: (cost, change(layer).parameters["weight"]) for words, (cost, change) in edits(layer).items()
+             if words.startswith("weight were ")}  # fmt: skip
+    wanted = {
+        "0": 0 * before, "1": 0 * before + 1, "its negative": -before, "larger by 1": before + 1,
+        "smaller by 1": before - 1, "doubled": 2 * before, "halved": before / 2, "squared": before * before,
+        "its square root": [[0.5, 1], [2, 4]], "1 over it": [[4, 1], [0.25, 0.0625]], "reversed": [[4, 16], [0.25, 1]],
+        "transposed": before.T, "its first for all": [[0.25, 1], [0.25, 1]],
+    }  # fmt: skip
+    assert {f"weight were {words}" for words in wanted} == set(found)
+    for words, want in wanted.items():
+        cost, got = found[f"weight were {words}"]
+        assert cost == pytest.approx(1.7)
+        np.testing.assert_array_equal(got, want, words)
+    np.testing.assert_array_equal(layer.parameters["weight"], before)
+
+
+def test_flags_are_turned_and_tuples_have_their_entries_in_other_orders():
+    loss = losses.HuberLoss(delta=2.0)
+    found = edits(loss)
+    assert [found[f"{name} were {value}"][0] for name, value in (("weighted", True), ("ends", False))] == [1, 1]
+    assert found["weighted were True"][1](loss).weighted is True
+    layer = L.Permute((0, 2, 1))
+    cost, change = edits(layer)["dims were (0, 1, 2)"]
+    assert (cost, change(layer).dims) == (1.3, (0, 1, 2))
+    softplus = L.Softplus(2.0, 10.0)
+    cost, change = edits(softplus)["all options had their defaults"]
+    assert (cost, vars(change(softplus))["beta"], vars(change(softplus))["threshold"]) == (1.1, 1.0, 20.0)
+
+
+def test_layers_of_a_network_are_others_exchanged_or_placed_elsewhere():
+    net = gb.Sequential(L.Linear(3, 4), L.LeakyReLU(0.25), L.Softplus(2.0), L.Linear(4, 2), rng=0, dtype="float64")
+    leaves = leaves_of(net, (3,))
+    found = {words: (cost, changed) for cost, words, changed in of_leaves(leaves, [4.0])}
+    shown = {
+        "1 were Tanh()": (1.5, 1, L.Tanh()), "2 were ReLU()": (1.5, 2, L.ReLU()),
+        "of 1 negative_slope were 0.01, its default": (1.2, 1, L.LeakyReLU()),
+        "of 1 negative_slope were doubled": (1.4, 1, L.LeakyReLU(0.5)),
+        "of 1 negative_slope were 2": (1.7, 1, L.LeakyReLU(2.0)),
+        "of 2 beta were 0.5": (1.7, 2, L.Softplus(0.5)), "1 and 2 were exchanged": (1.8, 1, L.Softplus(2.0)),
+    }  # fmt: skip
+    for words, (cost, place, layer) in shown.items():
+        assert (found[words][0], repr(found[words][1][place].layer)) == (pytest.approx(cost), repr(layer))
+        assert len(found[words][1]) == 4
+    assert "2 were Softplus()" not in found
+    moved = {words: changed for words, (cost, changed) in found.items() if cost == 1.7 and "input" in words}
+    places = [(3, k) for k in (0, 1, 2)] + [(2, k) for k in (0, 1)] + [(1, 0)]
+    wanted = {f"input 0 of {at} were {k}": (at, k) for at, k in places}
+    wanted |= {f"input 0 of {at} were the input": (at, -1) for at in range(4)}
+    assert set(moved) == set(wanted)
+    for words, (at, k) in wanted.items():
+        sources = [(k,) if i == at else leaf.sources for i, leaf in enumerate(leaves)]
+        assert [leaf.sources for leaf in moved[words]] == sources
+    join = [replace(leaves[1], layer=L.Add())]
+    (one, *_) = of_leaves(join, [])
+    assert (one[0], one[1], type(one[2][0].layer)) == (1.4, "every Add were Multiply", L.Multiply)
+
+
+def test_edits_of_what_a_probe_has():
+    probe = Probe.at(L.Tanh(), RNG.standard_normal((3, 4)), None, False, RNG)
+    found = {words: (cost, change) for cost, words, change in of_arrays((7, probe))}
+    cost, change = found["the input had the other sign"]
+    assert (cost, change((7, probe))[0]) == (1.3, 7)
+    np.testing.assert_array_equal(change((7, probe))[1].x, -probe.x)
+    cost, change = found["the columns were squared"]
+    assert cost == 1.1
+    np.testing.assert_array_equal(change((probe,))[0].columns, probe.columns**2)
+    cost, change = found["the input had axis 1 moved on by one"]
+    assert cost == pytest.approx(1.4)
+    np.testing.assert_array_equal(change((probe,))[0].x, np.roll(probe.x, 1, 1))
+    cost, change = found["the tangents had gone through jmp"]
+    assert cost == 1.5
+    np.testing.assert_allclose(change((probe,))[0].tangents, probe.tangents * (1 - np.tanh(probe.x) ** 2))
+    with pytest.raises(ValueError, match=r"^expected shape \(3, 4\), got \(4, 3\)"):
+        found["the input had axes 0 and 1 exchanged"][1]((probe,))
+    labels = LossProbe(losses.CrossEntropyLoss(), RNG.standard_normal((3, 4)), np.array([0, 3, 1]), "")
+    found = {words: (cost, change) for cost, words, change in of_arrays((labels,))}
+    for words, want in (("next", [1, 0, 2]), ("previous", [3, 2, 0])):
+        cost, change = found[f"the target were the {words} class"]
+        assert (cost, list(change((labels,))[0].target)) == (1, want)
+
+
+RESULTS = {
+    "its result were larger by 1": 1.2, "its result were smaller by 1": 1.2, "its result were doubled": 1.3,
+    "its result were halved": 1.3, "its result were 1 minus it": 1.4,
+}  # fmt: skip
+
+
+def test_edits_of_methods():
+    costs = {words: cost for words, (cost, _) in CARE.items()}
+    assert {words: costs[words] for words in RESULTS} == RESULTS
+    assert min(costs, key=lambda words: costs[words]) == "its arguments were copied"
+    wrap = {words: wrapper(lambda y, f=None: y, None, "") for words, (_, wrapper) in CARE.items()
+            if words not in ("it were the inherited one",)}  # fmt: skip
+    assert [int(wrap[words](5)) for words in RESULTS] == [6, 4, 10, 2, -4]
+    cube = np.arange(24).reshape(2, 3, 4)
+    np.testing.assert_array_equal(wrap["its result had no last axis"](cube), cube[..., 0])
+    np.testing.assert_array_equal(wrap["its result had no first axis"](cube), cube[0])
+    assert (wrap["its result had no last axis"]((2, 3)), wrap["its result had no first axis"]((2, 3))) == ((2,), (3,))
+    np.testing.assert_array_equal(wrap["the last axes of its result were exchanged"](cube), cube.swapaxes(1, 2))
+    np.testing.assert_array_equal(wrap["the last three axes of its result were reversed"](cube), cube.T)
+    assert wrap["its shapes were reversed"]({"w": (2, 3)}) == {"w": (3, 2)}
+    for words, want in (("next", [1, 0]), ("previous", [2, 1])):
+        cost, wrapper = DRAWS[f"the {words} class were drawn"]
+        assert (cost, list(wrapper(lambda f: np.array([0, 2]), None, "")(np.zeros((2, 3))))) == (1.2, want)
+    for words, want in (("√2 times", 2 + 2**0.5), ("1/√2 times", 2 + 0.5**0.5), ("twice", 4), ("half", 2.5)):
+        cost, wrapper = DRAWS[f"draws were {words} as far from the output"]
+        assert (cost, wrapper(lambda f: 3.0, None, "")(2.0)) == (1.3, pytest.approx(want))
+
+
+def test_other_rules_for_the_shape_of_the_output():
+    probe = Probe.at(L.Unflatten(1, (2, 3)), np.zeros((2, 6)), None, False, RNG)
+    found = {words: (cost, change((probe,))[0].layer.output_shape((6,)))
+             for cost, words, change in of_care("output_shape", probe)
+             if "axis 0 of its result" in words or "input's shape" in words}  # fmt: skip
+    assert found["it gave the input's shape"] == (1.2, (6,))
+    assert found["axis 0 of its result were larger by 1"] == (1.2, (3, 3))
+    assert found["axis 0 of its result were smaller by 1"] == (1.2, (1, 3))
+    rules = {"{1}": 1, "{0} times {1}": 6, "{0} over {1}": 6, "{0} plus {1}": 7, "{0} minus {1}": 5,
+             "{0} minus {1} plus 1": 6}  # fmt: skip
+    for rule, size in rules.items():
+        words = "axis 0 of its result were " + rule.format("the input's axis 0", "dim")
+        assert found[words] == (1.2, (size,)), words
+    assert list(of_care("output_shape", None)) != []

@@ -1,0 +1,55 @@
+"""Names of constants, as a diagnosis gives them: small rationals times powers of sizes that differ."""
+
+import numpy as np
+import pytest
+
+from gbackprop.testing.diagnosis.numbers import factor, rationals, recognized
+
+SIZES = [{"N": 3, "d": 4, "k": 2, "one": 1}, {"N": 5, "d": 4, "k": 6, "one": 1}, {"N": 7, "d": 4, "k": 3, "one": 1}]
+NAMED = {
+    "lambda s: 1": (0, "1", "divided by 1"), "lambda s: -1": (0.25, "-1", "it had the other sign"),
+    "lambda s: 2": (0.8, "2", "multiplied by 2"), "lambda s: 1 / 2": (0.8, "1/2", "divided by 2"),
+    "lambda s: 3 / 2": (1.55, "3/2", "divided by 2/3"), "lambda s: 13 / 14": (8, "0.92857143", "divided by 1.0769231"),
+    "lambda s: 2**0.5": (1.8, "√2", "multiplied by √2"), "lambda s: -(1 / 3) ** 0.5": (2.3, "-√1/3", "divided by -√3"),
+    "lambda s: s['N']": (0.9, "N = 3", "multiplied by N = 3"),
+    "lambda s: 1 / s['N']": (0.9, "1/N = 0.333333", "divided by N = 3"),
+    "lambda s: 2 * s['N']": (1.7, "2 · N = 3", "multiplied by 2 · N = 3"),
+    "lambda s: -s['N'] ** 2": (1.45, "-N² = 9", "multiplied by -N² = 9"),
+    "lambda s: s['N'] ** -0.5": (1.2, "1/√N = 0.57735", "divided by √N = 1.73205"),
+    "lambda s: s['k'] ** 0.5": (1.24, "√k = 1.41421", "multiplied by √k = 1.41421"),
+    "lambda s: s['N'] * s['k']": (2.34, "N · k", "multiplied by N · k"),
+    "lambda s: s['N'] / s['k']": (2.34, "N · 1/k", "divided by 1/N · k"),
+    "lambda s: 3 / 4 * s['k']": (2.74, "3/4 · k = 2", "multiplied by 3/4 · k = 2"),
+    "lambda s: s['d']": (0.92, "d = 4", "multiplied by d = 4"), "lambda s: 0.123": (8, "0.123", "multiplied by 0.123"),
+    "lambda s: -0.123": (8.25, "-0.123", "multiplied by -0.123"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", NAMED)
+def test_a_constant_has_a_name_and_a_cost(rule):
+    cost, name, words = NAMED[rule]
+    values = [eval(rule)(sizes) for sizes in SIZES]
+    assert recognized(values, SIZES, 1e-9) == (pytest.approx(cost), name)
+    assert factor(values, SIZES, 1e-9) == (pytest.approx(cost), words)
+
+
+@pytest.mark.parametrize("values", [[3.1, 5.1, 7.1], [1, 1, -1], [1, 1, np.inf], [0, 0, 0], [1, 1, 1.01], [0, 5, 7]])
+def test_what_is_no_constant_has_none(values):
+    assert recognized(values, SIZES, 1e-9) is factor(values, SIZES, 1e-9) is None
+
+
+def test_a_size_is_a_name_where_it_differs_from_1_and_is_none_of_0():
+    assert recognized([5, 5, 5], [{"a": 5, "b": 1}] * 3, 1e-9) == (pytest.approx(0.9), "a = 5")
+    assert recognized([5, 5, 5], [{"a": 5}, {"a": 0}, {"a": 5}], 1e-9)[1] == "5"
+    assert recognized([5, 5, 5], [{"the a": 5}] * 3, 1e-9)[1] == "(the a) = 5"
+    assert recognized([5, 6, 7], [{"x features − 1": size} for size in (5, 6, 7)], 1e-9)[0] == pytest.approx(1.4)
+
+
+def test_what_is_less_common_costs_more():
+    found = rationals.__wrapped__()
+    assert len(found) == 211
+    given = {1: 0, 2: 0.8, 3: 1.05, 12: 3.3, 16: 3.3, 64: 3.3, 1.5: 1.55, 12 / 11: 3.8, 2**0.5: 1.8, 0.5**0.5: 1.8}
+    for value, cost in given.items():
+        assert found[value] == pytest.approx(cost)
+    assert 16 / 5 not in found
+    assert 13.0 not in found

@@ -1,0 +1,92 @@
+"""What is said of two sides of a claim that differ by one edit, on drawn samples."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gbackprop.testing.claims import Compared
+from gbackprop.testing.diagnosis import search
+
+X = np.random.default_rng(0).random((5, 4)) + 0.2
+S = np.random.default_rng(1).random((5, 3, 3)) + 0.2
+
+
+@pytest.fixture(autouse=True)
+def _with_time(monkeypatch):
+    monkeypatch.setattr(search, "SECONDS", 60)
+
+
+def proposals(got, want, samples=X, **options):
+    def check(claims, subject, rng):
+        (x,) = claims.fresh(samples)
+        claims.equal("method", "claim", lambda x: Compared(got(x), want(x), "oracle", **options), x)
+
+    return search.diagnose(check, SimpleNamespace(), "method", "claim")
+
+
+def first(got, want=lambda x: x, samples=X, **options):
+    found = proposals(got, want, samples, **options)
+    return found[0].words if found else ""
+
+
+def test_a_result_is_a_multiple_or_a_change_of_what_is_expected():
+    assert first(lambda x: 2 * x) == "right if divided by 2"
+    assert first(lambda x: -x) == "right if it had the other sign"
+    assert first(lambda x: len(x) * x) == "right if divided by N = 5"
+    assert first(lambda x: 0.7 * x) == "right if divided by 7/10"
+    assert first(lambda x: x[:, ::-1]) == "right with this: axis 1 reversed"
+    assert first(lambda x: 3 * x[:, ::-1]) == "right with this: axis 1 reversed, divided by 3"
+    assert first(lambda x: np.cumsum(x, 1)) == "right without this: summed up along axis 1"
+    assert first(lambda x: np.where(x > 0.7, np.nan, 2 * x), lambda x: np.where(x > 0.7, np.nan, x)) == (
+        "right if divided by 2"
+    )
+    assert first(lambda x: 0 * x) == "left out: what is got is 0 everywhere"
+    assert first(lambda x: x, lambda x: x - x.mean(0)) == "right with this: the mean over axis 0 subtracted"
+
+
+def test_something_is_missing_or_too_much():
+    assert first(lambda x: x + 3) == "right if -3 were added"
+    assert first(lambda x: x + 1 / len(x)) == "right if -1/N = 0.2 were added"
+    assert first(lambda x: x + 3 * np.eye(3), samples=S) == "right if -3 were added on the diagonal"
+    assert first(lambda x: 0 * x + 0.5, lambda x: 0 * x) == "right if -1/2 were added"
+    words = "right if -2 times what is expected, axis 1 reversed, were added"
+    assert first(lambda x: x + 2 * x[:, ::-1]) == words
+
+
+def test_a_result_of_another_shape_lacks_an_axis():
+    assert first(lambda x: x.sum(1)) == "right without this: summed over axis 1"
+    assert first(lambda x: x.mean(0)) == "right without this: the mean over axis 0"
+    assert first(lambda x: x[0]) == "right without this: the first along axis 0"
+
+
+def test_parts_that_are_wrong_are_named():
+    def parts(one, other):
+        return lambda x: {"a": one * x, "b": other * x, "c": x}
+
+    assert first(parts(2, 3), parts(1, 1)) == "right if divided by 2 in a, divided by 3 in b, in a, b"
+    assert first(parts(2, 2), parts(1, 1)) == "right if divided by 2, in a, b"
+    assert first(parts(1, 5), parts(1, 1)) == "right if divided by 5, in b"
+    many = "abcdef"
+    assert first(lambda x: dict.fromkeys(many, 2 * x) | {"g": x}, lambda x: dict.fromkeys(many + "g", x)) == (
+        "right if divided by 2, in a, b, c …"
+    )
+    assert first(lambda x: {"a": x[:, ::-1], "b": 2 * x[:, ::-1]}, lambda x: {"a": x, "b": x}) == (
+        "right with this: axis 1 reversed, divided by 1 in a, divided by 2 in b"
+    )
+
+
+def test_edits_of_about_one_cost_are_proposed_with_what_they_hold_on():
+    found = proposals(lambda x: x**2, lambda x: x)
+    assert [each.words for each in found] == [
+        "right without this: squared",
+        "right with this: its square root",
+        "right with this: the square root of its absolute value",
+    ]
+    assert (found[0].samples, found[0].points, found[0].edit) == ((5, 2, 7), 4 * (5 + 2 + 7), "result")
+    assert str(found[0]) == "right without this: squared (verified on 56 numbers of batches of 5, 2 and 7 samples)"
+
+
+@pytest.mark.parametrize("error", [1e-8, 0])
+def test_what_holds_has_no_proposal(error):
+    assert proposals(lambda x: x * (1 + error), lambda x: x, tolerance=1e-7) == ()

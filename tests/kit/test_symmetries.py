@@ -1,0 +1,127 @@
+"""Symmetries as claims: no alarm on what is right, and each of them finds what it is there for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import symmetry_table
+from fault_table import FAULTS
+from faults import plant
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.calculus.signals import GRADIENT
+from gbackprop.engine.forms import linear as linear_forms
+from gbackprop.testing import check_symmetries
+from gbackprop.testing.cases import NETWORKS
+from gbackprop.testing.symmetries_table import SYMMETRIES
+
+NAMED = {str(fault): fault for fault in FAULTS}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("row", NETWORKS)
+def test_no_alarm_on_right_networks(row, dtype):
+    x, y = row.batch()
+    report = check_symmetries(row.network().astype(dtype), row.loss, x, y)
+    report.assert_ok()
+    assert sum(row.verdict == "ok" for row in report.rows) > 150
+
+
+CAUGHT = {
+    "Linear.mjp: wrong sign": "linear layers split into two",
+    "BatchGrad.finish: divided by R": "sum = N × mean",
+    "Loss.factor: missing 1/N": "sum = N × mean",
+    "Statistic.merge: first block alone": "in blocks of samples",
+    "SecondMoment.finish: missing 1/N": "is that of BatchGrad",
+    "cross_entropy.exponentials: not shifted": "logits + constant",
+    "BCEWithLogitsLoss.second: σ alone": "the loss written as another",
+    "CrossEntropyLoss.hessian_sqrt: no rank-one part": "the loss written as another",
+    "linear.forward: no bias": "linear layers as 1×1 convolutions, and back",
+    "Sigmoid.first: 1 + y for 1 − y": "the loss follows the gradient where 0.weight is moved",
+    "Tanh.second: wrong sign": "the gradient follows it where all parameters are moved",
+    "Sweep.carry: columns times 2": "by gb.reference",
+    "SpanSweep.start: average without R": "of equal samples is KFLR",
+}
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_planted_faults_break_a_symmetry(name):
+    report = symmetry_table.by_symmetries(NAMED[name])
+    assert CAUGHT[name] in {row.claim for row in report.failures}, report
+
+
+@pytest.mark.long
+def test_most_planted_faults_break_a_symmetry():
+    found = [symmetry_table.by_symmetries(fault).ok for fault in FAULTS]
+    assert found.count(False) >= 0.7 * len(found)
+
+
+def big_chain(dtype):
+    chain = [layers.Linear(30, 40), layers.ReLU(), layers.Linear(40, 30), layers.ReLU(), layers.Linear(30, 5)]
+    rng = np.random.default_rng(0)
+    return gb.Sequential(*chain, rng=0, dtype=dtype), rng.standard_normal((64, 30)), rng.integers(0, 5, 64)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_factor_of_one_in_a_thousand_is_caught_whole_batch_and_few(dtype, monkeypatch):
+    network, x, y = big_chain(dtype)
+    loss = losses.CrossEntropyLoss()
+    check_symmetries(network, loss, x, y).assert_ok()
+    monkeypatch.setattr(q.KFLR, "finish", lambda self, s, a, b: q.Kronecker(a, b * (1 + 1e-3 * (s.batch > 60))))
+    failures = check_symmetries(network, loss, x, y).failures
+    assert {(row.method, row.claim) for row in failures} >= {("KFLR", "the batch split and merged, of 64 samples")}
+    assert {row.method for row in failures} == {"KFLR"}
+
+
+def test_a_wrong_form_in_float32_is_caught(monkeypatch):
+    fault = next(fault for fault in FAULTS if fault.owner is linear_forms and fault.attribute == "carry")
+    plant(monkeypatch, replace(fault, wrong=lambda sound: lambda *given: sound(*given) * np.float32(1.001)))
+    network, x, y = big_chain("float32")
+    assert not check_symmetries(network, losses.CrossEntropyLoss(), x, y).ok
+
+
+class Free(q.Quantity):
+    """Σₙ (R ∇ℓₙ)², which states nothing."""
+
+    name = "free"
+    needs = (q.Statistic("square", GRADIENT),)
+
+
+def test_of_a_users_quantity_what_it_states():
+    network, x, y = big_chain("float64")
+    rows = check_symmetries(network, losses.MSELoss(), x, np.eye(5)[y], quantities=[Free()]).rows
+    verdicts = {row.claim: row for row in rows if row.method == "Free" and "64" not in row.claim}
+    assert verdicts["samples permuted"].verdict == verdicts["hidden units permuted"].verdict == "ok"
+    assert "give it `merging`" in verdicts["the batch split and merged"].problem
+    assert "give the quantity `powers`" in verdicts["the loss × 3"].problem
+    assert "scale of a parameter" in verdicts["W₁ × 2, W₂ / 2"].problem
+
+
+def test_only_some_and_none_of_that_name():
+    network, x, y = big_chain("float64")
+    rows = check_symmetries(network, losses.CrossEntropyLoss(), x, y, only=["a layer frozen"]).rows
+    assert {row.claim for row in rows} == {"a layer frozen"}
+    with pytest.raises(ValueError, match=r"^only: expected names among samples permuted, .*, got 'frozen'$"):
+        check_symmetries(network, losses.CrossEntropyLoss(), x, y, only=["frozen"])
+
+
+def test_what_does_not_apply_says_why():
+    network, x, y = big_chain("float64")
+    report = check_symmetries(network, losses.HuberLoss(), x[:1], np.eye(5)[y[:1]])
+    report.assert_ok()
+    reasons = {row.claim: row.problem for row in report.rows if row.verdict == "not given"}
+    assert reasons["groups as separate convolutions"] == "no convolution with groups"
+    assert reasons["the batch split and merged"] == "one sample cannot be split"
+    assert reasons["logits + constant"] == "for cross entropy of logits"
+
+
+def test_the_network_stays_as_it_is_and_nonsense_is_a_row():
+    network, x, y = big_chain("float32")
+    before = network.state_dict()
+    check_symmetries(network, losses.CrossEntropyLoss(), x[:3], y[:3])
+    assert all((network.state_dict()[name] == value).all() for name, value in before.items())
+    assert not check_symmetries(network, losses.CrossEntropyLoss(), x[:, :4], y).ok
+    assert not check_symmetries(network, None, x, y).ok
+    assert len({each.name for each in SYMMETRIES}) == len(SYMMETRIES) == 20

@@ -1,0 +1,87 @@
+"""Named arrays and sizes of a diagnosis: functions of entries, the axes that an array fits, sizes of arguments."""
+
+import numpy as np
+
+import gbackprop as gb
+from gbackprop import layers as L
+from gbackprop import losses
+from gbackprop.testing.diagnosis.terms import FUNCTIONS, arrays_of, library, scalars_of, sizes_of
+from gbackprop.testing.loss_probe import LossProbe
+from gbackprop.testing.probe import Probe
+
+RNG = np.random.default_rng(0)
+AT = (0.5, -2.0)
+VALUES = {
+    "{}²": (0.25, 4), "(1 + {})": (1.5, -1), "(1 − {})": (0.5, 3), "(1 − 2{})": (0, 5), "(1 − {}²)": (0.75, -3),
+    "(1 + {}²)": (1.25, 5), "|{}|": (0.5, 2), "sign {}": (1, -1), "(1 + |{}|)": (1.5, 3), "[{} > 0]": (1, 0),
+    "√|{}|": (0.707107, 1.414214), "1/{}": (2, -0.5), "exp {}": (1.648721, 0.135335), "σ({})": (0.622459, 0.119203),
+    "[|{}| < 1]": (1, 0), "[|{}| > 1]": (0, 1), "clipped {}": (0.5, -1), "σ′({})": (0.235004, 0.104994),
+    "σ″({})": (-0.057557, 0.079963), "σ(−{})": (0.377541, 0.880797), "tanh {}": (0.462117, -0.964028),
+    "(1 − tanh² {})": (0.786448, 0.070651), "φ({})": (0.352065, 0.053991), "Φ({})": (0.691462, 0.022750),
+    "sin {}": (0.479426, -0.909297), "cos {}": (0.877583, -0.416147), "exp(−{}²)": (0.778801, 0.018316),
+    "log |{}|": (-0.693147, 0.693147), "softmax {}": (0.5, -2), "tanh² {}": (0.213552, 0.929349),
+}  # fmt: skip
+
+
+def test_functions_of_entries_are_what_their_names_say():
+    assert set(FUNCTIONS) == set(VALUES)
+    for name, function in FUNCTIONS.items():
+        np.testing.assert_allclose(function(np.array(AT)), VALUES[name], atol=1e-6, err_msg=name)
+    np.testing.assert_array_equal(FUNCTIONS["1/{}"](np.zeros(1)), 0)
+    np.testing.assert_array_equal(FUNCTIONS["[{} > 0]"](np.zeros(1)), 0)
+    for name in ("[|{}| < 1]", "[|{}| > 1]"):
+        np.testing.assert_array_equal(FUNCTIONS[name](np.ones(1)), 0)
+    np.testing.assert_allclose(FUNCTIONS["softmax {}"](np.log([[1.0, 3.0], [1, 1]])), [[0.25, 0.75], [0.5, 0.5]])
+
+
+def test_an_array_stands_along_the_axes_that_fit_it():
+    square, row = np.arange(16.0).reshape(4, 4), np.arange(4.0)
+    views = library({"w": square, "v": row, "other": np.ones(7)}, (4, 3, 4))
+    assert views["1"].shape == (1, 1, 1)
+    np.testing.assert_array_equal(views["w along 0, 2"], square[:, None])
+    np.testing.assert_array_equal(views["wᵀ along 0, 2"], square.T[:, None])
+    np.testing.assert_array_equal(views["v"], row[:, None, None])
+    np.testing.assert_array_equal(views["v along 2"], row[None, None])
+    np.testing.assert_array_equal(views["v² along 2"], row[None, None] ** 2)
+    assert not any("other" in name for name in views)
+    cube = np.arange(24.0).reshape(2, 3, 4)
+    np.testing.assert_array_equal(library({"x": cube}, (2,))["Σ x"], cube.sum((1, 2)))
+    np.testing.assert_array_equal(library({"x": cube}, (2, 12))["x (flat)"], cube.reshape(2, 12))
+
+
+def test_sizes_and_options_are_named():
+    probe = Probe.at(L.Unflatten(1, (2, 3)), np.zeros((5, 6)), None, False, RNG)
+    found = sizes_of((probe,))
+    wanted = {"N": 5, "N − 1": 4, "input features": 6, "input features − 1": 5, "output features": 6, "V": 3}
+    assert {name: found[name] for name in wanted} == wanted
+    assert (found["output axis 1"], found["output axis 2"], found["output positions"]) == (2, 3, 3)
+    assert "input positions" not in found
+    loss = losses.MSELoss()
+    assert sizes_of((LossProbe(loss, np.zeros((5, 4)), np.zeros((5, 4)), np.arange(4)),))["c"] == 0.25
+    convolution = scalars_of(L.Conv2d(2, 4, (3, 1), stride=2, padding=(1, 0)))
+    sizes = {"in_channels": 2, "out_channels": 4, "groups": 1, "kernel[0]": 3, "kernel[1]": 1, "Π kernel": 3,
+             "stride[1]": 2, "Π stride": 4, "Π dilation": 1}  # fmt: skip
+    assert {name: convolution[name] for name in sizes} == sizes
+    assert scalars_of(L.LeakyReLU(-0.25)) == {"negative_slope": 0.25}
+
+
+def test_arrays_of_a_probe_are_named_once():
+    net = gb.Sequential(L.Linear(3, 4), L.Tanh(), rng=0, dtype="float64")
+    probe = Probe.at(net, RNG.standard_normal((5, 3)), None, False, RNG)
+    found = arrays_of((probe,))
+    np.testing.assert_array_equal(found["y"], probe.output)
+    np.testing.assert_array_equal(np.tanh(found["output of 0"]), probe.output)
+    np.testing.assert_array_equal(found["g"], probe.columns[0])
+    np.testing.assert_array_equal(found["u"], probe.tangents[0])
+    assert len({array.tobytes() for array in found.values()}) == len(found)
+    output, target = RNG.standard_normal((2, 3)), np.array([2, 0])
+    given = arrays_of((LossProbe(losses.CrossEntropyLoss(), output, target, np.arange(3)),))
+    np.testing.assert_array_equal(given["one-hot target"], [[0, 0, 1], [1, 0, 0]])
+    between = arrays_of((LossProbe(losses.MSELoss(), output, 2 * output, np.arange(3)),))
+    np.testing.assert_array_equal(between["(f − target)"], -output)
+
+
+def test_what_is_multiplied_by_an_option_is_named():
+    x = RNG.standard_normal((3, 2))
+    found = arrays_of((Probe.at(L.LeakyReLU(0.25), x, None, False, RNG),))
+    np.testing.assert_array_equal(found["(negative_slope x)"], x / 4)
