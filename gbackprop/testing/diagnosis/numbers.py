@@ -36,13 +36,13 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     if not np.isfinite(found).all() or not found.all() or len(set(np.sign(found))) > 1:
         return None
     sign, best = float(np.sign(found[0])), (UNNAMED, f"{found[0]:.8g}") if _same(found, tolerance) else None
-    monomials, columns = _monomials(sizes)
+    told, columns = monomials(sizes)
     rests = abs(found) / columns
     for place in np.flatnonzero(np.ptp(rests, axis=1) <= tolerance * rests[:, 0]):
-        cost, words, rest = *monomials[place], rests[place, 0]
+        cost, words, rest = *told[place], rests[place, 0]
         for value, more in rationals().items() if best is None or cost < best[0] else ():
             if abs(rest - value) <= tolerance * value and (best is None or cost + more < best[0]):
-                best = cost + more, _product(sign * value, words)
+                best = cost + more, product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
 
 
@@ -60,7 +60,8 @@ def _same(values: np.ndarray, tolerance: float) -> bool:
     return bool(np.ptp(values) <= tolerance * abs(values[0]))
 
 
-def _product(value: float, words: str) -> str:
+def product(value: float, words: str) -> str:
+    """Return the words of a number times what has words."""
     if words and abs(value) == 1:
         return words if value > 0 else f"-{words}"
     fraction = Fraction(value * abs(value)).limit_denominator(144)
@@ -69,7 +70,7 @@ def _product(value: float, words: str) -> str:
     return f"{number} · {words}" if words else number
 
 
-def _monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
+def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
     """Return costs and words of the powers of each size, and of products of two, and their values, a row for each."""
     names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes)]
     told, columns, owners = [(0.0, "")], [np.ones(len(sizes))], [-1]
