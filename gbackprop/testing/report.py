@@ -35,9 +35,9 @@ class Proposal:
     @property
     def evidence(self) -> str:
         """On what it was verified."""
-        *others, last = map(str, self.samples)
-        numbers = f"{self.points} numbers of " if self.points else ""
-        return f"verified on {numbers}batches of {', '.join(others)} and {last} samples"
+        *others, last = map(str, self.samples or [""])
+        batches = f"batches of {', '.join(others)} and {last} samples" if self.samples else ""
+        return "verified on " + " of ".join(filter(None, [f"{self.points} numbers" * bool(self.points), batches]))
 
     def __str__(self) -> str:
         return f"{self.words} ({self.evidence})"
