@@ -1,0 +1,128 @@
+"""What is certified of a layer or loss: its methods and its stated formulas as functions of the same numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbackprop.calculus.layer import Layer
+from gbackprop.losses.base import Loss
+from gbackprop.losses.class_weights import ClassWeights
+from gbackprop.testing.certificate.notation import Formula
+from gbackprop.testing.probe import twin_of
+
+LETTERS = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "lambd": "λ", "label_smoothing": "ε"}
+"""Options that formulas call by a letter; others have their names."""
+
+TARGETS = ((-1.5, 0.75, 0.25), (0.3, 1.0, 0.6), (3.0, 0.0, 1.0))
+"""Targets of a loss of numbers; those are taken that it does not refuse."""
+
+OUTPUTS = (0.4, -1.2, 0.7)
+"""The outputs beside the one that takes all values."""
+
+METHODS = {"layer": ("forward", "mjp", "residual"), "loss": ("values", "gradients", "hessian")}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Which of the outputs varies, between which ends, and what the others and the target are."""
+
+    varied: int
+    low: float
+    high: float
+    others: tuple[float, ...]
+    target: tuple[float, ...] | int | None = None
+
+    def __str__(self) -> str:
+        return "" if self.target is None else f"output {self.varied + 1} of {len(self.others)}, target {self.target}"
+
+
+class CertifiedLayer:
+    """An elementwise layer, on features of shape (1,)."""
+
+    kind = "layer"
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer, self.count = twin_of(layer, rng=np.random.default_rng(0)), 1
+
+    def settings(self, low: float, high: float) -> Iterator[Setting]:
+        """Yield the one setting."""
+        yield Setting(0, low, high, (0.0,))
+
+    def names(self) -> dict[str, Any]:
+        """Return the numbers of the formulas, by name."""
+        weights = {name: float(value.flat[0]) for name, value in self.layer.parameters.items() if value.size == 1}
+        return {**_options(self.layer), **weights, "g": 1.0}
+
+    def code(self, x: Any, target: Any) -> list[Any]:
+        """Compute y, φ'(x) and φ''(x) by the layer's methods."""
+        y, saved = self.layer.forward(x)
+        first = self.layer.mjp(saved, np.ones((1, 1, 1)))[0]
+        zero = self.layer.curvature == "zero"
+        return [y, first, np.zeros((len(x), 1)) if zero else self.layer.residual(saved, np.ones((1, 1)))]
+
+
+class CertifiedLoss:
+    """A loss, at a few outputs."""
+
+    kind = "loss"
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss, self.count = loss, 2
+        if isinstance(loss, ClassWeights):
+            self.count = 3 if loss.weight is None else len(loss.weight)
+
+    def settings(self, low: float, high: float) -> Iterator[Setting]:
+        """Yield each output with each kind of target."""
+        (least, most), (start, end) = self.loss.domain, self.loss.finite_range
+        low, high = max(low, least, start), min(high, most, end)
+        others = tuple(f if least <= f <= most else abs(f) / 2 for f in itertools.islice(itertools.cycle(OUTPUTS), self.count))
+        targets: Any = range(self.count) if isinstance(self.loss, ClassWeights) else [t[: self.count] for t in TARGETS]
+        for varied, target in itertools.product(range(self.count), targets):
+            try:
+                given = np.full((1, self.count), 0.25)
+                self.loss.check_target("target", self.target(target), given)
+            except (TypeError, ValueError):
+                continue
+            yield Setting(varied, low, high, others, target)
+
+    def target(self, values: Any) -> np.ndarray:
+        """Return a target of the loss's shape, from a label or numbers; variances are the numbers again, above 0."""
+        if isinstance(values, int):
+            return np.array([values])
+        shape, row = self.loss.target_shape((1, self.count)), np.array([values])
+        return row if shape == row.shape else np.stack([row, abs(row) + 0.5], axis=1)
+
+    def names(self) -> dict[str, Any]:
+        """Return the numbers of the formulas, by name."""
+        c = 1 / self.count if self.loss.reduction == "mean" and not isinstance(self.loss, ClassWeights) else 1.0
+        return {"weight": 1.0, "pos_weight": 1.0, **_options(self.loss), "c": c}
+
+    def code(self, f: Any, target: Any) -> list[Any]:
+        """Compute ℓ, ∇ℓ and ∇²ℓ by the loss's methods, the last from its root."""
+        root = self.loss.hessian_sqrt(f, target)
+        outer = [sum((r[0, i] * r[0, j] for r in root), 0) for i, j in itertools.product(range(self.count), repeat=2)]
+        return [self.loss.values(f, target), self.loss.gradients(f, target), outer]
+
+
+def _options(subject: Any) -> dict[str, Any]:
+    """Return the options that are numbers, or a number for each output, by their names in formulas."""
+    found: dict[str, Any] = {}
+    for name, value in vars(subject).items():
+        if isinstance(value, (bool, int, float)):
+            found[name] = found[LETTERS.get(name, name)] = float(value)
+        elif isinstance(value, np.ndarray) and value.size:
+            found[name] = value.ravel().tolist() if value.size > 1 else float(value.flat[0])
+    return found
+
+
+def parsed(subject: CertifiedLayer | CertifiedLoss, owner: str, formulas: Mapping[str, str]) -> dict[str, Formula]:
+    """Return the stated formulas as functions, by method; definitions in one hold in those that follow."""
+    own = ["x", "y"] if subject.kind == "layer" else ["f", "y", "v", "i", "j", "k", "C"]
+    names, definitions = {*subject.names(), *own}, {}
+    stated = [name for name in METHODS[subject.kind] if name in formulas]
+    return {name: Formula(formulas[name], names, definitions, f"{owner}, formula {name!r}") for name in stated}
