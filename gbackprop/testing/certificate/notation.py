@@ -18,7 +18,7 @@ LOWERED = str.maketrans("ᵢⱼₖ₁₂₃₄", "ijk0123", "_")
 LETTER = r"[^\W\d_⁰¹²³⁴-⁹ˣʸᶠᵢⱼₖ₁-₄½]"
 TOKEN = re.compile(rf"(\d+(?:\.\d+)?|½)|([⁰¹²³⁴-⁹⁺⁻ˣʸᶠ]+)|([ᵢⱼₖ₁-₄]|_[a-z](?![a-z_]))|({LETTER}+(?:_{LETTER}{{2,}})*['′]*)|(≤|≥|\S)")
 KINDS = ("number", "raised", "index", "word", "sign")
-SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "[": "(1.0 if (", "]": ") else 0.0)"}
+SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "=": "==", "√": "_8730_", "[": "(1.0 if (", "]": ") else 0.0)"}
 FUNCTIONS = {"σ": "expit", "Φ": "ndtr", "√": "sqrt"} | {
     name: name for name in ("exp", "log", "sqrt", "tanh", "sinh", "cosh", "erf", "sign", "abs", "max", "min")
 }
@@ -57,7 +57,7 @@ class Formula:
         """Compute the formula from numbers; `env` has the names, "1", a number that makes others, and "C"."""
         one = env["1"]
         known = {key: _function(one, name) for key, name in FUNCTIONS.items()}
-        known |= {"e": math.e, "π": math.pi, "abs": lambda v: abs(one.of(v)), **env}
+        known |= {"e": math.e, "π": math.pi, "N": one.of, "abs": lambda v: abs(one.of(v)), **env}
         known["Σ"] = lambda part: _total([part(k) for k in range(env["C"])])
         known = {_plain(key): value for key, value in known.items()}
         rest = dict(self.definitions)
@@ -101,9 +101,9 @@ class Formula:
         for i, (kind, found, place) in enumerate(tokens):
             after = tokens[i + 1] if i + 1 < len(tokens) else ("", "", len(self.text))
             call = after[1] == "(" and (found not in "σΦ" or after[2] == place + 1)
-            text = {"½": "0.5", "=": "=="}.get(found) or SIGNS.get(found, found)
-            starts = kind in ("number", "word") and found not in WORDS or found in "([√" or (found == "|" and not bars)
-            while sums and sums[-1] == depth and (found in "+−-,)]" or found in WORDS):
+            text = SIGNS.get(found, f"N({found.replace('½', '0.5')})" if kind == "number" else found)
+            starts = kind in ("number", "word") and found not in WORDS or found in ("(", "[", "√") or (found == "|" and not bars)
+            while sums and sums[-1] == depth and (found in "+−-,)]" or found in WORDS or (found == "|" and bars)):
                 sums.pop()
                 text = f"){text}"
             if kind == "raised":
@@ -112,9 +112,11 @@ class Formula:
                 text = f"[{found.translate(LOWERED)}]" if tokens[i - 1][1] != "Σ" else f"(lambda {found.translate(LOWERED)}: "
                 sums += [depth] * (tokens[i - 1][1] == "Σ")
             elif kind == "word":
+                if found in FUNCTIONS and found not in "σΦ" and not call:
+                    raise self._error(f"parentheses after {found}", after[2])
                 text = f" {text} " if found in WORDS else _plain(found) + "(x)" * (found in "σΦ" and not call)
             elif found == "|":
-                text, bars = (")" if bars else "abs("), not bars
+                text, bars, depth = (")" if bars else "abs("), not bars, depth + (-1 if bars else 1)
             words.append("*" * (starts and ended) + text)
             places.append(place)
             depth += (found in "([") - (found in ")]")

@@ -35,10 +35,12 @@ class Setting:
     low: float
     high: float
     others: tuple[float, ...]
-    target: tuple[float, ...] | int | None = None
+    target: Any = None  # of a loss: a label, or numbers; what a layer has drawn
 
     def __str__(self) -> str:
-        return "" if self.target is None else f"output {self.varied + 1} of {len(self.others)}, target {self.target}"
+        if len(self.others) == 1:
+            return "" if self.target is None else f"training, drawn {self.target}"
+        return f"output {self.varied + 1} of {len(self.others)}, target {self.target}"
 
 
 class CertifiedLayer:
@@ -50,17 +52,24 @@ class CertifiedLayer:
         self.layer, self.count = twin_of(layer, rng=np.random.default_rng(0)), 1
 
     def settings(self, low: float, high: float) -> Iterator[Setting]:
-        """Yield the one setting."""
-        yield Setting(0, low, high, (0.0,))
+        """Yield the layer as it is, and in training with each number that it may draw."""
+        noise = self.layer.noise((64, 1), np.random.default_rng(0))
+        for drawn in (None, *np.unique([] if noise is None else noise).tolist()):
+            yield Setting(0, low, high, (0.0,), drawn)
 
-    def names(self) -> dict[str, Any]:
+    def target(self, drawn: Any) -> np.ndarray:
+        """Return what was drawn, for a batch."""
+        return np.array([[drawn]])
+
+    def names(self, drawn: Any = None) -> dict[str, Any]:
         """Return the numbers of the formulas, by name."""
+        training = {"training": float(drawn is not None), "drawn": float(drawn or 0)}
         weights = {name: float(value.flat[0]) for name, value in self.layer.parameters.items() if value.size == 1}
-        return {**_options(self.layer), **weights, "g": 1.0}
+        return {**_options(self.layer), **weights, **training, "g": 1.0}
 
     def code(self, x: Any, target: Any) -> list[Any]:
         """Compute y, φ'(x) and φ''(x) by the layer's methods."""
-        y, saved = self.layer.forward(x)
+        y, saved = self.layer.forward(x) if target is None else self.layer.forward_training(x, target.reshape(1, 1))
         first = self.layer.mjp(saved, np.ones((1, 1, 1)))[0]
         zero = self.layer.curvature == "zero"
         return [y, first, np.zeros((len(x), 1)) if zero else self.layer.residual(saved, np.ones((1, 1)))]
@@ -97,7 +106,7 @@ class CertifiedLoss:
         shape, row = self.loss.target_shape((1, self.count)), np.array([values])
         return row if shape == row.shape else np.stack([row, abs(row) + 0.5], axis=1)
 
-    def names(self) -> dict[str, Any]:
+    def names(self, target: Any = None) -> dict[str, Any]:
         """Return the numbers of the formulas, by name."""
         c = 1 / self.count if self.loss.reduction == "mean" and not isinstance(self.loss, ClassWeights) else 1.0
         return {"weight": 1.0, "pos_weight": 1.0, **_options(self.loss), "c": c}
@@ -124,5 +133,5 @@ def parsed(subject: CertifiedLayer | CertifiedLoss, owner: str, formulas: Mappin
     """Return the stated formulas as functions, by method; definitions in one hold in those that follow."""
     own = ["x", "y"] if subject.kind == "layer" else ["f", "y", "v", "i", "j", "k", "C"]
     names, definitions = {*subject.names(), *own}, {}
-    stated = [name for name in METHODS[subject.kind] if name in formulas]
+    stated = [name for name in (*METHODS[subject.kind], "where") if name in formulas]
     return {name: Formula(formulas[name], names, definitions, f"{owner}, formula {name!r}") for name in stated}

@@ -84,6 +84,8 @@ class Sweep:
                 else:
                     pieces += _halves(a, b)
                 continue
+            if not found:
+                continue
             piece = _piece(a, b, found)
             if b - a > self.width * min(abs(a), abs(b)) and self._improves(piece):
                 pieces += _halves(a, b)
@@ -117,6 +119,8 @@ class Sweep:
         varied, n = self.setting.varied, self.subject.count
         made[varied] = Enclosed(a, b, 0.0, made[varied].expr, path)
         found, one = self._stated(made), made[0]
+        if not found:
+            return (), {}
         stated = tuple(path)
         try:
             code = [] if self.untraced else self.subject.code(_row(made[:n]), self._target(made))
@@ -153,13 +157,15 @@ class Sweep:
         """Evaluate the formulas: a number, or one for each index j, or for i and j."""
         one, n, target, found = made[0], self.subject.count, self.setting.target, {}
         env: dict[str, Any] = {"1": one, "C": n}
-        for name, value in self.subject.names().items():
+        for name, value in self.subject.names(target).items():
             env[name] = list(map(one.of, value)) if isinstance(value, list) else one.of(value)
         if self.subject.kind == "layer":
             env["x"] = one
         else:
             label = target if isinstance(target, int) else made[n : 2 * n]
             env |= {"f": made[:n], "y": label, "v": made[2 * n :]}
+        if "where" in self.parts and not self.parts["where"]({**env, "j": self.setting.varied}):
+            return {}
         for order, name in enumerate(METHODS[self.subject.kind]):
             if name not in self.parts:
                 continue

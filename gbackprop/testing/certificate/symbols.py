@@ -56,7 +56,7 @@ def on_pieces(expr: Any, symbols: Sequence[Any]) -> Callable[..., Any]:
         return lambda value: getattr(value, name)() if isinstance(value, Enclosed) else MONOTONE[name][0](float(value))
 
     named = {{"expit": "σ", "ndtr": "Φ"}.get(name, name): call(name) for name in MONOTONE}
-    return sp.lambdify(symbols, expr, modules=[named, {"pi": math.pi}, "math"])
+    return sp.lambdify(symbols, sp.factor_terms(expr), modules=[named, {"pi": math.pi}, "math"])
 
 
 @cache
