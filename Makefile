@@ -10,7 +10,7 @@ CUDA ?= cuda13x
 PARALLEL := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo audit experiments faults mutants test test-long test-touched test-torch gpu-test cupy-names lint bench bench-gpu profile clean
+.PHONY: help demo audit experiments faults museum mutants test test-long test-touched test-torch gpu-test cupy-names lint bench bench-gpu profile clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ test-touched: $(VENV)/.test $(VENV)/.experiments ## Run what test-long adds for 
 
 test-torch: $(TORCH)/.test ## Run the tests that need torch, in an environment of its own
 	$(PARALLEL) $(TORCH)/bin/python -m pytest -n auto --dist loadfile tests/interop $(ARGS)
+
+museum: $(VENV)/.test $(VENV)/.experiments ## Print the page of faults that shipped elsewhere (docs/museum.md)
+	@PYTHONPATH=. $(BIN)/python tests/museum/museum.py
 
 mutants: $(TORCH)/.mutants ## Draw small changes of the package and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
 	$(PARALLEL) $(TORCH)/bin/python tests/mutants/mutants.py $(ARGS)

@@ -32,7 +32,7 @@ def mixed_width(leaf: Leaf, key: str) -> int:
     """Return the number of columns of a layer's mixed residual: 0 for a bias, which no input multiplies."""
     if isinstance(leaf.layer, MixedLayer):
         return leaf.layer.mixed_width(key, leaf.input_shape)
-    return 0 if type(jacobians_of_zeros(leaf)[key]) is Bias else 2 * prod(leaf.input_shape)
+    return 0 if type(jacobians_of_zeros(leaf)[key]) is Bias else 2 * sum(map(prod, leaf.input_shapes))
 
 
 def mixed_residual(leaf: Leaf, saved: Any, key: str, grad: Array) -> Factored:
@@ -45,6 +45,8 @@ def mixed_residual(leaf: Leaf, saved: Any, key: str, grad: Array) -> Factored:
 def lacks_mixed(leaf: Leaf, keys: Iterable[str]) -> str | None:
     """Return the reason why a layer has no mixed residual of some of its parameters, or None."""
     for key in () if isinstance(leaf.layer, MixedLayer) else keys:
+        if len(leaf.input_shapes) > 1:
+            return f"its inputs depend on its {key} too, and there is no mixed residual of several inputs"
         if leaf.layer.curvature != "zero" or not _is_affine(leaf, key):
             return f"its input depends on its {key} too, it is not affine in its input, and it has no mixed residual"
     return None

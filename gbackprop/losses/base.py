@@ -79,7 +79,11 @@ class Loss(Constructed):
         return []
 
     def factor(self, batch: int, target: Array) -> float:
-        """Return R for a batch of N samples with targets (N, ...), already checked."""
+        """Return R for a batch of N samples with targets (N, ...), already checked.
+
+        It is 1 for "sum" and 1/N for "mean". A loss that is `weighted` may divide by the sum of its targets' weights,
+        which `check_loss` takes to be the sum of what each sample gives alone.
+        """
         return 1 / batch if self.reduction == "mean" else 1.0
 
     def value(self, output: Array, target: Array) -> Array:

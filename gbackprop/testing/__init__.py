@@ -8,12 +8,19 @@ entry. `gbackprop.testing.strategies`, which needs Hypothesis, draws what to che
 """
 
 from gbackprop.base.names import listing
+from gbackprop.testing.gradients import check_gradient
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.networks import check_network
+from gbackprop.testing.operators import check_operator, check_quadrature
+from gbackprop.testing.optimizers import check_optimizer
 from gbackprop.testing.oracles import Parts
 from gbackprop.testing.quantities import check_quantity
 from gbackprop.testing.report import Report, Row
+from gbackprop.testing.samples import check_samples
 
-__all__ = ["Parts", "Report", "Row", "check_layer", "check_loss", "check_network", "check_quantity"]
+__all__ = [
+    "Parts", "Report", "Row", "check_gradient", "check_layer", "check_loss", "check_network", "check_operator",
+    "check_optimizer", "check_quadrature", "check_quantity", "check_samples",
+]  # fmt: skip
 __dir__ = listing(__all__)

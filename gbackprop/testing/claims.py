@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import asnumpy
 from gbackprop.base.errors import TooLargeError
-from gbackprop.testing.report import FAILED, NOT_GIVEN, NOT_JUDGED, OK, Report, Row
+from gbackprop.testing.report import FAILED, NOT_GIVEN, NOT_JUDGED, OK, Proposal, Report, Row
 
 ROUNDING = 1e-10
 """Error allowed between two ways to the same float64 number, relative to the largest entry."""
+
+
+Why = Callable[[str, str], tuple[Proposal, ...]]
+"""A search for what would make the claim on a method hold."""
 
 
 class NotGivenError(Exception):
@@ -33,17 +38,36 @@ class Compared:
     oracle: str  # where `want` comes from
     tolerance: float = ROUNDING
     floor: float = 0.0  # errors are relative to the largest entry of `want`, but never to less than this
+    sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of each name, for a diagnosis
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A function that gives both sides of a claim or describes what is wrong, and its arguments."""
+
+    function: Callable[..., Compared | str]
+    arguments: tuple[Any, ...]
+
+    def fields(self, floor: float = 0.0) -> dict[str, Any]:
+        """Return what a row says of it; errors are never relative to less than a floor."""
+        found = self.function(*self.arguments)
+        return _compared(found, floor) if isinstance(found, Compared) else _verdict(found)
 
 
 class Claims:
     """Collects rows: no exception of the subject leaves it.
 
-    Every subject must have the `required` methods, any other may be "not given"; `suffix` is put after each claim.
+    Every subject must have the `required` methods, any other may be "not given"; `suffix` is put after each claim;
+    `why` searches the causes of a failure by its method and claim.
     """
 
-    def __init__(self, subject: str, required: Collection[str] = (), suffix: str = "") -> None:
+    watching = False
+    """True if a single claim is looked for, so that parts of the subject need not be checked."""
+
+    def __init__(self, subject: str, required: Collection[str] = (), suffix: str = "", why: Why | None = None) -> None:
         self.report = Report(subject)
-        self.required, self.suffix = required, suffix
+        self.required, self.suffix, self.why = required, suffix, why
+        self.floors: dict[str, float] = {}  # of methods: errors are never relative to less
         self.doubtful: set[str] = set()  # methods that failed, or rest on one that did
         self.missing: set[str] = set()
 
@@ -51,13 +75,13 @@ class Claims:
         self, method: str, claim: str, pair: Callable[..., Compared], *arguments: Any, needs: Collection[str] = ()
     ) -> None:
         """Add a row for: the two of ``pair(*arguments)`` are equal; not judged if what `method` `needs` has failed."""
-        self._row(method, claim, lambda: _compared(pair(*arguments)), needs)
+        self._row(method, claim, Evaluation(pair, arguments), needs)
 
     def hold(
         self, method: str, claim: str, problem: Callable[..., str], *arguments: Any, needs: Collection[str] = ()
     ) -> None:
         """Add a row for: ``problem(*arguments)`` is the empty string."""
-        self._row(method, claim, lambda: _verdict(problem(*arguments)), needs)
+        self._row(method, claim, Evaluation(problem, arguments), needs)
 
     def attempt(self, method: str, claim: str, action: Callable[..., Any], *arguments: Any) -> Any:
         """Return ``action(*arguments)``; None, after adding a row with the reason, if it raises."""
@@ -70,10 +94,19 @@ class Claims:
         fields = self._guarded(method, find)
         if made:
             return made[0]
-        self._row(method, claim, lambda: fields, ())
+        if method not in self.missing:  # or its first row says so
+            self._add(method, claim, fields)
         return None
 
-    def _row(self, method: str, claim: str, find: Callable[[], dict[str, Any]], needs: Collection[str]) -> None:
+    def fresh(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the arrays of a batch as they are; other samples where a failed claim is looked at again."""
+        return arrays
+
+    def part(self, suffix: str) -> Claims:
+        """Return claims of the same subject with a suffix, whose failures are apart."""
+        return Claims("", self.required, suffix, self.why)
+
+    def _row(self, method: str, claim: str, evaluation: Evaluation, needs: Collection[str]) -> None:
         broken = [name for name in needs if name in self.doubtful]
         absent = [name for name in (method, *needs) if name in self.missing]
         if absent:  # its first row says so
@@ -82,10 +115,15 @@ class Claims:
         if broken:
             fields = {"verdict": NOT_JUDGED, "problem": f"rests on {', '.join(broken)}, which failed"}
         else:
-            fields = self._guarded(method, find)
+            fields = self._guarded(method, partial(evaluation.fields, self.floors.get(method, 0.0)))
+        self._add(method, claim, fields)
+
+    def _add(self, method: str, claim: str, fields: dict[str, Any]) -> None:
         if fields["verdict"] in (FAILED, NOT_JUDGED):
             self.doubtful.add(method)
-        self.report.rows.append(Row(claim + self.suffix, method, **fields))
+        claim += self.suffix
+        why = partial(self.why, method, claim) if self.why is not None and fields["verdict"] == FAILED else None
+        self.report.rows.append(Row(claim, method, **fields, why=why))
 
     def _guarded(self, method: str, find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
@@ -114,8 +152,8 @@ def _verdict(problem: str) -> dict[str, Any]:
     return {"verdict": FAILED if problem else OK, "problem": problem}
 
 
-def _compared(pair: Compared) -> dict[str, Any]:
-    found = _worst(pair.got, pair.want, pair.floor)
+def _compared(pair: Compared, floor: float) -> dict[str, Any]:
+    found = _worst(pair.got, pair.want, max(pair.floor, floor))
     tight = not found.get("problem") and found["error"] <= pair.tolerance  # false for NaN
     fields = {"verdict": OK if tight else FAILED, "oracle": pair.oracle, "tolerance": pair.tolerance} | found
     return fields if not tight else fields | {"worst": (), "got": None, "want": None}

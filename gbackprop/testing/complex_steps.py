@@ -74,10 +74,10 @@ def passes(leaves: list[Leaf], x: np.ndarray) -> Iterator[Passed]:
         yield Passed(leaf, inputs, at[leaf.position], saved)
 
 
-def inputs_of(leaves: list[Leaf], x: np.ndarray) -> Iterator[tuple[Leaf, np.ndarray]]:
-    """Yield each layer with its first input."""
+def inputs_of(leaves: list[Leaf], x: np.ndarray) -> Iterator[tuple[Leaf, list[np.ndarray]]]:
+    """Yield each layer with its inputs."""
     for leaf, inputs, _, _ in passes(leaves, x):
-        yield leaf, inputs[0]
+        yield leaf, inputs
 
 
 def flat(values: np.ndarray) -> np.ndarray:

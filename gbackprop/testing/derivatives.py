@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from math import prod
 
 import numpy as np
@@ -25,9 +26,8 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
     """Add rows on jmp, mjp, vjp, curvature, residual and average."""
     claims.equal("jmp", "is J[n, *out, *in]", _jmp, probe, point)
     claims.equal("mjp", "is Jᵀ, entries J[n, *out, *in]", _mjp, probe, point)
-    for name in ("jmp", "mjp"):
-        claims.equal(name, "is linear", _linear, probe, name, needs=[name])
-        claims.equal(name, "columns do not interact", _columns, probe, name, needs=[name])
+    for name, mat in (("jmp", probe.tangents), ("mjp", probe.columns)):
+        check_linear(claims, name, partial(getattr(probe.layer, name), probe.saved), mat)
         claims.equal(name, "samples do not interact", samples, probe, name, 1, needs=[name])
     claims.equal("mjp", "⟨J u, v⟩ = ⟨u, Jᵀ v⟩", _adjoint, probe, needs=["jmp", "mjp"])
     claims.equal("mjp", "adds up where all inputs are equal and move as one", _shift, probe, needs=["mjp"])
@@ -37,6 +37,12 @@ def check_derivatives(claims: Claims, probe: Probe, point: Point) -> None:
     if not is_container(probe.layer):
         _check_curvature(claims, probe, point)
     claims.equal("average", "is 1/N Σₙ Jₙᵀ Ḡ Jₙ", _average, probe, point, needs=["mjp", "constant_jacobian"])
+
+
+def check_linear(claims: Claims, name: str, multiply: Callable[[np.ndarray], np.ndarray], mat: np.ndarray) -> None:
+    """Add rows on a method that multiplies columns ``[V, N, …]`` with a matrix."""
+    claims.equal(name, "is linear", _linear, multiply, mat, needs=[name])
+    claims.equal(name, "columns do not interact", _columns, multiply, mat, needs=[name])
 
 
 def has_default_vjp(layer: Layer) -> bool:
@@ -85,16 +91,14 @@ def _adjoint(probe: Probe) -> Compared:
     )
 
 
-def _linear(probe: Probe, name: str) -> Compared:
-    multiply, mat = getattr(probe.layer, name), probe.tangents if name == "jmp" else probe.columns
-    first, second = multiply(probe.saved, mat), multiply(probe.saved, mat[::-1])
-    return Compared(multiply(probe.saved, 3 * mat - 2 * mat[::-1]), 3 * first - 2 * second, "the sum of its parts")
+def _linear(multiply: Callable[[np.ndarray], np.ndarray], mat: np.ndarray) -> Compared:
+    first, second = multiply(mat), multiply(mat[::-1])
+    return Compared(multiply(3 * mat - 2 * mat[::-1]), 3 * first - 2 * second, "the sum of its parts")
 
 
-def _columns(probe: Probe, name: str) -> Compared:
-    multiply, mat = getattr(probe.layer, name), probe.tangents if name == "jmp" else probe.columns
-    alone = [multiply(probe.saved, mat[v : v + 1]) for v in range(len(mat))]
-    return Compared(multiply(probe.saved, mat), np.concatenate(alone), "one column at a time")
+def _columns(multiply: Callable[[np.ndarray], np.ndarray], mat: np.ndarray) -> Compared:
+    alone = [multiply(mat[v : v + 1]) for v in range(len(mat))]
+    return Compared(multiply(mat), np.concatenate(alone), "one column at a time")
 
 
 def _shift(probe: Probe) -> Compared:
@@ -130,9 +134,9 @@ def _check_curvature(claims: Claims, probe: Probe, point: Point) -> None:
     kind, needs = probe.layer.curvature, ["curvature", "vjp"]
     second = cache(lambda: _second(probe, point))
     claims.hold("curvature", f"is one of {', '.join(CURVATURES)}", _unknown, kind)
-    claims.equal("curvature", f"is {kind}", lambda: _off_pattern(probe, point, second()), needs=needs)
+    claims.equal("curvature", f"is {kind}", _off_pattern, probe, point, second, needs=needs)
     if kind != "zero":
-        claims.equal("residual", "is Σⱼ (∇² yⱼ) gⱼ", lambda: _residual(probe, point, second()), needs=needs)
+        claims.equal("residual", "is Σⱼ (∇² yⱼ) gⱼ", _residual, probe, point, second, needs=needs)
         claims.equal("residual", "samples do not interact", samples, probe, "residual", 0, needs=["residual"])
     if kind == "dense" and not isinstance(probe.layer, FactoredLayer):
         claims.equal("residual", "is symmetric", _symmetric, probe, needs=["residual"])
@@ -157,8 +161,9 @@ def _hessian(point: Point, second: Derivative) -> np.ndarray:
     return second.values.reshape(*second.values.shape[:2], -1).swapaxes(0, 1)
 
 
-def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Compared:
+def _off_pattern(probe: Probe, point: Point, given: Callable[[], Derivative]) -> Compared:
     """Compare the entries of the second derivative that the declared curvature excludes with zero."""
+    second = given()
     hessian, kind = _hessian(point, second).copy(), probe.layer.curvature
     if kind == "dense":
         raise NotGivenError("dense: nothing is claimed to vanish")
@@ -171,7 +176,8 @@ def _off_pattern(probe: Probe, point: Point, second: Derivative) -> Compared:
     return Compared(hessian, np.zeros_like(hessian), f"{second.oracle} of vjp", 1e-7, floor)
 
 
-def _residual(probe: Probe, point: Point, second: Derivative) -> Compared:
+def _residual(probe: Probe, point: Point, given: Callable[[], Derivative]) -> Compared:
+    second = given()
     hessian, n = _hessian(point, second), len(point.x)
     got = probe.residual()
     if probe.layer.curvature == "diagonal":

@@ -22,6 +22,8 @@ Curve = Callable[[complex], np.ndarray]
 REAL_STEP = 1e-3
 """h, for points of size 1: (h/4)⁶ and rounding over h/4 are alike small."""
 
+EPS = float(np.finfo(np.float64).eps)
+
 COMPLEX_TOLERANCE, DIFFERENCE_TOLERANCE = 1e-11, 1e-8
 """Errors to allow beside the two, relative to the largest entry."""
 
@@ -49,34 +51,34 @@ class Derivative:
         return max(DIFFERENCE_TOLERANCE, 20 * self.error / largest)
 
 
-def derivative(curve: Curve, step: float = REAL_STEP) -> Derivative:
-    """d/dt of a curve at 0."""
+def derivative(curve: Curve, step: float = REAL_STEP, eps: float = EPS) -> Derivative:
+    """d/dt of a curve at 0; `eps` is the rounding of its values, beside 1."""
     middle = curve(0.0)
     ends = [(curve(h), curve(-h)) for h in (step, step / 2, step / 4)]
-    kinks = _kinks(middle, ends, step)
-    values, errors = _extrapolated(ends, step)
+    kinks = _kinks(middle, ends, step, eps)
+    values, errors = _extrapolated(ends, step, eps)
     exact = _complex_step(curve)
     if exact is not None and _agree(exact, values, errors, ~kinks):
         return Derivative(exact, 0.0, kinks, True)
     return Derivative(values, float(np.max(errors, where=~kinks, initial=0)), kinks, False)
 
 
-def _extrapolated(ends: list[tuple[np.ndarray, np.ndarray]], step: float) -> tuple[np.ndarray, np.ndarray]:
+def _extrapolated(ends: list[tuple[np.ndarray, np.ndarray]], step: float, eps: float) -> tuple[np.ndarray, np.ndarray]:
     """Richardson's extrapolation of central differences at h, h/2, h/4, and an estimate of its error."""
     coarse, middle, fine = ((high - low) / (2 * h) for (high, low), h in zip(ends, (step, step / 2, step / 4)))
     first, second = middle + (middle - coarse) / 3, fine + (fine - middle) / 3
     best = second + (second - first) / 15
     size = np.max([np.abs(end) for end in ends[2]], axis=0)
-    return best, np.abs(best - second) + np.finfo(np.float64).eps * size / step * 8
+    return best, np.abs(best - second) + eps * size / step * 8
 
 
-def _kinks(middle: np.ndarray, ends: list[tuple[np.ndarray, np.ndarray]], step: float) -> np.ndarray:
+def _kinks(middle: np.ndarray, ends: list[tuple[np.ndarray, np.ndarray]], step: float, eps: float) -> np.ndarray:
     second = [high - 2 * middle + low for high, low in ends]
     # Where f is smooth, second(h) − 4 second(h/2) is of order h⁴; across a kink it is of order h, but for a kink at
     # h/3, which the next pair shows.
     bend = np.maximum(np.abs(second[0] - 4 * second[1]), np.abs(second[1] - 4 * second[2])) / step
     slope = float(np.max(np.abs(ends[0][0] - ends[0][1]), initial=0)) / (2 * step)
-    rounding = 64 * np.finfo(np.float64).eps * float(np.max(np.abs(middle), initial=0)) / step
+    rounding = 64 * eps * float(np.max(np.abs(middle), initial=0)) / step
     return bend > 1e-5 * slope + rounding
 
 

@@ -8,19 +8,44 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.calculus.residual import Factored
+from gbackprop.testing.claims import FoundError
 
 
 class Flat(Layer):
-    """A layer of several inputs, without parameters, as one whose input is all of theirs, flat and side by side."""
+    """A layer of several inputs as one whose input is all of theirs, flat and side by side; parameters are the layer's.
+
+    Attributes that are neither its own nor of every layer, such as `bias` and `groups`, are the layer's, too.
+    """
+
+    OF_THE_LAYER = ("curvature", "constant_jacobian", "formulas", "takes", "kronecker_factors")
 
     def __init__(self, layer: Layer, shapes: Sequence[Shape]) -> None:
         self.layer, self.shapes = layer, tuple(shapes)
-        self.curvature = layer.curvature  # type: ignore[misc]
+        for name in self.OF_THE_LAYER:
+            setattr(self, name, getattr(layer, name))
+
+    drawn = property(lambda self: self.layer.drawn, lambda self, value: setattr(self.layer, "drawn", value))
+    dtype = property(lambda self: self.layer.dtype, lambda self, value: setattr(self.layer, "dtype", value))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "layer" not in vars(self):  # as in a copy that is not made yet
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        return getattr(self.layer, name)
 
     def __repr__(self) -> str:
         return f"{self.layer!r} of {' and '.join(map(str, self.shapes))}"
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return self.layer.parameter_shapes()
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return self.layer.draw(rng)
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        return self.layer.parameter_jacobians(saved)
 
     def output_shape(self, shape: Shape) -> Shape:
         size = sum(map(prod, self.shapes))
@@ -34,6 +59,13 @@ class Flat(Layer):
         parts = np.split(mat, ends, axis=-1)
         return [part.reshape(*mat.shape[:lead], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
+    def joined(self, parts: Any, lead: int) -> np.ndarray:
+        """Return what a method gave for each input side by side, if each part has the shape of its input."""
+        shapes = [np.shape(part)[lead:] for part in parts] if isinstance(parts, (tuple, list)) else np.shape(parts)
+        if shapes != list(self.shapes):
+            raise FoundError(f"expected an array for each input, of features {list(self.shapes)}, got {shapes}")
+        return side_by_side(parts, lead)
+
     def forward(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
         return self.layer.forward(*self.split(x, 1))
 
@@ -41,7 +73,12 @@ class Flat(Layer):
         return self.layer.jmp(saved, *self.split(mat, 2))
 
     def mjp(self, saved: Any, mat: np.ndarray) -> np.ndarray:
-        return side_by_side(list(self.layer.mjp(saved, mat)), 2)
+        return self.joined(self.layer.mjp(saved, mat), 2)
+
+    def vjp(self, saved: Any, vec: np.ndarray) -> np.ndarray:
+        if type(self.layer).vjp is Layer.vjp:
+            return super().vjp(saved, vec)
+        return self.joined(self.layer.vjp(saved, vec), 1)
 
     def residual(self, saved: Any, grad: np.ndarray) -> np.ndarray:
         return dense(self.layer.residual(saved, grad))

@@ -24,22 +24,22 @@ ENTRYWISE = (PReLU, Norm, Shift, Scale, _BatchNorm)
 """Layers of which each parameter multiplies or shifts numbers one by one: B is its own curvature, and there is no A."""
 
 
-def input_square(layer: Layer, x: np.ndarray) -> np.ndarray:
+def input_square(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
     """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups.
 
     u is what the weight of one output feature, a group's first, is multiplied with, by complex steps in that weight.
     """
     weight = by_output(layer, layer.parameters[_weight(layer)])
-    groups, outputs, *inputs = weight.shape
-    features_last = len(inputs) == 1  # a linear layer's features are its last axis, a convolution's its first
+    groups, outputs, *seen = weight.shape
+    features_last = len(seen) == 1  # a linear layer's features are its last axis, a convolution's its first
 
     def feature(o: int) -> np.ndarray:
-        y = layer.forward(x)[0]
+        y = layer.forward(*inputs)[0]
         return y[..., o] if features_last else y[:, o]
 
     squares = []
     for group in range(groups):
-        u = complex_derivative(partial(feature, group * outputs), weight[group, 0]).reshape(-1, prod(inputs))
+        u = complex_derivative(partial(feature, group * outputs), weight[group, 0]).reshape(-1, prod(seen))
         squares.append(u.T @ u)
     return np.stack(squares) if groups > 1 else squares[0]
 
@@ -85,7 +85,7 @@ def kronecker(
         entrywise = isinstance(leaf.layer, ENTRYWISE)
         name = "" if entrywise else leaf.parameters[_weight(leaf.layer)]
         if not entrywise:
-            total[name] = total.get(name, 0) + input_square(leaf.layer, arriving) / len(x)
+            total[name] = total.get(name, 0) + input_square(leaf.layer, *arriving) / len(x)
         for kind, curvature in curvatures.items():
             for own in [own for own in leaf.parameters.values() if own in names] if entrywise else [_bias(leaf)]:
                 jacobian = jacobians[own].reshape(len(x), curvature.shape[1], -1)
@@ -97,7 +97,7 @@ def kronecker(
 def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, n: int) -> dict[str, Any]:
     """Compute the factors of KFRA, by its recursion over the layers."""
     found: dict[str, Any] = {}
-    for leaf, arriving in reversed(list(inputs_of(leaves, x))):
+    for leaf, (arriving,) in reversed(list(inputs_of(leaves, x))):
         if "bias" in leaf.layer.parameters and _has_factors(leaf.layer) and not isinstance(leaf.layer, ENTRYWISE):
             bias = _bias_jacobian(leaf.layer, arriving)
             found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)

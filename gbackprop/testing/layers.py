@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
+from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
-from gbackprop.testing.points import size_of, smooth_point
+from gbackprop.testing.points import size_of, sizes_of_terms, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -57,12 +59,16 @@ def check_layer(
     Report
         A row for each claim, from `forward` to what rests on it. What the layer raises becomes a row.
     """
-    claims = Claims(_title(layer), REQUIRED)
     generator = np.random.default_rng(rng)
     if isinstance(x, tuple) and len(x) > 1:
         inputs = [asnumpy(part) for part in x]
         layer, x = Flat(layer, [part.shape[1:] for part in inputs]), side_by_side(inputs)
-    claims.attempt("layer", "can be checked", _check, claims, layer, x, generator, reference)
+
+    def check(claims: Claims, subject: Layer, rng: np.random.Generator) -> None:
+        claims.attempt("layer", "can be checked", _check, claims, subject, x, rng, reference)
+
+    claims = Claims(_title(layer), REQUIRED, why=partial(diagnose, check, layer))
+    check(claims, layer, generator)
     return claims.report
 
 
@@ -70,7 +76,7 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
     """Add all rows, in evaluation mode and, where the layer draws anything, in training mode."""
     if layer.takes == "integers":
         raise NotGivenError("takes integers, which cannot be moved by small steps: `check_network` looks at its weight")
-    twin, batch = twin_of(layer, rng=rng), _batch(asnumpy(x), rng)
+    twin, (batch,) = twin_of(layer, rng=rng), claims.fresh(_batch(asnumpy(x), rng))
     claims.hold("parameter_shapes", "are the shapes of the parameters", _wrong_shapes, twin)
     if "parameter_shapes" in claims.doubtful:
         return
@@ -82,7 +88,7 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
     drawn: list[Any] = []
     rows_of_noise(noise, drawn.append)
     if drawn:
-        training = Claims("", REQUIRED, suffix=", in training")
+        training = claims.part(", in training")
         _check_mode(training, Probe(twin, batch, noise, True), rng)
         claims.report.rows += training.report.rows
     if "forward" not in claims.doubtful:
@@ -103,6 +109,7 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
     point = claims.attempt("forward", "is smooth almost everywhere", smooth_point, bare, rng)
     if point is not None:
         probe = Probe.at(bare.layer, point.x, bare.noise, bare.training, rng)
+        claims.floors = sizes_of_terms(probe)
         check_names(claims, probe)
         basic = [name for name in probe.calls() if name in BASIC or name.endswith(".per_sample")]
         _check_purity(claims, probe.cast(np.float64), basic)  # of a copy, so that nothing impure spoils what follows
@@ -119,10 +126,9 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
 
 def _forward_holds(claims: Claims, probe: Probe, reference: Reference | None) -> bool:
     """Add rows on the function itself; return False if nothing else can be judged."""
-    x, needs = probe.x, ["forward"]
-    watched = {"its input": x, "the layer": probe.layer, "what it drew": probe.noise}
+    needs = ["forward"]
     claims.hold("forward", "gives finite numbers for each sample", _malformed, probe)
-    claims.hold("forward", "is a pure function", impurity, lambda: probe.run(x)[0], watched, _other(probe), needs=needs)
+    claims.hold("forward", "is a pure function", _impure_function, probe, needs=needs)
     claims.equal("forward", "samples do not interact", samples, probe, "forward", 0, needs=needs)
     if reference is not None:
         claims.equal("forward", "is the function that it should be", _against, probe, reference, needs=needs)
@@ -152,15 +158,23 @@ def _against(probe: Probe, reference: Reference) -> Compared:
 
 
 def _check_purity(claims: Claims, probe: Probe, names: Collection[str]) -> None:
+    for name in names:
+        needs = ["mjp"] if name == "vjp" and has_default_vjp(probe.layer) else _needs(name)
+        claims.hold(name, "is pure, whatever goes forward", _impurity, probe, name, needs=needs)
+
+
+def _impure_function(probe: Probe) -> str:
+    watched = {"its input": probe.x, "the layer": probe.layer, "what it drew": probe.noise}
+    return impurity(lambda: probe.run(probe.x)[0], watched, _other(probe))
+
+
+def _impurity(probe: Probe, name: str) -> str:
     watched = {
         "its argument": (probe.tangents, probe.columns, probe.signs, probe.curvature),
         "what forward saved": probe.saved,
         "the layer": probe.layer,
     }
-    calls = probe.calls()
-    for name in names:
-        needs = ["mjp"] if name == "vjp" and has_default_vjp(probe.layer) else _needs(name)
-        claims.hold(name, "is pure, whatever goes forward", impurity, calls[name], watched, _other(probe), needs=needs)
+    return impurity(probe.calls()[name], watched, _other(probe))
 
 
 def _other(probe: Probe) -> Callable[[], Any]:

@@ -13,9 +13,11 @@ import numpy as np
 from gbackprop.array import asnumpy
 from gbackprop.losses.base import Loss
 from gbackprop.testing.claims import Claims, Compared, FoundError, expect_shape
+from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
-from gbackprop.testing.loss_probe import LossMethod, LossProbe
+from gbackprop.testing.loss_probe import LossProbe
+from gbackprop.testing.loss_scale import check_factor, check_reductions
 from gbackprop.testing.points import finite_range, inside, size_of, smooth, some_of
 from gbackprop.testing.probe import without_layout
 from gbackprop.testing.purity import impurity
@@ -52,9 +54,12 @@ def check_loss(
     Report
         A row for each claim. What the loss raises becomes a row.
     """
-    claims = Claims(repr(loss), REQUIRED)
-    generator = np.random.default_rng(rng)
-    claims.attempt("loss", "can be checked", _check, claims, loss, output, target, generator, reference)
+
+    def check(claims: Claims, subject: Loss, rng: np.random.Generator) -> None:
+        claims.attempt("loss", "can be checked", _check, claims, subject, output, target, rng, reference)
+
+    claims = Claims(repr(loss), REQUIRED, why=partial(diagnose, check, loss))
+    check(claims, loss, np.random.default_rng(rng))
     return claims.report
 
 
@@ -63,13 +68,14 @@ def _check(
 ) -> None:
     output, target = np.array(asnumpy(output), dtype=np.float64), np.array(asnumpy(target))
     target = target.astype(np.float64) if target.dtype.kind == "f" else target
+    output, target = claims.fresh(output, target)
     loss.check_output(output)
     probe = LossProbe(loss, output, target, some_of(prod(output.shape[1:]), rng))
     claims.hold("target_shape", "is the target's", _wrong_target_shape, probe)
-    for name, call in probe.calls().items():
-        claims.hold(name, "is pure", _impurity, probe, call)
+    for name in probe.calls():
+        claims.hold(name, "is pure", _impurity, probe, name)
     claims.hold("values", "are finite numbers, one for each sample", _malformed, probe)
-    claims.equal("values", "samples do not interact", _alone, loss.values, probe, 0, needs=["values"])
+    claims.equal("values", "samples do not interact", _alone, "values", probe, 0, needs=["values"])
     if reference is not None:
         claims.equal("values", "are what they should be", _against, probe, reference, needs=["values"])
     if {"target_shape", "values"} & claims.doubtful:
@@ -80,13 +86,14 @@ def _check(
     if found is None:
         return
     probe, slope = replace(probe, output=found[0]), found[1]
-    claims.equal("factor", "is R", _factor, probe)
+    check_factor(claims, loss, target)
     claims.equal("value", "is R Σₙ ℓₙ", _value, probe, needs=["values", "factor"])
     claims.equal("gradients", "are ∇ℓ[n, *out]", _gradients, probe, slope, needs=["values"])
     hessian = claims.attempt("gradients", "can be differentiated", probe.hessian)
     if hessian is not None:
         _check_hessian(claims, probe, hessian)
         check_likelihood(claims, probe, hessian, rng)
+    check_reductions(claims, probe)
     _check_conduct(claims, probe, rng)
 
 
@@ -110,29 +117,6 @@ def _malformed(probe: LossProbe) -> str:
 def _against(probe: LossProbe, reference: Reference) -> Compared:
     want, floor = reference(probe.output.copy(), probe.target.copy()), 1e-3 * size_of(probe.output)
     return Compared(probe.values(probe.output), want, "plain definition", floor=floor)
-
-
-def _factor(probe: LossProbe) -> Compared:
-    """1/R of a batch and of seven copies: N or, where targets have weights, the sum of what its samples give alone."""
-    loss, target = probe.loss, probe.target
-    batches = {f"1/R, {len(some)} samples": some for some in (target, np.concatenate([target] * 7))}
-    got = {name: np.asarray(_divisor(loss, some)) for name, some in batches.items()}
-    want = dict.fromkeys(batches, 1.0)
-    if loss.reduction == "mean":
-        alone = type(loss).factor is not Loss.factor
-        want = {
-            name: sum(_divisor(loss, some[n : n + 1]) for n in range(len(some))) if alone else float(len(some))
-            for name, some in batches.items()
-        }
-    return Compared(got, want, f"reduction {loss.reduction!r}")
-
-
-def _divisor(loss: Loss, target: np.ndarray) -> float:
-    """1/R; 0 where no target counts, which is an error."""
-    try:
-        return 1 / loss.factor(len(target), target)
-    except ValueError:
-        return 0.0
 
 
 def _value(probe: LossProbe) -> Compared:
@@ -196,7 +180,8 @@ def _hessian_sum(probe: LossProbe, hessian: Derivative) -> Compared:
 # ------------------------------------------------------------------------------------------------------------- conduct
 
 
-def _impurity(probe: LossProbe, call: LossMethod) -> str:
+def _impurity(probe: LossProbe, name: str) -> str:
+    call = probe.calls()[name]
     output, target = probe.output.copy(), probe.target.copy()  # so that nothing impure spoils what follows
     return impurity(
         lambda: call(output, target), {"its output": output, "its target": target, "the loss": probe.loss}
@@ -208,22 +193,23 @@ def _check_conduct(claims: Claims, probe: LossProbe, rng: np.random.Generator) -
     axes = {"gradients": 0, "hessian_sqrt": 1}
     low, high = finite_range(probe.loss)
     extreme = rng.choice([low, max(low, 0.0), high], probe.output.shape, p=[0.4, 0.2, 0.4])
-    for name, call in probe.calls().items():
+    for name in probe.calls():
         if name in axes:
-            claims.equal(name, "samples do not interact", _alone, call, probe, axes[name], needs=[name])
-        claims.equal(name, "float32 stays float32", _float32, call, probe, needs=[name])
-        claims.equal(name, "layout in memory does not matter", _layout, call, probe, needs=[name])
-        claims.hold(name, "is finite at the ends of its range", _not_finite, call, extreme, probe.target, needs=[name])
+            claims.equal(name, "samples do not interact", _alone, name, probe, axes[name], needs=[name])
+        claims.equal(name, "float32 stays float32", _float32, name, probe, needs=[name])
+        claims.equal(name, "layout in memory does not matter", _layout, name, probe, needs=[name])
+        claims.hold(name, "is finite at the ends of its range", _not_finite, name, probe, extreme, needs=[name])
     claims.hold("check_target", "refuses wrong shapes and types", _accepted, probe)
 
 
-def _alone(call: LossMethod, probe: LossProbe, axis: int) -> Compared:
-    output, target = probe.output, probe.target
+def _alone(name: str, probe: LossProbe, axis: int) -> Compared:
+    call, output, target = probe.calls()[name], probe.output, probe.target
     alone = [call(output[n : n + 1], target[n : n + 1]) for n in range(len(output))]
     return Compared(call(output, target), np.concatenate(alone, axis), "one sample at a time")
 
 
-def _float32(call: LossMethod, probe: LossProbe) -> Compared:
+def _float32(name: str, probe: LossProbe) -> Compared:
+    call = probe.calls()[name]
     single = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (probe.output, probe.target)]
     got = call(*single)
     if got.dtype != np.float32:
@@ -232,12 +218,14 @@ def _float32(call: LossMethod, probe: LossProbe) -> Compared:
     return Compared(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE)
 
 
-def _layout(call: LossMethod, probe: LossProbe) -> Compared:
+def _layout(name: str, probe: LossProbe) -> Compared:
+    call = probe.calls()[name]
     scattered = call(without_layout(probe.output), without_layout(probe.target))
     return Compared(scattered, call(probe.output, probe.target), "contiguous arrays")
 
 
-def _not_finite(call: LossMethod, extreme: np.ndarray, target: np.ndarray) -> str:
+def _not_finite(name: str, probe: LossProbe, extreme: np.ndarray) -> str:
+    call, target = probe.calls()[name], probe.target
     for dtype in (np.float64, np.float32):
         found = call(extreme.astype(dtype), target.astype(dtype) if target.dtype.kind == "f" else target)
         if not np.isfinite(found).all():

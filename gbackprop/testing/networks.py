@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,6 +17,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import Claims, Compared, NotGivenError
 from gbackprop.testing.complex_steps import passes
+from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities
@@ -56,15 +58,21 @@ def check_network(
     Report
         Rows on a layer's methods bear the layer's path, as in "2.mjp".
     """
-    generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["forward", "backward"])
-    setting = claims.attempt("forward", "takes the batch", CheckedNetwork.of, network, loss, x, y, generator, device)
-    if setting is not None:
-        claims.attempt("backward", "can be checked", _check, claims, setting, generator)
+
+    def check(claims: Claims, subject: Layer, rng: np.random.Generator) -> None:
+        given = (subject, loss, x, y, rng, device, claims.fresh)
+        setting = claims.attempt("forward", "takes the batch", CheckedNetwork.of, *given)
+        if setting is not None:
+            claims.attempt("backward", "can be checked", _check, claims, setting, rng)
+
+    why = partial(diagnose, check, network)
+    claims = Claims(f"{network!r} with {loss!r}", ["forward", "backward"], why=why)
+    check(claims, network, np.random.default_rng(rng))
     return claims.report
 
 
 def _check(claims: Claims, setting: CheckedNetwork, rng: np.random.Generator) -> None:
-    for path, report in _parts(setting, rng):
+    for path, report in [] if claims.watching else _parts(setting, rng):
         prefix = f"{path}." if path else ""
         claims.report.rows += [replace(row, method=prefix + row.method) for row in report.rows]
         if not report.ok:

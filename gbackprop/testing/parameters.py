@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.layers.windows.conv_transpose import _ConvTranspose
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError
+from gbackprop.testing.derivatives import check_linear
 from gbackprop.testing.differences import Curve, derivative
 from gbackprop.testing.kronecker_oracles import b_of_weight, by_output, groups_of
 from gbackprop.testing.points import NUMBERS, size_of, some_of, units
@@ -54,7 +56,9 @@ def check_parameters(claims: Claims, probe: Probe, rng: np.random.Generator) -> 
     """Rows on all methods of each `ParameterJacobian`: first the definitions, on which the others rest."""
     for name in probe.parameters:
         needs = ["parameter_jacobians"]
-        claims.equal(f"{name}.per_sample", "is Jᵀ, entries J[n, *out, *p]", _per_sample, probe, name, rng, needs=needs)
+        method = f"{name}.per_sample"
+        claims.equal(method, "is Jᵀ, entries J[n, *out, *p]", _per_sample, probe, name, rng, needs=needs)
+        check_linear(claims, method, partial(_multiplied, probe, name), probe.columns)
         claims.equal(name, "the output is linear in it, as DiagHessian takes for granted", _bend, probe, name, rng)
     for name in probe.parameters:
         needs = ["parameter_jacobians", f"{name}.per_sample"]
@@ -78,6 +82,10 @@ def _unsupported(probe: Probe, name: str, method: str, *_: Any) -> Compared:
 
 
 # ---------------------------------------------------------------------------------------------------------- definition
+
+
+def _multiplied(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
+    return probe.jacobian(name).per_sample(columns)
 
 
 def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
@@ -142,7 +150,7 @@ def _cases(probe: Probe, name: str) -> dict[str, tuple[np.ndarray, np.ndarray | 
         "several columns": (probe.columns, None),
         "several columns with signs": (probe.columns, probe.signs),
         "many columns": (mixed, None),
-        "many columns with signs": (mixed, rng.integers(-1, 2, mixed.shape[:2]).astype(np.float64)),
+        "many columns with signs": (mixed, np.resize(probe.signs, mixed.shape[:2])),
     }
 
 
@@ -160,7 +168,9 @@ def _reduction(probe: Probe, name: str, method: str, define: Definition) -> Comp
     got[PLAIN], want[PLAIN] = getattr(jacobian, method)(*cases[several]), want[several]
     if method == "moments":
         got = {case: {"mean": value.mean, "centered": value.centered} for case, value in got.items()}
-    return Compared(got, want, "its definition by per_sample")
+    numbers = {case: columns.shape[:2] for case, (columns, _) in {**cases, PLAIN: cases[several]}.items()}
+    sizes = {case: {"V": v, "V N": v * n, "V N − 1": v * n - 1} for case, (v, n) in numbers.items()}
+    return Compared(got, want, "its definition by per_sample", sizes=sizes)
 
 
 # ------------------------------------------------------------------------------------------------------------ Kronecker

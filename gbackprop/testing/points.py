@@ -20,6 +20,11 @@ LEAST_COORDINATES = 8
 NUMBERS = 2**22
 """The most numbers in a stack of columns or moved points: of large layers, fewer coordinates are checked."""
 
+CANCELLED = 0.02
+"""Errors of derivatives are never relative to less than this share of |y|/|x|: what is left of terms that cancel, as in
+a norm over a single entry, is rounded as the terms are.
+"""
+
 DRAWS = 30
 """The number of times that a point is moved away from kinks before it is given up."""
 
@@ -62,6 +67,14 @@ class Point:
 def size_of(x: np.ndarray) -> float:
     """Root mean square, 1 for zeros: the unit for steps and moves."""
     return float(np.sqrt(np.mean(x**2))) or 1.0
+
+
+def sizes_of_terms(probe: Probe) -> dict[str, float]:
+    """Return the size of entries that still count in what each method gives that multiplies with derivatives in x."""
+    sizes = [(float(np.max(np.abs(y), initial=0)), size_of(x)) for y, x in zip(probe.output, probe.x, strict=True)]
+    slope, bend = (CANCELLED * max(y / x**order for y, x in sizes) for order in (1, 2))
+    curvature = 0.0 if probe.curvature is None else float(np.max(np.abs(probe.curvature), initial=0))
+    return {"jmp": slope, "mjp": slope, "vjp": slope, "residual": bend, "average": slope**2 * curvature}
 
 
 def finite_range(loss: Loss) -> tuple[float, float]:

@@ -79,7 +79,7 @@ class Probe:
             bare,
             tangents=rng.standard_normal((*lead, *x.shape[1:])),
             columns=rng.standard_normal((*lead, *out)),
-            signs=rng.integers(-1, 2, lead).astype(x.dtype),
+            signs=rng.permutation(np.resize([-1.0, 0.0, 1.0], prod(lead))).reshape(lead).astype(x.dtype),  # has each
             curvature=None if root is None else root @ root.T,
         )
 

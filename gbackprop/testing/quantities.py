@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from gbackprop.quantities import DiagGGN, Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
+from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.likelihood import ALARMS, LEVEL
+from gbackprop.testing.loss_scale import check_factor
 from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -76,10 +79,16 @@ def check_quantity(
     Report
         A row for each claim. What the quantity raises becomes a row.
     """
-    generator, claims = np.random.default_rng(rng), Claims(f"{quantity!r} of {network!r}", ["backward"])
-    setting = claims.attempt("backward", "can be set up", CheckedNetwork.of, network, loss, x, y, generator, device)
-    if setting is not None:
-        claims.attempt("backward", "can be checked", check_quantities, claims, setting, [quantity], generator)
+
+    def check(claims: Claims, subject: Quantity, rng: np.random.Generator) -> None:
+        given = (network, loss, x, y, rng, device, claims.fresh)
+        setting = claims.attempt("backward", "can be set up", CheckedNetwork.of, *given)
+        if setting is not None:
+            check_factor(claims, setting.loss, setting.y)  # R, which the oracle takes from the loss
+            claims.attempt("backward", "can be checked", check_quantities, claims, setting, [subject], rng)
+
+    claims = Claims(f"{quantity!r} of {network!r}", ["backward"], why=partial(diagnose, check, quantity))
+    check(claims, quantity, np.random.default_rng(rng))
     return claims.report
 
 
@@ -157,6 +166,10 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
         raise NotGivenError(NO_DEFINITION)
     if definition is None or getattr(quantity, "convention", None):
         raise NotGivenError(NO_CONVENTION)
+    if ours and quantity.name in ("kfac", "kflr", "kfra"):
+        unknown = [name for name in got if name not in setting.oracle.kronecker[quantity.name]]
+        if unknown:
+            raise NotGivenError(f"the oracle finds the factors of a `weight` and its `bias`, not of {unknown}")
     want = {
         name: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
         for name, value in setting.oracle.values(definition).items()

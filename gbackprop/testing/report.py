@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 OK, FAILED, NOT_GIVEN, NOT_JUDGED = "ok", "FAILED", "not given", "not judged"
 """Verdicts. A method that a subject need not have is "not given"; what rests on a failed method is "not judged"."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An edit with which a claim that failed holds.
+
+    Attributes
+    ----------
+    words : str
+        What to change, as "right if divided by N = 7".
+    edit : str
+        The name of the edit in the grammar.
+    samples : tuple of int
+        The sizes of the batches on which it was verified.
+    points : int
+        How many numbers agreed there.
+    """
+
+    words: str
+    edit: str
+    samples: tuple[int, ...] = ()
+    points: int = 0
+
+    def __str__(self) -> str:
+        batches = " and ".join(filter(None, [", ".join(map(str, self.samples[:-1])), str(self.samples[-1])]))
+        numbers = f"{self.points} numbers of " if self.points else ""
+        return f"{self.words} (verified on {numbers}batches of {batches} samples)"
 
 
 @dataclass(frozen=True)
@@ -34,6 +63,8 @@ class Row:
         Both values there.
     problem : str
         What is wrong if it is not a number, or why there is no verdict.
+    why : callable, optional
+        Searches for edits with which a claim that failed holds: see `diagnosis`.
     """
 
     claim: str
@@ -47,6 +78,15 @@ class Row:
     got: Any = None
     want: Any = None
     problem: str = ""
+    why: Callable[[], tuple[Proposal, ...]] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def diagnosis(self) -> tuple[Proposal, ...]:
+        """The smallest edits with which a claim that failed holds, searched for when they are first asked for.
+
+        Each was verified on fresh samples. None where nothing fits, or the claim did not fail.
+        """
+        return self.why() if self.why is not None else ()
 
     @property
     def failed(self) -> bool:

@@ -60,13 +60,19 @@ class CheckedNetwork:
 
     @staticmethod
     def of(
-        network: Layer, loss: Loss, x: Any, y: Any, rng: np.random.Generator, device: str = "cpu"
+        network: Layer,
+        loss: Loss,
+        x: Any,
+        y: Any,
+        rng: np.random.Generator,
+        device: str = "cpu",
+        fresh: Callable[..., tuple[np.ndarray, ...]] = lambda *arrays: arrays,
     ) -> CheckedNetwork:
-        """Return the setting in float64, of a few samples."""
+        """Return the setting in float64, of a few samples or of `fresh` ones made from these."""
         chain = network if isinstance(network, Sequential) else Sequential(network)
         twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES]), np.array(asnumpy(y)[:SAMPLES])
         assert isinstance(twin, Sequential)
-        x, y = (a.astype(float) if a.dtype.kind == "f" else a for a in (x, y))
+        x, y = fresh(*(a.astype(float) if a.dtype.kind == "f" else a for a in (x, y)))
         return CheckedNetwork(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
 
     def run(self, *asked: Quantity, call: Callable[..., Result] = backward, **options: Any) -> Result:
@@ -137,7 +143,7 @@ class CheckedNetwork:
         def curve(t: complex) -> np.ndarray:
             for name, value in values.items():
                 twin.parameters.put(name, value + t * tangents[name])
-            moved = twin.forward(self.x + t * tangent if self.x.dtype.kind == "f" else self.x)[0]
+            moved = twin.forward(self.x + (t + 0j) * tangent if self.x.dtype.kind == "f" else self.x)[0]
             return moved if np.iscomplexobj(t) else moved.real
 
         return derivative(curve, 1e-4 * size_of(self.x)).analytic

@@ -18,6 +18,10 @@ WRONG = [
     (".tanh(output - target) * self.summed_weight(output.shape[1:])", ".tanh(output - target)"),
     ("1 / output**2", "2 / output**2"),
     ('Statistic("square", GRADIENT)', 'Statistic("sum", GRADIENT)'),
+    ("v / (1 - self.beta**self.steps)", "v / (1 - self.beta**(self.steps + 1))"),
+    ("2 * (h - y) / y.size", "2 * (h - y) / len(y)"),
+    ("V.mean(0)", "V.mean()"),
+    ("root.T, rng", "root, rng"),
 ]
 
 
@@ -27,7 +31,9 @@ def run(block, **names):
     test()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["layer", "loss", "domain", "quantity"])
+@pytest.mark.parametrize(
+    "block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "rule", "gradient", "operator", "draws"]
+)
 def test_each_test_of_the_page_stands_alone_and_passes(block):
     run(block)
 

@@ -109,6 +109,7 @@ def test_train_stops_at_ctrl_c(data):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a parent may ignore it
     )
     for line in process.stdout:
         if line.split()[:1] == ["2"]:

@@ -35,7 +35,9 @@ def test_every_kind_of_claim_is_seen_to_fail():
     reports = [planted(fault) for fault in FAULTS] + [misbehaving(kind) for kind, _, _ in MISBEHAVING]
     made = kinds(row for report in reports for row in report.rows)
     failed = kinds(row for report in reports for row in report.failures)
-    elsewhere = {  # in test_layers.py and test_quantities.py
+    elsewhere = {  # in test_layers.py, test_quantities.py and test_loss_scale.py
+        "of 'mean' are c times those of 'sum'",
+        "is 1/C for 'mean' where it is 1 for 'sum'",
         "⟨J u",
         "permuting the samples changes their order alone",
         "workers=2 changes nothing",

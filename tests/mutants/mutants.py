@@ -70,7 +70,7 @@ def start(change: Change | None, tests: list[str], log: Path, limit: float) -> i
             if change.file in COMPILED:  # what was compiled before is not the changed code
                 import numba
 
-            numba.config.CACHE_DIR = str(log.with_suffix(".numba"))
+                numba.config.CACHE_DIR = str(log.with_suffix(".numba"))
         status = _run(tests)
     except BaseException as error:
         print(repr(error))

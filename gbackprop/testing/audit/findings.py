@@ -15,10 +15,11 @@ from gbackprop.calculus.walk import upwards
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
-from gbackprop.testing import Report, Row, check_layer, check_loss, check_network, check_quantity
+from gbackprop.testing import Report, Row, check_layer, check_loss, check_network, check_optimizer, check_quantity
 from gbackprop.testing.audit.picture import Picture, layer_pictures, loss_pictures
 from gbackprop.testing.audit.where import Whereabouts, place
 from gbackprop.testing.flat import Flat, side_by_side
+from gbackprop.testing.optimizers import OptimizerTrial
 from gbackprop.testing.points import smooth_point
 from gbackprop.testing.probe import Probe, twin_of
 from gbackprop.testing.report import FAILED, OK
@@ -33,7 +34,7 @@ Reference = Callable[[np.ndarray], np.ndarray]
 class Finding:
     """A subject and what its audit found."""
 
-    kind: str  # "layer", "loss", "network" or "quantity"
+    kind: str  # "layer", "loss", "network", "quantity" or "optimizer"
     report: Report
     about: str = ""  # what the subject says of itself, in a line
     formulas: Mapping[str, str] = field(default_factory=dict)  # what it says that it computes
@@ -63,7 +64,8 @@ class Auditor:
         layer, title = self._twin(layer), title or named(layer)
         x, pictures, problem = self._layer_pictures(layer, x)
         report = _checked(title, check_layer, layer, x, self.rng(3), reference)
-        return _finding("layer", layer, report, pictures, problem, _jacobians(layer, x))
+        own = layer.layer if isinstance(layer, Flat) else layer
+        return _finding("layer", own, report, pictures, problem, _jacobians(layer, x))
 
     def loss(
         self, loss: Loss, output: np.ndarray, target: np.ndarray, reference: Any = None, title: str = ""
@@ -78,6 +80,14 @@ class Auditor:
         title = f"{named(quantity)} of {named(network)}"
         report = _checked(title, check_quantity, quantity, network, loss, x, y, self.rng(3))
         return _finding("quantity", quantity, report)
+
+    def optimizer(self, make: Any) -> Finding:
+        """Audit an optimizer, or a class or function of a network that makes one."""
+        try:
+            subject: Any = OptimizerTrial(make, self.seed).start()
+        except Exception:  # the check raises the same
+            subject = make
+        return _finding("optimizer", subject, _checked(named(subject), check_optimizer, make, None, self.rng(3)))
 
     def whole(self, network: Layer, loss: Loss, x: np.ndarray, y: np.ndarray, title: str = "") -> Finding:
         """Audit a network with all that is in it, as one subject."""

@@ -1,4 +1,4 @@
-"""From ``my_module:MyLayer`` to the layer, loss, quantity or network that it names. One line says what is wrong."""
+"""From ``my_module:MyLayer`` to what it names: layer, loss, quantity, optimizer, network. A line says what is wrong."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ from typing import Any
 from gbackprop import losses
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.losses.base import Loss
+from gbackprop.network import Container
+from gbackprop.optim import Optimizer
 from gbackprop.quantities import Quantity
 
-KINDS = (Layer, Loss, Quantity)
+KINDS = (Layer, Loss, Quantity, Optimizer)
+Subject = Layer | Loss | Quantity | Optimizer | Callable[[Container], Optimizer]
+
 LISTED = 5
 """The greatest number of names that an error message offers."""
 
-EXPECTED = "a layer, loss, quantity or network: an instance, a class, or a function that returns one"
+EXPECTED = (
+    "a layer, loss, quantity or network: an instance, a class, or a function that returns one; or an optimizer, "
+    "or a class or function of a `network` that makes one"
+)
 
 
 class TargetError(ValueError):
@@ -43,8 +50,8 @@ def importable(folder: Path) -> Iterator[None]:
             sys.path.remove(path)
 
 
-def resolve(target: str) -> Layer | Loss | Quantity:
-    """Return the object that a target names; a class or function is called without arguments."""
+def resolve(target: str) -> Subject:
+    """Return the object that a target names; a class or function is called without arguments, but for optimizers."""
     module, _, name = target.partition(":")
     if module.endswith(".py") or "/" in module:
         stem = Path(module).stem
@@ -54,7 +61,7 @@ def resolve(target: str) -> Layer | Loss | Quantity:
     home = _module(module)
     if not name:
         known = " or ".join(f"{module}:{each}" for each in _auditable(home)[:LISTED])
-        hint = f"did you mean {known}?" if known else "it holds no layer, loss or quantity"
+        hint = f"did you mean {known}?" if known else "it holds no layer, loss, quantity or optimizer"
         raise TargetError(f"expected MODULE:NAME, got {target!r}; {hint}")
     return _made(target, _attribute(home, name))
 
@@ -77,7 +84,7 @@ def _attribute(module: ModuleType, name: str) -> Any:
         return getattr(module, name)
     except AttributeError:
         known = _auditable(module)
-        some = ", ".join(known[:LISTED]) or "no layer, loss or quantity"
+        some = ", ".join(known[:LISTED]) or "no layer, loss, quantity or optimizer"
         hint = _near(name, known) or _near(name, vars(module)) or f"it has {some}"
         raise TargetError(f"{module.__name__} has no {name!r}; {hint}") from None
 
@@ -102,13 +109,21 @@ def _near(name: str, known: Iterable[str]) -> str:
 # -------------------------------------------------------------------------------------------------------------- making
 
 
-def _made(target: str, found: Any) -> Layer | Loss | Quantity:
-    """Return an instance from an instance, a class or a function."""
+def _made(target: str, found: Any) -> Subject:
+    """Return an instance from an instance, a class or a function; what makes an optimizer takes a network, as it is."""
     if isinstance(found, KINDS):
+        return found
+    own = isinstance(found, type) and issubclass(found, Optimizer)
+    missing = _missing(found) if own or inspect.isroutine(found) else []
+    if own or missing == ["network"]:
+        if more := ", ".join(name for name in missing if name != "network"):
+            module, _, name = target.partition(":")
+            function = f"write `def made(network): return {name}(network, …)` into {module}"
+            raise TargetError(f"{name} needs arguments ({more}): {function}, and audit {module}:made")
         return found
     if isinstance(found, type):
         if not issubclass(found, KINDS):
-            bases = "gbackprop.layers.Layer, losses.Loss or quantities.Quantity"
+            bases = "gbackprop.layers.Layer, losses.Loss, quantities.Quantity or optim.Optimizer"
             raise TargetError(f"{target}: expected a class derived from {bases}")
         made = _called(target, found)
     elif inspect.isroutine(found):
@@ -153,18 +168,18 @@ def _kind(thing: Any) -> str:
 # ------------------------------------------------------------------------------------------------------------- options
 
 
-def parse_shape(text: str | None, target: str) -> Shape:
-    """Return the shape of one sample from ``3,8,8``."""
+def parse_shapes(text: str | None, target: str) -> list[Shape]:
+    """Return the shape of one sample from ``3,8,8``; of a layer of several inputs that of each, from ``4+3,8,8``."""
     example = "--input 3,8,8 (one sample, without the batch)"
     if text is None:
         raise TargetError(f"{target}: give the shape of its input, as in {example}")
     try:
-        shape = tuple(int(part) for part in text.strip("() ,").split(","))
+        shapes = [tuple(int(part) for part in each.strip("() ,").split(",")) for each in text.split("+")]
     except ValueError:
-        shape = (0,)
-    if min(shape) < 1:
+        shapes = [(0,)]
+    if min(map(min, shapes)) < 1:
         raise TargetError(f"expected positive whole numbers, as in {example}, got --input {text}")
-    return shape
+    return shapes
 
 
 def resolve_loss(name: str) -> Loss:

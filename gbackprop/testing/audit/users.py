@@ -1,10 +1,11 @@
-"""Audits of what a user names: a layer, a loss, a quantity, or a whole network."""
+"""Audits of what a user names: a layer, a loss, a quantity, an optimizer, or a whole network."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.testing.audit.findings import Auditor, Finding
-from gbackprop.testing.audit.target import TargetError, parse_shape, resolve_loss
+from gbackprop.testing.audit.target import Subject, TargetError, parse_shapes, resolve_loss
 from gbackprop.testing.cases import NETWORKS
+from gbackprop.testing.flat import Flat
 from gbackprop.testing.points import inside
 from gbackprop.testing.probe import is_container
 
@@ -30,11 +32,17 @@ class Asked:
     batch: int = 3
 
 
-def audited(asked: Asked, subject: Layer | Loss | Quantity, auditor: Auditor) -> tuple[Iterable[Finding], bool]:
+def audited(asked: Asked, subject: Subject, auditor: Auditor) -> tuple[Iterable[Finding], bool]:
     """Return findings on a subject, and whether its rows are few enough to be shown."""
     if isinstance(subject, Quantity):
         return _quantity(subject, auditor), True
-    shape = parse_shape(asked.input, asked.target)
+    if not isinstance(subject, Layer | Loss):
+        return [auditor.optimizer(subject)], True
+    shape, *others = parse_shapes(asked.input, asked.target)
+    if others and (isinstance(subject, Loss) or is_container(subject)):
+        raise TargetError(f"{asked.target} takes one input, got --input {asked.input}")
+    if others and isinstance(subject, Layer):
+        subject, shape = Flat(subject, [shape, *others]), (sum(map(prod, [shape, *others])),)
     if isinstance(subject, Loss):
         return _loss(asked, subject, shape, auditor), True
     out = _output_shape(asked, subject, shape)

@@ -1,0 +1,338 @@
+"""Edits of a result: both sides of a claim are arrays, and one becomes the other by a change that has a name.
+
+A relation is a rule that makes two arrays a and b of both sides, of which one is a multiple of the other: a · c = b. It
+holds if it does so for every part of the result that is wrong, in every trial, and if the constant c has a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from time import perf_counter
+
+import numpy as np
+
+from gbackprop.testing.diagnosis.arrays import Operation, operations
+from gbackprop.testing.diagnosis.numbers import UNNAMED, factor, recognized
+from gbackprop.testing.diagnosis.terms import Terms, library
+from gbackprop.testing.diagnosis.trials import Trial, largest
+
+Two = tuple[np.ndarray, np.ndarray]
+Rule = Callable[[Trial, str], Two]
+"""A function that makes a and b of a part in a trial."""
+
+LARGE = 200_000
+"""Entries of a result up to which two changes in turn are tried."""
+
+SCREENED = 96
+"""Entries of a result that products of terms are first compared at."""
+
+NEAR = 1e-11
+"""The square of the sine between products of terms that are taken to be multiples of each other, before a test."""
+
+JOINED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"·": np.multiply, "+": np.add, "−": np.subtract}
+
+
+@dataclass(frozen=True)
+class Found:
+    """An edit that holds."""
+
+    cost: float
+    words: str
+    edit: str
+
+
+class Relations:
+    """Both sides of a claim in all trials, and what they are related by."""
+
+    def __init__(self, trials: Sequence[Trial], deadline: float) -> None:
+        self.trials, self.deadline = trials, deadline
+        self.wrong = list(dict.fromkeys(name for trial in trials for name in trial.wrong()))
+        self.views: dict[tuple[int, str], Terms] = {}
+
+    def search(self, *kinds: str) -> list[Found]:
+        """Return the edits of the first of some kinds that has any: for all that is wrong, else for each part."""
+        if not self.wrong:
+            return list(filter(None, self.shaped())) if "multiples" in kinds else []
+        if any(name not in trial.parts for trial in self.trials for name in self.wrong):
+            return []
+        if not any(largest(trial.parts[name][1]) for trial in self.trials for name in self.wrong):
+            kinds = ("zeros",)  # any multiple of what is got would do
+        for kind in kinds:
+            found = list(filter(None, getattr(self, kind)())) or self._apart(kind)
+            if found or perf_counter() > self.deadline:
+                return found
+        return []
+
+    def _apart(self, kind: str) -> list[Found]:
+        """Return an edit for each of a few parts, if there is one for each."""
+        wrong, found = self.wrong, []
+        for name in wrong if 1 < len(wrong) <= 8 and kind in ("multiples", "quantities", "changed", "added") else ():
+            self.wrong = [name]
+            found.append(min(filter(None, getattr(self, kind)()), key=lambda each: each.cost, default=None))
+            if found[-1] is None:
+                break
+        self.wrong, each = wrong, [one for one in found if one is not None]
+        if not each or len(each) < len(wrong):
+            return []
+        return [Found(sum(one.cost for one in each), "; ".join(one.words for one in each), each[0].edit)]
+
+    def changes(self) -> Iterator[Operation]:
+        """Yield the changes of an array of the shape of what is wrong, until there is no time left."""
+        for change in operations(self.trials[0].parts[self.wrong[0]][0].shape):
+            if perf_counter() > self.deadline:
+                return
+            yield change
+
+    # ------------------------------------------------------------------------------------------------------- the rules
+
+    def zeros(self) -> Iterator[Found | None]:
+        """Yield relations of parts of which 0 is expected: a constant too much, or what a mean was of."""
+        yield self.held(lambda t, n: (np.ones_like(t.parts[n][0]), -t.parts[n][0]), "right if {k} were added", 2, True)
+        if all(largest(t.parts[n][0].sum(0)) < 1e-9 * largest(t.parts[n][0]) for t in self.trials for n in self.wrong):
+            yield Found(2, "right if the mean over axis 0 were not subtracted", "term")
+
+    def shaped(self) -> Iterator[Found | None]:
+        """Yield relations of a result of another shape, that lacks an axis of what is expected."""
+        misfits = [trial.misfits for trial in self.trials]
+        reduce: dict[str, Callable[..., np.ndarray]] = {
+            "summed over": np.sum, "the mean over": np.mean, "the first along": lambda a, i: a.take(0, i)
+        }
+        for (words, take), axis in ((each, axis) for each in reduce.items() for axis in range(4)):
+            try:
+                near = [np.allclose(take(want, axis), got, 1e-8, 1e-12) and got.shape == take(want, axis).shape
+                        for each in misfits for got, want in each.values()]  # fmt: skip
+            except (ValueError, IndexError):
+                continue
+            if near and all(near):
+                yield Found(2, f"right without this: {words} axis {axis}", "result")
+
+    def multiples(self) -> Iterator[Found | None]:
+        """A factor."""
+        if not any(largest(trial.parts[name][0]) for trial in self.trials for name in self.wrong):
+            yield Found(1.5, "left out: what is got is 0 everywhere" + self._where(), "term")
+        yield self.held(lambda t, n: t.parts[n], "right if {c}", 0)
+
+    def changed(self) -> Iterator[Found | None]:
+        """A change that is missing, or superfluous."""
+        for op in self.changes():
+            if not self._trivial(op, 0):
+                yield self.held(lambda t, n, f=op.change: (f(t.parts[n][0]), t.parts[n][1]),
+                                f"right with this: {op.words}{{and c}}", op.cost)  # fmt: skip
+            if not op.closed and not self._trivial(op, 1):
+                yield self.held(lambda t, n, f=op.change: (t.parts[n][0], f(t.parts[n][1])),
+                                f"right without this: {op.words}{{and c}}", op.cost)  # fmt: skip
+
+    def added(self) -> Iterator[Found | None]:
+        """A constant, or a multiple of a changed result, that is missing or too much."""
+        yield self.held(lambda t, n: (np.ones_like(t.parts[n][0]), _missing(t.parts[n])), "right if {k} were added", 2)
+        yield self.held(lambda t, n: (np.eye(t.parts[n][0].shape[-1]) + 0 * t.parts[n][0], _missing(t.parts[n])),
+                        "right if {k} were added on the diagonal", 2, True)  # fmt: skip
+        for op in self.changes():
+            for side, title in enumerate(("got", "expected")):
+                if not self._trivial(op, side):
+                    yield self.held(lambda t, n, f=op.change, s=side: (f(t.parts[n][s]), _missing(t.parts[n])),
+                                    f"right if {{k}} times what is {title}, {op.words}, were added",
+                                    op.cost + 1.5, True)  # fmt: skip
+
+    def twice(self) -> Iterator[Found | None]:
+        """Two changes in turn."""
+        cheap = [op for op in self.changes() if op.cost <= 1.4 and not self._trivial(op, 0)]
+        if self.trials[0].parts[self.wrong[0]][0].size > LARGE:
+            return
+        for one, other in ((one, other) for one in cheap for other in cheap):
+            if perf_counter() > self.deadline:
+                return
+            cost, words = one.cost + other.cost, f"right with this: {one.words}"
+            yield self.held(lambda t, n, f=one.change, h=other.change: (h(f(t.parts[n][0])), t.parts[n][1]),
+                            f"{words}, then {other.words}{{and c}}", cost)  # fmt: skip
+            if other.lossless and not other.closed:
+                yield self.held(lambda t, n, f=one.change, h=other.change: (f(t.parts[n][0]), h(t.parts[n][1])),
+                                f"{words}, and without this: {other.words}{{and c}}", cost)  # fmt: skip
+
+    def quantities(self) -> Iterator[Found | None]:
+        """Yield relations of a result that is another quantity, or differs by a part of one."""
+        for other in [] if not self.trials[0].others else self.trials[0].others[self.wrong[0]]:
+            def of(t: Trial, n: str, other: str = other) -> np.ndarray:
+                return np.broadcast_to(t.others[n][other], t.parts[n][0].shape)
+
+            yield self.held(lambda t, n, of=of: (t.parts[n][0], of(t, n)),
+                            f"what is got is {other}{{and c}}, and not what is expected", 2)  # fmt: skip
+            yield self.held(lambda t, n, of=of: (of(t, n), _missing(t.parts[n])),
+                            f"right if {{k}} times {other} were added", 3, True)  # fmt: skip
+            yield self.held(lambda t, n, of=of: (t.parts[n][1] - of(t, n), _missing(t.parts[n])),
+                            f"right if {{k}} times what is expected beyond {other} were added", 3, True)  # fmt: skip
+
+    def joined(self) -> Iterator[Found | None]:
+        """Yield relations of a sum, difference or product of two named arrays where another is expected."""
+        both = combinations_with_replacement(list(self.trials[0].terms)[:14], 2)
+        pairs = [(a, b, way) for a, b in both for way in JOINED]
+
+        def said(side: int) -> str:
+            for a, b, way in pairs:
+                found = self.held(lambda t, n, a=a, b=b, way=way: (
+                    JOINED[way](t.terms[a], t.terms[b]).reshape(t.parts[n][side].shape), t.parts[n][side]
+                ), f"{a} {way} {b}{{and c}}", 0)  # fmt: skip
+                if found is not None:
+                    return found.words
+            return ""
+
+        got = said(0)
+        want = said(1) if got else ""
+        if want:
+            yield Found(2.5, f"right if it were {want}: it is {got}", "join")
+
+    def terms(self) -> Iterator[Found | None]:
+        """Factors and terms that are products of named arrays, and of functions of them."""
+        first, name = self.trials[0], self.wrong[0]
+        if len(self.wrong) > 6:
+            return
+        for side, names, cost in screened(first.parts[name], self.library(first, name)):
+            product = " · ".join(each for each in names if each != "1")
+            if side < 0:
+                lost = names[0] == "1" and (self.library(first, name)[names[1]] == 0).any()
+                by = ("multiplied by", "it were not multiplied by" if lost else "divided by")
+                ways = [f"{way} {each}" for way, each in zip(by, names, strict=True) if each != "1"]
+                words, sure = f"right if {' and '.join(ways)}{{and c}}", False
+            else:
+                of = ("", " times what is got", " times what is expected")[side]
+                words, sure = f"right if {{k}} · {product}{of} were added", True
+            yield self.held(lambda t, n, s=side, names=names: _applied(s, names, *t.parts[n], self.library(t, n)),  # type: ignore[call-arg]
+                            words, 1 + cost + (side >= 0) * (0.5 + side), sure)  # fmt: skip
+
+    def library(self, trial: Trial, name: str) -> Terms:
+        """Return the terms at the entries of a part, the parts beside it among them."""
+        key = trial.seed, name
+        if key not in self.views:
+            case, _, _ = name.rpartition("/")
+            beside = {part.rpartition("/")[2]: want for part, (_, want) in trial.parts.items()
+                      if case and part != name and part.rpartition("/")[0] == case}  # fmt: skip
+            self.views[key] = library(trial.terms | beside, trial.parts[name][0].shape)
+        return self.views[key]
+
+    # -------------------------------------------------------------------------------------------------------- verified
+
+    def _trivial(self, op: Operation, side: int) -> bool:
+        """Return whether a change only multiplies one side by a number in all trials, or does not apply."""
+        factors = []
+        for trial, name in ((trial, name) for trial in self.trials for name in self.wrong):
+            array = trial.parts[name][side]
+            try:
+                changed = op.change(array)
+            except (ValueError, IndexError, TypeError):
+                return True
+            if changed.shape != array.shape:
+                return True
+            if largest(array):
+                factors.append(np.nansum(changed * array) / np.nansum(array * array))
+                if largest(changed - factors[-1] * array) > 1e-9 * max(largest(array), largest(changed)):
+                    return False
+        return np.ptp(factors or [0]) <= 1e-9 * max(map(abs, factors or [1]))
+
+    def held(self, rule: Rule, words: str, cost: float, named: bool = False, edit: str = "") -> Found | None:
+        """Return a relation if it holds in all trials, with a constant that has a name if it must be `named`."""
+        each: dict[str, list[tuple[Trial, float]]] = {}
+        for trial in self.trials:
+            for name in self.wrong:
+                constant = self._constant(trial, name, rule)
+                if constant is None:
+                    return None
+                if constant:
+                    each.setdefault(name, []).append((trial, constant))
+        tolerance = max(1e-9, 10 * max(trial.tolerance for trial in self.trials))
+        say = recognized if "{k}" in words else factor
+        said = {}
+        for name, found in each.items():
+            own = [trial.compared.sizes.get(name.partition("/")[0], {}) if trial.compared else {} for trial, _ in found]
+            sizes = [{**first, **trial.sizes, **first} for first, (trial, _) in zip(own, found, strict=True)]
+            known = say([constant for _, constant in found], sizes, tolerance)
+            if known is None or (known[0] >= UNNAMED and (named or len(found) < 2)):
+                return None
+            said[name] = known
+        if not said:
+            return None
+        kinds = {text.partition(" = ")[0]: text for _, text in said.values()}
+        ones = all(abs(constant - 1) < 1e-9 for found in each.values() for _, constant in found)
+        apart = ", ".join(f"{text} in {name}" for name, (_, text) in said.items())
+        text = kinds.popitem()[1] if len(kinds) == 1 else apart
+        joined = "" if ones else f", {text}"
+        much = 0.0 if ones and "{k}" not in words else sum(known for known, _ in said.values()) / len(said)
+        if ones and "{c}" in words:
+            return None
+        words = words.format_map({"c": text, "k": text, "and c": joined})
+        return Found(cost + much + 0.5 * (len(kinds) > 1), words + self._where(), edit or "result")
+
+    def _constant(self, trial: Trial, name: str, rule: Rule) -> float | None:
+        """Return c with a · c = b for a part, 0 where there is nothing to compare, or None."""
+        if not largest(trial.parts[name][0]) and not largest(trial.parts[name][1]):
+            return 0.0
+        try:
+            a, b = rule(trial, name)
+            constant = float(np.nansum(a * b) / np.nansum(a * a)) if a.shape == b.shape else np.nan
+        except (ValueError, IndexError, KeyError, TypeError):
+            return None
+        fits = np.isfinite(constant) and constant and trial.near(name, constant * a, b)
+        return constant if fits else None
+
+    def _where(self) -> str:
+        """Say which parts are wrong, if not all are."""
+        if len(self.wrong) == len(self.trials[0].parts):
+            return ""
+        return f", in {', '.join(self.wrong[:3])}" + " …" * (len(self.wrong) > 3)
+
+
+def _missing(pair: Two) -> np.ndarray:
+    return pair[1] - pair[0]
+
+
+def _applied(side: int, names: Sequence[str], got: np.ndarray, want: np.ndarray, views: Terms) -> Two:
+    """Return got · a and expected · b of a factor; of a term its product, if there is any, and what is missing."""
+    some = (got != 0) | (want != 0)
+    if side >= 0:
+        factors = np.broadcast_arrays((some * 1.0, got, want)[side], *(views[name] for name in names))
+        return np.prod(factors, 0), want - got
+    a, b = (views[name] for name in names)
+    if names[0] != "1" and ((b == 0) & some).any():
+        raise ValueError("nothing is divided by 0")
+    return got * a, want * b
+
+
+def screened(sides: Two, views: Terms) -> list[tuple[int, list[str], float]]:
+    """Return the cheapest of what holds at some entries: a factor and divisor (-1), or a term times 1, got or expected.
+
+    A term is a product of two or three views. Sines between all of them and what is missing are matrix products.
+    """
+    got, want = sides
+    where = np.flatnonzero(((got != 0) | (want != 0)) & np.isfinite(got))
+    where = where[np.linspace(0, len(where) - 1, min(SCREENED, len(where))).astype(int)] if len(where) else where
+    if len(where) < 3:
+        return []
+    g, w = got.ravel()[where], want.ravel()[where]
+    names = [name for name, view in views.items() if np.isfinite(view).all()]
+    rows = np.stack([np.broadcast_to(views[name], got.shape).ravel()[where] for name in names])
+    size = np.linalg.norm(rows, axis=1)
+    alike = np.abs(rows @ rows.T) > (1 - 1e-12) * np.outer(size, size)
+    kept = [i for i in range(len(rows)) if size[i] > 0 and not alike[i, :i].any()]
+    names, rows = [names[i] for i in kept], rows[kept] / size[kept, None]
+    found = [(-1, pair) for pair in _pairs(g * rows, w * rows, None)]
+    for side, weight in enumerate((np.ones_like(g), g, w)):
+        found += [(side, pair) for pair in _pairs(weight * rows, rows, w - g)]
+        for c, row in enumerate(rows) if side == 0 or len(rows) < 150 else ():
+            found += [(side, (*pair, c)) for pair in _pairs(weight * row * rows, rows, w - g)]
+    costs = [0.0 if name == "1" else 0.4 + 0.1 * sum(map(name.count, "(²|√")) + 0.02 * len(name) for name in names]
+    each = {(side, *(which if side < 0 else sorted(which))) for side, which in found}
+    ranked = sorted((sum(costs[i] for i in which), side, which) for side, *which in each)
+    return [(side, [names[i] for i in which], cost) for cost, side, which in ranked[:16]]
+
+
+def _pairs(left: np.ndarray, right: np.ndarray, missing: np.ndarray | None) -> Iterator[tuple[int, int]]:
+    """Yield rows that are multiples of each other, or whose product is one of what is missing."""
+    with np.errstate(all="ignore"):
+        if missing is None:
+            sines = 1 - (left @ right.T) ** 2 / np.outer((left**2).sum(1), (right**2).sum(1))
+        else:
+            sines = 1 - ((left * missing) @ right.T) ** 2 / ((left**2) @ (right**2).T * (missing**2).sum())
+    for a, b in zip(*np.nonzero(sines < NEAR), strict=True):
+        if a != b or missing is not None:
+            yield int(a), int(b)

@@ -1,0 +1,209 @@
+"""Named arrays and sizes that a claim is about, found in its arguments: nothing here knows a single claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from gbackprop.array import asnumpy
+from gbackprop.calculus.layer import leaves_of
+from gbackprop.testing.complex_steps import passes
+from gbackprop.testing.diagnosis.numbers import Sizes
+from gbackprop.testing.flat import Flat
+from gbackprop.testing.loss_probe import LossProbe
+from gbackprop.testing.oracles import ORACLES, Parts
+from gbackprop.testing.probe import Probe, is_container
+from gbackprop.testing.runs import Runs
+from gbackprop.testing.setting import CheckedNetwork
+
+Terms = dict[str, np.ndarray]
+"""Arrays by name."""
+
+MOST = 300
+"""Views of terms that are looked at."""
+
+FUNCTIONS: dict[str, Any] = {
+    "{}²": np.square, "(1 + {})": lambda t: 1 + t, "(1 − {})": lambda t: 1 - t, "(1 − 2{})": lambda t: 1 - 2 * t,
+    "(1 − {}²)": lambda t: 1 - t * t, "(1 + {}²)": lambda t: 1 + t * t, "|{}|": np.abs, "sign {}": np.sign,
+    "(1 + |{}|)": lambda t: 1 + np.abs(t), "[{} > 0]": lambda t: (t > 0) * 1.0, "√|{}|": lambda t: np.abs(t) ** 0.5,
+    "1/{}": lambda t: np.divide(1, t, out=np.zeros_like(t), where=t != 0), "exp {}": np.exp, "σ({})": special.expit,
+    "[|{}| < 1]": lambda t: (np.abs(t) < 1) * 1.0, "[|{}| > 1]": lambda t: (np.abs(t) > 1) * 1.0,
+    "clipped {}": lambda t: np.clip(t, -1, 1),
+    "σ′({})": lambda t: special.expit(t) * special.expit(-t),
+    "σ″({})": lambda t: special.expit(t) * special.expit(-t) * (1 - 2 * special.expit(t)),
+    "σ(−{})": lambda t: special.expit(-t), "tanh {}": np.tanh, "(1 − tanh² {})": lambda t: 1 - np.tanh(t) ** 2,
+    "φ({})": lambda t: np.exp(-t * t / 2) / (2 * np.pi) ** 0.5, "Φ({})": special.ndtr, "sin {}": np.sin,
+    "cos {}": np.cos, "exp(−{}²)": lambda t: np.exp(-t * t), "log |{}|": lambda t: np.log(np.abs(t)),
+    "softmax {}": lambda t: special.softmax(t, axis=1) if t.ndim > 1 else t,
+}  # fmt: skip
+"""Functions of an array's entries that derivatives are made of, and softmax."""
+
+
+def arrays_of(arguments: tuple[Any, ...]) -> Terms:
+    """Return the arrays of the probe among a claim's arguments, by name, each once."""
+    found: Terms = {}
+    for name, array in (each for part in arguments for each in _arrays(part)):
+        array = np.asarray(asnumpy(array))
+        known = any(array.shape == other.shape and np.array_equal(array, other) for other in found.values())
+        if array.dtype.kind in "fiub" and array.size and not known:
+            found.setdefault(name, array.astype(float))
+    return found
+
+
+def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(part, Probe):
+        yield from (("x", part.x), *_inside(part), ("y", part.output))
+        if part.columns is not None:
+            yield from (("g", part.columns[0]), ("u", part.tangents[0]), ("columns", part.columns))
+        yield from ((f"({name} x)", value * part.x) for name, value in scalars_of(part.layer).items() if value % 1)
+        yield from (*part.layer.parameters.items(), *_nested("saved", part.saved), *_nested("noise", part.noise))
+    elif isinstance(part, LossProbe):
+        yield from (("f", part.output), ("target", part.target))
+        if part.target.shape == part.output.shape:
+            yield "(f − target)", part.output - part.target
+        elif part.target.dtype.kind in "iu":
+            yield "one-hot target", np.moveaxis(np.eye(part.output.shape[1])[part.target % part.output.shape[1]], -1, 1)
+    if isinstance(part, (Probe, LossProbe)):
+        owner = part.layer if isinstance(part, Probe) else part.loss
+        yield from ((name, value) for name, value in vars(owner).items() if isinstance(value, np.ndarray))
+
+
+def _inside(probe: Probe) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the inputs of a layer of several, and the outputs of the parts of a container."""
+    if isinstance(probe.layer, Flat):
+        ends = np.cumsum([0, *map(prod, probe.layer.shapes)])
+        for i, each in enumerate(probe.layer.split(probe.x, 1)):
+            yield f"input {i}", each
+            yield f"[input {i}]", (np.arange(ends[-1]) // ends[i + 1] == 0) * (np.arange(ends[-1]) >= ends[i])
+    elif is_container(probe.layer):
+        for passed in list(passes(leaves_of(probe.layer, probe.x.shape[1:]), probe.x))[:-1]:
+            yield f"output of {passed.leaf.name}", passed.output
+
+
+def _nested(name: str, saved: Any) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(saved, np.ndarray):
+        yield name, saved
+    elif isinstance(saved, (tuple, list)) and len(saved) < 8:
+        yield from (each for i, part in enumerate(saved) for each in _nested(f"{name}[{i}]", part))
+
+
+def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
+    """Return terms and functions of their entries along the axes of a result of some shape that fit theirs."""
+    found: Terms = {"1": np.ones((1,) * len(shape))}
+    for form, function in {"{}": np.copy, **FUNCTIONS}.items():
+        for name, array in terms.items():
+            if form == "{}" or (name not in ("g", "u", "columns") and array.size < 100_000):
+                with np.errstate(all="ignore"):
+                    placed = list(_placed(form.format(name), function(array), shape))
+                found |= {title: view for title, view in placed if len(found) < MOST}
+    return found
+
+
+def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield an array along each choice of axes that fit its own, in order; flat, too, and a matrix either way."""
+    forms = {name: array, f"{name} (flat)": array.reshape(len(array), -1)} if array.ndim > 2 else {name: array}
+    forms |= {f"{name}ᵀ": array.T} if array.ndim == 2 else {}
+    forms |= {f"Σ {name}": array.reshape(len(array), -1).sum(1)} if len(shape) == 1 < array.ndim else {}
+    for title, each in forms.items():
+        kept = each.reshape([size for size in each.shape if size != 1])
+        for axes in combinations(range(len(shape)), kept.ndim):
+            if all(shape[axis] == size for axis, size in zip(axes, kept.shape, strict=True)):
+                wide = [shape[axis] if axis in axes else 1 for axis in range(len(shape))]
+                in_order = axes == tuple(range(kept.ndim))
+                yield title if in_order else f"{title} along {', '.join(map(str, axes))}", kept.reshape(wide)
+
+
+# ---------------------------------------------------------------------------------------------------------- quantities
+
+
+def quantities_of(arguments: tuple[Any, ...], name: str) -> Terms:
+    """Return what other quantities are, and sums of gradients and Jacobians, for a part of a quantity."""
+    settings = [part.setting if isinstance(part, Runs) else part for part in arguments]
+    found: Terms = {}
+    for setting in [setting for setting in settings if isinstance(setting, CheckedNetwork)][:1]:
+        parameter, _, side = name.partition("/")
+        if parameter not in setting.network.parameters or name.count("/") > 1:
+            return {}
+        for other, definition in ORACLES.items():
+            try:
+                value: Any = definition(setting.oracle.parts[parameter])
+            except Exception:  # a quantity that this network has not, or no oracle
+                continue
+            value = dict(zip("AB", value, strict=True)).get(side) if isinstance(value, tuple) else value
+            found |= {} if value is None else {other: np.asarray(value)}
+        if found:
+            parts = setting.oracle.parts[parameter]
+            named = {"∇ℓ": parts.gradients, "J": parts.jacobians, "Sᵀ J": _rooted(parts)}
+            found |= {key: value for title, each in named.items() for key, value in _reductions(title, each)}
+    return found
+
+
+def _rooted(parts: Parts) -> np.ndarray:
+    """SᵀJ of each sample, for a root S of the Hessian in the outputs."""
+    values, vectors = np.linalg.eigh(parts.hessians)
+    root = vectors * np.sqrt(np.maximum(values, 0))[:, None]
+    return np.einsum("ncv,nc...->nv...", root, parts.jacobians)
+
+
+def _reductions(title: str, each: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield an array of samples, and sums, squares, norms, largest entries and variances of it."""
+    n = len(each)
+    for name, array in ((title, each), (f"{title}²", each**2), (f"|{title}|", np.abs(each))):
+        yield from ((name, array), (f"Σₙ {name}", array.sum(0)), (f"maxₙ {name}", array.max(0)))
+        yield from ((f"Σ {name} of each sample", array.reshape(n, -1).sum(1)), (f"Σ {name}", array.sum()))
+        yield from ((f"(Σₙ {name})²", array.sum(0) ** 2), (f"‖{name}‖ of each sample", _norms(array)))
+        if array.ndim > 2:
+            yield from ((f"Σ {name} over outputs", array.sum(1)), (f"Σₙ Σ {name} over outputs", array.sum((0, 1))))
+            yield f"Σₙ (Σ {name} over outputs)²", (array.sum(1) ** 2).sum(0)
+    yield from ((f"‖Σₙ {title}‖²", (each.sum(0) ** 2).sum()), (f"var {title}", each.var(0)))
+
+
+def _norms(array: np.ndarray) -> np.ndarray:
+    return (array.reshape(len(array), -1) ** 2).sum(1) ** 0.5
+
+
+# --------------------------------------------------------------------------------------------------------------- sizes
+
+
+def sizes_of(arguments: tuple[Any, ...]) -> Sizes:
+    """Return the sizes of a claim's arguments by name, the most telling first; options of its subject among them."""
+    found: Sizes = {}
+    for part in (part.setting if isinstance(part, Runs) else part for part in arguments):
+        if isinstance(part, Probe):
+            found |= _shapes("input", part.x.shape) | _shapes("output", part.output.shape)
+            found |= scalars_of(part.layer) | ({} if part.columns is None else {"V": len(part.columns)})
+        elif isinstance(part, LossProbe):
+            found |= _shapes("output", part.output.shape) | scalars_of(part.loss)
+            found["c"] = part.loss.summed_weight(part.output.shape[1:])
+        elif isinstance(part, CheckedNetwork):
+            out = part.network.output_shape(part.x.shape[1:])
+            found |= _shapes("output", (len(part.x), *out)) | ({} if part.targets is None else {"M": len(part.targets)})
+            found |= {"R": part.loss.factor(len(part.x), part.y), "c": part.loss.summed_weight(out)}
+    return found
+
+
+def _shapes(name: str, shape: tuple[int, ...]) -> Sizes:
+    n, features = shape[0], prod(shape[1:])
+    found: Sizes = {"N": n, "N − 1": n - 1, f"{name} features": features}
+    if len(shape) > 2:
+        found |= {f"{name} axis {axis}": size for axis, size in enumerate(shape) if axis}
+        found[f"{name} positions"] = prod(shape[2:])
+    return found | {f"{name} features − 1": features - 1}
+
+
+def scalars_of(subject: Any) -> Sizes:
+    """Return the numbers among the public attributes of a subject and its class, and the entries of tuples of them."""
+    own = {key: value for kind in reversed(type(subject).__mro__) for key, value in vars(kind).items()} | vars(subject)
+    window = vars(own["window"]) if hasattr(own.get("window"), "kernel") else {}
+    found: Sizes = {}
+    for name, value in (own | window).items():
+        if isinstance(value, tuple) and all(isinstance(each, int) for each in value) and value:
+            found |= {f"{name}[{i}]": float(each) for i, each in enumerate(value)} | {f"Π {name}": float(prod(value))}
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and not name.startswith("_"):
+            found[name] = abs(float(value))
+    return found

@@ -1,0 +1,105 @@
+"""Check linear operators against the laws of a matrix, and quadratures against products with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gbackprop.base.checks import kind_of
+from gbackprop.testing.claims import ROUNDING, Claims, Compared, expect_shape
+from gbackprop.testing.purity import impurity
+from gbackprop.testing.report import Report
+
+VECTORS, MOMENTS = 3, 8  # to multiply an operator with; of a quadrature
+
+
+def check_operator(
+    operator: Any, dense: Any = None, rng: int | np.random.Generator = 0, tolerance: float | None = None
+) -> Report:
+    """Hold the products of a linear operator against the laws of a matrix, and against the matrix that it should be.
+
+    Parameters
+    ----------
+    operator : LinearOperator or ndarray, shape (m, n)
+        Or anything on the host with ``shape`` and ``@``; symmetric if its attribute `symmetric` says so.
+    dense : array_like, shape (m, n), optional
+        The matrix: without it nothing says that the operator is the one that you meant.
+    rng : int or numpy.random.Generator
+    tolerance : float, optional
+        Largest error allowed, for instance that of a solver: 1e-10 by default, and 1e-3 in float32.
+
+    Returns
+    -------
+    Report
+        A row for each claim. What the operator raises becomes a row.
+    """
+    shape, single = _shape_of(operator), getattr(operator, "dtype", None) == np.float32
+    if dense is not None and np.shape(dense) != shape:
+        raise ValueError(f"dense: expected shape {shape} as the operator has, got {np.shape(dense)}")
+    allowed = (1e-3 if single else ROUNDING) if tolerance is None else tolerance
+    generator, claims = np.random.default_rng(rng), Claims(type(operator).__name__, ("matvec", "matmat"))
+    U, V = (generator.standard_normal((size, VECTORS)).astype("f4" if single else "f8") for size in shape)
+
+    def columns(of: np.ndarray) -> np.ndarray:
+        found = [operator @ column.copy() for column in of.T]
+        expect_shape(found[0], shape[:1])
+        return np.stack(found, 1)
+
+    def equal(method: str, claim: str, got: Callable[[], Any], want: Callable[[], Any], oracle: str) -> None:
+        claims.equal(method, claim, lambda: Compared(got(), want(), oracle, allowed), needs=["matvec"])
+
+    claims.hold("matvec", "is pure", impurity, lambda: operator @ V[:, 0], {"its argument": V}, lambda: columns(V))
+    equal("matvec", "is linear", lambda: operator @ V.sum(1), lambda: columns(V).sum(1), "the sum of its parts")
+    equal("matmat", "columns do not interact", lambda: operator @ V, lambda: columns(V), "one column at a time")
+    if hasattr(operator, "T"):
+        equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda: (operator.T @ U).T @ V, lambda: U.T @ columns(V), "matvec")
+    if getattr(operator, "symmetric", False):
+        equal("matvec", "is symmetric", lambda: V.T @ columns(V), lambda: columns(V).T @ V, "its transpose")
+    if dense is not None:
+        units = np.eye(shape[1], dtype=V.dtype)
+        equal("matvec", "is A[i, j]", lambda: columns(units), lambda: dense, "the dense matrix")
+    return claims.report
+
+
+def check_quadrature(
+    rule: Callable[[Any, np.ndarray], tuple[Any, Any]], operator: Any, rng: int | np.random.Generator = 0
+) -> Report:
+    """Hold nodes and weights for vᵀ f(A) v ≈ Σⱼ wⱼ f(θⱼ), as Lanczos's method gives them, against products with A.
+
+    Parameters
+    ----------
+    rule : callable
+        ``rule(A, v) -> (nodes, weights)``, arrays (m,), for a vector v of length 1.
+    operator : LinearOperator or ndarray, shape (n, n)
+        A, symmetric; its own products are taken at their word.
+    rng : int or numpy.random.Generator
+
+    Returns
+    -------
+    Report
+        A row on the first of the 2m moments that m nodes reproduce; that of k = 0 is 1.
+    """
+    v, claims = np.random.default_rng(rng).standard_normal(_shape_of(operator)[1]), Claims("quadrature")
+    v = v / np.linalg.norm(v)
+
+    def moments() -> Compared:
+        nodes, weights = (np.asarray(each) for each in rule(operator, v.copy()))
+        scale, power, want = float(np.abs(nodes).max()) or 1.0, v, []
+        for _ in range(min(2 * len(nodes), MOMENTS)):  # of a matrix of about length 1
+            want.append(v @ power)
+            power = operator @ power / scale
+        got = [weights @ (nodes / scale) ** k for k in range(len(want))]
+        return Compared(np.array(got), np.array(want), "products", 1e-8)
+
+    claims.equal("weights", "Σⱼ wⱼ θⱼᵏ = vᵀ Aᵏ v", moments)
+    return claims.report
+
+
+def _shape_of(operator: Any) -> tuple[int, int]:
+    """Return the shape of a matrix; raise an error that something else is none."""
+    shape = getattr(operator, "shape", None)
+    if not isinstance(shape, tuple) or len(shape) != 2 or not hasattr(operator, "__matmul__"):
+        raise TypeError(f"operator: expected a matrix or linear operator, with shape and @, got {kind_of(operator)}")
+    return shape

@@ -1,0 +1,123 @@
+"""Audits of layers of several inputs, of networks with such, and of optimizers."""
+
+import io
+import shutil
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from command_line import refused
+
+from gbackprop.__main__ import main
+
+HELPERS = Path(__file__).parents[1] / "helpers"
+MODULE = '''
+from own_joins import Bilinear, Gate, GateJacobian
+import gbackprop as gb
+from gbackprop.layers import Layer, Linear, Tanh
+from gbackprop.optim import SGD, Optimizer
+
+
+class WrongGate(Gate):
+    def parameter_jacobians(self, saved):
+        return {"gate": GateJacobian(-saved)}
+
+
+class Wrapped(Layer):
+    def __init__(self, network):
+        pass
+
+
+class Signs(Optimizer):
+    """The sign of the gradient."""
+
+    def __init__(self, network, lr=0.1):
+        super().__init__(network, lr)
+
+    def _update(self, name, gradient, result):
+        return gradient / abs(gradient)
+
+    def rule(p, g, state, step, lr):
+        return p - lr * (g > 0) + lr * (g < 0), state
+
+
+class Slower(Signs):
+    def _update(self, name, gradient, result):
+        return super()._update(name, gradient, result) / self.steps
+
+
+class Needs(Signs):
+    def __init__(self, network, lr):
+        super().__init__(network, lr)
+
+
+def with_lr(network):
+    return Needs(network, 0.3)
+
+
+def no_optimizer(network):
+    return network
+
+
+gate, bilinear, wrong = Gate(3), Bilinear(3, 2, 2), WrongGate(3)
+network = gb.Graph({"a": (Linear(4, 3), "input"), "b": (Tanh(), "a"), "gate": (Gate(3), "a", "b")})
+sgd = SGD(gb.Sequential(Linear(3, 2), rng=0), lr=0.1, momentum=0.9)
+'''
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Name of a module in the current folder."""
+    shutil.copy(HELPERS / "own_joins.py", tmp_path)
+    (tmp_path / "of_mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "of_mine", raising=False)
+    return "of_mine"
+
+
+def audit(*arguments):
+    """Exit status and output of an audit in this process."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        status = main(["audit", *arguments])
+    return status, out.getvalue()
+
+
+@pytest.mark.parametrize(("name", "shape"), [("gate", "3+3"), ("bilinear", "3+2"), ("network", "4")])
+def test_right_joins(mine, name, shape, tmp_path):
+    status, out = audit(f"{mine}:{name}", "--input", shape, "--html", str(tmp_path / "page.html"))
+    assert status == 0, out
+    assert ", 0 fail" in out
+
+
+def test_a_wrong_jacobian_of_a_join_is_placed(mine):
+    status, out = audit(f"{mine}:wrong", "--input", "3+3")
+    assert status == 1
+    assert "  gate.per_sample: is Jᵀ" in out
+    assert "own_joins.py, line" in out
+
+
+@pytest.mark.parametrize("name", ["Signs", "with_lr", "sgd"])
+def test_right_optimizers(mine, name, tmp_path):
+    status, out = audit(f"{mine}:{name}", "--html", str(tmp_path / "page.html"))
+    assert status == 0, out
+
+
+def test_a_wrong_optimizer_is_placed(mine):
+    status, out = audit(f"{mine}:Slower")
+    assert status == 1
+    assert "  _update: is the rule: error " in out
+    assert "in Slower._update" in out
+    assert "expected an optimizer for the network that is given" in audit(f"{mine}:no_optimizer")[1]
+
+
+@pytest.mark.parametrize(("name", "shape", "words"), [
+    ("gate", "3+x", "expected positive whole numbers"),
+    ("gate", "3+4", "of_mine:gate does not take --input 3+4: expected"),
+    ("network", "4+4", "of_mine:network takes one input, got --input 4+4"),
+    ("Needs", "4", "Needs needs arguments (lr): write `def made(network): return Needs(network, …)` into of_mine"),
+    ("Wrapped", "4", "Wrapped needs arguments (network): write an instance"),
+])  # fmt: skip
+def test_one_line_says_what_is_wrong(mine, capsys, name, shape, words):
+    assert refused(capsys, "audit", f"{mine}:{name}", "--input", shape).startswith(words)
