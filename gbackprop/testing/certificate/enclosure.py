@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
+import mpmath
 import numpy as np
-from scipy import special
+import sympy as sp
+from mpmath.ctx_iv import MPIntervalContext
+from mpmath.libmp import to_float
 
-from gbackprop.testing.certificate.symbols import recognized, symbolic
+from gbackprop.testing.certificate.symbols import SYMBOLIC, recognized
 
 UNIT, TINY, INF = 2.0**-53, 5e-324, math.inf
 """The largest relative error of +, −, ×, / and √ in float64; the least number above 0; infinity."""
@@ -21,37 +25,59 @@ UNIT, TINY, INF = 2.0**-53, 5e-324, math.inf
 LIBRARY = 8 * UNIT
 """The largest relative error that is assumed of exp, log, tanh, erf and their like: 4 units in the last place."""
 
+IV, MP = MPIntervalContext(), mpmath.MPContext()
+IV.prec, MP.prec = 80, 120
+WHOLE = IV.mpf([-INF, INF])
+MARGIN = IV.mpf([1 - MP.mpf(2) ** -76, 1 + MP.mpf(2) ** -76])
+
 
 class UndecidedError(Exception):
     """A comparison comes out one way at some numbers of an interval and another way at others."""
 
 
+def ends(value: Any) -> tuple[float, float]:
+    """Return the least and the largest number of an interval of mpmath."""
+    low, high = value._mpi_
+    return to_float(low, rnd="f"), to_float(high, rnd="c")
+
+
+def near(low: float, high: float) -> float:
+    """Return how near an interval is to 0."""
+    return 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+
+
+@cache
+def constant(value: float) -> tuple[Any, float, Any]:
+    """Return the number that a float stands for on an interval, how far the float is from it, and its formula."""
+    number, err = recognized(value)
+    return IV.mpf([math.nextafter(value - err, -INF), math.nextafter(value + err, INF)] if err else value), err, number
+
+
 class Enclosed:
-    """A number in [lo, hi], which the code has within err; its formula, if wanted, and the decisions on its path."""
+    """A number in an interval, which the code has within err; its formula, if wanted, and the decisions on its path."""
 
-    __slots__ = ("err", "expr", "hi", "lo", "path")
+    __slots__ = ("err", "expr", "hi", "lo", "path", "value")
 
-    def __init__(self, lo: float, hi: float, err: float, expr: Any, path: list[bool]) -> None:
-        known = lo <= hi and err < INF  # false for NaN
-        self.lo, self.hi, self.err = (lo, hi, err * (1 + 2.0**-40)) if known else (-INF, INF, INF)
-        self.expr, self.path = expr, path
+    def __init__(self, value: Any, err: float, expr: Any, path: list[Any]) -> None:
+        self.lo, self.hi = ends(value)
+        self.value, self.err, self.expr, self.path = value, err, expr, path
+        if not (self.lo <= self.hi and err < INF):  # of NaN, too
+            self.value, self.lo, self.hi, self.err = WHOLE, -INF, INF, INF
 
     def of(self, value: Any) -> Enclosed:
         """Return a constant as such a number, on this one's path."""
         if isinstance(value, Enclosed):
             return value
-        number, err = recognized(float(value))
-        ends = (math.nextafter(value - err, -INF), math.nextafter(value + err, INF)) if err else (value, value)
-        return Enclosed(float(ends[0]), float(ends[1]), err, None if self.expr is None else number, self.path)
+        interval, err, number = constant(float(value))
+        return Enclosed(interval, err, None if self.expr is None else number, self.path)
 
-    def _new(self, ends: list[float], err: float, expr: Any, unit: float = UNIT) -> Enclosed:
-        """Return a result within `ends`, which are rounded, with a rounding error of its own."""
-        size = max(map(abs, ends))
-        margin = 2 * unit * size + TINY
-        return Enclosed(min(ends) - margin, max(ends) + margin, err + unit * (size + err) + TINY, expr, self.path)
+    def _new(self, value: Any, err: float, expr: Any, unit: float = UNIT) -> Enclosed:
+        """Return a result with a rounding error of its own; what underflows in floats is no more than TINY."""
+        size = max(map(abs, ends(value)))
+        return Enclosed(value, (err + unit * (size + err)) * (1 + 2.0**-40) + TINY, expr, self.path)
 
-    def _unknown(self) -> Enclosed:
-        return Enclosed(-INF, INF, INF, self.expr, self.path)
+    def _joined(self, other: Enclosed, join: Callable[[Any, Any], Any]) -> Any:
+        return None if self.expr is None or other.expr is None else join(self.expr, other.expr)
 
     @property
     def size(self) -> float:
@@ -59,17 +85,9 @@ class Enclosed:
         return max(abs(self.lo), abs(self.hi))
 
     @property
-    def least(self) -> float:
-        """The smallest absolute value."""
-        return _near(self.lo, self.hi)
-
-    @property
     def real(self) -> Enclosed:
         """The number itself."""
         return self
-
-    def _joined(self, other: Enclosed, join: Callable[[Any, Any], Any]) -> Any:
-        return None if self.expr is None or other.expr is None else join(self.expr, other.expr)
 
     # ----------------------------------------------------------------------------------------------------- arithmetic
 
@@ -77,11 +95,11 @@ class Enclosed:
         b = self.of(other)
         expr = self._joined(b, lambda p, q: p + q)
         if b.lo == b.hi == b.err == 0:
-            return Enclosed(self.lo, self.hi, self.err, expr, self.path)
-        return self._new([self.lo + b.lo, self.hi + b.hi], self.err + b.err, expr)
+            return Enclosed(self.value, self.err, expr, self.path)
+        return self._new(self.value + b.value, self.err + b.err, expr)
 
     def __neg__(self) -> Enclosed:
-        return Enclosed(-self.hi, -self.lo, self.err, None if self.expr is None else -self.expr, self.path)
+        return Enclosed(-self.value, self.err, None if self.expr is None else -self.expr, self.path)
 
     def __sub__(self, other: Any) -> Any:
         return 0 if other is self else self + -self.of(other)
@@ -90,32 +108,35 @@ class Enclosed:
         b = self.of(other)
         if b is self:
             return self**2
-        expr, ends = self._joined(b, lambda p, q: p * q), [p * q for p in (self.lo, self.hi) for q in (b.lo, b.hi)]
-        if b.lo == b.hi and not b.err and abs(math.frexp(b.lo)[0]) in (0.0, 0.5):  # 0 or ±2ᵏ: nothing is rounded
-            whole = Enclosed(min(ends), max(ends), abs(b.lo) * self.err, expr, self.path)
-            return whole if abs(b.lo) >= 1 or not b.lo else self._new(ends, whole.err, expr, 0.0)
-        return self._new(ends, self.size * b.err + b.size * self.err + self.err * b.err, expr)
+        expr, value = self._joined(b, lambda p, q: p * q), self.value * b.value
+        if b.lo == b.hi and not b.err and abs(math.frexp(b.lo)[0]) in (0.0, 0.5):  # 0 or ±2ᵏ: only underflow is rounded
+            return Enclosed(value, abs(b.lo) * self.err + TINY * (0 < abs(b.lo) < 1), expr, self.path)
+        return self._new(value, self.size * b.err + b.size * self.err + self.err * b.err, expr)
 
     def __truediv__(self, other: Any) -> Enclosed:
         b = self.of(other)
-        expr, gap = self._joined(b, lambda p, q: p / q), b.least - b.err
-        ends = [p / q for p in (self.lo, self.hi) for q in (b.lo, b.hi)] if gap > 0 else [-INF, INF]
-        return self._new(ends, (self.err + max(map(abs, ends)) * b.err) / gap if gap > 0 else INF, expr)
+        expr, gap = self._joined(b, lambda p, q: p / q), near(b.lo, b.hi) - b.err
+        if not gap > 0:
+            return Enclosed(WHOLE, INF, expr, self.path)
+        value = self.value / b.value
+        return self._new(value, (self.err + max(map(abs, ends(value))) * b.err) / gap, expr)
 
     def __pow__(self, power: Any) -> Enclosed:
-        n = power.lo if isinstance(power, Enclosed) else float(power)
+        power = self.of(power)
+        if power.lo != power.hi or power.err:
+            return (self.log() * power).exp()
+        n = power.lo
+        self.path.append(n)
         if n in (0.5, 1):
             return self if n == 1 else self.sqrt()
         if n < 0:
             below = 1 / self**-n
-            return below if n == -1 else below._new([below.lo, below.hi], below.err, below.expr, LIBRARY)
-        expr = None if self.expr is None else self.expr ** recognized(n)[0]
+            return below if n == -1 else below._new(below.value, below.err, below.expr, LIBRARY)
         if n != int(n):
-            found = (self.log() * n).exp()
-            return Enclosed(found.lo, found.hi, found.err, expr, self.path)
-        ends = [_safe(math.pow, end, n) for end in (self.lo, self.hi)] + [0.0] * (self.least == 0)
-        error = n * _safe(math.pow, self.size + self.err, n - 1) * self.err
-        return self._new(ends, error, expr, UNIT if n == 2 else LIBRARY)
+            return (self.log() * n).exp()
+        expr = None if self.expr is None else self.expr ** int(n)
+        slope = float(n * MP.mpf(self.size + self.err) ** (n - 1)) if n else 0.0
+        return self._new(self.value ** int(n), slope * self.err, expr, UNIT if n == 2 else LIBRARY)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -130,15 +151,6 @@ class Enclosed:
 
     # ---------------------------------------------------------------------------------------------------- comparisons
 
-    def _decide(self, other: Any, strict: bool) -> bool:
-        """Decide self < other, or ≤, for what the code has in its hands."""
-        (low, high), (start, end) = self.computed(), self.of(other).computed()
-        yes, no = (high < start, low >= end) if strict else (high <= start, low > end)
-        if not (yes or no):
-            raise UndecidedError
-        self.path.append(yes)
-        return yes
-
     def computed(self) -> tuple[float, float]:
         """Return the least and the largest number that the code may have."""
         if not self.err:
@@ -146,16 +158,22 @@ class Enclosed:
         return math.nextafter(self.lo - self.err, -INF), math.nextafter(self.hi + self.err, INF)
 
     def __lt__(self, other: Any) -> bool:
-        return self._decide(other, True)
-
-    def __le__(self, other: Any) -> bool:
-        return other is self or self._decide(other, False)
+        (low, high), (start, end) = self.computed(), self.of(other).computed()
+        if other is self or not (high < start or low >= end):
+            if other is not self:
+                raise UndecidedError
+            return False
+        self.path.append(high < start)
+        return high < start
 
     def __gt__(self, other: Any) -> bool:
-        return other is not self and not self._decide(other, False)
+        return self.of(other) < self
+
+    def __le__(self, other: Any) -> bool:
+        return not self > other
 
     def __ge__(self, other: Any) -> bool:
-        return not self._decide(other, True) if other is not self else True
+        return not self < other
 
     def __eq__(self, other: Any) -> bool:
         return not self < other and not self > other
@@ -185,41 +203,31 @@ class Enclosed:
         return lambda: self._monotone(name)
 
     def _monotone(self, name: str) -> Enclosed:
-        (function, slope), (low, high) = MONOTONE[name], self.computed()
+        expr, (low, high) = None if self.expr is None else SYMBOLIC[name](self.expr), self.computed()
         if not low > ABOVE.get(name, -INF):
-            return self._unknown()
-        error = _safe(slope, low, high) * self.err if self.err else 0.0
-        expr = None if self.expr is None else symbolic(name)(self.expr)
-        ends = [_safe(function, self.lo), _safe(function, self.hi)]
-        return self._new(ends, error, expr, UNIT if name == "sqrt" else LIBRARY)
+            return Enclosed(WHOLE, INF, expr, self.path)
+        error = float(MONOTONE[name][1](MP.mpf(low), MP.mpf(high))) * self.err if self.err else 0.0
+        return self._new(monotone(name, self.value), error, expr, UNIT if name == "sqrt" else LIBRARY)
 
 
-def _near(low: float, high: float) -> float:
-    """Return how near an interval is to 0."""
-    return 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+def bell(scale: float, width: float) -> Callable[[Any, Any], Any]:
+    """Return a bound of the slopes of erf and its like."""
+    return lambda low, high: scale * MP.exp(-width * near(low, high) ** 2)
 
 
-def _bell(scale: float, width: float) -> Callable[[float, float], float]:
-    return lambda low, high: scale * math.exp(-width * min(_near(low, high), 26.0) ** 2)
-
-
-def _at_end(function: Callable[[float], float]) -> Callable[[float, float], float]:
-    return lambda low, high: function(high)
-
-
-MONOTONE: dict[str, tuple[Callable[[float], float], Callable[[float, float], float]]] = {
-    "exp": (math.exp, _at_end(math.exp)),
-    "expm1": (math.expm1, _at_end(math.exp)),
-    "log": (math.log, lambda low, high: 1 / low),
-    "log1p": (math.log1p, lambda low, high: 1 / (1 + low)),
-    "sqrt": (math.sqrt, lambda low, high: 0.5 / math.sqrt(low)),
-    "tanh": (math.tanh, lambda low, high: min(1.0, 4 * math.exp(-2 * _near(low, high)))),
-    "sinh": (math.sinh, lambda low, high: math.cosh(max(-low, high))),
-    "arctan": (math.atan, lambda low, high: 1.0),
-    "erf": (math.erf, _bell(1.2, 1.0)),
-    "erfc": (math.erfc, _bell(1.2, 1.0)),
-    "ndtr": (lambda x: math.erfc(-x * 0.5**0.5) / 2, _bell(0.4, 0.5)),
-    "expit": (lambda x: float(special.expit(x)), lambda low, high: math.exp(-_near(low, high))),
+MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    "exp": (MP.exp, lambda low, high: MP.exp(high)),
+    "expm1": (MP.expm1, lambda low, high: MP.exp(high)),
+    "log": (MP.log, lambda low, high: 1 / low),
+    "log1p": (MP.log1p, lambda low, high: 1 / (1 + low)),
+    "sqrt": (MP.sqrt, lambda low, high: 0.5 / MP.sqrt(low)),
+    "tanh": (MP.tanh, lambda low, high: min(1, 4 * MP.exp(-2 * near(low, high)))),
+    "sinh": (MP.sinh, lambda low, high: MP.cosh(max(-low, high))),
+    "arctan": (MP.atan, lambda low, high: 1),
+    "erf": (MP.erf, bell(1.2, 1.0)),
+    "erfc": (MP.erfc, bell(1.2, 1.0)),
+    "ndtr": (MP.ncdf, bell(0.4, 0.5)),
+    "expit": (lambda x: 1 / (1 + MP.exp(-x)), lambda low, high: MP.exp(-near(low, high))),
 }
 """Monotone functions by NumPy's and SciPy's names, each with a bound of the size of its slope on an interval."""
 
@@ -227,13 +235,21 @@ ABOVE = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0}
 """The numbers above which alone some of them are defined, with a slope."""
 
 
-def _safe(function: Callable[..., float], *arguments: float) -> float:
-    try:
-        return function(*arguments)
-    except OverflowError:
-        return math.copysign(INF, arguments[0]) if function is math.sinh else INF
-    except (ValueError, ZeroDivisionError):
-        return math.nan
+def monotone(name: str, value: Any) -> Any:
+    """Compute a monotone function of an interval, from its ends."""
+    if name in ("exp", "log", "sqrt"):
+        return getattr(IV, name)(value)
+    return IV.mpf(sorted(MONOTONE[name][0](MP.make_mpf(end)) for end in value._mpi_)) * MARGIN
+
+
+@cache
+def evaluator(expr: Any, symbols: tuple[Any, ...], intervals: bool) -> Callable[..., Any]:
+    """Return a formula as a function of intervals, or of numbers of many digits."""
+    names: dict[str, Any] = {"Sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "Normal": mpmath.ncdf}
+    if intervals:
+        names = {name: partial(monotone, name) for name in MONOTONE}
+        names |= {"atan": names["arctan"], "Sigmoid": names["expit"], "Normal": names["ndtr"], "mpf": IV.mpf, "pi": IV.pi}
+    return sp.lambdify(symbols, expr, modules=[names, "mpmath"])
 
 
 class Pieces(np.ndarray):
@@ -265,4 +281,4 @@ def _called(ufunc: Any, value: Any) -> Any:
 
 
 def _pieces(found: Any) -> Any:
-    return found.view(Pieces) if isinstance(found, np.ndarray) and found.dtype == object else found
+    return found.view(Pieces) if isinstance(found, np.ndarray) else found

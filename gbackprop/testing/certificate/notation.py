@@ -7,11 +7,13 @@ as fⱼ, f_y or pⱼ = …, a name has several entries; Σⱼ is the sum of the 
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ˣʸᶠ", "0123456789+-xyf")
 LOWERED = str.maketrans("ᵢⱼₖ₁₂₃₄", "ijk0123", "_")
@@ -29,52 +31,70 @@ class FormulaError(ValueError):
     """A stated formula that is not in the notation; the message names whose it is, the formula and the place."""
 
 
+class Token(NamedTuple):
+    """A piece of a formula: a number, a raised or lowered letter, a word or a sign."""
+
+    kind: str
+    text: str
+    place: int
+
+
+class Scope(dict):
+    """Numbers by their names in Python; definitions are computed when they are used, those with an index once for all."""
+
+    def __init__(self, base: dict[str, Any], definitions: Mapping[str, tuple[str, CodeType]], lists: dict[str, Any]) -> None:
+        super().__init__(base)
+        self.base, self.definitions, self.lists = base, definitions, lists
+
+    def at(self, **names: Any) -> Scope:
+        """Return the numbers where indices, or others, have values."""
+        return Scope({**self.base, **names}, self.definitions, self.lists)
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self.lists:
+            index, code = self.definitions[name]
+            if not index:
+                return self.setdefault(name, eval(code, self))
+            self.lists[name] = [eval(code, self.at(**{index: k})) for k in range(self.base["C"])]
+        return self.lists[name]
+
+
+def scope_of(one: Any, entries: int, given: Mapping[str, Any], definitions: Mapping[str, tuple[str, CodeType]]) -> Scope:
+    """Return the numbers of formulas; `one` makes others, and a name with an index has so many `entries`."""
+    own = {key: _function(one, name) for key, name in FUNCTIONS.items()}
+    own |= {"e": math.e, "π": math.pi, "N": one.of, "abs": lambda v: abs(one.of(v)), "C": entries, **given}
+    own["Σ"] = lambda part: functools.reduce(operator.add, map(part, range(entries)))
+    return Scope({_plain(key): value for key, value in own.items()}, definitions, {})
+
+
 class Formula:
     """A formula, which may use the `names` given and `definitions`, to which it adds its own."""
 
     def __init__(self, text: str, names: Iterable[str], definitions: dict[str, Any], owner: str) -> None:
         self.text, self.owner, self.definitions = text, owner, definitions
-        parts: list[list[tuple[str, str, int]]] = [[]]
+        parts: list[list[Token]] = [[]]
         depth = 0
         for match in TOKEN.finditer(text):
-            kind, found = KINDS[(match.lastindex or 1) - 1], match[0]
-            depth += (found in "([") - (found in ")]")
-            if not depth and (found in ",;" or found == "with"):
+            token = Token(KINDS[(match.lastindex or 1) - 1], match[0].replace("′", "'"), match.start())
+            depth += (token.text in "([") - (token.text in ")]")
+            if not depth and token.text in (",", ";"):
                 parts.append([])
             else:
-                parts[-1].append((kind, found, match.start()))
-        heads = [[token[0] for token in part[:3]] + [token[1] for token in part[:3]] for part in parts]
-        lengths = [2 if head[4:5] == ["="] or head[len(head) // 2 :][1:2] == ["="] else 3 * (head[-1] == "=") for head in heads]
-        defined = [part[0][1].replace("′", "'") if n else "" for part, n in zip(parts, lengths, strict=True)]
-        self.names = {*names, *definitions, *filter(None, defined[1:])}
-        self.main = self._compiled(parts[0][lengths[0] :])
-        for part, name, n in zip(parts[1:], defined[1:], lengths[1:], strict=True):
+                parts[-1].append(token)
+        signs = [[token.text for token in part[:3]].index("=") if "=" in [t.text for t in part[:3]] else 0 for part in parts]
+        self.names = {*names, *(part[0].text for part, n in zip(parts[1:], signs[1:], strict=True) if n)}
+        self.main = self._compiled(parts[0][signs[0] + 1 if signs[0] else 0 :])
+        for part, n in zip(parts[1:], signs[1:], strict=True):
             if not n:
-                raise self._error("a definition, as in t = tanh(x)", part[0][2] if part else len(text))
-            definitions[name] = (part[1][1].translate(LOWERED) if n == 3 else "", self._compiled(part[n:]))
+                raise self._error("a definition, as in t = tanh(x)", part[0].place if part else len(text))
+            index = part[1].text.translate(LOWERED) if n == 2 else ""
+            definitions[_plain(part[0].text)] = index, self._compiled(part[n + 1 :])
 
-    def __call__(self, env: Mapping[str, Any]) -> Any:
-        """Compute the formula from numbers; `env` has the names, "1", a number that makes others, and "C"."""
-        one = env["1"]
-        known = {key: _function(one, name) for key, name in FUNCTIONS.items()}
-        known |= {"e": math.e, "π": math.pi, "N": one.of, "abs": lambda v: abs(one.of(v)), **env}
-        known["Σ"] = lambda part: _total([part(k) for k in range(env["C"])])
-        known = {_plain(key): value for key, value in known.items()}
-        rest = dict(self.definitions)
-        while rest:
-            for name, (index, code) in list(rest.items()):
-                try:
-                    entries = [eval(code, known | {index or "_": k}) for k in range(env["C"] if index else 1)]
-                except NameError:  # it needs one that comes later
-                    continue
-                known[_plain(name)] = entries if index else entries[0]
-                break
-            else:
-                break
-            del rest[name]
-        return eval(self.main, known)
+    def __call__(self, scope: Scope) -> Any:
+        """Compute the formula from numbers."""
+        return eval(self.main, scope)
 
-    def _compiled(self, tokens: list[tuple[str, str, int]]) -> CodeType:
+    def _compiled(self, tokens: list[Token]) -> CodeType:
         """Return tokens as Python code; an error of its syntax is shown at the token where it stands."""
         words, places = self._python([each for token in tokens for each in self._split(token)])
         try:
@@ -85,44 +105,47 @@ class Formula:
                 length, at = length - len(words[at]), at + 1
             raise self._error(f"a formula ({error.msg})", places[at] if places else len(self.text)) from None
 
-    def _split(self, token: tuple[str, str, int]) -> list[tuple[str, str, int]]:
+    def _split(self, token: Token) -> list[Token]:
         """Return the known names that a word such as βx is made of, the longest first."""
         kind, found, place = token
-        found, known = found.replace("′", "'"), self.names | {"e", "π", "Σ", *FUNCTIONS} | WORDS
+        known = self.names | {"e", "π", "Σ", *FUNCTIONS} | WORDS
         if kind != "word" or found in known:
-            return [(kind, found, place)]
+            return [token]
         for n in range(len(found) - 1, 0, -1):
             if found[:n] in known:
-                return [(kind, found[:n], place), *self._split((kind, found[n:], place + n))]
+                return [Token(kind, found[:n], place), *self._split(Token(kind, found[n:], place + n))]
         raise self._error(f"a number or one of {', '.join(sorted(self.names))}", place)
 
-    def _python(self, tokens: list[tuple[str, str, int]]) -> tuple[list[str], list[int]]:
+    def _python(self, tokens: list[Token]) -> tuple[list[str], list[int]]:
+        """Return the words of the same expression in Python, and where each stands in the text."""
         words, places, sums, ended, bars, depth = [], [], [], False, False, 0
         for i, (kind, found, place) in enumerate(tokens):
-            after = tokens[i + 1] if i + 1 < len(tokens) else ("", "", len(self.text))
-            call = after[1] == "(" and (found not in "σΦ" or after[2] == place + 1)
+            after = tokens[i + 1] if i + 1 < len(tokens) else Token("", "", len(self.text))
+            letter = found in ("σ", "Φ")
+            call = after.text == "(" and (not letter or after.place == place + 1)
+            value = kind == "word" and found not in WORDS | {"Σ"} and (found not in FUNCTIONS or (letter and not call))
+            closes = found in (")", "]") or (found == "|" and bars)
             text = SIGNS.get(found, f"N({found.replace('½', '0.5')})" if kind == "number" else found)
             starts = kind in ("number", "word") and found not in WORDS or found in ("(", "[", "√") or (found == "|" and not bars)
-            while sums and sums[-1] == depth and (found in "+−-,)]" or found in WORDS or (found == "|" and bars)):
+            while sums and sums[-1] == depth and (found in ("+", "−", "-", ",") or found in WORDS or closes):
                 sums.pop()
                 text = f"){text}"
             if kind == "raised":
                 text = f"**({found.translate(RAISED)})"
             elif kind == "index":
-                text = f"[{found.translate(LOWERED)}]" if tokens[i - 1][1] != "Σ" else f"(lambda {found.translate(LOWERED)}: "
-                sums += [depth] * (tokens[i - 1][1] == "Σ")
+                summed = tokens[i - 1].text == "Σ"
+                text = f"(lambda {found.translate(LOWERED)}: " if summed else f"[{found.translate(LOWERED)}]"
+                sums += [depth] * summed
             elif kind == "word":
-                if found in FUNCTIONS and found not in "σΦ" and not call:
-                    raise self._error(f"parentheses after {found}", after[2])
-                text = f" {text} " if found in WORDS else _plain(found) + "(x)" * (found in "σΦ" and not call)
+                if found in FUNCTIONS and not letter and not call:
+                    raise self._error(f"parentheses after {found}", after.place)
+                text = f" {text} " if found in WORDS else _plain(text) + "(x)" * (letter and not call)
             elif found == "|":
                 text, bars, depth = (")" if bars else "abs("), not bars, depth + (-1 if bars else 1)
             words.append("*" * (starts and ended) + text)
             places.append(place)
-            depth += (found in "([") - (found in ")]")
-            closed = kind in ("number", "raised") or found in ")]" or (found == "|" and not bars)
-            ended = closed or (kind == "index" and tokens[i - 1][1] != "Σ")
-            ended |= kind == "word" and found not in WORDS | {"Σ"} and (found not in FUNCTIONS or (found in "σΦ" and not call))
+            depth += (found in ("(", "[")) - (found in (")", "]"))
+            ended = kind in ("number", "raised") or closes or (kind == "index" and not summed) or value
         return [*words, ")" * len(sums)], [*places, len(self.text)]
 
     def _error(self, expected: str, place: int) -> FormulaError:
@@ -130,6 +153,7 @@ class Formula:
         return FormulaError(f"{self.owner}: {self.text!r}, character {place + 1}: expected {expected}, {found}")
 
 
+@functools.cache
 def _plain(name: str) -> str:
     """Return a name without primes, for Python, which normalizes letters besides."""
     return "".join(f"_{ord(letter)}_" if not letter.isascii() else letter for letter in name).replace("'", "_prime")
@@ -139,10 +163,3 @@ def _function(one: Any, name: str) -> Any:
     if name in ("max", "min"):
         return lambda a, b: a if (a >= b if name == "max" else a <= b) else b
     return lambda value: getattr(one.of(value), name)()
-
-
-def _total(entries: list[Any]) -> Any:
-    first, *rest = entries
-    for each in rest:
-        first = first + each
-    return first

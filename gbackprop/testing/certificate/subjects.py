@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class CertifiedLayer:
     kind = "layer"
 
     def __init__(self, layer: Layer) -> None:
-        self.layer, self.count = twin_of(layer, rng=np.random.default_rng(0)), 1
+        self.layer, self.count, self.stated = twin_of(layer, rng=np.random.default_rng(0)), 1, layer.formulas
 
     def settings(self, low: float, high: float) -> Iterator[Setting]:
         """Yield the layer as it is, and in training with each number that it may draw."""
@@ -81,7 +81,7 @@ class CertifiedLoss:
     kind = "loss"
 
     def __init__(self, loss: Loss) -> None:
-        self.loss, self.count = loss, 2
+        self.loss, self.count, self.stated = loss, 2, loss.formulas
         if isinstance(loss, ClassWeights):
             self.count = 3 if loss.weight is None else len(loss.weight)
 
@@ -92,6 +92,8 @@ class CertifiedLoss:
         others = tuple(f if least <= f <= most else abs(f) / 2 for f in itertools.islice(itertools.cycle(OUTPUTS), self.count))
         targets: Any = range(self.count) if isinstance(self.loss, ClassWeights) else [t[: self.count] for t in TARGETS]
         for varied, target in itertools.product(range(self.count), targets):
+            if varied and target != targets[0]:
+                continue
             try:
                 given = np.full((1, self.count), 0.25)
                 self.loss.check_target("target", self.target(target), given)
@@ -109,7 +111,9 @@ class CertifiedLoss:
     def names(self, target: Any = None) -> dict[str, Any]:
         """Return the numbers of the formulas, by name."""
         c = 1 / self.count if self.loss.reduction == "mean" and not isinstance(self.loss, ClassWeights) else 1.0
-        return {"weight": 1.0, "pos_weight": 1.0, **_options(self.loss), "c": c}
+        each = {"weight": 1.0, "pos_weight": 1.0} | {n: v for n, v in vars(self.loss).items() if isinstance(v, np.ndarray)}
+        lists = {name: np.broadcast_to(value, self.count).tolist() for name, value in each.items()}
+        return {**_options(self.loss), **lists, "c": c}
 
     def code(self, f: Any, target: Any) -> list[Any]:
         """Compute ℓ, ∇ℓ and ∇²ℓ by the loss's methods, the last from its root."""
@@ -119,19 +123,38 @@ class CertifiedLoss:
 
 
 def _options(subject: Any) -> dict[str, Any]:
-    """Return the options that are numbers, or a number for each output, by their names in formulas."""
-    found: dict[str, Any] = {}
-    for name, value in vars(subject).items():
-        if isinstance(value, (bool, int, float)):
-            found[name] = found[LETTERS.get(name, name)] = float(value)
-        elif isinstance(value, np.ndarray) and value.size:
-            found[name] = value.ravel().tolist() if value.size > 1 else float(value.flat[0])
+    """Return the options that are numbers by their names in formulas."""
+    found = {name: float(value) for name, value in vars(subject).items() if isinstance(value, (bool, int, float))}
+    return found | {LETTERS.get(name, name): value for name, value in found.items()}
+
+
+def parsed(subject: CertifiedLayer | CertifiedLoss, owner: str) -> dict[str, Formula]:
+    """Return the stated formulas as functions, by method; definitions in one hold in those that follow."""
+    formulas, (function, *_) = subject.stated, METHODS[subject.kind]
+    if function not in formulas:
+        raise ValueError(f"{owner}: expected its function in formulas[{function!r}], got none")
+    names = {*subject.names(), *(["x", "y"] if subject.kind == "layer" else ["f", "y", "v", "i", "j", "k", "C"])}
+    definitions: dict[str, Any] = {}
+    found = {}
+    for name in (each for each in (*METHODS[subject.kind], "where") if each in formulas):
+        found[name] = Formula(formulas[name], names, definitions, f"{owner}, formula {name!r}")
+        names |= found[name].names
     return found
 
 
-def parsed(subject: CertifiedLayer | CertifiedLoss, owner: str, formulas: Mapping[str, str]) -> dict[str, Formula]:
-    """Return the stated formulas as functions, by method; definitions in one hold in those that follow."""
-    own = ["x", "y"] if subject.kind == "layer" else ["f", "y", "v", "i", "j", "k", "C"]
-    names, definitions = {*subject.names(), *own}, {}
-    stated = [name for name in (*METHODS[subject.kind], "where") if name in formulas]
-    return {name: Formula(formulas[name], names, definitions, f"{owner}, formula {name!r}") for name in stated}
+def certifiable(subject: Layer | Loss) -> CertifiedLayer | CertifiedLoss:
+    """Return a layer or loss as what can be certified."""
+    if isinstance(subject, Loss):
+        return CertifiedLoss(subject)
+    if not isinstance(subject, Layer):
+        raise TypeError(f"subject: expected a layer or a loss, got {type(subject).__name__}")
+    made, x = CertifiedLayer(subject), np.array([[-1.5, 0.25, 2.0]])
+    try:
+        (y, _), (each, saved) = made.layer.forward(x), made.layer.forward(x.T)
+        alone = np.array_equal(y.T, each) and made.layer.output_shape((1,)) == (1,)
+        made.layer.mjp(saved, np.ones((1, 3, 1)))
+    except (ValueError, TypeError, IndexError, NotImplementedError):
+        alone = False
+    if not alone or made.layer.curvature == "dense":
+        raise TypeError(f"{subject!r}: expected an elementwise layer, which computes each number from itself alone")
+    return made

@@ -9,35 +9,37 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import sympy as sp
 
-from gbackprop.testing.certificate.enclosure import Enclosed, Pieces, UndecidedError
-from gbackprop.testing.certificate.notation import Formula
+from gbackprop.testing.certificate.enclosure import IV, Enclosed, UndecidedError, near, row_of
+from gbackprop.testing.certificate.notation import Formula, scope_of
 from gbackprop.testing.certificate.subjects import METHODS, CertifiedLayer, CertifiedLoss, Setting
 
 ULP = 2.0**-52
 
+NARROW = 2.0**-60
+"""The width of an interval of which no float is judged, if a comparison may still go either way there."""
+
+RELATIVE = 2.0**-24
+"""The relative width below which no interval is halved for a smaller bound of the rounding error."""
+
 
 @dataclass(frozen=True)
 class Piece:
-    """All floats from a to b, and how far those of each entry of the code may be from its formula in real numbers."""
+    """All floats from a to b, and a bound of each entry's rounding error, in units of 2⁻⁵² max(1, |value|)."""
 
     a: float
     b: float
-    size: np.ndarray  # least |value| of each entry
-    error: np.ndarray
-
-    @property
-    def worst(self) -> float:
-        """The largest error, in units of 2⁻⁵² max(1, |value|)."""
-        return float(np.max(self.error / np.maximum(1, self.size), initial=0)) / ULP
+    errors: np.ndarray
 
 
 @dataclass
 class Region:
-    """The pieces on which code and formulas are the same expressions, and these."""
+    """The pieces on which code and formulas are the same expressions, and these; and what follows from the first."""
 
     stated: dict[str, list[Any]]
-    code: list[Any] | None
+    code: list[list[Any]] | None
+    derived: list[list[Any]]
     pieces: list[Piece] = field(default_factory=list)
 
 
@@ -48,23 +50,21 @@ class Sweep:
     subject: CertifiedLayer | CertifiedLoss
     parts: Mapping[str, Formula]
     setting: Setting
-    goal: float  # the rounding error, in units of 2⁻⁵² max(1, |value|), below which no piece is made smaller
-    width: float  # the relative width below which none is
-    regions: dict[Any, Region] = field(default_factory=dict)
+    goal: float  # the rounding error below which no piece is made smaller
+    regions: list[Region] = field(default_factory=list)
     excluded: list[float] = field(default_factory=list)
     untraced: str = ""
 
+    @property
     def symbols(self) -> tuple[Any, ...]:
-        """Return the symbols of outputs and targets."""
-        import sympy as sp
-
+        """The symbols of outputs and targets."""
         count, loss = self.subject.count, self.subject.kind == "loss"
         names = [f"f{k + 1}" for k in range(count)] if loss else ["x"]
         if isinstance(self.setting.target, tuple):
             names += [f"{letter}{k + 1}" for letter in "yv" for k in range(count)]
         return tuple(sp.Symbol(name, real=True) for name in names)
 
-    def numbers(self, at: float) -> list[float]:
+    def numbers(self, at: Any) -> list[Any]:
         """Return the values of the symbols where the output that varies is at a place."""
         place = [at if k == self.setting.varied else f for k, f in enumerate(self.setting.others)]
         target = self.setting.target
@@ -72,91 +72,88 @@ class Sweep:
 
     def run(self) -> Sweep:
         """Find the regions."""
-        low, high, known = self.setting.low, self.setting.high, {}
+        low, high = self.setting.low, self.setting.high
+        paths: dict[tuple[bool, ...], Region] = {}
+        known: dict[Any, Region] = {}
         pieces = [(a, b) for a, b in ((low, -5e-324), (0.0, 0.0), (max(low, 5e-324), high)) if low <= a <= b <= high]
         while pieces:
             a, b = pieces.pop()
             try:
                 path, found = self._run(a, b, False)
             except UndecidedError:
-                if a == b:
-                    self.excluded.append(a)
+                if b - a <= NARROW:
+                    self.excluded += [a, b]
                 else:
-                    pieces += _halves(a, b)
+                    pieces += halves(a, b)
                 continue
             if not found:
                 continue
             piece = _piece(a, b, found)
-            if b - a > self.width * min(abs(a), abs(b)) and self._improves(piece):
-                pieces += _halves(a, b)
+            if b - a > RELATIVE * near(a, b) and self._improves(piece):
+                pieces += halves(a, b)
                 continue
-            if path not in known:
-                _, found = self._run(a, b, True)
-                exprs = {name: [e.expr for e in entries] for name, entries in found.items()}
-                code = [exprs.pop(f"code {k}") for k in range(3)] if not self.untraced else None
-                known[path] = str((exprs, code))
-                self.regions.setdefault(known[path], Region(exprs, code))
-            self.regions[known[path]].pieces.append(piece)
-        for region in self.regions.values():
+            if path not in paths:
+                made = self._region(a, b)
+                paths[path] = known.setdefault(tuple(map(tuple, (*made.stated.values(), *(made.code or ())))), made)
+            paths[path].pieces.append(piece)
+        self.regions = list(known.values())
+        for region in self.regions:
             region.pieces.sort(key=lambda piece: piece.a)
         return self
 
     def _improves(self, piece: Piece) -> bool:
         """Return whether the error is large, and smaller at a single float."""
-        if piece.worst <= self.goal:
+        worst, middle = max(piece.errors, default=0), (piece.a + piece.b) / 2
+        if worst <= self.goal:
             return False
-        middle = (piece.a + piece.b) / 2
         try:
-            return piece.worst > 1.25 * _piece(middle, middle, self._run(middle, middle, False)[1]).worst
+            return worst > 1.25 * max(_piece(middle, middle, self._run(middle, middle, False)[1]).errors)
         except UndecidedError:
             return True
+
+    def _region(self, a: float, b: float) -> Region:
+        stated = {name: [e.expr for e in entries] for name, entries in self._run(a, b, True)[1].items()}
+        code = [stated.pop(f"code {k}") for k in range(3)] if not self.untraced else None
+        value, outputs = sp.sympify(next(iter(stated.values()))[0]), self.symbols[: self.subject.count]
+        first = [sp.diff(value, s) for s in outputs]
+        return Region(stated, code, [[value], first, [sp.diff(each, s) for each in first for s in outputs]])
 
     def _run(self, a: float, b: float, symbolic: bool) -> tuple[tuple[bool, ...], dict[str, list[Enclosed]]]:
         """Return the path, and the entries of each formula and of the code on all floats from a to b."""
         path: list[bool] = []
-        at, names = self.numbers(a), self.symbols() if symbolic else itertools.repeat(None)
-        made = [Enclosed(v, v, 0.0, name, path) for v, name in zip(at, names, strict=False)]
-        varied, n = self.setting.varied, self.subject.count
-        made[varied] = Enclosed(a, b, 0.0, made[varied].expr, path)
-        found, one = self._stated(made), made[0]
-        if not found:
-            return (), {}
+        numbers, names = self.numbers(IV.mpf([a, b])), self.symbols if symbolic else itertools.repeat(None)
+        made = [Enclosed(IV.mpf(v), 0.0, name, path) for v, name in zip(numbers, names, strict=False)]
+        found, n = self._stated(made), self.subject.count
+        if not found or self.untraced:
+            return tuple(path), found
         stated = tuple(path)
         try:
-            code = [] if self.untraced else self.subject.code(_row(made[:n]), self._target(made))
-            for k, values in enumerate(code):
-                found[f"code {k}"] = [one.of(value) for value in np.ravel(np.array(values, dtype=object))]
+            code = self.subject.code(row_of(made[:n]), self._target(made))
+            traced = {f"code {k}": list(map(made[0].of, np.ravel(np.array(v, dtype=object)))) for k, v in enumerate(code)}
         except UndecidedError:
             raise
         except Exception as error:  # whatever a user's code does with what is no float
             self.untraced = f"{type(error).__name__}: {error}"
-            return stated, {name: each for name, each in found.items() if name[:4] != "code"}
-        return (*stated, *path), found
+            return stated, found
+        return tuple(path), found | traced
 
-    def bound(self, gap: Any, piece: Piece) -> float:
-        """Return the largest size of a formula on a piece."""
-        made = [Enclosed(v, v, 0.0, None, []) for v in self.numbers(piece.a)]
-        made[self.setting.varied] = Enclosed(piece.a, piece.b, 0.0, None, [])
-        return made[0].of(gap(*made)).size
-
-    def at(self, numbers: list[float]) -> list[list[float]]:
+    def at(self, x: float) -> list[list[float]]:
         """Run the code on floats."""
         n, target = self.subject.count, self.setting.target
-        y = self.subject.target(target) if target is not None else None
-        found = self.subject.code(np.array([numbers[:n]]), y)
+        found = self.subject.code(np.array([self.numbers(x)[:n]]), None if target is None else self.subject.target(target))
         return [[float(value) for value in np.ravel(np.array(each))] for each in found]
 
     def _target(self, made: list[Enclosed]) -> Any:
         target, n = self.setting.target, self.subject.count
         if not isinstance(target, tuple):
             return None if target is None else np.array([target])
-        y, v = _row(made[n : 2 * n]), _row(made[2 * n :])
+        y, v = row_of(made[n : 2 * n]), row_of(made[2 * n :])
         return y if self.subject.target(target).ndim == 2 else np.stack([y, v], axis=1)
 
     def _stated(self, made: list[Enclosed]) -> dict[str, list[Enclosed]]:
         """Evaluate the formulas: a number, or one for each index j, or for i and j."""
         one, n, target, found = made[0], self.subject.count, self.setting.target, {}
-        env: dict[str, Any] = {"1": one, "C": n}
+        env: dict[str, Any] = {}
         for name, value in self.subject.names(target).items():
             env[name] = list(map(one.of, value)) if isinstance(value, list) else one.of(value)
         if self.subject.kind == "layer":
@@ -164,31 +161,25 @@ class Sweep:
         else:
             label = target if isinstance(target, int) else made[n : 2 * n]
             env |= {"f": made[:n], "y": label, "v": made[2 * n :]}
-        if "where" in self.parts and not self.parts["where"]({**env, "j": self.setting.varied}):
+        scope = scope_of(one, n, env, next(iter(self.parts.values())).definitions)
+        if "where" in self.parts and not self.parts["where"](scope.at(j=self.setting.varied)):
             return {}
         for order, name in enumerate(METHODS[self.subject.kind]):
             if name not in self.parts:
                 continue
-            free = range(n) if self.subject.kind == "loss" else range(1)
-            indices = itertools.product(free, repeat=order)
-            found[name] = [one.of(self.parts[name]({**env, **dict(zip("ji", k[::-1], strict=False))})) for k in indices]
+            indices = itertools.product(range(n), repeat=order)
+            found[name] = [one.of(self.parts[name](scope.at(**dict(zip("ji", k[::-1], strict=False))))) for k in indices]
             if self.subject.kind == "layer" and order == 0:
-                env["y"] = found[name][0]
+                scope = scope.at(y=found[name][0])
         return found
-
-
-def _row(entries: list[Enclosed]) -> np.ndarray:
-    row = np.empty((1, len(entries)), dtype=object)
-    row[0] = entries
-    return row.view(Pieces)
 
 
 def _piece(a: float, b: float, found: Mapping[str, list[Enclosed]]) -> Piece:
     code = [each for name, entries in found.items() if name.startswith("code") for each in entries]
-    return Piece(a, b, np.array([each.least for each in code]), np.array([each.err for each in code]))
+    return Piece(a, b, np.array([each.err / max(1.0, near(each.lo, each.hi)) / ULP for each in code]))
 
 
-def _halves(a: float, b: float) -> list[tuple[float, float]]:
+def halves(a: float, b: float) -> list[tuple[float, float]]:
     """Return two pieces with as many floats."""
     first, last = _rank(a), _rank(b)
     middle = (first + last) // 2
