@@ -8,6 +8,8 @@ entry. `gbackprop.testing.strategies`, which needs Hypothesis, draws what to che
 """
 
 from gbackprop.base.names import listing
+from gbackprop.testing.certificate.certify import certify
+from gbackprop.testing.certificate.proofs import Certificate, Proof
 from gbackprop.testing.gradients import check_gradient
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
@@ -20,7 +22,7 @@ from gbackprop.testing.report import Report, Row
 from gbackprop.testing.samples import check_samples
 
 __all__ = [
-    "Parts", "Report", "Row", "check_gradient", "check_layer", "check_loss", "check_network", "check_operator",
-    "check_optimizer", "check_quadrature", "check_quantity", "check_samples",
+    "Certificate", "Parts", "Proof", "Report", "Row", "certify", "check_gradient", "check_layer", "check_loss",
+    "check_network", "check_operator", "check_optimizer", "check_quadrature", "check_quantity", "check_samples",
 ]  # fmt: skip
 __dir__ = listing(__all__)

@@ -15,7 +15,16 @@ from gbackprop.calculus.walk import upwards
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
-from gbackprop.testing import Report, Row, check_layer, check_loss, check_network, check_optimizer, check_quantity
+from gbackprop.testing import (
+    Certificate,
+    Report,
+    Row,
+    check_layer,
+    check_loss,
+    check_network,
+    check_optimizer,
+    check_quantity,
+)
 from gbackprop.testing.audit.picture import Picture, layer_pictures, loss_pictures
 from gbackprop.testing.audit.where import Whereabouts, place
 from gbackprop.testing.flat import Flat, side_by_side
@@ -88,6 +97,13 @@ class Auditor:
         except Exception:  # the check raises the same
             subject = make
         return _finding("optimizer", subject, _checked(named(subject), check_optimizer, make, None, self.rng(3)))
+
+    def certificate(self, subject: Any, certificate: Certificate) -> Finding:
+        """Return the proofs of a certificate as a finding, its derivation beside the formulas."""
+        found = _finding("loss" if isinstance(subject, Loss) else "layer", subject, certificate.report())
+        steps = [step.partition(": ")[::2] for step in certificate.derivation]
+        derived = {f"derived, {where}, {k}": step for k, (where, step) in enumerate(steps, 1)}
+        return replace(found, formulas={**found.formulas, **derived})
 
     def whole(self, network: Layer, loss: Loss, x: np.ndarray, y: np.ndarray, title: str = "") -> Finding:
         """Audit a network with all that is in it, as one subject."""

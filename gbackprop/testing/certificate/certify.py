@@ -3,103 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import numpy as np
 
 from gbackprop.base.extras import needed
 from gbackprop.calculus.layer import Layer
 from gbackprop.losses.base import Loss
-
-PROVED, OPEN, REFUTED = "proved", "not proved", "refuted"
-
-SIGNS = {"forward": "y", "mjp": "φ'(x)", "residual": "φ''(x)", "values": "ℓ", "gradients": "∇ℓ", "hessian": "∇²ℓ"}
-
-
-@dataclass(frozen=True)
-class Proof:
-    """One claim of a certificate.
-
-    Attributes
-    ----------
-    of : {"formula", "code"}
-    method : str
-        "forward", "mjp" or "residual", or "values", "gradients" or "hessian".
-    verdict : {"proved", "not proved", "refuted"}
-    error : float
-        Of the code: a bound of its error, in units of 2⁻⁵² max(1, |value|).
-    where : str
-        The interval and the float at which it is refuted, or where its error is largest.
-    why : str
-        Why it is not proved.
-    given, right : str
-        If it is refuted: what is stated or computed there, and what is right.
-    """
-
-    of: str
-    method: str
-    verdict: str
-    error: float = 0.0
-    where: str = ""
-    why: str = ""
-    given: str = ""
-    right: str = ""
-
-    def __str__(self) -> str:
-        text = f"the {self.of} of {self.method} is {SIGNS[self.method]}: {self.verdict}"
-        if self.verdict == REFUTED:
-            says = "the formula says" if self.of == "formula" else "the code computes"
-            return f"{text} on {self.where}:\n    {says} {self.given}\n    right is {self.right}"
-        if self.why:
-            return f"{text}: {self.why}"
-        return text if self.of == "formula" else f"{text}, error at most {self.error:.1f} ulp {self.where}".rstrip()
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What is proved of a layer or loss.
-
-    Attributes
-    ----------
-    subject : str
-    proofs : tuple of Proof
-    derivation : tuple of str
-        The steps: the function on each interval on which it is one expression, and its derivatives.
-    kinks : tuple of float
-        Numbers at which the function goes from one expression to another, or a comparison of the code may go either way:
-        derivatives are not judged there.
-    interval : tuple of float
-        The least and the largest number.
-    pieces, floats : int
-        The number of intervals that the code ran on, and of floats at which it was compared with 40 digits beside that.
-    """
-
-    subject: str
-    proofs: tuple[Proof, ...]
-    derivation: tuple[str, ...]
-    kinks: tuple[float, ...]
-    interval: tuple[float, float]
-    pieces: int
-    floats: int
-
-    @property
-    def ok(self) -> bool:
-        """True if every claim is proved."""
-        return all(proof.verdict == PROVED for proof in self.proofs)
-
-    @property
-    def summary(self) -> str:
-        """Whether all is proved, or which of formulas and code is wrong; the formula of the function is the definition."""
-        found = []
-        for method in SIGNS:
-            wrong = {proof.of for proof in self.proofs if (proof.method, proof.verdict) == (method, REFUTED)}
-            right = "the code is wrong, the formula is right" if wrong == {"code"} else "the formula is wrong, the code is right"
-            found += [f"{method}: {right if len(wrong) == 1 else 'formula and code are wrong'}"] * bool(wrong)
-        return "; ".join(found) or ("certified" if self.ok else "not certified")
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        kinks = f"kinks, not judged: {', '.join(f'{kink:g}' for kink in self.kinks)}" if self.kinks else "no kinks"
-        steps = [*self.derivation, *map(str, self.proofs), f"{kinks}; {self.pieces} intervals, {self.floats} floats"]
-        return "\n  ".join([f"{self.subject} on [{low:g}, {high:g}]: {self.summary}", *steps])
+from gbackprop.testing.certificate.proofs import Certificate
+from gbackprop.testing.probe import is_container, twin_of
 
 
 def certify(subject: Layer | Loss, low: float = -50.0, high: float = 50.0, *, ulps: float = 128.0) -> Certificate:
@@ -129,9 +40,28 @@ def certify(subject: Layer | Loss, low: float = -50.0, high: float = 50.0, *, ul
     """
     with needed("sympy", "certificates", "symbolic"):
         from gbackprop.testing.certificate.judge import judged
-        from gbackprop.testing.certificate.subjects import certifiable
+        from gbackprop.testing.certificate.subjects import CertifiedLayer, CertifiedLoss
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"low, high: expected two finite numbers in order, got {low} and {high}")
     if not ulps > 0:
         raise ValueError(f"ulps: expected a number above 0, got {ulps}")
-    return judged(certifiable(subject), repr(subject), (low, high), ulps)
+    if isinstance(subject, Loss):
+        return judged(CertifiedLoss(subject), repr(subject), (low, high), ulps)
+    if not isinstance(subject, Layer):
+        raise TypeError(f"subject: expected a layer or a loss, got {type(subject).__name__}")
+    if not is_elementwise(subject):
+        raise TypeError(f"{subject!r}: expected an elementwise layer, which computes each number from itself alone")
+    return judged(CertifiedLayer(subject), repr(subject), (low, high), ulps)
+
+
+def is_elementwise(layer: Layer) -> bool:
+    """Return whether a layer computes each number from itself alone, whatever the features' shape."""
+    x = np.array([[-1.5, 0.25, 2.0]])
+    try:
+        twin = twin_of(layer, rng=np.random.default_rng(0))
+        (y, _), (each, saved) = twin.forward(x), twin.forward(x.T)
+        twin.mjp(saved, np.ones((1, 3, 1)))
+        alone = np.array_equal(y.T, each) and twin.output_shape((2, 3)) == (2, 3)
+    except (ValueError, TypeError, IndexError, NotImplementedError):
+        return False
+    return alone and layer.curvature != "dense" and not is_container(layer)

@@ -245,10 +245,16 @@ def monotone(name: str, value: Any) -> Any:
 @cache
 def evaluator(expr: Any, symbols: tuple[Any, ...], intervals: bool) -> Callable[..., Any]:
     """Return a formula as a function of intervals, or of numbers of many digits."""
-    names: dict[str, Any] = {"Sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "Normal": mpmath.ncdf}
+    names: dict[str, Any] = {"Logistic": lambda x: 1 / (1 + mpmath.exp(-x)), "Gaussian": mpmath.ncdf}
     if intervals:
         names = {name: partial(monotone, name) for name in MONOTONE}
-        names |= {"atan": names["arctan"], "Sigmoid": names["expit"], "Normal": names["ndtr"], "mpf": IV.mpf, "pi": IV.pi}
+        names |= {
+            "atan": names["arctan"],
+            "Logistic": names["expit"],
+            "Gaussian": names["ndtr"],
+            "mpf": IV.mpf,
+            "pi": IV.pi,
+        }
     return sp.lambdify(symbols, expr, modules=[names, "mpmath"])
 
 

@@ -12,10 +12,10 @@ import mpmath
 import numpy as np
 from sympy import factor_terms
 
-from gbackprop.testing.certificate.certify import OPEN, PROVED, REFUTED, SIGNS, Certificate, Proof
-from gbackprop.testing.certificate.enclosure import IV, INF, ends, evaluator, near
+from gbackprop.testing.certificate.enclosure import INF, IV, ends, evaluator, near
+from gbackprop.testing.certificate.proofs import OPEN, PROVED, REFUTED, SIGNS, Certificate, Proof
 from gbackprop.testing.certificate.subjects import METHODS, CertifiedLayer, CertifiedLoss, parsed
-from gbackprop.testing.certificate.sweep import ULP, Piece, Region, Sweep, halves
+from gbackprop.testing.certificate.sweep import ULP, Region, Stretch, Tracing, halves
 from gbackprop.testing.certificate.symbols import difference, written
 
 STEPS = 150
@@ -29,7 +29,7 @@ def judged(made: CertifiedLayer | CertifiedLoss, title: str, interval: tuple[flo
     """Return the certificate of a layer or loss."""
     parts = parsed(made, title)
     with np.errstate(all="ignore"):
-        sweeps = [Sweep(made, parts, setting, ulps / 2).run() for setting in made.settings(*interval)]
+        sweeps = [Tracing(made, parts, setting, ulps / 2).run() for setting in made.settings(*interval)]
         if not sweeps:
             raise ValueError(f"{title}: expected a loss that takes outputs of shape ({made.count},)")
         return _Judge(sweeps, METHODS[made.kind], ulps).certificate(title)
@@ -38,7 +38,7 @@ def judged(made: CertifiedLayer | CertifiedLoss, title: str, interval: tuple[flo
 class _Judge:
     """Makes a certificate of the regions of all settings."""
 
-    def __init__(self, sweeps: Sequence[Sweep], methods: tuple[str, ...], ulps: float) -> None:
+    def __init__(self, sweeps: Sequence[Tracing], methods: tuple[str, ...], ulps: float) -> None:
         self.sweeps, self.methods, self.ulps = sweeps, methods, ulps
         keys = [("formula", m) for m in methods[1:] if m in sweeps[0].parts] + [("code", m) for m in methods]
         self.proofs = {key: Proof(*key, PROVED) for key in keys}
@@ -58,10 +58,12 @@ class _Judge:
                 if pieces := [p for p in region.pieces if p.a != p.b or p.a not in edges]:
                     self._region(sweep, region, pieces)
         low, high = min(s.setting.low for s in self.sweeps), max(s.setting.high for s in self.sweeps)
-        pieces = sum(len(region.pieces) for sweep in self.sweeps for region in sweep.regions)
-        return Certificate(title, (*self.proofs.values(),), (*steps,), (*sorted(self.kinks),), (low, high), pieces, self.floats)
+        count = sum(len(region.pieces) for sweep in self.sweeps for region in sweep.regions)
+        return Certificate(
+            title, (*self.proofs.values(),), (*steps,), (*sorted(self.kinks),), (low, high), count, self.floats
+        )
 
-    def _segments(self, sweep: Sweep) -> tuple[set[float], list[str]]:
+    def _segments(self, sweep: Tracing) -> tuple[set[float], list[str]]:
         """Return the floats beside kinks of the function, and what it and its derivatives are between kinks."""
         regions = sorted(((p, r) for r in sweep.regions for p in r.pieces), key=lambda each: each[0].a)
         groups = [list(group) for _, group in itertools.groupby(regions, lambda each: each[1].derived[0])]
@@ -86,11 +88,13 @@ class _Judge:
         start = f"[{a:.6g}" if near[0] is None else f"({near[0]:.6g}"
         return f"{start}, {b:.6g}]" if near[1] is None else f"{start}, {near[1]:.6g})"
 
-    def _region(self, sweep: Sweep, region: Region, pieces: list[Piece]) -> None:
+    def _region(self, sweep: Tracing, region: Region, pieces: list[Stretch]) -> None:
         where = self._interval(pieces[0].a, pieces[-1].b) + f", {sweep.setting}" * bool(str(sweep.setting))
         offset = 0
         for order, (name, right) in enumerate(zip(self.methods, region.derived, strict=True)):
-            for given, wanted in zip(region.stated[name], right, strict=True) if order and name in region.stated else ():
+            for given, wanted in (
+                zip(region.stated[name], right, strict=True) if order and name in region.stated else ()
+            ):
                 _, at = self._search(sweep, pieces, given, wanted, None)
                 self._judge("formula", name, at, (where, given, wanted))
             for k, (given, wanted) in enumerate(zip(region.code[order], right, strict=True) if region.code else ()):
@@ -101,14 +105,19 @@ class _Judge:
             offset += len(right)
         self._floats(sweep, region, pieces, where)
 
-    def _search(self, sweep: Sweep, pieces: list[Piece], given: Any, right: Any, ulps: float | None) -> tuple[float, Any]:
-        """Return a bound of the difference of two formulas, and a float at which it is too large, None or, unknown, NaN."""
+    def _search(
+        self, sweep: Tracing, pieces: list[Stretch], given: Any, right: Any, ulps: float | None
+    ) -> tuple[float, Any]:
+        """Return a bound of the difference, and a float at which it is too large: None, or NaN if that is unknown."""
         gap, symbols = difference(given, right), sweep.symbols
         if gap == 0:
             return 0.0, None
         exact = [evaluator(each, symbols, False) for each in (gap, right)]
         floor, allowed = (1e-30, DIGITS) if ulps is None else (1.0, ulps * ULP)
-        heap, bounded = [], [evaluator(each, symbols, True) for each in (right, factor_terms(given - right), factor_terms(gap))]
+        heap, bounded = (
+            [],
+            [evaluator(each, symbols, True) for each in (right, factor_terms(given - right), factor_terms(gap))],
+        )
 
         def push(a: float, b: float) -> None:
             numbers = list(map(IV.mpf, sweep.numbers(IV.mpf([a, b]))))
@@ -153,7 +162,7 @@ class _Judge:
         if not error <= self.ulps:
             self._open("code", name, f"its error may be {error:.1f} ulp near {x:.6g}, allowed is {self.ulps:g}")
 
-    def _floats(self, sweep: Sweep, region: Region, pieces: list[Piece], where: str) -> None:
+    def _floats(self, sweep: Tracing, region: Region, pieces: list[Stretch], where: str) -> None:
         """Compare the code, run on floats as they are, with 40 digits."""
         functions = [[evaluator(each, sweep.symbols, False) for each in entries] for entries in region.derived]
         some = pieces[:: max(1, len(pieces) * len(self.sweeps) // 40)]
@@ -161,8 +170,15 @@ class _Judge:
             self.floats += 1
             with mpmath.workdps(40):
                 exact = [[mpmath.mpf(f(*map(mpmath.mpf, sweep.numbers(x)))) for f in entries] for entries in functions]
-            for name, entries, wanted in zip(self.methods, sweep.at(x), exact, strict=True):
-                errors = [float(abs(got - want) / max(1, abs(want))) / ULP for got, want in zip(entries, wanted, strict=True)]
+            try:
+                found = sweep.at(x)
+            except Exception as error:  # whatever a user's code raises
+                self._open("code", self.methods[0], f"at {x!r} the code raises {type(error).__name__}: {error}")
+                return
+            for name, entries, wanted in zip(self.methods, found, exact, strict=True):
+                errors = [
+                    float(abs(got - want) / max(1, abs(want))) / ULP for got, want in zip(entries, wanted, strict=True)
+                ]
                 k = int(np.argmax(errors))  # the first NaN, if there is one
                 if errors[k] <= self.ulps:
                     continue
@@ -170,7 +186,9 @@ class _Judge:
                     self._error(name, errors[k], x)
                 elif self.proofs["code", name].verdict != REFUTED:
                     texts = f"{entries[k]:.17g}", mpmath.nstr(wanted[k], 17)
-                    self.proofs["code", name] = Proof("code", name, REFUTED, errors[k], f"{where}, at {x!r}", "", *texts)
+                    self.proofs["code", name] = Proof(
+                        "code", name, REFUTED, errors[k], f"{where}, at {x!r}", "", *texts
+                    )
 
 
 def _listed(each: list[Any]) -> str:

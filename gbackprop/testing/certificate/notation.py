@@ -1,8 +1,8 @@
 """The notation of stated formulas, as "y = x t, t = tanh(log(1 + eˣ))" or "[x > 0] g", turned into Python's.
 
 A formula is an expression, after "name =" if that helps to read it, then definitions of names, after commas. A product
-needs no sign; σ and Φ alone are those of x. "a if condition else b" and [condition], 1 or 0, are Python's. With an index,
-as fⱼ, f_y or pⱼ = …, a name has several entries; Σⱼ is the sum of the product after it.
+needs no sign; σ and Φ alone are those of x. "a if condition else b" and [condition], 1 or 0, are Python's. With an
+index, as fⱼ, f_y or pⱼ = …, a name has several entries; Σⱼ is the sum of the product after it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,22 @@ from typing import Any, NamedTuple
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ˣʸᶠ", "0123456789+-xyf")
 LOWERED = str.maketrans("ᵢⱼₖ₁₂₃₄", "ijk0123", "_")
 LETTER = r"[^\W\d_⁰¹²³⁴-⁹ˣʸᶠᵢⱼₖ₁-₄½]"
-TOKEN = re.compile(rf"(\d+(?:\.\d+)?|½)|([⁰¹²³⁴-⁹⁺⁻ˣʸᶠ]+)|([ᵢⱼₖ₁-₄]|_[a-z](?![a-z_]))|({LETTER}+(?:_{LETTER}{{2,}})*['′]*)|(≤|≥|\S)")
+TOKEN = re.compile(
+    rf"(\d+(?:\.\d+)?|½)|([⁰¹²³⁴-⁹⁺⁻ˣʸᶠ]+)|([ᵢⱼₖ₁-₄]|_[a-z](?![a-z_]))|({LETTER}+(?:_{LETTER}{{2,}})*['′]*)|(≤|≥|\S)"
+)
 KINDS = ("number", "raised", "index", "word", "sign")
-SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "=": "==", "√": "_8730_", "[": "(1.0 if (", "]": ") else 0.0)"}
+SIGNS = {
+    "≤": "<=",
+    "≥": ">=",
+    "−": "-",
+    "·": "*",
+    "∘": "*",
+    "^": "**",
+    "=": "==",
+    "√": "_8730_",
+    "[": "(1.0 if (",
+    "]": ") else 0.0)",
+}
 FUNCTIONS = {"σ": "expit", "Φ": "ndtr", "√": "sqrt"} | {
     name: name for name in ("exp", "log", "sqrt", "tanh", "sinh", "cosh", "erf", "sign", "abs", "max", "min")
 }
@@ -40,9 +53,11 @@ class Token(NamedTuple):
 
 
 class Scope(dict):
-    """Numbers by their names in Python; definitions are computed when they are used, those with an index once for all."""
+    """Numbers by their names in Python; definitions are computed when they are used, those with an index once."""
 
-    def __init__(self, base: dict[str, Any], definitions: Mapping[str, tuple[str, CodeType]], lists: dict[str, Any]) -> None:
+    def __init__(
+        self, base: dict[str, Any], definitions: Mapping[str, tuple[str, CodeType]], lists: dict[str, Any]
+    ) -> None:
         super().__init__(base)
         self.base, self.definitions, self.lists = base, definitions, lists
 
@@ -59,7 +74,9 @@ class Scope(dict):
         return self.lists[name]
 
 
-def scope_of(one: Any, entries: int, given: Mapping[str, Any], definitions: Mapping[str, tuple[str, CodeType]]) -> Scope:
+def scope_of(
+    one: Any, entries: int, given: Mapping[str, Any], definitions: Mapping[str, tuple[str, CodeType]]
+) -> Scope:
     """Return the numbers of formulas; `one` makes others, and a name with an index has so many `entries`."""
     own = {key: _function(one, name) for key, name in FUNCTIONS.items()}
     own |= {"e": math.e, "π": math.pi, "N": one.of, "abs": lambda v: abs(one.of(v)), "C": entries, **given}
@@ -81,7 +98,9 @@ class Formula:
                 parts.append([])
             else:
                 parts[-1].append(token)
-        signs = [[token.text for token in part[:3]].index("=") if "=" in [t.text for t in part[:3]] else 0 for part in parts]
+        signs = [
+            [token.text for token in part[:3]].index("=") if "=" in [t.text for t in part[:3]] else 0 for part in parts
+        ]
         self.names = {*names, *(part[0].text for part, n in zip(parts[1:], signs[1:], strict=True) if n)}
         self.main = self._compiled(parts[0][signs[0] + 1 if signs[0] else 0 :])
         for part, n in zip(parts[1:], signs[1:], strict=True):
@@ -118,7 +137,10 @@ class Formula:
 
     def _python(self, tokens: list[Token]) -> tuple[list[str], list[int]]:
         """Return the words of the same expression in Python, and where each stands in the text."""
-        words, places, sums, ended, bars, depth = [], [], [], False, False, 0
+        words: list[str] = []
+        places: list[int] = []
+        sums: list[int] = []
+        ended, bars, depth = False, False, 0
         for i, (kind, found, place) in enumerate(tokens):
             after = tokens[i + 1] if i + 1 < len(tokens) else Token("", "", len(self.text))
             letter = found in ("σ", "Φ")
@@ -126,7 +148,11 @@ class Formula:
             value = kind == "word" and found not in WORDS | {"Σ"} and (found not in FUNCTIONS or (letter and not call))
             closes = found in (")", "]") or (found == "|" and bars)
             text = SIGNS.get(found, f"N({found.replace('½', '0.5')})" if kind == "number" else found)
-            starts = kind in ("number", "word") and found not in WORDS or found in ("(", "[", "√") or (found == "|" and not bars)
+            starts = (
+                (kind in ("number", "word") and found not in WORDS)
+                or found in ("(", "[", "√")
+                or (found == "|" and not bars)
+            )
             while sums and sums[-1] == depth and (found in ("+", "−", "-", ",") or found in WORDS or closes):
                 sums.pop()
                 text = f"){text}"

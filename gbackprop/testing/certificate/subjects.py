@@ -86,20 +86,27 @@ class CertifiedLoss:
             self.count = 3 if loss.weight is None else len(loss.weight)
 
     def settings(self, low: float, high: float) -> Iterator[Setting]:
-        """Yield each output with each kind of target."""
+        """Yield each output, and each kind of target."""
         (least, most), (start, end) = self.loss.domain, self.loss.finite_range
         low, high = max(low, least, start), min(high, most, end)
-        others = tuple(f if least <= f <= most else abs(f) / 2 for f in itertools.islice(itertools.cycle(OUTPUTS), self.count))
-        targets: Any = range(self.count) if isinstance(self.loss, ClassWeights) else [t[: self.count] for t in TARGETS]
-        for varied, target in itertools.product(range(self.count), targets):
-            if varied and target != targets[0]:
-                continue
-            try:
-                given = np.full((1, self.count), 0.25)
-                self.loss.check_target("target", self.target(target), given)
-            except (TypeError, ValueError):
-                continue
-            yield Setting(varied, low, high, others, target)
+        others = tuple(
+            f if least <= f <= most else abs(f) / 2 for f in itertools.islice(itertools.cycle(OUTPUTS), self.count)
+        )
+        targets: Any = (
+            [0, *range(self.count - 1, 0, -1)]
+            if isinstance(self.loss, ClassWeights)
+            else [t[: self.count] for t in TARGETS]
+        )
+        taken = list(filter(self._takes, targets))
+        for k in range(max(self.count, len(taken)) if taken else 0):
+            yield Setting(k % self.count, low, high, others, taken[k % len(taken)])
+
+    def _takes(self, target: Any) -> bool:
+        try:
+            self.loss.check_target("target", self.target(target), np.full((1, self.count), 0.25))
+        except (TypeError, ValueError):
+            return False
+        return True
 
     def target(self, values: Any) -> np.ndarray:
         """Return a target of the loss's shape, from a label or numbers; variances are the numbers again, above 0."""
@@ -111,7 +118,9 @@ class CertifiedLoss:
     def names(self, target: Any = None) -> dict[str, Any]:
         """Return the numbers of the formulas, by name."""
         c = 1 / self.count if self.loss.reduction == "mean" and not isinstance(self.loss, ClassWeights) else 1.0
-        each = {"weight": 1.0, "pos_weight": 1.0} | {n: v for n, v in vars(self.loss).items() if isinstance(v, np.ndarray)}
+        each = {"weight": 1.0, "pos_weight": 1.0} | {
+            n: v for n, v in vars(self.loss).items() if isinstance(v, np.ndarray)
+        }
         lists = {name: np.broadcast_to(value, self.count).tolist() for name, value in each.items()}
         return {**_options(self.loss), **lists, "c": c}
 
@@ -140,21 +149,3 @@ def parsed(subject: CertifiedLayer | CertifiedLoss, owner: str) -> dict[str, For
         found[name] = Formula(formulas[name], names, definitions, f"{owner}, formula {name!r}")
         names |= found[name].names
     return found
-
-
-def certifiable(subject: Layer | Loss) -> CertifiedLayer | CertifiedLoss:
-    """Return a layer or loss as what can be certified."""
-    if isinstance(subject, Loss):
-        return CertifiedLoss(subject)
-    if not isinstance(subject, Layer):
-        raise TypeError(f"subject: expected a layer or a loss, got {type(subject).__name__}")
-    made, x = CertifiedLayer(subject), np.array([[-1.5, 0.25, 2.0]])
-    try:
-        (y, _), (each, saved) = made.layer.forward(x), made.layer.forward(x.T)
-        alone = np.array_equal(y.T, each) and made.layer.output_shape((1,)) == (1,)
-        made.layer.mjp(saved, np.ones((1, 3, 1)))
-    except (ValueError, TypeError, IndexError, NotImplementedError):
-        alone = False
-    if not alone or made.layer.curvature == "dense":
-        raise TypeError(f"{subject!r}: expected an elementwise layer, which computes each number from itself alone")
-    return made

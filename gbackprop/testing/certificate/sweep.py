@@ -25,7 +25,7 @@ RELATIVE = 2.0**-24
 
 
 @dataclass(frozen=True)
-class Piece:
+class Stretch:
     """All floats from a to b, and a bound of each entry's rounding error, in units of 2⁻⁵² max(1, |value|)."""
 
     a: float
@@ -40,11 +40,11 @@ class Region:
     stated: dict[str, list[Any]]
     code: list[list[Any]] | None
     derived: list[list[Any]]
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[Stretch] = field(default_factory=list)
 
 
 @dataclass
-class Sweep:
+class Tracing:
     """All floats of a setting, by region; `excluded` are those at which a comparison may go either way."""
 
     subject: CertifiedLayer | CertifiedLoss
@@ -70,7 +70,7 @@ class Sweep:
         target = self.setting.target
         return [*place, *target, *(abs(y) + 0.5 for y in target)] if isinstance(target, tuple) else place
 
-    def run(self) -> Sweep:
+    def run(self) -> Tracing:
         """Find the regions."""
         low, high = self.setting.low, self.setting.high
         paths: dict[tuple[bool, ...], Region] = {}
@@ -101,7 +101,7 @@ class Sweep:
             region.pieces.sort(key=lambda piece: piece.a)
         return self
 
-    def _improves(self, piece: Piece) -> bool:
+    def _improves(self, piece: Stretch) -> bool:
         """Return whether the error is large, and smaller at a single float."""
         worst, middle = max(piece.errors, default=0), (piece.a + piece.b) / 2
         if worst <= self.goal:
@@ -129,7 +129,9 @@ class Sweep:
         stated = tuple(path)
         try:
             code = self.subject.code(row_of(made[:n]), self._target(made))
-            traced = {f"code {k}": list(map(made[0].of, np.ravel(np.array(v, dtype=object)))) for k, v in enumerate(code)}
+            traced = {
+                f"code {k}": list(map(made[0].of, np.ravel(np.array(v, dtype=object)))) for k, v in enumerate(code)
+            }
         except UndecidedError:
             raise
         except Exception as error:  # whatever a user's code does with what is no float
@@ -140,7 +142,9 @@ class Sweep:
     def at(self, x: float) -> list[list[float]]:
         """Run the code on floats."""
         n, target = self.subject.count, self.setting.target
-        found = self.subject.code(np.array([self.numbers(x)[:n]]), None if target is None else self.subject.target(target))
+        found = self.subject.code(
+            np.array([self.numbers(x)[:n]]), None if target is None else self.subject.target(target)
+        )
         return [[float(value) for value in np.ravel(np.array(each))] for each in found]
 
     def _target(self, made: list[Enclosed]) -> Any:
@@ -168,15 +172,17 @@ class Sweep:
             if name not in self.parts:
                 continue
             indices = itertools.product(range(n), repeat=order)
-            found[name] = [one.of(self.parts[name](scope.at(**dict(zip("ji", k[::-1], strict=False))))) for k in indices]
+            found[name] = [
+                one.of(self.parts[name](scope.at(**dict(zip("ji", k[::-1], strict=False))))) for k in indices
+            ]
             if self.subject.kind == "layer" and order == 0:
                 scope = scope.at(y=found[name][0])
         return found
 
 
-def _piece(a: float, b: float, found: Mapping[str, list[Enclosed]]) -> Piece:
+def _piece(a: float, b: float, found: Mapping[str, list[Enclosed]]) -> Stretch:
     code = [each for name, entries in found.items() if name.startswith("code") for each in entries]
-    return Piece(a, b, np.array([each.err / max(1.0, near(each.lo, each.hi)) / ULP for each in code]))
+    return Stretch(a, b, np.array([each.err / max(1.0, near(each.lo, each.hi)) / ULP for each in code]))
 
 
 def halves(a: float, b: float) -> list[tuple[float, float]]:

@@ -13,7 +13,7 @@ from typing import Any
 import sympy as sp
 
 
-class Sigmoid(sp.Function):
+class Logistic(sp.Function):
     """σ, which keeps its name when it is differentiated."""
 
     is_extended_real = True
@@ -25,7 +25,7 @@ class Sigmoid(sp.Function):
         return 1 / (1 + sp.exp(-x))
 
 
-class Normal(sp.Function):
+class Gaussian(sp.Function):
     """Φ, likewise."""
 
     is_extended_real = True
@@ -39,7 +39,8 @@ class Normal(sp.Function):
 
 SYMBOLIC: dict[str, Callable[[Any], Any]] = {
     **{name: getattr(sp, name) for name in ("exp", "log", "sqrt", "tanh", "sinh", "erf", "erfc")},
-    "expm1": lambda x: sp.exp(x) - 1, "log1p": lambda x: sp.log(1 + x), "arctan": sp.atan, "expit": Sigmoid, "ndtr": Normal,
+    "expm1": lambda x: sp.exp(x) - 1, "log1p": lambda x: sp.log(1 + x), "arctan": sp.atan,
+    "expit": Logistic, "ndtr": Gaussian,
 }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def recognized(value: float) -> tuple[Any, float]:
     if not math.isfinite(value):
         return sp.nan, math.inf
     found, exact = [sp.Rational(repr(value))], sp.Rational(Fraction(value))
-    if 10 < len(Decimal(repr(value)).normalize().as_tuple().digits) and abs(value) < 1e6:
+    if len(Decimal(repr(value)).normalize().as_tuple().digits) > 10 and abs(value) < 1e6:
         roots = [(sp.sqrt(q) * sp.pi ** sp.Rational(k, 2)) for q in (1, 2, 3) for k in (0, -1, 1, -2, 2)]
         found = [r * root for root in roots for r in _simple(value / float(root))] + found
         for k in (0, 1) if abs(value) < 6 else ():
@@ -84,9 +85,9 @@ def written(expr: Any) -> str:
     """Return a formula in the notation of the docs."""
     expr = sp.sympify(expr)
     for x in expr.free_symbols:
-        expr = expr.subs(1 / (1 + sp.exp(-x)), Sigmoid(x))
+        expr = expr.subs(1 / (1 + sp.exp(-x)), Logistic(x))
     forms = [expr, sp.factor(expr)] if sp.count_ops(expr) < 40 else [expr]
-    text = min(map(str, forms), key=len).replace("Sigmoid", "σ").replace("Normal", "Φ")
+    text = min(map(str, forms), key=len).replace("Logistic", "σ").replace("Gaussian", "Φ")
     text = re.sub(r"\*\*(\d)(?![\d.])", lambda m: "⁰¹²³⁴⁵⁶⁷⁸⁹"[int(m[1])], text)
     text = re.sub(r"exp\((-?\w+)\)", r"e^\1", text).replace("exp(", "e^(").replace("sqrt", "√").replace("**", "^")
     return re.sub(r"(?<=[\w)²³⁴])\*(?=[\w(√])", " ", text).replace("*", "·").replace("-", "−").replace("pi", "π")
