@@ -1,4 +1,4 @@
-"""Certificates: what ships is proved; what is planted in code or formulas is refuted, or not certified, never passed."""
+"""Certificates: what ships is proved; what is planted in code or formulas is refuted, or not certified."""
 
 import builtins
 

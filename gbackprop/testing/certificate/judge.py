@@ -114,10 +114,8 @@ class _Judge:
             return 0.0, None
         exact = [evaluator(each, symbols, False) for each in (gap, right)]
         floor, allowed = (1e-30, DIGITS) if ulps is None else (1.0, ulps * ULP)
-        heap, bounded = (
-            [],
-            [evaluator(each, symbols, True) for each in (right, factor_terms(given - right), factor_terms(gap))],
-        )
+        heap: list[tuple[float, float, float]] = []
+        bounded = [evaluator(each, symbols, True) for each in (right, factor_terms(given - right), factor_terms(gap))]
 
         def push(a: float, b: float) -> None:
             numbers = list(map(IV.mpf, sweep.numbers(IV.mpf([a, b]))))

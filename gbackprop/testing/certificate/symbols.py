@@ -44,6 +44,10 @@ SYMBOLIC: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+LARGE = 10**5
+"""The largest number in an exponent of formulas that are made a fraction of polynomials."""
+
+
 @cache
 def recognized(value: float) -> tuple[Any, float]:
     """Return the number that a float stands for, and how far the float is from it.
@@ -78,6 +82,8 @@ def difference(a: Any, b: Any) -> Any:
         return sp.expand_log(sp.log(over), force=True) - sp.expand_log(sp.log(under), force=True)
 
     plain = sp.sympify(a - b).rewrite(sp.exp).replace(sp.erfc, lambda x: 1 - sp.erf(x)).replace(sp.log, logarithm)
+    if any(abs(q.p) > LARGE for each in plain.atoms(sp.exp) for q in each.args[0].atoms(sp.Rational)):
+        return plain  # e^(10¹⁰ x) would be a power of eˣ, which takes for ever
     return sp.cancel(sp.together(sp.expand(plain, mul=False, multinomial=False)))
 
 
