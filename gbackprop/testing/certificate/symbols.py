@@ -82,9 +82,13 @@ def difference(a: Any, b: Any) -> Any:
         return sp.expand_log(sp.log(over), force=True) - sp.expand_log(sp.log(under), force=True)
 
     plain = sp.sympify(a - b).rewrite(sp.exp).replace(sp.erfc, lambda x: 1 - sp.erf(x)).replace(sp.log, logarithm)
-    if any(abs(q.p) > LARGE for each in plain.atoms(sp.exp) for q in each.args[0].atoms(sp.Rational)):
+    if _large(plain):
         return plain  # e^(10¹⁰ x) would be a power of eˣ, which takes for ever
     return sp.cancel(sp.together(sp.expand(plain, mul=False, multinomial=False)))
+
+
+def _large(expr: Any) -> bool:
+    return any(abs(q.p) > LARGE for each in expr.atoms(sp.exp) for q in each.args[0].atoms(sp.Rational))
 
 
 def written(expr: Any) -> str:
@@ -92,7 +96,7 @@ def written(expr: Any) -> str:
     expr = sp.sympify(expr)
     for x in expr.free_symbols:
         expr = expr.subs(1 / (1 + sp.exp(-x)), Logistic(x))
-    forms = [expr, sp.factor(expr)] if sp.count_ops(expr) < 40 else [expr]
+    forms = [expr, sp.factor(expr)] if sp.count_ops(expr) < 40 and not _large(expr) else [expr]
     text = min(map(str, forms), key=len).replace("Logistic", "σ").replace("Gaussian", "Φ")
     text = re.sub(r"\*\*(\d)(?![\d.])", lambda m: "⁰¹²³⁴⁵⁶⁷⁸⁹"[int(m[1])], text)
     text = re.sub(r"exp\((-?\w+)\)", r"e^\1", text).replace("exp(", "e^(").replace("sqrt", "√").replace("**", "^")
