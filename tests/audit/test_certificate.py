@@ -128,7 +128,7 @@ def test_a_wrong_kink():
     certificate = certify(Leaky())
     (refuted,) = [proof for proof in certificate.proofs if proof.verdict == "refuted"]
     assert refuted.method == "mjp"
-    assert refuted.where.startswith("(0, 0.1]")
+    assert refuted.where.startswith("(0, 0.1)")
 
 
 def test_a_loss_without_its_factor():
@@ -166,7 +166,7 @@ def test_code_that_does_not_run_on_intervals_is_not_certified():
 def test_formulas_that_cannot_be_parsed_are_named():
     with pytest.raises(FormulaError, match=r"Planted\(\), formula 'mjp': 'σ \+ q g', character 5: expected a number"):
         certify(planted("first", None, mjp="σ + q g"))
-    with pytest.raises(FormulaError, match=r"formula 'residual'.*got its end"):
+    with pytest.raises(FormulaError, match=r"formula 'residual': '\(2 \+ x', character 1: expected a formula"):
         certify(planted("first", None, residual="(2 + x"))
 
 
@@ -205,9 +205,9 @@ def test_the_command_prints_the_derivation_and_writes_the_page(capsys, tmp_path)
     page = tmp_path / "page.html"
     assert main(["audit", "--certificate", "gbackprop.layers:Tanh", "--html", str(page)]) == 0
     out = capsys.readouterr().out
-    assert "φ''(x) = 2 (tanh(x) − 1) (tanh(x) + 1) tanh(x)" in out
+    assert "φ'(x) = 1 − tanh(x)²" in out
     assert "1 of 1 certified" in out
-    assert "2 (tanh(x) − 1) (tanh(x) + 1) tanh(x)" in page.read_text(encoding="utf-8")
+    assert "1 − tanh(x)²" in page.read_text(encoding="utf-8")
 
 
 def test_the_command_refuses_what_cannot_be_certified(capsys):

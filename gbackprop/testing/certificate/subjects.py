@@ -81,9 +81,9 @@ class CertifiedLoss:
     kind = "loss"
 
     def __init__(self, loss: Loss) -> None:
-        self.loss, self.count, self.stated = loss, 2, loss.formulas
+        self.loss, self.count, self.stated = loss, 3, loss.formulas  # with 2, c = 1/C may hide a factor 2
         if isinstance(loss, ClassWeights):
-            self.count = 3 if loss.weight is None else len(loss.weight)
+            self.count = self.count if loss.weight is None else len(loss.weight)
 
     def settings(self, low: float, high: float) -> Iterator[Setting]:
         """Yield each output, and each kind of target."""
