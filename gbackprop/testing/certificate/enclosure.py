@@ -116,6 +116,8 @@ class Enclosed:
     def __truediv__(self, other: Any) -> Enclosed:
         b = self.of(other)
         expr, gap = self._joined(b, lambda p, q: p / q), near(b.lo, b.hi) - b.err
+        if gap > 0 and self.lo == self.hi == self.err == 0:
+            return Enclosed(self.value, 0.0, expr, self.path)
         if not gap > 0:
             return Enclosed(WHOLE, INF, expr, self.path)
         value = self.value / b.value
@@ -204,6 +206,8 @@ class Enclosed:
 
     def _monotone(self, name: str) -> Enclosed:
         expr, (low, high) = None if self.expr is None else SYMBOLIC[name](self.expr), self.computed()
+        if name == "sqrt" and low == high == self.err == 0:
+            return Enclosed(self.value, 0.0, expr, self.path)
         if not low > ABOVE.get(name, -INF):
             return Enclosed(WHOLE, INF, expr, self.path)
         error = float(MONOTONE[name][1](MP.mpf(low), MP.mpf(high))) * self.err if self.err else 0.0
