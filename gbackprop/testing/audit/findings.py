@@ -16,6 +16,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.testing import (
+    Certificate,
     Report,
     Row,
     check_layer,
@@ -102,6 +103,13 @@ class Auditor:
     def operator(self, operator: Any) -> Finding:
         """Audit a linear operator by the laws of a matrix."""
         return _finding("operator", operator, _checked(named(operator), check_operator, operator, None, self.rng(3)))
+
+    def certificate(self, subject: Any, certificate: Certificate) -> Finding:
+        """Return the proofs of a certificate as a finding, its derivation beside the formulas."""
+        found = _finding("loss" if isinstance(subject, Loss) else "layer", subject, certificate.report())
+        steps = [step.partition(": ")[::2] for step in certificate.derivation]
+        derived = {f"derived, {where}, {k}": step for k, (where, step) in enumerate(steps, 1)}
+        return replace(found, formulas={**found.formulas, **derived})
 
     def whole(self, network: Layer, loss: Loss, x: np.ndarray, y: np.ndarray, title: str = "") -> Finding:
         """Audit a network with all that is in it, as one subject."""
