@@ -109,8 +109,10 @@ class Enclosed:
         if b is self:
             return self**2
         expr, value = self._joined(b, lambda p, q: p * q), self.value * b.value
-        if b.lo == b.hi and not b.err and abs(math.frexp(b.lo)[0]) in (0.0, 0.5):  # 0 or ±2ᵏ: only underflow is rounded
-            return Enclosed(value, abs(b.lo) * self.err + TINY * (0 < abs(b.lo) < 1), expr, self.path)
+        for one, two in ((self, b), (b, self)):
+            exact = two.lo == two.hi and not two.err and one.err < INF
+            if exact and abs(math.frexp(two.lo)[0]) in (0.0, 0.5):  # 0 or ±2ᵏ
+                return Enclosed(value, abs(two.lo) * one.err + TINY * (0 < abs(two.lo) < 1), expr, self.path)
         return self._new(value, self.size * b.err + b.size * self.err + self.err * b.err, expr)
 
     def __truediv__(self, other: Any) -> Enclosed:

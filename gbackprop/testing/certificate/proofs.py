@@ -1,4 +1,4 @@
-"""What is proved of a layer or loss: `Proof` and `Certificate`."""
+"""Proofs about a layer or loss: `Proof` and `Certificate`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of a layer or loss.
+    """The proofs about a layer or loss.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Certificate:
 
     @property
     def summary(self) -> str:
-        """Whether all is proved, or which of formulas and code is wrong; the function's formula is the definition."""
+        """Words for which of formulas and code is wrong; the formula of the function is the definition."""
         found = []
         for method in SIGNS:
             wrong = {proof.of for proof in self.proofs if (proof.method, proof.verdict) == (method, REFUTED)}

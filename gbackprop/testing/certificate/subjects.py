@@ -1,4 +1,4 @@
-"""What is certified of a layer or loss: its methods and its stated formulas as functions of the same numbers."""
+"""The methods of a layer or loss that are certified, and its stated formulas as functions of the same numbers."""
 
 from __future__ import annotations
 
