@@ -20,7 +20,7 @@ class Proposal:
     words : str
         What to change, as "right if divided by N = 7".
     samples : tuple of int
-        The sizes of the batches on which it was verified; zeros for an operator, which has no samples.
+        The sizes of the batches on which it was verified.
     points : int
         How many numbers agreed there.
     """
@@ -32,11 +32,9 @@ class Proposal:
     @property
     def evidence(self) -> str:
         """On what it was verified."""
-        *others, last = map(str, self.samples)
-        if not any(self.samples):
-            return f"verified on {self.points} numbers"
-        numbers = f"{self.points} numbers of " if self.points else ""
-        return f"verified on {numbers}batches of {', '.join(others)} and {last} samples"
+        *others, last = map(str, self.samples or [""])
+        batches = f"batches of {', '.join(others)} and {last} samples" if self.samples else ""
+        return "verified on " + " of ".join(filter(None, [f"{self.points} numbers" * bool(self.points), batches]))
 
     def __str__(self) -> str:
         return f"{self.words} ({self.evidence})"

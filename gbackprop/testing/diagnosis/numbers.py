@@ -38,15 +38,15 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     if not np.isfinite(found).all() or not found.all() or len(set(np.sign(found))) > 1:
         return None
     sign, best = float(np.sign(found[0])), (UNNAMED, f"{found[0]:.8g}") if _same(found, tolerance) else None
-    monomials, columns = _monomials(sizes)
+    told, columns = monomials(sizes)
     rests = abs(found) / columns
     for place in np.flatnonzero(np.ptp(rests, axis=1) <= tolerance * rests[:, 0]):
-        cost, words, rest = *monomials[place], rests[place, 0]
+        cost, words, rest = *told[place], rests[place, 0]
         fixed = bool(words) and not np.ptp(columns[place])  # by chance many a number is a rational times such a size
         for value, more in rationals().items() if best is None or cost < best[0] else ():
             total = cost + more + (fixed and value != 1)
             if abs(rest - value) <= tolerance * value and (best is None or total < best[0]):
-                best = total, _product(sign * value, words)
+                best = total, product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
 
 
@@ -64,7 +64,8 @@ def _same(values: np.ndarray, tolerance: float) -> bool:
     return bool(np.ptp(values) <= tolerance * abs(values[0]))
 
 
-def _product(value: float, words: str) -> str:
+def product(value: float, words: str) -> str:
+    """Return the words of a number times what has words."""
     if words and abs(value) == 1:
         return words if value > 0 else f"-{words}"
     square, short = abs(Fraction(value * value).limit_denominator(144)), Fraction(value).limit_denominator(24)
@@ -73,7 +74,7 @@ def _product(value: float, words: str) -> str:
     return f"{number} · {words}" if words else number
 
 
-def _monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
+def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
     """Return costs and words of the powers of each size, and of products of two, and their values, a row for each."""
     names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes)]
     told, columns, owners = [(0.0, "")], [np.ones(len(sizes))], [-1]

@@ -58,8 +58,8 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
         search = _Search(check, subject, method, claim)
         found = search.found() if len(search.trials) > 1 else []
     ranked = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
-    batches = tuple(trial.size for trial in search.trials)
-    counted = search.trials if any(batches) else search.trials[:1]  # without samples it may be the same thrice
+    batches = tuple(trial.size for trial in search.trials if trial.evaluation.arguments)
+    counted = search.trials if batches else search.trials[:1]  # without samples it may be the same thrice
     points = sum(want.size for trial in counted for _, want in trial.parts.values())
     kept = [each for each in ranked[:MOST] if each.cost <= ranked[0].cost + CLOSE]
     return tuple(Proposal(each.words, batches, points) for each in kept)
@@ -82,7 +82,7 @@ class _Search:
             lambda: related("multiples", "joined", "partial", "changed", "quantities", "added"),
             self.called, self.apart, self.placed, lambda: related("terms"), self.ignored, self.optional,
         ]  # fmt: skip
-        for kind in kinds:
+        for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
             found = list(filter(None, kind()))
             if found or perf_counter() > self.deadline:
                 return found
@@ -162,7 +162,7 @@ class _Search:
 
     def optional(self) -> Iterator[Found | None]:
         """Edits of the options and parameters of the subject."""
-        for cost, words, change in of_options(self.subject) if hasattr(self.subject, "__dict__") else ():
+        for cost, words, change in of_options(self.subject):
             if perf_counter() > self.deadline:
                 return
             if not self.relations.wrong:
