@@ -76,7 +76,7 @@ def test_what_depends_on_no_labels_has_that_claim_and_no_other():
         (lambda p: len(p.x), "× N"),
         (lambda p: 1 / (2 * len(p.x) ** 2), "× 1/2 · 1/N²"),
         (lambda p: 3**0.5, "× √C"),
-        (lambda p: 3 / len(p.x), "× 1/N · C"),
+        (lambda p: 3 / len(p.x), "× C · 1/N"),
         (lambda p: len(p.x) if p.reduction == "mean" else 1, "× N (mean)"),
         (lambda p: 0.5 if p.loss == "MSELoss" else 1, "× 1/2 (MSELoss)"),
     ],
