@@ -47,7 +47,7 @@ def test_a_result_is_a_multiple_or_a_change_of_what_is_expected():
 
 def test_something_is_missing_or_too_much():
     assert first(lambda x: x + 3) == "right if -3 were added"
-    assert first(lambda x: x + 1 / len(x)) == "right if -1/N = 0.2 were added"
+    assert first(lambda x: x + 1 / len(x)) == "right if -1/N = -0.2 were added"
     assert first(lambda x: x + 3 * np.eye(3), samples=S) == "right if -3 were added on the diagonal"
     assert first(lambda x: 0 * x + 0.5, lambda x: 0 * x) == "right if -1/2 were added"
     words = "right if -2 times what is expected, axis 1 reversed, were added"

@@ -44,7 +44,7 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
         cost, words, rest = *told[place], rests[place, 0]
         fixed = bool(words) and not np.ptp(columns[place])  # by chance many a number is a rational times such a size
         for value, more in rationals().items() if best is None or cost < best[0] else ():
-            total = cost + more + (fixed and value != 1)
+            total = cost + more + (fixed and value not in (0.5, 1, 2))
             if abs(rest - value) <= tolerance * value and (best is None or total < best[0]):
                 best = total, product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
@@ -66,12 +66,14 @@ def _same(values: np.ndarray, tolerance: float) -> bool:
 
 def product(value: float, words: str) -> str:
     """Return the words of a number times what has words."""
+    words, _, size = words.partition(" = ")
+    first = f" = {value * float(size):.6g}" if size else ""
     if words and abs(value) == 1:
-        return words if value > 0 else f"-{words}"
+        return f"{'-' * (value < 0)}{words}{first}"
     square, short = abs(Fraction(value * value).limit_denominator(144)), Fraction(value).limit_denominator(24)
     root = f"√{square}" if square.denominator == 1 else f"√({square})"
     number = str(short) if abs(float(short) - value) < 1e-12 else f"-{root}" if value < 0 else root
-    return f"{number} · {words}" if words else number
+    return f"{number} · {words}{first}" if words else number
 
 
 def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
