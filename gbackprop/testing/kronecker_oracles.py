@@ -98,14 +98,16 @@ def kronecker(
     return found
 
 
-def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, n: int) -> dict[str, Any]:
-    """Compute the factors of KFRA, by its recursion over the layers."""
+def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, lowest: int) -> dict[str, Any]:
+    """Compute the factors of KFRA, by its recursion over the layers down to the lowest, by its position."""
     found: dict[str, Any] = {}
-    for leaf, (arriving,) in reversed(list(inputs_of(leaves, x))):
+    n = len(x)
+    for leaf, inputs in reversed(list(inputs_of(leaves, x))):
+        (arriving,) = inputs
         if "bias" in leaf.layer.parameters and _has_factors(leaf.layer) and not isinstance(leaf.layer, ENTRYWISE):
             bias = _bias_jacobian(leaf.layer, arriving)
             found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)
-        if leaf is leaves[0] or leaf.layer.takes == "integers":
+        if leaf.position == lowest:
             break
         jacobian = input_jacobian(leaf.layer, arriving)
         average = np.einsum("nai,ab,nbj->ij", jacobian, average, jacobian, optimize=True) / n

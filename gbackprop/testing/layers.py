@@ -203,7 +203,8 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
     got, expected = single.calls()[name](), "float64" if name.endswith(".moments") else "float32"
     if got is not None and got.dtype.name != expected:
         raise FoundError(f"gives {got.dtype.name} for float32, expected {expected}")
-    return Compared(got, double.calls()[name](), "the same in float64", FLOAT32_TOLERANCE)
+    floor = 1e-4 * size_of(double.x) if name == "forward" else 0.0  # where the input cancels, as in x − tanh x
+    return Compared(got, double.calls()[name](), "the same in float64", FLOAT32_TOLERANCE, floor)
 
 
 def _layout(scattered: Probe, contiguous: Probe, name: str) -> Compared:

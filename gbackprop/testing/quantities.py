@@ -250,11 +250,12 @@ def _estimated(runs: Runs, quantity: Sampled) -> Compared:
         raise NotGivenError("what it estimates is not stated: give the quantity `estimates`")
     setting, fresh = runs.setting, type(quantity)(mc_samples=DRAWS)
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
-    z = {}
-    for name, value in setting.values(expected())[0].items():
+    z, wanted = {}, {name: _total(value) for name, value in setting.values(expected())[0].items()}
+    rounding = 1e-12 * max(map(abs, wanted.values()), default=0.0)  # of terms that cancel
+    for name, total in wanted.items():
         totals = np.array([_total(each[name]) for each in found])
-        error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(_total(value)))
-        z[name] = np.array((totals.mean() - _total(value)) / (error or 1.0))
+        error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding)
+        z[name] = np.array((totals.mean() - total) / (error or 1.0))
     allowed = -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(z))))
     return Compared(z, {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors", allowed)
 
