@@ -10,11 +10,11 @@ import numpy as np
 
 from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
-from gbackprop.calculus.signals import AVERAGE, GRADIENT
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import Compared
 from gbackprop.testing.oracles import ORACLES
-from gbackprop.testing.setting import CheckedNetwork, Values
+from gbackprop.testing.setting import CheckedNetwork, Values, values
 
 FLOOR = 1e-5
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter: with a tolerance of
@@ -72,11 +72,17 @@ class Runs:
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
     def floor(self, quantity: Quantity, want: Values) -> float:
-        """Size of entries that still count, beside the largest and beside what a quantity is the difference of."""
+        """Size of entries that still count, beside the largest and beside what a quantity is the difference of.
+
+        Of residuals that is the gradient, too, by which they are multiplied.
+        """
         whole = quantity.difference_of
         if whole is None:
             return floor_of(want)
-        return floor_of(want) + CANCELLED / FLOOR * floor_of(self.setting.values(whole())[0])
+        result = self.setting.run(whole())
+        residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
+        floor = floor_of(want) + CANCELLED / FLOOR * floor_of(values(result)[0])
+        return floor + floor_of(result.gradient) if residual else floor
 
     def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
         """Return values of a quantity beside the expected ones."""

@@ -5,7 +5,7 @@ import pytest
 from fault_table import FAULTS
 
 from gbackprop import Graph, Sequential, layers, losses, network
-from gbackprop.testing import check_layer, check_network
+from gbackprop.testing import check_layer, check_loss, check_network
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(fault.check for fault in FAULTS))
@@ -68,3 +68,8 @@ def test_no_alarm_where_numbers_of_a_network_are_what_rounding_leaves(make):
     for count in (1, 3):
         x = rng.standard_normal((count, *shape))
         check_network(made, loss, x, rng.random((count, *made.output_shape(shape))), seed).assert_ok()
+
+
+def test_no_alarm_where_a_target_is_too_rare_to_be_drawn():
+    output = np.array([[0.0, 12.0], [1.0, 0.5]])[None].swapaxes(1, 2)
+    check_loss(losses.CrossEntropyLoss(weight=np.array([3.0, 1e-3])), output, np.array([[1, 0]])).assert_ok()
