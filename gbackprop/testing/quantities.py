@@ -92,6 +92,10 @@ def check_quantity(
     return claims.report
 
 
+ROUNDINGS = 32
+"""In float32 a result may move by that often the distance that inputs and parameters move it when they are rounded."""
+
+
 def check_quantities(
     claims: Claims,
     setting: CheckedNetwork,
@@ -239,8 +243,13 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
         for array in value.values() if isinstance(value, dict) else [value]:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
-    floor = max(runs.floor(quantity, want), floor_of(want) / FLOOR * FLOAT32_TOLERANCE)
-    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor)
+    moved = {name: _difference(value, want[name]) for name, value in runs.together(quantity, "rounded").items()}
+    share = max(FLOAT32_TOLERANCE * floor_of(want), ROUNDINGS / FLOAT32_TOLERANCE * floor_of(moved)) / FLOOR
+    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, max(runs.floor(quantity, want), share))
+
+
+def _difference(one: Any, other: Any) -> Any:
+    return {key: one[key] - other[key] for key in one if one[key] is not None} if isinstance(one, dict) else one - other
 
 
 def _estimated(runs: Runs, quantity: Sampled) -> Compared:

@@ -16,9 +16,9 @@ from gbackprop.testing.claims import Compared
 from gbackprop.testing.oracles import ORACLES
 from gbackprop.testing.setting import CheckedNetwork, Values, values
 
-FLOOR = 1e-5
+FLOOR = 1e-4
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter: with a tolerance of
-1e-9, 45 roundings of that entry are allowed, where terms of its size cancel."""
+1e-10, 45 roundings of that entry are allowed, where terms of its size cancel."""
 
 CANCELLED = 1e-3
 """Errors are never relative to less than this share of what was subtracted."""
@@ -50,7 +50,8 @@ class Runs:
         """The setting, changed in ways whose effect is known."""
         s = self.setting
         reduced = {reduction: s.reduced(reduction) for reduction in ("mean", "sum")}
-        return {"": s, "permuted": s.permuted(self.order), "float32": s.cast(np.float32), **reduced}
+        single = s.cast(np.float32)
+        return {"": s, "permuted": s.permuted(self.order), "float32": single, "rounded": single.cast(float), **reduced}
 
     @cached_property
     def others(self) -> list[Quantity]:
