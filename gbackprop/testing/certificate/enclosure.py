@@ -7,6 +7,7 @@ each. Comparisons come out the same for all of them, or stop the run: there is o
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -17,7 +18,7 @@ import sympy as sp
 from mpmath.ctx_iv import MPIntervalContext
 from mpmath.libmp import to_float
 
-from gbackprop.testing.certificate.symbols import SYMBOLIC, recognized
+from gbackprop.testing.certificate.symbols import Gaussian, Logistic, recognized
 
 UNIT, TINY, INF = 2.0**-53, 5e-324, math.inf
 """The largest relative error of +, −, ×, / and √ in float64; the least number above 0; infinity."""
@@ -46,6 +47,11 @@ def near(low: float, high: float) -> float:
     return 0.0 if low <= 0 <= high else min(abs(low), abs(high))
 
 
+def far(value: Any) -> float:
+    """Return the largest absolute value of an interval of mpmath."""
+    return max(map(abs, ends(value)))
+
+
 @cache
 def constant(value: float) -> tuple[Any, float, Any]:
     """Return the number that a float stands for on an interval, how far the float is from it, and its formula."""
@@ -71,18 +77,27 @@ class Enclosed:
         interval, err, number = constant(float(value))
         return Enclosed(interval, err, None if self.expr is None else number, self.path)
 
-    def _new(self, value: Any, err: float, expr: Any, unit: float = UNIT) -> Enclosed:
-        """Return a result with a rounding error of its own; what underflows in floats is no more than TINY."""
-        size = max(map(abs, ends(value)))
-        return Enclosed(value, (err + unit * (size + err)) * (1 + 2.0**-40) + TINY, expr, self.path)
-
-    def _joined(self, other: Enclosed, join: Callable[[Any, Any], Any]) -> Any:
-        return None if self.expr is None or other.expr is None else join(self.expr, other.expr)
+    def _made(self, value: Any, err: float, unit: float, join: Callable[..., Any], *others: Any) -> Enclosed:
+        """Return a result, rounded by `unit`, if that is not 0; what underflows in floats is no more than TINY."""
+        expr = None if self.expr is None else join(self.expr, *(other.expr for other in others))
+        if unit:
+            err = (err + unit * (far(value) + err)) * (1 + 2.0**-40) + TINY
+        return Enclosed(value, err, expr, self.path)
 
     @property
     def size(self) -> float:
         """The largest absolute value."""
         return max(abs(self.lo), abs(self.hi))
+
+    @property
+    def gap(self) -> float:
+        """How near the code's number may be to 0: not above 0 if it may be 0."""
+        return near(self.lo, self.hi) - self.err
+
+    @property
+    def zero(self) -> bool:
+        """Whether it is 0, exactly."""
+        return self.lo == self.hi == self.err == 0
 
     @property
     def real(self) -> Enclosed:
@@ -93,13 +108,11 @@ class Enclosed:
 
     def __add__(self, other: Any) -> Enclosed:
         b = self.of(other)
-        expr = self._joined(b, lambda p, q: p + q)
-        if b.lo == b.hi == b.err == 0:
-            return Enclosed(self.value, self.err, expr, self.path)
-        return self._new(self.value + b.value, self.err + b.err, expr)
+        exact = self.zero or b.zero
+        return self._made(self.value + b.value, self.err + b.err, 0 if exact else UNIT, operator.add, b)
 
     def __neg__(self) -> Enclosed:
-        return Enclosed(-self.value, self.err, None if self.expr is None else -self.expr, self.path)
+        return self._made(-self.value, self.err, 0, operator.neg)
 
     def __sub__(self, other: Any) -> Any:
         return 0 if other is self else self + -self.of(other)
@@ -108,39 +121,33 @@ class Enclosed:
         b = self.of(other)
         if b is self:
             return self**2
-        expr, value = self._joined(b, lambda p, q: p * q), self.value * b.value
+        value, err, unit = self.value * b.value, self.size * b.err + b.size * self.err + self.err * b.err, UNIT
         for one, two in ((self, b), (b, self)):
             exact = two.lo == two.hi and not two.err and one.err < INF
             if exact and abs(math.frexp(two.lo)[0]) in (0.0, 0.5):  # 0 or ±2ᵏ
-                return Enclosed(value, abs(two.lo) * one.err + TINY * (0 < abs(two.lo) < 1), expr, self.path)
-        return self._new(value, self.size * b.err + b.size * self.err + self.err * b.err, expr)
+                err, unit = abs(two.lo) * one.err + TINY * (0 < abs(two.lo) < 1), 0
+        return self._made(value, err, unit, operator.mul, b)
 
     def __truediv__(self, other: Any) -> Enclosed:
         b = self.of(other)
-        expr, gap = self._joined(b, lambda p, q: p / q), near(b.lo, b.hi) - b.err
-        if gap > 0 and self.lo == self.hi == self.err == 0:
-            return Enclosed(self.value, 0.0, expr, self.path)
-        if not gap > 0:
-            return Enclosed(WHOLE, INF, expr, self.path)
-        value = self.value / b.value
-        return self._new(value, (self.err + max(map(abs, ends(value))) * b.err) / gap, expr)
+        value = self.value / b.value if b.gap > 0 else WHOLE
+        err = (self.err + far(value) * b.err) / b.gap if b.gap > 0 else INF
+        return self._made(value, err, 0 if self.zero else UNIT, operator.truediv, b)
 
     def __pow__(self, power: Any) -> Enclosed:
         power = self.of(power)
-        if power.lo != power.hi or power.err:
-            return (self.log() * power).exp()
         n = power.lo
+        if power.err or n != power.hi or not (n.is_integer() or n == 0.5):
+            return (self.log() * power).exp()
         self.path.append(n)
-        if n in (0.5, 1):
-            return self if n == 1 else self.sqrt()
-        if n < 0:
-            below = 1 / self**-n
-            return below if n == -1 else below._new(below.value, below.err, below.expr, LIBRARY)
-        if n != int(n):
-            return (self.log() * n).exp()
-        expr = None if self.expr is None else self.expr ** int(n)
-        slope = float(n * MP.mpf(self.size + self.err) ** (n - 1)) if n else 0.0
-        return self._new(self.value ** int(n), slope * self.err, expr, UNIT if n == 2 else LIBRARY)
+        if n == 0.5:
+            return self.sqrt()
+        at = self.gap if n < 0 else self.size + self.err  # where the slope is largest
+        if n < 0 and not at > 0:
+            return self._made(WHOLE, INF, 0, operator.pow, power)
+        slope = float(abs(n) * MP.mpf(at) ** (n - 1)) if n else 0.0
+        unit = {0: 0, 1: 0, 2: UNIT, -1: UNIT}.get(n, LIBRARY)
+        return self._made(self.value ** int(n), slope * self.err if self.err else 0.0, unit, operator.pow, power)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -162,11 +169,11 @@ class Enclosed:
         return math.nextafter(self.lo - self.err, -INF), math.nextafter(self.hi + self.err, INF)
 
     def __lt__(self, other: Any) -> bool:
-        (low, high), (start, end) = self.computed(), self.of(other).computed()
-        if other is self or not (high < start or low >= end):
-            if other is not self:
-                raise UndecidedError
+        if other is self:
             return False
+        (low, high), (start, end) = self.computed(), self.of(other).computed()
+        if not (high < start or low >= end):
+            raise UndecidedError
         self.path.append(high < start)
         return high < start
 
@@ -184,8 +191,6 @@ class Enclosed:
 
     def __bool__(self) -> bool:
         return self != 0
-
-    __hash__ = None  # type: ignore[assignment]
 
     # ------------------------------------------------------------------------------------------------------ functions
 
@@ -207,45 +212,47 @@ class Enclosed:
         return lambda: self._monotone(name)
 
     def _monotone(self, name: str) -> Enclosed:
-        expr, (low, high) = None if self.expr is None else SYMBOLIC[name](self.expr), self.computed()
-        if name == "sqrt" and low == high == self.err == 0:
-            return Enclosed(self.value, 0.0, expr, self.path)
+        (low, high), symbolic = self.computed(), MONOTONE[name][0]
+        if name == "sqrt" and self.zero:
+            return self._made(self.value, 0.0, 0, symbolic)
         if not low > ABOVE.get(name, -INF):
-            return Enclosed(WHOLE, INF, expr, self.path)
-        error = float(MONOTONE[name][1](MP.mpf(low), MP.mpf(high))) * self.err if self.err else 0.0
-        return self._new(monotone(name, self.value), error, expr, UNIT if name == "sqrt" else LIBRARY)
+            return self._made(WHOLE, INF, 0, symbolic)
+        error = far(slope(name)(IV.mpf([low, high]))) * self.err if self.err else 0.0
+        return self._made(monotone(name, self.value), error, UNIT if name == "sqrt" else LIBRARY, symbolic)
 
 
-def bell(scale: float, width: float) -> Callable[[Any, Any], Any]:
-    """Return a bound of the slopes of erf and its like."""
-    return lambda low, high: scale * MP.exp(-width * near(low, high) ** 2)
-
-
-MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
-    "exp": (MP.exp, lambda low, high: MP.exp(high)),
-    "expm1": (MP.expm1, lambda low, high: MP.exp(high)),
-    "log": (MP.log, lambda low, high: 1 / low),
-    "log1p": (MP.log1p, lambda low, high: 1 / (1 + low)),
-    "sqrt": (MP.sqrt, lambda low, high: 0.5 / MP.sqrt(low)),
-    "tanh": (MP.tanh, lambda low, high: min(1, 4 * MP.exp(-2 * near(low, high)))),
-    "sinh": (MP.sinh, lambda low, high: MP.cosh(max(-low, high))),
-    "arctan": (MP.atan, lambda low, high: 1),
-    "erf": (MP.erf, bell(1.2, 1.0)),
-    "erfc": (MP.erfc, bell(1.2, 1.0)),
-    "ndtr": (MP.ncdf, bell(0.4, 0.5)),
-    "expit": (lambda x: 1 / (1 + MP.exp(-x)), lambda low, high: MP.exp(-near(low, high))),
+MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "exp": (sp.exp, MP.exp),
+    "expm1": (lambda x: sp.exp(x) - 1, MP.expm1),
+    "log": (sp.log, MP.log),
+    "log1p": (lambda x: sp.log(1 + x), MP.log1p),
+    "sqrt": (sp.sqrt, MP.sqrt),
+    "tanh": (sp.tanh, MP.tanh),
+    "sinh": (lambda x: (sp.exp(x) - sp.exp(-x)) / 2, MP.sinh),
+    "arctan": (sp.atan, MP.atan),
+    "erf": (sp.erf, MP.erf),
+    "erfc": (sp.erfc, MP.erfc),
+    "ndtr": (Gaussian, MP.ncdf),
+    "expit": (Logistic, lambda x: 1 / (1 + MP.exp(-x))),
 }
-"""Monotone functions by NumPy's and SciPy's names, each with a bound of the size of its slope on an interval."""
+"""Monotone functions by NumPy's and SciPy's names: SymPy's, and for numbers of many digits."""
 
 ABOVE = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0}
 """The numbers above which alone some of them are defined, with a slope."""
+
+
+@cache
+def slope(name: str) -> Callable[..., Any]:
+    """Return the derivative of a monotone function, as a function of intervals."""
+    x = sp.Symbol("x", real=True)
+    return evaluator(sp.diff(MONOTONE[name][0](x), x), (x,), True)
 
 
 def monotone(name: str, value: Any) -> Any:
     """Compute a monotone function of an interval, from its ends."""
     if name in ("exp", "log", "sqrt"):
         return getattr(IV, name)(value)
-    return IV.mpf(sorted(MONOTONE[name][0](MP.make_mpf(end)) for end in value._mpi_)) * MARGIN
+    return IV.mpf(sorted(MONOTONE[name][1](MP.make_mpf(end)) for end in value._mpi_)) * MARGIN
 
 
 @cache
@@ -253,14 +260,8 @@ def evaluator(expr: Any, symbols: tuple[Any, ...], intervals: bool) -> Callable[
     """Return a formula as a function of intervals, or of numbers of many digits."""
     names: dict[str, Any] = {"Logistic": lambda x: 1 / (1 + mpmath.exp(-x)), "Gaussian": mpmath.ncdf}
     if intervals:
-        names = {name: partial(monotone, name) for name in MONOTONE}
-        names |= {
-            "atan": names["arctan"],
-            "Logistic": names["expit"],
-            "Gaussian": names["ndtr"],
-            "mpf": IV.mpf,
-            "pi": IV.pi,
-        }
+        names = {name: partial(monotone, name) for name in MONOTONE} | {"mpf": IV.mpf, "pi": IV.pi}
+        names |= {"atan": names["arctan"], "Logistic": names["expit"], "Gaussian": names["ndtr"]}
     return sp.lambdify(symbols, expr, modules=[names, "mpmath"])
 
 
@@ -270,7 +271,7 @@ class Pieces(np.ndarray):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         plain = [each.view(np.ndarray) if isinstance(each, Pieces) else each for each in inputs]
         if method == "__call__" and ufunc.__name__ in {*MONOTONE, "cosh", "sign"}:
-            found = np.frompyfunc(lambda each: _called(ufunc, each), 1, 1)(*plain)
+            found = np.frompyfunc(partial(_called, ufunc), 1, 1)(*plain)
         else:
             found = getattr(ufunc, method)(*plain, **options)
         if out is not None:
@@ -281,11 +282,9 @@ class Pieces(np.ndarray):
         return _pieces(super().__array_function__(function, types, args, kwargs))
 
 
-def row_of(entries: list[Enclosed]) -> Pieces:
-    """Return the array of one sample, shape (1, C)."""
-    row = np.empty((1, len(entries)), dtype=object)
-    row[0] = entries
-    return row.view(Pieces)
+def array_of(numbers: list[Any]) -> np.ndarray:
+    """Return the array of one sample, shape (1, C), of floats or of such numbers."""
+    return _pieces(np.array([numbers], dtype=object if isinstance(numbers[0], Enclosed) else float))
 
 
 def _called(ufunc: Any, value: Any) -> Any:
@@ -293,4 +292,4 @@ def _called(ufunc: Any, value: Any) -> Any:
 
 
 def _pieces(found: Any) -> Any:
-    return found.view(Pieces) if isinstance(found, np.ndarray) else found
+    return found.view(Pieces) if isinstance(found, np.ndarray) and found.dtype == object else found

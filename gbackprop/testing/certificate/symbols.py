@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -35,13 +34,6 @@ class Gaussian(sp.Function):
 
     def _eval_rewrite_as_exp(self, x: Any, **hints: Any) -> Any:
         return (1 + sp.erf(x / sp.sqrt(2))) / 2
-
-
-SYMBOLIC: dict[str, Callable[[Any], Any]] = {
-    **{name: getattr(sp, name) for name in ("exp", "log", "sqrt", "tanh", "sinh", "erf", "erfc")},
-    "expm1": lambda x: sp.exp(x) - 1, "log1p": lambda x: sp.log(1 + x), "arctan": sp.atan,
-    "expit": Logistic, "ndtr": Gaussian,
-}  # fmt: skip
 
 
 LARGE = 10**5
