@@ -284,7 +284,7 @@ class Pieces(np.ndarray):
 
 def array_of(numbers: list[Any]) -> np.ndarray:
     """Return the array of one sample, shape (1, C), of floats or of such numbers."""
-    return _pieces(np.array([numbers], dtype=object if isinstance(numbers[0], Enclosed) else float))
+    return np.array([numbers], dtype=object).view(Pieces) if isinstance(numbers[0], Enclosed) else np.array([numbers])
 
 
 def _called(ufunc: Any, value: Any) -> Any:
@@ -292,4 +292,4 @@ def _called(ufunc: Any, value: Any) -> Any:
 
 
 def _pieces(found: Any) -> Any:
-    return found.view(Pieces) if isinstance(found, np.ndarray) and found.dtype == object else found
+    return found.view(Pieces) if isinstance(found, np.ndarray) else found
