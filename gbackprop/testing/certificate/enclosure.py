@@ -42,14 +42,14 @@ def ends(value: Any) -> tuple[float, float]:
     return to_float(low, rnd="f"), to_float(high, rnd="c")
 
 
-def near(low: float, high: float) -> float:
-    """Return how near an interval is to 0."""
-    return 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+def near(value: Any) -> float:
+    """Return the least absolute value of an interval of mpmath."""
+    return ends(abs(value))[0]
 
 
 def far(value: Any) -> float:
     """Return the largest absolute value of an interval of mpmath."""
-    return max(map(abs, ends(value)))
+    return ends(abs(value))[1]
 
 
 @cache
@@ -85,18 +85,13 @@ class Enclosed:
         return Enclosed(value, err, expr, self.path)
 
     @property
-    def size(self) -> float:
-        """The largest absolute value."""
-        return max(abs(self.lo), abs(self.hi))
-
-    @property
     def gap(self) -> float:
-        """How near the code's number may be to 0: not above 0 if it may be 0."""
-        return near(self.lo, self.hi) - self.err
+        """The least absolute value that the code may have; not above 0 if that is 0."""
+        return near(self.value) - self.err
 
     @property
     def zero(self) -> bool:
-        """Whether it is 0, exactly."""
+        """True for an exact 0."""
         return self.lo == self.hi == self.err == 0
 
     @property
@@ -121,12 +116,12 @@ class Enclosed:
         b = self.of(other)
         if b is self:
             return self**2
-        value, err, unit = self.value * b.value, self.size * b.err + b.size * self.err + self.err * b.err, UNIT
+        err, unit = far(self.value) * b.err + far(b.value) * self.err + self.err * b.err, UNIT
         for one, two in ((self, b), (b, self)):
             exact = two.lo == two.hi and not two.err and one.err < INF
             if exact and abs(math.frexp(two.lo)[0]) in (0.0, 0.5):  # 0 or ±2ᵏ
                 err, unit = abs(two.lo) * one.err + TINY * (0 < abs(two.lo) < 1), 0
-        return self._made(value, err, unit, operator.mul, b)
+        return self._made(self.value * b.value, err, unit, operator.mul, b)
 
     def __truediv__(self, other: Any) -> Enclosed:
         b = self.of(other)
@@ -142,7 +137,7 @@ class Enclosed:
         self.path.append(n)
         if n == 0.5:
             return self.sqrt()
-        at = self.gap if n < 0 else self.size + self.err  # where the slope is largest
+        at = self.gap if n < 0 else far(self.value) + self.err  # where the slope is largest
         if n < 0 and not at > 0:
             return self._made(WHOLE, INF, 0, operator.pow, power)
         slope = float(abs(n) * MP.mpf(at) ** (n - 1)) if n else 0.0
@@ -197,21 +192,14 @@ class Enclosed:
     def __abs__(self) -> Enclosed:
         return -self if self < 0 else self
 
-    def sign(self) -> int:
-        """−1, 0 or 1."""
-        return -1 if self < 0 else int(self > 0)
-
-    def cosh(self) -> Enclosed:
-        """(eˣ + e⁻ˣ) / 2."""
-        return (self.exp() + (-self).exp()) / 2
-
-    def __getattr__(self, name: str) -> Callable[[], Enclosed]:
-        """Return a monotone function, which NumPy calls by its own name."""
-        if name not in MONOTONE:
+    def __getattr__(self, name: str) -> Callable[[], Any]:
+        """Return a function, which NumPy calls by its own name."""
+        if name not in FUNCTIONS:
             raise AttributeError(f"{name} of numbers on an interval")
-        return lambda: self._monotone(name)
+        return partial(FUNCTIONS[name], self)
 
-    def _monotone(self, name: str) -> Enclosed:
+    def monotone(self, name: str) -> Enclosed:
+        """Compute a monotone function."""
         (low, high), symbolic = self.computed(), MONOTONE[name][0]
         if name == "sqrt" and self.zero:
             return self._made(self.value, 0.0, 0, symbolic)
@@ -222,20 +210,19 @@ class Enclosed:
 
 
 MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "exp": (sp.exp, MP.exp),
-    "expm1": (lambda x: sp.exp(x) - 1, MP.expm1),
-    "log": (sp.log, MP.log),
-    "log1p": (lambda x: sp.log(1 + x), MP.log1p),
-    "sqrt": (sp.sqrt, MP.sqrt),
-    "tanh": (sp.tanh, MP.tanh),
-    "sinh": (lambda x: (sp.exp(x) - sp.exp(-x)) / 2, MP.sinh),
-    "arctan": (sp.atan, MP.atan),
-    "erf": (sp.erf, MP.erf),
-    "erfc": (sp.erfc, MP.erfc),
-    "ndtr": (Gaussian, MP.ncdf),
-    "expit": (Logistic, lambda x: 1 / (1 + MP.exp(-x))),
-}
+    **{name: (getattr(sp, name), getattr(MP, name)) for name in ("exp", "log", "sqrt", "tanh", "erf", "erfc")},
+    "expm1": (lambda x: sp.exp(x) - 1, MP.expm1), "log1p": (lambda x: sp.log(1 + x), MP.log1p),
+    "sinh": (lambda x: (sp.exp(x) - sp.exp(-x)) / 2, MP.sinh), "arctan": (sp.atan, MP.atan),
+    "ndtr": (Gaussian, MP.ncdf), "expit": (Logistic, lambda x: 1 / (1 + MP.exp(-x))),
+}  # fmt: skip
 """Monotone functions by NumPy's and SciPy's names: SymPy's, and for numbers of many digits."""
+
+FUNCTIONS: dict[str, Callable[[Enclosed], Any]] = {
+    **{name: partial(Enclosed.monotone, name=name) for name in MONOTONE},
+    "sign": lambda x: -1 if x < 0 else int(x > 0),
+    "cosh": lambda x: (x.exp() + (-x).exp()) / 2,
+}
+"""All functions of such numbers."""
 
 ABOVE = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0}
 """The numbers above which alone some of them are defined, with a slope."""
@@ -270,7 +257,7 @@ class Pieces(np.ndarray):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         plain = [each.view(np.ndarray) if isinstance(each, Pieces) else each for each in inputs]
-        if method == "__call__" and ufunc.__name__ in {*MONOTONE, "cosh", "sign"}:
+        if method == "__call__" and ufunc.__name__ in FUNCTIONS:
             found = np.frompyfunc(partial(_called, ufunc), 1, 1)(*plain)
         else:
             found = getattr(ufunc, method)(*plain, **options)
@@ -288,7 +275,7 @@ def array_of(numbers: list[Any]) -> np.ndarray:
 
 
 def _called(ufunc: Any, value: Any) -> Any:
-    return getattr(value, ufunc.__name__)() if isinstance(value, Enclosed) else float(ufunc(float(value)))
+    return FUNCTIONS[ufunc.__name__](value) if isinstance(value, Enclosed) else float(ufunc(float(value)))
 
 
 def _pieces(found: Any) -> Any:

@@ -13,9 +13,9 @@ from sympy import factor_terms
 
 from gbackprop.calculus.layer import Layer
 from gbackprop.losses.base import Loss
-from gbackprop.testing.certificate.enclosure import INF, IV, ends, evaluator, far, near
+from gbackprop.testing.certificate.enclosure import INF, IV, evaluator, far, near
 from gbackprop.testing.certificate.proofs import OPEN, PROVED, REFUTED, SIGNS, Certificate, Proof
-from gbackprop.testing.certificate.subjects import layer_settings, loss_settings, parsed
+from gbackprop.testing.certificate.subjects import parsed, settings_of
 from gbackprop.testing.certificate.sweep import ULP, Region, Stretch, Tracing, halves
 from gbackprop.testing.certificate.symbols import difference, written
 
@@ -28,11 +28,11 @@ DIGITS = 1e-12
 
 def judged(subject: Layer | Loss, interval: tuple[float, float], ulps: float) -> Certificate:
     """Return the certificate of a layer or loss."""
-    loss, title, methods = isinstance(subject, Loss), repr(subject), tuple(SIGNS)
-    methods = methods[3:] if loss else methods[:3]
+    title, loss = repr(subject), isinstance(subject, Loss)
+    methods = tuple(SIGNS)[3:] if loss else tuple(SIGNS)[:3]
     if methods[0] not in subject.formulas:
         raise ValueError(f"{title}: expected its function in formulas[{methods[0]!r}], got none")
-    settings = list(loss_settings(subject, *interval) if loss else layer_settings(subject, *interval))
+    settings = [*settings_of(subject, *interval)]
     parts = parsed(subject.formulas, methods, settings[0], title)
     with np.errstate(all="ignore"):
         return _Judge([Tracing(each, parts, methods, ulps / 2).run() for each in settings], ulps).certificate(title)
@@ -136,7 +136,7 @@ class _Judge:
         def push(a: float, b: float) -> None:
             numbers = list(map(IV.mpf, sweep.setting.at(IV.mpf([a, b]))))
             least, *apart = (IV.mpf(f(*numbers)) for f in bounded)
-            bound = min(INF, *(far(each) / max(floor, near(*ends(least))) for each in apart))
+            bound = min(INF, *(far(each) / max(floor, near(least)) for each in apart))
             heapq.heappush(heap, (-bound, a, b))
 
         for piece in pieces:
@@ -157,9 +157,7 @@ class _Judge:
 
     def _floats(self, sweep: Tracing, region: Region, pieces: list[Stretch], on: str) -> None:
         """Compare the code, run on floats as they are, with 40 digits."""
-        functions = [
-            [evaluator(each, sweep.symbols, False) for each in entries] for entries in region.derived.values()
-        ]
+        functions = [[evaluator(each, sweep.symbols, False) for each in entries] for entries in region.derived.values()]
         some = pieces[:: max(1, len(pieces) * len(self.sweeps) // 40)]
         for x in sorted({x for p in some for x in (p.a, (p.a + p.b) / 2, p.b)} - {*self.kinks}):
             self.floats += 1

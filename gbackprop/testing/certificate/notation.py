@@ -29,7 +29,9 @@ FUNCTIONS = {"σ": "expit", "Φ": "ndtr", "√": "sqrt"} | {
 }
 WORDS = {word: f" {word} " for word in ("if", "else", "and", "or")}
 SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "=": "=="} | {
-    **WORDS, "[": "(1.0 if (", "]": ") else 0.0)",
+    **WORDS,
+    "[": "(1.0 if (",
+    "]": ") else 0.0)",
 }
 
 
@@ -47,11 +49,11 @@ class Token(NamedTuple):
 
 def scope_of(one: Any, entries: int, given: Mapping[str, Any], definitions: Mapping[str, CodeType]) -> dict[str, Any]:
     """Return the numbers of formulas; `one` makes others, and a name with an index has so many `entries`."""
-    own = {key: functools.partial(_applied, one, name) for key, name in FUNCTIONS.items()}
-    own |= {"e": math.e, "π": math.pi, "N": one.of, "C": entries}
-    own |= {key: _given(one, value) for key, value in given.items()}
+    own: dict[str, Any] = {"π": math.pi, "N": one.of, "C": entries}
+    own |= {key: functools.partial(_applied, one, name) for key, name in FUNCTIONS.items()}
+    own |= {key: [*map(one.of, v)].__getitem__ if isinstance(v, list) else v for key, v in given.items()}
     own["Σ"] = lambda part: functools.reduce(operator.add, map(part, range(entries)))
-    scope = {plain(key): value for key, value in own.items()}
+    scope = {plain(key): one.of(v) if isinstance(v, float) else v for key, v in own.items()} | {plain("e"): math.e}
     scope.update({plain(name): eval(code, scope) for name, code in definitions.items()})
     return scope
 
@@ -70,7 +72,10 @@ class Formula:
                 parts.append([])
             else:
                 parts[-1].append(token)
-        heads = [next((n for n, token in enumerate(part[:3]) if token.text == "="), 0) for part in parts]
+        heads = [
+            next((n for n, each in enumerate(part[:3]) if each.text == "=" and part[0].kind == "word"), 0)
+            for part in parts
+        ]
         defined = {part[0].text for part, head in zip(parts[1:], heads[1:], strict=True) if head}
         self.names, self.defined = {*names, *defined}, {*definitions, *defined}
         self.main = self._compiled(parts[0][heads[0] + (heads[0] > 0) :])
@@ -119,6 +124,8 @@ class Formula:
             alone = text in ("σ", "Φ") and not (after.text == "(" and after.place == place + 1)
             if kind == "word" and text in FUNCTIONS and not alone and after.text != "(":
                 raise self._error(f"parentheses after {text}", after.place)
+            if text == "Σ" and after.kind != "index":
+                raise self._error("an index after Σ, as in Σⱼ", after.place)
             word = "*" if ended and kind in ("number", "word", "open") else ""
             while sums and sums[-1] == depth and (kind in ("", "close") or text in {"+", "−", "-", ",", *WORDS}):
                 sums.pop()
@@ -153,12 +160,6 @@ class Formula:
 def plain(name: str) -> str:
     """Return a name as Python takes it: it has digits for an index, and letters that it does not normalize."""
     return name if name.isdigit() else "v" + name.encode().hex()
-
-
-def _given(one: Any, value: Any) -> Any:
-    if isinstance(value, list):
-        return list(map(one.of, value)).__getitem__
-    return one.of(value) if isinstance(value, float) else value
 
 
 def _applied(one: Any, name: str, *values: Any) -> Any:

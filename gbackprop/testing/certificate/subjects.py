@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,8 @@ class Setting:
         return [x if k == self.varied else value for k, value in enumerate(self.numbers.values())]
 
 
-def layer_settings(layer: Layer, low: float, high: float) -> Iterator[Setting]:
+@singledispatch
+def settings_of(layer: Any, low: float, high: float) -> Iterator[Setting]:
     """Yield an elementwise layer on features of shape (1,), as it is, and in training with each number it may draw."""
     layer = twin_of(layer, rng=np.random.default_rng(0))
     weights = {name: float(value.flat[0]) for name, value in layer.parameters.items() if value.size == 1}
@@ -66,7 +67,8 @@ def _layer_code(layer: Layer, drawn: float | None, made: list[Any]) -> list[Any]
     return [y, first, np.zeros((1, 1)) if zero else layer.residual(saved, np.ones((1, 1)))]
 
 
-def loss_settings(loss: Loss, low: float, high: float) -> Iterator[Setting]:
+@settings_of.register
+def _(loss: Loss, low: float, high: float) -> Iterator[Setting]:
     """Yield a loss at a few outputs, of which each varies, and with each kind of target."""
     (least, most), (start, end) = loss.domain, loss.finite_range
     weight, labels = vars(loss).get("weight"), isinstance(loss, ClassWeights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,21 +77,17 @@ class Tracing:
             try:
                 path, found = self._run(a, b)
             except UndecidedError:
-                if b - a <= NARROW:
-                    self.excluded += [a, b]
-                else:
-                    pieces += halves(a, b)
-                continue
-            if not found:
+                self.excluded += [a, b] * (b - a <= NARROW)
+                pieces += halves(a, b) * (b - a > NARROW)
                 continue
             piece = _piece(a, b, found)
-            if b - a > RELATIVE * near(a, b) and self._improves(piece):
+            if b - a > RELATIVE * min(abs(a), abs(b)) and self._improves(piece):
                 pieces += halves(a, b)
-                continue
-            if path not in paths:
-                made = self._region(a, b)
-                paths[path] = known.setdefault(tuple(map(tuple, made.found.values())), made)
-            paths[path].pieces.append(piece)
+            elif found:
+                if path not in paths:
+                    made = self._region(a, b)
+                    paths[path] = known.setdefault(tuple(map(tuple, made.found.values())), made)
+                paths[path].pieces.append(piece)
         self.regions = list(known.values())
         for region in self.regions:
             region.pieces.sort(key=lambda piece: piece.a)
@@ -120,7 +115,7 @@ class Tracing:
         """Return the path, and the entries of each formula and of the code on all floats from a to b."""
         path: list[bool] = []
         numbers = map(IV.mpf, self.setting.at(IV.mpf([a, b])))
-        made = [Enclosed(*each, path) for each in zip(numbers, itertools.repeat(0.0), symbols or itertools.repeat(None))]
+        made = [Enclosed(each, 0.0, s, path) for each, s in zip(numbers, symbols or itertools.repeat(None))]
         found = self._stated(made)
         stated = tuple(path)
         if not found or self.untraced:
@@ -153,22 +148,12 @@ class Tracing:
 
 def _piece(a: float, b: float, found: Mapping[Key, list[Enclosed]]) -> Stretch:
     code = {key: entries for key, entries in found.items() if key[0] == "code"}
-    errors = {key: [e.err / max(1.0, near(e.lo, e.hi)) / ULP for e in entries] for key, entries in code.items()}
+    errors = {key: [e.err / max(1.0, near(e.value)) / ULP for e in entries] for key, entries in code.items()}
     return Stretch(a, b, errors)
 
 
 def halves(a: float, b: float) -> list[tuple[float, float]]:
-    """Return two pieces with as many floats."""
-    first, last = _rank(a), _rank(b)
-    middle = (first + last) // 2
-    return [(_float(middle + 1), b), (a, _float(middle))]
-
-
-def _rank(x: float) -> int:
-    """Return the number of a float among all floats in order, 0 for 0."""
-    bits = struct.unpack("<q", struct.pack("<d", x))[0]
-    return bits if bits >= 0 else -(bits + 2**63)
-
-
-def _float(rank: int) -> float:
-    return struct.unpack("<d", struct.pack("<q", abs(rank)))[0] * (1 if rank >= 0 else -1)
+    """Return two pieces with as many floats, of the same sign."""
+    middle = int(np.array([a, b]).view(np.int64).sum(dtype=object)) // 2
+    below, above = sorted(np.array([middle, middle + 1]).view(np.float64).tolist())
+    return [(above, b), (a, below)]
