@@ -80,6 +80,29 @@ def test_the_derivation_and_the_kink():
     assert "[-50, 0): φ'(x) = 1/10" in certificate.derivation
 
 
+def test_code_that_is_near_its_derivative_and_hyperbolic():
+    class Sinh(Elementwise):
+        formulas = {"forward": "y = sinh(x)", "mjp": "cosh(x) g", "residual": "y g"}
+
+        def value(self, x):
+            return np.sinh(x)
+
+        def first(self, x, y):
+            return np.cosh(x) * (1 + 1e-15)
+
+        def second(self, x, y):
+            return y
+
+    assert certify(Sinh(), -3.0, 3.0).ok
+
+
+def test_a_formula_that_begins_with_a_condition_of_indices():
+    class Brackets(losses.MSELoss):
+        formulas = {**losses.MSELoss.formulas, "hessian": "[i = j] 2c"}
+
+    assert certify(Brackets(), -5.0, 5.0).ok
+
+
 # --- what is planted ------------------------------------------------------------------------------
 
 
@@ -168,6 +191,8 @@ def test_formulas_that_cannot_be_parsed_are_named():
         certify(planted("first", None, mjp="σ + q g"))
     with pytest.raises(FormulaError, match=r"formula 'residual': '\(2 \+ x', character 1: expected a formula"):
         certify(planted("first", None, residual="(2 + x"))
+    with pytest.raises(FormulaError, match=r"'Σ x g', character 3: expected an index after Σ"):
+        certify(planted("first", None, residual="Σ x g"))
 
 
 @pytest.mark.parametrize("subject", [layers.Linear(3, 3), layers.Softmax(1), layers.Flatten(), layers.LayerNorm(1)])

@@ -7,6 +7,7 @@ each. Comparisons come out the same for all of them, or stop the run: there is o
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -17,7 +18,7 @@ import sympy as sp
 from mpmath.ctx_iv import MPIntervalContext
 from mpmath.libmp import to_float
 
-from gbackprop.testing.certificate.symbols import SYMBOLIC, recognized
+from gbackprop.testing.certificate.symbols import Gaussian, Logistic, recognized
 
 UNIT, TINY, INF = 2.0**-53, 5e-324, math.inf
 """The largest relative error of +, −, ×, / and √ in float64; the least number above 0; infinity."""
@@ -41,9 +42,14 @@ def ends(value: Any) -> tuple[float, float]:
     return to_float(low, rnd="f"), to_float(high, rnd="c")
 
 
-def near(low: float, high: float) -> float:
-    """Return how near an interval is to 0."""
-    return 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+def near(value: Any) -> float:
+    """Return the least absolute value of an interval of mpmath."""
+    return ends(abs(value))[0]
+
+
+def far(value: Any) -> float:
+    """Return the largest absolute value of an interval of mpmath."""
+    return ends(abs(value))[1]
 
 
 @cache
@@ -71,18 +77,22 @@ class Enclosed:
         interval, err, number = constant(float(value))
         return Enclosed(interval, err, None if self.expr is None else number, self.path)
 
-    def _new(self, value: Any, err: float, expr: Any, unit: float = UNIT) -> Enclosed:
-        """Return a result with a rounding error of its own; what underflows in floats is no more than TINY."""
-        size = max(map(abs, ends(value)))
-        return Enclosed(value, (err + unit * (size + err)) * (1 + 2.0**-40) + TINY, expr, self.path)
-
-    def _joined(self, other: Enclosed, join: Callable[[Any, Any], Any]) -> Any:
-        return None if self.expr is None or other.expr is None else join(self.expr, other.expr)
+    def _made(self, value: Any, err: float, unit: float, join: Callable[..., Any], *others: Any) -> Enclosed:
+        """Return a result, rounded by `unit`, if that is not 0; what underflows in floats is no more than TINY."""
+        expr = None if self.expr is None else join(self.expr, *(other.expr for other in others))
+        if unit:
+            err = (err + unit * (far(value) + err)) * (1 + 2.0**-40) + TINY
+        return Enclosed(value, err, expr, self.path)
 
     @property
-    def size(self) -> float:
-        """The largest absolute value."""
-        return max(abs(self.lo), abs(self.hi))
+    def gap(self) -> float:
+        """The least absolute value that the code may have; not above 0 if that is 0."""
+        return near(self.value) - self.err
+
+    @property
+    def zero(self) -> bool:
+        """True for an exact 0."""
+        return self.lo == self.hi == self.err == 0
 
     @property
     def real(self) -> Enclosed:
@@ -93,13 +103,11 @@ class Enclosed:
 
     def __add__(self, other: Any) -> Enclosed:
         b = self.of(other)
-        expr = self._joined(b, lambda p, q: p + q)
-        if b.lo == b.hi == b.err == 0:
-            return Enclosed(self.value, self.err, expr, self.path)
-        return self._new(self.value + b.value, self.err + b.err, expr)
+        exact = self.zero or b.zero
+        return self._made(self.value + b.value, self.err + b.err, 0 if exact else UNIT, operator.add, b)
 
     def __neg__(self) -> Enclosed:
-        return Enclosed(-self.value, self.err, None if self.expr is None else -self.expr, self.path)
+        return self._made(-self.value, self.err, 0, operator.neg)
 
     def __sub__(self, other: Any) -> Any:
         return 0 if other is self else self + -self.of(other)
@@ -108,39 +116,33 @@ class Enclosed:
         b = self.of(other)
         if b is self:
             return self**2
-        expr, value = self._joined(b, lambda p, q: p * q), self.value * b.value
+        err, unit = far(self.value) * b.err + far(b.value) * self.err + self.err * b.err, UNIT
         for one, two in ((self, b), (b, self)):
             exact = two.lo == two.hi and not two.err and one.err < INF
             if exact and abs(math.frexp(two.lo)[0]) in (0.0, 0.5):  # 0 or ±2ᵏ
-                return Enclosed(value, abs(two.lo) * one.err + TINY * (0 < abs(two.lo) < 1), expr, self.path)
-        return self._new(value, self.size * b.err + b.size * self.err + self.err * b.err, expr)
+                err, unit = abs(two.lo) * one.err + TINY * (0 < abs(two.lo) < 1), 0
+        return self._made(self.value * b.value, err, unit, operator.mul, b)
 
     def __truediv__(self, other: Any) -> Enclosed:
         b = self.of(other)
-        expr, gap = self._joined(b, lambda p, q: p / q), near(b.lo, b.hi) - b.err
-        if gap > 0 and self.lo == self.hi == self.err == 0:
-            return Enclosed(self.value, 0.0, expr, self.path)
-        if not gap > 0:
-            return Enclosed(WHOLE, INF, expr, self.path)
-        value = self.value / b.value
-        return self._new(value, (self.err + max(map(abs, ends(value))) * b.err) / gap, expr)
+        value = self.value / b.value if b.gap > 0 else WHOLE
+        err = (self.err + far(value) * b.err) / b.gap if b.gap > 0 else INF
+        return self._made(value, err, 0 if self.zero else UNIT, operator.truediv, b)
 
     def __pow__(self, power: Any) -> Enclosed:
         power = self.of(power)
-        if power.lo != power.hi or power.err:
-            return (self.log() * power).exp()
         n = power.lo
+        if power.err or n != power.hi or not (n.is_integer() or n == 0.5):
+            return (self.log() * power).exp()
         self.path.append(n)
-        if n in (0.5, 1):
-            return self if n == 1 else self.sqrt()
-        if n < 0:
-            below = 1 / self**-n
-            return below if n == -1 else below._new(below.value, below.err, below.expr, LIBRARY)
-        if n != int(n):
-            return (self.log() * n).exp()
-        expr = None if self.expr is None else self.expr ** int(n)
-        slope = float(n * MP.mpf(self.size + self.err) ** (n - 1)) if n else 0.0
-        return self._new(self.value ** int(n), slope * self.err, expr, UNIT if n == 2 else LIBRARY)
+        if n == 0.5:
+            return self.sqrt()
+        at = self.gap if n < 0 else far(self.value) + self.err  # where the slope is largest
+        if n < 0 and not at > 0:
+            return self._made(WHOLE, INF, 0, operator.pow, power)
+        slope = float(abs(n) * MP.mpf(at) ** (n - 1)) if n else 0.0
+        unit = {0: 0, 1: 0, 2: UNIT, -1: UNIT}.get(n, LIBRARY)
+        return self._made(self.value ** int(n), slope * self.err if self.err else 0.0, unit, operator.pow, power)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -162,11 +164,11 @@ class Enclosed:
         return math.nextafter(self.lo - self.err, -INF), math.nextafter(self.hi + self.err, INF)
 
     def __lt__(self, other: Any) -> bool:
-        (low, high), (start, end) = self.computed(), self.of(other).computed()
-        if other is self or not (high < start or low >= end):
-            if other is not self:
-                raise UndecidedError
+        if other is self:
             return False
+        (low, high), (start, end) = self.computed(), self.of(other).computed()
+        if not (high < start or low >= end):
+            raise UndecidedError
         self.path.append(high < start)
         return high < start
 
@@ -185,67 +187,59 @@ class Enclosed:
     def __bool__(self) -> bool:
         return self != 0
 
-    __hash__ = None  # type: ignore[assignment]
-
     # ------------------------------------------------------------------------------------------------------ functions
 
     def __abs__(self) -> Enclosed:
         return -self if self < 0 else self
 
-    def sign(self) -> int:
-        """−1, 0 or 1."""
-        return -1 if self < 0 else int(self > 0)
-
-    def cosh(self) -> Enclosed:
-        """(eˣ + e⁻ˣ) / 2."""
-        return (self.exp() + (-self).exp()) / 2
-
-    def __getattr__(self, name: str) -> Callable[[], Enclosed]:
-        """Return a monotone function, which NumPy calls by its own name."""
-        if name not in MONOTONE:
+    def __getattr__(self, name: str) -> Callable[[], Any]:
+        """Return a function, which NumPy calls by its own name."""
+        if name not in FUNCTIONS:
             raise AttributeError(f"{name} of numbers on an interval")
-        return lambda: self._monotone(name)
+        return partial(FUNCTIONS[name], self)
 
-    def _monotone(self, name: str) -> Enclosed:
-        expr, (low, high) = None if self.expr is None else SYMBOLIC[name](self.expr), self.computed()
-        if name == "sqrt" and low == high == self.err == 0:
-            return Enclosed(self.value, 0.0, expr, self.path)
+    def monotone(self, name: str) -> Enclosed:
+        """Compute a monotone function."""
+        (low, high), symbolic = self.computed(), MONOTONE[name][0]
+        if name == "sqrt" and self.zero:
+            return self._made(self.value, 0.0, 0, symbolic)
         if not low > ABOVE.get(name, -INF):
-            return Enclosed(WHOLE, INF, expr, self.path)
-        error = float(MONOTONE[name][1](MP.mpf(low), MP.mpf(high))) * self.err if self.err else 0.0
-        return self._new(monotone(name, self.value), error, expr, UNIT if name == "sqrt" else LIBRARY)
+            return self._made(WHOLE, INF, 0, symbolic)
+        error = far(slope(name)(IV.mpf([low, high]))) * self.err if self.err else 0.0
+        return self._made(monotone(name, self.value), error, UNIT if name == "sqrt" else LIBRARY, symbolic)
 
 
-def bell(scale: float, width: float) -> Callable[[Any, Any], Any]:
-    """Return a bound of the slopes of erf and its like."""
-    return lambda low, high: scale * MP.exp(-width * near(low, high) ** 2)
+MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    **{name: (getattr(sp, name), getattr(MP, name)) for name in ("exp", "log", "sqrt", "tanh", "erf", "erfc")},
+    "expm1": (lambda x: sp.exp(x) - 1, MP.expm1), "log1p": (lambda x: sp.log(1 + x), MP.log1p),
+    "sinh": (lambda x: (sp.exp(x) - sp.exp(-x)) / 2, MP.sinh), "arctan": (sp.atan, MP.atan),
+    "ndtr": (Gaussian, MP.ncdf), "expit": (Logistic, lambda x: 1 / (1 + MP.exp(-x))),
+}  # fmt: skip
+"""Monotone functions by NumPy's and SciPy's names: SymPy's, and for numbers of many digits."""
 
-
-MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
-    "exp": (MP.exp, lambda low, high: MP.exp(high)),
-    "expm1": (MP.expm1, lambda low, high: MP.exp(high)),
-    "log": (MP.log, lambda low, high: 1 / low),
-    "log1p": (MP.log1p, lambda low, high: 1 / (1 + low)),
-    "sqrt": (MP.sqrt, lambda low, high: 0.5 / MP.sqrt(low)),
-    "tanh": (MP.tanh, lambda low, high: min(1, 4 * MP.exp(-2 * near(low, high)))),
-    "sinh": (MP.sinh, lambda low, high: MP.cosh(max(-low, high))),
-    "arctan": (MP.atan, lambda low, high: 1),
-    "erf": (MP.erf, bell(1.2, 1.0)),
-    "erfc": (MP.erfc, bell(1.2, 1.0)),
-    "ndtr": (MP.ncdf, bell(0.4, 0.5)),
-    "expit": (lambda x: 1 / (1 + MP.exp(-x)), lambda low, high: MP.exp(-near(low, high))),
+FUNCTIONS: dict[str, Callable[[Enclosed], Any]] = {
+    **{name: partial(Enclosed.monotone, name=name) for name in MONOTONE},
+    "sign": lambda x: -1 if x < 0 else int(x > 0),
+    "cosh": lambda x: (x.exp() + (-x).exp()) / 2,
 }
-"""Monotone functions by NumPy's and SciPy's names, each with a bound of the size of its slope on an interval."""
+"""All functions of such numbers."""
 
 ABOVE = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0}
 """The numbers above which alone some of them are defined, with a slope."""
+
+
+@cache
+def slope(name: str) -> Callable[..., Any]:
+    """Return the derivative of a monotone function, as a function of intervals."""
+    x = sp.Symbol("x", real=True)
+    return evaluator(sp.diff(MONOTONE[name][0](x), x), (x,), True)
 
 
 def monotone(name: str, value: Any) -> Any:
     """Compute a monotone function of an interval, from its ends."""
     if name in ("exp", "log", "sqrt"):
         return getattr(IV, name)(value)
-    return IV.mpf(sorted(MONOTONE[name][0](MP.make_mpf(end)) for end in value._mpi_)) * MARGIN
+    return IV.mpf(sorted(MONOTONE[name][1](MP.make_mpf(end)) for end in value._mpi_)) * MARGIN
 
 
 @cache
@@ -253,14 +247,8 @@ def evaluator(expr: Any, symbols: tuple[Any, ...], intervals: bool) -> Callable[
     """Return a formula as a function of intervals, or of numbers of many digits."""
     names: dict[str, Any] = {"Logistic": lambda x: 1 / (1 + mpmath.exp(-x)), "Gaussian": mpmath.ncdf}
     if intervals:
-        names = {name: partial(monotone, name) for name in MONOTONE}
-        names |= {
-            "atan": names["arctan"],
-            "Logistic": names["expit"],
-            "Gaussian": names["ndtr"],
-            "mpf": IV.mpf,
-            "pi": IV.pi,
-        }
+        names = {name: partial(monotone, name) for name in MONOTONE} | {"mpf": IV.mpf, "pi": IV.pi}
+        names |= {"atan": names["arctan"], "Logistic": names["expit"], "Gaussian": names["ndtr"]}
     return sp.lambdify(symbols, expr, modules=[names, "mpmath"])
 
 
@@ -269,8 +257,8 @@ class Pieces(np.ndarray):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         plain = [each.view(np.ndarray) if isinstance(each, Pieces) else each for each in inputs]
-        if method == "__call__" and ufunc.__name__ in {*MONOTONE, "cosh", "sign"}:
-            found = np.frompyfunc(lambda each: _called(ufunc, each), 1, 1)(*plain)
+        if method == "__call__" and ufunc.__name__ in FUNCTIONS:
+            found = np.frompyfunc(partial(_called, ufunc), 1, 1)(*plain)
         else:
             found = getattr(ufunc, method)(*plain, **options)
         if out is not None:
@@ -281,15 +269,13 @@ class Pieces(np.ndarray):
         return _pieces(super().__array_function__(function, types, args, kwargs))
 
 
-def row_of(entries: list[Enclosed]) -> Pieces:
-    """Return the array of one sample, shape (1, C)."""
-    row = np.empty((1, len(entries)), dtype=object)
-    row[0] = entries
-    return row.view(Pieces)
+def array_of(numbers: list[Any]) -> np.ndarray:
+    """Return the array of one sample, shape (1, C), of floats or of such numbers."""
+    return np.array([numbers], dtype=object).view(Pieces) if isinstance(numbers[0], Enclosed) else np.array([numbers])
 
 
 def _called(ufunc: Any, value: Any) -> Any:
-    return getattr(value, ufunc.__name__)() if isinstance(value, Enclosed) else float(ufunc(float(value)))
+    return FUNCTIONS[ufunc.__name__](value) if isinstance(value, Enclosed) else float(ufunc(float(value)))
 
 
 def _pieces(found: Any) -> Any:

@@ -85,15 +85,11 @@ class Certificate:
     @property
     def summary(self) -> str:
         """Words for which of formulas and code is wrong; the formula of the function is the definition."""
-        found = []
+        found, other = [], {"code": "formula", "formula": "code"}
         for method in SIGNS:
-            wrong = {proof.of for proof in self.proofs if (proof.method, proof.verdict) == (method, REFUTED)}
-            right = (
-                "the code is wrong, the formula is right"
-                if wrong == {"code"}
-                else "the formula is wrong, the code is right"
-            )
-            found += [f"{method}: {right if len(wrong) == 1 else 'formula and code are wrong'}"] * bool(wrong)
+            wrong = [each.of for each in self.proofs if (each.method, each.verdict) == (method, REFUTED)]
+            one = [f"{method}: the {of} is wrong, the {other[of]} is right" for of in wrong]
+            found += one if len(one) < 2 else [f"{method}: formula and code are wrong"]
         return "; ".join(found) or ("certified" if self.ok else "not certified")
 
     def report(self) -> Report:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -37,15 +36,9 @@ class Gaussian(sp.Function):
         return (1 + sp.erf(x / sp.sqrt(2))) / 2
 
 
-SYMBOLIC: dict[str, Callable[[Any], Any]] = {
-    **{name: getattr(sp, name) for name in ("exp", "log", "sqrt", "tanh", "sinh", "erf", "erfc")},
-    "expm1": lambda x: sp.exp(x) - 1, "log1p": lambda x: sp.log(1 + x), "arctan": sp.atan,
-    "expit": Logistic, "ndtr": Gaussian,
-}  # fmt: skip
-
-
-LARGE = 10**5
-"""The largest number in an exponent of formulas that are made a fraction of polynomials."""
+def large(expr: Any) -> bool:
+    """Return whether a formula has such as e^(10⁶ x): as a power of eˣ in polynomials that takes for ever."""
+    return any(abs(q.p) > 10**5 for each in expr.atoms(sp.exp) for q in each.args[0].atoms(sp.Rational))
 
 
 @cache
@@ -56,21 +49,21 @@ def recognized(value: float) -> tuple[Any, float]:
     """
     if not math.isfinite(value):
         return sp.nan, math.inf
+
+    def simple(value: float) -> tuple[Any, Any]:
+        return sp.Rational(Fraction(value).limit_denominator(1000)), sp.Rational(f"{value:.11g}")
+
     found, exact = [sp.Rational(repr(value))], sp.Rational(Fraction(value))
     if len(Decimal(repr(value)).normalize().as_tuple().digits) > 10 and abs(value) < 1e6:
         roots = [(sp.sqrt(q) * sp.pi ** sp.Rational(k, 2)) for q in (1, 2, 3) for k in (0, -1, 1, -2, 2)]
-        found = [r * root for root in roots for r in _simple(value / float(root))] + found
+        found = [r * root for root in roots for r in simple(value / float(root))] + found
         for k in (0, 1) if abs(value) < 6 else ():
-            found += [sp.log(r * sp.pi**k) / 2 for r in _simple(math.exp(2 * value) / math.pi**k)]
+            found += [sp.log(r * sp.pi**k) / 2 for r in simple(math.exp(2 * value) / math.pi**k)]
     for number in found:
         error = abs(float(sp.N(number - exact, 30)))
         if error <= 2.0**-50 * abs(value):
             return number, error
     return exact, 0.0
-
-
-def _simple(value: float) -> tuple[Any, Any]:
-    return sp.Rational(Fraction(value).limit_denominator(1000)), sp.Rational(f"{value:.11g}")
 
 
 @cache
@@ -82,13 +75,7 @@ def difference(a: Any, b: Any) -> Any:
         return sp.expand_log(sp.log(over), force=True) - sp.expand_log(sp.log(under), force=True)
 
     plain = sp.sympify(a - b).rewrite(sp.exp).replace(sp.erfc, lambda x: 1 - sp.erf(x)).replace(sp.log, logarithm)
-    if _large(plain):
-        return plain  # e^(10¹⁰ x) would be a power of eˣ, which takes for ever
-    return sp.cancel(sp.together(sp.expand(plain, mul=False, multinomial=False)))
-
-
-def _large(expr: Any) -> bool:
-    return any(abs(q.p) > LARGE for each in expr.atoms(sp.exp) for q in each.args[0].atoms(sp.Rational))
+    return plain if large(plain) else sp.cancel(sp.together(sp.expand(plain, mul=False, multinomial=False)))
 
 
 def written(expr: Any) -> str:
@@ -96,7 +83,7 @@ def written(expr: Any) -> str:
     expr = sp.sympify(expr)
     for x in expr.free_symbols:
         expr = expr.subs(1 / (1 + sp.exp(-x)), Logistic(x))
-    forms = [expr, sp.factor(expr)] if sp.count_ops(expr) < 40 and not _large(expr) else [expr]
+    forms = [expr, sp.factor(expr)] if sp.count_ops(expr) < 40 and not large(expr) else [expr]
     text = min(map(str, forms), key=len).replace("Logistic", "σ").replace("Gaussian", "Φ")
     text = re.sub(r"\*\*(\d)(?![\d.])", lambda m: "⁰¹²³⁴⁵⁶⁷⁸⁹"[int(m[1])], text)
     text = re.sub(r"exp\((-?\w+)\)", r"e^\1", text).replace("exp(", "e^(").replace("sqrt", "√").replace("**", "^")
