@@ -127,7 +127,7 @@ def test_operators(mine):
         status, out = audit(f"{mine}:{name}")
         assert status == 1
         assert "matvec: is symmetric: error " in out
-        assert "diagnosis: right with this: axes 0 and 1 exchanged (verified on 27 numbers)" in out
+        assert "diagnosis: right with this: axes 0 and 1 exchanged (verified on" in out
 
 
 def test_a_wrong_optimizer_is_placed(mine):

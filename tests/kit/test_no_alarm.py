@@ -29,6 +29,11 @@ def test_what_is_left_of_cancelling_terms_is_judged_all_the_same(factor):
     assert report.failures[0].method == "mjp"
 
 
+@pytest.mark.parametrize("layer", [layers.CELU(), layers.ELU(), layers.SELU(), layers.Hardswish()], ids=repr)
+def test_no_alarm_at_a_kink_of_the_slope(layer):
+    check_layer(layer, np.array([[0.0, 1.0, 0.0, -3.0], [0.5, 0.0, 3.0, -1.0]])).assert_ok()
+
+
 def test_no_alarm_in_float32_where_the_input_cancels():
     check_layer(layers.Tanhshrink(), np.full((1, 1, 1, 1), -0.0069)).assert_ok()
 
