@@ -17,7 +17,7 @@ from gbackprop.plain.reference import reference
 from gbackprop.quantities import DiagGGN, Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
-from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
+from gbackprop.testing.claims import FLOAT32_TOLERANCE, ROUNDINGS, Claims, Compared, FoundError, NotGivenError
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.likelihood import ALARMS, LEVEL
 from gbackprop.testing.loss_scale import check_factor
@@ -28,8 +28,6 @@ from gbackprop.testing.runs import FLOOR, Runs, fits, floor_of, pairs
 from gbackprop.testing.setting import CheckedNetwork, Values, values
 
 ORACLE_TOLERANCE = 1e-9
-FLOAT32_TOLERANCE = 1e-3
-
 NO_DEFINITION = "its formula is not checked against anything: give the quantity a `definition`"
 
 NO_CONVENTION = "the oracle has no whole blocks, and of KFAC the default of fisher, sharing and joint_bias"
@@ -90,10 +88,6 @@ def check_quantity(
     claims = Claims(f"{quantity!r} of {network!r}", ["backward"], why=partial(diagnose, check, quantity))
     check(claims, quantity, np.random.default_rng(rng))
     return claims.report
-
-
-ROUNDINGS = 32
-"""In float32 a result may move by that often the distance that inputs and parameters move it when they are rounded."""
 
 
 def check_quantities(
