@@ -29,6 +29,10 @@ def test_what_is_left_of_cancelling_terms_is_judged_all_the_same(factor):
     assert report.failures[0].method == "mjp"
 
 
+def test_no_alarm_where_a_parameter_hardly_moves_the_output():
+    check_layer(layers.Linear(1, 3), np.full((2, 1), 1e-10)).assert_ok()
+
+
 @pytest.mark.parametrize("layer", [layers.CELU(), layers.ELU(), layers.SELU(), layers.Hardswish()], ids=repr)
 def test_no_alarm_at_a_kink_of_the_slope(layer):
     check_layer(layer, np.array([[0.0, 1.0, 0.0, -3.0], [0.5, 0.0, 3.0, -1.0]])).assert_ok()
