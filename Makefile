@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := $(VENV)-torch
+REFEREE := $(VENV)-referee
 ARGS ?=
 DATA ?= data
 CUDA ?= cuda13x
@@ -10,7 +11,7 @@ CUDA ?= cuda13x
 PARALLEL := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo audit experiments faults museum mutants test test-long test-touched test-torch gpu-test cupy-names lint bench bench-gpu profile clean
+.PHONY: help demo audit experiments faults museum mutants referee test test-long test-touched test-torch gpu-test cupy-names lint bench bench-gpu profile clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -39,6 +40,9 @@ test-torch: $(TORCH)/.test ## Run the tests that need torch, in an environment o
 
 museum: $(VENV)/.test $(VENV)/.experiments ## Print the page of faults that shipped elsewhere (docs/museum.md)
 	@PYTHONPATH=. $(BIN)/python tests/museum/museum.py
+
+referee: $(REFEREE)/.installed ## Judge other libraries, write docs/referee.md; needs a network once, then minutes (ARGS="opacus jax")
+	$(REFEREE)/bin/python benchmarks/referee/run.py $(ARGS)
 
 mutants: $(TORCH)/.mutants ## Draw small changes of the package and run the tests that reach each (ARGS="--count 100 --seed 1"; an hour for 500)
 	$(PARALLEL) $(TORCH)/bin/python tests/mutants/mutants.py $(ARGS)
@@ -80,7 +84,7 @@ profile: $(VENV)/.bench ## Where the time of a call goes, line by line of the sw
 	$(BIN)/python benchmarks/where_time_goes.py $(ARGS)
 
 clean: ## Remove the environments and caches
-	rm -rf $(VENV) $(VENV)-torch $(VENV)-cuda build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-torch $(VENV)-cuda $(REFEREE) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -99,6 +103,14 @@ $(TORCH)/.test: setup.cfg pyproject.toml
 
 $(TORCH)/.mutants: $(TORCH)/.test
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[experiments,mutants]"
+	@touch $@
+
+# Some ask for torchvision or data sets, which nothing here needs: they come without what they ask for.
+$(REFEREE)/.installed: benchmarks/referee/requirements.txt benchmarks/referee/requirements-no-deps.txt setup.cfg
+	$(PYTHON) -m venv $(REFEREE)
+	$(REFEREE)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(REFEREE)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/referee/requirements.txt -e .
+	$(REFEREE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/referee/requirements-no-deps.txt
 	@touch $@
 
 # BackPACK asks for torchvision, which it does not need here; curvlinops for data sets.

@@ -6,6 +6,9 @@ diagonal and Kronecker-factored curvature, in NumPy or CuPy.
 "The paper" in docstrings is Dangel, Kunstner, Hennig: "BackPACK: Packing more into Backprop", ICLR 2020.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from gbackprop import interop, kronecker, layers, losses, operators, optim, quantities
 from gbackprop.array import asarray, asnumpy
 from gbackprop.base.errors import NotConvergedWarning, NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
@@ -80,3 +83,11 @@ __all__ = [
     "tf32",
 ]
 __dir__ = listing([*__all__, "__version__"])
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Return what is imported when it is asked for."""
+        if name == "referee":
+            return import_module("gbackprop.testing.referee")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

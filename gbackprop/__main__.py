@@ -85,7 +85,7 @@ def _audit(options: argparse.Namespace) -> int:
     from gbackprop.testing.audit.command import run
     from gbackprop.testing.audit.target import TargetError
 
-    with users_errors(TargetError):
+    with users_errors(TargetError, MissingExtraError):
         return run(options)
 
 
@@ -126,6 +126,9 @@ def _add_audit(commands: Commands) -> None:
     audit.add_argument("--seed", type=at_least(0), default=0, help="same seed, same audit (default: %(default)s)")
     audit.add_argument("--symmetries", action="store_true", help="of a network of any size: claims without an oracle")
     audit.add_argument("--device", default="cpu", help="of --symmetries: cpu or cuda (default: %(default)s)")
+    audit.add_argument(
+        "--certificate", action="store_true", help="prove formulas and code of elementwise functions, losses"
+    )
     audit.add_argument("--rows", action="store_true", help="show every claim of every subject")
     audit.add_argument("--html", metavar="FILE", help="write a page with pictures of the errors")
 

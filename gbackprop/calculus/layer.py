@@ -126,8 +126,8 @@ class Layer(Constructed):
     constant_jacobian: ClassVar[bool] = False
     """True if the Jacobian with respect to the input is the same for every sample, so that one sample is enough."""
 
-    formulas: ClassVar[Mapping[str, str]] = {"forward": "y = f(x)", "mjp": "Jᵀ g"}
-    """The layer's formulas as text: "forward", "mjp" and, if it is curved, "residual"."""
+    formulas: Mapping[str, str] = {"forward": "y = f(x)", "mjp": "Jᵀ g"}
+    """The layer's formulas as text: "forward", "mjp" and, if it is curved, "residual"; see `testing.certify`."""
 
     shown: ClassVar[Sequence[str]] = ()
     """The arguments that appear in messages, by the attributes that have their names."""

@@ -7,6 +7,7 @@ from it what a layer needs, and add what several layers carry to one output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from gbackprop.array import array_module
@@ -69,5 +70,16 @@ def add_below(
 
 def is_chain(leaves: Sequence[Leaf]) -> bool:
     """Return whether each layer takes the output of the one before it, and none shares parameters."""
+    return all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and _shares_nothing(leaves)
+
+
+def is_swept_chain(leaves: Sequence[Leaf]) -> bool:
+    """Return the same of the layers that a sweep reaches; the lowest may take what others make of the input."""
+    swept = [leaf for leaf in leaves if leaf.swept]
+    follow = all(leaf.sources == (before.position,) for before, leaf in pairwise(swept))
+    return follow and _shares_nothing(leaves)
+
+
+def _shares_nothing(leaves: Sequence[Leaf]) -> bool:
     names = [name for leaf in leaves for name in leaf.parameters.values()]
-    return all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(set(names)) == len(names)
+    return len(set(names)) == len(names)

@@ -14,6 +14,8 @@ class L1Loss(FlatLoss, ElementwiseLoss):
     it (DiagGGN, KFLR, KFRA) are zero. There are no Monte-Carlo draws. `HuberLoss` and `SmoothL1Loss` have a curvature.
     """
 
+    formulas = {"values": "ℓ = c Σⱼ |fⱼ − yⱼ|", "gradients": "c sign(fⱼ − yⱼ)", "hessian": "0"}
+
     def values(self, output: Array, target: Array) -> Array:
         return self.summed((output - target) * self._signs(output, target))
 

@@ -5,6 +5,7 @@ All methods but `value` are per sample and free of R: the sweep multiplies by R,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf, prod
 from typing import Any, ClassVar, Literal
 
@@ -34,6 +35,9 @@ class Loss(Constructed):
     reduction : {"mean", "sum"}
         Whether L is the mean or the sum of the samples' losses ℓₙ.
     """
+
+    formulas: Mapping[str, str] = {}
+    """ℓₙ of outputs fⱼ as text, "values", its "gradients" in fⱼ, "hessian" in fᵢ and fⱼ; see `testing.certify`."""
 
     hint: ClassVar[str] = ""
     """A hint that a message adds where targets have the outputs' shape, and should not."""

@@ -26,6 +26,12 @@ class BCEWithLogitsLoss(BitWeights):
         u ≥ 0, the weight of y = 1 beside y = 0, likewise.
     """
 
+    formulas = {
+        "values": "ℓ = −c Σⱼ (aⱼ log(σ(fⱼ)) + bⱼ log(σ(−fⱼ))), aⱼ = pos_weightⱼ weightⱼ yⱼ, bⱼ = weightⱼ (1 − yⱼ)",
+        "gradients": "c (bⱼ σ(fⱼ) − aⱼ σ(−fⱼ))",
+        "hessian": "c [i = j] (aⱼ + bⱼ) σ(fⱼ) σ(−fⱼ)",
+    }
+
     def values(self, output: Array, target: Array) -> Array:
         # −log σ(f) = max(−f, 0) + log(1 + e^−|f|), and −log σ(−f) is f more
         xp, (one, zero) = array_module(output), self.shares(output, target)

@@ -36,6 +36,12 @@ class CrossEntropyLoss(ClassWeights):
     in the dtype of the outputs that sum to 1 over the classes.
     """
 
+    formulas = {
+        "values": "ℓ = −Σⱼ aⱼ log(pⱼ), pⱼ = e^fⱼ / Σₖ e^fₖ, aⱼ = weightⱼ ((1 − ε) [j = y] + ε / C)",
+        "gradients": "m pⱼ − aⱼ, m = Σₖ aₖ",
+        "hessian": "m (pᵢ [i = j] − pᵢ pⱼ)",
+    }
+
     def values(self, output: Array, target: Array) -> Array:
         xp = array_module(output)
         logits, _, total = exponentials(output)

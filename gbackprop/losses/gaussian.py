@@ -33,6 +33,11 @@ class GaussianNLLLoss(ElementwiseLoss):
         ε > 0, in the outputs' dtype too: smaller variances count as ε.
     """
 
+    formulas = {
+        "values": "ℓ = c Σⱼ (log(sⱼ) + (fⱼ − yⱼ)² / sⱼ + full log(2π)) / 2, sⱼ = max(vⱼ, ε)",
+        "gradients": "c (fⱼ − yⱼ) / sⱼ",
+        "hessian": "c [i = j] / sⱼ",
+    }
     undrawn = UNDRAWN
     hint = " (variances come with the targets: np.stack([target, var], axis=1))"
 

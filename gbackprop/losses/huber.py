@@ -27,6 +27,11 @@ class HuberLoss(ElementwiseLoss):
         δ > 0.
     """
 
+    formulas = {
+        "values": "ℓ = c Σⱼ hⱼ, hⱼ = dⱼ² / 2 if |dⱼ| ≤ δ else δ (|dⱼ| − δ / 2), dⱼ = fⱼ − yⱼ",
+        "gradients": "c max(−δ, min(dⱼ, δ))",
+        "hessian": "c [i = j] [|dⱼ| < δ]",
+    }
     undrawn = UNDRAWN
 
     def __init__(self, reduction: Literal["mean", "sum"] = "mean", delta: float = 1.0) -> None:
@@ -59,6 +64,11 @@ class SmoothL1Loss(ElementwiseLoss):
         β > 0. (torch's β = 0 is the absolute error: `L1Loss`.)
     """
 
+    formulas = {
+        "values": "ℓ = c Σⱼ hⱼ, hⱼ = dⱼ² / (2β) if |dⱼ| < β else |dⱼ| − β / 2, dⱼ = fⱼ − yⱼ",
+        "gradients": "c max(−1, min(dⱼ / β, 1))",
+        "hessian": "c / β [i = j] [|dⱼ| < β]",
+    }
     undrawn = UNDRAWN
 
     def __init__(self, reduction: Literal["mean", "sum"] = "mean", beta: float = 1.0) -> None:

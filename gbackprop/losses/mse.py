@@ -15,6 +15,8 @@ class MSELoss(ElementwiseLoss):
     ∇ℓ = 2c (f − y), ∇²ℓ = 2c I, S = √(2c) I. Likelihood: N(f, ½) for each output, whose −log is (f − y)² + const.
     """
 
+    formulas = {"values": "ℓ = c Σⱼ (fⱼ − yⱼ)²", "gradients": "2c (fⱼ − yⱼ)", "hessian": "2c [i = j]"}
+
     def values(self, output: Array, target: Array) -> Array:
         return self.summed((output - target) ** 2)
 

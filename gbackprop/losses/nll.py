@@ -35,6 +35,7 @@ class NLLLoss(FlatLoss, ClassWeights):
     Outputs are (N, C) or (N, C, *pos), targets labels (N, *pos).
     """
 
+    formulas = {"values": "ℓ = −weight_y f_y", "gradients": "−weight_y [j = y]", "hessian": "0"}
     hint = " (of one-hot rows give the labels, target.argmax(1))"
     probabilities = False
 

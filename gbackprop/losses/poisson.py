@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, pi
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import special
@@ -40,6 +40,16 @@ class PoissonNLLLoss(ElementwiseLoss):
     """
 
     counts = True
+    of_logarithms: ClassVar = {
+        "values": "ℓ = c Σⱼ (e^fⱼ − yⱼ fⱼ + full sⱼ), sⱼ = yⱼ log(yⱼ) − yⱼ + log(2π yⱼ) / 2 if yⱼ > 1 else 0",
+        "gradients": "c (e^fⱼ − yⱼ)",
+        "hessian": "c [i = j] e^fⱼ",
+    }
+    of_rates: ClassVar = {
+        "values": "ℓ = c Σⱼ (fⱼ − yⱼ log(fⱼ + ε) + full sⱼ), sⱼ = yⱼ log(yⱼ) − yⱼ + log(2π yⱼ) / 2 if yⱼ > 1 else 0",
+        "gradients": "c (1 − yⱼ / (fⱼ + ε))",
+        "hessian": "c [i = j] yⱼ / (fⱼ + ε)²",
+    }
 
     def __init__(
         self,
@@ -53,6 +63,7 @@ class PoissonNLLLoss(ElementwiseLoss):
         flag("PoissonNLLLoss, log_input", log_input)
         flag("PoissonNLLLoss, full", full)
         self.log_input, self.full, self.eps = log_input, full, number("PoissonNLLLoss, eps", eps, above=0)
+        self.formulas = self.of_logarithms if log_input else self.of_rates
         self.finite_range = (-1e4, 80.0) if log_input else (1e-3, 1e4)
         self.domain, self.ends = ((-inf, inf), True) if log_input else ((-self.eps, inf), False)
         self.undrawn = "" if log_input else UNDRAWN

@@ -31,6 +31,12 @@ class BCELoss(BitWeights):
         w ≥ 0 of a shape that broadcasts to a sample's outputs, on the device of the outputs; 1 by default.
     """
 
+    formulas = {
+        "values": "ℓ = −c Σⱼ weightⱼ (yⱼ log(fⱼ) + (1 − yⱼ) log(1 − fⱼ))",
+        "gradients": "c weightⱼ (fⱼ − yⱼ) / (fⱼ (1 − fⱼ))",
+        "hessian": "c [i = j] weightⱼ (yⱼ / fⱼ² + (1 − yⱼ) / (1 − fⱼ)²)",
+        "where": "fⱼ (1 − fⱼ) > 10⁻¹²",
+    }
     undrawn = UNDRAWN
     domain = (0.0, 1.0)
 

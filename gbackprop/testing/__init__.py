@@ -8,6 +8,8 @@ entry. `gbackprop.testing.strategies`, which needs Hypothesis, draws what to che
 """
 
 from gbackprop.base.names import listing
+from gbackprop.testing.certificate.certify import certify
+from gbackprop.testing.certificate.proofs import Certificate, Proof
 from gbackprop.testing.gradients import check_gradient
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
@@ -21,7 +23,8 @@ from gbackprop.testing.samples import check_samples
 from gbackprop.testing.symmetries import check_symmetries
 
 __all__ = [
-    "Parts", "Report", "Row", "check_gradient", "check_layer", "check_loss", "check_network", "check_operator",
-    "check_optimizer", "check_quadrature", "check_quantity", "check_samples", "check_symmetries",
+    "Certificate", "Parts", "Proof", "Report", "Row", "certify", "check_gradient", "check_layer", "check_loss",
+    "check_network", "check_operator", "check_optimizer", "check_quadrature", "check_quantity", "check_samples",
+    "check_symmetries",
 ]  # fmt: skip
 __dir__ = listing(__all__)

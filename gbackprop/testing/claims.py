@@ -29,6 +29,13 @@ class FoundError(Exception):
     """The claim is false; the message says how."""
 
 
+FLOAT32_TOLERANCE = 1e-3
+"""Error to allow in float32."""
+
+ROUNDINGS = 256
+"""In float32 a result may also move by that often the distance that it moves when inputs and parameters are rounded."""
+
+
 @dataclass(frozen=True)
 class Compared:
     """The result of a method, and the expected one: arrays, or mappings of names to arrays."""

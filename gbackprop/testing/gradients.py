@@ -28,7 +28,7 @@ HIDDEN, SMALL = 1e-3, 1e-4
 def check_gradient(
     f: Callable[[Any], Any], grad: Any, params: Any, batch: int | None = None, rng: int | np.random.Generator = 0
 ) -> Report:
-    """Hold a gradient against differences of its function, in NumPy alone.
+    """Compare a gradient with differences of its function, in NumPy alone.
 
     Parameters
     ----------

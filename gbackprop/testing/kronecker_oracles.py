@@ -25,9 +25,16 @@ ENTRYWISE = (PReLU, Norm, Shift, Scale, _BatchNorm)
 
 
 def input_square(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
-    """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups.
+    """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups."""
+    seen = weight_inputs(layer, *inputs)
+    squares = np.einsum("gnti,gntj->gij", seen, seen)
+    return squares if len(squares) > 1 else squares[0]
 
-    u is what the weight of one output feature, a group's first, is multiplied with, by complex steps in that weight.
+
+def weight_inputs(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
+    """u, shape (G, N, T, I): what the weight of one output feature, a group's first, is multiplied with.
+
+    By complex steps in that weight.
     """
     weight = by_output(layer, layer.parameters[_weight(layer)])
     groups, outputs, *seen = weight.shape
@@ -37,11 +44,8 @@ def input_square(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
         y = layer.forward(*inputs)[0]
         return y[..., o] if features_last else y[:, o]
 
-    squares = []
-    for group in range(groups):
-        u = complex_derivative(partial(feature, group * outputs), weight[group, 0]).reshape(-1, prod(seen))
-        squares.append(u.T @ u)
-    return np.stack(squares) if groups > 1 else squares[0]
+    each = [complex_derivative(partial(feature, group * outputs), weight[group, 0]) for group in range(groups)]
+    return np.stack(each).reshape(groups, len(inputs[0]), -1, prod(seen))
 
 
 def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:
@@ -94,14 +98,16 @@ def kronecker(
     return found
 
 
-def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, n: int) -> dict[str, Any]:
-    """Compute the factors of KFRA, by its recursion over the layers."""
+def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarray, lowest: int) -> dict[str, Any]:
+    """Compute the factors of KFRA, by its recursion over the layers down to the lowest, by its position."""
     found: dict[str, Any] = {}
-    for leaf, (arriving,) in reversed(list(inputs_of(leaves, x))):
+    n = len(x)
+    for leaf, inputs in reversed(list(inputs_of(leaves, x))):
+        (arriving,) = inputs
         if "bias" in leaf.layer.parameters and _has_factors(leaf.layer) and not isinstance(leaf.layer, ENTRYWISE):
             bias = _bias_jacobian(leaf.layer, arriving)
             found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)
-        if leaf is leaves[0] or leaf.layer.takes == "integers":
+        if leaf.position == lowest:
             break
         jacobian = input_jacobian(leaf.layer, arriving)
         average = np.einsum("nai,ab,nbj->ij", jacobian, average, jacobian, optimize=True) / n

@@ -180,6 +180,10 @@ def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np
     return places, np.exp(logarithm - logarithm.max(0))
 
 
+RARE = 2.5
+"""Standard errors are no less than so many draws make: rarer targets may not come at all, and nothing spreads then."""
+
+
 def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Compared:
     some = rng.permutation(len(probe.where))[:BITS]
     s = probe.at(probe.drawn_root(probe.loss.draw(probe.output, DRAWS, rng)) * DRAWS**0.5)[:, :, some]
@@ -187,7 +191,8 @@ def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Co
     want = hessian.values.swapaxes(0, 1)[:, some][:, :, some]
     deviation = products.std(0) / DRAWS**0.5
     rounding = 1e-11 * float(np.max(np.abs(want), initial=0)) or 1.0
-    z = (products.mean(0) - want) / np.maximum(deviation, rounding)
+    unseen = RARE / DRAWS * float(np.max(np.abs(products), initial=0))  # of targets that were not drawn
+    z = (products.mean(0) - want) / np.maximum(deviation, max(rounding, unseen))
     allowed = -float(special.ndtri(LEVEL / (2 * z.size)))
     return Compared(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gbackprop.array import asnumpy
 from gbackprop.losses.base import Loss
-from gbackprop.testing.claims import Claims, Compared, FoundError, expect_shape
+from gbackprop.testing.claims import FLOAT32_TOLERANCE, Claims, Compared, FoundError, expect_shape
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
@@ -25,8 +25,6 @@ from gbackprop.testing.report import Report
 
 REQUIRED = ("values", "gradients", "target_shape", "check_values")
 """The methods that every loss must have."""
-
-FLOAT32_TOLERANCE = 1e-3
 
 
 Reference = Callable[[np.ndarray, np.ndarray], np.ndarray]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -12,7 +11,7 @@ import numpy as np
 
 from gbackprop.calculus.layer import Layer, leaves_of
 from gbackprop.calculus.residual import FactoredLayer
-from gbackprop.calculus.signals import GRADIENT
+from gbackprop.calculus.signals import GRADIENT, RESIDUAL
 from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
@@ -23,7 +22,7 @@ from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import FLOOR, every_quantity
+from gbackprop.testing.runs import FLOOR, every_quantity, floor_of
 from gbackprop.testing.setting import CheckedNetwork, at_targets
 from gbackprop.testing.signals import Arrivals, arrivals, dense_arrivals
 
@@ -32,9 +31,6 @@ LARGEST = 512
 
 CANCELLING = 1e-3
 """In place of `FLOOR`, where residual columns of both signs cancel: what is left is rounded as the columns are."""
-
-CANCELLED = 1e-6
-"""The same beside the largest entry of any signal, where nothing is left."""
 
 PARTS = "layers and loss"
 """The name in rows of the parts from which sweep and quantities are computed."""
@@ -119,11 +115,5 @@ def _cancels(setting: CheckedNetwork) -> bool:
 def _arrival(name: str, found: Arrivals, dense: Arrivals, floor: float) -> Compared:
     want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
     got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
-    least = floor * _largest(want)
-    if floor == CANCELLING:  # all of it may cancel, and what is left is rounded as the other signals are
-        least = max(least, CANCELLED * max(_largest(each) for each in dense.values()))
-    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, least)
-
-
-def _largest(values: Mapping[str, np.ndarray]) -> float:
-    return max((float(np.max(np.abs(value), initial=0)) for value in values.values()), default=0.0)
+    size = max(floor_of(want), 1e-2 * floor_of(dense[GRADIENT.name]) * (name == RESIDUAL.name))  # a residual is of it
+    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor / FLOOR * size)

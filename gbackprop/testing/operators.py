@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gbackprop.base.checks import kind_of
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, expect_shape
+from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 
@@ -18,7 +20,7 @@ VECTORS, MOMENTS = 3, 8  # to multiply an operator with; of a quadrature
 def check_operator(
     operator: Any, dense: Any = None, rng: int | np.random.Generator = 0, tolerance: float | None = None
 ) -> Report:
-    """Hold the products of a linear operator against the laws of a matrix, and against the matrix that it should be.
+    """Check that products of a linear operator follow the laws of a matrix, and are those of the matrix it should be.
 
     Parameters
     ----------
@@ -33,14 +35,22 @@ def check_operator(
     Returns
     -------
     Report
-        A row for each claim. What the operator raises becomes a row.
+        A row for each claim. What the operator raises becomes a row. Failures have a diagnosis.
     """
     shape, single = _shape_of(operator), getattr(operator, "dtype", None) == np.float32
     if dense is not None and np.shape(dense) != shape:
         raise ValueError(f"dense: expected shape {shape} as the operator has, got {np.shape(dense)}")
     allowed = (1e-3 if single else ROUNDING) if tolerance is None else tolerance
-    generator, claims = np.random.default_rng(rng), Claims(type(operator).__name__, ("matvec", "matmat"))
-    U, V = (generator.standard_normal((size, VECTORS)).astype("f4" if single else "f8") for size in shape)
+    check = partial(_check, dense=None if dense is None else np.asarray(dense), allowed=allowed)
+    claims = Claims(type(operator).__name__, ("matvec", "matmat"), why=partial(diagnose, check, operator))
+    check(claims, operator, np.random.default_rng(rng))
+    return claims.report
+
+
+def _check(claims: Claims, operator: Any, rng: np.random.Generator, dense: Any, allowed: float) -> None:
+    """Add the rows of an operator."""
+    shape, dtype = _shape_of(operator), "f4" if getattr(operator, "dtype", None) == np.float32 else "f8"
+    U, V = (rng.standard_normal((size, VECTORS)).astype(dtype) for size in shape)
 
     def columns(of: np.ndarray) -> np.ndarray:
         found = [operator @ column.copy() for column in of.T]
@@ -53,20 +63,19 @@ def check_operator(
     claims.hold("matvec", "is pure", impurity, lambda: operator @ V[:, 0], {"its argument": V}, lambda: columns(V))
     equal("matvec", "is linear", lambda: operator @ V.sum(1), lambda: columns(V).sum(1), "the sum of its parts")
     equal("matmat", "columns do not interact", lambda: operator @ V, lambda: columns(V), "one column at a time")
+    if dense is not None:
+        units = np.eye(shape[1], dtype=V.dtype)
+        equal("matvec", "is A[i, j]", lambda: columns(units), lambda: dense, "the dense matrix")
     if hasattr(operator, "T"):
         equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda: (operator.T @ U).T @ V, lambda: U.T @ columns(V), "matvec")
     if getattr(operator, "symmetric", False):
         equal("matvec", "is symmetric", lambda: V.T @ columns(V), lambda: columns(V).T @ V, "its transpose")
-    if dense is not None:
-        units = np.eye(shape[1], dtype=V.dtype)
-        equal("matvec", "is A[i, j]", lambda: columns(units), lambda: dense, "the dense matrix")
-    return claims.report
 
 
 def check_quadrature(
     rule: Callable[[Any, np.ndarray], tuple[Any, Any]], operator: Any, rng: int | np.random.Generator = 0
 ) -> Report:
-    """Hold nodes and weights for vᵀ f(A) v ≈ Σⱼ wⱼ f(θⱼ), as Lanczos's method gives them, against products with A.
+    """Compare nodes and weights for vᵀ f(A) v ≈ Σⱼ wⱼ f(θⱼ), as Lanczos's method gives them, with products with A.
 
     Parameters
     ----------
@@ -97,9 +106,15 @@ def check_quadrature(
     return claims.report
 
 
+def is_operator(subject: Any) -> bool:
+    """Return whether something is a matrix or a linear operator: an instance with `shape` and `@`."""
+    shape = getattr(subject, "shape", None)
+    return isinstance(shape, tuple) and len(shape) == 2 and hasattr(type(subject), "__matmul__")
+
+
 def _shape_of(operator: Any) -> tuple[int, int]:
     """Return the shape of a matrix; raise an error that something else is none."""
     shape = getattr(operator, "shape", None)
-    if not isinstance(shape, tuple) or len(shape) != 2 or not hasattr(operator, "__matmul__"):
+    if not is_operator(operator) or shape is None:
         raise TypeError(f"operator: expected a matrix or linear operator, with shape and @, got {kind_of(operator)}")
     return shape

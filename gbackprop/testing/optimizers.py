@@ -36,7 +36,7 @@ Moved = dict[str, np.ndarray]
 
 
 def check_optimizer(make: Make, rule: Rule | None = None, rng: int | np.random.Generator = 0) -> Report:
-    """Hold an update rule against a plain one in float64 over drawn steps, and against the laws that hold for any.
+    """Compare an update rule with a plain one in float64 over drawn steps, and check the laws of any rule.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ import numpy as np
 
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Leaf, leaves_of
-from gbackprop.calculus.walk import add_below, downwards, is_chain
+from gbackprop.calculus.walk import add_below, downwards, is_swept_chain
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
@@ -114,7 +114,8 @@ class Dense:
     ) -> None:
         self.loss, self.x, self.y, self.factor = loss, _complex(x), y, loss.factor(len(x), y)
         self.twin, self.names = complex_copy(network), list(network.parameters)
-        self.leaves = leaves_of(self.twin, x.shape[1:])
+        self.leaves, own = leaves_of(self.twin, x.shape[1:]), leaves_of(network, x.shape[1:])
+        self.lowest = next((leaf.position for leaf in own if leaf.swept), 0) if is_swept_chain(own) else None
         self.output = self.twin.forward(self.x)[0].real
         self.mc_curvature = _mc_curvature(loss, self.output, mc_targets, y)
         self.jacobians = output_jacobians(self.twin, self.leaves, self.x)
@@ -151,8 +152,8 @@ class Dense:
         where, hessian = (self.names, self.leaves, self.x), self.hessian
         curvatures = {"kflr": hessian} | ({} if self.mc_curvature is None else {"kfac": self.mc_curvature})
         found = kronecker(*where, self.jacobians, curvatures, self.factor)
-        if is_chain(self.leaves):
-            found["kfra"] = kfra(*where, self.factor * hessian.sum(0), len(self.x))
+        if self.lowest is not None:
+            found["kfra"] = kfra(*where, self.factor * hessian.sum(0), self.lowest)
         return found
 
 

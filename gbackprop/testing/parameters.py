@@ -116,7 +116,7 @@ def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
         return probe.run(probe.x, twin)[0]
 
     low, middle, high = moved(-1.0), moved(0.0), moved(1.0)
-    floor = float(np.max(np.abs(high - low), initial=0))
+    floor = max(float(np.max(np.abs(high - low), initial=0)), 1e-4 * float(np.max(np.abs(middle), initial=0)))
     return Compared(low + high - 2 * middle, np.zeros_like(middle), "second differences", ROUNDING, floor)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
@@ -124,6 +125,15 @@ def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
     inputs = some_of(prod(probe.x.shape[1:]), rng, size)
     outputs = some_of(prod(probe.output.shape[1:]), rng, size)
     x, jacobian = smooth(lambda moved: probe.run(moved)[0], probe.x, inputs, rng)
+    if probe.layer.curvature != "zero" and not x.all():  # zeros of padding may lie where the slope has a kink
+        g = rng.standard_normal(probe.output.shape)
+
+        def pulled(moved: np.ndarray) -> np.ndarray:
+            return probe.layer.vjp(probe.run(moved)[1], np.resize(g, (len(moved), *g.shape[1:])))
+
+        with suppress(Exception):  # claims on vjp say what is wrong with it
+            x, _ = smooth(pulled, x, inputs, rng)
+            x, jacobian = smooth(lambda moved: probe.run(moved)[0], x, inputs, rng)
     return Point(x, inputs, outputs, jacobian)
 
 

@@ -17,7 +17,7 @@ from gbackprop.plain.reference import reference
 from gbackprop.quantities import DiagGGN, Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
-from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
+from gbackprop.testing.claims import FLOAT32_TOLERANCE, ROUNDINGS, Claims, Compared, FoundError, NotGivenError
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.likelihood import ALARMS, LEVEL
 from gbackprop.testing.loss_scale import check_factor
@@ -28,8 +28,6 @@ from gbackprop.testing.runs import FLOOR, Runs, fits, floor_of, pairs
 from gbackprop.testing.setting import CheckedNetwork, Values, values
 
 ORACLE_TOLERANCE = 1e-9
-FLOAT32_TOLERANCE = 1e-3
-
 NO_DEFINITION = "its formula is not checked against anything: give the quantity a `definition`"
 
 NO_CONVENTION = "the oracle has no whole blocks, and of KFAC the default of fisher, sharing and joint_bias"
@@ -239,8 +237,13 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
         for array in value.values() if isinstance(value, dict) else [value]:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
-    floor = max(runs.floor(quantity, want), floor_of(want) / FLOOR * FLOAT32_TOLERANCE)
-    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor)
+    moved = {name: _difference(value, want[name]) for name, value in runs.together(quantity, "rounded").items()}
+    share = max(FLOAT32_TOLERANCE * floor_of(want), ROUNDINGS / FLOAT32_TOLERANCE * floor_of(moved)) / FLOOR
+    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, max(runs.floor(quantity, want), share))
+
+
+def _difference(one: Any, other: Any) -> Any:
+    return {key: one[key] - other[key] for key in one if one[key] is not None} if isinstance(one, dict) else one - other
 
 
 def _estimated(runs: Runs, quantity: Sampled) -> Compared:
@@ -250,11 +253,12 @@ def _estimated(runs: Runs, quantity: Sampled) -> Compared:
         raise NotGivenError("what it estimates is not stated: give the quantity `estimates`")
     setting, fresh = runs.setting, type(quantity)(mc_samples=DRAWS)
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
-    z = {}
-    for name, value in setting.values(expected())[0].items():
+    z, wanted = {}, {name: _total(value) for name, value in setting.values(expected())[0].items()}
+    rounding = 1e-12 * max(map(abs, wanted.values()), default=0.0)  # of terms that cancel
+    for name, total in wanted.items():
         totals = np.array([_total(each[name]) for each in found])
-        error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(_total(value)))
-        z[name] = np.array((totals.mean() - _total(value)) / (error or 1.0))
+        error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding)
+        z[name] = np.array((totals.mean() - total) / (error or 1.0))
     allowed = -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(z))))
     return Compared(z, {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors", allowed)
 

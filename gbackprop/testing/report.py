@@ -19,8 +19,6 @@ class Proposal:
     ----------
     words : str
         What to change, as "right if divided by N = 7".
-    edit : str
-        The name of the edit in the grammar.
     samples : tuple of int
         The sizes of the batches on which it was verified.
     points : int
@@ -28,16 +26,15 @@ class Proposal:
     """
 
     words: str
-    edit: str
     samples: tuple[int, ...] = ()
     points: int = 0
 
     @property
     def evidence(self) -> str:
         """On what it was verified."""
-        *others, last = map(str, self.samples)
-        numbers = f"{self.points} numbers of " if self.points else ""
-        return f"verified on {numbers}batches of {', '.join(others)} and {last} samples"
+        *others, last = map(str, self.samples or [""])
+        batches = f"batches of {', '.join(others)} and {last} samples" if self.samples else ""
+        return "verified on " + " of ".join(filter(None, [f"{self.points} numbers" * bool(self.points), batches]))
 
     def __str__(self) -> str:
         return f"{self.words} ({self.evidence})"

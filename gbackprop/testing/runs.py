@@ -10,14 +10,15 @@ import numpy as np
 
 from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
-from gbackprop.calculus.signals import AVERAGE, GRADIENT
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import Compared
 from gbackprop.testing.oracles import ORACLES
-from gbackprop.testing.setting import CheckedNetwork, Values
+from gbackprop.testing.setting import CheckedNetwork, Values, values
 
-FLOOR = 1e-8
-"""Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
+FLOOR = 1e-4
+"""Errors are never relative to less than this share of a quantity's largest entry in any parameter: with a tolerance of
+1e-10, 45 roundings of that entry are allowed, where terms of its size cancel."""
 
 CANCELLED = 1e-3
 """Errors are never relative to less than this share of what was subtracted."""
@@ -49,7 +50,8 @@ class Runs:
         """The setting, changed in ways whose effect is known."""
         s = self.setting
         reduced = {reduction: s.reduced(reduction) for reduction in ("mean", "sum")}
-        return {"": s, "permuted": s.permuted(self.order), "float32": s.cast(np.float32), **reduced}
+        single = s.cast(np.float32)
+        return {"": s, "permuted": s.permuted(self.order), "float32": single, "rounded": single.cast(float), **reduced}
 
     @cached_property
     def others(self) -> list[Quantity]:
@@ -71,11 +73,17 @@ class Runs:
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
     def floor(self, quantity: Quantity, want: Values) -> float:
-        """Size of entries that still count, beside the largest and beside what a quantity is the difference of."""
+        """Size of entries that still count, beside the largest and beside what a quantity is the difference of.
+
+        Of residuals that is the gradient, too, by which they are multiplied.
+        """
         whole = quantity.difference_of
         if whole is None:
             return floor_of(want)
-        return floor_of(want) + CANCELLED / FLOOR * floor_of(self.setting.values(whole())[0])
+        result = self.setting.run(whole())
+        residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
+        floor = floor_of(want) + CANCELLED / FLOOR * floor_of(values(result)[0])
+        return floor + floor_of(result.gradient) if residual else floor
 
     def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
         """Return values of a quantity beside the expected ones."""

@@ -21,7 +21,7 @@ def check_samples(
     draw: Callable[[int, np.random.Generator], Any], covariance: Any, mean: Any = 0.0,
     rng: int | np.random.Generator = 0, log_density: Callable[[np.ndarray], Any] | None = None,
 ) -> Report:  # fmt: skip
-    """Hold draws, of a posterior for instance, against the moments that they should have, and a density against them.
+    """Compare draws, of a posterior for instance, and their density with the moments that they should have.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def check_samples(
 
     def moments() -> Compared:
         d, unit = drawn() - mean, float(np.abs(covariance).max())
-        center = _near(d.mean(0), (d**2).mean(0), np.zeros(size), unit**0.5)
-        spread = _near(d.T @ d / DRAWS, (d**2).T @ d**2 / DRAWS, covariance, unit)
+        center = near(d.mean(0), (d**2).mean(0), np.zeros(size), unit**0.5)
+        spread = near(d.T @ d / DRAWS, (d**2).T @ d**2 / DRAWS, covariance, unit)
         want = np.broadcast_to(mean, (size,))
         return Compared({"mean": want + center, "covariance": spread}, {"mean": want, "covariance": covariance}, ORACLE)
 
@@ -65,7 +65,7 @@ def check_samples(
         given = np.asarray(log_density(x))  # type: ignore[misc]
         expect_shape(given, (DRAWS,))
         q = np.exp(logs - given)
-        return Compared(_near(q.mean(), (q**2).mean(), np.ones(()), 1.0), np.ones(()), ORACLE)
+        return Compared(near(q.mean(), (q**2).mean(), np.ones(()), 1.0), np.ones(()), ORACLE)
 
     claims.hold("draw", "is the same from the same rng", lambda: "" if np.array_equal(drawn(5), drawn(5)) else "is not")
     claims.equal("draw", f"has the mean and the covariance[i, j] (z test{ALARMS})", moments, needs=["draw"])
@@ -74,7 +74,7 @@ def check_samples(
     return claims.report
 
 
-def _near(mean: np.ndarray, square: np.ndarray, want: np.ndarray, unit: float) -> np.ndarray:
+def near(mean: np.ndarray, square: np.ndarray, want: np.ndarray, unit: float, draws: int = DRAWS) -> np.ndarray:
     """Return a mean over draws; the expected one where it is that within its standard error, or within rounding."""
-    error = np.sqrt(np.maximum(square - mean**2, 0) / DRAWS)
+    error = np.sqrt(np.maximum(square - mean**2, 0) / draws)
     return np.where(np.abs(mean - want) <= np.maximum(ALLOWED * error, 1e-9 * unit), want, mean)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
-from gbackprop.calculus.walk import is_chain
+from gbackprop.calculus.walk import is_swept_chain
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.plain.observer import Observer, observed
@@ -93,7 +93,7 @@ def dense_arrivals(
         for other, residual in zip(swept, residuals, strict=True):
             if residual is not None and any(source in later for source in other.leaf.sources):
                 found[RESIDUAL.name][name] += _congruent(_of_inputs(other, later, each.output), residual)
-    if is_chain([each.leaf for each in passed]):
+    if is_swept_chain([each.leaf for each in passed]):
         found[AVERAGE.name] = _averages(swept, jacobians, factor * loss.hessian_sum(output, y))
     return found
 

@@ -1,4 +1,4 @@
-"""Audits of layers of several inputs, of networks with such, and of optimizers."""
+"""Audits of layers of several inputs, of networks with such, of optimizers and operators."""
 
 import io
 import shutil
@@ -13,6 +13,7 @@ from gbackprop.__main__ import main
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 MODULE = '''
+import numpy as np
 from own_joins import Bilinear, Gate, GateJacobian
 import gbackprop as gb
 from gbackprop.layers import Layer, Linear, Tanh
@@ -27,6 +28,21 @@ class WrongGate(Gate):
 class Wrapped(Layer):
     def __init__(self, network):
         pass
+
+
+MATRIX = np.random.default_rng(0).standard_normal((4, 4))
+
+
+class Product:
+    """A matrix that says that it is symmetric."""
+
+    shape, symmetric = (4, 4), True
+
+    def __matmul__(self, v):
+        return MATRIX @ v
+
+
+product = Product()
 
 
 class Signs(Optimizer):
@@ -102,6 +118,16 @@ def test_a_wrong_jacobian_of_a_join_is_placed(mine):
 def test_right_optimizers(mine, name, tmp_path):
     status, out = audit(f"{mine}:{name}", "--html", str(tmp_path / "page.html"))
     assert status == 0, out
+
+
+def test_operators(mine):
+    status, out = audit(f"{mine}:MATRIX")
+    assert (status, "4 claims: 4 hold" in out) == (0, True)
+    for name in ("product", "Product"):
+        status, out = audit(f"{mine}:{name}")
+        assert status == 1
+        assert "matvec: is symmetric: error " in out
+        assert "diagnosis: right with this: axes 0 and 1 exchanged (verified on" in out
 
 
 def test_a_wrong_optimizer_is_placed(mine):

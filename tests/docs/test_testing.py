@@ -23,6 +23,7 @@ WRONG = [
     ("V.mean(0)", "V.mean()"),
     ("root.T, rng", "root, rng"),
     ("return square", "return square**0.5"),
+    ("(u > 0)", "(u < 0)"),
 ]
 
 
@@ -33,7 +34,9 @@ def run(block, **names):
 
 
 @pytest.mark.parametrize(
-    "block", BLOCKS, ids=["layer", "loss", "domain", "quantity", "rule", "gradient", "operator", "draws", "symmetry"]
+    "block",
+    BLOCKS,
+    ids=["layer", "loss", "domain", "quantity", "rule", "gradient", "operator", "draws", "symmetry", "library"],
 )
 def test_each_test_of_the_page_stands_alone_and_passes(block):
     run(block)

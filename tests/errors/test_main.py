@@ -62,7 +62,8 @@ def test_a_number_that_makes_no_sense_is_named_in_plain_words(arguments, expecte
 
 
 DEFAULTS = {
-    ("audit",): {"target": None, "input": None, "loss": None, "batch": 3, "seed": 0, "rows": False, "html": None},
+    ("audit",): {"target": None, "input": None, "loss": None, "batch": 3, "seed": 0, "rows": False, "html": None,
+                 "symmetries": False, "device": "cpu", "certificate": False},
     ("demo",): {"data": "digits", "data_dir": None, "device": "cpu", "seed": 0, "epochs": None,
                 "output": "gbackprop-demo.png"},
     ("check", "."): {"folder": ".", "tolerance": 1e-8},

@@ -24,6 +24,22 @@ def batch(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
+def wrong(kind, **methods):
+    """Return a class with other methods."""
+    return type(f"Wrong{kind.__name__}", (kind,), methods)
+
+
+def jacobian(name, kind, rule, key="per_sample"):
+    """Return a class of which one rule of a parameter's Jacobian is another, a function of layer, input and columns."""
+
+    def parameter_jacobians(self, x):
+        found = kind.parameter_jacobians(self, x)
+        setattr(found[name], key, lambda *given, **named: rule(self, x, *given, **named))
+        return found
+
+    return wrong(kind, parameter_jacobians=parameter_jacobians)
+
+
 # ------------------------------------------------------------------------------------------------------- activations
 
 
@@ -46,13 +62,6 @@ class Snake(L.Elementwise):
 class SnakeWithoutA(Snake):
     def second(self, x, y):
         return 2 * np.cos(2 * self.a * x)
-
-
-class SnakeSine(Snake):
-    """The slope of sin² taken as 2 sin."""
-
-    def first(self, x, y):
-        return 1 + 2 * np.sin(self.a * x)
 
 
 class Gauss(L.Elementwise):
@@ -131,60 +140,6 @@ class Diagonal(Layer):
         return {"d": jacobian}
 
 
-class DiagonalMean(Diagonal):
-    def per_sample(self, x, mat):
-        return (mat * x).reshape(*mat.shape[:2], -1, self.features).mean(2)
-
-
-class DiagonalSquared(Diagonal):
-    def per_sample(self, x, mat):
-        return (mat * x**2).reshape(*mat.shape[:2], -1, self.features).sum(2)
-
-
-class DiagonalPulled(Diagonal):
-    def mjp(self, x, mat):
-        return mat / self.parameters["d"]
-
-
-class DiagonalTyped(Diagonal):
-    def forward(self, x):
-        return x * self.parameters["d"].astype(np.float64), x
-
-
-class DiagonalBatched(Diagonal):
-    """The sum over columns forgets the signs."""
-
-    def parameter_jacobians(self, x):
-        found = super().parameter_jacobians(x)
-        found["d"].sum = lambda mat, sign=None: self.per_sample(x, mat).sum((0, 1))
-        return found
-
-
-class DiagonalSumOfSquares(Diagonal):
-    """The sum over samples is squared."""
-
-    def parameter_jacobians(self, x):
-        found = super().parameter_jacobians(x)
-
-        def square(mat, sign=None):
-            each = self.per_sample(x, mat)
-            each = each if sign is None else each * sign[..., None]
-            return (each**2 if sign is None else each * self.per_sample(x, mat)).sum(1).mean(0)
-
-        found["d"].square = square
-        return found
-
-
-class DiagonalClipped(Diagonal):
-    def mjp(self, x, mat):
-        return np.clip(mat * self.parameters["d"], -1, 1)
-
-
-class DiagonalUnsigned(Diagonal):
-    def per_sample(self, x, mat):
-        return super().per_sample(x, np.abs(mat))
-
-
 class Rotated(Layer):
     """The matrix (C, C) of each sample, by the rows of a square weight: y = W x."""
 
@@ -214,37 +169,6 @@ class Rotated(Layer):
         return {"w": jacobian}
 
 
-class RotatedTransposed(Rotated):
-    def parameter_jacobians(self, x):
-        jacobian = ParameterJacobian()
-        jacobian.per_sample = lambda mat: np.einsum("vnit,njt->vnji", mat, x)
-        return {"w": jacobian}
-
-
-class RotatedApart(Rotated):
-    """The squared norm of each position, summed."""
-
-    def parameter_jacobians(self, x):
-        found = super().parameter_jacobians(x)
-
-        def square_norm(mat, sign=None):
-            each = np.einsum("vnit,njt->vntij", mat, x)
-            total = (each**2).sum((2, 3, 4))
-            return (total if sign is None else total * sign).sum(0)
-
-        found["w"].square_norm = square_norm
-        return found
-
-
-class RotatedFirst(Rotated):
-    """The Jacobian of the first position for the whole sequence."""
-
-    def parameter_jacobians(self, x):
-        jacobian = ParameterJacobian()
-        jacobian.per_sample = lambda mat: np.einsum("vni,nj->vnij", mat[..., 0], x[..., 0])
-        return {"w": jacobian}
-
-
 class Unit(Layer):
     """y = x / ‖x‖."""
 
@@ -271,32 +195,6 @@ class Unit(Layer):
         outer = y[:, :, None] * g[:, None]
         found = 3 * inner * y[:, :, None] * y[:, None] - outer - outer.swapaxes(1, 2) - inner * eye
         return found / r[:, :, None] ** 2
-
-
-class UnitSquare(Unit):
-    def jmp(self, saved, mat):
-        y, r = saved
-        return super().jmp((y, r**2), mat)
-
-    mjp = jmp
-
-
-class UnitNotProjected(Unit):
-    def jmp(self, saved, mat):
-        return mat / saved[1]
-
-    mjp = jmp
-
-
-class UnitOnce(Unit):
-    def residual(self, saved, grad):
-        return super().residual(saved, grad) * saved[1].reshape(-1, 1, 1)
-
-
-class UnitOfBatch(Unit):
-    def forward(self, x):
-        r = np.sqrt((x**2).sum((0,), keepdims=True)) + 0 * x
-        return x / r, (x / r, r)
 
 
 class Shifted(Layer):
@@ -337,17 +235,6 @@ class Halves(Layer):
         return np.concatenate([mat * b, mat * a], -1)
 
 
-class HalvesSwapped(Halves):
-    def output_shape(self, shape):
-        if shape[-1] % 2:
-            raise ValueError("odd")
-        return (*shape[:-1], shape[-1] // 2)
-
-    def mjp(self, saved, mat):
-        a, b = saved
-        return np.concatenate([mat * a, mat * b], -1)
-
-
 class SquaredDistance(Layer):
     """y = (u − v)², of two inputs."""
 
@@ -382,34 +269,7 @@ class LogCosh(ElementwiseLoss):
         return 1 - np.tanh(output - target) ** 2
 
 
-class LogCoshUnweighted(LogCosh):
-    def gradients(self, output, target):
-        return np.tanh(output - target)
-
-
-class LogCoshBackwards(LogCosh):
-    def gradients(self, output, target):
-        return np.tanh(target - output) * self.summed_weight(output.shape[1:])
-
-
-class LogCoshOne(LogCosh):
-    def second(self, output, target):
-        return 1 - np.tanh(output - target)
-
-
-class LogCoshOfOutput(LogCosh):
-    def second(self, output, target):
-        return 1 - np.tanh(output) ** 2
-
-
-class LogCoshPerBatch(LogCosh):
-    def gradients(self, output, target):
-        return super().gradients(output, target) / len(output)
-
-
-class LogCoshNoLog2(LogCosh):
-    def values(self, output, target):
-        return super().values(output, target) + np.log(2)
+LogCoshPerBatch = wrong(LogCosh, gradients=lambda self, f, y: LogCosh.gradients(self, f, y) / len(f))
 
 
 class Quartic(ElementwiseLoss):
@@ -425,90 +285,7 @@ class Quartic(ElementwiseLoss):
         return 4 * (output - target) ** 2
 
 
-class Overflowing(losses.CrossEntropyLoss):
-    def values(self, output, target):
-        return np.log(np.exp(output).sum(1)) - np.take_along_axis(output, target[:, None], 1)[:, 0]
-
-
-class Unweighted(losses.CrossEntropyLoss):
-    def values(self, output, target):
-        return losses.CrossEntropyLoss().values(output, target)
-
-
-class Likelihood(losses.CrossEntropyLoss):
-    """Gradients without the target."""
-
-    def gradients(self, output, target):
-        return special.softmax(output, axis=1)
-
-
 # --------------------------------------------------------------------------------------------------------- quantities
-
-
-class Own(Quantity):
-    powers = (1, 1)
-
-
-class GradSquared(Own):
-    """Σₙ (R ∇ℓₙ)², as the square of the sum."""
-
-    name, powers = "grad_squared", (2, 2)
-    needs = (Statistic("sum", GRADIENT),)
-
-    def finish(self, scale, total):
-        return total**2
-
-    def definition(self, p):
-        return p.factor**2 * (p.gradients**2).sum(0)
-
-
-class Fisher(Own):
-    """Σₙ (∇ℓₙ)², with one R left."""
-
-    name, powers = "fisher", (0, 2)
-    needs = (Statistic("square", GRADIENT),)
-
-    def finish(self, scale, square):
-        return square / scale.factor
-
-    def definition(self, p):
-        return (p.gradients**2).sum(0)
-
-
-class GGNTrace(Own):
-    """The trace of the GGN, of which the root of each entry is taken."""
-
-    name = "ggn_root"
-    needs = (Statistic("square", EXACT),)
-
-    def finish(self, scale, square):
-        return np.sqrt(square)
-
-    def definition(self, p):
-        return p.factor * np.einsum("nc...,ncd,nd...->...", p.jacobians, p.hessians, p.jacobians)
-
-
-class Noise(Own):
-    """The variance of gradients times N/(N − 1), without it."""
-
-    name, powers = "noise", (0, 2)
-    needs = (Statistic("moments", GRADIENT),)
-
-    def finish(self, scale, moments):
-        return moments.centered / scale.batch / scale.factor**2
-
-    def definition(self, p):
-        return p.gradients.var(0, ddof=1)
-
-
-class Norms(Own):
-    """The norm of each sample's gradient, without its root."""
-
-    name, powers = "norms", (1, 1)
-    needs = (Statistic("square_norm", GRADIENT),)
-
-    def definition(self, p):
-        return p.factor * np.sqrt((p.gradients.reshape(p.batch, -1) ** 2).sum(1))
 
 
 # ------------------------------------------------------------------------------------------------------------- graphs
@@ -560,7 +337,7 @@ def without(x):
 
 
 def weighted(output, target):
-    return np.array([1.1, 3.7, 0.2, 5])[target] * -special.log_softmax(output, 1)[np.arange(len(target)), target]
+    return WEIGHT[target] * -special.log_softmax(output, 1)[np.arange(len(target)), target]
 
 
 def log_cosh(output, target):
@@ -579,56 +356,151 @@ def stretched():
     return check_network(network, LogCoshPerBatch(), batch(5, 3), batch(5, 2, seed=4))
 
 
+def own(power, rule, definition, finish=lambda self, scale, value: value, signal=GRADIENT, c=2):
+    """Return a quantity with a definition."""
+    return wrong(Quantity, name="own", powers=(power, c), needs=(Statistic(rule, signal),), finish=finish,
+                 definition=lambda self, p: definition(p))  # fmt: skip
+
+
+def unsigned(self, x, mat, sign=None):
+    return self.per_sample(x, mat).sum((0, 1))
+
+
+def sum_of_squares(self, x, mat, sign=None):
+    """The sum over samples is squared, and a mean over columns."""
+    each = self.per_sample(x, mat)
+    signed = each if sign is None else each * sign[..., None]
+    return (signed * each).sum(1).mean(0)
+
+
+def apart(self, x, mat, sign=None):
+    """The squared norm of each position, summed."""
+    total = (np.einsum("vnit,njt->vntij", mat, x) ** 2).sum((2, 3, 4))
+    return (total if sign is None else total * sign).sum(0)
+
+
+def of_batch(self, x):
+    r = np.sqrt((x**2).sum((0,), keepdims=True)) + 0 * x
+    return x / r, (x / r, r)
+
+
+def swapped(self, saved, mat):
+    a, b = saved
+    return np.concatenate([mat * a, mat * b], -1)
+
+
+def even(self, shape):
+    if shape[-1] % 2:
+        raise ValueError("odd")
+    return (*shape[:-1], shape[-1] // 2)
+
+
+def diagonal(**methods):
+    return layer(lambda: wrong(Diagonal, **methods)(3), 3)
+
+
+def unit(rule):
+    return layer(wrong(Unit, jmp=rule, mjp=rule), 4)
+
+
+def rotated(rule, key="per_sample"):
+    return layer(jacobian("w", Rotated, rule, key), 3, 4)
+
+
+def log_cosh_with(reference=None, **methods):
+    return loss(wrong(LogCosh, **methods), 4, reference=reference)
+
+
+def cross_entropy(reference=None, weight=None, **methods):
+    return loss(lambda: wrong(losses.CrossEntropyLoss, **methods)(weight=weight), 4, labels=True, reference=reference)
+
+
+WEIGHT = np.array([1.1, 3.7, 0.2, 5])
+GGN = lambda p: p.factor * np.einsum("nc...,ncd,nd...->...", p.jacobians, p.hessians, p.jacobians)  # noqa: E731
 USERS = {
     "activation: second derivative lacks a": (layer(SnakeWithoutA, 4), "a = 1.5"),
-    "activation: 2 sin for sin 2": (layer(SnakeSine, 4), None),
+    "activation: 2 sin for sin 2": (layer(wrong(Snake, first=lambda s, x, y: 1 + 2 * np.sin(s.a * x)), 4), None),
     "activation: 4x² lost": (layer(Gauss, 4), "y · g · x² were added"),
     "activation: x for |x|": (layer(Square, 4), "its absolute value"),
     "activation: function lacks 1/3": (layer(Cubed, 4, reference=lambda x: x**3 / 3), "3"),
-    "layer: mean over positions": (layer(lambda: DiagonalMean(2), 4, 2), "4"),
-    "layer: x squared": (layer(lambda: DiagonalSquared(3), 3), "without this: squared"),
-    "layer: divided by d": (layer(lambda: DiagonalPulled(3), 3), "with this: its reciprocal"),
-    "layer: float64": (layer(lambda: DiagonalTyped(3), 3), "cast"),
-    "layer: signs forgotten": (layer(lambda: DiagonalBatched(3), 3), "signs"),
-    "layer: mean over columns": (layer(lambda: DiagonalSumOfSquares(3), 3), "multiplied by V = 3"),
-    "layer: clipped": (layer(lambda: DiagonalClipped(3), 3), "of what it gives: clipped to ±1"),
-    "layer: columns without signs": (layer(lambda: DiagonalUnsigned(3), 3), "of the columns: its absolute value"),
-    "layer: parameter transposed": (layer(RotatedTransposed, 3, 4), "exchanged"),
-    "layer: positions apart": (layer(RotatedApart, 3, 4), "of each position alone, and summed"),
-    "layer: first position": (layer(RotatedFirst, 3, 4), "first"),
-    "layer: norm squared": (layer(UnitSquare, 4), "multiplied by saved[1]"),
-    "layer: not projected": (layer(UnitNotProjected, 4), "were added"),
-    "layer: one norm too few": (layer(UnitOnce, 4), "divided by saved[1]"),
-    "layer: norm of the batch": (layer(UnitOfBatch, 4), "the inherited one"),
+    "layer: mean over positions": (
+        layer(lambda: wrong(Diagonal, per_sample=lambda s, x, mat: (mat * x).mean(2))(2), 4, 2), "4",
+    ),
+    "layer: x squared": (diagonal(per_sample=lambda s, x, mat: mat * x**2), "without this: squared"),
+    "layer: divided by d": (diagonal(mjp=lambda s, x, mat: mat / s.parameters["d"]), "with this: its reciprocal"),
+    "layer: float64": (diagonal(forward=lambda s, x: (x * s.parameters["d"].astype(np.float64), x)), "cast"),
+    "layer: signs forgotten": (
+        layer(lambda: jacobian("d", Diagonal, unsigned, "sum")(3), 3), "signs",
+    ),
+    "layer: mean over columns": (
+        layer(lambda: jacobian("d", Diagonal, sum_of_squares, "square")(3), 3), "multiplied by V = 3",
+    ),
+    "layer: clipped": (
+        diagonal(mjp=lambda s, x, mat: np.clip(mat * s.parameters["d"], -1, 1)), "of what it gives: clipped to ±1",
+    ),
+    "layer: columns without signs": (
+        diagonal(per_sample=lambda s, x, mat: np.abs(mat) * x), "of the columns: its absolute value",
+    ),
+    "layer: parameter transposed": (rotated(lambda s, x, mat: np.einsum("vnit,njt->vnji", mat, x)), "exchanged"),
+    "layer: positions apart": (rotated(apart, "square_norm"), "of each position alone, and summed"),
+    "layer: first position": (rotated(lambda s, x, mat: np.einsum("vni,nj->vnij", mat[..., 0], x[..., 0])), "first"),
+    "layer: norm squared": (unit(lambda s, saved, mat: Unit.jmp(s, (saved[0], saved[1] ** 2), mat)),
+                            "multiplied by saved[1]"),
+    "layer: not projected": (unit(lambda s, saved, mat: mat / saved[1]), "were added"),
+    "layer: one norm too few": (
+        layer(wrong(Unit, residual=lambda s, saved, g: Unit.residual(s, saved, g) * saved[1].reshape(-1, 1, 1)), 4),
+        "divided by saved[1]",
+    ),
+    "layer: norm of the batch": (layer(wrong(Unit, forward=of_batch), 4), "the inherited one"),
     "layer: shift not transposed": (layer(Shifted, 5), "exchanged"),
     "layer: one feature too many": (layer(Halves, 4), "axis 0 of its result were smaller by 1"),
-    "layer: halves swapped": (layer(HalvesSwapped, 4), "the reverse order of blocks"),
+    "layer: halves swapped": (
+        layer(wrong(Halves, output_shape=even, mjp=swapped), 4), "the reverse order of blocks",
+    ),
     "layer: sign of the second input": (
         lambda: check_layer(SquaredDistance(), (batch(3, 4), batch(3, 4, seed=1))),
         "it had the other sign, at 4 to 7 along axis 2 alone",
     ),
-    "loss: missing c": (loss(LogCoshUnweighted, 4), "divided by (output features) = 4"),
-    "loss: wrong sign": (loss(LogCoshBackwards, 4), "sign"),
-    "loss: square lost": (loss(LogCoshOne, 4), "tanh"),
-    "loss: at the output": (loss(LogCoshOfOutput, 4), "target"),
+    "loss: missing c": (
+        log_cosh_with(gradients=lambda s, f, y: np.tanh(f - y)), "divided by (output features) = 4",
+    ),
+    "loss: wrong sign": (log_cosh_with(gradients=lambda s, f, y: -LogCosh.gradients(s, f, y)), "sign"),
+    "loss: square lost": (log_cosh_with(second=lambda s, f, y: 1 - np.tanh(f - y)), "tanh"),
+    "loss: at the output": (log_cosh_with(second=lambda s, f, y: 1 - np.tanh(f) ** 2), "target"),
     "loss: over N": (loss(LogCoshPerBatch, 4), "N"),
-    "loss: log 2 added": (loss(LogCoshNoLog2, 4, reference=log_cosh), "-0.69314718 were added"),
+    "loss: log 2 added": (
+        log_cosh_with(log_cosh, values=lambda s, f, y: LogCosh.values(s, f, y) + np.log(2)), "-0.69314718 were added",
+    ),
     "loss: 4 for 12": (loss(Quartic, 4), "3"),
-    "loss: overflow": (loss(Overflowing, 4, labels=True), "the largest of each sample were subtracted"),
+    "loss: overflow": (
+        cross_entropy(values=lambda s, f, y: np.log(np.exp(f).sum(1)) - np.take_along_axis(f, y[:, None], 1)[:, 0]),
+        "the largest of each sample were subtracted",
+    ),
     "loss: weights forgotten": (
-        loss(lambda: Unweighted(weight=np.array([1.1, 3.7, 0.2, 5])), 4, labels=True, reference=weighted),
+        cross_entropy(weighted, WEIGHT, values=lambda s, f, y: losses.CrossEntropyLoss().values(f, y)),
         "the option weight has no effect",
     ),
-    "loss: without the target": (loss(Likelihood, 4, labels=True), "one-hot"),
-    "quantity: square of a sum": (quantity(GradSquared), "Σₙ"),
-    "quantity: one R": (quantity(Fisher), "multiplied by N = 5"),
-    "quantity: root": (quantity(GGNTrace), "squared"),
-    "quantity: N for N − 1": (quantity(Noise), "N − 1"),
-    "quantity: not rooted": (quantity(Norms), "without this: squared"),
+    "loss: without the target": (cross_entropy(gradients=lambda s, f, y: special.softmax(f, axis=1)), "one-hot"),
+    "quantity: square of a sum": (
+        quantity(own(2, "sum", lambda p: p.factor**2 * (p.gradients**2).sum(0), lambda q, s, total: total**2)), "Σₙ",
+    ),
+    "quantity: one R": (
+        quantity(own(0, "square", lambda p: (p.gradients**2).sum(0), lambda q, s, square: square / s.factor)),
+        "multiplied by N = 5",
+    ),
+    "quantity: root": (quantity(own(1, "square", GGN, lambda q, s, square: np.sqrt(square), EXACT, 1)), "squared"),
+    "quantity: N for N − 1": (
+        quantity(own(0, "moments", lambda p: p.gradients.var(0, ddof=1),
+                     lambda q, s, moments: moments.centered / s.batch / s.factor**2)), "N − 1",
+    ),
+    "quantity: not rooted": (
+        quantity(own(1, "square_norm", lambda p: p.factor * np.sqrt((p.gradients.reshape(p.batch, -1) ** 2).sum(1)),
+                     c=1)), "without this: squared",
+    ),
     "graph: 1 − σ": (graph(GATES, gates, 3), "the input had the other sign"),
     "graph: product for sum": (graph(GATES, sums, 3), "Add"),
     "graph: a node too early": (graph(GATES, deeper, 3), "b"),
     "graph: a term too many": (graph(GATES, without, 3), "output of a · output of b: it is x + output of c"),
     "network: a layer's residual": (whole, "a = 1.5"),
-}
+}  # fmt: skip
 """What is wrong -> a check that fails, and words of the first proposal; None if nothing of the grammar fits."""

@@ -7,7 +7,7 @@ import pytest
 from faults_of_users import USERS, SnakeWithoutA, batch
 
 from gbackprop import Sequential, layers, losses
-from gbackprop.testing import check_layer, check_network
+from gbackprop.testing import check_layer, check_network, check_operator
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.table import Terminal
@@ -24,6 +24,36 @@ def test_a_wrong_line_of_a_user_is_named(name, monkeypatch):
     else:
         assert words in found[0].words, found
         assert len(set(found[0].samples)) > 1, "verified on batches of several sizes"
+
+
+class Product:
+    """The product with a matrix, by a function."""
+
+    shape = (4, 4)
+
+    def __init__(self, function):
+        self.function = function
+
+    def __matmul__(self, v):
+        return self.function(v)
+
+
+A = np.random.default_rng(0).standard_normal((4, 4))
+PRODUCTS = {
+    "with this: axes 0 and 1 exchanged": lambda v: A.T @ v,
+    "if divided by 2": lambda v: 2 * A @ v,
+    "if it had the other sign": lambda v: -A @ v,
+    "if -1 were added on the diagonal": lambda v: A @ v + v,
+    "without this: the diagonal of axes 0 and 1 alone": lambda v: np.diag(A)[(slice(None), *[None] * (v.ndim - 1))] * v,
+    "if multiplied by 3, at 1 along axis 0 alone": lambda v: np.diag([1, 1 / 3, 1, 1]) @ A @ v,
+}
+
+
+@pytest.mark.parametrize("words", PRODUCTS)
+def test_a_wrong_operator_is_named(words):
+    failures = check_operator(Product(PRODUCTS[words]), A).failures
+    assert failures[0].diagnosis[0].words == f"right {words}"
+    assert failures[0].diagnosis[0].evidence == "verified on 16 numbers"
 
 
 def test_nothing_is_searched_for_before_it_is_asked_for():

@@ -86,7 +86,7 @@ def test_edits_of_more_axes():
 
 GIVEN = {
     "were all ones": (1, "1 1 1 1 1 1 1 1"), "were all zeros": (1, "0 0 0 0 0 0 0 0"),
-    "had no signs": (1, "1 2 3 4 4 6 7 8"), "had the other sign": (1, "-1 2 -3 -4 -4 -6 -7 -8"),
+    "were replaced by absolute values": (1, "1 2 3 4 4 6 7 8"), "had the other sign": (1, "-1 2 -3 -4 -4 -6 -7 -8"),
     "were squared": (1.1, "1 4 9 16 16 36 49 64"), "were reversed": (1.1, "4 6 7 8 1 -2 3 4"),
     "were reversed along axis 1": (1.2, "4 3 -2 1 8 7 6 4"),
     "were reversed along the last axis": (1.2, "4 3 -2 1 8 7 6 4"),

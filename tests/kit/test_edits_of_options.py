@@ -16,8 +16,9 @@ from gbackprop.testing.probe import Probe
 RNG = np.random.default_rng(0)
 NUMBERS = {
     "0": 0, "1": 1, "its negative": -0.25, "larger by 1": 1.25, "smaller by 1": -0.75, "doubled": 0.5, "halved": 0.125,
-    "squared": 0.0625, "its square root": 0.5, "1 over it": 4,
+    "squared": 0.0625, "1 over it": 4,
 }  # fmt: skip
+"""Of 0.25, each number once: its square root is twice that."""
 
 
 def edits(subject):
@@ -32,7 +33,7 @@ def test_numbers_have_their_default_and_what_is_near():
     assert got == {f"negative_slope were {words}": (1.2, value) for words, value in NUMBERS.items()}
     assert layer.negative_slope == 0.25
     zero = {words: change(L.LeakyReLU(0.0)).negative_slope for words, (_, change) in edits(L.LeakyReLU(0.0)).items()}
-    wanted = {"0.01, its default": 0.01, "1": 1, "larger by 1": 1}
+    wanted = {"0.01, its default": 0.01, "1": 1}
     assert zero == {f"negative_slope were {words}": value for words, value in wanted.items()}
 
 

@@ -245,21 +245,21 @@ def test_nonsense_is_a_row_too():
     ],
 )
 def test_what_cannot_be_compared_is_told(got, want, problem):
-    assert _compared(Compared(got, want, "this"))["problem"] == problem
+    assert _compared(Compared(got, want, "this"), 0.0)["problem"] == problem
 
 
 def test_a_comparison_counts_all_entries_and_names_the_worst():
     want = {"a": np.array([1.0, -4.0]), "b": np.zeros((2, 2)), "none": None, "empty": np.ones(0)}
-    assert _compared(Compared(want, want, "this")) == {
+    assert _compared(Compared(want, want, "this"), 0.0) == {
         "verdict": "ok", "oracle": "this", "tolerance": ROUNDING, "points": 6, "error": 0.0, "worst": (),
         "got": None, "want": None,
     }  # fmt: skip
     got = want | {"a": np.array([1.5, -4.0]), "b": np.array([[0, 0], [0.25, 0]])}
-    found = _compared(Compared(got, want, "this", floor=8.0))
+    found = _compared(Compared(got, want, "this", floor=8.0), 0.0)
     assert [found[key] for key in ("points", "error", "worst", "got", "want")] == [6, 0.5 / 8, ("a", 0), 1.5, 1.0]
-    found = _compared(Compared(got, want, "this"))  # beside zeros errors are as they are
+    found = _compared(Compared(got, want, "this"), 0.0)  # beside zeros errors are as they are
     assert (found["error"], found["worst"], found["verdict"]) == (0.25, ("b", 1, 0), FAILED)
-    found = _compared(Compared(got | {"b": np.full((2, 2), np.nan)}, want, "this", tolerance=np.inf))
+    found = _compared(Compared(got | {"b": np.full((2, 2), np.nan)}, want, "this", tolerance=np.inf), 0.0)
     assert (found["worst"], found["verdict"]) == (("b", 0, 0), FAILED)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from fault_table import FAULTS
 
-from gbackprop import layers
-from gbackprop.testing import check_layer
+from gbackprop import Graph, Sequential, layers, losses, network
+from gbackprop.testing import check_layer, check_loss, check_network
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(fault.check for fault in FAULTS))
@@ -27,3 +27,58 @@ def test_what_is_left_of_cancelling_terms_is_judged_all_the_same(factor):
 
     report = check_layer(Wrong(1, eps=1e-5), np.random.default_rng(0).standard_normal((3, 1)))
     assert report.failures[0].method == "mjp"
+
+
+def test_no_alarm_where_a_parameter_hardly_moves_the_output():
+    check_layer(layers.Linear(1, 3), np.full((2, 1), 1e-10)).assert_ok()
+
+
+@pytest.mark.parametrize("layer", [layers.CELU(), layers.ELU(), layers.SELU(), layers.Hardswish()], ids=repr)
+def test_no_alarm_at_a_kink_of_the_slope(layer):
+    check_layer(layer, np.array([[0.0, 1.0, 0.0, -3.0], [0.5, 0.0, 3.0, -1.0]])).assert_ok()
+
+
+def test_no_alarm_in_float32_where_the_input_cancels():
+    check_layer(layers.Tanhshrink(), np.full((1, 1, 1, 1), -0.0069)).assert_ok()
+
+
+def below_is_no_chain():
+    """KFRA is for what the sweep reaches: a chain, though the input is branched below."""
+    branches = network.Concatenate(layers.Identity(), layers.RMSNorm(3, elementwise_affine=False))
+    return [branches, layers.Linear(6, 3), layers.Linear(3, 1)], losses.MSELoss(), (3,), 1
+
+
+def no_gradient_of_a_gate():
+    """The residual of a gate of one sample that the layers above do not see."""
+    nodes = {"fork": (layers.Softmax(dim=-1), "input"), "gate": (layers.Linear(3, 3), "fork"),
+             "gated": (layers.Multiply(), "gate", "fork"), "sum": (layers.Add(), "gated", "fork", "input")}  # fmt: skip
+    return [Graph(nodes), layers.Linear(3, 3), layers.Linear(3, 3), layers.Linear(3, 1)], losses.MSELoss(), (3,), 1
+
+
+def a_scale_that_is_normalized_away():
+    """Nothing follows the first weight: its Fisher matrix is what rounding leaves of 0."""
+    chain = [layers.InstanceNorm2d(1, eps=0.1, affine=True), layers.ReplicationPad2d((1, 0, 1, 0)), layers.PReLU()]
+    above = [*chain, layers.Flatten(), layers.Linear(10, 2)]
+    return [layers.Linear(1, 1, bias=False), *above], losses.BCEWithLogitsLoss("sum"), (1, 4, 1), 884
+
+
+def norms_that_cancel():
+    """The bias of the first norm is subtracted by the second."""
+    norms = [layers.InstanceNorm1d(2, eps=0.1, affine=True) for _ in range(2)]
+    return [*norms, layers.Flatten(), layers.Linear(6, 3)], losses.L1Loss(), (2, 3), 328
+
+
+@pytest.mark.parametrize(
+    "make", [below_is_no_chain, no_gradient_of_a_gate, a_scale_that_is_normalized_away, norms_that_cancel]
+)
+def test_no_alarm_where_numbers_of_a_network_are_what_rounding_leaves(make):
+    chain, loss, shape, seed = make()
+    made, rng = Sequential(*chain, rng=seed, dtype="float64"), np.random.default_rng(seed)
+    for count in (1, 3):
+        x = rng.standard_normal((count, *shape))
+        check_network(made, loss, x, rng.random((count, *made.output_shape(shape))), seed).assert_ok()
+
+
+def test_no_alarm_where_a_target_is_too_rare_to_be_drawn():
+    output = np.array([[0.0, 12.0], [1.0, 0.5]])[None].swapaxes(1, 2)
+    check_loss(losses.CrossEntropyLoss(weight=np.array([3.0, 1e-3])), output, np.array([[1, 0]])).assert_ok()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import symmetry_table
-from fault_table import FAULTS
+from fault_table import FAULTS, RAISED
 from faults import plant
 
 import gbackprop as gb
@@ -54,8 +54,8 @@ def test_planted_faults_break_a_symmetry(name):
 
 @pytest.mark.long
 def test_most_planted_faults_break_a_symmetry():
-    found = [symmetry_table.by_symmetries(fault).ok for fault in FAULTS]
-    assert found.count(False) >= 0.7 * len(found)
+    failures = [symmetry_table.by_symmetries(fault).failures for fault in FAULTS]
+    assert sum(any(row.claim not in RAISED for row in rows[:1]) for rows in failures) >= 0.7 * len(failures)
 
 
 def big_chain(dtype):

@@ -20,7 +20,7 @@ class Dropout(Layer):
         In [0, 1].
     """
 
-    formulas = {"forward": "y = m x, m = 0 or 1/(1 − p); y = x when not training", "mjp": "m g"}
+    formulas = {"forward": "y = m x, m = drawn / (1 − p) if training else 1", "mjp": "m g"}
     shown = ["p"]
 
     def __init__(self, p: float = 0.5) -> None:

@@ -36,7 +36,7 @@ class PReLU(MixedLayer):
         If `num_parameters` is no positive integer, or `init` no finite number.
     """
 
-    formulas = {"forward": "y = x if x > 0 else a x", "mjp": "([x > 0] + a [x ≤ 0]) g"}
+    formulas = {"forward": "y = x if x > 0 else a x, a = weight", "mjp": "([x > 0] + a [x ≤ 0]) g"}
     # `kronecker_factors` stays None: KFAC and KFLR have a factor, KFRA has none, and the plan asks the Jacobian which.
     shown = ["num_parameters"]
 

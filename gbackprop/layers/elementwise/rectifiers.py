@@ -25,7 +25,7 @@ class LeakyReLU(Elementwise):
     """
 
     curvature = "zero"
-    formulas = {"forward": "y = x if x > 0 else a x", "mjp": "([x > 0] + a [x ≤ 0]) g"}
+    formulas = {"forward": "y = x if x > 0 else a x, a = negative_slope", "mjp": "([x > 0] + a [x ≤ 0]) g"}
     shown = ["negative_slope"]
 
     def __init__(self, negative_slope: float = 0.01) -> None:
@@ -53,7 +53,7 @@ class Threshold(Elementwise):
     """
 
     curvature = "zero"
-    formulas = {"forward": "y = x if x > threshold else value", "mjp": "[x > threshold] g"}
+    formulas = {"forward": "y = x if x > threshold else replacement", "mjp": "[x > threshold] g"}
 
     def __init__(self, threshold: float, value: float) -> None:
         self.threshold, self.replacement = number("threshold", threshold), number("value", value)
@@ -126,7 +126,7 @@ class Hardswish(Elementwise):
 
     formulas = {
         "forward": "y = x min(max(x + 3, 0), 6) / 6",
-        "mjp": "0 if x ≤ −3, (2x + 3) / 6 g if −3 < x < 3, else g",
+        "mjp": "0 if x ≤ −3 else (2x + 3) / 6 g if x < 3 else g",
         "residual": "[−3 < x < 3] g / 3",
     }
 
@@ -249,7 +249,7 @@ class SELU(ELU):
 
     scale = 1.0507009873554804934193349852946
     formulas = {
-        "forward": "y = λ x if x > 0 else λ α (eˣ − 1)",
+        "forward": "y = λ x if x > 0 else λ α (eˣ − 1), λ = 1.0507009873554805, α = 1.6732632423543772",
         "mjp": "λ ([x > 0] + [x ≤ 0] α eˣ) g",
         "residual": "λ [x < 0] α eˣ g",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import pi
+from typing import ClassVar
 
 from gbackprop.array import Array, array_module, erfc
 from gbackprop.base.checks import number
@@ -28,9 +29,9 @@ class Softplus(Elementwise):
     """
 
     formulas = {
-        "forward": "y = log(1 + e^(βx)) / β; x if βx > threshold",
-        "mjp": "σ(βx) g; g if βx > threshold",
-        "residual": "β σ(βx) σ(−βx) g; 0 if βx ≥ threshold",
+        "forward": "y = x if βx > threshold else log(1 + e^(βx)) / β",
+        "mjp": "g if βx > threshold else σ(βx) g",
+        "residual": "0 if βx ≥ threshold else β σ(βx) σ(−βx) g",
     }
     shown = ["beta", "threshold"]
 
@@ -55,7 +56,7 @@ class Softplus(Elementwise):
 class LogSigmoid(Elementwise):
     """log σ(x)."""
 
-    formulas = {"forward": "y = log σ(x)", "mjp": "σ(−x) g", "residual": "−σ(x) σ(−x) g"}
+    formulas = {"forward": "y = log(σ(x))", "mjp": "σ(−x) g", "residual": "−σ(x) σ(−x) g"}
 
     def value(self, x: Array) -> Array:
         return -softplus(-x)
@@ -170,15 +171,22 @@ class GELU(Gated):
     """
 
     formulas = {
-        "forward": "y = x p, p = Φ(x), or approximately (1 + tanh z) / 2 with z = √(2/π) (x + 0.044715 x³)",
-        "mjp": "(p + x p') g",
-        "residual": "(2p' + x p'') g",
+        "forward": "y = x p, p = Φ(x)",
+        "mjp": "(p + x p') g, p' = e^(−x²/2) / √(2π)",
+        "residual": "(2p' + x p'') g, p'' = −x p'",
+    }
+    approximation: ClassVar = {
+        "forward": "y = x p, p = (1 + tanh(z)) / 2, z = √(2/π) (x + 0.044715 x³)",
+        "mjp": "(p + x p') g, p' = 2 σ(2z) σ(−2z) z', z' = √(2/π) (1 + 0.134145 x²)",
+        "residual": "(2p' + x p'') g, p'' = 2 σ(2z) σ(−2z) (z'' − 2 tanh(z) z'²), z'' = 0.26829 √(2/π) x",
     }
 
     def __init__(self, approximate: str = "none") -> None:
         if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
             raise ValueError(f"approximate: expected 'none' or 'tanh', got {approximate!r}")
         self.approximate = approximate
+        if approximate == "tanh":
+            self.formulas = self.approximation
 
     def describe(self) -> str:
         return "" if self.approximate == "none" else f"approximate={self.approximate!r}"

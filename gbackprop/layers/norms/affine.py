@@ -90,7 +90,7 @@ class Times(Layer):
     """Multiplication by a number, y = c x."""
 
     constant_jacobian = True
-    formulas = {"forward": "y = c x", "mjp": "c g"}
+    formulas = {"forward": "y = c x, c = factor", "mjp": "c g"}
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -114,7 +114,7 @@ class Plus(Layer):
     """Addition of a number, y = x + c."""
 
     constant_jacobian = True
-    formulas = {"forward": "y = x + c", "mjp": "g"}
+    formulas = {"forward": "y = x + c, c = number", "mjp": "g"}
 
     def __init__(self, number: float) -> None:
         self.number = number

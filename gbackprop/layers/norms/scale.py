@@ -40,7 +40,7 @@ class Scale(Layer):
     """
 
     constant_jacobian = True
-    formulas = {"forward": "y = w x", "mjp": "w g"}
+    formulas = {"forward": "y = w x, w = weight", "mjp": "w g"}
 
     def __init__(self, num_parameters: int = 1, init: float = 1.0) -> None:
         self.num_parameters = positive("num_parameters", num_parameters)

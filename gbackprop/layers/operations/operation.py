@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from inspect import signature
 from math import inf, prod
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self, cast
 
 from gbackprop.array import Array, is_array
 from gbackprop.base.names import near_miss
@@ -125,7 +124,7 @@ class CurveOperation(Operation, Elementwise):
 class LinearOperation(Operation):
     """A linear row, or one that is linear in pieces."""
 
-    formulas: ClassVar[Mapping[str, str]] = {"forward": "y = A x", "mjp": "Aᵀ g"}
+    formulas = {"forward": "y = A x", "mjp": "Aᵀ g"}
 
     def forward(self, *inputs: Array) -> tuple[Array, Any]:
         o = self.at(*inputs)
@@ -143,7 +142,7 @@ class BilinearOperation(Operation, FactoredLayer):
     """A bilinear row y = f(a, b): the residual is that of a and b together, Σₖ over the smaller of the two."""
 
     bilinear = True
-    formulas: ClassVar[Mapping[str, str]] = {
+    formulas = {
         "forward": "y = f(a, b)", "mjp": "f(·, b)ᵀ g, f(a, ·)ᵀ g", "residual": "Σₖ aₖ (f(eₖ, ·)ᵀ g) b",
     }  # fmt: skip
 

@@ -7,15 +7,19 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from gbackprop.base.files import OutputError, check_output, written
-from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.losses.base import Loss
+from gbackprop.testing import certify
 from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.audit.target import TargetError, importable, resolve
 from gbackprop.testing.audit.users import Asked, audited
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES, NETWORKS
+from gbackprop.testing.certificate.certify import is_elementwise
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,7 +27,9 @@ def run(options: argparse.Namespace) -> int:
     _check_options(options)
     auditor = Auditor(options.seed, pictures=options.html is not None)
     with importable(Path.cwd()):
-        if options.target is None:
+        if options.certificate:
+            findings = _certified(options.target, auditor)
+        elif options.target is None:
             findings = _shown(shipped(auditor), options.rows)
         else:
             device = options.device if options.symmetries else None
@@ -49,12 +55,43 @@ def shipped(auditor: Auditor) -> Iterator[Finding]:
         yield auditor.whole(network.network(auditor.rng(3)), network.loss, *network.batch(auditor.seed))
 
 
+def _certified(target: str | None, auditor: Auditor) -> list[Finding]:
+    """Certify what a target names, or all that ships, and show derivations and proofs."""
+    findings = []
+    for subject in shipped_functions(auditor) if target is None else [resolve(target)]:
+        try:
+            certificate = certify(subject)  # type: ignore[arg-type]  # which it checks
+        except (TypeError, ValueError) as error:
+            raise TargetError(f"{target or subject}: {error}") from error
+        print(certificate, end="\n\n")
+        findings.append(auditor.certificate(subject, certificate))
+    print(f"{sum(finding.report.ok for finding in findings)} of {len(findings)} certified")
+    return findings
+
+
+def shipped_functions(auditor: Auditor) -> Iterator[Layer | Loss]:
+    """Yield the elementwise layers that ship, and the losses, one of each kind and of each set of formulas."""
+    subjects: list[Any] = [row.layer(auditor.rng(0)) for row in ALL_LAYERS]
+    subjects += [row.loss("mean") for row in LOSSES]
+    known: list[tuple[type, object]] = []
+    for subject in subjects:
+        form = (type(subject), subject.formulas)
+        own = isinstance(subject, Loss) or (subject.formulas is not Layer.formulas and is_elementwise(subject))
+        if form in known or not own:
+            continue
+        known.append(form)
+        yield subject
+
+
 def _size(shape: Shape) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse what cannot end well before anything is computed."""
+    if options.certificate and (options.input or options.loss or options.rows or options.symmetries):
+        others = "--input, --loss, --rows and --symmetries"
+        raise TargetError(f"--certificate goes without {others}: it takes one number at a time")
     if options.target is None and (options.input or options.loss or options.symmetries):
         given = "--symmetries goes" if options.symmetries else "--input and --loss go"
         raise TargetError(f"{given} with a target, as in: audit my_layers:Swish --input 4")
@@ -82,7 +119,7 @@ def _shown(found: Iterable[Finding], detailed: bool) -> list[Finding]:
 def _write(findings: list[Finding], options: argparse.Namespace) -> None:
     """Write the page; its command leaves out options that have their defaults."""
     words = ["python", "-m", "gbackprop", "audit"] + ([options.target] if options.target else [])
-    words += ["--symmetries"] * options.symmetries
+    words += ["--symmetries"] * options.symmetries + ["--certificate"] * options.certificate
     for name, default in (("input", None), ("loss", None), ("batch", 3), ("seed", 0), ("device", "cpu")):
         value = getattr(options, name)
         words += [] if value == default else [f"--{name}", str(value)]

@@ -16,11 +16,13 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.testing import (
+    Certificate,
     Report,
     Row,
     check_layer,
     check_loss,
     check_network,
+    check_operator,
     check_optimizer,
     check_quantity,
     check_symmetries,
@@ -43,7 +45,7 @@ Reference = Callable[[np.ndarray], np.ndarray]
 class Finding:
     """A subject and what its audit found."""
 
-    kind: str  # "layer", "loss", "network", "quantity" or "optimizer"
+    kind: str  # "layer", "loss", "network", "quantity", "optimizer" or "operator"
     report: Report
     about: str = ""  # what the subject says of itself, in a line
     formulas: Mapping[str, str] = field(default_factory=dict)  # what it says that it computes
@@ -97,6 +99,17 @@ class Auditor:
         except Exception:  # the check raises the same
             subject = make
         return _finding("optimizer", subject, _checked(named(subject), check_optimizer, make, None, self.rng(3)))
+
+    def operator(self, operator: Any) -> Finding:
+        """Audit a linear operator by the laws of a matrix."""
+        return _finding("operator", operator, _checked(named(operator), check_operator, operator, None, self.rng(3)))
+
+    def certificate(self, subject: Any, certificate: Certificate) -> Finding:
+        """Return the proofs of a certificate as a finding, its derivation beside the formulas."""
+        found = _finding("loss" if isinstance(subject, Loss) else "layer", subject, certificate.report())
+        steps = [step.partition(": ")[::2] for step in certificate.derivation]
+        derived = {f"derived, {where}, {k}": step for k, (where, step) in enumerate(steps, 1)}
+        return replace(found, formulas={**found.formulas, **derived})
 
     def whole(self, network: Layer, loss: Loss, x: np.ndarray, y: np.ndarray, title: str = "") -> Finding:
         """Audit a network with all that is in it, as one subject."""

@@ -1,4 +1,4 @@
-"""From ``my_module:MyLayer`` to what it names: layer, loss, quantity, optimizer, network. A line says what is wrong."""
+"""From ``my_module:MyLayer`` to the subject that it names: a layer, loss, quantity, optimizer, operator or network."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Container
 from gbackprop.optim import Optimizer
 from gbackprop.quantities import Quantity
+from gbackprop.testing.operators import is_operator
 
 KINDS = (Layer, Loss, Quantity, Optimizer)
 Subject = Layer | Loss | Quantity | Optimizer | Callable[[Container], Optimizer]
@@ -26,8 +27,8 @@ LISTED = 5
 """The greatest number of names that an error message offers."""
 
 EXPECTED = (
-    "a layer, loss, quantity or network: an instance, a class, or a function that returns one; or an optimizer, "
-    "or a class or function of a `network` that makes one"
+    "a layer, loss, quantity or network: an instance, a class, or a function that returns one; an optimizer, "
+    "or a class or function of a `network` that makes one; or a linear operator, with shape and @"
 )
 
 
@@ -111,7 +112,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 def _made(target: str, found: Any) -> Subject:
     """Return an instance from an instance, a class or a function; what makes an optimizer takes a network, as it is."""
-    if isinstance(found, KINDS):
+    if isinstance(found, KINDS) or is_operator(found):
         return found
     own = isinstance(found, type) and issubclass(found, Optimizer)
     missing = _missing(found) if own or inspect.isroutine(found) else []
@@ -122,7 +123,7 @@ def _made(target: str, found: Any) -> Subject:
             raise TargetError(f"{name} needs arguments ({more}): {function}, and audit {module}:made")
         return found
     if isinstance(found, type):
-        if not issubclass(found, KINDS):
+        if not issubclass(found, KINDS) and not hasattr(found, "__matmul__"):
             bases = "gbackprop.layers.Layer, losses.Loss, quantities.Quantity or optim.Optimizer"
             raise TargetError(f"{target}: expected a class derived from {bases}")
         made = _called(target, found)
@@ -130,7 +131,7 @@ def _made(target: str, found: Any) -> Subject:
         made = _called(target, found)
     else:
         raise TargetError(f"{target}: expected {EXPECTED}, got {_kind(found)}")
-    if not isinstance(made, KINDS):
+    if not isinstance(made, KINDS) and not is_operator(made):
         raise TargetError(f"{target}() returns {_kind(made)}: expected {EXPECTED}")
     return made
 

@@ -1,4 +1,4 @@
-"""Audits of what a user names: a layer, a loss, a quantity, an optimizer, or a whole network."""
+"""Audits of what a user names: a layer, a loss, a quantity, an optimizer, a linear operator, or a whole network."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.audit.target import Subject, TargetError, parse_shapes, resolve_loss
 from gbackprop.testing.cases import NETWORKS
 from gbackprop.testing.flat import Flat
+from gbackprop.testing.operators import is_operator
 from gbackprop.testing.points import inside
 from gbackprop.testing.probe import is_container
 
@@ -39,6 +40,8 @@ def audited(asked: Asked, subject: Subject, auditor: Auditor) -> tuple[Iterable[
         raise TargetError(f"{asked.target}: --symmetries takes a network or layer, got {subject!r}")
     if isinstance(subject, Quantity):
         return _quantity(subject, auditor), True
+    if is_operator(subject):
+        return [auditor.operator(subject)], True
     if not isinstance(subject, Layer | Loss):
         return [auditor.optimizer(subject)], True
     shape, *others = parse_shapes(asked.input, asked.target)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, permutations
+from operator import add, floordiv, mul, sub
 from typing import Any
 from unittest import mock
 
@@ -36,7 +37,7 @@ Edit = tuple[float, str, Change]
 ARRAYS: dict[str, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
     "were all ones": (1, np.ones_like),
     "were all zeros": (1, np.zeros_like),
-    "had no signs": (1, np.abs),
+    "were replaced by absolute values": (1, np.abs),
     "had the other sign": (1, np.negative),
     "were squared": (1.1, np.square),
     "were reversed": (1.1, lambda a: np.flip(a, 0).copy()),
@@ -126,10 +127,14 @@ def on_subject(change: Callable[[Any], Any]) -> Change:
 # ------------------------------------------------------------------------------------------------------------- options
 
 
+NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "__firstlineno__")
+"""Attributes of classes that state what a layer is."""
+
+
 def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]]:
     """Yield changes of a copy of a subject: one of its options, or of its parameters, has another value."""
     own = {name: value for kind in type(subject).__mro__[:-1] for name, value in vars(kind).items()
-           if isinstance(value, (bool, float)) and name not in ("constant_jacobian", "__firstlineno__")}  # fmt: skip
+           if isinstance(value, (bool, float)) and name not in NO_OPTIONS}
     own |= vars(subject)
     usual = {name: _default(subject, name) for name in own}
     given = {name: value for name, value in usual.items() if value is not None}
@@ -141,20 +146,28 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
             yield cost, f"{name} were {words}", partial(with_option, name, other)
     for name, value in subject.parameters.items() if isinstance(subject, Layer) else ():  # type: ignore[assignment]
         for cost, words, other in _others(np.asarray(value), None):
-            yield cost + 0.2, f"{name} were {words}", partial(_with_parameter, name, other)
+            yield cost + 0.2, f"{name} were {words}", partial(with_parameter, name, other)
 
 
 def of_defaults(subject: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     """Yield each option of a subject that has not its default, or 1, and a change of a copy that gives it that."""
-    for name, needed in inspect.signature(type(subject)).parameters.items():
+    for name, needed in _signature(subject).items():
         other = 1 if needed.default is needed.empty else needed.default
         if name in vars(subject) and vars(subject)[name] is not other:
             yield f"option {name}", partial(with_option, name, other)
 
 
+def _signature(subject: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a subject's class; none of one that Python knows none of."""
+    try:
+        return inspect.signature(type(subject)).parameters
+    except ValueError:
+        return {}
+
+
 def _default(subject: Any, name: str) -> Any:
     """Return the default of an option in the signature of its class, or None."""
-    parameter = inspect.signature(type(subject)).parameters.get(name)
+    parameter = _signature(subject).get(name)
     return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
 
@@ -178,14 +191,15 @@ def _others(value: Any, default: Any) -> Iterator[tuple[float, str, Any]]:
         if isinstance(value, tuple) and all(isinstance(each, int) for each in value):
             for other in [value[::-1], (1,) * len(value), (0,) * len(value), *permutations(value)][:24]:
                 yield 1.3, str(other), other
+        known = [value, default]
         for words, change in NUMBERS.items() if not isinstance(value, tuple) else ():
-            if value or words in ("1", "larger by 1"):
-                yield 1.2, words, type(value)(change(value))
+            if (value or words == "1") and (changed := type(value)(change(value))) not in known:
+                known.append(changed)
+                yield 1.2, words, changed
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
         for words, change in {**NUMBERS, **ENTRIES}.items():
-            with np.errstate(all="ignore"):
-                yield 1.5, words, np.array(np.broadcast_to(change(value), value.shape)) if words != "transposed" or len(
-                    set(value.shape)) == 1 else value  # fmt: skip
+            if np.shape(changed := change(value)) == value.shape:
+                yield 1.5, words, np.array(changed)
 
 
 def with_option(name: str, value: Any, subject: Any) -> Any:
@@ -206,7 +220,8 @@ def _with_options(options: dict[str, Any], subject: Any) -> Any:
     return subject
 
 
-def _with_parameter(name: str, value: np.ndarray, subject: Any) -> Any:
+def with_parameter(name: str, value: np.ndarray, subject: Any) -> Any:
+    """Return a copy with another value of a parameter."""
     twin = copy.deepcopy(subject)
     twin.parameters[name][...] = value
     return twin
@@ -349,9 +364,8 @@ def of_care(method: str, probe: Any) -> Iterator[Edit]:
     for words, (cost, wrapper) in ways.items():
         if wrapper is not _inherited or method != "output_shape":  # that asks the forward pass
             yield cost, words, wrapped(method, wrapper)
-    if method in ("curvature", "constant_jacobian"):
-        for value in ("zero", "diagonal", "dense") if method == "curvature" else ():
-            yield 1, f"{method} were {value!r}", on_subject(partial(_declaring, method, value))
+    for value in ("zero", "diagonal", "dense") if method == "curvature" else ():
+        yield 1, f"{method} were {value!r}", on_subject(partial(_declaring, method, value))
 
 
 def _declaring(name: str, value: Any, owner: Any) -> Any:
@@ -381,18 +395,15 @@ def _shapes(probe: Any) -> dict[str, tuple[float, Wrapper]]:
     found: dict[str, Callable[..., Any]] = {"it gave the input's shape": lambda y, x: x}
     options = {name: value for name, value in vars(probe.layer).items() if isinstance(value, (int, tuple))}
     for i in range(len(probe.x.shape) - 1):
-        for step, words in ((1, "larger"), (-1, "smaller")):
-            said = f"axis {i} of its result were {words} by 1"
-            found[said] = lambda y, x, i=i, s=step: (*y[:i], y[i] + s, *y[i + 1 :])
+        axis, given = f"axis {i} of its result were", f"the input's axis {i}"
+        found[f"{axis} larger by 1"] = lambda y, x, i=i: (*y[:i], y[i] + 1, *y[i + 1 :])
+        found[f"{axis} smaller by 1"] = lambda y, x, i=i: (*y[:i], y[i] - 1, *y[i + 1 :])
         for name, value in options.items():
-            rules = {"{1}": lambda size, v: v, "{0} times {1}": lambda size, v: size * v,
-                     "{0} over {1}": lambda size, v: size // v, "{0} plus {1}": lambda size, v: size + v,
-                     "{0} minus {1}": lambda size, v: size - v,
-                      "{0} minus {1} plus 1": lambda size, v: size - v + 1}  # fmt: skip
+            rules = {name: lambda size, v: v, f"{given} minus {name} plus 1": lambda size, v: size - v + 1}
+            ways = {"times": mul, "over": floordiv, "plus": add, "minus": sub}
+            rules |= {f"{given} {way} {name}": rule for way, rule in ways.items()}
             for words, rule in rules.items() if isinstance(value, int) else ():
-                said = words.format(f"the input's axis {i}", name)
-                found[f"axis {i} of its result were {said}"] = lambda y, x, i=i, r=rule, v=value: (
-                    *x[:i], r(x[i], v), *x[i + 1 :])  # fmt: skip
+                found[f"{axis} {words}"] = lambda y, x, i=i, r=rule, v=value: (*x[:i], r(x[i], v), *x[i + 1 :])
     for name, value in options.items():
         if isinstance(value, tuple):
             found[f"the last axes of its result were {name}"] = lambda y, x, v=value: (*x[: len(x) - len(v)], *v)

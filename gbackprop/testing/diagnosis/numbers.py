@@ -14,6 +14,8 @@ Sizes = dict[str, float]
 
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "√{}", -0.5: "1/√{}", 2.0: "{}²", -2.0: "1/{}²"}
 
+OPPOSITE = "it had the other sign"
+
 UNNAMED = 8.0
 """The cost of a constant that is the same in all trials, but has no name."""
 
@@ -36,13 +38,15 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     if not np.isfinite(found).all() or not found.all() or len(set(np.sign(found))) > 1:
         return None
     sign, best = float(np.sign(found[0])), (UNNAMED, f"{found[0]:.8g}") if _same(found, tolerance) else None
-    monomials, columns = _monomials(sizes)
+    told, columns = monomials(sizes)
     rests = abs(found) / columns
     for place in np.flatnonzero(np.ptp(rests, axis=1) <= tolerance * rests[:, 0]):
-        cost, words, rest = *monomials[place], rests[place, 0]
+        cost, words, rest = *told[place], rests[place, 0]
+        fixed = bool(words) and not np.ptp(columns[place])  # by chance many a number is a rational times such a size
         for value, more in rationals().items() if best is None or cost < best[0] else ():
-            if abs(rest - value) <= tolerance * value and (best is None or cost + more < best[0]):
-                best = cost + more, _product(sign * value, words)
+            total = cost + more + (fixed and value not in (0.5, 1, 2))
+            if abs(rest - value) <= tolerance * value and (best is None or total < best[0]):
+                best = total, product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
 
 
@@ -53,23 +57,26 @@ def factor(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float) ->
     ranked = sorted((found[0], len(found[1]), f"{way} {found[1]}") for found, way in known if found is not None)
     if not ranked:
         return None
-    return ranked[0][0], "it had the other sign" if ranked[0][2].endswith("ed by -1") else ranked[0][2]
+    return ranked[0][0], OPPOSITE if ranked[0][2].endswith("ed by -1") else ranked[0][2]
 
 
 def _same(values: np.ndarray, tolerance: float) -> bool:
     return bool(np.ptp(values) <= tolerance * abs(values[0]))
 
 
-def _product(value: float, words: str) -> str:
+def product(value: float, words: str) -> str:
+    """Return the words of a number times what has words."""
+    words, _, size = words.partition(" = ")
+    first = f" = {value * float(size):.6g}" if size else ""
     if words and abs(value) == 1:
-        return words if value > 0 else f"-{words}"
-    fraction = Fraction(value * abs(value)).limit_denominator(144)
-    short, root = Fraction(value).limit_denominator(24), f"√{abs(fraction)}"
+        return f"{'-' * (value < 0)}{words}{first}"
+    square, short = abs(Fraction(value * value).limit_denominator(144)), Fraction(value).limit_denominator(24)
+    root = f"√{square}" if square.denominator == 1 else f"√({square})"
     number = str(short) if abs(float(short) - value) < 1e-12 else f"-{root}" if value < 0 else root
-    return f"{number} · {words}" if words else number
+    return f"{number} · {words}{first}" if words else number
 
 
-def _monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
+def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
     """Return costs and words of the powers of each size, and of products of two, and their values, a row for each."""
     names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes)]
     told, columns, owners = [(0.0, "")], [np.ones(len(sizes))], [-1]
@@ -81,7 +88,8 @@ def _monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndar
             columns.append(column**power)
             owners.append(rank)
     pairs = [(i, j) for i, j in combinations(range(1, len(told)), 2) if owners[i] != owners[j]]
-    products = [(told[i][0] + told[j][0] + 0.5, f"{told[i][1]} · {told[j][1]}") for i, j in pairs]
-    values, both = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
+    both = (sorted((told[i], told[j]), key=lambda each: each[1].startswith("1/")) for i, j in pairs)
+    products = [(one[0] + other[0] + 0.5, f"{one[1]} · {other[1]}") for one, other in both]
+    values, at = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
     told = [(cost, words and f"{words} = {first:.6g}") for (cost, words), first in zip(told, values[:, 0], strict=True)]
-    return told + products, np.concatenate([values, values[both[:, 0]] * values[both[:, 1]]])
+    return told + products, np.concatenate([values, values[at[:, 0]] * values[at[:, 1]]])

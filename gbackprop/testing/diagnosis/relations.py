@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 
 from gbackprop.testing.diagnosis.arrays import ArrayOperation, operations
-from gbackprop.testing.diagnosis.numbers import UNNAMED, factor, recognized
+from gbackprop.testing.diagnosis.numbers import OPPOSITE, UNNAMED, factor, recognized
 from gbackprop.testing.diagnosis.terms import Terms, library
 from gbackprop.testing.diagnosis.trials import Trial, largest
 
@@ -37,7 +37,6 @@ class Found:
 
     cost: float
     words: str
-    edit: str
 
 
 class Relations:
@@ -73,7 +72,7 @@ class Relations:
         self.wrong, each = wrong, [one for one in found if one is not None]
         if not each or len(each) < len(wrong):
             return []
-        return [Found(sum(one.cost for one in each), "; ".join(one.words for one in each), each[0].edit)]
+        return [Found(sum(one.cost for one in each), "; ".join(one.words for one in each))]
 
     def changes(self) -> Iterator[ArrayOperation]:
         """Yield the changes of an array of the shape of what is wrong, until there is no time left."""
@@ -88,7 +87,7 @@ class Relations:
         """Yield relations of parts of which 0 is expected: a constant too much, or what a mean was of."""
         yield self.held(lambda t, n: (np.ones_like(t.parts[n][0]), -t.parts[n][0]), "right if {k} were added", 2, True)
         if all(largest(t.parts[n][0].sum(0)) < 1e-9 * largest(t.parts[n][0]) for t in self.trials for n in self.wrong):
-            yield Found(2, "right if the mean over axis 0 were not subtracted", "term")
+            yield Found(2, "right if the mean over axis 0 were not subtracted")
 
     def shaped(self) -> Iterator[Found | None]:
         """Yield relations of a result of another shape, that lacks an axis of what is expected."""
@@ -103,12 +102,12 @@ class Relations:
             except (ValueError, IndexError):
                 continue
             if near and all(near):
-                yield Found(2, f"right without this: {words} axis {axis}", "result")
+                yield Found(2, f"right without this: {words} axis {axis}")
 
     def multiples(self) -> Iterator[Found | None]:
         """A factor."""
         if not any(largest(trial.parts[name][0]) for trial in self.trials for name in self.wrong):
-            yield Found(1.5, "left out: what is got is 0 everywhere" + self._where(), "term")
+            yield Found(1.5, "left out: what is got is 0 everywhere" + self._where())
         yield self.held(lambda t, n: t.parts[n], "right if {c}", 0)
 
     def changed(self) -> Iterator[Found | None]:
@@ -171,13 +170,14 @@ class Relations:
                     JOINED[way](t.terms[a], t.terms[b]).reshape(t.parts[n][side].shape), t.parts[n][side]
                 ), f"{a} {way} {b}{{and c}}", 0)  # fmt: skip
                 if found is not None:
-                    return found.words
+                    turned = way == "−" and found.words.endswith("with the other sign")
+                    return f"{b} − {a}" if turned else found.words
             return ""
 
         got = said(0)
         want = said(1) if got else ""
         if want:
-            yield Found(2.5, f"right if it were {want}: it is {got}", "join")
+            yield Found(2.5, f"right if it were {want}: it is {got}")
 
     def terms(self) -> Iterator[Found | None]:
         """Factors and terms that are products of named arrays, and of functions of them."""
@@ -231,7 +231,7 @@ class Relations:
                     return False
         return np.ptp(factors or [0]) <= 1e-9 * max(map(abs, factors or [1]))
 
-    def held(self, rule: Rule, words: str, cost: float, named: bool = False, edit: str = "") -> Found | None:
+    def held(self, rule: Rule, words: str, cost: float, named: bool = False) -> Found | None:
         """Return a relation if it holds in all trials, with a constant that has a name if it must be `named`."""
         each: dict[str, list[tuple[Trial, float]]] = {}
         for trial in self.trials:
@@ -257,13 +257,14 @@ class Relations:
         ones = all(abs(constant - 1) < 1e-9 for found in each.values() for _, constant in found)
         apart = ", ".join(f"{text} in {name}" for name, (_, text) in said.items())
         text = kinds.popitem()[1] if len(kinds) == 1 else apart
-        joined = "" if ones else f", {text}"
+        joined = "" if ones else ", with the other sign" if text == OPPOSITE else f", {text}"
         much = 0.0 if ones and "{k}" not in words else sum(known for known, _ in said.values()) / len(said)
         if ones and "{c}" in words:
             return None
-        words = words.format_map({"c": text, "k": text, "and c": joined}) + self._where()
+        words = words.format_map({"c": text, "k": text, "and c": joined})
+        words += "" if text == apart and len(said) > 1 else self._where()  # each part is named already
         words = words.replace("if 1 · ", "if ").replace("if 1 times ", "if ")
-        return Found(cost + much + 0.5 * (len(kinds) > 1), words, edit or "result")
+        return Found(cost + much + 0.5 * (len(kinds) > 1), words)
 
     def _constant(self, trial: Trial, name: str, rule: Rule) -> float | None:
         """Return c with a · c = b for a part, 0 where there is nothing to compare, or None."""
@@ -322,7 +323,8 @@ def screened(sides: Two, views: Terms) -> list[tuple[int, list[str], float]]:
     alike = np.abs(rows @ rows.T) > (1 - 1e-12) * np.outer(size, size)
     kept = [i for i in range(len(rows)) if size[i] > 0 and not alike[i, :i].any()]
     names, rows = [names[i] for i in kept], rows[kept] / size[kept, None]
-    found = [(-1, pair) for pair in _pairs(g * rows, w * rows, None)]
+    found = [(-1, pair) for pair in _pairs(g * rows, w * rows, None)
+             if not all(names[i] == "1" or names[i].startswith("1/") for i in pair)]  # fmt: skip
     for side, weight in enumerate((np.ones_like(g), g, w)):
         found += [(side, pair) for pair in _pairs(weight * rows, rows, w - g)]
         for c, row in enumerate(rows) if side == 0 or len(rows) < 150 else ():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.threads import few_blas_threads
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
+from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.walk import upwards
 from gbackprop.testing.diagnosis.arrays import ENTRIES
 from gbackprop.testing.diagnosis.calls import (
@@ -25,6 +25,7 @@ from gbackprop.testing.diagnosis.calls import (
     of_options,
     on_probe,
     on_subject,
+    with_parameter,
     wrapped,
 )
 from gbackprop.testing.diagnosis.relations import Found, Relations
@@ -57,10 +58,11 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
         search = _Search(check, subject, method, claim)
         found = search.found() if len(search.trials) > 1 else []
     ranked = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
-    batches = tuple(trial.size for trial in search.trials)
-    points = sum(want.size for trial in search.trials for _, want in trial.parts.values())
+    batches = tuple(trial.size for trial in search.trials if trial.evaluation.arguments)
+    counted = search.trials if batches else search.trials[:1]  # without samples it may be the same thrice
+    points = sum(want.size for trial in counted for _, want in trial.parts.values())
     kept = [each for each in ranked[:MOST] if each.cost <= ranked[0].cost + CLOSE]
-    return tuple(Proposal(each.words, each.edit, batches, points) for each in kept)
+    return tuple(Proposal(each.words, batches, points) for each in kept)
 
 
 class _Search:
@@ -80,7 +82,7 @@ class _Search:
             lambda: related("multiples", "joined", "partial", "changed", "quantities", "added"),
             self.called, self.apart, self.placed, lambda: related("terms"), self.ignored, self.optional,
         ]  # fmt: skip
-        for kind in kinds:
+        for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
             found = list(filter(None, kind()))
             if found or perf_counter() > self.deadline:
                 return found
@@ -94,13 +96,13 @@ class _Search:
     def careful(self) -> Iterator[Found]:
         """Edits of the method itself."""
         if self.method == "constant_jacobian":
-            yield Found(1, "right if constant_jacobian were False", "declaration")
+            yield Found(1, "right if constant_jacobian were False")
         judged = self.relations.wrong and not any(word in self.claim for word in CONDUCT)
         if (judged and self.method != "curvature") or self._holds(wrapped(self.method)):
             return  # or the claim is not on that method
         for cost, words, change in of_care(self.method, self.probe):
             if self._holds(change):
-                yield Found(cost, f"right if {words}", "care")
+                yield Found(cost, f"right if {words}")
 
     def nonlinear(self) -> Iterator[Found]:
         """Yield functions that a method that should be linear takes of the columns, or of its result."""
@@ -112,14 +114,15 @@ class _Search:
         for name, words in ((name, words) for name in of for words in ENTRIES if calls):
             pairs = [of[name](ENTRIES[words], *each) for each in calls]
             if all(np.array_equal(*same) and not np.array_equal(*other) for same, other in pairs):
-                yield Found(1.5, f"right without this, of {name}: {words}", "result")
+                yield Found(1.5, f"right without this, of {name}: {words}")
 
     def called(self) -> Iterator[Found | None]:
         """Edits of the arguments: what is got is right for others, or others give what is right."""
         for cost, words, change in of_arrays(self.trials[0].evaluation.arguments) if self.relations.wrong else ():
             if perf_counter() > self.deadline:
                 return
-            yield from self._either(cost, words, "arguments", _once(lambda t, c=change: parts_of(sides(t.at(c)))))
+            there = _once(lambda t, c=change: parts_of(sides(t.at(c))))
+            yield from (self._right(cost, words, there), self._ignored(cost, words, there))
 
     def apart(self) -> Iterator[Found | None]:
         """Yield sums of squares where the square of a sum is expected: over columns, or positions."""
@@ -128,7 +131,7 @@ class _Search:
         for axes in {(0,), tuple(several[3:]), tuple(several[2:-1])} if self.relations.wrong and several else ():
             words = f"it were asked for of each {'column' if axes == (0,) else 'position'} alone, and summed"
             if axes:
-                yield self._ignored(1.5, words, "apart", _once(lambda t, axes=axes: _summed_apart(t, axes)))
+                yield self._ignored(1.5, words, _once(lambda t, axes=axes: _summed_apart(t, axes)))
 
     def placed(self) -> Iterator[Found | None]:
         """Edits of the layers of a network, whose function is another than it should be."""
@@ -149,12 +152,13 @@ class _Search:
         layer = getattr(self.probe, "layer", None)
         if self.method not in ("forward", "values"):
             return
-        changes = {f"parameter {name}": partial(_moved, name) for name in getattr(layer, "parameters", ())}
+        own = getattr(layer, "parameters", {})
+        changes = {f"parameter {name}": partial(with_parameter, name, 1.5 * own[name] + 0.5) for name in own}
         for words, change in (changes | dict(of_defaults(self.subject))).items():
             changed = _once(lambda t, c=change: parts_of(sides(t.at(on_subject(c)))))
             pairs = [(changed(t), t.parts) for t in self.trials]
             if all(a and all(np.array_equal(a[n][0], b[n][0]) for n in a) for a, b in pairs):
-                yield Found(2.5, f"the {words} has no effect", "ignored")
+                yield Found(2.5, f"the {words} has no effect")
 
     def optional(self) -> Iterator[Found | None]:
         """Edits of the options and parameters of the subject."""
@@ -163,12 +167,12 @@ class _Search:
                 return
             if not self.relations.wrong:
                 if self._holds(on_subject(change)):
-                    yield Found(cost, f"right if {words}", "option")
+                    yield Found(cost, f"right if {words}")
                 continue
             inside = _once(lambda t, c=change: parts_of(sides(t.at(on_subject(c)))))
-            yield self._right(cost, words, "option", inside)
+            yield self._right(cost, words, inside)
             if self.method != "forward":  # what that should be is not the subject's
-                yield self._ignored(cost, words, "option", _once(lambda t, c=change: self._elsewhere(t, c)))
+                yield self._ignored(cost, words, _once(lambda t, c=change: self._elsewhere(t, c)))
 
     # ------------------------------------------------------------------------------------------------------ evaluation
 
@@ -184,19 +188,15 @@ class _Search:
         found = met(self.check, change(self.subject), self.method, self.claim, trial.batch, trial.seed)
         return found.parts if found is not None else {}
 
-    def _either(self, cost: float, words: str, edit: str, parts: Callable[[Trial], Sides]) -> Iterator[Found | None]:
-        yield self._right(cost, words, edit, parts)
-        yield self._ignored(cost, words, edit, parts)
-
-    def _right(self, cost: float, words: str, edit: str, parts: Callable[[Trial], Sides]) -> Found | None:
+    def _right(self, cost: float, words: str, parts: Callable[[Trial], Sides]) -> Found | None:
         """Compare what is got elsewhere with what is expected here."""
         rule = lambda t, n: (parts(t)[n][0], t.parts[n][1])  # noqa: E731
-        return self.relations.held(rule, f"right if {words}{{and c}}", cost, True, edit)
+        return self.relations.held(rule, f"right if {words}{{and c}}", cost, True)
 
-    def _ignored(self, cost: float, words: str, edit: str, parts: Callable[[Trial], Sides]) -> Found | None:
+    def _ignored(self, cost: float, words: str, parts: Callable[[Trial], Sides]) -> Found | None:
         """Compare what is got here with what is expected elsewhere."""
         rule = lambda t, n: (t.parts[n][0], parts(t)[n][1])  # noqa: E731
-        return self.relations.held(rule, f"what is got would be right if {words}{{and c}}", cost + 0.1, True, edit)
+        return self.relations.held(rule, f"what is got would be right if {words}{{and c}}", cost + 0.1, True)
 
 
 def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:
@@ -231,12 +231,3 @@ def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:
     for leaf, inputs in upwards(leaves, at):
         at[leaf.position] = leaf.layer.forward(*inputs)[0]
     return at[leaves[-1].position]
-
-
-def _moved(name: str, layer: Layer) -> Any:
-    """Return a copy of a layer with another value of a parameter."""
-    import copy
-
-    twin = copy.deepcopy(layer)
-    twin.parameters[name][...] = 1.5 * twin.parameters[name] + 0.5
-    return twin

@@ -109,6 +109,7 @@ def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
             if form == "{}" or (not plain and array.size < 100_000):
                 with np.errstate(all="ignore"):
                     for likely, title, view in _placed(form.format(name), function(array), shape):
+                        likely = likely or form == "{}"
                         if len(found if likely else rest) < MOST:
                             (found if likely else rest)[title] = view
     return dict(islice((found | rest).items(), MOST))

@@ -1,0 +1,64 @@
+"""Certificates of elementwise layers and of losses: `certify`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gbackprop.base.extras import needed
+from gbackprop.calculus.layer import Layer
+from gbackprop.losses.base import Loss
+from gbackprop.testing.certificate.proofs import Certificate
+from gbackprop.testing.probe import is_container, twin_of
+
+
+def certify(subject: Layer | Loss, low: float = -50.0, high: float = 50.0, *, ulps: float = 128.0) -> Certificate:
+    """Derive what an elementwise layer or a loss states, and compare formulas and code on all floats of an interval.
+
+    Parameters
+    ----------
+    subject : Layer or Loss
+        It states its function and derivatives in `formulas`.
+    low, high : float
+        The ends; a loss is certified where it is defined between them.
+    ulps : float
+        The error allowed of the code, in units of 2⁻⁵² max(1, |value|).
+
+    Returns
+    -------
+    Certificate
+
+    Raises
+    ------
+    FormulaError
+        If a formula cannot be parsed; the message names the subject, the formula and the place.
+    TypeError, ValueError
+        If `subject` is no layer or loss, a layer is not elementwise, the function is not stated, or the ends are none.
+    MissingExtraError
+        If SymPy is not installed.
+    """
+    with needed("sympy", "certificates", "symbolic"):
+        from gbackprop.testing.certificate.judge import judged
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"low, high: expected two finite numbers in order, got {low} and {high}")
+    if not ulps > 0:
+        raise ValueError(f"ulps: expected a number above 0, got {ulps}")
+    if not isinstance(subject, (Layer, Loss)):
+        raise TypeError(f"subject: expected a layer or a loss, got {type(subject).__name__}")
+    if isinstance(subject, Layer) and not is_elementwise(subject):
+        raise TypeError(f"{subject!r}: expected an elementwise layer, which computes each number from itself alone")
+    return judged(subject, (low, high), ulps)
+
+
+def is_elementwise(layer: Layer) -> bool:
+    """Return whether a layer computes each number from itself alone, whatever the features' shape."""
+    x = np.array([[-1.5, 0.25, 2.0, -0.5, 1.0, 0.75, -3.0]])
+    try:
+        twin = twin_of(layer, rng=np.random.default_rng(0))
+        (y, _), (each, saved) = twin.forward(x), twin.forward(x.T)
+        twin.mjp(saved, np.ones((1, 7, 1)))
+        alone = np.array_equal(y.T, each) and twin.output_shape((2, 7)) == (2, 7)
+    except (ValueError, TypeError, IndexError, NotImplementedError):
+        return False
+    return alone and layer.curvature != "dense" and not is_container(layer)

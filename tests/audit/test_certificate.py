@@ -1,0 +1,241 @@
+"""Certificates: what ships is proved; what is planted in code or formulas is refuted, or not certified."""
+
+import builtins
+
+import numpy as np
+import pytest
+from command_line import refused
+
+from gbackprop import layers, losses
+from gbackprop.__main__ import main
+from gbackprop.layers import Elementwise
+from gbackprop.testing import certify
+from gbackprop.testing.audit.command import shipped_functions
+from gbackprop.testing.audit.findings import Auditor
+from gbackprop.testing.certificate.notation import FormulaError
+
+SLOW = ("CrossEntropyLoss", "GELU", "Mish", "HuberLoss", "SmoothL1Loss", "PoissonNLLLoss", "GaussianNLLLoss")
+SHIPPED = [
+    pytest.param(each, id=repr(each), marks=[pytest.mark.long] * (type(each).__name__ in SLOW))
+    for each in shipped_functions(Auditor())
+]
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+class Swish(Elementwise):
+    formulas = {
+        "forward": "y = x σ(x)",
+        "mjp": "(σ + x σ (1 − σ)) g",
+        "residual": "σ (1 − σ) (2 + x (1 − 2σ)) g",
+    }
+
+    def value(self, x):
+        return x * sigmoid(x)
+
+    def first(self, x, y):
+        s = sigmoid(x)
+        return s + x * s * (1 - s)
+
+    def second(self, x, y):
+        s = sigmoid(x)
+        return s * (1 - s) * (2 + x * (1 - 2 * s))
+
+
+def planted(method, fault, **formulas):
+    """Swish with a method that a fault has changed, and with other formulas."""
+    wrong = {"formulas": {**Swish.formulas, **formulas}}
+    if fault:
+        wrong[method] = lambda self, x, y: fault(x, getattr(Swish, method)(self, x, y))
+    return type("Planted", (Swish,), wrong)()
+
+
+def verdicts(certificate):
+    return {(proof.of, proof.method): proof.verdict for proof in certificate.proofs}
+
+
+# --- what ships -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subject", SHIPPED)
+def test_what_ships_is_certified(subject):
+    certificate = certify(subject)
+    assert certificate.ok, str(certificate)
+    assert len({proof.method for proof in certificate.proofs if proof.of == "code"}) == 3  # the second derivative, too
+
+
+def test_all_activations_and_losses_are_among_these():
+    found = {type(each.values[0]).__name__ for each in SHIPPED}
+    smooth = {each for each in vars(layers) if isinstance(getattr(layers, each), type)}
+    own = {each for each in smooth if issubclass(getattr(layers, each), Elementwise)} - {"Elementwise", "Gated"}
+    assert own | {"PReLU", "Dropout"} | (set(losses.__all__) - {"Loss"}) <= found
+
+
+def test_the_derivation_and_the_kink():
+    certificate = certify(layers.LeakyReLU(0.1))
+    assert certificate.kinks == (0.0,)
+    assert "(0, 50]: φ'(x) = 1" in certificate.derivation
+    assert "[-50, 0): φ'(x) = 1/10" in certificate.derivation
+
+
+def test_code_that_is_near_its_derivative_and_hyperbolic():
+    class Sinh(Elementwise):
+        formulas = {"forward": "y = sinh(x)", "mjp": "cosh(x) g", "residual": "y g"}
+
+        def value(self, x):
+            return np.sinh(x)
+
+        def first(self, x, y):
+            return np.cosh(x) * (1 + 1e-15)
+
+        def second(self, x, y):
+            return y
+
+    assert certify(Sinh(), -3.0, 3.0).ok
+
+
+def test_a_formula_that_begins_with_a_condition_of_indices():
+    class Brackets(losses.MSELoss):
+        formulas = {**losses.MSELoss.formulas, "hessian": "[i = j] 2c"}
+
+    assert certify(Brackets(), -5.0, 5.0).ok
+
+
+# --- what is planted ------------------------------------------------------------------------------
+
+
+def test_a_missing_term_is_shown_beside_the_right_formula():
+    certificate = certify(planted("second", lambda x, right: right - sigmoid(x) * (1 - sigmoid(x))))
+    assert certificate.summary == "residual: the code is wrong, the formula is right"
+    (refuted,) = [proof for proof in certificate.proofs if proof.verdict == "refuted"]
+    assert (refuted.given, refuted.right) == (
+        "(σ(x) − 1) (2 x σ(x) − x − 1) σ(x)",
+        "(σ(x) − 1) (2 x σ(x) − x − 2) σ(x)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        ("first", lambda x, right: right / 2),
+        ("first", lambda x, right: right * (1 + 1e-9)),
+        ("second", lambda x, right: np.where((x > 1.2345) & (x < 1.2346), 2 * right, right)),
+        ("second", lambda x, right: right + np.exp(-((1e5 * (x - 1.2345)) ** 2))),
+        ("second", lambda x, right: np.where(x < -30, -right, right)),
+        ("first", lambda x, right: np.where(x > 30, 0.5, right)),
+        ("first", lambda x, right: np.where(x == 7.25, 0.0, right)),
+    ],
+    ids=["factor", "small factor", "narrow interval", "narrow bump", "sign below -30", "branch above 30", "one float"],
+)
+def test_a_fault_is_not_certified(method, fault):
+    certificate = certify(planted(method, fault))
+    name = {"first": "mjp", "second": "residual"}[method]
+    assert verdicts(certificate)["code", name] != "proved", str(certificate)
+    assert all(verdict == "proved" for key, verdict in verdicts(certificate).items() if key != ("code", name))
+
+
+def test_a_wrong_formula_beside_right_code():
+    certificate = certify(planted("first", None, mjp="(σ + x σ) g"))
+    assert certificate.summary == "mjp: the formula is wrong, the code is right"
+    (refuted,) = [proof for proof in certificate.proofs if proof.verdict == "refuted"]
+    assert refuted.given == "(x + 1) σ(x)"
+
+
+def test_a_wrong_kink():
+    class Leaky(layers.LeakyReLU):
+        def first(self, x, y):
+            return np.where(x > 0.1, 1.0, self.negative_slope)
+
+    certificate = certify(Leaky())
+    (refuted,) = [proof for proof in certificate.proofs if proof.verdict == "refuted"]
+    assert refuted.method == "mjp"
+    assert refuted.where.startswith("(0, 0.1)")
+
+
+def test_a_loss_without_its_factor():
+    class Mean(losses.MSELoss):
+        def gradients(self, output, target):
+            return output - target
+
+    certificate = certify(Mean())
+    assert certificate.summary == "gradients: the code is wrong, the formula is right"
+
+
+def test_code_that_loses_digits_is_not_certified():
+    class Cancels(layers.Tanh):
+        def value(self, x):
+            return (np.exp(x) - np.exp(-x)) / (np.exp(x) + np.exp(-x)) + 1e6 - 1e6
+
+    certificate = certify(Cancels())
+    assert verdicts(certificate)["code", "forward"] == "not proved"
+    assert "ulp" in str(certificate)
+
+
+def test_code_that_does_not_run_on_intervals_is_not_certified():
+    class Looked(layers.Tanh):
+        def value(self, x):
+            return np.interp(x, [-1.0, 1.0], [-1.0, 1.0])
+
+    certificate = certify(Looked())
+    assert not certificate.ok
+    assert "does not run on intervals" in str(certificate)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_formulas_that_cannot_be_parsed_are_named():
+    with pytest.raises(FormulaError, match=r"Planted\(\), formula 'mjp': 'σ \+ q g', character 5: expected a number"):
+        certify(planted("first", None, mjp="σ + q g"))
+    with pytest.raises(FormulaError, match=r"formula 'residual': '\(2 \+ x', character 1: expected a formula"):
+        certify(planted("first", None, residual="(2 + x"))
+    with pytest.raises(FormulaError, match=r"'Σ x g', character 3: expected an index after Σ"):
+        certify(planted("first", None, residual="Σ x g"))
+
+
+@pytest.mark.parametrize("subject", [layers.Linear(3, 3), layers.Softmax(1), layers.Flatten(), layers.LayerNorm(1)])
+def test_layers_that_are_not_elementwise_are_refused(subject):
+    with pytest.raises(TypeError, match="expected an elementwise layer"):
+        certify(subject)
+
+
+def test_other_arguments_are_refused():
+    with pytest.raises(TypeError, match="subject: expected a layer or a loss, got str"):
+        certify("tanh")
+    with pytest.raises(ValueError, match="low, high: expected two finite numbers in order"):
+        certify(layers.Tanh(), 1.0, 1.0)
+    with pytest.raises(ValueError, match="ulps: expected a number above 0"):
+        certify(layers.Tanh(), ulps=0)
+
+
+def test_without_sympy_the_extra_is_named(monkeypatch):
+    plain = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("gbackprop.testing.certificate.judge"):
+            raise ModuleNotFoundError("No module named 'sympy'", name="sympy")
+        return plain(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"certificates: the package 'sympy' is not installed.*symbolic"):
+        certify(layers.Tanh())
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_derivation_and_writes_the_page(capsys, tmp_path):
+    page = tmp_path / "page.html"
+    assert main(["audit", "--certificate", "gbackprop.layers:Tanh", "--html", str(page)]) == 0
+    out = capsys.readouterr().out
+    assert "φ'(x) = 1 − tanh(x)²" in out
+    assert "1 of 1 certified" in out
+    assert "1 − tanh(x)²" in page.read_text(encoding="utf-8")
+
+
+def test_the_command_refuses_what_cannot_be_certified(capsys):
+    assert "expected an elementwise layer" in refused(capsys, "audit", "--certificate", "gbackprop.layers:Flatten")
+    line = refused(capsys, "audit", "--certificate", "gbackprop.layers:Tanh", "--input", "4")
+    assert line.startswith("--certificate goes without --input")
