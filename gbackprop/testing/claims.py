@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,7 +34,7 @@ FLOAT32_TOLERANCE = 1e-3
 """Error to allow in float32."""
 
 ROUNDINGS = 256
-"""In float32 a result may also move by that often the distance that it moves when inputs and parameters are rounded."""
+"""A result may be off by so often what a single rounding moves it by, wherever that is measured."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Compared:
     tolerance: float = ROUNDING
     floor: float = 0.0  # errors are relative to the largest entry of `want`, but never to less than this
     sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of each name, for a diagnosis
+    rounding: Callable[[], Any] | None = None  # the errors by rounding alone, asked for where the comparison fails
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,10 @@ class Evaluation:
     function: Callable[..., Compared | str]
     arguments: tuple[Any, ...]
 
-    def fields(self, floor: float = 0.0) -> dict[str, Any]:
-        """Return what a row says of it; errors are never relative to less than a floor."""
+    def fields(self, rounding: Callable[[], Any] | None = None) -> dict[str, Any]:
+        """Return what a row says of it; `rounding` is that of a comparison that has none of its own."""
         found = self.function(*self.arguments)
-        return _compared(found, floor) if isinstance(found, Compared) else _verdict(found)
+        return _compared(found, found.rounding or rounding) if isinstance(found, Compared) else _verdict(found)
 
 
 class Claims:
@@ -74,7 +76,7 @@ class Claims:
     def __init__(self, subject: str, required: Collection[str] = (), suffix: str = "", why: Why | None = None) -> None:
         self.report = Report(subject)
         self.required, self.suffix, self.why = required, suffix, why
-        self.floors: dict[str, float] = {}  # of methods: errors are never relative to less
+        self.rounding: Callable[[str], Any] | None = None  # the errors of a method by rounding alone
         self.doubtful: set[str] = set()  # methods that failed, or rest on one that did
         self.missing: set[str] = set()
 
@@ -122,7 +124,8 @@ class Claims:
         if broken:
             fields = {"verdict": NOT_JUDGED, "problem": f"rests on {', '.join(broken)}, which failed"}
         else:
-            fields = self._guarded(method, partial(evaluation.fields, self.floors.get(method, 0.0)))
+            rounding = None if self.rounding is None else partial(self.rounding, method)
+            fields = self._guarded(method, partial(evaluation.fields, rounding))
         self._add(method, claim, fields)
 
     def _add(self, method: str, claim: str, fields: dict[str, Any]) -> None:
@@ -159,8 +162,41 @@ def _verdict(problem: str) -> dict[str, Any]:
     return {"verdict": FAILED if problem else OK, "problem": problem}
 
 
-def _compared(pair: Compared, floor: float) -> dict[str, Any]:
-    found = _worst(pair.got, pair.want, max(pair.floor, floor))
+def rounding_of(single: Any, double: Any, times: float = ROUNDINGS * 2.0**-29) -> Any:
+    """Return the errors to allow in float64, by name: ROUNDINGS · 2⁻²⁹ times those of the same in float32.
+
+    They show how terms that cancel are rounded, wherever in the computation they do. Where float32 holds to 1e-3, that
+    is less than 1e-9 of the largest entry.
+    """
+    if isinstance(double, Mapping):
+        return {name: rounding_of(single[name], double[name], times) for name in double if name in single}
+    if single is None or double is None:
+        return 0.0
+    error = np.abs(asnumpy(single).astype(float) - asnumpy(double))
+    return times * float(np.max(error, initial=0, where=np.isfinite(error)))
+
+
+def moved_by(rounded: Callable[[], Any], given: Any) -> Any:
+    """Return the errors to allow in float32, by name: ROUNDINGS times what results move by if inputs are rounded."""
+    return rounding_of(rounded(), given, ROUNDINGS)
+
+
+def _beyond(got: Any, want: Any, rounding: Any) -> Any:
+    """Return what was got, but what is expected where the difference is no more than rounding."""
+    if isinstance(got, Mapping) and isinstance(want, Mapping):
+        of = rounding if isinstance(rounding, Mapping) else dict.fromkeys(want, rounding)
+        return {name: _beyond(got[name], want[name], of.get(name, 0.0)) for name in want}
+    if got is None or want is None:
+        return got
+    got, want = asnumpy(got), asnumpy(want)
+    return np.where(np.abs(got - want) <= rounding, want, got)
+
+
+def _compared(pair: Compared, rounding: Callable[[], Any] | None) -> dict[str, Any]:
+    found = _worst(pair.got, pair.want, pair.floor)
+    if rounding is not None and not found.get("problem") and not found["error"] <= pair.tolerance:
+        with suppress(Exception):  # what it raises in float32 is another claim's finding
+            found = _worst(_beyond(pair.got, pair.want, rounding()), pair.want, pair.floor)
     tight = not found.get("problem") and found["error"] <= pair.tolerance  # false for NaN
     fields = {"verdict": OK if tight else FAILED, "oracle": pair.oracle, "tolerance": pair.tolerance} | found
     return fields if not tight else fields | {"worst": (), "got": None, "want": None}

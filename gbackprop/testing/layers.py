@@ -11,7 +11,16 @@ import numpy as np
 from gbackprop.array import asnumpy
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
-from gbackprop.testing.claims import FLOAT32_TOLERANCE, ROUNDINGS, Claims, Compared, FoundError, NotGivenError
+from gbackprop.testing.claims import (
+    FLOAT32_TOLERANCE,
+    ROUNDINGS,
+    Claims,
+    Compared,
+    FoundError,
+    NotGivenError,
+    moved_by,
+    rounding_of,
+)
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.flat import Flat, side_by_side
@@ -107,7 +116,7 @@ def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference
     point = claims.attempt("forward", "is smooth almost everywhere", smooth_point, bare, rng)
     if point is not None:
         probe = Probe.at(bare.layer, point.x, bare.noise, bare.training, rng)
-        claims.floors = sizes_of_terms(probe)
+        claims.rounding = partial(_rounding, probe)
         check_names(claims, probe)
         basic = [name for name in probe.calls() if name in BASIC or name.endswith(".per_sample")]
         _check_purity(claims, probe.cast(np.float64), basic)  # of a copy, so that nothing impure spoils what follows
@@ -191,6 +200,12 @@ def _check_conduct(claims: Claims, probe: Probe) -> None:
         claims.equal(name, "layout in memory does not matter", _layout, scattered, probe, name, needs=needs)
 
 
+def _rounding(probe: Probe, name: str) -> Any:
+    """Return the errors of a method by rounding alone, its own and, beside x in x − tanh x, that of the oracle."""
+    least = ROUNDINGS * 2.0**-53 if name in ("jmp", "mjp", "vjp") else 0.0
+    return max(rounding_of(probe.cast(np.float32).calls()[name](), probe.calls()[name]()), least)
+
+
 def _needs(name: str) -> list[str]:
     """Return the methods that a call needs beside `forward`."""
     return [name, "parameter_jacobians"] if "." in name else [name]
@@ -201,13 +216,10 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
     got, expected = single.calls()[name](), "float64" if name.endswith(".moments") else "float32"
     if got is not None and got.dtype.name != expected:
         raise FoundError(f"gives {got.dtype.name} for float32, expected {expected}")
-    floor, want = 0.0, double.calls()[name]()
-    if got is not None and want is not None and name == "forward":
-        floor = 1e-4 * size_of(double.x)  # where the input cancels, as in x − tanh x
-    elif got is not None and want is not None and np.shape(got) == np.shape(want):
-        moved = single.cast(float).calls()[name]() - want
-        floor = ROUNDINGS / FLOAT32_TOLERANCE * float(np.max(np.abs(moved), initial=0))
-    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor)
+    terms = {"forward": 1e-4 * size_of(double.x)} | sizes_of_terms(double)  # the input may cancel, as in x − tanh x
+    want, floor = double.calls()[name](), terms.get(name, 0.0)
+    rounding = partial(moved_by, lambda: single.cast(float).calls()[name](), want)
+    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 
 
 def _layout(scattered: Probe, contiguous: Probe, name: str) -> Compared:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from gbackprop.calculus.signals import GRADIENT, RESIDUAL
 from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import Claims, Compared, NotGivenError
+from gbackprop.testing.claims import ROUNDINGS, Claims, Compared, NotGivenError, rounding_of
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.layers import check_layer
@@ -96,14 +97,19 @@ def _parts(setting: CheckedNetwork, rng: np.random.Generator) -> list[tuple[str,
     return [*found, ("", check_loss(setting.loss, x, setting.y, rng))]
 
 
-def _signals(setting: CheckedNetwork, asked: list[Quantity]) -> tuple[Arrivals, Arrivals]:
-    """Return the columns that reach each layer in the sweep, and the expected ones."""
+def _signals(setting: CheckedNetwork, asked: list[Quantity]) -> tuple[Arrivals, Arrivals, Callable[[], Arrivals]]:
+    """Return the columns that reach each layer in the sweep, the expected ones, and a function for float32."""
     widest = max(prod(leaf.output_shape) for leaf in leaves_of(setting.network, setting.x.shape[1:]))
     if widest > LARGEST:
         raise NotGivenError(f"{widest} features are too many for dense matrices")
-    given = (setting.network, setting.loss, setting.x, setting.y)
-    fixed = [at_targets(quantity, setting.targets) for quantity in asked]
-    return arrivals(*given, fixed), dense_arrivals(*given, setting.targets)
+
+    @cache
+    def arriving(dtype: type) -> Arrivals:
+        s = setting if dtype is float else setting.cast(dtype)
+        return arrivals(s.network, s.loss, s.x, s.y, [at_targets(quantity, s.targets) for quantity in asked])
+
+    dense = dense_arrivals(setting.network, setting.loss, setting.x, setting.y, setting.targets)
+    return arriving(float), dense, partial(arriving, np.float32)
 
 
 def _cancels(setting: CheckedNetwork) -> bool:
@@ -112,8 +118,13 @@ def _cancels(setting: CheckedNetwork) -> bool:
     return not is_chain(leaves) or any(isinstance(leaf.layer, FactoredLayer) for leaf in leaves)
 
 
-def _arrival(name: str, found: Arrivals, dense: Arrivals, floor: float) -> Compared:
+def _arrival(
+    name: str, found: Arrivals, dense: Arrivals, single: Callable[[], Arrivals], floor: float
+) -> Compared:
     want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
     got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
-    size = max(floor_of(want), 1e-2 * floor_of(dense[GRADIENT.name]) * (name == RESIDUAL.name))  # a residual is of it
-    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor / FLOOR * size)
+    floor *= floor_of(want) / FLOOR
+    if name == RESIDUAL.name:  # its terms are of the gradient's size
+        floor = max(floor, ROUNDINGS * 2.0**-53 / ORACLE_TOLERANCE * floor_of(dense[GRADIENT.name]) / FLOOR)
+    rounding = lambda: rounding_of(single()[name], found[name])  # noqa: E731
+    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor, rounding=rounding)

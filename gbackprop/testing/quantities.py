@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from gbackprop.array import asnumpy
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
@@ -17,15 +18,23 @@ from gbackprop.plain.reference import reference
 from gbackprop.quantities import DiagGGN, Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
-from gbackprop.testing.claims import FLOAT32_TOLERANCE, ROUNDINGS, Claims, Compared, FoundError, NotGivenError
+from gbackprop.testing.claims import (
+    FLOAT32_TOLERANCE,
+    Claims,
+    Compared,
+    FoundError,
+    NotGivenError,
+    moved_by,
+    rounding_of,
+)
 from gbackprop.testing.diagnosis.search import diagnose
-from gbackprop.testing.likelihood import ALARMS, LEVEL
+from gbackprop.testing.likelihood import ALARMS, LEAST_EXPECTED, LEVEL
 from gbackprop.testing.loss_scale import check_factor
 from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import FLOOR, Runs, fits, floor_of, pairs
-from gbackprop.testing.setting import CheckedNetwork, Values, values
+from gbackprop.testing.setting import SEED, CheckedNetwork, Values, values
 
 ORACLE_TOLERANCE = 1e-9
 NO_DEFINITION = "its formula is not checked against anything: give the quantity a `definition`"
@@ -135,23 +144,29 @@ def _passed(result: Result) -> Values:
     return {"loss": result.loss, "output": result.output, **result.gradient}
 
 
+def _rounding(setting: CheckedNetwork) -> Any:
+    return rounding_of(_passed(setting.cast(np.float32).run()), _passed(setting.run()))
+
+
 def _pass(setting: CheckedNetwork) -> Compared:
     output, loss = setting.network.forward(setting.x)[0], setting.loss
     value = loss.factor(len(output), setting.y) * loss.values(output, setting.y).sum()
     gradient = setting.oracle["gradient"]
     want = {"loss": value, "output": output, **gradient}
-    return Compared(_passed(setting.run()), want, "dense Jacobians", ORACLE_TOLERANCE, floor_of(gradient))
+    got, rounding = _passed(setting.run()), partial(_rounding, setting)
+    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor_of(gradient), rounding=rounding)
 
 
 def _plain_pass(setting: CheckedNetwork) -> Compared:
     want = _passed(setting.run())
-    return Compared(_passed(setting.run(call=reference)), want, "backward", floor=floor_of(want))
+    got = _passed(setting.run(call=reference))
+    return Compared(got, want, "backward", floor=floor_of(want), rounding=partial(_rounding, setting))
 
 
 def _pass_in_blocks(setting: CheckedNetwork, options: dict[str, Any]) -> Compared:
     want = _passed(setting.run())
     got = _passed(setting.run(DiagGGN(), **options))  # something that has columns, so that there are blocks of them
-    return Compared(got, want, "the whole batch", floor=floor_of(want))
+    return Compared(got, want, "the whole batch", floor=floor_of(want), rounding=partial(_rounding, setting))
 
 
 # ------------------------------------------------------------------------------------------------------ one quantity
@@ -175,7 +190,8 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
     if ours and setting.kinked and any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()):
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
     oracle = "dense Jacobians" if ours else "its definition"
-    return Compared(got, want, oracle, ORACLE_TOLERANCE, runs.floor(quantity, want))
+    floor = runs.floor(quantity, want, ORACLE_TOLERANCE)
+    return Compared(got, want, oracle, ORACLE_TOLERANCE, floor, rounding=runs.rounding(quantity))
 
 
 def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Compared:
@@ -237,13 +253,10 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
         for array in value.values() if isinstance(value, dict) else [value]:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
-    moved = {name: _difference(value, want[name]) for name, value in runs.together(quantity, "rounded").items()}
-    share = max(FLOAT32_TOLERANCE * floor_of(want), ROUNDINGS / FLOAT32_TOLERANCE * floor_of(moved)) / FLOOR
-    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, max(runs.floor(quantity, want), share))
-
-
-def _difference(one: Any, other: Any) -> Any:
-    return {key: one[key] - other[key] for key in one if one[key] is not None} if isinstance(one, dict) else one - other
+    floor = runs.floor(quantity, want, FLOAT32_TOLERANCE, 2.0**-24)
+    floor = max(floor, floor_of(want) / FLOOR * FLOAT32_TOLERANCE)
+    rounding = partial(moved_by, lambda: runs.alone(quantity, "rounded"), want)
+    return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 
 
 def _estimated(runs: Runs, quantity: Sampled) -> Compared:
@@ -252,6 +265,10 @@ def _estimated(runs: Runs, quantity: Sampled) -> Compared:
     if expected is None:
         raise NotGivenError("what it estimates is not stated: give the quantity `estimates`")
     setting, fresh = runs.setting, type(quantity)(mc_samples=DRAWS)
+    output = setting.network.forward(setting.x)[0]
+    drawn = asnumpy(setting.loss.draw(output, RUNS * DRAWS, SEED)).reshape(RUNS * DRAWS, len(output), -1)
+    if (drawn != np.median(drawn, 0)).any(2).sum(0).min() < LEAST_EXPECTED:
+        raise NotGivenError("the loss is so sure of a target here that it hardly ever draws another")
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
     z, wanted = {}, {name: _total(value) for name, value in setting.values(expected())[0].items()}
     rounding = 1e-12 * max(map(abs, wanted.values()), default=0.0)  # of terms that cancel

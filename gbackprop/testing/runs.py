@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,13 +12,12 @@ from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import Compared
+from gbackprop.testing.claims import ROUNDING, ROUNDINGS, Compared, rounding_of
 from gbackprop.testing.oracles import ORACLES
-from gbackprop.testing.setting import CheckedNetwork, Values, values
+from gbackprop.testing.setting import CheckedNetwork, Values
 
-FLOOR = 1e-4
-"""Errors are never relative to less than this share of a quantity's largest entry in any parameter: with a tolerance of
-1e-10, 45 roundings of that entry are allowed, where terms of its size cancel."""
+FLOOR = 1e-8
+"""Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
 
 CANCELLED = 1e-3
 """Errors are never relative to less than this share of what was subtracted."""
@@ -59,9 +58,9 @@ class Runs:
         kinds = {type(member) for member in self.members}
         return [q for q in every_quantity() if type(q) not in kinds and self.setting.supports(q)]
 
-    def alone(self, quantity: Quantity) -> Values:
+    def alone(self, quantity: Quantity, variant: str = "") -> Values:
         """Compute a quantity alone."""
-        return self._made(quantity, [quantity], "", NO_OPTIONS)
+        return self._made(quantity, [quantity], variant, NO_OPTIONS)
 
     def together(self, quantity: Quantity, variant: str = "", options: Mapping[str, int] = NO_OPTIONS) -> Values:
         """Compute a quantity together with the others that are checked."""
@@ -72,22 +71,29 @@ class Runs:
         """Compute a quantity together with all others."""
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
-    def floor(self, quantity: Quantity, want: Values) -> float:
-        """Size of entries that still count, beside the largest and beside what a quantity is the difference of.
+    def floor(self, quantity: Quantity, want: Values, tolerance: float = ROUNDING, eps: float = 2.0**-53) -> float:
+        """Size of entries that still count beside the largest, beside what is subtracted, and beside its terms.
 
-        Of residuals that is the gradient, too, by which they are multiplied.
+        Terms of a residual are of the gradient's size.
         """
-        whole = quantity.difference_of
-        if whole is None:
-            return floor_of(want)
-        result = self.setting.run(whole())
+        whole, floor = quantity.difference_of, floor_of(want)
+        if whole is not None:
+            floor += CANCELLED / FLOOR * floor_of(self.setting.values(whole())[0])
         residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
-        floor = floor_of(want) + CANCELLED / FLOOR * floor_of(values(result)[0])
-        return floor + floor_of(result.gradient) if residual else floor
+        return max(floor, ROUNDINGS * eps / tolerance * self.gradient_size * residual)
+
+    @cached_property
+    def gradient_size(self) -> float:
+        """The largest entry of the gradient."""
+        return floor_of(self.setting.run().gradient) / FLOOR
 
     def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
         """Return values of a quantity beside the expected ones."""
-        return Compared(got, want, oracle, floor=self.floor(quantity, want))
+        return Compared(got, want, oracle, floor=self.floor(quantity, want), rounding=self.rounding(quantity))
+
+    def rounding(self, quantity: Quantity) -> Callable[[], Any]:
+        """Return a function that measures the errors of a quantity's values by rounding alone."""
+        return lambda: rounding_of(self.alone(quantity, "float32"), self.alone(quantity))
 
     def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, int]) -> Values:
         key = (tuple(map(id, members)), variant, tuple(options.items()))
