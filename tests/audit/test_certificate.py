@@ -1,6 +1,8 @@
 """Certificates: what ships is proved; what is planted in code or formulas is refuted, or not certified."""
 
 import builtins
+from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
@@ -14,34 +16,14 @@ from gbackprop.testing.audit.command import shipped_functions
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.certificate.notation import FormulaError
 
+EXAMPLE = run_path(str(Path(__file__).parents[2] / "examples" / "audit_a_layer.py"))
+Swish, sigmoid = EXAMPLE["Mended"], EXAMPLE["sigmoid"]
+
 SLOW = ("CrossEntropyLoss", "GELU", "Mish", "HuberLoss", "SmoothL1Loss", "PoissonNLLLoss", "GaussianNLLLoss")
 SHIPPED = [
     pytest.param(each, id=repr(each), marks=[pytest.mark.long] * (type(each).__name__ in SLOW))
     for each in shipped_functions(Auditor())
 ]
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-class Swish(Elementwise):
-    formulas = {
-        "forward": "y = x σ(x)",
-        "mjp": "(σ + x σ (1 − σ)) g",
-        "residual": "σ (1 − σ) (2 + x (1 − 2σ)) g",
-    }
-
-    def value(self, x):
-        return x * sigmoid(x)
-
-    def first(self, x, y):
-        s = sigmoid(x)
-        return s + x * s * (1 - s)
-
-    def second(self, x, y):
-        s = sigmoid(x)
-        return s * (1 - s) * (2 + x * (1 - 2 * s))
 
 
 def planted(method, fault, **formulas):

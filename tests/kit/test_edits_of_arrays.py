@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from gbackprop.testing.diagnosis.arguments import ARRAYS
 from gbackprop.testing.diagnosis.arrays import operations
-from gbackprop.testing.diagnosis.calls import ARRAYS
 
 MATRIX = np.array([[1.0, -2, 3, 4], [4, 6, 7, 8]])
 BLOCKS = "axis 1, 2 blocks of 2,"

@@ -9,7 +9,9 @@ import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop.calculus.layer import leaves_of
-from gbackprop.testing.diagnosis.calls import CARE, DRAWS, of_arrays, of_care, of_leaves, of_options
+from gbackprop.testing.diagnosis.arguments import of_arrays
+from gbackprop.testing.diagnosis.care import CARE, DRAWS, of_care
+from gbackprop.testing.diagnosis.options import of_leaves, of_options
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
 

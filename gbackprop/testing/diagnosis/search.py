@@ -15,19 +15,10 @@ import numpy as np
 from gbackprop.base.threads import few_blas_threads
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.walk import upwards
+from gbackprop.testing.diagnosis.arguments import Change, of_arrays, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
-from gbackprop.testing.diagnosis.calls import (
-    Change,
-    of_arrays,
-    of_care,
-    of_defaults,
-    of_leaves,
-    of_options,
-    on_probe,
-    on_subject,
-    with_parameter,
-    wrapped,
-)
+from gbackprop.testing.diagnosis.care import of_care, wrapped
+from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_parameter
 from gbackprop.testing.diagnosis.relations import Found, Relations
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, met, parts_of, sides, trials_of
@@ -101,6 +92,8 @@ class _Search:
         if (judged and self.method != "curvature") or self._holds(wrapped(self.method)):
             return  # or the claim is not on that method
         for cost, words, change in of_care(self.method, self.probe):
+            if perf_counter() > self.deadline:
+                return
             if self._holds(change):
                 yield Found(cost, f"right if {words}")
 
