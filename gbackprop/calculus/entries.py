@@ -20,7 +20,7 @@ Names = frozenset[str]
 class Entries(Layer):
     """The network's input as a parameter, y = x: each sample has its own row of it."""
 
-    formulas = {"forward": "y = x", "mjp": "g"}
+    formulas = {"forward": "y = x"}
     kronecker_factors = "the entries of x are no weight of a layer, and no sample has those of another"
 
     def __init__(self, shape: Shape) -> None:
@@ -42,12 +42,6 @@ class Entries(Layer):
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         return x, None
-
-    def jmp(self, saved: Any, mat: Array) -> Array:
-        return mat
-
-    def mjp(self, saved: Any, mat: Array) -> Array:
-        return mat
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         return {"": OwnRow()}

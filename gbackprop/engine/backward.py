@@ -40,7 +40,7 @@ from gbackprop.quantities.result import Result
 
 _CALLS = Calls()
 
-_OPTIONS = ("wrt", "training", "sample_block", "column_block", "workers", "memory", "progress")
+_OPTIONS = ("training", "sample_block", "column_block", "workers", "memory", "progress", "wrt")
 
 
 def backward(
@@ -211,8 +211,8 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
     network, loss, *quantities
         As for `gbackprop.backward`.
     **options
-        Its keywords but for those: `wrt`, `training`, `sample_block`, `column_block`, `workers`, `memory`,
-        `progress`.
+        Its keywords but for those: `training`, `sample_block`, `column_block`, `workers`, `memory`, `progress`,
+        `wrt`.
 
     Returns
     -------

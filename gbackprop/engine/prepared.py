@@ -110,7 +110,7 @@ class Calls:
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
             return
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
-        for name in ("network", "loss", "needs", "scale"):
+        for name in ("network", "loss", "needs"):
             del fields[name]
         classes = {kind for part in parts for kind in type(part).__mro__}
         whole = len(cut.samples) == 1 and cut.threads == 1
