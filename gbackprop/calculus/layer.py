@@ -91,9 +91,12 @@ class Nodes:
     leaves : list of Leaf
     names : dict of int to str
         The path of each layer's first place, by the layer's identity.
+    wrt : frozenset of str or None
+        The names of the parameters to differentiate in; None for all that are not frozen.
     """
 
     input_shape: Shape
+    wrt: frozenset[str] | None = None
     leaves: list[Leaf] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
 
@@ -107,7 +110,8 @@ class Nodes:
             raise ValueError(f"layer {name or '(alone)'}, {layer!r}: {error}") from None
         path, i = self.names.setdefault(id(layer), name), len(self.leaves)
         keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
-        parameters = {key: ".".join(filter(None, (path, key))) for key in keys}
+        found = {key: ".".join(filter(None, (path, key))) for key in keys}
+        parameters = {key: each for key, each in found.items() if self.wrt is None or each in self.wrt}
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
         curved = layer.curvature != "zero" and (not layer.bilinear or [leaf.swept for leaf in taken] == [True, True])
@@ -263,9 +267,14 @@ def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:
     """Return a layer, or the layers inside a container, in the order of computation."""
     nodes = Nodes(shape)
     network.place(nodes, "", INPUT)
-    if nodes.leaves and nodes.leaves[-1].constant:
-        raise ValueError(f"{nodes.leaves[-1]}: expected an output that depends on the network's input")
-    return nodes.leaves
+    return checked_leaves(nodes.leaves)
+
+
+def checked_leaves(leaves: list[Leaf]) -> list[Leaf]:
+    """Check that the output of layers depends on data, and return them."""
+    if leaves and leaves[-1].constant:
+        raise ValueError(f"{leaves[-1]}: expected an output that depends on the network's input")
+    return leaves
 
 
 def zeros(layer: Layer, shape: Shape) -> Array:

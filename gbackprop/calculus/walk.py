@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from gbackprop.array import array_module
+from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import INPUT, Leaf
 
 At = dict[int, Any]
@@ -66,6 +66,12 @@ def add_below(
     for source, part in zip(leaf.sources, parts, strict=True):
         if reaches is None or reaches(source):
             at[source] = add(at[source], part, source) if source in at else part
+
+
+def over_samples(leaves: Sequence[Leaf], source: int, columns: Array) -> Array:
+    """Return columns ``[V, N, *out]`` of which a sum over samples is wanted: ``[V, 1, *out]`` at what has one row."""
+    one_row = source != INPUT and leaves[source].constant and columns.shape[1] > 1
+    return columns.sum(1, keepdims=True) if one_row else columns
 
 
 def is_chain(leaves: Sequence[Leaf]) -> bool:

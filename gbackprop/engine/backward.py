@@ -15,6 +15,7 @@ from gbackprop.array import Array, device_of, is_array, on_device_of
 from gbackprop.base.checks import check_batch, positive
 from gbackprop.base.errors import TooLargeError, naming, release
 from gbackprop.base.threads import NO_CONTEXT, few_blas_threads, one_blas_thread
+from gbackprop.calculus.entries import names_of
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import AVERAGE, GRADIENT
@@ -39,7 +40,7 @@ from gbackprop.quantities.result import Result
 
 _CALLS = Calls()
 
-_OPTIONS = ("training", "sample_block", "column_block", "workers", "memory", "progress")
+_OPTIONS = ("training", "sample_block", "column_block", "workers", "memory", "progress", "wrt")
 
 
 def backward(
@@ -56,6 +57,7 @@ def backward(
     memory: str | int | None = None,
     progress: Progress = False,
     sample_weight: Array | None = None,
+    wrt: str | Sequence[str] | None = None,
 ) -> Result:
     """Compute the gradient and any quantities of L = R Σₙ ℓₙ in one sweep.
 
@@ -98,6 +100,12 @@ def backward(
         wₙ ≥ 0, in the dtype of the parameters: L = R Σₙ wₙ ℓₙ with the same R, for example 1/N, and in each quantity's
         definition wₙ ℓₙ replaces ℓₙ, as do wₙ ∇ℓₙ and wₙ Hₙ. Where wₙ = 0, the loss and its derivatives at the outputs
         count as 0, also where they are infinite; A of Kronecker factors is of inputs alone and has no weights.
+    wrt : str or sequence of str, optional
+        The names of the parameters to differentiate in, by default of all that are not frozen. ``"x"`` is the input:
+        the gradient of L and each quantity in its entries, of floats, are results of that name. The input counts as a
+        parameter of shape (N, *in) of which each sample has a row, so that what a parameter has in shape (*p) it has
+        in shape (N, *in): R ∂ℓₙ/∂xₙ in the gradient, diag(R ∂²ℓₙ/∂xₙ²) in `DiagHessian`. Where a result has a row for
+        each sample, it is that sample's own; in the other rows of x it is zero.
 
     Returns
     -------
@@ -133,20 +141,21 @@ def backward(
     plain, blocks = loss, (sample_block, column_block, workers, memory)
     if sample_weight is not None:
         loss, y = weighted(loss, y, sample_weight)
-    options = (training, FORMS, *blocks)
+    names = names_of(wrt)
+    options = (training, FORMS, names, *blocks)
     with on_device_of(x):
         prepared = _CALLS.find(network, plain, x, quantities, options)
         try:
             if prepared is None:
                 _check_whole(quantities, x, Limits(*blocks))
-                plan = make_plan(network, loss, x, y, quantities, rng, training)
+                plan = make_plan(network, loss, x, y, quantities, rng, training, names)
             else:
                 check_batch(x)
                 plan = prepared.plan(network, loss, quantities).with_batch(x, y, rng)
         except MemoryError:
             free_memory()  # the memory cached from earlier calls may be enough
             with naming(lambda: f"random numbers and checks for {list(quantities)}"):
-                plan = make_plan(network, loss, x, y, quantities, rng, training)
+                plan = make_plan(network, loss, x, y, quantities, rng, training, names)
         if prepared is None:
             latest = _execution(plan, x, y, Limits(*blocks))
             plan = latest.plan
@@ -202,7 +211,8 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
     network, loss, *quantities
         As for `gbackprop.backward`.
     **options
-        Its keywords but for those: `training`, `sample_block`, `column_block`, `workers`, `memory`, `progress`.
+        Its keywords but for those: `training`, `sample_block`, `column_block`, `workers`, `memory`, `progress`,
+        `wrt`.
 
     Returns
     -------

@@ -24,6 +24,7 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
 from gbackprop.base.checks import KFRA_COPIES, size
+from gbackprop.calculus.entries import Entries
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT
@@ -142,15 +143,20 @@ def _weights(plan: Plan) -> list[tuple[int, int]]:
 
     A transposed convolution unfolds its columns, for which its inputs stand in for outputs, and for A its inputs.
     """
-    named = [(leaf, key) for leaf in plan.leaves for key in leaf.parameters if leaf.sources]
+    named = [(leaf, key) for leaf in plan.leaves for key in leaf.parameters if takes(leaf)]
     weights = [(leaf, s) for leaf, key in named for s in {leaf.layer.parameter_shapes()[key], _shape(leaf.layer, key)}]
     weights = [(leaf, s) for leaf, s in weights if len(s) > 1]
     return [(prod(leaf.output_shape) // s[0] * prod(s[1:]) * groups_of(leaf), prod(s)) for leaf, s in weights]
 
 
+def takes(leaf: Leaf) -> bool:
+    """Return whether a layer multiplies its inputs by parameters, if it has some: one that is a node does not."""
+    return bool(leaf.sources) and not isinstance(leaf.layer, Entries)
+
+
 def multiplications(plan: Plan) -> int:
     """Return the number of multiplications in products of matrices for one sample, roughly."""
-    taking = [leaf for leaf in plan.leaves if leaf.sources]
+    taking = [leaf for leaf in plan.leaves if takes(leaf)]
     shapes = [(leaf, _shape(leaf.layer, key)) for leaf in taking for key in leaf.layer.parameter_shapes()]
     weights = [(prod(leaf.output_shape) // shape[0], shape) for leaf, shape in shapes if len(shape) > 1]
     carried = sum(positions * prod(shape) for positions, shape in weights)
@@ -176,12 +182,11 @@ def _reduced_numbers(plan: Plan, per_sample: bool) -> int:
     """Count the entries of the statistics with a row for each sample (for one sample), or of those that are added."""
     groups = {name: groups_of(leaf) for leaf in plan.leaves for name in leaf.parameters.values()}
     sizes = [(name, shape, groups[name]) for name, shape in parameter_shapes(plan).items() if shape]
-    statistics = [s for s in plan.statistics if s.per_sample == per_sample]
     return sum(  # each group has an input factor of its own; their output factors are blocks of the bias's
         each.reduction.size(shape) * (number if each.reduction.name == "input_square" else 1)
-        for each in statistics
         for name, shape, number in sizes
-        if each.only in (None, name)
+        for each in plan.statistics_of(name)
+        if each.per_sample == per_sample and each.only in (None, name)
     )
 
 

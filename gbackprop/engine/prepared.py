@@ -40,7 +40,7 @@ MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""
 
 Options = tuple[Any, ...]
-"""`training`, the registry of forms, which is compared by identity, and the four of `Limits`."""
+"""`training`, the registry of forms, which is compared by identity, the names of `wrt`, and the four of `Limits`."""
 
 _LIMITS = {type(None), int, str}
 
@@ -92,7 +92,7 @@ class Calls:
         """Return the prepared call for these arguments, if there is one that is valid."""
         calls = self.of.get(network) if isinstance(network, Layer) and is_array(x) else None
         # True equals 1: what is not of the right type must not be found, but get its error
-        if calls is None or type(options[0]) is not bool or not _LIMITS.issuperset(map(type, options[2:])):
+        if calls is None or type(options[0]) is not bool or not _LIMITS.issuperset(map(type, options[3:])):
             return None
         found = calls.get(_key(loss, x, quantities, options))
         if found is None or found.known.forms is not options[1] or not found.is_valid(network, loss, quantities):
@@ -110,7 +110,7 @@ class Calls:
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
             return
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
-        for name in ("network", "loss", "needs", "scale"):
+        for name in ("network", "loss", "needs"):
             del fields[name]
         classes = {kind for part in parts for kind in type(part).__mro__}
         whole = len(cut.samples) == 1 and cut.threads == 1
@@ -132,8 +132,8 @@ class Calls:
 
 
 def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:
-    training, _, *limits = options
-    return (x.shape, x.dtype, device_of(x), type(loss), tuple(map(type, quantities)), training, *limits)
+    training, _, wrt, *limits = options
+    return (x.shape, x.dtype, device_of(x), type(loss), tuple(map(type, quantities)), training, wrt, *limits)
 
 
 def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:

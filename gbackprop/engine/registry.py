@@ -235,6 +235,8 @@ class Context:
     swapped : (layer, columns, Outer)
         The latest Jacobian of a convolution with its sides swapped, for the columns at a transposed convolution, cached
         because its windows serve all statistics, and the columns below. All but `total` are cleared at the next layer.
+    summed : bool
+        Whether nothing but sums over samples is wanted, so that columns at what has one row may be their sum.
     stored : dict or None
         What forms compute from a forward pass that has several sweeps, by the identity of what a layer saved.
     """
@@ -244,6 +246,7 @@ class Context:
     ) -> None:
         self.memory, self.known, self.stored = memory, known or NetworkForms(forms), stored
         self.sums: list[tuple[Any, Array, Array]] = []
+        self.summed = False
         nothing: tuple[Any, Any, Any] = (None, None, None)
         self.total = self.curvature = self.swapped = nothing
         self.squares: tuple[Any, Any, Any, Any] = (None, None, None, None)

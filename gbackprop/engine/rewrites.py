@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array
+from gbackprop.calculus.entries import placed
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.calculus.layer import INPUT, Leaf
+from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, Signal
 from gbackprop.calculus.walk import is_chain
 from gbackprop.engine.registry import NetworkForms
@@ -37,9 +38,7 @@ def with_whole_sequences(plan: Plan, x: Array) -> Plan:
     """Return the plan of the same results with fewer layers, if the network has recurrent ones."""
     if plan.chain or RESIDUAL in plan.signals or AVERAGE in plan.signals:
         return plan
-    nodes = WholeSequences(x.shape[1:])
-    plan.network.place(nodes, "", INPUT)
-    leaves = nodes.leaves
+    leaves = placed(plan.network, WholeSequences(x.shape[1:], plan.wrt))
     used = [name for leaf in leaves for name in leaf.parameters.values()]
     if not any(isinstance(leaf.layer, Steps) for leaf in leaves) or set(used) != set(plan.parameters):
         return plan
@@ -73,7 +72,7 @@ def _visit(plan: Plan, leaf: Leaf) -> Visit:
     todo = tuple(
         (key, name, statistic)
         for key, name in leaf.parameters.items()
-        for statistic in plan.statistics
+        for statistic in plan.statistics_of(name)
         if (key, name) not in tied and statistic.only in (None, name)
     )
     return Visit(**vars(leaf), todo=todo, tied=tied)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gbackprop.array import Array, all_finite, device_of, on_device_of
+from gbackprop.array import Array, all_finite, array_module, device_of, on_device_of
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError, warn
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import Watch
@@ -30,6 +30,9 @@ class Operator(OperatorAlgebra):
 
     quantities: tuple[Quantity, ...] = ()
     """Quantities whose random draws an operator takes."""
+
+    wrt: Any = None
+    """The names of the parameters that it is over, "x" for the input; None for all that are not frozen."""
 
     narrow = True
 
@@ -62,9 +65,11 @@ class Operator(OperatorAlgebra):
         assert plan is not None
         self.plan = self.cutter.plan
         self.factor = 1 / divisor if loss.reduction == "mean" else 1.0
-        named = ((leaf, key, name) for leaf in self.plan.leaves for key, name in leaf.parameters.items())
-        values = {name: leaf.layer.parameters[key] for leaf, key, name in named}
-        self.layout = self.columns = Layout({name: values[name] for name in self.plan.parameters})
+        named = [(leaf, key, name) for leaf in self.plan.leaves for key, name in leaf.parameters.items()]
+        values = {name: leaf.layer.parameters[key] for leaf, key, name in named if name not in plan.scale.rows}
+        (x, *_), shape = arrays, (self.count, *arrays[0].shape[1:])
+        values |= dict.fromkeys(plan.scale.rows, array_module(x).broadcast_to(x[:1, ...] * 0, shape))
+        self.layout = self.columns = Layout({name: values[name] for name in self.plan.parameters}, plan.scale.rows)
         self.watch = Watch(network, loss, self.quantities)
         self.like = self.layout.like
         self.dtype = np.dtype(self.like.dtype)
@@ -72,7 +77,7 @@ class Operator(OperatorAlgebra):
     def _plan_for(self, first: Plan | None, rng: Any, x: Array, y: Array) -> Plan:
         """Check a batch; return the plan with its number of samples, its R and its draws."""
         with on_device_of(x):
-            plan = plan_of(self.network, self.loss, x, self.quantities, False)
+            plan = plan_of(self.network, self.loss, x, self.quantities, False, self.wrt)
             if first is None:
                 if not plan.parameters:
                     raise ValueError(f"network: expected one with parameters that are not frozen, got {self.network!r}")
@@ -104,8 +109,10 @@ class Operator(OperatorAlgebra):
                 f"{name}: expected all parameters and options as they were when the operator was made, got others "
                 "(make a new operator: it is one matrix, at one point)"
             )
+        before = 0
         for (_, (x, *rest)), extra in zip(self.batches, self.extras, strict=False):
-            yield from self.cutter.pieces(x, rest[0] if rest else None, extra)
+            yield from self.cutter.pieces(x, rest[0] if rest else None, extra, before)
+            before += len(x)
 
     def _warned(self, result: Array) -> Array:
         """Return a result; warn if it is not finite."""

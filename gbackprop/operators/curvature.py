@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, cast
@@ -42,7 +42,9 @@ class Curvature(Operator):
         *,
         blocks: bool = False,
         executor: Executor | None = None,
+        wrt: str | Sequence[str] | None = None,
     ) -> None:
+        self.wrt = wrt
         self._make(network, loss, data, blocks, executor)
 
     def _make(self, network: Layer, loss: Loss, data: Any, blocks: bool, executor: Any, rng: Any = None) -> None:
@@ -81,15 +83,15 @@ def piece_product(
     vectors: Array,
 ) -> Array:
     """Compute Σₙ Cₙ v of K vectors over the samples of a piece, from the columns of some parameters to rows of some."""
-    parts = []
+    rows, columns, parts = rows.within(piece.rows), columns.within(piece.rows), []
     for chunk in chunks(at, vectors):
         directions = columns.split(chunk)
         if blocks:  # a direction in one parameter alone, and what comes back to it
             found = {
                 name: directional(at, piece.extra, {name: directions[name]}, {name})[name]
                 if name in directions
-                else array_module(chunk).zeros((len(chunk), *shape), dtype=chunk.dtype)
-                for name, shape in rows.shapes.items()
+                else array_module(chunk).zeros((len(chunk), *rows.shape_of(name)), dtype=chunk.dtype)
+                for name in rows.shapes
             }
         else:
             found = directional(at, piece.extra, directions, set(rows.shapes))
@@ -122,6 +124,9 @@ class GGN(_GGN, LinearOperator):
     executor : concurrent.futures.Executor, optional
         Computes the shares of pieces of the data, in threads or processes. They are added in the order of the data, so
         that the sum is reproducible.
+    wrt : str or sequence of str, optional
+        The names of the parameters that it is over, by default all that are not frozen; ``"x"`` is the input, with
+        shape (N, *in) for all N samples of the data, as in `gbackprop.backward`.
 
     Attributes
     ----------
@@ -187,7 +192,9 @@ class _Fisher(Curvature):
         rng: int | np.random.Generator | None = None,
         blocks: bool = False,
         executor: Executor | None = None,
+        wrt: str | Sequence[str] | None = None,
     ) -> None:
+        self.wrt = wrt
         self.mc_samples = positive("mc_samples", mc_samples)
         self.quantities = (DiagGGNMC(mc_samples),)
         self._make(network, loss, data, blocks, executor, generator(rng))
@@ -215,7 +222,7 @@ class Fisher(_Fisher, LinearOperator):
 
     Parameters
     ----------
-    network, loss, data, blocks, executor
+    network, loss, data, blocks, executor, wrt
         As for `GGN`, whose attributes, errors and notes apply, too.
     mc_samples : int
         M, the number of pseudo-targets for each sample.

@@ -26,14 +26,15 @@ from gbackprop.plain.plan import Plan, plan_of
 class _Jacobian(Operator):
     parts = 1
 
-    def __init__(self, network: Layer, data: Any, *, executor: Executor | None = None) -> None:
+    def __init__(self, network: Layer, data: Any, *, executor: Executor | None = None, wrt: Any = None) -> None:
+        self.wrt = wrt
         self._prepare(network, MSELoss("sum"), data, None, executor)
         self.features = prod(self.plan.output_shape)
         self.shape = (self.count * self.features, self.layout.size)
 
     def _plan_for(self, first: Plan | None, rng: Any, x: Array, *rest: Array) -> Plan:
-        plan = plan_of(self.network, self.loss, x, (), False)
-        like = next((leaf.layer.parameters[key] for leaf in plan.leaves for key in leaf.parameters), x)
+        plan = plan_of(self.network, self.loss, x, (), False, self.wrt)
+        like = next((value for leaf in plan.leaves for value in leaf.layer.parameters.values()), x)
         targets = array_module(x).zeros((len(x), *plan.output_shape), dtype=like.dtype)  # which nothing depends on
         return super()._plan_for(first, rng, x, targets)
 
@@ -57,7 +58,8 @@ class _Jacobian(Operator):
         -------
         dict of str to ndarray, shape (N, C, *p)
             ∂fₙ[c]/∂θ by parameter name; C numbers the entries of an output in row-major order. Row n C + c of the
-            matrix has the entries (n, c) of all arrays, one after the other.
+            matrix has the entries (n, c) of all arrays, one after the other. Of the input "x" it is ∂fₙ[c]/∂xₙ, shape
+            (N, C, *in); in the matrix zeros are in the places of other samples.
 
         Raises
         ------
@@ -82,7 +84,13 @@ class _Jacobian(Operator):
 
     def to_dense(self) -> Array:
         """Return the matrix, of the arrays that `to_arrays` gives."""
-        arrays = {name: each.reshape(-1, *each.shape[2:]) for name, each in self.to_arrays().items()}
+        found = self.to_arrays()
+        for name in self.layout.own:
+            own, (n, *shape) = found[name], self.layout.shapes[name]
+            found[name] = array_module(own).zeros((n, own.shape[1], n, *shape), dtype=own.dtype)
+            each = array_module(own).arange(n)
+            found[name][each, :, each] = own
+        arrays = {name: each.reshape(-1, *each.shape[2:]) for name, each in found.items()}
         with on_device_of(self.like):
             return self.layout.join(arrays)
 
@@ -106,7 +114,7 @@ class Jacobian(_Jacobian, LinearOperator):
         In evaluation mode.
     data : ndarray, or iterable of these
         One batch x, or batches that can be gone through again, whose rows follow each other.
-    executor : concurrent.futures.Executor, optional
+    executor, wrt
         As for `GGN`, whose attributes, errors and notes apply, too.
 
     Notes
@@ -118,13 +126,14 @@ class Jacobian(_Jacobian, LinearOperator):
 
 def pushed(columns: Layout, at: Linearized, piece: Piece, vectors: Array) -> Array:
     """Compute J v of K vectors over the samples of a piece: ``[K, D] -> [K, n C]``."""
+    columns = columns.within(piece.rows)
     parts = [at.push(columns.split(chunk)).reshape(len(chunk), -1) for chunk in chunks(at, vectors)]
     return array_module(vectors).concatenate(parts)
 
 
 def pulled(columns: Layout, at: Linearized, piece: Piece, vectors: Array) -> Array:
     """Compute Jᵀ w of K vectors over the outputs of a piece: ``[K, n C] -> [K, D]``."""
-    parts = []
+    parts, columns = [], columns.within(piece.rows)
     for chunk in chunks(at, vectors):
         parts.append(columns.join(at.pull(chunk.reshape(len(chunk), *at.output.shape), set(columns.shapes))))
     return array_module(vectors).concatenate(parts)
@@ -133,7 +142,8 @@ def pulled(columns: Layout, at: Linearized, piece: Piece, vectors: Array) -> Arr
 def individual(layout: Layout, at: Linearized, piece: Piece, units: Array) -> dict[str, Array]:
     """Compute Jₙᵀ e_c of the samples of a piece and all unit columns: ``[C, C] -> {name: [n, C, *p]}``."""
     n, start = len(at.output), 0
-    found = {name: result_like(units, (n, len(units), *shape)) for name, shape in layout.shapes.items()}
+    shapes = {name: shape[1:] if name in layout.own else shape for name, shape in layout.shapes.items()}
+    found = {name: result_like(units, (n, len(units), *shape)) for name, shape in shapes.items()}
     for chunk in chunks(at, units):
         seen: set[str] = set()  # a parameter that is used several times has a part at each place
         for leaf, columns in at.sweep(at.each_sample(chunk)):

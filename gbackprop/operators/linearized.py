@@ -13,7 +13,7 @@ from typing import Any
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Leaf
-from gbackprop.calculus.walk import add_below, downwards, upwards
+from gbackprop.calculus.walk import add_below, downwards, over_samples, upwards
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import forward
 from gbackprop.engine.memory import Reused
@@ -90,10 +90,11 @@ class Linearized:
             for key, name in leaf.parameters.items():
                 if name in directions:
                     jacobian = self.jacobians[leaf.position][key]
-                    shape = (len(self.output), *leaf.output_shape)
+                    shape = (1 if leaf.constant else len(self.output), *leaf.output_shape)
                     total = add_pushed(total, jacobian, directions[name], shape, context)
             if any(mat is not None for mat in mats):
-                carried = context.jmp(leaf.layer, self.saved[leaf.position], *self.filled(leaf, mats))
+                full = self.filled(leaf, mats, 1 if leaf.constant else len(self.output))
+                carried = context.jmp(leaf.layer, self.saved[leaf.position], *full)
                 if total is None:
                     total = carried
                 else:
@@ -101,12 +102,15 @@ class Linearized:
             at[leaf.position] = total
         return at
 
-    def filled(self, leaf: Leaf, mats: Sequence[Array | None]) -> list[Array]:
-        """Return columns at each input of a layer, with zeros where there are none; there must be some."""
+    def filled(self, leaf: Leaf, mats: Sequence[Array | None], rows: int) -> list[Array]:
+        """Return columns of N rows, or one, at each input of a layer, zeros where there are none; there must be some."""
         like = next(mat for mat in mats if mat is not None)
-        xp, lead = array_module(like), like.shape[:2]
-        shapes = zip(mats, leaf.input_shapes, strict=True)
-        return [xp.zeros((*lead, *shape), dtype=like.dtype) if mat is None else mat for mat, shape in shapes]
+        xp = array_module(like)
+        shapes = [(len(like), rows, *shape) for shape in leaf.input_shapes]
+        each = [xp.zeros(1, dtype=like.dtype) if mat is None else mat for mat in mats]
+        return [
+            mat if mat.shape == shape else xp.broadcast_to(mat, shape) for mat, shape in zip(each, shapes, strict=True)
+        ]
 
     def push(self, directions: Directions) -> Array:
         """J P at the network's output, shape (K, N, *out)."""
@@ -132,9 +136,14 @@ class Linearized:
         mat: Array,
         more: Callable[[Leaf], Sequence[Array | None]] | None = None,
         least: int = 0,
+        summed: bool = False,
     ) -> Iterator[tuple[Leaf, Array]]:
-        """Yield each layer from output to input with the columns that arrive at its output, and multiply them by Jᵀ."""
+        """Yield each layer from output to input with the columns that arrive at its output, and multiply them by Jᵀ.
+
+        If they are `summed`, those at what has one row for all samples are the sum over samples.
+        """
         context, arrived = self.context(), {len(self.plan.leaves) - 1: mat}
+        context.summed = summed
         for leaf, mat in downwards(self.plan.swept, arrived):
             if leaf.position < least:
                 return
@@ -143,9 +152,14 @@ class Linearized:
                 continue
             below = context.mjp(leaf.layer, self.saved[leaf.position], mat)
             parts: Sequence[Array] = below if isinstance(below, tuple) else (below,)
+            if summed:
+                parts = [over_samples(self.plan.leaves, *each) for each in zip(leaf.sources, parts, strict=True)]
             if more:
-                added = zip(parts, more(leaf), strict=True)
-                parts = [part if extra is None else context.memory.add(part, extra) for part, extra in added]
+                added = zip(leaf.sources, parts, more(leaf), strict=True)
+                parts = [
+                    part if extra is None else context.memory.add(part, over_samples(self.plan.leaves, source, extra))
+                    for source, part, extra in added
+                ]
             add_below(leaf, parts, arrived, lambda total, part, _: context.memory.add(total, part), self.plan.reaches)
 
     def each_sample(self, columns: Array) -> Array:
@@ -158,7 +172,7 @@ class Linearized:
         found: dict[str, Array] = {}
         context = self.context()
         least = min(leaf.position for leaf in self.plan.leaves if not names.isdisjoint(leaf.parameters.values()))
-        for leaf, columns in self.sweep(mat, second.on_inputs if second else None, least):
+        for leaf, columns in self.sweep(mat, second.on_inputs if second else None, least, True):
             for key, name in leaf.parameters.items():
                 if name in names:
                     value = pull(self.jacobians[leaf.position][key], columns, context)

@@ -48,6 +48,8 @@ class Piece:
         What an operator computed from these samples when it was made.
     start : int
         The number of its first sample in the batch.
+    rows : slice
+        The numbers of its samples in all data.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class Piece:
     y: Array | None
     extra: Array | None
     start: int
+    rows: slice
 
 
 class Cutter:
@@ -78,14 +81,15 @@ class Cutter:
         self.stores = single and len(x) * self.sample_bytes <= SAVED_BYTES
         self.stored: dict[int, Linearized] = {}
 
-    def pieces(self, x: Array, y: Array | None, extra: Array | None) -> Iterator[Piece]:
-        """Yield a batch in pieces."""
+    def pieces(self, x: Array, y: Array | None, extra: Array | None, before: int) -> Iterator[Piece]:
+        """Yield a batch in pieces; `before` counts the samples of earlier batches."""
         block = choose_blocks(self.plan, x, forms=FORMS).samples[0]
         step = max(1, min(block.stop, SAVED_BYTES // self.sample_bytes))
         for start in range(0, len(x), step):
             rows = slice(start, start + step)
             some = None if extra is None else extra[:, rows]
-            yield Piece(self.plan, x[rows], None if y is None else y[rows], some, start)
+            numbers = slice(before + start, before + min(start + step, len(x)))
+            yield Piece(self.plan, x[rows], None if y is None else y[rows], some, start, numbers)
 
     def results(self, product: Product, tasks: Iterable[tuple[Piece, Array]], count: int) -> Iterator[Any]:
         """Yield the product of each piece with its K = `count` vectors, in their order."""

@@ -45,7 +45,7 @@ class SecondOrder:
     def inputs(self, leaf: Leaf) -> list[Array] | None:
         """Return ẋ of each input of a layer, None if all are zero."""
         mats = [self.tangents[source] for source in leaf.sources]
-        return None if all(mat is None for mat in mats) else self.at.filled(leaf, mats)
+        return None if all(mat is None for mat in mats) else self.at.filled(leaf, mats, len(self.at.output))
 
     def on_inputs(self, leaf: Leaf) -> list[Array | None]:
         """Return what is added to Jᵀ ġ at each input of a layer."""

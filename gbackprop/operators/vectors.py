@@ -6,7 +6,7 @@ parameter are in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from copy import copy
 from math import prod
 from typing import Any
@@ -26,6 +26,8 @@ class Layout:
     ----------
     values : dict
         The parameters' values by name.
+    own : set of str
+        The names of what has a row for each sample of the data: the input.
 
     Attributes
     ----------
@@ -35,8 +37,9 @@ class Layout:
         D.
     """
 
-    def __init__(self, values: Mapping[str, Array]) -> None:
+    def __init__(self, values: Mapping[str, Array], own: Set[str] = frozenset()) -> None:
         self.shapes: dict[str, Shape] = {name: value.shape for name, value in values.items()}
+        self.own, self.part = own, slice(None)
         self.like = next(iter(values.values()))
         self.size = sum(map(prod, self.shapes.values()))
 
@@ -46,6 +49,17 @@ class Layout:
         some.shapes = {name: self.shapes[name] for name in names}
         some.size = sum(map(prod, some.shapes.values()))
         return some
+
+    def within(self, part: slice) -> Layout:
+        """Return the layout for a piece of the data: `split` takes its rows of the input, `join` puts zeros elsewhere."""
+        some = copy(self)
+        some.part = part
+        return some
+
+    def shape_of(self, name: str) -> Shape:
+        """Return the shape of what a piece of the data has of a parameter."""
+        first, *rest = self.shapes[name] or (0,)
+        return (len(range(first)[self.part]), *rest) if name in self.own else self.shapes[name]
 
     def places(self) -> dict[str, slice]:
         """Return the place of each parameter in a vector."""
@@ -58,14 +72,19 @@ class Layout:
     def split(self, rows: Array) -> dict[str, Array]:
         """Return the parts of K vectors: ``[K, D] -> {name: [K, *p]}``."""
         places = self.places()
-        return {name: rows[:, places[name]].reshape(len(rows), *shape) for name, shape in self.shapes.items()}
+        found = {name: rows[:, places[name]].reshape(len(rows), *shape) for name, shape in self.shapes.items()}
+        return {name: part[:, self.part] if name in self.own else part for name, part in found.items()}
 
     def join(self, parts: Mapping[str, Array]) -> Array:
         """Return K vectors from their parts: ``{name: [K, *p]} -> [K, D]``."""
         first = next(iter(parts.values()))
         rows = result_like(first, (len(first), self.size))
         for name, place in self.places().items():
-            rows[:, place] = parts[name].reshape(len(first), -1)
+            value = parts[name]
+            if value.shape[1:] != self.shapes[name]:  # of the samples of a piece
+                value = array_module(first).zeros((len(first), *self.shapes[name]), dtype=first.dtype)
+                value[:, self.part] = parts[name]
+            rows[:, place] = value.reshape(len(first), -1)
         return rows
 
     def rows(self, columns: Array, factor: float = 1) -> Array:

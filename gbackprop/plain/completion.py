@@ -16,7 +16,7 @@ def complete(plan: Plan, x: Array, result: Result, run: Callable[[Plan], Result]
     waiting = [value for value in result.values if isinstance(value, Quantity)]
     if not waiting:
         return result
-    following = plan_of(plan.network, plan.loss, x, waiting, plan.training)
+    following = plan_of(plan.network, plan.loss, x, waiting, plan.training, plan.wrt)
     drawn = {leaf.name: noise for leaf, noise in zip(plan.leaves, plan.noise, strict=True)}
     noise = [drawn.get(leaf.name) for leaf in following.leaves]  # the plan before may take time steps as one layer
     following = replace(following, noise=noise, mc_noise=plan.mc_noise, scale=plan.scale)

@@ -22,9 +22,10 @@ from gbackprop.base.checks import (
     generator,
 )
 from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.entries import X, Entries, Names, check_names, names_of, placed
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, checked_leaves
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 from gbackprop.losses.base import Loss
 from gbackprop.plain.flow import Flow
@@ -44,7 +45,7 @@ class Plan:
     network : Layer
     loss : Loss
     parameters : list of str
-        Names of the parameters that are not frozen, in the order of computation.
+        Names of the parameters that are not frozen, or of those that were asked for, in the order of computation.
     leaves : list of Leaf
         The layers, from input to output, with their input and output feature shapes.
     needs : list of (Quantity, tuple of Statistic)
@@ -61,6 +62,8 @@ class Plan:
         Whether the network takes floats, and each layer in it.
     training : bool
         Whether layers such as Dropout are active.
+    wrt : frozenset of str or None
+        The names that were asked for, "x" for the entries of the input; None for all parameters that are not frozen.
     scale : Scale
         N and R. This, `noise` and `mc_noise` are those of a batch, set by `with_batch`.
     noise : list
@@ -80,6 +83,7 @@ class Plan:
     chain: bool
     floats: bool
     training: bool
+    wrt: Names | None
     scale: Scale
     noise: list[Any]
     mc_noise: dict[Signal, np.ndarray]
@@ -101,6 +105,8 @@ class Plan:
         like = x if self.floats else check_input(leaves, x)
         owners = [leaf for leaf in leaves if leaf.parameters]
         values = [(leaf.parameters, leaf.layer.parameters) for leaf in owners]
+        if self.wrt is not None:  # the others are used, too
+            values = [({key: f"{leaf.name}.{key}" for key in its}, its) for leaf in leaves if (its := leaf.layer.parameters)]
         check_parameters({name: its[key] for names, its in values for key, name in names.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
@@ -128,9 +134,23 @@ class Plan:
                 source = np.random.default_rng([*entropy, signal.mc_samples])
                 mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)
         new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
-        scale = Scale(x.shape[0], loss.factor(x.shape[0], y), FLOAT_NAMES[like.dtype])
+        scale = Scale(x.shape[0], loss.factor(x.shape[0], y), FLOAT_NAMES[like.dtype], self.scale.rows)
         new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
         return new
+
+    def statistics_of(self, name: str) -> tuple[Statistic, ...]:
+        """Return the statistics of a parameter; of the input, those that have a row for each sample."""
+        if name not in self.scale.rows:
+            return self.statistics
+        found = [each.in_rows() for each in self.statistics if each.only in (None, name)]
+        return tuple(dict.fromkeys([each for each in found if each is not None]))
+
+    def value(self, found: dict[tuple[Statistic, str], Any], statistic: Statistic, name: str) -> Any:
+        """Return the value of a statistic of a parameter; 0 where no layer starts its signal."""
+        if name not in self.scale.rows or statistic.only not in (None, name):
+            return found.get((statistic, name), 0)
+        rows = found.get((statistic.in_rows(), name), 0)  # type: ignore[arg-type]
+        return rows if isinstance(rows, int) else statistic.of_rows(rows, self.scale.batch)
 
     def reaches(self, source: int) -> bool:
         """Return whether the sweep visits the layer at a position."""
@@ -156,12 +176,15 @@ def make_plan(
     quantities: Sequence[Quantity],
     rng: int | np.random.Generator | None,
     training: bool = False,
+    wrt: Any = None,
 ) -> Plan:
     """Check all arguments, which are those of `gbackprop.backward`, and decide what to compute."""
-    return plan_of(network, loss, x, quantities, training).with_batch(x, y, rng, first=True)
+    return plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, rng, first=True)
 
 
-def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity], training: bool) -> Plan:
+def plan_of(
+    network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity], training: bool, wrt: Any = None
+) -> Plan:
     """Check what the arguments are, and decide what depends on no number in a batch, only on its shape and dtype."""
     for name, value, kind in (("network", network, Layer), ("loss", loss, Loss)):
         if not isinstance(value, kind):
@@ -175,7 +198,11 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     if not isinstance(training, bool):
         raise TypeError(f"training: expected True or False, got {training!r}")
     check_batch(x)
-    leaves = leaves_of(network, x.shape[1:]) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
+    wrt = names_of(wrt)
+    if wrt is not None:
+        check_names(network, wrt, x)
+    leaves = checked_leaves(placed(network, Nodes(x.shape[1:], wrt)))
+    leaves = leaves or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
     needs = [(quantity, quantity.statistics()) for quantity in quantities]
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, used in needs for statistic in used]]))
@@ -184,8 +211,8 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(parameters) == len(used)
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
     return Plan(
-        network, loss, parameters, leaves, needs, statistics, signals, swept, chain, floats, training,
-        Scale(x.shape[0], 1.0, FLOATS[0]), [], {},
+        network, loss, parameters, leaves, needs, statistics, signals, swept, chain, floats, training, wrt,
+        Scale(x.shape[0], 1.0, FLOATS[0], (wrt or frozenset()) & {X}), [], {},
     )  # fmt: skip
 
 
@@ -208,6 +235,8 @@ def _check_supported(plan: Plan) -> None:
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
     layer, reduction = leaf.layer, statistic.reduction
+    if isinstance(layer, Entries) and statistic.only in (None, X) and statistic.in_rows() is None:
+        return f"{layer.kronecker_factors} (leave {X!r} out of wrt, or ask for another quantity)"
     if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
         return reason
     if reduction.formula is not None or not leaf.parameters:

@@ -63,6 +63,14 @@ def test_influence(tmp_path, capsys):
     assert picture.stat().st_size > 10000
 
 
+def test_laplacian(capsys):
+    main("laplacian.py")([])
+    saliency, poisson = capsys.readouterr().out.splitlines()
+    rows = [float(word) for word in saliency.split(":")[1].split()]
+    assert rows[2] > 2 * max(rows[:2] + rows[3:])  # the only row that the label changes
+    assert float(poisson.split()[-1]) < 1e-4
+
+
 # ---------------------------------------------------------------------------------------- errors of Kronecker factors
 
 

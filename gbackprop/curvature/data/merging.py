@@ -51,7 +51,7 @@ def merge(results: Iterable[Result]) -> Result:
         If there are none, or they are of different losses or quantities, by class or by any attribute, or of networks
         whose parameters have other names or shapes.
     UnsupportedError
-        If a quantity has no rule, as KFRA.
+        If a quantity has no rule, as KFRA, or derivatives are in the entries of the input.
 
     Notes
     -----
@@ -90,6 +90,9 @@ class Merged:
     """The sums over the results so far; `first` says what the others must be like."""
 
     def __init__(self, first: Result) -> None:
+        if first.scale is not None and first.scale.rows:
+            names = ", ".join(sorted(first.scale.rows))
+            raise UnsupportedError(f"result 0 cannot be merged: {names} has rows of its own samples, and no batch the same")
         if first.objective is None or first.scale is None:
             raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
         self.first, self.objective = first, first.objective

@@ -64,8 +64,9 @@ def _may_write(mat: Array) -> bool:
 def relu_in_place(layer: ReLU, saved: Any, mat: Array) -> Array | None:
     """[x > 0] g, written over g: by a compiled loop if x has the order of g in memory, without gaps."""
     x, kernels = saved[0], _loops(mat)
-    alike = x.dtype == mat.dtype and x.strides == mat.strides[1:] and min(mat.strides) >= 0  # else no flat view is one
-    if kernels is None or not (alike and compact(x) and _may_write(mat)):
+    alike = (x.dtype, x.shape, x.strides) == (mat.dtype, mat.shape[1:], mat.strides[1:])
+    flat = alike and min(mat.strides) >= 0  # else no flat view is one
+    if kernels is None or not (flat and compact(x) and _may_write(mat)):
         return in_place(layer, saved, mat)
     kernels.where_positive(x, mat)
     return mat

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.engine.registry import LayerForms
+from gbackprop.engine.registry import Context, LayerForms
 from gbackprop.layers.joins import MatMul, Multiply
+from gbackprop.layers.operations.operation import BilinearOperation
 
 
 def multiply(layer: Multiply, saved: Any, g: Array, of_a: Array, of_b: Array) -> tuple[Array, Array]:
@@ -19,4 +20,18 @@ def matmul(layer: MatMul, saved: Any, g: Array, of_a: Array, of_b: Array) -> tup
     return g @ of_b.swapaxes(-1, -2), of_a.swapaxes(-1, -2) @ g
 
 
-ROWS = [LayerForms(Multiply, residual_product=multiply), LayerForms(MatMul, residual_product=matmul)]
+def carry(layer: BilinearOperation, saved: Any, mat: Array, context: Context) -> tuple[Array, Array]:
+    """Jᵀ g; for X W with one W for all samples Σₙ Xᵀ G at W, of which no product of each sample is formed."""
+    o, a, b = saved
+    one_row = len(b) == 1 < len(a) == mat.shape[1]
+    if not (context.summed and one_row and layer.name == "matmul" and len(o.shapes[1]) == 2):
+        return layer.mjp(saved, mat)
+    x, g = a.reshape(-1, a.shape[-1]), mat.reshape(len(mat), -1, mat.shape[-1])
+    return layer.row.on_first(o, mat, b), (x.T @ g).reshape(len(mat), 1, *o.shapes[1])
+
+
+ROWS = [
+    LayerForms(Multiply, residual_product=multiply),
+    LayerForms(MatMul, residual_product=matmul),
+    LayerForms(BilinearOperation, carry=carry, pure=True),
+]

@@ -14,6 +14,7 @@ class Elementwise(Layer):
     Source: paper, appendix A.3 (the Hessian's residual, diagonal for an elementwise function).
     """
 
+    broadcasts = True
     curvature = "diagonal"
     formulas = {"forward": "y = φ(x)", "mjp": "φ'(x) g", "residual": "φ''(x) g"}
 

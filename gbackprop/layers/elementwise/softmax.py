@@ -14,6 +14,7 @@ from gbackprop.calculus.residual import Factored, FactoredLayer, Pieces, units
 class _AlongAxis(FactoredLayer):
     """Base class: a set is all entries along axis `dim` at one place of the other axes."""
 
+    broadcasts = True
     shown = ["dim"]
 
     def __init__(self, dim: int | None = None) -> None:
@@ -46,7 +47,7 @@ class _AlongAxis(FactoredLayer):
 
     def columns(self, p: Array, strength: Array, span: slice) -> Pieces:
         """√|c[k]| (e_k − p) in the set of k, zero in the others, with the sign of c[k]."""
-        xp, n, shape = array_module(p), len(p), p.shape[1:]
+        xp, n, shape = array_module(p), len(strength), p.shape[1:]
         k = xp.arange(prod(shape))[span]
         unit, each = units(k, n, shape, p.dtype), strength.reshape(n, -1)[:, k].T
         root = xp.sqrt(xp.abs(each)).reshape(len(k), n, *(1,) * len(shape))

@@ -16,6 +16,7 @@ from gbackprop.calculus.window import channels_and_axes
 class _Move(Layer):
     """Base class of maps that copy: a subclass says how arrays ``[L, *in]`` are moved, and moves them back."""
 
+    broadcasts = True
     constant_jacobian = True
     takes = "any"
     formulas = {"forward": "y = P x, P copies", "mjp": "Pᵀ g"}

@@ -15,6 +15,7 @@ from gbackprop.calculus.window import SIDES, Spatial, channels_and_axes, pad
 class Identity(Layer):
     """y = x."""
 
+    broadcasts = True
     constant_jacobian = True
     takes = "any"
     formulas = {"forward": "y = x", "mjp": "g"}
@@ -43,6 +44,7 @@ class Flatten(Layer):
         `start_dim` may not be the batch axis.
     """
 
+    broadcasts = True
     constant_jacobian = True
     takes = "any"
     formulas = {"forward": "y = x, reshaped", "mjp": "g, reshaped back"}

@@ -1,0 +1,87 @@
+"""The network's input as a parameter: derivatives in the entries of x, and the names of what is differentiated in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gbackprop.array import Array
+from gbackprop.base.names import near_miss
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, Shape
+from gbackprop.calculus.tied import Direct
+
+X = "x"
+"""The name of the network's input in `wrt` and in results."""
+
+Names = frozenset[str]
+
+
+class Entries(Layer):
+    """The network's input as a parameter, y = x: each sample has its own row of it."""
+
+    formulas = {"forward": "y = x"}
+    kronecker_factors = "the entries of x are no weight of a layer, and no sample has those of another"
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def describe(self) -> str:
+        return str(self.shape)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {"": self.shape}
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """None: the values are the network's input."""
+        return {}
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return x, None
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        return {"": OwnRow()}
+
+
+class OwnRow(Direct):
+    """The Jacobian of each sample's input in itself: a sum over samples has the term of one in each row."""
+
+    def sum(self, mat: Array, sign: Array | None = None) -> Array:
+        return self.batch(mat, sign)
+
+    def push(self, directions: Array, batch: int, shape: Shape) -> Array:
+        """Return J P, the row of each sample: ``[K, N, *in]``, as it is."""
+        return directions
+
+
+def names_of(wrt: Any) -> Names | None:
+    """Return the names of parameters, or of one, as a set; None for all."""
+    if wrt is None:
+        return None
+    given = [wrt] if isinstance(wrt, str) else list(wrt) if isinstance(wrt, Iterable) else [wrt]
+    if not given or not all(isinstance(each, str) for each in given):
+        raise TypeError(f"wrt: expected names of parameters, or {X!r} for the input, got {wrt!r}")
+    return frozenset(given)
+
+
+def check_names(network: Layer, wrt: Names, x: Array) -> None:
+    """Check that each name is that of a parameter that is not frozen, or the input's, which has floats."""
+    known = [name for name in network.parameter_shapes() if name not in network.frozen]
+    for name in sorted(wrt):
+        if name == X and name in known:
+            raise ValueError(f"wrt: expected a network without a parameter of the input's name {X!r}")
+        if name != X and name not in known:
+            raise ValueError(f"wrt: expected names among {[X, *known]}, got {name!r}{near_miss(name, known)}")
+    if X in wrt and x.dtype.kind != "f":
+        raise TypeError(f"wrt: expected an input of floats for {X!r}, got {x.dtype}: an index has no derivative")
+
+
+def placed(network: Layer, nodes: Nodes) -> list[Leaf]:
+    """Append the layers of a network to `nodes`, above its input as a parameter if that is asked for."""
+    asked = nodes.wrt is not None and X in nodes.wrt
+    network.place(nodes, "", nodes.add(X, Entries(nodes.input_shape), INPUT) if asked else INPUT)
+    return nodes.leaves
