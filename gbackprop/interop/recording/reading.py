@@ -29,6 +29,9 @@ from gbackprop.layers import Constant, Operation
 SIZES = ("reshape", "broadcast_to", "getitem", "setitem", "tile", "split", "array_split", "resize")
 """Functions with sizes among their arguments, which may follow the number of samples."""
 
+ROWS = "rows"
+"""Kind of the numbers of samples, `np.arange(len(x))`, with which an index may begin."""
+
 MIXED = "each sample's result must depend on that sample alone, with the batch as an axis in order"
 
 
@@ -226,6 +229,9 @@ class Reading:
             if not same(two, three):
                 self._differs("an array that was computed has other numbers in another call")
             return two
+        if value.kind in "iu" and all(same(each, np.arange(len(each), dtype=each.dtype)) for each in (two, three)):
+            value.kind = ROWS
+            return two[:1]
         rows = np.concatenate([split(two, value.batch, 2), split(three, value.batch, 3)])
         if not all(same(rows[0], row) for row in rows):
             self._differs("an array differs from sample to sample")
@@ -256,6 +262,9 @@ class Reading:
 
     def node(self, value: Value, shape: Shape) -> str:
         """Return the node of a value in a shape, which may lack axes of length 1."""
+        if value.kind == ROWS:
+            self.refuse(BatchSizeError, "np.arange of the number of samples is an index of rows, and no number to "
+                        "compute with")  # fmt: skip
         if value.constant is not None and not value.pieces:
             value.pieces = [self.add(Constant(value.constant.reshape(shape)))]
         if value.places is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.interop.recording.arrays import SHAPED, TURNS, _getitem, mapped
-from gbackprop.interop.recording.reading import Call, Value
+from gbackprop.interop.recording.reading import ROWS, Call, Value
 from gbackprop.interop.recording.refused import MissingFunctionError, MixedSamplesError, NoDerivativeError
 from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 
@@ -156,14 +156,15 @@ def _inverted(c: Call, x: Value) -> str:
     return curve("affine", factor=-1, shift=1)(c, x)
 
 
-def _same(c: Call, x: Value, *args: Any, **kwargs: Any) -> Any:
-    return x
+def _same(c: Call, x: Value, *args: Any, **kwargs: Any) -> Value:
+    c.out.pieces, c.out.places, c.out.constant = x.pieces, x.places, x.constant
+    return c.out
 
 
 def _cast(c: Call, x: Value, dtype: Any) -> Value:
     if dtype.kind in "iu" and x.kind == "f" and x.data:
         c.refuse(NoDerivativeError, f"astype({dtype}) has no derivative")
-    return x
+    return _same(c, x)
 
 
 def _where(c: Call, condition: Any, a: Any, b: Any) -> str:
@@ -358,7 +359,7 @@ def _indexed(c: Call, x: Value, index: Any) -> Any:
             flat = c.reading.node(x, (x.shape[0], prod(x.shape[1:])))
             c.among(parts[0])
             return c.op("matmul", one_hot(c, parts[0], x.shape[0]), flat)
-        own = isinstance(parts[0], Value) and np.array_equal(parts[0].constant, [0]) and parts[0].batch == (0, 1)
+        own = isinstance(parts[0], Value) and parts[0].kind == ROWS
         if own and i == 1 and len(parts) == 2 and len(x.shape) == 2 and parts[1].batch == (0, 1):
             return _chosen(c, x, parts[1], -1)
     c.refuse(MissingFunctionError, "an index that was computed is not in the table: multiply by `i[..., None] == "
@@ -476,7 +477,7 @@ TABLE: dict[str, Reader] = {
     **dict.fromkeys(("logical_and", "bitwise_and"), _truth("multiply")),
     **dict.fromkeys(("logical_or", "bitwise_or"), _truth("maximum")),
     **dict.fromkeys(("logical_not", "invert", "bitwise_not"), _inverted),
-    **dict.fromkeys(("positive", "conjugate", "conj", "real", "copy", "ascontiguousarray"), _same), "astype": _cast,
+    **dict.fromkeys(("positive", "conjugate", "conj", "real", "copy", "ascontiguousarray", "labels"), _same), "astype": _cast,
     "where": _where, "clip": _clipped,
     **{name: reduction(name) for name in ("sum", "mean", "max", "min", "prod", "var", "std")},
     "amax": reduction("max"), "amin": reduction("min"), "linalg.norm": _norm, "cumsum": _cumsum,
