@@ -75,7 +75,7 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     output = reading.read({**layers, "input": None})
     network = Graph(reading.nodes, output, rng=0, dtype="float64")
     compare(network, reading, dict(zip(exact, three[0].values, strict=False)), three[0].values[len(exact)])
-    network.load_state_dict({**network.state_dict(), **exact})
+    network.parameters.load(exact)
     same = function(rebuilt(parameters, exact), batch)
     close("x", network(batch), same, TraceError, "the function computes otherwise with plain arrays")
     return network.astype(dtype)
@@ -134,7 +134,7 @@ def samples(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
 
 def compare(network: Graph, reading: Reading, parameters: dict[str, np.ndarray], x: np.ndarray) -> None:
     """Compare every array of the record of 3 samples with the network's; the first that differs is an error."""
-    network.load_state_dict({**network.state_dict(), **parameters})
+    network.parameters.load(parameters)
     leaves = leaves_of(network, x.shape[1:])
     at = outputs(leaves, x)
     ends: dict[str, int] = {}
