@@ -20,6 +20,9 @@ from gbackprop.engine.backward import backward, prepare
 from gbackprop.engine.kernels.precision import tf32
 from gbackprop.engine.memory import free_memory
 from gbackprop.interop.files import load_result, save
+from gbackprop.interop.recording.loss import trace_loss
+from gbackprop.interop.recording.network import trace
+from gbackprop.interop.recording.refused import TraceError
 from gbackprop.network import (
     GRU,
     LSTM,
@@ -56,6 +59,7 @@ __all__ = [
     "Sequential",
     "Sum",
     "TooLargeError",
+    "TraceError",
     "TransformerEncoderLayer",
     "UnsupportedError",
     "accumulate",
@@ -81,6 +85,8 @@ __all__ = [
     "save",
     "spectra",
     "tf32",
+    "trace",
+    "trace_loss",
 ]
 __dir__ = listing([*__all__, "__version__"])
 

@@ -56,7 +56,7 @@ class Parameters(MutableMapping[str, Array]):
     def _check(self, name: str, value: Any) -> None:
         """Check that `value` is an array of the parameter's kind and shape; the error names the parameter."""
         current, where = self[name], f"{self.word} {name}"
-        kinds, words = ("f", "floats") if current.dtype.kind == "f" else ("iu", "integers")
+        kinds, words = {"f": ("f", "floats"), "b": ("b", "booleans")}.get(current.dtype.kind, ("iu", "integers"))
         if not is_array(value):
             raise TypeError(f"{where}: expected a NumPy or CuPy array of {words}, got {kind_of(value)}")
         if value.dtype.kind not in kinds:

@@ -172,6 +172,7 @@ def test_a_condition_may_be_boolean():
     }, rng=0, dtype="float64")  # fmt: skip
     x = np.random.default_rng(0).standard_normal((3, 3))
     check_network(network, losses.MSELoss(), x, x + 1).assert_ok()
+    assert network.load_state_dict(network.state_dict()).buffers["mask"].tolist() == mask.tolist()
 
 
 def test_training_mode_and_explanation():

@@ -66,7 +66,8 @@ class Parameter(_Leaf):
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         if self.initial is not None:
             return {"": np.broadcast_to(self.initial, self.shape).copy()}
-        return {"": rng.standard_normal(self.shape) / max(1, self.shape[-1] if self.shape else 1) ** 0.5}
+        scale = max(1, self.shape[-1] if self.shape else 1) ** -0.5
+        return {"": np.asarray(scale * rng.standard_normal(self.shape))}
 
     def forward(self) -> tuple[Array, Any]:  # type: ignore[override]
         return self.parameters[""][None], None

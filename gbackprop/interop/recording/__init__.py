@@ -1,0 +1,1 @@
+"""NumPy functions recorded on arrays that write down what is done to them, and read as networks and losses."""

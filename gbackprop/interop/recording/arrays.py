@@ -1,0 +1,396 @@
+"""Arrays that compute as NumPy does and write down what is done to them; what is made of the record is elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from gbackprop.interop.recording.refused import (
+    BroadcastError,
+    InPlaceError,
+    LeakedArrayError,
+    Line,
+    MissingFunctionError,
+    NumberReadError,
+    PlainArrayError,
+    TraceError,
+    user_line,
+)
+
+PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "shares_memory",
+         "may_share_memory", "broadcast_shapes", "array_repr", "array_str", "array2string")  # fmt: skip
+"""Functions that return no array, and need no record."""
+
+WRITING = ("copyto", "put", "put_along_axis", "place", "putmask", "fill_diagonal")
+READING = ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "data")
+FILLED = {"zeros_like": 0.0, "empty_like": 0.0, "ones_like": 1.0}
+TURNS = ("transpose", "swapaxes", "moveaxis", "permute_dims", "matrix_transpose")
+SHAPED = ("reshape", "ravel", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d")
+
+
+class Ref(NamedTuple):
+    """An array in the arguments of a step, by its number."""
+
+    number: int
+
+
+@dataclass
+class Step:
+    """A call: the function's name, its arguments with `Ref` for arrays, and the numbers of its results."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: list[int]
+    line: Line
+    function: Any = None
+
+
+@dataclass
+class Tape:
+    """What a function did: steps in order, and the value of each array by its number."""
+
+    steps: list[Step] = field(default_factory=list)
+    values: list[np.ndarray] = field(default_factory=list)
+    open: bool = True
+    refused: TraceError | None = None
+    constants: dict[int, tuple[Any, int]] = field(default_factory=dict)
+
+    def add(self, name: str, value: Any, args: tuple[Any, ...] = (), kwargs: Any = None, function: Any = None) -> Any:
+        """Append a step; return its result, or the list of them, as recorded arrays."""
+        many = isinstance(value, tuple | list)
+        arrays = [np.asarray(each) for each in (value if many else [value])]
+        start = len(self.values)
+        self.values += arrays
+        numbers = list(range(start, len(self.values)))
+        self.steps.append(Step(name, args, kwargs or {}, numbers, user_line(), function))
+        found = [Recorded(self, number) for number in numbers]
+        return found if many else found[0]
+
+    def ref(self, value: Any) -> Any:
+        """Return arguments with `Ref` for arrays; a plain array becomes a constant, once as long as it stays equal."""
+        if isinstance(value, Recorded):
+            return Ref(value.current())
+        if isinstance(value, np.ndarray):
+            held, number = self.constants.get(id(value), (None, 0))
+            if held is not value or not same(self.values[number], value):
+                number = self.add("constant", value.copy()).number
+                self.constants[id(value)] = (value, number)
+            return Ref(number)
+        return mapped(self.ref, value)
+
+    def lowered(self, value: Any) -> Any:
+        """Return arguments with values for `Ref`."""
+        return self.values[value.number] if isinstance(value, Ref) else mapped(self.lowered, value)
+
+    def refuse(self, kind: type[TraceError], words: str) -> NoReturn:
+        """Raise an error that begins with the user's line; it is kept, as NumPy replaces some errors by its own."""
+        self.refused = self.refused or kind(f"{user_line()}: {words}")
+        raise self.refused
+
+
+def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a function to all that is inside lists, tuples, dictionaries and slices; return other values as they are."""
+    if isinstance(value, Ref):
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)([change(each) for each in value])
+    if isinstance(value, dict):
+        return {key: change(each) for key, each in value.items()}
+    if isinstance(value, slice):
+        return slice(change(value.start), change(value.stop), change(value.step))
+    return value
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether two arrays are equal, NaN included."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+
+
+class Recorded(NDArrayOperatorsMixin):
+    """An array that computes and writes down what is done to it."""
+
+    __hash__ = None  # type: ignore[assignment]
+    __array_priority__ = 1000.0
+
+    def __init__(self, tape: Tape, number: int) -> None:
+        self.tape, self.number, self.version = tape, number, 0
+        self.base: Recorded | None = None
+        self.seen, self.how = 0, ("", None, (), {})  # how a view was made: name, function, arguments after the base
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        tape = tape_of((args, kwargs, out))
+        if method not in ("__call__", "reduce"):
+            tape.refuse(MissingFunctionError, f"np.{ufunc.__name__}.{method} is not in the table")
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.reduce"
+        found = call(tape, name, getattr(ufunc, method), args, kwargs)
+        return found if out is None else _written(tape, out[0], found)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        tape, out = tape_of((args, kwargs)), kwargs.get("out")
+        name = f"{function.__module__}.{function.__name__}".removeprefix("numpy.").removeprefix("lib.stride_tricks.")
+        if name in PLAIN:
+            return function(*mapped_values(args), **mapped_values(kwargs))
+        if name in WRITING:
+            tape.refuse(InPlaceError, f"np.{name} writes into an array; use np.where, or `a[index] = value`")
+        if name in FILLED or name == "full_like":
+            return _filled(tape, function, args, kwargs, FILLED.get(name))
+        if out is None:
+            return call(tape, name, function, args, kwargs)
+        found = call(tape, name, function, args, {key: value for key, value in kwargs.items() if key != "out"})
+        return _written(tape, out, found)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in READING:
+            self.tape.refuse(NumberReadError, f"`.{name}` reads numbers from an array, which must stay one")
+        function = getattr(np, name, None)
+        if not hasattr(np.ndarray, name) or not callable(function) or name == "sort":
+            self.tape.refuse(MissingFunctionError, f"`.{name}` of an array is not in the table")
+        return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return call(self.tape, "getitem", _getitem, (self, index), {})
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        tape = tape_of((self, value, index))
+        if isinstance(value, Recorded) and value.base is self and value.how[0] == "getitem" and value.how[2] == (index,):
+            return  # `a[i] += b` has written into a[i] already
+        self.write(index, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.ndim == 0:
+            raise TypeError("iteration over an array without axes")
+        return (self[i] for i in range(len(self)))
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        """Return the array in another shape."""
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, **kwargs)
+
+    def transpose(self, *axes: Any) -> Any:
+        """Return the array with its axes in another order."""
+        return np.transpose(self, None if not axes else axes[0] if len(axes) == 1 else axes)
+
+    def flatten(self) -> Any:
+        """Return a copy with one axis."""
+        return np.ravel(self).copy()
+
+    def copy(self, order: str = "C") -> Any:
+        """Return a copy."""
+        return np.copy(self)
+
+    def astype(self, dtype: Any, copy: bool = True, **kwargs: Any) -> Any:
+        """Return the array in another dtype."""
+        return call(self.tape, "astype", lambda x, d: x.astype(d), (self, np.dtype(dtype)), {})
+
+    def fill(self, value: Any) -> None:
+        """Write one number to all places."""
+        self.write(..., value)
+
+    # ------------------------------------------------------------------------------------------------- plain values
+
+    value = property(lambda self: self.tape.values[self.current()])
+    shape = property(lambda self: self.value.shape)
+    ndim = property(lambda self: self.value.ndim)
+    size = property(lambda self: self.value.size)
+    dtype = property(lambda self: self.value.dtype)
+    itemsize = property(lambda self: self.value.itemsize)
+    nbytes = property(lambda self: self.value.nbytes)
+    T = property(lambda self: np.transpose(self))
+    mT = property(lambda self: np.swapaxes(self, -1, -2))
+    real = property(lambda self: self)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __repr__(self) -> str:
+        return f"recorded array of shape {self.shape}"
+
+    # --------------------------------------------------------------------------------------------------- refused
+
+    def _read(self, how: str) -> NoReturn:
+        line = user_line()
+        if re.search(r"\]\s*=[^=]", line.source) and how != "bool":
+            self.tape.refuse(PlainArrayError, ASSIGNED)
+        self.tape.refuse(NumberReadError, f"{how}() of an array reads a number, and what follows would be a constant; "
+                         "np.where(condition, a, b) chooses number by number")  # fmt: skip
+
+    def __bool__(self) -> bool:
+        self._read("bool")
+
+    def __float__(self) -> float:
+        self._read("float")
+
+    def __int__(self) -> int:
+        self._read("int")
+
+    def __complex__(self) -> complex:
+        self._read("complex")
+
+    def __index__(self) -> int:
+        self._read("index")
+
+    def __contains__(self, item: Any) -> bool:
+        self._read("in")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        if re.search(r"\]\s*=[^=]", user_line().source):
+            self.tape.refuse(PlainArrayError, ASSIGNED)
+        self.tape.refuse(PlainArrayError, "a recorded array would become a plain one, and lose its derivative; leave "
+                         "out np.asarray, write np.stack([a, b]) for np.array([a, b]), a @ b for a.dot(b), and "
+                         "np.take(a, i, 0) or a comparison with np.arange for a[i]")  # fmt: skip
+
+    # --------------------------------------------------------------------------------------------------- writes
+
+    def current(self) -> int:
+        """Return the number of the value; a view whose base was written since is taken again."""
+        if not self.tape.open:
+            raise LeakedArrayError(f"{user_line()}: an array of an earlier call is used; compute it anew in each call")
+        if self.base is not None and self.base.tape.open:
+            self.base.current()
+            if self.base.version != self.seen:
+                name, function, args, kwargs = self.how
+                if not name:
+                    self.tape.refuse(InPlaceError, "a part of an array is used after the array was written; copy it")
+                self.number = call(self.tape, name, function, (self.base, *args), kwargs).number
+                self.seen = self.base.version
+        return self.number
+
+    def write(self, index: Any, value: Any) -> None:
+        """Make `a[index] = value` functional: the array, and all views of it, have a new value from now on."""
+        tape = self.tape
+        tape.ref(value)
+        if self.base is None:
+            if tape.steps[self.number_of_step()].name == "leaf":
+                tape.refuse(InPlaceError, "the function writes into its input or a parameter; write `a = a + b` for "
+                            "`a += b`, or take a copy first")  # fmt: skip
+            self.number = call(tape, "setitem", _setitem, (self, index, value), {}).number
+            self.version += 1
+            return
+        new = call(tape, "setitem", _setitem, (self, index, value), {})
+        name, _, args, kwargs = self.how
+        base = self.base
+        if name == "getitem":
+            base.write(args[0], new)
+        elif name in SHAPED:
+            base.write(..., np.reshape(new, base.shape))
+        elif name in TURNS:
+            order = self.how[1](np.empty(range(base.ndim)), *args, **kwargs).shape
+            base.write(..., np.transpose(new, np.argsort(order)))
+        else:
+            tape.refuse(InPlaceError, f"the function writes into a view made by {name or 'a split'}; copy it first")
+
+    def number_of_step(self) -> int:
+        """Return the number of the step that made the value."""
+        low, high = 0, len(self.tape.steps) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.tape.steps[middle].results[0] <= self.number else (low, middle - 1)
+        return low
+
+
+ASSIGNED = (
+    "a recorded array is assigned to places of a plain one, which would make it a constant; collect the parts in a list "
+    "and np.stack(parts, axis), or preallocate by np.zeros_like(x, shape=…) of an array that was computed"
+)
+
+
+def _getitem(x: Any, index: Any) -> Any:
+    return x[index]
+
+
+def _setitem(x: np.ndarray, index: Any, value: Any) -> np.ndarray:
+    new = x.copy() if x.dtype.kind == "f" else x.astype(np.result_type(x, value))
+    new[index] = value
+    return new
+
+
+def recorded_in(value: Any) -> Iterator[Recorded]:
+    """Yield the recorded arrays in arguments."""
+    if isinstance(value, Recorded):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from recorded_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from recorded_in(each)
+
+
+def mapped_values(value: Any) -> Any:
+    """Return arguments with plain arrays."""
+    return value.value if isinstance(value, Recorded) else mapped(mapped_values, value)
+
+
+def tape_of(args: Any) -> Tape:
+    """Return the tape of the arrays in arguments, all of which must be of this call."""
+    tapes = [each.tape for each in recorded_in(args)]
+    if any(tape is not tapes[0] or not tape.open for tape in tapes):
+        tape = next((tape for tape in tapes if tape.open), tapes[0])
+        tape.refuse(LeakedArrayError, "an array of an earlier call is used; compute it anew in each call")
+    return tapes[0]
+
+
+def call(tape: Tape, name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute with the arrays' values and write the call down."""
+    tape_of((args, kwargs))
+    given, named = tape.ref(args), tape.ref(kwargs)
+    try:
+        with np.errstate(all="ignore"):
+            value = function(*tape.lowered(given), **tape.lowered(named))
+    except (TypeError, ValueError, IndexError) as error:
+        shapes = [each.shape for each in recorded_in((args, kwargs))]
+        kind = MissingFunctionError if isinstance(error, TypeError) else BroadcastError
+        tape.refuse(kind, f"{name} of arrays of shapes {shapes}: {error}")
+    found = tape.add(name, value, given, named, function)
+    base = args[0] if args and isinstance(args[0], Recorded) else None
+    for each in found if isinstance(found, list) else [found]:
+        part = tape.values[each.number]
+        if base is not None and name != "setitem" and np.may_share_memory(part, base.value):
+            each.base, each.seen = base, base.version
+            each.how = (name, function, args[1:], kwargs) if not isinstance(found, list) else ("", None, (), {})
+    return found
+
+
+def _filled(tape: Tape, function: Any, args: Any, kwargs: Any, fill: float | None) -> Any:
+    value = function(*mapped_values(args), **mapped_values(kwargs))
+    return tape.add("constant", value if fill is None else np.full_like(value, fill))
+
+
+def _written(tape: Tape, target: Any, found: Any) -> Any:
+    """Return what an in-place operation leaves: a recorded array is written, a plain one is replaced by the result."""
+    if not isinstance(target, Recorded):
+        if target.base is not None or target.shape != found.shape:
+            tape.refuse(PlainArrayError, f"{ASSIGNED}; `a = a + b` for `a += b`")
+        return found
+    target.write(..., found)
+    return target
+
+
+def record(call_it: Callable[[dict[str, Recorded]], Any], leaves: Mapping[str, np.ndarray]) -> tuple[Tape, Any]:
+    """Run a function of named arrays; return what it did, and its result."""
+    tape = Tape()
+    given = {name: tape.add("leaf", value, (name,)) for name, value in leaves.items()}
+    try:
+        result = call_it(given)
+    except Exception:
+        if tape.refused is not None:
+            raise tape.refused from None
+        raise
+    finally:
+        tape.open = tape.refused is None and tape.open
+    if tape.refused is not None:  # the function went on after an error
+        raise tape.refused
+    number = Ref(result.current()) if isinstance(result, Recorded) else result
+    tape.open = False
+    return tape, number

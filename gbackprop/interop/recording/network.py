@@ -1,0 +1,172 @@
+"""`trace`: a NumPy function of parameters and a batch as a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import FLOATS, asnumpy, is_array
+from gbackprop.base.checks import kind_of
+from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
+from gbackprop.calculus.walk import values_upwards
+from gbackprop.interop.recording.arrays import Tape, record
+from gbackprop.interop.recording.reading import Reading, Value, split
+from gbackprop.interop.recording.refused import MixedSamplesError, NoDerivativeError, TraceError
+from gbackprop.interop.recording.table import TABLE
+from gbackprop.layers import Parameter
+from gbackprop.network import Graph
+
+
+def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace: bool = True) -> Graph:
+    """Make a network of a NumPy function, with all quantities of it.
+
+    The function is called with arrays that compute as NumPy's do and write down what is done to them, with 2 samples
+    and with 3, and with other numbers; what the network computes is compared with the function itself. Loops and calls
+    unroll. An error names the line of the function, and says what to write instead.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(parameters, x)`` returns the outputs of a batch, shape (N, *out). The outputs of a sample may not
+        depend on other samples.
+    parameters : dict, list or tuple, nested, of ndarray
+        Floats; names in the network are paths, ``"block.0.weight"``. The arrays are copied.
+    x : ndarray, shape (N, *in)
+        A batch of floats by which shapes are found, of any N ≥ 1.
+    replace : bool
+        Whether operations that together are a layer, such as ``x @ w + b``, become that layer.
+
+    Returns
+    -------
+    Graph
+        In float64 if a parameter is, else in float32. NumPy's broadcasting is that of batches: the batch is axis 0.
+
+    Raises
+    ------
+    TraceError
+        Of the kinds in docs/trace.md, each a class in ``gbackprop.interop.errors``.
+    TypeError, ValueError
+        If an argument does not fit.
+
+    Examples
+    --------
+    >>> def model(p, x):
+    ...     return np.tanh(x @ p["w"] + p["b"]) @ p["v"]
+    >>> network = gb.trace(model, {"w": w, "b": b, "v": v}, x)
+    """
+    values = dict(named(parameters))
+    if not values:
+        raise ValueError("parameters: expected at least one array, got none")
+    batch = checked_batch(x)
+    dtype = "float64" if "float64" in {value.dtype.name for value in values.values()} else "float32"
+    exact = {name: value.astype("float64") for name, value in values.items()}
+    rng = np.random.default_rng(0)
+
+    def recorded(n: int) -> tuple[Tape, Any]:
+        return record(lambda given: function(rebuilt(parameters, given), given["input"]), {
+            **{name: moved(value, rng) for name, value in exact.items()}, "input": samples(batch, n, rng),
+        })  # fmt: skip
+
+    two, three = recorded(2), recorded(3)
+    reading = Reading(two, three, lambda: recorded(2)[0], TABLE)
+    layers = {name: Parameter(value.shape, initial=value) for name, value in values.items()}
+    output = reading.read({**layers, "input": None})
+    network = Graph(reading.nodes, output, rng=0, dtype="float64")
+    compare(network, reading, dict(zip(exact, three[0].values, strict=False)), three[0].values[len(exact)])
+    network.parameters.load(exact)
+    same = function(rebuilt(parameters, exact), batch)
+    close("x", network(batch), same, TraceError, "the function computes otherwise with plain arrays")
+    return network.astype(dtype)
+
+
+def named(parameters: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays in nested dictionaries, lists and tuples by their paths."""
+    if isinstance(parameters, dict | list | tuple):
+        items = parameters.items() if isinstance(parameters, dict) else enumerate(parameters)
+        for key, value in items:
+            if not isinstance(key, str | int) or key == "" or (not path and key == "input"):
+                raise ValueError(f"parameters{path and f' {path}'}: expected names other than 'input', got {key!r}")
+            yield from named(value, f"{path}.{key}" if path else str(key))
+        return
+    value = np.asarray(parameters) if isinstance(parameters, float | np.floating) else parameters
+    if not is_array(value):
+        raise TypeError(f"parameters {path}: expected an array of floats, got {kind_of(value)}; give what is no "
+                        "parameter by functools.partial")  # fmt: skip
+    if value.dtype.name not in FLOATS:
+        raise NoDerivativeError(f"parameters {path}: expected floats, got {value.dtype}; integers and booleans have no "
+                                "derivative: give them by functools.partial, or as floats")  # fmt: skip
+    yield path, asnumpy(value)
+
+
+def rebuilt(parameters: Any, given: Any, path: str = "") -> Any:
+    """Return the nested parameters with others in the place of each array."""
+    if isinstance(parameters, dict | list | tuple):
+        dictionary = isinstance(parameters, dict)
+        items = parameters.items() if dictionary else enumerate(parameters)
+        new = {key: rebuilt(value, given, f"{path}.{key}" if path else str(key)) for key, value in items}
+        return new if dictionary else type(parameters)(new.values())
+    return given[path]
+
+
+def checked_batch(x: Any) -> np.ndarray:
+    """Return the example in float64."""
+    if not is_array(x) or x.ndim == 0 or 0 in x.shape:
+        raise TypeError(f"x: expected an array (N, *in) with N ≥ 1, got {kind_of(x)}")
+    if x.dtype.name not in FLOATS:
+        raise NoDerivativeError(f"x: expected floats, got {x.dtype}; labels and tokens can be given as floats, of which "
+                                "`x[..., None] == np.arange(size)` makes one-hot rows")  # fmt: skip
+    return asnumpy(x).astype("float64")
+
+
+def moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return other numbers of equal signs, and small positive ones for zeros."""
+    factor = rng.uniform(0.8, 1.2, value.shape)
+    return np.where(value == 0, rng.uniform(0.05, 0.1, value.shape), value * factor)
+
+
+def samples(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Return n samples like those of a batch, with other numbers; integers stay such."""
+    some = x[np.arange(n) % len(x)]
+    return rng.permutation(some) if x.dtype.kind in "iub" else moved(some, rng)
+
+
+def compare(network: Graph, reading: Reading, parameters: dict[str, np.ndarray], x: np.ndarray) -> None:
+    """Compare every array of the record of 3 samples with the network's; the first that differs is an error."""
+    network.parameters.load(parameters)
+    leaves = leaves_of(network, x.shape[1:])
+    at = outputs(leaves, x)
+    ends: dict[str, int] = {}
+    for leaf in leaves:
+        parts = leaf.name.split(".")
+        ends |= {".".join(parts[: i + 1]): leaf.position for i in range(len(parts))}
+    for number, value in reading.values.items():
+        if value.places is None and value.constant is None and value.pieces and value.pieces[0] in ends:
+            own = split(reading.three.values[number], value.batch, 3)
+            got = at[ends[value.pieces[0]]]
+            what = f"{value.line}: the result for a sample depends on other samples"
+            close(what, got.reshape(len(got), *value.shape), own, MixedSamplesError, "the batch axis must stay in order")
+
+
+def outputs(leaves: list[Leaf], x: np.ndarray) -> dict[int, np.ndarray]:
+    """Return the output of each layer."""
+    at: dict[int, Any] = {INPUT: x}
+    with np.errstate(all="ignore"):
+        for leaf, inputs in values_upwards(leaves, at):
+            at[leaf.position] = leaf.layer.forward(*inputs)[0]
+    return at
+
+
+def close(what: str, got: np.ndarray, expected: Any, kind: type[TraceError], words: str) -> None:
+    """Check that two arrays are equal but for rounding."""
+    expected = np.asarray(expected)
+    if np.broadcast_shapes(got.shape, expected.shape) == expected.shape or got.shape[1:] == expected.shape[1:]:
+        finite = expected[np.isfinite(expected)] if expected.dtype.kind == "f" else expected
+        scale = float(np.abs(finite.astype(float)).max(initial=1.0))
+        if np.allclose(got, expected, rtol=1e-8, atol=1e-10 * scale, equal_nan=True):
+            return
+    raise kind(f"{what}: {words}")
+
+
+__all__ = ["Value", "trace"]

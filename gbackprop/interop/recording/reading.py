@@ -1,0 +1,410 @@
+"""Two records of a function, with 2 and with 3 samples, read as the nodes of a graph.
+
+Each array is taken as what it is for a batch of one sample: its *shape at one*. The axis whose size follows the number
+of samples is its batch axis, of one or several numbers for each sample. Where it is the first axis, with one number for
+each sample, nodes have the features after it; elsewhere they have the whole shape at one, which NumPy's rules hold for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.interop.recording.arrays import Ref, Step, Tape, mapped, same
+from gbackprop.interop.recording.refused import (
+    BatchSizeError,
+    MissingFunctionError,
+    MixedSamplesError,
+    NotDeterministicError,
+    RandomNumbersError,
+    TraceError,
+)
+from gbackprop.layers import Constant, Operation
+
+SIZES = ("reshape", "broadcast_to", "getitem", "setitem", "tile", "split", "array_split", "resize")
+"""Functions with sizes among their arguments, which may follow the number of samples."""
+
+ROWS = "rows"
+"""Kind of the numbers of samples, `np.arange(len(x))`, with which an index may begin."""
+
+MIXED = "each sample's result must depend on that sample alone, with the batch as an axis in order"
+
+
+@dataclass
+class Value:
+    """An array of both records.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Its shape for one sample.
+    batch : (axis, count) or None
+        The axis that follows the number of samples, and how many numbers of it a sample has.
+    data : bool
+        Whether it depends on the input.
+    kind : str
+        Its dtype's kind.
+    pieces, places
+        The nodes whose numbers it has, and for each of its numbers the place in these, one after the other.
+    """
+
+    shape: Shape
+    batch: tuple[int, int] | None
+    data: bool
+    kind: str
+    line: Any = None
+    constant: np.ndarray | None = None
+    pieces: list[str] = field(default_factory=list)
+    places: np.ndarray | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the batch axis is the first, or there is none."""
+        return self.batch in (None, (0, 1))
+
+    @property
+    def features(self) -> Shape:
+        """Shape of a node with these numbers."""
+        return self.shape[1:] if self.batch == (0, 1) else self.shape
+
+
+class Reading:
+    """The nodes of a graph that does what both records did."""
+
+    def __init__(self, two: tuple[Tape, Any], three: tuple[Tape, Any], again: Callable[[], Tape], table: Any) -> None:
+        (self.two, self.result), (self.three, self.other) = two, three
+        self.again, self.table = again, table
+        self.nodes: dict[str, tuple[Any, ...]] = {}
+        self.shapes: dict[str, Shape] = {}
+        self.values: dict[int, Value] = {}
+        self.counts: dict[str, int] = {}
+        self.kept: dict[Any, str] = {}
+
+    def read(self, leaves: dict[str, Layer | None]) -> str:
+        """Fill the nodes; return the output's. `leaves` has each leaf's layer, None for the network's input."""
+        self.leaves = leaves
+        self._check_same()
+        for i in self._needed():
+            self.step, self.step3 = self.two.steps[i], self.three.steps[i]
+            self.position = i
+            for k, number in enumerate(self.step.results):
+                self.values[number] = self._value(k, number)
+        output = self.values[self.result.number]
+        if not output.data:
+            self.refuse(TraceError, "expected an output that depends on x", output.line)
+        if output.batch != (0, 1):
+            words = f"expected an output with one row for each sample, got shape {self._shapes(self.result.number)}"
+            self.refuse(MixedSamplesError, words, output.line)
+        name = self.node(output, output.features)
+        self._prune(name)
+        return name
+
+    def refuse(self, kind: type[TraceError], words: str, line: Any = None) -> NoReturn:
+        """Raise an error that begins with the line of the step."""
+        raise kind(f"{line or self.step.line}: {words}")
+
+    # ------------------------------------------------------------------------------------------- comparing two records
+
+    def _check_same(self) -> None:
+        for a, b in zip(self.two.steps, self.three.steps, strict=False):
+            if (a.name, len(a.results), a.line) != (b.name, len(b.results), b.line):
+                self.refuse(NotDeterministicError, f"another call did `{b.line.source}` ({b.name}) here; the number of "
+                            "samples, random numbers, or what was left by a call must not decide", a.line)  # fmt: skip
+        if len(self.two.steps) != len(self.three.steps):
+            longer = max(self.two.steps, self.three.steps, key=len)
+            extra = longer[min(len(self.two.steps), len(self.three.steps))]
+            self.refuse(BatchSizeError, "only one of two calls, with 2 and 3 samples, came here; a loop over samples "
+                        "is none that a network has: compute on the whole batch", extra.line)  # fmt: skip
+        if not isinstance(self.result, Ref) or not isinstance(self.other, Ref):
+            raise TraceError(f"function: expected one array that depends on x, got {type(self.result).__name__}")
+
+    def _needed(self) -> list[int]:
+        """Return the steps on which the output depends."""
+        made = {number: i for i, step in enumerate(self.two.steps) for number in step.results}
+        found, waiting = set(), [made[self.result.number]]
+        while waiting:
+            i = waiting.pop()
+            if i not in found:
+                found.add(i)
+                step = self.two.steps[i]
+                waiting += [made[number] for number in refs((step.args, step.kwargs))]
+        return sorted(found)
+
+    def at_one(self, a: Any, b: Any) -> Any:
+        """Return an argument as it is for one sample, with a `Value` for an array."""
+        if isinstance(a, Ref) and isinstance(b, Ref) and a == b:
+            return self.values[a.number]
+        if isinstance(a, list | tuple) and type(a) is type(b) and len(a) == len(b):
+            return type(a)([self.at_one(*each) for each in zip(a, b, strict=True)])
+        if isinstance(a, slice) and isinstance(b, slice):
+            return slice(*[self.at_one(getattr(a, k), getattr(b, k)) for k in ("start", "stop", "step")])
+        if isinstance(a, int | np.integer) and isinstance(b, int | np.integer) and a != b:
+            if self.step.name in SIZES:
+                return 2 * int(a) - int(b)
+            self._differs(f"the number {a}, which is {b} with one sample more")
+        if type(a) is not type(b) or not (a is b or a == b or (a != a and b != b)):
+            self._differs(f"{a!r:.60} in one call and {b!r:.60} in another")
+        return a
+
+    def _differs(self, words: str) -> NoReturn:
+        """Refuse what differs: by chance if it differs between two calls with 2 samples, else by their number."""
+        tape = self.again()
+        if self.position < len(tape.steps):
+            other = tape.steps[self.position]
+            equal = other.name == self.step.name and (
+                all(same(self.two.values[i], tape.values[j]) for i, j in zip(self.step.results, other.results, strict=True))
+                if other.name == "constant" else str((other.args, other.kwargs)) == str((self.step.args, self.step.kwargs))
+            )  # fmt: skip
+            if equal:
+                self.refuse(BatchSizeError, f"{words}: the number of samples is a size for reshape, np.zeros or a "
+                            "slice, and no number to compute with")  # fmt: skip
+        self.refuse(RandomNumbersError, f"{words}: random numbers, or what is left by an earlier call; give them as "
+                    "parameters or as part of x")  # fmt: skip
+
+    def _shapes(self, number: int) -> str:
+        return f"{self.two.values[number].shape} of 2 samples and {self.three.values[number].shape} of 3"
+
+    def _layout(self, number: int, data: bool) -> tuple[Shape, tuple[int, int] | None]:
+        """Return a result's shape for one sample, and its batch axis."""
+        two, three = self.two.values[number].shape, self.three.values[number].shape
+        differ = [i for i, (a, b) in enumerate(zip(two, three, strict=False)) if a != b]
+        if len(two) == len(three) and not differ and not data:
+            return two, None
+        if len(two) == len(three) and len(differ) == 1:
+            (axis,) = differ
+            count = three[axis] - two[axis]
+            if two[axis] == 2 * count:
+                return (*two[:axis], count, *two[axis + 1 :]), (axis, count)
+        shapes = self._shapes(number)
+        if not data:
+            self.refuse(BatchSizeError, f"an array of shape {shapes} depends on the number of samples")
+        self.refuse(MixedSamplesError, f"{self.step.name} of samples makes shape {shapes}: {MIXED}")
+
+    # --------------------------------------------------------------------------------------------------- values
+
+    def _value(self, k: int, number: int) -> Value:
+        step = self.step
+        args = self.at_one(step.args, self.step3.args)
+        named = {key: self.at_one(value, self.step3.kwargs.get(key)) for key, value in step.kwargs.items()}
+        taken = [self.values[i] for i in refs((step.args, step.kwargs))]
+        data = any(each.data for each in taken) or (step.name == "leaf" and self.leaves[args[0]] is None)
+        shape, batch = self._layout(number, data)
+        value = Value(shape, batch, data, self.two.values[number].dtype.kind, step.line)
+        if step.name == "constant":
+            value.constant = self._constant(number, value)
+            return value
+        if step.name == "leaf":
+            self._leaf(args[0], value)
+            return value
+        reader = self.table.get(step.name)
+        if reader is None:
+            self.refuse(MissingFunctionError, f"{_called(step)} is not in the table{_nearest(step.name, self.table)}")
+        value.pieces = []
+        try:
+            found = reader(Call(self, value, k), *args, **named)
+        except TraceError:
+            raise
+        except TypeError as error:
+            self.refuse(MissingFunctionError, f"{_called(step)} with these arguments is not in the table ({error})")
+        except ValueError as error:
+            kind = MixedSamplesError if data and any(each.batch for each in taken) else MissingFunctionError
+            self.refuse(kind, f"{_called(step)}: {error}; {MIXED}")
+        if isinstance(found, Value):
+            found.line = step.line
+            return found
+        if prod(self.shapes[found]) != prod(shape):
+            self.refuse(MixedSamplesError, f"{_called(step)} of shapes {[each.shape for each in taken]}: {MIXED}")
+        value.pieces = [found]
+        return value
+
+    def _constant(self, number: int, value: Value) -> np.ndarray:
+        """Return a fixed array for one sample; it must be that of both records, and of every sample."""
+        two, three = self.two.values[number], self.three.values[number]
+        if value.batch is None:
+            if not same(two, three):
+                self._differs("an array that was computed has other numbers in another call")
+            return two
+        if value.kind in "iu" and all(same(each, np.arange(len(each), dtype=each.dtype)) for each in (two, three)):
+            value.kind = ROWS
+            return two[:1]
+        rows = np.concatenate([split(two, value.batch, 2), split(three, value.batch, 3)])
+        if not all(same(rows[0], row) for row in rows):
+            self._differs("an array differs from sample to sample")
+        return rows[0]
+
+    def _leaf(self, name: str, value: Value) -> None:
+        layer = self.leaves[name]
+        if layer is None:
+            value.pieces, self.shapes["input"] = ["input"], value.features
+            return
+        value.pieces = [name]
+        self.nodes[name], self.shapes[name] = (layer,), value.shape
+
+    # ----------------------------------------------------------------------------------------------------- nodes
+
+    def add(self, layer: Layer, *taken: str) -> str:
+        """Append a node; return its name."""
+        kind = layer.name if isinstance(layer, Operation) else type(layer).__name__.lower()
+        roots = {name.split(".")[0] for name in self.leaves}
+        while True:
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+            name = f"{kind}{self.counts[kind]}"
+            if name not in roots:
+                break
+        self.shapes[name] = tuple(layer.output_shape(*[self.shapes[each] for each in taken]))
+        self.nodes[name] = (layer, *taken)
+        return name
+
+    def node(self, value: Value, shape: Shape) -> str:
+        """Return the node of a value in a shape, which may lack axes of length 1."""
+        if value.kind == ROWS:
+            self.refuse(BatchSizeError, "np.arange of the number of samples is an index of rows, and no number to "
+                        "compute with")  # fmt: skip
+        if value.constant is not None and not value.pieces:
+            value.pieces = [self.add(Constant(value.constant.reshape(shape)))]
+        if value.places is not None:
+            value.pieces, value.places = [self._joined(value)], None
+        return self.shaped(value.pieces[0], shape)
+
+    def shaped(self, name: str, shape: Shape) -> str:
+        """Return a node with a shape, by a reshape where it has another."""
+        if self.shapes[name] == tuple(shape):
+            return name
+        key = (name, tuple(shape))
+        if key not in self.kept:
+            self.kept[key] = self.add(Operation("reshape", shape=tuple(shape)), name)
+        return self.kept[key]
+
+    def _joined(self, value: Value) -> str:
+        """Return the node of a value that was put together from others."""
+        flat = [self.shaped(name, (prod(self.shapes[name]),)) for name in value.pieces]
+        joined = flat[0] if len(flat) == 1 else self.add(Operation("concatenate", axis=-1), *flat)
+        return self.gathered(joined, value.places, value.features)
+
+    def gathered(self, name: str, places: Any, shape: Shape) -> str:
+        """Return a node with the numbers at places of another."""
+        if np.array_equal(places.ravel(), np.arange(prod(self.shapes[name]))):
+            return self.shaped(name, shape)
+        return self.add(Operation("gather", places=places.reshape(shape)), name)
+
+    def _prune(self, output: str) -> None:
+        """Delete what the output does not depend on; a parameter that is not used is an error."""
+        used, waiting = set(), [output]
+        while waiting:
+            name = waiting.pop()
+            if name not in used:
+                used.add(name)
+                waiting += self.nodes.get(name, (None,))[1:]
+        unused = [name for name, layer in self.leaves.items() if layer is not None and name not in used]
+        if unused:
+            raise TraceError(f"parameters: expected those that the function uses, got {unused} which it does not")
+        self.nodes = {name: node for name, node in self.nodes.items() if name in used}
+
+
+@dataclass
+class Call:
+    """A step while it is read: `plain` says that nodes have the features after the batch axis."""
+
+    reading: Reading
+    out: Value
+    k: int
+    whole: bool = False
+
+    @property
+    def step(self) -> Step:
+        """The step."""
+        return self.reading.step
+
+    @property
+    def plain(self) -> bool:
+        """Whether nodes lack the batch axis, which is the first."""
+        return self.out.batch == (0, 1) and not self.whole
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the node to be made."""
+        return self.out.shape[1:] if self.plain else self.out.shape
+
+    def add(self, layer: Layer, *taken: str) -> str:
+        """Append a node; return its name."""
+        return self.reading.add(layer, *taken)
+
+    def op(self, name: str, *taken: str, **options: Any) -> str:
+        """Append the node of a row of the table; return its name."""
+        return self.add(Operation(name, **options), *taken)
+
+    def value(self, given: Any) -> Value:
+        """Return an operand as a value; numbers and lists of them are constants."""
+        if isinstance(given, Value):
+            return given
+        array = np.asarray(given)
+        if array.dtype.kind not in "fiub":
+            self.refuse(MissingFunctionError, f"an operand {given!r:.60} is no number")
+        return Value(array.shape, None, False, array.dtype.kind, constant=array)
+
+    def among(self, *values: Value) -> None:
+        """Keep the batch axis in all nodes of this call if one of these values has it elsewhere."""
+        self.whole = self.whole or any(not each.plain for each in values)
+
+    def operand(self, given: Any, ndim: int | None = None) -> str:
+        """Return the node of an operand; it lacks a first axis of length 1 if it has `ndim` axes, the batch's too."""
+        value = self.value(given)
+        shape = value.shape
+        drops = self.plain and (value.batch or (ndim is not None and len(shape) == ndim and shape[0] == 1))
+        return self.reading.node(value, shape[1:] if drops else shape)
+
+    def axes(self, value: Value, axis: Any) -> tuple[int, ...]:
+        """Return axes counted from the end, none of which may be the batch's."""
+        ndim = len(value.shape)
+        given = range(ndim) if axis is None else [axis] if isinstance(axis, int | np.integer) else axis
+        found = tuple(int(each) - ndim if each >= 0 else int(each) for each in given)
+        if value.batch and value.batch[0] - ndim in found:
+            self.refuse(MixedSamplesError, f"{_called(self.step)} over the batch axis: {MIXED}")
+        return found
+
+    def axis(self, value: Value, axis: Any) -> int:
+        """Return one axis counted from the end, not the batch's."""
+        return self.axes(value, int(axis))[0]
+
+    def refuse(self, kind: type[TraceError], words: str) -> NoReturn:
+        """Raise an error that begins with the line."""
+        self.reading.refuse(kind, words)
+
+
+def refs(value: Any) -> list[int]:
+    """Return the numbers of arrays in arguments."""
+    found: list[int] = []
+
+    def look(each: Any) -> Any:
+        if isinstance(each, Ref):
+            found.append(each.number)
+            return each
+        return mapped(look, each)
+
+    look(list(value))
+    return found
+
+
+def split(array: np.ndarray, batch: tuple[int, int] | None, n: int) -> np.ndarray:
+    """Return what each of n samples has of an array, ``[n, *shape at one]``; without a batch axis one row."""
+    if batch is None:
+        return array[None]
+    axis, count = batch
+    wide = array.reshape(*array.shape[:axis], n, count, *array.shape[axis + 1 :])
+    return np.moveaxis(wide, axis, 0)
+
+
+def _called(step: Step) -> str:
+    return {"getitem": "an index", "setitem": "an assignment"}.get(step.name, f"np.{step.name}")
+
+
+def _nearest(name: str, table: Any) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(table), 1, 0.5)
+    return f"; the nearest is np.{near[0]}" if near else ""
