@@ -42,7 +42,9 @@ class Curvature(Operator):
         *,
         blocks: bool = False,
         executor: Executor | None = None,
+        training: bool = False,
     ) -> None:
+        self.training = training
         self._make(network, loss, data, blocks, executor)
 
     def _make(self, network: Layer, loss: Loss, data: Any, blocks: bool, executor: Any, rng: Any = None) -> None:
@@ -112,7 +114,6 @@ class GGN(_GGN, LinearOperator):
     Parameters
     ----------
     network : Layer
-        In evaluation mode: layers such as Dropout are not active.
     loss : Loss
     data : tuple of ndarray, or iterable of these
         One batch (x, y), or batches that can be gone through again: a list, or an object whose ``__iter__`` begins
@@ -122,6 +123,9 @@ class GGN(_GGN, LinearOperator):
     executor : concurrent.futures.Executor, optional
         Computes the shares of pieces of the data, in threads or processes. They are added in the order of the data, so
         that the sum is reproducible.
+    training : bool
+        Whether batch normalization is by the statistics of each batch, as in `gbackprop.backward`; its running
+        statistics stay as they are. Layers that draw random numbers, such as Dropout, are refused then.
 
     Attributes
     ----------
@@ -187,7 +191,9 @@ class _Fisher(Curvature):
         rng: int | np.random.Generator | None = None,
         blocks: bool = False,
         executor: Executor | None = None,
+        training: bool = False,
     ) -> None:
+        self.training = training
         self.mc_samples = positive("mc_samples", mc_samples)
         self.quantities = (DiagGGNMC(mc_samples),)
         self._make(network, loss, data, blocks, executor, generator(rng))
@@ -215,7 +221,7 @@ class Fisher(_Fisher, LinearOperator):
 
     Parameters
     ----------
-    network, loss, data, blocks, executor
+    network, loss, data, blocks, executor, training
         As for `GGN`, whose attributes, errors and notes apply, too.
     mc_samples : int
         M, the number of pseudo-targets for each sample.
@@ -225,6 +231,14 @@ class Fisher(_Fisher, LinearOperator):
 
 
 class _EmpiricalFisher(Curvature):
+    def _check_layers(self, plan: Plan, x: Array) -> None:
+        super()._check_layers(plan, x)
+        if plan.meeting:
+            raise UnsupportedError(
+                f"{plan.meeting} cannot give EmpiricalFisher: samples meet there, so a sample has no gradient that the "
+                "others do not enter"
+            )
+
     @staticmethod
     def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:
         """Σₙ ∇ℓₙ ∇ℓₙᵀ V."""
