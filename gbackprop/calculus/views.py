@@ -114,10 +114,12 @@ def _positions_of_all(g: Array) -> Array:
 
 
 class Whole(OwnBlock):
-    """The Jacobian of a parameter of no known kind, with the batch as one sample."""
+    """The Jacobian of a parameter of another kind, with the batch as one sample; `outer` is as `outer_of` finds it."""
 
     def __init__(self, jacobian: ParameterJacobian) -> None:
+        outer = outer_of(jacobian)
         self.jacobian = jacobian
+        self.outer = None if outer is None else _changed(outer, _positions_of_all, _positions_of_all)
 
     def per_sample(self, mat: Array) -> Array:
         return self.jacobian.per_sample(mat).sum(1, keepdims=True)
@@ -168,7 +170,8 @@ class Rotated(ParameterJacobian):
         self.jacobian, self.basis = jacobian, basis
 
     def per_sample(self, mat: Array) -> Array:
-        return self.jacobian.per_sample(mat).reshape(*mat.shape[:2], -1) @ self.basis
+        each = self.jacobian.per_sample(mat)
+        return each.reshape(*each.shape[:2], -1) @ self.basis
 
 
 def rotated(jacobian: ParameterJacobian, qa: Array | None, qb: Array) -> ParameterJacobian:

@@ -10,37 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from gbackprop.array import array_module
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.jacobian import REDUCTIONS, Reduction
+from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.signals import ALL, EXACT, GRADIENT, RESIDUAL, SAMPLES, Columns, MonteCarlo
-from gbackprop.calculus.views import Viewed, rows_of_columns, whole, whole_block
+from gbackprop.calculus.views import View, Viewed, rows_of_columns, whole, whole_block
 from gbackprop.quantities.base import Statistic
 
-SQUARE = Viewed.of("square", whole, "Σᵥ ± (Σₙ Jᵀ g)²")
-BLOCK = Viewed.of("kronecker", whole_block, "B = Σᵥₙ b bᵀ, b = Σₜ g[t]; without A, B = Σᵥ b bᵀ, b = Σₙ Jᵀ g")
-ROWS = Viewed.of("batch", rows_of_columns, "Σₙ Jᵀ g, column by column")
+COUPLED = {
+    "square": Viewed.of("square", whole, "Σᵥ ± (Σₙ Jᵀ g)²"),
+    "kronecker": Viewed.of("kronecker", whole_block, "B = Σᵥₙ b bᵀ, b = Σₜ g[t]; without A, B = Σᵥ b bᵀ, b = Σₙ Jᵀ g"),
+    "batch": Viewed.of("batch", rows_of_columns, "Σₙ Jᵀ g, column by column"),
+}
+"""The reductions of a batch that is one sample; those that are not here are not changed, or not defined."""
 
 
 def coupled(statistic: Statistic) -> Statistic:
     """Return the statistic of a batch that is one sample; raise an UnsupportedError if there is none."""
     reduction, signal = statistic.reduction, statistic.signal
-    if REDUCTIONS.get(reduction.name) is reduction:
-        if signal is None or (reduction.name, signal) == ("sum", GRADIENT):
-            return statistic
-        if signal in (EXACT, RESIDUAL) or isinstance(signal, MonteCarlo):
-            found = {"square": SQUARE, "kronecker": BLOCK}.get(reduction.name)
-            if found is not None:
-                return _with(statistic, found)
-        if (reduction.name, signal) == ("batch", SAMPLES):
-            return _with(statistic, ROWS)
+    if signal is None or statistic == Statistic("sum", GRADIENT):
+        return statistic
+    curved = signal in (EXACT, RESIDUAL) or isinstance(signal, MonteCarlo)
+    if reduction.name in (("square", "kronecker") if curved else ("batch",) if signal == SAMPLES else ()):
+        found = COUPLED[reduction.name]
+        if type(reduction) is Viewed:  # a convention of Kronecker factors, or squares in a basis
+            view = partial(_then, found.view, reduction.view)
+            found = Viewed.of(reduction.name, view, f"{reduction.text}, {found.text}", reduction.lacks)
+        if type(reduction) is Viewed or REDUCTIONS[reduction.name] is reduction:
+            return Statistic(found, signal, only=statistic.only, mean=statistic.mean)
     if reduction.per_sample or signal == GRADIENT:
         raise UnsupportedError(
             "samples meet there, so a sample has no gradient or curvature that the others do not enter: ask for sums "
             "over samples, for BatchGrad(coupled=True), or use a layer such as GroupNorm"
         )
-    raise UnsupportedError("samples meet there, and it is not defined for that")
+    raise UnsupportedError("samples meet there, and it has no definition for that")
 
 
 def uncoupled(statistic: Statistic) -> Statistic:
@@ -48,8 +53,8 @@ def uncoupled(statistic: Statistic) -> Statistic:
     return Statistic(statistic.reduction, GRADIENT) if statistic.signal == SAMPLES else statistic
 
 
-def _with(statistic: Statistic, reduction: Reduction) -> Statistic:
-    return Statistic(reduction, statistic.signal, only=statistic.only, mean=statistic.mean)
+def _then(first: View, second: View, jacobian: ParameterJacobian) -> ParameterJacobian:
+    return second(first(jacobian))
 
 
 def one_by_one(form: Callable[[slice], list[Columns]], some: slice, batch: int) -> list[Columns]:
