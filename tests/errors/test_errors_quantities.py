@@ -54,11 +54,12 @@ def test_kfra_has_no_factor_of_a_slope_and_kfac_has(layer):
 
 @pytest.mark.parametrize("quantity", [
     q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance(), q.BatchDiagGGN(), q.BatchDiagHessian(), q.KFRA(),
-    q.GramGradients(), q.GramGGN(), q.NearestKronecker(), q.KroneckerError(), q.KFAC(fisher="empirical")
+    q.GramGradients(), q.GramGGN(), q.NearestKronecker(), q.KroneckerError(q.KFAC()), q.KFAC(fisher="empirical")
 ], ids=repr)  # fmt: skip
 def test_where_samples_meet_only_sums_are_given(quantity):
-    network = gb.Sequential(layers.Linear(3, 4), layers.BatchNorm1d(4), layers.Linear(4, 2), rng=0, dtype="float64")
-    words = ["layer 1, BatchNorm1d(4) cannot give " + type(quantity).__name__, "samples meet there"]
+    norm = layers.BatchNorm1d(4, affine=False)
+    network = gb.Sequential(layers.Linear(3, 4), norm, layers.Linear(4, 2), rng=0, dtype="float64")
+    words = [f"layer 1, {norm!r} cannot give {type(quantity).__name__}", "samples meet there"]
     if quantity.statistics()[0].per_sample:
         words += ["BatchGrad(coupled=True)", "GroupNorm"]
     for call in (gb.backward, gb.reference, gb.explain):
