@@ -50,5 +50,5 @@ def noise_of(leaf: Leaf, batch: int, rng: np.random.Generator) -> Any:
         return None
     try:
         return leaf.layer.noise((batch, *leaf.input_shapes[0]), rng)
-    except UnsupportedError as error:
-        raise UnsupportedError(f"{leaf}: {error}") from None
+    except (UnsupportedError, ValueError) as error:
+        raise type(error)(f"{leaf}: {error}") from None

@@ -6,7 +6,7 @@ attribute in `forward`: `saved` is all that the backward sweep needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar
@@ -88,6 +88,8 @@ class Nodes:
     ----------
     input_shape : tuple of int
         Feature shape of the network's input.
+    training : bool
+        Whether the layers are those of training mode.
     leaves : list of Leaf
     names : dict of int to str
         The path of each layer's first place, by the layer's identity.
@@ -97,6 +99,7 @@ class Nodes:
 
     input_shape: Shape
     wrt: frozenset[str] | None = None
+    training: bool = False
     leaves: list[Leaf] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
 
@@ -109,6 +112,7 @@ class Nodes:
         except ValueError as error:
             raise ValueError(f"layer {name or '(alone)'}, {layer!r}: {error}") from None
         path, i = self.names.setdefault(id(layer), name), len(self.leaves)
+        layer = layer.in_training() if self.training else layer
         keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
         found = {key: ".".join(filter(None, (path, key))) for key in keys}
         parameters = {key: each for key, each in found.items() if self.wrt is None or each in self.wrt}
@@ -145,6 +149,10 @@ class Layer(Constructed):
     bilinear: ClassVar[bool] = False
     """True if it is linear in each of two inputs, so that it is curved in both together alone."""
 
+    mixes: ClassVar[bool] = False
+    """True if a sample's output depends on other samples of the batch, too. `jmp`, `mjp` and `residual` are then of the
+    whole batch: a residual is `Factored`, its signs (V, 1), its `residual_width` that of inputs of shape (N, *in)."""
+
     kronecker_factors: bool | str | None = None
     """True if all parameters have Kronecker factors, or the reason why not. None: tested on a sample of zeros."""
 
@@ -169,6 +177,14 @@ class Layer(Constructed):
 
     def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
         """Draw the random numbers of a training pass over ``[N, *in]``: None, or host arrays with N rows."""
+        return None
+
+    def in_training(self) -> Layer:
+        """Return the layer that takes its place in training mode, if its derivatives are other ones there."""
+        return self
+
+    def observe(self, saved: Any) -> Callable[[], None] | None:
+        """Return what `gbackprop.backward` calls at the end of a call in training mode, for a layer that `mixes`."""
         return None
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -263,9 +279,9 @@ class Layer(Constructed):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
 
 
-def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:
+def leaves_of(network: Layer, shape: Shape, training: bool = False) -> list[Leaf]:
     """Return a layer, or the layers inside a container, in the order of computation."""
-    nodes = Nodes(shape)
+    nodes = Nodes(shape, training=training)
     network.place(nodes, "", INPUT)
     return checked_leaves(nodes.leaves)
 

@@ -13,7 +13,8 @@ class OwnBlock(ParameterJacobian):
     """
 
     def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
-        b = self.per_sample(mat).reshape(*mat.shape[:2], -1)
+        each = self.per_sample(mat)
+        b = each.reshape(*each.shape[:2], -1)
         p = b.shape[-1]
         return weigh(b, sign).reshape(-1, p).T @ b.reshape(-1, p)
 

@@ -39,6 +39,8 @@ GRADIENT = Signal("gradient")
 EXACT = Signal("exact")
 RESIDUAL = Signal("residual")
 AVERAGE = Signal("average")
+SAMPLES = Signal("samples")
+"""The gradient's column cut into N, which start at one sample each: that of ∂ℓₙ/∂θ where samples meet."""
 
 
 def monte_carlo(mc_samples: int, targets: Any = None) -> MonteCarlo:

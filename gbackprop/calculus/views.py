@@ -13,6 +13,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian, Reduction
+from gbackprop.calculus.own_block import OwnBlock
 
 View = Callable[[ParameterJacobian], ParameterJacobian]
 """A function from a parameter's Jacobian to another."""
@@ -90,6 +91,50 @@ def joint(jacobian: ParameterJacobian) -> ParameterJacobian:
     return jacobian if outer is None else _changed(outer, _with_one, _same)
 
 
+def whole(jacobian: ParameterJacobian) -> ParameterJacobian:
+    """Take the batch as one sample, with the positions of all: Jᵀ g[v] = Σₙ Jₙᵀ g[v, n], shape (V, 1, *p)."""
+    known = isinstance(jacobian, Outer | Bias) and not isinstance(jacobian, Seen)
+    return _changed(jacobian, _positions_of_all, _positions_of_all) if known else Whole(jacobian)
+
+
+def whole_block(jacobian: ParameterJacobian) -> ParameterJacobian:
+    """Take the batch as one sample where B is the whole block of a parameter, and there is no A."""
+    return jacobian if outer_of(jacobian) is not None else whole(jacobian)
+
+
+def rows_of_columns(jacobian: ParameterJacobian) -> ParameterJacobian:
+    """Take the batch as one sample, and columns as samples: Jᵀ g[v], shape (1, V, *p)."""
+    return Rows(whole(jacobian))
+
+
+def _positions_of_all(g: Array) -> Array:
+    """``[V, N, T, O] -> [V, 1, N T, O]``."""
+    v, n, t, o = g.shape
+    return g.reshape(v, 1, n * t, o)
+
+
+class Whole(OwnBlock):
+    """The Jacobian of a parameter of another kind, with the batch as one sample; `outer` is as `outer_of` finds it."""
+
+    def __init__(self, jacobian: ParameterJacobian) -> None:
+        outer = outer_of(jacobian)
+        self.jacobian = jacobian
+        self.outer = None if outer is None else _changed(outer, _positions_of_all, _positions_of_all)
+
+    def per_sample(self, mat: Array) -> Array:
+        return self.jacobian.per_sample(mat).sum(1, keepdims=True)
+
+
+class Rows(ParameterJacobian):
+    """A Jacobian of one sample, with columns as samples."""
+
+    def __init__(self, jacobian: ParameterJacobian) -> None:
+        self.jacobian = jacobian
+
+    def per_sample(self, mat: Array) -> Array:
+        return self.jacobian.per_sample(mat).swapaxes(0, 1)
+
+
 def _separate_inputs(u: Array) -> Array:
     """``[G, N, T, I] -> [G, N T, 1, I]``, divided by √T so that 1/N Σ u uᵀ is a mean over samples and positions."""
     g, n, t, i = u.shape
@@ -125,7 +170,8 @@ class Rotated(ParameterJacobian):
         self.jacobian, self.basis = jacobian, basis
 
     def per_sample(self, mat: Array) -> Array:
-        return self.jacobian.per_sample(mat).reshape(*mat.shape[:2], -1) @ self.basis
+        each = self.jacobian.per_sample(mat)
+        return each.reshape(*each.shape[:2], -1) @ self.basis
 
 
 def rotated(jacobian: ParameterJacobian, qa: Array | None, qb: Array) -> ParameterJacobian:

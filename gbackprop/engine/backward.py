@@ -18,7 +18,7 @@ from gbackprop.base.threads import NO_CONTEXT, few_blas_threads, one_blas_thread
 from gbackprop.calculus.entries import names_of
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.signals import AVERAGE, GRADIENT
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.engine.arena import arena, fresh
 from gbackprop.engine.blocks import Limits, advice, choose_blocks
 from gbackprop.engine.finite import warn_not_finite
@@ -76,7 +76,8 @@ def backward(
     rng : None, int or numpy.random.Generator
         Source of the Monte-Carlo draws and, in training mode, of dropout's masks. None draws fresh entropy.
     training : bool
-        Whether layers such as Dropout are active.
+        Whether layers such as Dropout are active, and batch normalization is by the batch's own statistics. Its running
+        statistics are then updated at the end of the call, once, if it has a result.
     sample_block : int, optional
         Number of samples in a block; chosen automatically by default. It changes results by rounding only.
     column_block : int, optional
@@ -163,6 +164,8 @@ def backward(
         else:
             latest = Execution(plan, x, y, prepared.cut, prepared.known, memory is None)
 
+        updates = latest.updates
+
         def run(each: Plan) -> Result:
             nonlocal latest
             if each is not plan:  # a further sweep, of other statistics: it has blocks and forms of its own
@@ -179,6 +182,8 @@ def backward(
             free_memory()
             raise TooLargeError(f"{error}; {advice(plan, x, latest.cut, FORMS)}") from error
         warn_not_finite(plan, result)
+        for update in updates:  # what fails has changed nothing
+            update()
         return result
 
 
@@ -231,6 +236,8 @@ def prepare(network: Layer, loss: Loss, *quantities: Quantity, **options: Any) -
 
 def _execution(plan: Plan, x: Array, y: Array, limits: Limits) -> Execution:
     """Return the sweeps of a call for which nothing is prepared."""
+    if plan.meeting and ((limits.sample_block or len(x)) < len(x) or (limits.workers or 1) > 1):
+        raise ValueError(f"{plan.meeting}: samples meet there, so sample_block and workers must be None")
     plan = with_whole_sequences(plan, x)
     known, free = NetworkForms(FORMS, plan.leaves), limits.memory is None  # a budget's estimate is of no routed columns
     plan = with_visits(plan, x, limits.column_block, known, routed=free)
@@ -244,6 +251,8 @@ def _check_whole(quantities: Sequence[Any], x: Any, limits: Limits) -> None:
         return
     asked = [quantity for quantity in quantities if isinstance(quantity, Quantity)]
     statistics = [(type(quantity).__name__, statistic) for quantity in asked for statistic in quantity.statistics()]
+    if column_block is not None and any(statistic.signal == SAMPLES for _, statistic in statistics):
+        raise ValueError("BatchGrad(coupled=True) has a row for each of its columns: column_block must be None")
     averages = [name for name, statistic in statistics if statistic.signal == AVERAGE]
     pairs = [(name, statistic) for name, statistic in statistics if isinstance(statistic.reduction, Pairs)]
     if not (averages or pairs) or not is_array(x) or x.ndim == 0:

@@ -14,7 +14,7 @@ from gbackprop.base.checks import size
 from gbackprop.base.errors import TooLargeError
 from gbackprop.base.threads import blas_controller, cpu_count
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.engine.costs import BLOCK_BYTES, REUSED_BYTES, SMALL_BYTES, SMALL_PRODUCTS
+from gbackprop.engine.costs import BLOCK_BYTES, COUPLED_BYTES, REUSED_BYTES, SMALL_BYTES, SMALL_PRODUCTS
 from gbackprop.engine.estimate import (
     Largest,
     fit,
@@ -27,6 +27,7 @@ from gbackprop.engine.estimate import (
     row_bytes,
     stack_bytes,
     whole_batch,
+    whole_columns,
 )
 from gbackprop.engine.registry import PLAIN, Forms
 from gbackprop.engine.spans import column_count, spans
@@ -60,6 +61,8 @@ FREE = Limits()
 def choose_blocks(plan: Plan, x: Array, limits: Limits = FREE, forms: Forms = PLAIN) -> Cut:
     """Cut a batch into blocks."""
     sample_block, columns, workers, memory = limits
+    if plan.meeting and columns is None and not whole_columns(plan):
+        columns = max(1, COUPLED_BYTES // max(1, x.shape[0] * stack_bytes(plan, 1)))
     n, each = x.shape[0], max(stack_bytes(plan, columns), row_bytes(plan) // 4)
     check_pairs(plan, x)
     whole = whole_batch(plan) or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)

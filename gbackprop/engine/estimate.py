@@ -27,7 +27,7 @@ from gbackprop.base.checks import KFRA_COPIES, size
 from gbackprop.calculus.entries import Entries
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
-from gbackprop.calculus.signals import AVERAGE, GRADIENT
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.engine.costs import STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
@@ -54,7 +54,7 @@ class Largest(NamedTuple):
             return self._replace(threads=self.threads - 1)
         if self.samples > 1 and not (self.fixed or whole_batch(plan)):
             return self._replace(samples=-(-self.samples // 2))
-        if columns > 1 and not pairs_columns(plan):
+        if columns > 1 and not whole_columns(plan):
             return self._replace(columns=-(-columns // 2))
         return None
 
@@ -80,6 +80,9 @@ def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
         results += KFRA_COPIES * max((prod(leaf.output_shape) for leaf in plan.swept), default=0) ** 2 * number
     unfolded = max((inputs for inputs, _ in weights), default=0) * number if len(plan.statistics) > 1 else 0
     each = (sums + 2 * parameters) * number + samples * (saved + unfolded + 3 * stack_bytes(plan, columns))
+    if plan.meeting and len(plan.statistics) > 1:  # Jᵀ g of each column, and its square
+        carried = min(columns or maxsize, column_count(plan))
+        each += 2 * carried * max(map(prod, parameter_shapes(plan).values()), default=0) * number
     if device_of(x) != "cpu":  # a column of one sample, unfolded or as a product of a weight's size
         widest = max(map(max, weights), default=0) * number
         each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * widest)
@@ -87,8 +90,8 @@ def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
 
 
 def whole_batch(plan: Plan) -> bool:
-    """Return whether samples cannot be cut into blocks: for KFRA's averages, or for pairs of samples."""
-    return AVERAGE in plan.signals or bool(pairs(plan))
+    """Return whether samples cannot be cut into blocks: for KFRA's averages, for pairs of samples, or where they meet."""
+    return AVERAGE in plan.signals or bool(pairs(plan)) or plan.meeting is not None
 
 
 def pairs(plan: Plan) -> list[Statistic]:
@@ -96,9 +99,9 @@ def pairs(plan: Plan) -> list[Statistic]:
     return [statistic for statistic in plan.statistics if isinstance(statistic.reduction, Pairs)]
 
 
-def pairs_columns(plan: Plan) -> bool:
-    """Return whether columns cannot be cut into blocks: the gradient's only one is in the first."""
-    return any(statistic.signal != GRADIENT for statistic in pairs(plan))
+def whole_columns(plan: Plan) -> bool:
+    """Return whether columns cannot be cut into blocks: for pairs of them, but for the gradient's, or for rows."""
+    return SAMPLES in plan.signals or any(statistic.signal != GRADIENT for statistic in pairs(plan))
 
 
 def pair_bytes(plan: Plan, samples: int) -> int:

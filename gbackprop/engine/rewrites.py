@@ -38,14 +38,14 @@ def with_whole_sequences(plan: Plan, x: Array) -> Plan:
     """Return the plan of the same results with fewer layers, if the network has recurrent ones."""
     if plan.chain or RESIDUAL in plan.signals or AVERAGE in plan.signals:
         return plan
-    leaves = placed(plan.network, WholeSequences(x.shape[1:], plan.wrt))
+    leaves = placed(plan.network, WholeSequences(x.shape[1:], plan.wrt, plan.training))
     used = [name for leaf in leaves for name in leaf.parameters.values()]
     if not any(isinstance(leaf.layer, Steps) for leaf in leaves) or set(used) != set(plan.parameters):
         return plan
     drawn = {leaf.name: noise for leaf, noise in zip(plan.leaves, plan.noise, strict=True)}
     swept = [leaf for leaf in leaves if leaf.swept]
     noise = [drawn.get(leaf.name) for leaf in leaves]
-    return replace(plan, leaves=leaves, swept=swept, chain=is_chain(leaves), noise=noise)
+    return replace(plan, leaves=leaves, swept=swept, chain=is_chain(leaves) and not plan.meeting, noise=noise)
 
 
 @dataclass(frozen=True)

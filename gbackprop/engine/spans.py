@@ -18,12 +18,13 @@ from gbackprop.calculus.signals import (
     EXACT,
     GRADIENT,
     RESIDUAL,
+    SAMPLES,
     Columns,
     MonteCarlo,
     Signal,
     Signals,
 )
-from gbackprop.plain.branching import Arriving, Found, residual_factors
+from gbackprop.plain.branching import Arriving, Found
 from gbackprop.plain.flow import residual_width
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.reference import GraphSweep
@@ -32,7 +33,9 @@ from gbackprop.plain.reference import GraphSweep
 def loss_column_count(plan: Plan, signal: Signal) -> int:
     """Return the number of columns of a signal that start at the loss."""
     if signal == EXACT:
-        return plan.loss.columns(plan.output_shape)
+        return plan.loss.columns(plan.output_shape) * plan.starts(None)
+    if signal == SAMPLES:
+        return plan.scale.batch
     return signal.mc_samples if isinstance(signal, MonteCarlo) else 0
 
 
@@ -40,7 +43,8 @@ def residual_column_count(plan: Plan, leaf: Leaf) -> int:
     """Return the number of residual columns that start at a layer."""
     if RESIDUAL not in plan.signals or leaf.lowest:
         return 0
-    return residual_width(leaf) + sum(plan.flow.mixed(leaf).values())
+    own = residual_width(leaf, plan.scale.batch) + sum(plan.flow.mixed(leaf).values())
+    return own * plan.starts(leaf)
 
 
 def column_count(plan: Plan) -> int:
@@ -87,8 +91,10 @@ class SpanSweep(GraphSweep):
         some = self.take(loss_column_count(self.plan, signal))
         if some.start == some.stop:
             return None
+        if signal == SAMPLES:  # all of them, see `whole_columns`
+            return self.samples(output, target)
         if signal == EXACT:
-            values = self.plan.loss.hessian_sqrt(output, target, some)
+            values = self.roots(output, target, some)
             if values.shape != (some.stop - some.start, *output.shape):
                 expected = (some.stop - some.start, *output.shape)
                 raise ValueError(f"{self.plan.loss!r}, hessian_sqrt: expected shape {expected}, got {values.shape}")
@@ -114,7 +120,7 @@ class SpanSweep(GraphSweep):
 
     def factors(self, leaf: Leaf, residual: Any, origin: Any) -> list[Columns]:
         width = residual.width if isinstance(residual, Factored) else prod(leaf.input_shape)
-        return residual_factors(leaf, residual, origin, self.take(width))
+        return self.some_factors(leaf, residual, origin, self.take(width * self.plan.starts(leaf)))
 
     def arriving(self, leaf: Leaf, signals: Signals) -> Arriving:
         """Return the arguments of reductions for each signal; later passes have only their own columns."""

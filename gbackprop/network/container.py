@@ -117,7 +117,7 @@ class Container(Layer):
         return self._forward(x, noise)
 
     def _forward(self, x: Array, noise: Any) -> tuple[Array, Any]:
-        leaves, saved, at = leaves_of(self, x.shape[1:]), [], {INPUT: x}
+        leaves, saved, at = leaves_of(self, x.shape[1:], noise is not None), [], {INPUT: x}
         for leaf, inputs in values_upwards(leaves, at):
             layer = leaf.layer
             training = noise is not None and len(inputs) == 1
@@ -128,7 +128,7 @@ class Container(Layer):
 
     def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
         n, *shape = batch_shape
-        return tuple(noise_of(leaf, n, rng) for leaf in leaves_of(self, tuple(shape)))
+        return tuple(noise_of(leaf, n, rng) for leaf in leaves_of(self, tuple(shape), training=True))
 
     def jmp(self, saved: Any, mat: Array) -> Array:
         leaves, kept = saved

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, on_device_of
+from gbackprop.base.checks import check_flag
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError, warn
+from gbackprop.calculus.entries import X, names_of
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import Watch
 from gbackprop.losses.base import Loss
@@ -41,6 +43,9 @@ class Operator(OperatorAlgebra):
         like = next(iter(values.values()), np.zeros(0)) if isinstance(values, Mapping) else np.zeros(0)
         kind = beside(cls, like)
         return super().__new__(cls, network, *given, **named) if kind is cls else kind(network, *given, **named)
+
+    training: bool = False
+    """Whether the network is in training mode; of layers that draw numbers there is no operator then."""
 
     def _prepare(self, network: Layer, loss: Loss, data: Any, rng: Any, executor: Any) -> None:
         """Go through the data once: check everything, and record what each product needs of it."""
@@ -77,7 +82,10 @@ class Operator(OperatorAlgebra):
     def _plan_for(self, first: Plan | None, rng: Any, x: Array, y: Array) -> Plan:
         """Check a batch; return the plan with its number of samples, its R and its draws."""
         with on_device_of(x):
-            plan = plan_of(self.network, self.loss, x, self.quantities, False, self.wrt)
+            check_flag("training", self.training)
+            plan = plan_of(self.network, self.loss, x, self.quantities, self.training, self.wrt)
+            if plan.meeting and self.wrt is not None and X in names_of(self.wrt):
+                raise UnsupportedError(f"{plan.meeting} has no operator over the input: samples meet there")
             if first is None:
                 if not plan.parameters:
                     raise ValueError(f"network: expected one with parameters that are not frozen, got {self.network!r}")
@@ -85,6 +93,9 @@ class Operator(OperatorAlgebra):
                 expected, got = (("N", *each.leaves[0].input_shapes[0]) for each in (first, plan))
                 raise ValueError(f"x: expected shape {expected} as in batch 0, got {got}")
             made = plan.with_batch(x, y, rng, first=first is None)
+            for leaf, noise in zip(made.leaves, made.noise, strict=True):
+                if noise is not None:
+                    raise UnsupportedError(f"{leaf} draws random numbers in training mode: an operator is one matrix")
             if first is None:
                 self._check_layers(plan, x)
             return made

@@ -43,8 +43,9 @@ class Curvature(Operator):
         blocks: bool = False,
         executor: Executor | None = None,
         wrt: str | Sequence[str] | None = None,
+        training: bool = False,
     ) -> None:
-        self.wrt = wrt
+        self.wrt, self.training = wrt, training
         self._make(network, loss, data, blocks, executor)
 
     def _make(self, network: Layer, loss: Loss, data: Any, blocks: bool, executor: Any, rng: Any = None) -> None:
@@ -114,7 +115,6 @@ class GGN(_GGN, LinearOperator):
     Parameters
     ----------
     network : Layer
-        In evaluation mode: layers such as Dropout are not active.
     loss : Loss
     data : tuple of ndarray, or iterable of these
         One batch (x, y), or batches that can be gone through again: a list, or an object whose ``__iter__`` begins
@@ -127,6 +127,9 @@ class GGN(_GGN, LinearOperator):
     wrt : str or sequence of str, optional
         The names of the parameters that it is over, by default all that are not frozen; ``"x"`` is the input, with
         shape (N, *in) for all N samples of the data, as in `gbackprop.backward`.
+    training : bool
+        Whether batch normalization is by the statistics of each batch, as in `gbackprop.backward`; its running
+        statistics stay as they are. Layers that draw random numbers, such as Dropout, are refused then.
 
     Attributes
     ----------
@@ -193,8 +196,9 @@ class _Fisher(Curvature):
         blocks: bool = False,
         executor: Executor | None = None,
         wrt: str | Sequence[str] | None = None,
+        training: bool = False,
     ) -> None:
-        self.wrt = wrt
+        self.wrt, self.training = wrt, training
         self.mc_samples = positive("mc_samples", mc_samples)
         self.quantities = (DiagGGNMC(mc_samples),)
         self._make(network, loss, data, blocks, executor, generator(rng))
@@ -222,7 +226,7 @@ class Fisher(_Fisher, LinearOperator):
 
     Parameters
     ----------
-    network, loss, data, blocks, executor, wrt
+    network, loss, data, blocks, executor, wrt, training
         As for `GGN`, whose attributes, errors and notes apply, too.
     mc_samples : int
         M, the number of pseudo-targets for each sample.
@@ -232,6 +236,14 @@ class Fisher(_Fisher, LinearOperator):
 
 
 class _EmpiricalFisher(Curvature):
+    def _check_layers(self, plan: Plan, x: Array) -> None:
+        super()._check_layers(plan, x)
+        if plan.meeting:
+            raise UnsupportedError(
+                f"{plan.meeting} cannot give EmpiricalFisher: samples meet there, so a sample has no gradient that the "
+                "others do not enter"
+            )
+
     @staticmethod
     def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:
         """Σₙ ∇ℓₙ ∇ℓₙᵀ V."""

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.array import Array, array_module, available_memory, device_of, on_device_of
 from gbackprop.base.checks import size
-from gbackprop.base.errors import TooLargeError
+from gbackprop.base.errors import TooLargeError, UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.memory import result_like
 from gbackprop.losses import MSELoss
@@ -26,14 +26,16 @@ from gbackprop.plain.plan import Plan, plan_of
 class _Jacobian(Operator):
     parts = 1
 
-    def __init__(self, network: Layer, data: Any, *, executor: Executor | None = None, wrt: Any = None) -> None:
-        self.wrt = wrt
+    def __init__(
+        self, network: Layer, data: Any, *, executor: Executor | None = None, wrt: Any = None, training: bool = False
+    ) -> None:
+        self.wrt, self.training = wrt, training
         self._prepare(network, MSELoss("sum"), data, None, executor)
         self.features = prod(self.plan.output_shape)
         self.shape = (self.count * self.features, self.layout.size)
 
     def _plan_for(self, first: Plan | None, rng: Any, x: Array, *rest: Array) -> Plan:
-        plan = plan_of(self.network, self.loss, x, (), False, self.wrt)
+        plan = plan_of(self.network, self.loss, x, (), self.training, self.wrt)
         like = next((value for leaf in plan.leaves for value in leaf.layer.parameters.values()), x)
         targets = array_module(x).zeros((len(x), *plan.output_shape), dtype=like.dtype)  # which nothing depends on
         return super()._plan_for(first, rng, x, targets)
@@ -67,7 +69,11 @@ class _Jacobian(Operator):
             If data or parameters have changed since the operator was made.
         TooLargeError
             If the arrays do not fit into memory.
+        UnsupportedError
+            If samples meet, as in batch normalization in training mode.
         """
+        if self.plan.meeting:  # an output depends on all samples, so it has no row of its own sample
+            raise UnsupportedError(f"{self.plan.meeting}: samples meet there, so use `to_dense`, or products")
         needed, free = self.shape[0] * self.shape[1] * self.dtype.itemsize, available_memory(device_of(self.like))
         if needed > free:
             raise TooLargeError(f"Jacobian of shape {self.shape}: {size(needed)}, with {size(free)} free")
@@ -84,6 +90,8 @@ class _Jacobian(Operator):
 
     def to_dense(self) -> Array:
         """Return the matrix, of the arrays that `to_arrays` gives."""
+        if self.plan.meeting:
+            return super().to_dense()
         found = self.to_arrays()
         for name in self.layout.own:
             own, (n, *shape) = found[name], self.layout.shapes[name]
@@ -111,10 +119,9 @@ class Jacobian(_Jacobian, LinearOperator):
     Parameters
     ----------
     network : Layer
-        In evaluation mode.
     data : ndarray, or iterable of these
         One batch x, or batches that can be gone through again, whose rows follow each other.
-    executor, wrt
+    executor, wrt, training
         As for `GGN`, whose attributes, errors and notes apply, too.
 
     Notes

@@ -84,7 +84,7 @@ class Cutter:
     def pieces(self, x: Array, y: Array | None, extra: Array | None, before: int) -> Iterator[Piece]:
         """Yield a batch in pieces; `before` counts the samples of earlier batches."""
         block = choose_blocks(self.plan, x, forms=FORMS).samples[0]
-        step = max(1, min(block.stop, SAVED_BYTES // self.sample_bytes))
+        step = len(x) if self.plan.meeting else max(1, min(block.stop, SAVED_BYTES // self.sample_bytes))
         for start in range(0, len(x), step):
             rows = slice(start, start + step)
             some = None if extra is None else extra[:, rows]

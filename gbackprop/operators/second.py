@@ -70,7 +70,8 @@ class SecondOrder:
             return form(leaf.layer, saved, grad, inputs[0], self.context)
         shape = (*inputs[0].shape[:2], *leaf.layer.parameters[key].shape)
         zeros = array_module(grad).zeros(shape, dtype=leaf.layer.parameters[key].dtype)
-        return products(mixed_residual(leaf, saved, key, grad), [zeros, inputs[0]])[0].sum(1)
+        residual = mixed_residual(leaf, saved, key, grad)
+        return products(residual, [zeros, inputs[0]], leaf.layer.mixes)[0].sum(1)
 
     def is_added(self, leaf: Leaf, key: str) -> bool:
         """Return whether a parameter is added, so that no input multiplies it."""
@@ -87,7 +88,7 @@ class SecondOrder:
             return form(leaf.layer, saved, grad, *inputs)
         residual = leaf.layer.residual(saved, grad)
         if isinstance(residual, Factored):
-            return products(residual, inputs)
+            return products(residual, inputs, leaf.layer.mixes)
         (mat,) = inputs
         if residual.shape == grad.shape[:1] + mat.shape[2:]:
             return [self.context.memory.multiply(mat, residual)]
@@ -102,7 +103,7 @@ class SecondOrder:
         xp, n = array_module(grad), len(grad)
         each = xp.broadcast_to(direction[:, None], (len(direction), n, *direction.shape[1:]))
         zeros = xp.zeros((len(direction), n, *leaf.input_shape), dtype=direction.dtype)
-        return products(mixed_residual(leaf, saved, key, grad), [each, zeros])[1]
+        return products(mixed_residual(leaf, saved, key, grad), [each, zeros], leaf.layer.mixes)[1]
 
 
 def lacks_second(leaf: Leaf) -> str | None:
@@ -120,9 +121,12 @@ def lacks_second(leaf: Leaf) -> str | None:
     return None
 
 
-def products(residual: Factored, mats: Sequence[Array]) -> list[Array]:
-    """Σᵥ signᵥ v (vᵀ z) of a factored residual and columns z over the same places, each (K, N, *features)."""
-    xp, k, n = array_module(mats[0]), len(mats[0]), mats[0].shape[1]
+def products(residual: Factored, mats: Sequence[Array], mixes: bool = False) -> list[Array]:
+    """Σᵥ signᵥ v (vᵀ z) of a factored residual and columns z over the same places, each (K, N, *features).
+
+    Of a layer that `mixes` samples, the batch is one sample.
+    """
+    xp, k, n = array_module(mats[0]), len(mats[0]), 1 if mixes else mats[0].shape[1]
     flat = [xp.moveaxis(mat.reshape(k, n, -1), 0, 1) for mat in mats]  # [N, K, D]
     found = [xp.zeros_like(each) for each in flat]
     step = max(1, COLUMN_BYTES // max(1, sum(mat[0].nbytes for mat in mats)))

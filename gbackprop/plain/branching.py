@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gbackprop.array import Array
@@ -18,6 +19,7 @@ from gbackprop.calculus.mixed import mixed_residual
 from gbackprop.calculus.residual import Factored, residual_columns
 from gbackprop.calculus.signals import ALL, AVERAGE, RESIDUAL, Columns, Signals
 from gbackprop.calculus.walk import add_below, downwards, values_upwards
+from gbackprop.plain.coupling import one_by_one
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.uses import Uses, added
 from gbackprop.quantities.base import Statistic
@@ -149,7 +151,13 @@ class Branching:
 
     def factors(self, leaf: Leaf, residual: Any, origin: Any) -> list[Columns]:
         """Factor a residual: the piece of each column at each input, or at the parameter and the input."""
-        return residual_factors(leaf, residual, origin, ALL)
+        return self.some_factors(leaf, residual, origin, ALL)
+
+    def some_factors(self, leaf: Leaf, residual: Any, origin: Any, span: slice) -> list[Columns]:
+        """Factor a residual into columns of which `span` says which to form; where samples meet, one sample each."""
+        number = self.plan.starts(leaf)
+        form = partial(residual_factors, leaf, residual, origin)
+        return form(span) if number == 1 else one_by_one(form, span, number)
 
 
 def residual_factors(leaf: Leaf, residual: Array | Factored, origin: Any, span: slice) -> list[Columns]:

@@ -56,10 +56,11 @@ class Flow:
         return Counter(source for leaf in self.leaves for source in leaf.sources)
 
 
-def residual_width(leaf: Leaf) -> int:
-    """Return the number of columns of a layer's own residual."""
+def residual_width(leaf: Leaf, batch: int) -> int:
+    """Return the number of columns of a layer's own residual, in a batch of N samples if it mixes these."""
     if not leaf.curved:
         return 0
     if isinstance(leaf.layer, FactoredLayer):
-        return leaf.layer.residual_width(*leaf.input_shapes)
+        lead = (batch,) if leaf.layer.mixes else ()
+        return leaf.layer.residual_width(*[lead + shape for shape in leaf.input_shapes])
     return prod(leaf.input_shape)

@@ -22,12 +22,13 @@ from gbackprop.base.checks import (
     generator,
 )
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.entries import X, Entries, Names, check_names, names_of, placed
+from gbackprop.calculus.entries import Entries, Names, X, check_names, names_of, placed
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, checked_leaves
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 from gbackprop.losses.base import Loss
+from gbackprop.plain.coupling import coupled, uncoupled
 from gbackprop.plain.flow import Flow
 from gbackprop.plain.support import check_chain, check_own, lacks_factor, lacks_residual, left_out
 from gbackprop.quantities.base import Quantity, Scale, Statistic
@@ -57,7 +58,7 @@ class Plan:
     swept : list of Leaf
         The layers that the sweep visits: those with parameters, and those that depend on one of these.
     chain : bool
-        Whether each layer takes the output of the one before, and no parameter is used twice.
+        Whether each layer takes the output of the one before, no parameter is used twice, and no samples meet.
     floats : bool
         Whether the network takes floats, and each layer in it.
     training : bool
@@ -87,6 +88,15 @@ class Plan:
     scale: Scale
     noise: list[Any]
     mc_noise: dict[Signal, np.ndarray]
+
+    @cached_property
+    def meeting(self) -> Leaf | None:
+        """The first layer in which samples meet, None if there is none."""
+        return next((leaf for leaf in self.leaves if leaf.layer.mixes), None)
+
+    def starts(self, leaf: Leaf | None) -> int:
+        """Return the columns for each of the loss, or of a layer: N if they start at one sample each, 1 otherwise."""
+        return self.scale.batch if self.meeting and (leaf is None or not leaf.layer.mixes) else 1
 
     @cached_property
     def flow(self) -> Flow:
@@ -201,19 +211,31 @@ def plan_of(
     wrt = names_of(wrt)
     if wrt is not None:
         check_names(network, wrt, x)
-    leaves = checked_leaves(placed(network, Nodes(x.shape[1:], wrt)))
+    leaves = checked_leaves(placed(network, Nodes(x.shape[1:], wrt, training)))
     leaves = leaves or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
-    needs = [(quantity, quantity.statistics()) for quantity in quantities]
+    meeting = next((leaf for leaf in leaves if leaf.layer.mixes), None)
+    if meeting and quantities and X in (wrt or ()):
+        raise UnsupportedError(f"{meeting}: samples meet there, so the entries of {X!r} have a gradient alone")
+    needs = [(quantity, _statistics(quantity, meeting)) for quantity in quantities]
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, used in needs for statistic in used]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
-    chain = all(leaf.sources == (leaf.position - 1,) for leaf in leaves) and len(parameters) == len(used)
+    follow = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
+    chain = follow and len(parameters) == len(used) and meeting is None
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
     return Plan(
         network, loss, parameters, leaves, needs, statistics, signals, swept, chain, floats, training, wrt,
         Scale(x.shape[0], 1.0, FLOATS[0], (wrt or frozenset()) & {X}), [], {},
     )  # fmt: skip
+
+
+def _statistics(quantity: Quantity, meeting: Leaf | None) -> tuple[Statistic, ...]:
+    """Return the statistics of a quantity; where samples meet, those of the batch as one sample."""
+    try:
+        return tuple(map(coupled if meeting else uncoupled, quantity.statistics()))
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{meeting} cannot give {type(quantity).__name__}: {error}") from None
 
 
 def _check_supported(plan: Plan) -> None:

@@ -6,8 +6,9 @@ The sweep's gradient column is R ∇ℓₙ; the formulas below undo R where a qu
 from __future__ import annotations
 
 from gbackprop.array import Array, array_module
+from gbackprop.base.checks import check_flag
 from gbackprop.calculus.moments import Moments
-from gbackprop.calculus.signals import GRADIENT
+from gbackprop.calculus.signals import GRADIENT, SAMPLES
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Variances
 
@@ -19,13 +20,28 @@ class BatchGrad(Quantity):
 
     Scale: R ∇ℓₙ, so that the sum over n is the gradient. As BackPACK's `grad_batch`.
 
+    Parameters
+    ----------
+    coupled : bool
+        Whether to give ∂ℓₙ/∂θ where samples meet, as in `BatchNorm1d` with ``training=True``: the change of ℓₙ alone, to
+        which all samples of the batch contribute. The sweep then has N columns in addition. Elsewhere it is the same.
+
     Source: paper, appendix A.1 (first-order quantities).
     """
 
     name = "batch_grad"
     scale = "R ∇ℓₙ"
     merging, powers = Rows(), (1, 1)
-    needs = (Statistic("batch", GRADIENT),)
+
+    def __init__(self, coupled: bool = False) -> None:
+        check_flag("BatchGrad, coupled", coupled)
+        self.coupled = coupled
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (Statistic("batch", SAMPLES if self.coupled else GRADIENT),)
+
+    def __repr__(self) -> str:
+        return f"BatchGrad({'coupled=True' if self.coupled else ''})"
 
 
 class BatchL2Grad(Quantity):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
-from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.testing.claims import (
     FLOAT32_TOLERANCE,
@@ -30,6 +29,7 @@ from gbackprop.testing.points import size_of, sizes_of_terms, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
+from gbackprop.testing.whole_batch import WholeBatch
 
 BASIC = ("jmp", "mjp", "vjp", "residual")
 """The methods that others call: their purity is checked first."""
@@ -87,11 +87,17 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
     claims.hold("parameter_shapes", "are the shapes of the parameters", _wrong_shapes, twin)
     if "parameter_shapes" in claims.doubtful:
         return
-    _check_mode(claims, Probe(twin, batch), rng, reference)
-    try:
-        noise = twin.noise(batch.shape, rng)
-    except UnsupportedError:  # there is no training mode to look at
-        noise = None
+    in_training = twin.in_training()
+    if not twin.mixes:
+        _check_mode(claims, Probe(twin, batch), rng, reference)
+    if in_training.mixes:
+        batches = np.stack([batch, batch[::-1] + rng.standard_normal(batch.shape) * size_of(batch)])
+        whole = claims if twin.mixes else claims.part(", in training")
+        _check_mode(whole, Probe(WholeBatch(in_training), batches), rng, _each_batch(reference) if twin.mixes else None)
+        if not twin.mixes:
+            claims.report.rows += whole.report.rows
+    mixing = any(part.in_training().mixes for _, part in twin.named_layers())
+    noise = None if mixing else twin.noise(batch.shape, rng)  # samples of a container do not interact, or it has no row
     drawn: list[Any] = []
     rows_of_noise(noise, drawn.append)
     if drawn:
@@ -107,6 +113,11 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
             batch.shape[1:],
             needs=["output_shape"],
         )
+
+
+def _each_batch(reference: Reference | None) -> Reference | None:
+    """Return a definition of one batch as one of several."""
+    return reference and (lambda x: np.stack([reference(each) for each in x]))
 
 
 def _check_mode(claims: Claims, bare: Probe, rng: np.random.Generator, reference: Reference | None = None) -> None:

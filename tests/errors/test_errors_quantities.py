@@ -52,14 +52,58 @@ def test_kfra_has_no_factor_of_a_slope_and_kfac_has(layer):
     assert (block.A, block.B.shape) == (None, (4, 4))
 
 
-def test_batch_normalization_has_no_training_mode():
+@pytest.mark.parametrize("quantity", [
+    q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment(), q.Variance(), q.BatchDiagGGN(), q.BatchDiagHessian(), q.KFRA(),
+    q.GramGradients(), q.GramGGN(), q.NearestKronecker(), q.KroneckerError(q.KFAC()), q.KFAC(fisher="empirical")
+], ids=repr)  # fmt: skip
+def test_where_samples_meet_only_sums_are_given(quantity):
+    norm = layers.BatchNorm1d(4, affine=False)
+    network = gb.Sequential(layers.Linear(3, 4), norm, layers.Linear(4, 2), rng=0, dtype="float64")
+    words = [f"layer 1, {norm!r} cannot give {type(quantity).__name__}", "samples meet there"]
+    if quantity.statistics()[0].per_sample:
+        words += ["BatchGrad(coupled=True)", "GroupNorm"]
+    for call in (gb.backward, gb.reference, gb.explain):
+        refuse(gb.UnsupportedError, words, lambda: call(network, CE, X, Y, quantity, training=True))
+    assert quantity in gb.backward(network, CE, X, Y, quantity, rng=0)
+
+
+def test_where_samples_meet_a_batch_is_not_cut():
     network = gb.Sequential(layers.Linear(3, 4), layers.BatchNorm1d(4), layers.Linear(4, 2), rng=0, dtype="float64")
-    words = ["layer 1, BatchNorm1d(4)", "statistics of the batch", "training=False", "GroupNorm"]
-    refuse(gb.UnsupportedError, words, lambda: gb.backward(network, CE, X, Y, training=True))
-    nested = gb.Sequential(gb.Sequential(layers.Linear(3, 4), layers.BatchNorm1d(4)), layers.Linear(4, 2))
-    words[0] = "layer 0.1, BatchNorm1d(4)"
-    refuse(gb.UnsupportedError, words, lambda: gb.reference(nested, CE, X.astype("float32"), Y, training=True))
-    refuse(gb.UnsupportedError, words[1:], lambda: layers.BatchNorm1d(4).forward_training(X, None))
+    words = ["layer 1, BatchNorm1d(4)", "samples meet there"]
+    for options in ({"sample_block": 2}, {"workers": 2}):
+        blocks = [*words, "sample_block and workers must be None"]
+        refuse(ValueError, blocks, lambda: gb.backward(network, CE, X, Y, training=True, **options))
+    rows = q.BatchGrad(coupled=True)
+    refuse(ValueError, ["coupled=True", "column_block"], lambda: gb.backward(
+        network, CE, X, Y, rows, training=True, column_block=1))  # fmt: skip
+    together = ["layer 1, BatchNorm1d(4)", "batches do not determine", "training=False"]
+    refuse(gb.UnsupportedError, together, lambda: gb.data.accumulate(network, CE, [(X, Y)], training=True))
+    refuse(gb.UnsupportedError, [*words, "EmpiricalFisher"],
+           lambda: gb.operators.EmpiricalFisher(network, CE, (X, Y), training=True))  # fmt: skip
+    arrays = gb.operators.Jacobian(network, X, training=True).to_arrays
+    refuse(gb.UnsupportedError, [*words, "to_dense"], arrays)
+    one = ["layer 1, BatchNorm1d(4)", "more than one number in each channel", "(1, 4)"]
+    refuse(ValueError, one, lambda: gb.backward(network, CE, X[:1], Y[:1], training=True))
+    refuse(TypeError, ["BatchGrad, coupled", "True or False", "1"], lambda: q.BatchGrad(coupled=1))
+
+
+def test_only_the_layer_of_training_mode_has_its_derivatives():
+    refuse(gb.UnsupportedError, ["BatchNorm1d(4)", "in_training"],
+           lambda: layers.BatchNorm1d(4).forward_training(X, None))  # fmt: skip
+
+    class Own(layers.BatchNorm1d):
+        def forward(self, x):
+            return super().forward(x)
+
+    network = gb.Sequential(layers.Linear(3, 4), Own(4), rng=0, dtype="float64")
+    refuse(gb.UnsupportedError, ["Own(4)", "forward of its own"],
+           lambda: gb.backward(network, CE, X, Y, training=True))  # fmt: skip
+
+
+def test_an_operator_draws_no_masks():
+    network = gb.Sequential(layers.Linear(3, 4), layers.Dropout(0.5), layers.Linear(4, 2), rng=0, dtype="float64")
+    refuse(gb.UnsupportedError, ["layer 1, Dropout", "draws random numbers", "one matrix"],
+           lambda: gb.operators.GGN(network, CE, (X, Y), training=True))  # fmt: skip
 
 
 BAD_TARGETS = {

@@ -15,7 +15,7 @@ import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
 from gbackprop.base.checks import check_flag, generator, kind_of, number, positive
-from gbackprop.base.errors import NotFiniteWarning
+from gbackprop.base.errors import NotFiniteWarning, UnsupportedError
 from gbackprop.base.threads import cpu_count, one_blas_thread
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
@@ -140,6 +140,13 @@ def accumulate(
         stated = options | {"outputs": outputs}
         saved = Checkpoint(checkpoint, checkpoint_every, network, loss, quantities, stated, entropy, rng is None)
         entropy = saved.entropy
+    training = options.get("training") is True
+    for path, layer in network.named_layers():
+        if (layer.in_training() if training else layer).mixes:
+            raise UnsupportedError(
+                f"layer {path}, {layer!r}: samples of a batch meet there, so results of batches do not determine that of "
+                "all samples (use training=False)"
+            )
     call = Call(prepare(network, loss, *quantities, workers=1, **options), entropy, outputs)
     line = _Line() if progress is True else None
     report = line or (progress if callable(progress) else None)

@@ -9,6 +9,7 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.engine.forms.bias import outputs, pull
 from gbackprop.engine.forms.linear import by_weight
 from gbackprop.engine.registry import Context, JacobianForms, LayerForms
+from gbackprop.layers.norms.batch_statistics import BatchStatistics
 from gbackprop.layers.norms.batchnorm import _BatchNorm as BatchNorm
 from gbackprop.layers.norms.normalization import Entrywise, Norm
 from gbackprop.layers.norms.scale import Factor, Scale
@@ -32,6 +33,22 @@ def mixed_parameter(layer: Norm, saved: Any, g: Array, mat: Array, context: Cont
     """In γ: Σ g ∘ (J_x̂ ẋ) over all that it multiplies."""
     rows = layer.rows(g * layer._normal_mjp(saved, mat))  # the Jacobian of x̂ is symmetric
     return rows.sum((1, 2)).reshape(len(mat), *layer.parameter_shape())
+
+
+def batch_product(layer: BatchStatistics, saved: Any, g: Array, mat: Array) -> tuple[Array]:
+    """Compute that of the batch as one sample."""
+    (found,) = residual_product(layer.norm, layer.as_one(saved), layer.merged(g[None])[0], layer.merged(mat))
+    return (layer.split(found, g.shape),)
+
+
+def batch_input(layer: BatchStatistics, saved: Any, g: Array, direction: Array, context: Context) -> Array:
+    """y = γ ∘ x̂ + β, in γ: J_x̂ᵀ (P ∘ g)."""
+    return layer.carried(saved, spread(direction, g.ndim - 1) * g)
+
+
+def batch_parameter(layer: BatchStatistics, saved: Any, g: Array, mat: Array, context: Context) -> Array:
+    """In γ: Σ g ∘ (J_x̂ ẋ)."""
+    return by_channel(layer.channels, g * layer.carried(saved, mat))
 
 
 def push_entrywise(jacobian: Entrywise, directions: Array, shape: Shape) -> Array:
@@ -74,6 +91,13 @@ ROWS = [
         residual_product=residual_product,
         mixed_input=mixed_input,
         mixed_parameter=mixed_parameter,
+    ),
+    LayerForms(
+        BatchStatistics,
+        pure=True,
+        residual_product=batch_product,
+        mixed_input=batch_input,
+        mixed_parameter=batch_parameter,
     ),
     LayerForms(Scale, mixed_input=by_weight, mixed_parameter=scale_parameter),
     LayerForms(BatchNorm, mixed_input=by_weight, mixed_parameter=batchnorm_parameter),

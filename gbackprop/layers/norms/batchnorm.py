@@ -1,4 +1,4 @@
-"""Batch normalization in evaluation mode: an affine map of each channel, with running statistics."""
+"""Batch normalization: in evaluation mode an affine map of each channel, with running statistics."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, channels_last, like
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import is_shipped, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import Bias, ParameterJacobian
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import Spatial, channels_and_axes
+from gbackprop.layers.norms.batch_statistics import BatchStatistics
 from gbackprop.layers.norms.scale import Factor
-
-MIXES = (
-    "normalizes by statistics of the batch, so every output depends on every sample, and a sample has no gradient "
-    "of its own"
-)
 
 
 class _BatchNorm(Spatial):
@@ -31,24 +27,26 @@ class _BatchNorm(Spatial):
     eps : float
         Is added to the variance.
     momentum : float, optional
-        The weight of a new batch in the running statistics, which torch uses in training; it changes nothing here.
+        The weight of a new batch in the running statistics; None weighs all batches equally.
     affine : bool
         Whether to multiply by a weight and add a bias.
     track_running_stats : bool
-        Must be true: without running statistics, torch takes those of the batch.
+        Must be true: without running statistics, evaluation mode would take those of the batch.
 
     Attributes
     ----------
     parameters : dict
         "weight" (C,), at first 1, and "bias" (C,), at first 0; none if `affine` is false.
     buffers : dict
-        "running_mean" (C,), "running_var" (C,) and "num_batches_tracked" (), as torch names them. Set them from a
-        trained network; nothing here changes them.
+        "running_mean" (C,), "running_var" (C,) and "num_batches_tracked" (), as torch names them. `gbackprop.backward`
+        with ``training=True`` replaces them once, at the end of the call; nothing else does.
 
     Raises
     ------
     UnsupportedError
-        If `track_running_stats` is false; with ``training=True``, before anything is computed.
+        If `track_running_stats` is false.
+
+    Source: Ioffe, Szegedy 2015. In training mode see `BatchStatistics`.
     """
 
     constant_jacobian = True
@@ -68,7 +66,10 @@ class _BatchNorm(Spatial):
         if momentum is not None and (isinstance(momentum, bool) or not isinstance(momentum, Real)):
             raise ValueError(f"momentum: expected a number or None, got {momentum!r}")
         if not track_running_stats:
-            raise UnsupportedError(f"track_running_stats: expected True; without running statistics torch {MIXES}")
+            raise UnsupportedError(
+                "track_running_stats: expected True; without running statistics each output depends on the whole batch "
+                "in evaluation mode, too"
+            )
         self.eps: float = float(eps)
         self.momentum: float | None = momentum
         self.affine: bool = bool(affine)
@@ -95,14 +96,13 @@ class _BatchNorm(Spatial):
             channels_and_axes(shape, self.dims, self.num_features)
         return shape
 
-    def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
-        raise UnsupportedError(
-            f"training mode {MIXES}. Use training=False, with the running statistics, or a layer "
-            "that normalizes each sample by itself, such as GroupNorm"
-        )
+    def in_training(self) -> BatchStatistics:
+        if not is_shipped(next(kind for kind in (self, *type(self).__mro__) if "forward" in vars(kind))):
+            raise UnsupportedError(f"{self!r}: a subclass with a forward of its own has no training mode")
+        return BatchStatistics(self)
 
     def forward_training(self, x: Array, noise: Any) -> tuple[Array, Any]:
-        return self.noise(x.shape, np.random.default_rng(0))  # raises
+        raise UnsupportedError(f"{self!r}: in training mode another layer takes its place, that of `in_training`")
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         mean, deviation = self._statistics(x, x.ndim - 2)
@@ -135,12 +135,12 @@ class _BatchNorm(Spatial):
 
 
 class BatchNorm1d(_BatchNorm, dims=1):
-    """Batch normalization of ``[N, C]`` or ``[N, C, L]``, in evaluation mode: an affine map of each channel."""
+    """Batch normalization of ``[N, C]`` or ``[N, C, L]``; in evaluation mode an affine map of each channel."""
 
 
 class BatchNorm2d(_BatchNorm, dims=2):
-    """Batch normalization of ``[N, C, H, W]``, in evaluation mode: an affine map of each channel."""
+    """Batch normalization of ``[N, C, H, W]``; in evaluation mode an affine map of each channel."""
 
 
 class BatchNorm3d(_BatchNorm, dims=3):
-    """Batch normalization of ``[N, C, D, H, W]``, in evaluation mode: an affine map of each channel."""
+    """Batch normalization of ``[N, C, D, H, W]``; in evaluation mode an affine map of each channel."""

@@ -1,0 +1,78 @@
+"""Networks in which samples meet: a layer's output for a sample depends on the others of the batch, too.
+
+The batch is then one sample. A column that starts at the loss of one sample arrives at all others below the layer where
+they meet, so a column of the root of the loss's Hessian, or of a residual, becomes N: each starts at one sample alone.
+For a parameter J g = Σₙ Jₙᵀ gₙ is added over samples before anything is squared. The gradient's column is as it was,
+and so are Monte-Carlo columns: the samples' draws are independent and of mean zero, and products of two have mean zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from gbackprop.array import array_module
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
+from gbackprop.calculus.signals import ALL, EXACT, GRADIENT, RESIDUAL, SAMPLES, Columns, MonteCarlo
+from gbackprop.calculus.views import View, Viewed, rows_of_columns, whole, whole_block
+from gbackprop.quantities.base import Statistic
+
+COUPLED = {
+    "square": Viewed.of("square", whole, "Σᵥ ± (Σₙ Jᵀ g)²"),
+    "kronecker": Viewed.of("kronecker", whole_block, "B = Σᵥₙ b bᵀ, b = Σₜ g[t]; without A, B = Σᵥ b bᵀ, b = Σₙ Jᵀ g"),
+    "batch": Viewed.of("batch", rows_of_columns, "Σₙ Jᵀ g, column by column"),
+}
+"""The reductions of a batch that is one sample; those that are not here are not changed, or not defined."""
+
+
+def coupled(statistic: Statistic) -> Statistic:
+    """Return the statistic of a batch that is one sample; raise an UnsupportedError if there is none."""
+    reduction, signal = statistic.reduction, statistic.signal
+    if signal is None or statistic == Statistic("sum", GRADIENT):
+        return statistic
+    curved = signal in (EXACT, RESIDUAL) or isinstance(signal, MonteCarlo)
+    if reduction.name in (("square", "kronecker") if curved else ("batch",) if signal == SAMPLES else ()):
+        found = COUPLED[reduction.name]
+        if type(reduction) is Viewed:  # a convention of Kronecker factors, or squares in a basis
+            view = partial(_then, found.view, reduction.view)
+            found = Viewed.of(reduction.name, view, f"{reduction.text}, {found.text}", reduction.lacks)
+        if type(reduction) is Viewed or REDUCTIONS[reduction.name] is reduction:
+            return Statistic(found, signal, only=statistic.only, mean=statistic.mean)
+    if reduction.per_sample or signal == GRADIENT:
+        raise UnsupportedError(
+            "samples meet there, so a sample has no gradient or curvature that the others do not enter: ask for sums "
+            "over samples, for BatchGrad(coupled=True), or use a layer such as GroupNorm"
+        )
+    raise UnsupportedError("samples meet there, and it has no definition for that")
+
+
+def uncoupled(statistic: Statistic) -> Statistic:
+    """Return the statistic of a network in which samples do not meet."""
+    return Statistic(statistic.reduction, GRADIENT) if statistic.signal == SAMPLES else statistic
+
+
+def _then(first: View, second: View, jacobian: ParameterJacobian) -> ParameterJacobian:
+    return second(first(jacobian))
+
+
+def one_by_one(form: Callable[[slice], list[Columns]], some: slice, batch: int) -> list[Columns]:
+    """Return some of the columns that start at one sample each: number v N + n is column v at sample n, zero elsewhere.
+
+    `form` returns some of the columns v, in pieces that have equal numbers.
+    """
+    lower = 0 if some == ALL else some.start // batch
+    pieces = form(ALL if some == ALL else slice(lower, -(-some.stop // batch)))
+    return [_each(piece, some, lower, batch) for piece in pieces]
+
+
+def _each(columns: Columns, some: slice, lower: int, batch: int) -> Columns:
+    xp, values = array_module(columns.values), columns.values
+    start, stop = (0, len(values) * batch) if some == ALL else (some.start, some.stop)
+    number = xp.arange(start, stop)
+    v, n = number // batch - lower, number % batch
+    spread = xp.zeros((stop - start, *values.shape[1:]), dtype=values.dtype)
+    spread[xp.arange(stop - start), n] = values[v, n]
+    sign = None if columns.sign is None else columns.sign[v, n][:, None]
+    return replace(columns, values=spread, sign=sign, origins=tuple((each, stop - start) for each, _ in columns.origins))
