@@ -12,7 +12,7 @@ __all__ = ["from_torch", "to_torch"]
 __dir__ = listing(__all__)
 
 
-def from_torch(module: Any, example: Any) -> Graph | Sequential:
+def from_torch(module: Any, example: Any, output: Any = None) -> Graph | Sequential:
     """Take a torch module over: its layers, their connections, and copies of its weights, under torch's names.
 
     The module is traced in evaluation mode. BatchNorm takes its running statistics here, and dropout drops nothing
@@ -50,7 +50,7 @@ def from_torch(module: Any, example: Any) -> Graph | Sequential:
     """
     with needed("torch", "gb.interop.from_torch", "torch"):
         from gbackprop.interop.importing import imported
-    return imported(module, example)
+    return imported(module, example, output)
 
 
 def to_torch(network: Container) -> Any:

@@ -1,167 +1,409 @@
-"""The graph of a torch module that is no chain, from its calls."""
+"""The graph of a torch module, from its calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.layer import Layer
+from gbackprop.base.names import inside
+from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.interop.arguments import at
-from gbackprop.interop.arithmetic import Found, Tensor
-from gbackprop.interop.operations import found
-from gbackprop.interop.sequences import FixedValue, Outputs, converted, entry, source_of
-from gbackprop.interop.sizes import Origins, check_numbers
-from gbackprop.interop.tracing import Trace, name_of, path_of
-from gbackprop.layers import Identity
+from gbackprop.interop.calls import Call
+from gbackprop.interop.capture import DROPOUT, Capture, line_of, path_of
+from gbackprop.interop.functions import FUNCTIONS
+from gbackprop.interop.layouts import MIXED, Fixed, Layout, Place, layout_of, reshaped, rows_alike
+from gbackprop.interop.moves import MOVES
+from gbackprop.interop.products import PRODUCTS
+from gbackprop.interop.wholes import States, Whole, called
+from gbackprop.layers import Constant, Dropout, Identity, Parameter
 from gbackprop.network import Graph
-from gbackprop.network.container import inside
 from gbackprop.network.graph import INPUT_NAME
 
-Named = dict[Any, tuple[str, Layer]]
-"""The last layer of each call, and the name of its place."""
+TABLE: dict[str, Callable[[Call], Any]] = {**FUNCTIONS, **PRODUCTS, **MOVES}
+
+OF_SHAPES = {"sym_size", "sym_numel", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",
+             "new_full", "new_empty", "_assert_tensor_metadata", "_assert_scalar"}  # fmt: skip
+"""Functions that take nothing of a tensor but its shape."""
+
+SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "whole"}
+"""Functions that take sizes, of which those of the samples follow from the output's shape."""
+
+SHAPES = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"}
+"""Functions that give a tensor another shape."""
+
+SIZES = (2, 3, 11)
+"""Numbers of samples for which what is the same for all data is computed."""
+
+
+class Size:
+    """A number that follows from the number of samples."""
+
+
+class Failed(Exception):
+    """A call that takes what another call that is refused gives."""
 
 
 class Assembly:
     """A graph that is being built from the calls of a module."""
 
-    def __init__(self, module: torch.nn.Module, trace: Trace) -> None:
+    def __init__(self, module: torch.nn.Module, capture: Capture, wholes: dict[str, Whole], dtype: torch.dtype) -> None:
+        self.capture, self.wholes, self.dtype = capture, wholes, dtype
         self.modules = dict(module.named_modules())
-        self.saved = set(module.state_dict())
-        self.trace = trace
-        self.places: dict[Any, Tensor | Outputs] = {trace.input: Tensor(INPUT_NAME, trace.shape(trace.input))}
-        self.constants: dict[Any, FixedValue] = {}
-        self.origins = Origins(trace, self.places, self.constants)
+        self.known = {*self.modules, *dict(module.named_parameters()), *dict(module.named_buffers()), INPUT_NAME}
         self.nodes: dict[str, tuple[Any, ...]] = {}
-        self.names: Named = {}
+        self.shapes: dict[str, Shape] = {}
+        self.values: dict[torch.fx.Node, Any] = {}
         self.layers: dict[str, Layer] = {}
-        self.causal: dict[str, bool] = {}
+        self.names: dict[torch.fx.Node, str] = {}
+        self.constants: dict[tuple[str, bool], str] = {}
+        self.refusals: list[str] = []
+        self.broken: set[str] = set()  # paths of modules that are not taken as a whole
+        self.varying: set[torch.fx.Node] = set()
 
-    def graph(self) -> tuple[Graph, Named]:
-        """Return the graph, and the layer of each call."""
-        for node in self.trace.calls:
-            try:
+    # ---------------------------------------------------------------------------------------------------- the calls
+
+    def graph(self) -> Graph:
+        """Return the graph."""
+        shape = layout_of(self.capture.input.meta["val"].shape, self.capture.symbol)
+        self.shapes[INPUT_NAME] = shape.features
+        self.values[self.capture.input] = Place(INPUT_NAME, shape)
+        self._find_fixed()
+        for node in self.used():
+            if node not in self.values:
                 self._take(node)
-            except UnsupportedError as error:
-                path = self._responsible(node)
-                raise at(path, self.modules[path], error) from error
-        output = self.places.get(self.trace.output)
-        if isinstance(output, Outputs):
-            raise at(output.path, output.module, "its last states h are the output, expected h[-1]")
-        if output is None:
+        if self.broken:
+            raise Failed
+        if self.refusals:
+            raise UnsupportedError("\n".join(dict.fromkeys(self.refusals)))
+        output = self.values.get(self.capture.output)
+        if not isinstance(output, Place) or output.layout.axis is None:
             raise at("", self.modules[""], "its output does not depend on its input")
-        name = output.name
-        if name == INPUT_NAME:
-            name = "output"
-            self.nodes[name] = (Identity(), INPUT_NAME)
-        return self._named_as_torch(name)
+        if not output.layout.is_plain:
+            raise at("", self.modules[""], f"expected the samples alone as axis 0 of its output, got {output.layout}")
+        return self._named_as_torch(output.name)
 
-    def _take(self, node: Any) -> None:
-        """Add the layers of a call, or remember what else it gives."""
-        if node.op != "call_module" and self.places.keys().isdisjoint(node.all_input_nodes):
-            self.constants[node] = self._constant(node)
+    def used(self) -> list[torch.fx.Node]:
+        """Return the calls on which the output depends, in the order of computation."""
+        found, waiting = set(), [self.capture.output]
+        while waiting:
+            node = waiting.pop()
+            if node not in found:
+                found.add(node)
+                waiting += node.all_input_nodes
+        return [node for node in self.capture.graph.nodes if node in found]
+
+    def _find_fixed(self) -> None:
+        """Compute what depends neither on data nor on parameters, for several numbers of samples."""
+        live = {self.capture.input, *self.capture.parameters}
+        self.varying = {self.capture.input}
+        fixed = []
+        for node in self.used():
+            if node in live:
+                continue
+            sources = () if self.function(node) in OF_SHAPES else node.all_input_nodes
+            if not live.isdisjoint(sources):
+                live.add(node)
+                if not self.varying.isdisjoint(sources):
+                    self.varying.add(node)
+            else:
+                fixed.append(node)
+        tensor = self.capture.input.meta["val"]
+        batches = [torch.zeros(n, *tensor.shape[1:], dtype=tensor.dtype) for n in SIZES]
+        needed = {*fixed, *(source for node in fixed for source in node.all_input_nodes)} - live
+        runs = [self.capture.run(x, self._unrun, needed) for x in batches]
+        for node in fixed:
+            self.values[node] = self._fixed(node, [run[node] for run in runs])
+
+    def _unrun(self, *args: Any) -> torch.Tensor:
+        return args[0].new_empty(args[4], dtype=args[5])
+
+    def _fixed(self, node: torch.fx.Node, values: list[Any]) -> Any:
+        if isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool):
+            return Size()
+        if isinstance(values[0], tuple | list):
+            return [self._fixed_tensor(node, list(each), val.shape)
+                    for each, val in zip(zip(*values), node.meta["val"], strict=True)]  # fmt: skip
+        if not isinstance(values[0], torch.Tensor):
+            return values[0]
+        return self._fixed_tensor(node, values, node.meta["val"].shape if "val" in node.meta else values[0].shape)
+
+    def _fixed_tensor(self, node: torch.fx.Node, values: list[torch.Tensor], shape: Any) -> Any:
+        try:
+            layout = layout_of(shape, self.capture.symbol)
+        except UnsupportedError:
+            return Size()
+        value = rows_alike(values, layout)
+        if value is None:
+            return Size()
+        if node.op != "placeholder" and self.function(node) == "whole":
+            self.broken.add(str(node.args[2]))
+        name = self.capture.buffers.get(node, f"{path_of(node)}.{node.name}".strip("."))
+        return Fixed(value.reshape(layout.shape), Layout(layout.shape), name)
+
+    def _take(self, node: torch.fx.Node) -> None:
+        """Add the layers of a call, or note why it is refused."""
+        if node in self.capture.parameters:
+            name = self.capture.parameters[node]
+            shape = tuple(map(int, node.meta["val"].shape))
+            self.values[node] = Place(name, Layout(shape))
+            self.shapes[name] = shape
             return
-        made = self._made(node)
-        if isinstance(made, Outputs):
-            self.places[node] = made
-            return
-        self.trace.check_samples(node)
-        place = Tensor(self._added(made, node), self.trace.shape(node))
-        is_tuple = isinstance(self.trace.values[node], tuple)
-        self.places[node] = Outputs(place, node.target, self.modules[node.target]) if is_tuple else place
+        try:
+            self.values[node] = self._taken(node)
+        except Failed:
+            self.values[node] = Failed()
+        except UnsupportedError as error:
+            self.values[node] = Failed()
+            path = path_of(node)
+            words = f"{self.function(node)}: {error}{line_of(node)}"
+            self.refusals.append(str(at(path, self.modules.get(path, self.modules[""]), words)))
 
-    def _added(self, made: Found, node: Any) -> str:
-        """Add nodes for layers, and for those whose outputs they take; return the name of the last."""
-        layers, inputs = made
-        sources = [source.name if isinstance(source, Tensor) else self._added(source, node) for source in inputs]
-        for layer in layers:
-            name = self._new_name(node, path_of(node))
-            self.nodes[name] = (layer, *sources)
-            self.names[node] = name, layer
-            sources = [name]
-        return sources[0]
+    def _taken(self, node: torch.fx.Node) -> Any:
+        function = self.function(node)
+        if function == "getitem":
+            of = self._value(node.args[0], True)
+            return of[node.args[1]] if isinstance(of, list) and node.args[1] < len(of) else Failed()
+        given = self._given(node, function)
+        if isinstance(given.get("self"), States):
+            call = Call(self, node, given, Layout(()))
+            return given["self"].entry(call, given.get("index", 0))
+        layouts = self._layouts(node, function, given)
+        call = Call(self, node, given, layouts[0])
+        if function == "whole":
+            found = self._whole(call)
+            return found
+        if function not in TABLE:
+            raise UnsupportedError("there is no layer and no row of the table for it")
+        try:
+            found = TABLE[function](call)
+        except ValueError as error:
+            raise UnsupportedError(str(error)) from error
+        several = isinstance(node.meta["val"], tuple | list)
+        places = [self._placed(name, layout) for name, layout in zip(found if isinstance(found, list) else [found],
+                                                                     layouts, strict=False)]  # fmt: skip
+        self.names[node] = places[0].name
+        return places if several else places[0]
 
-    def _made(self, node: Any) -> Found | Outputs:
-        """Return the layers of a call."""
-        args, keywords = self._value(node.args), self._value(node.kwargs)
-        name = name_of(node)
-        if node.op != "call_module":
-            check_numbers(node, self.origins)
-        if node.op != "call_module" and args and isinstance(args[0], Outputs):
-            return entry(args[0], name, args[1:])
-        if any(isinstance(self.places.get(other), Outputs) for other in node.all_input_nodes):
-            raise UnsupportedError(f"expected that its output is used, or a last state as h[-1], got more in {name}")
-        if node.op != "call_module":
-            for constant in map(self.constants.get, node.all_input_nodes):
-                if constant is not None and constant.number is None:
-                    raise UnsupportedError(f"{constant} is used outside of a layer")
-            return found(node.target, name, args, keywords, self.trace.shape(node))
-        source, is_causal = source_of(self.modules[node.target], args, keywords)
-        check_numbers(node, self.origins)
-        if node.target not in self.layers:
-            self.layers[node.target] = converted(self.modules[node.target], is_causal)
-        if self.causal.setdefault(node.target, is_causal) != is_causal:
-            raise UnsupportedError("expected that all of its calls have a causal mask, or none")
-        return [self.layers[node.target]], [source]
+    def _placed(self, name: str, layout: Layout) -> Place:
+        if self.shapes[name] != layout.features:
+            raise UnsupportedError(f"expected features {layout.features}, got {self.shapes[name]}")
+        return Place(name, layout)
 
-    def _constant(self, node: Any) -> FixedValue:
-        """Return a tensor of which no number depends on the data."""
-        names = [str(node.target)] if node.op == "get_attr" else []
-        for other in node.all_input_nodes:
-            names += self.constants[other].names if other in self.constants else ()
-        is_fixed = self.origins.are_of_a_sample(node.args, node.kwargs)
-        return FixedValue(self.trace.values[node], tuple(names), not self.saved.isdisjoint(names), is_fixed)
+    def _given(self, node: torch.fx.Node, function: str) -> dict[str, Any]:
+        """Return a call's arguments by the schema's names, without those at their defaults."""
+        names = [argument.name for argument in node.target._schema.arguments]
+        raw = {**dict(zip(names, node.args)), **node.kwargs}
+        defaults = {argument.name: argument.default_value for argument in node.target._schema.arguments
+                    if argument.has_default_value()}  # fmt: skip
+        return {**defaults, **{name: self._value(value, function in SIZED) for name, value in raw.items()}}
 
-    def _value(self, value: Any) -> Any:
-        """Return arguments with a `Tensor` for each tensor, and with numbers that come from shapes."""
+    def _value(self, value: Any, sized: bool = False) -> Any:
         if isinstance(value, torch.fx.Node):
-            if value in self.places:
-                return self.places[value]
-            if value in self.constants:
-                constant = self.constants[value]
-                return constant if constant.number is None else constant.number
-            if value.op == "call_module":
-                converted(self.modules[value.target])  # says what is missing, of a module with several outputs
-            self.origins.of(value)  # says what depends on data
-            return self.trace.values[value]
-        if isinstance(value, slice):
-            return slice(*map(self._value, (value.start, value.stop, value.step)))
+            found = self.values[value]
+            if isinstance(found, Failed):
+                raise Failed
+            if isinstance(found, Size) and not sized:
+                words = "numbers that do not follow from the number of samples (a size of view, reshape or expand may)"
+                raise UnsupportedError(f"expected {words}, got one that does")
+            return found
         if isinstance(value, tuple | list):
-            return tuple(map(self._value, value))
-        return {name: self._value(part) for name, part in value.items()} if isinstance(value, dict) else value
+            return [self._value(each, sized) for each in value]
+        return value
 
-    def _responsible(self, node: Any) -> str:
-        """Return the path of the module that an error about a call names."""
-        for other in node.all_input_nodes:
-            place = self.places.get(other)
-            if isinstance(place, Outputs):
-                return place.path
-            constant = self.constants.get(other) if node.op != "call_module" and other.op == "get_attr" else None
-            if constant is not None and not constant.is_made:
-                return path_of(other)
-        return path_of(node)
+    def _layouts(self, node: torch.fx.Node, function: str, given: dict[str, Any]) -> list[Layout]:
+        """Return the layouts of a call's outputs."""
+        values = node.meta["val"]
+        shapes = [each.shape for each in (values if isinstance(values, tuple | list) else [values])
+                  if isinstance(each, torch.Tensor)]  # fmt: skip
+        symbol = self.capture.symbol
+        if node not in self.varying:
+            return [Layout(layout_of(shape, symbol).shape) for shape in shapes]
+        places = [place for place in _places(given) if place.layout.axis is not None]
+        if function in SHAPES:
+            found = [reshaped(places[0].layout, shape, symbol) for shape in shapes]
+        else:
+            outers = {place.layout.outer for place in places}
+            if len(outers) > 1:
+                raise UnsupportedError(f"{MIXED}, got tensors that have the samples in different places")
+            found = [layout_of(shape, symbol, *outers) for shape in shapes]
+        if any(layout.axis is None for layout in found):
+            raise UnsupportedError(f"{MIXED}, got a result without the axis of the samples, or for one number of them")
+        return found
 
-    def _new_name(self, node: Any, path: str) -> str:
-        """Return the path of a module at its first call, and else a name of its own where the call is."""
-        name = start = path if node.op == "call_module" else inside(path, name_of(node).strip("_"))
-        count = 0
-        while name in self.nodes or name in {*self.modules, INPUT_NAME} - {path}:
+    def _whole(self, call: Call) -> Any:
+        """Return the layer of a module, or of a dropout."""
+        path, entry = call.given["path"], call.given["entry"]
+        x = call.given["x"]
+        if path.startswith(DROPOUT):
+            return Place(self.add(call.node, Dropout(float(path.removeprefix(DROPOUT))), x.name), x.layout)
+        made = called(self, call, self.wholes[path], x, entry) if isinstance(x, Place) else None
+        if made is None:
+            self.broken.add(path)
+            raise Failed
+        return made
+
+    # ---------------------------------------------------------------------------------------------------- the nodes
+
+    def add(self, node: torch.fx.Node, layer: Layer, *sources: str, path: str | None = None) -> str:
+        """Add a node; return its name, which is a path if it is given and free."""
+        shapes = tuple(self.shapes[self._leaf(source)] for source in sources)
+        shape = layer.output_shape(*shapes)
+        name = self._new_name(path_of(node) if path is None else path, node, path)
+        self.nodes[name], self.shapes[name] = (layer, *sources), shape
+        return name
+
+    def _leaf(self, name: str) -> str:
+        """Add a parameter as a node when it is first taken."""
+        if name not in self.nodes and name != INPUT_NAME:
+            self.nodes[name] = (Parameter(self.shapes[name]),)
+        return name
+
+    def constant(self, node: torch.fx.Node, fixed: Fixed, floats: bool) -> str:
+        """Return the node of a fixed tensor; as floats, but for conditions and indices."""
+        key = fixed.name, floats
+        if fixed.name != "number" and key in self.constants:
+            return self.constants[key]
+        value = fixed.value.to(self.dtype) if floats or fixed.value.is_floating_point() else fixed.value
+        name = self._free(f"{fixed.name}" if fixed.name not in self.known else f"{fixed.name}_constant")
+        self.nodes[name] = (Constant(value.numpy(), persistent=False),)
+        self.shapes[name] = tuple(fixed.value.shape)
+        self.constants[key] = name
+        return name
+
+    def _new_name(self, path: str, node: torch.fx.Node, at_path: str | None) -> str:
+        """Return the path of a module at its first call, and else a name where the call is."""
+        if at_path is not None:
+            return at_path if at_path not in self.nodes else self._free(at_path)
+        function = self.function(node).strip("_")
+        part = self.modules.get(path)
+        joint = "_" if path and part is not None and (path in self.wholes or _has_own(part)) else "."
+        return self._free(f"{path}{joint}{function}" if path else function)
+
+    def _free(self, start: str) -> str:
+        name, count = start, 0
+        while name in self.nodes or name in self.known or any(n.startswith(f"{name}.") for n in self.known):
             count += 1
             name = f"{start}_{count}"
         return name
 
-    def _named_as_torch(self, output: str) -> tuple[Graph, Named]:
+    def owner(self, call: Call, keys: list[str], make: Callable[[], Layer]) -> str | None:
+        """Return the path of a module whose parameters, and no others, a call takes, if only such calls take them."""
+        schema = [argument.name for argument in call.node.target._schema.arguments]
+        raw = {**dict(zip(schema, call.node.args)), **call.node.kwargs}
+        own = self.capture
+        paths = set()
+        for key in keys:
+            node = raw.get(key)
+            name = own.parameters.get(node, own.buffers.get(node, ""))
+            path, _, last = name.rpartition(".")
+            nodes = [n for n in (*own.parameters, *own.buffers) if own.parameters.get(n, own.buffers.get(n)) == name]
+            users = {(user.target, self._place_in(user, node)) for n in nodes for user in n.users}
+            if last != key or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
+                return None
+            paths.add(path)
+        path = paths.pop()
+        part = self.modules.get(path)
+        if paths or not path or part is None or path in self.wholes:
+            return None
+        if {name for name in _names(part)} - {"num_batches_tracked"} != set(keys):
+            return None
+        layer = make()
+        if repr(self.layers.setdefault(path, layer)) != repr(layer):
+            raise UnsupportedError("expected that all calls with its weight have the same options")
+        return path
+
+    @staticmethod
+    def _place_in(user: torch.fx.Node, node: Any) -> int:
+        schema = [argument.name for argument in getattr(user.target, "_schema").arguments] if hasattr(
+            user.target, "_schema") else []  # fmt: skip
+        named = [schema.index(key) for key, value in user.kwargs.items() if value is node]
+        return next((i for i, value in enumerate(user.args) if value is node), named[0] if named else -1)
+
+    def owned(self, node: torch.fx.Node, path: str, x: str) -> str:
+        """Add a node of the layer at a module's path."""
+        return self.add(node, self.layers[path], x, path=path)
+
+    @staticmethod
+    def function(node: torch.fx.Node) -> str:
+        """Return the name of the function that a node calls."""
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            return str(getattr(node.target, "__name__", node.target))
+        name = str(schema.name).partition("::")[2]
+        pair = node.target._overloadname == "other" and {"max": "maximum", "min": "minimum"}.get(name)
+        return pair or name
+
+    def again(self, node: torch.fx.Node, x: torch.Tensor, changed: dict[str, Any] | None = None) -> torch.Tensor:
+        """Compute a call for another first argument, with fixed tensors as they are."""
+        names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+        raw = {**dict(zip(names, node.args)), **node.kwargs}
+
+        def known(other: torch.fx.Node) -> Any:
+            value = self.values[other]
+            if not isinstance(value, Fixed):
+                return None
+            many = getattr(other.meta["val"], "shape", ())
+            axes = [i for i, size in enumerate(many) if isinstance(size, torch.SymInt)]
+            return value.value.repeat_interleave(2, axes[0]) if axes and self.values[other] else value.value
+
+        given = {**torch.fx.node.map_arg(raw, known), names[0]: x, **(changed or {})}
+        return node.target(**given)  # type: ignore[operator]
+
+    def _named_as_torch(self, output: str) -> Graph:
         """Give the path of a module with several calls to the call that is computed first: it names parameters."""
+        nodes = self._needed(output)
+        if output == INPUT_NAME:
+            output = "output"
+            nodes = {output: (Identity(), INPUT_NAME)}
         swaps: dict[str, str] = {}
-        order = Graph(self.nodes, output).order
+        order = Graph(nodes, output).order
+        paths: dict[int, str] = {}
         for path, layer in self.layers.items():
-            first = next(name for name in order if self.nodes[name][0] is layer)
-            if first != path:
-                swaps |= {first: path, path: first}
-        nodes = {
+            paths[id(layer)] = path
+        seen: set[int] = set()
+        for name in order:
+            layer = nodes[name][0]
+            path = paths.get(id(layer), name)
+            if id(layer) in paths and id(layer) not in seen and name != path:
+                swaps |= {name: path, path: name}
+            seen.add(id(layer))
+        renamed = {
             swaps.get(name, name): (layer, *[swaps.get(source, source) for source in sources])
-            for name, (layer, *sources) in self.nodes.items()
+            for name, (layer, *sources) in nodes.items()
         }
-        names = {node: (swaps.get(name, name), layer) for node, (name, layer) in self.names.items()}
-        return Graph(nodes, swaps.get(output, output)), names
+        self.names = {node: swaps.get(name, name) for node, name in self.names.items()}
+        return Graph(renamed, swaps.get(output, output))
+
+    def _needed(self, output: str) -> dict[str, tuple[Any, ...]]:
+        """Return the nodes on which the output depends."""
+        found, waiting = set(), [output]
+        while waiting:
+            name = waiting.pop()
+            if name not in found and name != INPUT_NAME:
+                found.add(name)
+                waiting += self.nodes[name][1:]
+        return {name: node for name, node in self.nodes.items() if name in found}
+
+
+def _names(part: torch.nn.Module) -> Iterator[str]:
+    yield from dict(part.named_parameters())
+    yield from dict(part.named_buffers())
+
+
+def _has_own(part: torch.nn.Module) -> bool:
+    return bool(part._parameters) or bool(part._buffers)
+
+
+def _places(value: Any) -> Iterator[Place]:
+    """Yield the tensors among arguments."""
+    if isinstance(value, Place):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _places(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _places(each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -9,34 +10,61 @@ import torch
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import INPUT, Layer, leaves_of
-from gbackprop.calculus.walk import upwards
-from gbackprop.interop.arguments import at
-from gbackprop.interop.assembly import Assembly, Named
-from gbackprop.interop.sequences import converted, is_known
-from gbackprop.interop.tracing import Trace, evaluating, first_of, path_of, traced
+from gbackprop.calculus.walk import values_upwards
+from gbackprop.interop.arguments import at, first_line
+from gbackprop.interop.assembly import Assembly, Failed
+from gbackprop.interop.calls import as_torch
+from gbackprop.interop.capture import calling, captured, evaluating
+from gbackprop.interop.wholes import Whole, converted, is_known, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 """Largest difference of outputs, relative to the largest output."""
 
+DECOMPOSED = frozenset({
+    "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input", "_weight_norm", "_weight_norm_interface",
+    "addcdiv", "reflection_pad1d", "col2im", "linalg_norm", "softmin", "square_", "hardtanh_", "lerp.Scalar",
+    "lerp.Tensor", "std_mean.correction", "bilinear", "_trilinear", "pdist", "huber_loss",
+})  # fmt: skip
+"""Functions that are decomposed into others."""
 
-def imported(module: Any, example: Any) -> Graph | Sequential:
+
+def imported(module: Any, example: Any, output: Any = None) -> Graph | Sequential:
     """Return the network that is a torch module; see `gbackprop.interop.from_torch`."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
     x, dtype = _batch(example, _dtype(module))
-    with evaluating(module):
-        trace = traced(module, x)
-    network, names = _chain(module, trace) if _is_chain(module) else Assembly(module, trace).graph()
-    try:
-        leaves_of(network, tuple(x.shape[1:]))
-    except ValueError as error:
-        raise UnsupportedError(str(error)) from error
+    chosen = _chosen(module, output)
+    theirs = _outputs(module, chosen, x)
+    if _is_chain(module) and output is None:
+        network: Graph | Sequential = _sequential(module, "", {})
+        try:
+            leaves_of(network, tuple(x.shape[1:]))
+        except ValueError as error:
+            raise UnsupportedError(str(error)) from error
+        names: Any = None
+    else:
+        network, names = _graph(module, chosen, x, dtype)
     _load(network, module, dtype)
-    _compare(network, names, trace)
-    _compare_alone(network, module, x)
+    _compare(network, x, theirs, names)
     return network
+
+
+def _graph(module: torch.nn.Module, chosen: Any, x: torch.Tensor, dtype: str) -> tuple[Graph, Any]:
+    """Return the graph of a module, and what compares its layers with torch's calls."""
+    without: set[str] = set()
+    while True:
+        wholes = wholes_of(module, without)
+        with calling({each.module: each.forward for each in wholes.values()} | {module: chosen}):
+            capture = captured(module, x if len(x) > 1 else _larger(x), DECOMPOSED)
+        assembly = Assembly(module, capture, wholes, getattr(torch, dtype))
+        try:
+            graph = assembly.graph()
+        except Failed:
+            without |= assembly.broken
+            continue
+        return graph, (assembly, capture, wholes)
 
 
 def _dtype(module: torch.nn.Module) -> str | None:
@@ -61,43 +89,87 @@ def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str]:
     return (x.to(getattr(torch, dtype)) if x.is_floating_point() else x).clone(), dtype
 
 
+# ------------------------------------------------------------------------------------------------------------- outputs
+
+
+def _chosen(module: torch.nn.Module, output: Any) -> Any:
+    """Return the function of a batch that gives one tensor."""
+    parameters = inspect.signature(type(module).forward).parameters
+    several = [p for p in list(parameters.values())[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not several or any(p.default is p.empty for p in several[1:]):
+        raise at("", module, f"expected one input, got {[p.name for p in several]}")
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        given = type(module).forward(module, x)
+        try:
+            found = given if output is None else given[output]
+        except (KeyError, IndexError, TypeError) as error:
+            raise at("", module, f"output: expected one of its outputs, got {output!r}: {error!r}") from error
+        if not isinstance(found, torch.Tensor):
+            named = list(given) if isinstance(given, dict) else len(given) if isinstance(given, tuple | list) else ""
+            words = f"one tensor as its output, or output= with its key or number, got {type(found).__name__} {named}"
+            raise at("", module, f"expected {words}".strip())
+        return found
+
+    return forward
+
+
+def _outputs(module: torch.nn.Module, chosen: Any, x: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return batches of several sizes, and the module's outputs: the example, one of one more sample, each alone."""
+    found = []
+    with evaluating(module), calling({module: chosen}):
+        for batch in (x, _larger(x)):
+            try:
+                found.append((batch, module(batch.clone()).detach()))
+            except UnsupportedError:
+                raise
+            except Exception as error:  # torch has no common class for what layers raise
+                if not found:
+                    raise ValueError(f"example: the module cannot compute it: {first_line(error)}") from error
+                raise UnsupportedError(f"the module cannot compute {len(batch)} samples: {first_line(error)}") from error
+        try:
+            found.append((x, torch.cat([module(sample.clone()) for sample in x.split(1)]).detach()))
+        except Exception as error:
+            raise UnsupportedError(f"the module cannot compute 1 samples: {first_line(error)}") from error
+    return found
+
+
+def _larger(x: torch.Tensor) -> torch.Tensor:
+    """Return a batch of one more sample: the others in turned order, and before them one of new floats."""
+    new = x[:1].flip(tuple(range(1, x.ndim))) / 2 if x.is_floating_point() else x[:1]
+    return torch.cat([new, x.flip(0)])
+
+
 # ------------------------------------------------------------------------------------------------------------ structure
 
 
 def _is_chain(module: torch.nn.Module) -> bool:
-    """Return whether a module is a Sequential of layers and Sequentials, with torch's own names."""
+    """Return whether a module is a Sequential of layers and Sequentials, with torch's own names, without hooks."""
     numbers = [str(i) for i in range(len(module._modules))]
-    plain = type(module) is torch.nn.Sequential and list(module._modules) == numbers
-    return plain and all(is_known(part) or _is_chain(part) for part in module._modules.values())
+    plain = type(module) is torch.nn.Sequential and list(module._modules) == numbers and _has_no_hooks(module)
+    return plain and all((is_known(p) and _is_convertible(p)) or _is_chain(p) for p in module._modules.values())
 
 
-def _chain(module: torch.nn.Module, trace: Trace) -> tuple[Sequential, Named]:
-    """Return the Sequential that is one of torch, and the layer of each call."""
-    known: dict[int, Layer] = {}
-    network = _sequential(module, "", known)
-    for node in trace.calls:
-        try:
-            trace.check_samples(node)
-        except UnsupportedError as error:
-            raise at(path_of(node), module.get_submodule(path_of(node)), error) from error
-    return network, dict(zip(trace.calls, network.chain(), strict=True))
+def _has_no_hooks(module: torch.nn.Module) -> bool:
+    return not (module._forward_hooks or module._forward_pre_hooks)
+
+
+def _is_convertible(part: torch.nn.Module) -> bool:
+    try:
+        converted(part)
+    except UnsupportedError:
+        return False
+    tensors = [id(value) for value in part.parameters()]
+    return _has_no_hooks(part) and len(set(tensors)) == len(tensors)
 
 
 def _sequential(module: Any, path: str, known: dict[int, Layer]) -> Sequential:
     parts: list[Layer] = []
     for name, part in module._modules.items():
         if id(part) not in known:
-            at_part = inside(path, name)
-            known[id(part)] = _layer(part, at_part) if is_known(part) else _sequential(part, at_part, known)
+            known[id(part)] = converted(part) if is_known(part) else _sequential(part, inside(path, name), known)
         parts.append(known[id(part)])
     return Sequential(*parts)
-
-
-def _layer(module: torch.nn.Module, path: str) -> Layer:
-    try:
-        return converted(module)
-    except UnsupportedError as error:
-        raise at(path, module, error) from error
 
 
 # -------------------------------------------------------------------------------------------------------------- numbers
@@ -105,57 +177,58 @@ def _layer(module: torch.nn.Module, path: str) -> Layer:
 
 def _load(network: Container, module: torch.nn.Module, dtype: str) -> None:
     """Load the weights of a module, under the first name of each."""
-    first = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
-    values = {name: value.detach() for name, value in module.state_dict().items() if name in first}
+    values = {name: value.detach() for name, value in module.state_dict().items()}
     network.astype(dtype)
-    names = {*network.parameter_shapes(), *network.buffers}
-    if names - set(values):
-        shared = sorted(names - set(values))
-        raise at("", module, f"several modules share a parameter, expected it in one module alone: {shared}")
-    if set(values) - names:
-        raise at("", module, f"its output does not depend on {sorted(set(values) - names)}")
-    network.load_state_dict(values)
+    network.load_state_dict({name: values[name] for name in network.state_dict() if name in values})
     frozen = [name for name, value in module.named_parameters() if not value.requires_grad]
-    if frozen:
-        network.freeze(*frozen)
+    known = set(network.parameters)
+    if known.intersection(frozen):
+        network.freeze(*known.intersection(frozen))
 
 
-def _compare(network: Container, names: Named, trace: Trace) -> None:
-    """Check that the output on each batch is torch's."""
-    for run in trace.runs:
-        if run.failure:
-            raise UnsupportedError(f"the module cannot compute {run.size} samples: {run.failure}")
-        try:
-            _compare_run(network, names, run.values[trace.input].numpy(), run.values, trace.output)
-        except ValueError as error:
-            if run is trace.runs[0]:
-                raise
-            raise UnsupportedError(f"{error} for {run.size} samples, but none for {trace.runs[0].size}") from error
+def _compare(network: Container, x: torch.Tensor, theirs: list[tuple[torch.Tensor, torch.Tensor]], names: Any) -> None:
+    """Check that the outputs for batches of several sizes are torch's."""
+    for i, (batch, expected) in enumerate(theirs):
+        difference = _differ(network(batch.numpy()), expected)
+        if not difference:
+            continue
+        if i == 0:
+            raise ValueError(f"{_first(network, batch, names) or 'output: '}{difference}")
+        words = f"{len(batch)} samples" if i == 1 else "each sample alone"
+        raise UnsupportedError(f"output: {difference} for {words}, but none for {len(x)}")
 
 
-def _compare_run(network: Container, names: Named, x: np.ndarray, values: dict[Any, Any], output: Any) -> None:
-    """Check that the output on a batch is torch's; `x` is as it was before the module may have changed it."""
-    if _differ(network(x), values[output]) == "":
-        return
-    outputs = {INPUT: x}
-    leaves = leaves_of(network, x.shape[1:])
-    for leaf, inputs in upwards(leaves, outputs):
+def _first(network: Container, x: torch.Tensor, names: Any) -> str:
+    """Return the start of a message that names the first layer whose output differs from torch's call."""
+    if names is None:
+        return ""
+    assembly, capture, wholes = names
+    outputs: dict[int, Any] = {INPUT: x.numpy()}
+    leaves = leaves_of(network, tuple(x.shape[1:]))
+    for leaf, inputs in values_upwards(leaves, outputs):
         outputs[leaf.position] = leaf.layer.forward(*inputs)[0]
-    for node, (name, layer) in names.items():
-        last = [leaf for leaf in leaves if leaf.name == name or leaf.name.startswith(f"{name}.")][-1]
-        difference = _differ(outputs[last.position], first_of(values[node]))
-        if difference:
-            raise ValueError(f"layer {name}, {layer!r}: {difference}")
-    raise ValueError(f"output: {_differ(network(x), values[output])}")
+    values = capture.run(x, lambda *args: _run_whole(wholes, *args))
+    for node, name in assembly.names.items():
+        place = assembly.values.get(node)
+        last = [leaf for leaf in leaves if leaf.name == name or leaf.name.startswith(f"{name}.")]
+        if not last or not hasattr(place, "layout") or node not in values:
+            continue
+        ours = np.broadcast_to(outputs[last[-1].position], (len(x) if place.layout.axis is not None else 1,
+                                                            *place.layout.features))  # fmt: skip
+        if _differ(as_torch(torch.from_numpy(ours.copy()), place.layout).numpy(), values[node]):
+            return f"layer {name}, {last[-1].layer!r}: "
+    return ""
 
 
-def _compare_alone(network: Container, module: torch.nn.Module, x: torch.Tensor) -> None:
-    """Check that torch's outputs of the samples, each alone, are those of the batch."""
+def _run_whole(wholes: dict[str, Whole], x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> Any:
+    """Compute a module that is called as a whole."""
+    if path not in wholes or entry:
+        return x.new_empty(shape, dtype=dtype) if entry else x
+    module = wholes[path].module
+    given = {} if mask is None else {"attn_mask" if isinstance(module, torch.nn.MultiheadAttention) else "mask": mask}
     with evaluating(module):
-        alone = torch.cat([module(sample.clone()) for sample in x.split(1)])
-    difference = _differ(network(x.numpy()), alone)
-    if difference:
-        raise at("", module, f"each sample alone: {difference}, but none for the batch")
+        found = module(x, x, x, **given) if type(module) is torch.nn.MultiheadAttention else module(x, *given.values())
+    return found[0] if isinstance(found, tuple) else found
 
 
 def _differ(ours: np.ndarray, theirs: torch.Tensor) -> str:

@@ -100,3 +100,22 @@ class _Rows(ParameterJacobian):
         if self.layer.padding_idx is not None:
             chosen &= index != self.layer.padding_idx
         return chosen.astype(like.dtype)
+
+
+class OneHot(Layer):
+    """A layer that replaces each index by a row of the identity, for a weight that is a node: ``[N, *S, num]``."""
+
+    takes = "integers"
+    formulas = {"forward": "y[t] = e_x[t]", "mjp": "none: x is an index"}
+    shown = ("num_embeddings",)
+    check_indices = Embedding.check_indices
+
+    def __init__(self, num_embeddings: int) -> None:
+        self.num_embeddings = positive("num_embeddings", num_embeddings)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*shape, self.num_embeddings)
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        xp = array_module(x)
+        return (x[..., None] == xp.arange(self.num_embeddings)).astype(self.dtype or "float32"), x

@@ -294,4 +294,4 @@ def check_network(network: Any) -> None:
 
 def _in_state(layer: Layer) -> tuple[str, ...]:
     """Return the names in a layer's state dict."""
-    return (*layer.parameter_shapes(), *buffers_of(layer))
+    return (*layer.parameter_shapes(), *(buffers_of(layer) if getattr(layer, "persistent", True) else ()))

@@ -95,6 +95,8 @@ class Constant(_Leaf):
     ----------
     value : array_like of floats, integers or booleans
         Floats are taken in the network's dtype, others as they are, which conditions may be.
+    persistent : bool
+        Whether the array is in the network's state dict.
 
     Raises
     ------
@@ -104,7 +106,8 @@ class Constant(_Leaf):
 
     formulas = {"forward": "y = c", "mjp": "no input"}
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, persistent: bool = True) -> None:
+        self.persistent = bool(persistent)
         array = value.copy() if is_array(value) else np.array(value)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"value: expected an array of floats, integers or booleans, got {array.dtype}")

@@ -1,0 +1,176 @@
+"""The calls of a torch module as torch.export finds them, and their values."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import Dim
+from torch.export.graph_signature import InputKind
+from torch.overrides import TorchFunctionMode
+
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.interop.arguments import at, first_line
+
+LIBRARY = torch.library.Library("gbackprop", "DEF")
+LIBRARY.define("whole(Tensor x, Tensor? mask, str path, str entry, SymInt[] shape, ScalarType dtype) -> Tensor")
+
+
+@torch.library.impl(LIBRARY, "whole", "CompositeExplicitAutograd")
+def _whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> torch.Tensor:
+    return x.new_empty(shape, dtype=dtype)
+
+
+def whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> torch.Tensor:
+    """Call a module, or torch's dropout, that remains one call in what is captured; give one of its outputs."""
+    return torch.ops.gbackprop.whole(x, mask, path, entry, list(shape), dtype)
+
+
+DROPOUT = "dropout "
+"""In place of a path: the function, before its probability."""
+
+
+class _Dropouts(TorchFunctionMode):
+    """Keeps the probabilities of dropout that does nothing in evaluation mode."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.dropout:
+            given = inspect.signature(func).bind(*args, **(kwargs or {}))
+            given.apply_defaults()
+            if not given.arguments["training"]:
+                x, p = given.arguments["input"], given.arguments["p"]
+                return whole(x, None, f"{DROPOUT}{p}", "", x.shape, x.dtype)
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass
+class Capture:
+    """The calls of a module in the order of computation, and what they take."""
+
+    graph: torch.fx.Graph
+    module: torch.fx.GraphModule
+    input: torch.fx.Node
+    output: torch.fx.Node
+    symbol: Any  # the number of samples in the shapes
+    tensors: dict[torch.fx.Node, torch.Tensor]  # parameters, buffers and constants
+    parameters: dict[torch.fx.Node, str]
+    buffers: dict[torch.fx.Node, str]
+
+    def run(self, x: torch.Tensor, calls: Callable[..., Any], only: Any = None) -> dict[torch.fx.Node, Any]:
+        """Return the value of each call, or of some, for a batch; `calls` computes those that are whole."""
+        values: dict[torch.fx.Node, Any] = {self.input: x.clone(), **self.tensors}
+        with torch.no_grad():
+            for node in self.graph.nodes:
+                if node.op == "call_function" and (only is None or node in only):
+                    function = calls if node.target is torch.ops.gbackprop.whole.default else node.target
+                    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                    values[node] = function(*args, **kwargs)
+        return values
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Set a module to evaluation mode, and its modules to the mode that each had at the end."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+@contextmanager
+def calling(forwards: dict[torch.nn.Module, Callable[..., Any]]) -> Iterator[None]:
+    """Put other functions in the place of modules' `forward`."""
+    before = [(module, module.__dict__.get("forward")) for module in forwards]
+    try:
+        for module, function in forwards.items():
+            module.__dict__["forward"] = function
+        yield
+    finally:
+        for module, given in before:
+            del module.__dict__["forward"]
+            if given is not None:
+                module.__dict__["forward"] = given
+
+
+def captured(module: torch.nn.Module, x: torch.Tensor, tables: frozenset[str] = frozenset()) -> Capture:
+    """Capture a module in evaluation mode for batches of any size; some functions are decomposed into others."""
+    try:
+        program = _program(module, x, Dim.AUTO)
+        shape = next(n for n in program.graph.nodes if n.target == program.graph_signature.user_inputs[0]).meta["val"]
+        if not isinstance(shape.shape[0], torch.SymInt):
+            program = _program(module, x, Dim.DYNAMIC)  # which says why not
+        every = torch.export.default_decompositions()
+        chosen = {op: every[op] for op in every if op.name().removeprefix("aten::") in tables}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = program.run_decompositions(chosen)
+    except UnsupportedError:
+        raise
+    except Exception as error:  # the module's own code runs here, and may raise anything
+        raise at("", module, f"torch.export: {_reason(error)}") from error
+    return _capture(program, module)
+
+
+def _program(module: torch.nn.Module, x: torch.Tensor, size: Any) -> Any:
+    with evaluating(module), warnings.catch_warnings(), _Dropouts():
+        warnings.simplefilter("ignore")
+        return torch.export.export(module, (x.clone(),), strict=False, dynamic_shapes=({0: size},))
+
+
+def _reason(error: Exception) -> str:
+    """Return what torch.export says in a line, with the line of the user's code if it has that."""
+    text = str(error)
+    found = [match for match in re.findall(r'File "([^"]+)", line (\d+), in (\w+)', text) if "/torch/" not in match[0]]
+    place = f" ({found[-1][0].rpartition('/')[2]}, line {found[-1][1]})" if found else ""
+    if "Constraints violated" in text or "specialized" in text:
+        return f"expected that it takes any number of samples, got code that is for one number{place}"
+    if "Could not guard" in text or "data-dependent" in text:
+        return f"expected no condition or number that depends on the data{place}; use torch.where: {first_line(error)}"
+    return first_line(error) + place
+
+
+def _capture(program: Any, module: torch.nn.Module) -> Capture:
+    names = {id(value): name for name, value in reversed([*module.named_parameters(remove_duplicate=False)])}
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    found = Capture(program.graph, program.graph_module, None, None, None, {}, {}, {})  # type: ignore[arg-type]
+    for spec in program.graph_signature.input_specs:
+        node = nodes[spec.arg.name]
+        if spec.kind is InputKind.USER_INPUT:
+            found.input = node
+            found.symbol = node.meta["val"].shape[0].node.expr
+            continue
+        values = program.state_dict if spec.target in program.state_dict else program.constants
+        found.tensors[node] = values[spec.target].detach()
+        if spec.kind is InputKind.PARAMETER:
+            found.parameters[node] = names.get(id(module.get_parameter(spec.target)), spec.target)
+        elif spec.kind is InputKind.BUFFER:
+            found.buffers[node] = spec.target
+    outputs = next(node for node in program.graph.nodes if node.op == "output").args[0]
+    shown = program.graph_signature.user_outputs
+    found.output = next(node for node in outputs if getattr(node, "name", None) == shown[0])
+    return found
+
+
+def path_of(node: torch.fx.Node) -> str:
+    """Return the path of the module in whose code a call is."""
+    stack = [entry[0] for key, entry in (node.meta.get("nn_module_stack") or {}).items() if not key.startswith("_")]
+    return str(stack[-1]) if stack else ""
+
+
+def line_of(node: torch.fx.Node) -> str:
+    """Return the line of the user's code in which a call is."""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*)', node.meta.get("stack_trace") or "")
+    users = [frame for frame in frames if "/torch/" not in frame[0] and frame[0] != __file__.replace("capture", "wholes")]
+    if not users:
+        return ""
+    path, number, code = users[-1]
+    return f" ({path.rpartition('/')[2]}, line {number}: {code.strip()})"

@@ -1,0 +1,328 @@
+"""torch's functions of one tensor that are layers or rows: activations, curves, norms, pools, sums over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import log, prod
+from typing import Any
+
+from gbackprop import layers
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
+from gbackprop.interop.arguments import constructed
+from gbackprop.interop.calls import Call, finite, is_number
+from gbackprop.interop.layouts import Fixed, Place
+
+ACTIVATIONS: dict[str, type[Layer]] = {
+    "relu": layers.ReLU, "relu6": layers.ReLU6, "leaky_relu": layers.LeakyReLU, "selu": layers.SELU,
+    "celu": layers.CELU, "hardtanh": layers.Hardtanh, "hardsigmoid": layers.Hardsigmoid,
+    "hardswish": layers.Hardswish, "hardshrink": layers.Hardshrink, "softshrink": layers.Softshrink,
+    "sigmoid": layers.Sigmoid, "log_sigmoid": layers.LogSigmoid, "tanh": layers.Tanh, "softplus": layers.Softplus,
+    "silu": layers.SiLU, "mish": layers.Mish, "gelu": layers.GELU, "elu": layers.ELU, "threshold": layers.Threshold,
+}  # fmt: skip
+"""Elementwise functions, by torch's names."""
+
+CURVES = {
+    "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin",
+    "reciprocal": "reciprocal", "cos": "cos", "tan": "tan", "atan": "arctan", "sinh": "sinh", "cosh": "cosh",
+    "erf": "erf", "special_erf": "erf", "abs": "absolute", "sign": "sign", "square": "square",
+}  # fmt: skip
+"""The rows of elementwise functions, by torch's names."""
+
+ARGUMENTS = {"lambd": "lambd", "lambda": "lambd"}
+
+
+def activation(call: Call) -> str:
+    """Return the layer of an elementwise function."""
+    kind = ACTIVATIONS[call.assembly.function(call.node)]
+    given = {ARGUMENTS.get(name, name): (value, value) for name, value in call.given.items() if name != "self"}
+    if given.pop("scale", (1, 1))[0] != 1 or given.pop("input_scale", (1, 1))[0] != 1:
+        raise UnsupportedError("scale: expected 1")
+    return call.add(constructed(kind, given), call.place(call.self).name)
+
+
+def curve(call: Call) -> str:
+    """Return the row of an elementwise function."""
+    return call.op(CURVES[call.assembly.function(call.node)], call.place(call.self).name)
+
+
+def softmax(call: Call) -> str:
+    """Return a softmax, or its logarithm."""
+    place = call.place(call.self)
+    if call.given.get("dtype") not in (None, call.assembly.dtype):
+        raise UnsupportedError(f"dtype={call.dtype} is not supported")
+    kind = layers.LogSoftmax if "log" in call.assembly.function(call.node) else layers.Softmax
+    return call.add(kind(place.layout.axis_of(call.dim) - len(place.layout.features) - 1), place.name)
+
+
+# --------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def add(call: Call) -> str:
+    """Return a + alpha b."""
+    return call.plus(call.self, _times(call, call.other, call.given.get("alpha", 1)))
+
+
+def sub(call: Call) -> str:
+    """Return a − alpha b."""
+    varies = all(isinstance(value, Place) and value.layout.axis is not None for value in (call.self, call.other))
+    if not varies and not is_number(call.other) and not is_number(call.self) and call.given.get("alpha", 1) == 1:
+        return call.op("subtract", *call.aligned(call.self, call.other))
+    return call.plus(call.self, _times(call, call.other, -call.given.get("alpha", 1)))
+
+
+def _times(call: Call, value: Any, factor: float) -> Any:
+    if is_number(value):
+        return finite(value) * factor
+    place = call.place(value)
+    return Place(call.scaled(place.name, factor), place.layout)
+
+
+def mul(call: Call) -> str:
+    """Return a product, entry by entry."""
+    return call.times(call.self, call.other)
+
+
+def div(call: Call) -> str:
+    """Return a quotient."""
+    if call.given.get("rounding_mode") is not None:
+        raise UnsupportedError(f"rounding_mode={call.rounding_mode!r} is not supported: it has no derivative")
+    if is_number(call.other):
+        if finite(call.other) == 0:
+            raise UnsupportedError("expected a number other than 0 as the divisor")
+        return call.scaled(call.place(call.self).name, 1 / finite(call.other))
+    if is_number(call.self):
+        return call.scaled(call.op("reciprocal", call.place(call.other).name), finite(call.self))
+    return call.op("divide", *call.aligned(call.self, call.other))
+
+
+def power(call: Call) -> str:
+    """Return a power, of which the base or the exponent may be a number."""
+    if is_number(call.self):
+        return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
+    base = call.place(call.self).name
+    if not is_number(call.exponent):
+        return call.op("pow", *call.aligned(call.self, call.exponent))
+    known = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+    number = finite(call.exponent)
+    return call.op(known[number], base) if number in known else call.op("power", base, exponent=number)
+
+
+def clamp(call: Call) -> str:
+    """Return numbers within bounds."""
+    low, high = call.given.get("min"), call.given.get("max")
+    if all(value is None or is_number(value) for value in (low, high)):
+        bounds = {"least": low if low is None else finite(low), "most": high if high is None else finite(high)}
+        return call.op("clip", call.place(call.self).name, **bounds)
+    name = call.place(call.self).name
+    for row, bound in (("maximum", low), ("minimum", high)):
+        if bound is not None:
+            name = call.op(row, *call.aligned(Place(name, call.layout), bound))
+    return name
+
+
+def compared(call: Call) -> str:
+    """Return 1 where a comparison is true, else 0; its derivative is 0."""
+    kind = call.assembly.function(call.node)
+    flip = kind in ("lt", "ge")  # a < b is b > a, a ≥ b is not b > a
+    a, b = call.aligned(call.self, call.other)
+    over = call.op("sign", call.add(layers.ReLU(), call.op("subtract", *((b, a) if flip else (a, b)))))
+    return call.op("affine", over, factor=-1, shift=1) if kind in ("ge", "le") else over
+
+
+def where(call: Call) -> str:
+    """Return numbers that a condition chooses."""
+    a, b = call.given.get("other", 0), call.given.get("self", 0)
+    (condition,) = call.aligned(call.condition, floats=False)
+    return call.op("where", condition, *call.aligned(b, a))
+
+
+def masked_fill(call: Call) -> str:
+    """Return a tensor with a number where a mask is true."""
+    (condition,) = call.aligned(call.mask, floats=False)
+    return call.op("where", condition, *call.aligned(call.value, call.self))
+
+
+def addcmul(call: Call) -> str:
+    """Return a + value b c."""
+    product = call.op("multiply", *call.aligned(call.tensor1, call.tensor2))
+    return call.plus(call.self, Place(call.scaled(product, call.given.get("value", 1)), call.layout))
+
+
+# --------------------------------------------------------------------------------------------------- sums over axes
+
+
+def reduction(row: str, **more: Any) -> Callable[[Call], str]:
+    """Return a reduction over axes."""
+
+    def reduce(call: Call) -> str:
+        if call.given.get("dtype") not in (None, call.assembly.dtype):
+            raise UnsupportedError(f"dtype={call.dtype} is not supported")
+        place = call.place(call.self)
+        dims = call.given.get("dim")
+        layout = place.layout
+        axes = layout.axes_of([dims] if isinstance(dims, int) else dims)
+        if row in ("var", "std"):
+            more["ddof"] = int(call.given["correction"] if call.given.get("correction") is not None
+                               else call.given.get("unbiased", True))  # fmt: skip
+        return call.op(row, place.name, axis=axes, keepdims=bool(call.given.get("keepdim", False)), **more)
+
+    return reduce
+
+
+def var_mean(call: Call) -> list[str]:
+    """Return a variance and a mean."""
+    return [reduction("var")(call), reduction("mean")(call)]
+
+
+def vector_norm(call: Call) -> str:
+    """Return a 2-norm or a 1-norm."""
+    order = call.given.get("ord", call.given.get("p", 2))
+    row = {None: "norm", 2: "norm", 1: "sum"}.get(order)
+    if row is None:
+        raise UnsupportedError(f"ord={order} is not supported, expected 1 or 2")
+    if row == "sum":
+        place = call.place(call.self)
+        call.given["self"] = Place(call.op("absolute", place.name), place.layout)
+    return reduction(row)(call)
+
+
+# -------------------------------------------------------------------------------------------------------------- norms
+
+
+def channels(call: Call, name: str, value: Any) -> Any:
+    """Return a parameter of channels in a shape that broadcasts to features (C, …)."""
+    place = call.place(value)
+    rest = (1,) * (len(call.shape(name)) - 1)
+    return call.reshape(place.name, place.layout.shape + rest)
+
+
+def norm(call: Call, kind: Callable[[bool], Layer], over: int | None = None) -> str:
+    """Return a normalization by its own parameters, or without and then scaled and shifted by others."""
+    given = {key: call.given.get(key) for key in ("weight", "bias")}
+    x = call.place(call.input).name if over is not None else call.plain(call.input)
+    parts = {key: value for key, value in given.items() if value is not None}
+    if parts and (len(parts) == 2 or over is not None):
+        path = call.assembly.owner(call, list(parts), lambda: kind(True))
+        if path is not None:
+            return call.assembly.owned(call.node, path, x)
+    y = call.add(kind(False), x)
+    for key, row in (("weight", "multiply"), ("bias", "add")):
+        if key in parts:
+            y = call.op(row, y, call.place(parts[key]).name if over is not None else channels(call, y, parts[key]))
+    return y
+
+
+def layer_norm(call: Call) -> str:
+    """Return a LayerNorm."""
+    size, bias = tuple(call.normalized_shape), call.given.get("bias") is not None
+    if call.place(call.input).layout.axis is not None:
+        call.place(call.input).layout.axes_of(range(-len(size), 0))
+    return norm(call, lambda affine: layers.LayerNorm(size, call.eps, affine, bias or not affine), len(size))
+
+
+def rms_norm(call: Call) -> str:
+    """Return an RMSNorm."""
+    size = tuple(call.normalized_shape)
+    call.place(call.input).layout.axes_of(range(-len(size), 0))
+    return norm(call, lambda affine: layers.RMSNorm(size, call.eps, affine), len(size))
+
+
+def group_norm(call: Call) -> str:
+    """Return a GroupNorm."""
+    count = call.layout.features[0]
+    return norm(call, lambda affine: layers.GroupNorm(call.num_groups, count, call.eps, affine))
+
+
+def instance_norm(call: Call) -> str:
+    """Return an InstanceNorm."""
+    if not call.use_input_stats:
+        raise UnsupportedError("use_input_stats: expected True")
+    features = call.layout.features
+    kind = getattr(layers, f"InstanceNorm{len(features) - 1}d")
+    return norm(call, lambda affine: kind(features[0], call.eps, affine=affine))
+
+
+def batch_norm(call: Call) -> list[str]:
+    """Return a BatchNorm with its running statistics."""
+    x = call.plain(call.input)
+    features = call.layout.features
+    kind = getattr(layers, f"BatchNorm{max(1, len(features) - 1)}d")
+    affine = call.given.get("weight") is not None
+    keys = ["weight", "bias", "running_mean", "running_var"] if affine else ["running_mean", "running_var"]
+    path = call.assembly.owner(call, keys, lambda: kind(features[0], call.eps, call.momentum, affine))
+    if path is not None:
+        return [call.assembly.owned(call.node, path, x)]
+    mean, var = call.given["running_mean"], call.given["running_var"]
+    if not isinstance(mean, Fixed) or not isinstance(var, Fixed):
+        raise UnsupportedError("expected running statistics that are buffers")
+    factor = Fixed((var.value + call.eps).rsqrt(), var.layout, f"{var.name}_factor")
+    y = call.op("subtract", x, channels(call, x, mean))
+    y = call.op("multiply", y, channels(call, x, factor))
+    for key, row in (("weight", "multiply"), ("bias", "add")):
+        if call.given.get(key) is not None:
+            y = call.op(row, y, channels(call, x, call.given[key]))
+    return [y]
+
+
+# -------------------------------------------------------------------------------------------------------------- pools
+
+
+def pool(kind: str, defaults: Mapping[str, Any]) -> Callable[[Call], Any]:
+    """Return a pool over the last axes, whatever axes are before the channels."""
+
+    def pooled(call: Call) -> Any:
+        given = {name: call.given.get(name, default) for name, default in defaults.items()}
+        dims = int(call.assembly.function(call.node).partition("pool")[2][0])
+        given = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+        if given.get("stride") == ():
+            given["stride"] = None
+        layer = constructed(getattr(layers, f"{kind}{dims}d"), {key: (v, defaults[key]) for key, v in given.items()})
+        return call.add(layer, call.plain(call.self))
+
+    return pooled
+
+
+AVG = {"kernel_size": None, "stride": None, "padding": 0, "ceil_mode": False, "count_include_pad": True,
+       "divisor_override": None}  # fmt: skip
+MAX = {"kernel_size": None, "stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
+ADAPTIVE = {"output_size": None}
+
+
+def log2(base: float) -> Callable[[Call], str]:
+    """Return a logarithm of a base."""
+    return lambda call: call.scaled(call.op("log", call.place(call.self).name), 1 / log(base))
+
+
+def count(call: Call) -> int:
+    """Return the number of a tensor's numbers in one sample."""
+    return prod(call.place(call.self).layout.features)
+
+
+FUNCTIONS: dict[str, Callable[[Call], Any]] = {
+    **dict.fromkeys(ACTIVATIONS, activation), **dict.fromkeys(CURVES, curve),
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax", "special_log_softmax"), softmax),
+    **dict.fromkeys(("add", "add_"), add), "sub": sub, "mul": mul, "div": div, "addcmul": addcmul,
+    "rsub": lambda c: c.plus(c.other, _times(c, c.self, -c.given.get("alpha", 1))),
+    "neg": lambda c: c.scaled(c.place(c.self).name, -1), "pow": power, "log2": log2(2), "log10": log2(10),
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), clamp), **dict.fromkeys(("gt", "lt", "ge", "le"), compared),
+    "where": where, "masked_fill": masked_fill,
+    "maximum": lambda c: c.op("maximum", *c.aligned(c.self, c.other)),
+    "minimum": lambda c: c.op("minimum", *c.aligned(c.self, c.other)),
+    "sum": reduction("sum"), "mean": reduction("mean"), "amax": reduction("max"), "amin": reduction("min"),
+    "max": reduction("max"), "min": reduction("min"), "prod": reduction("prod"), "var": reduction("var"),
+    "std": reduction("std"), "var_mean": var_mean, "logsumexp": reduction("logsumexp"),
+    **dict.fromkeys(("linalg_vector_norm", "norm"), vector_norm),
+    "cumsum": lambda c: c.op("cumsum", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
+    "glu": lambda c: c.op("glu", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
+    "cosine_similarity": lambda c: c.op("cosine_similarity", c.place(c.x1).name, c.place(c.x2).name, eps=c.eps,
+                                        axis=c.place(c.x1).layout.axis_of(c.dim)),
+    "layer_norm": layer_norm, "rms_norm": rms_norm, "group_norm": group_norm, "instance_norm": instance_norm,
+    "_native_batch_norm_legit_no_training": batch_norm,
+    **{f"avg_pool{d}d": pool("AvgPool", AVG if d > 1 else dict(list(AVG.items())[:5])) for d in (1, 2, 3)},
+    **{f"max_pool{d}d": pool("MaxPool", MAX) for d in (1, 2, 3)},
+    **{f"max_pool{d}d_with_indices": pool("MaxPool", MAX) for d in (1, 2, 3)},
+    **{f"adaptive_avg_pool{d}d": pool("AdaptiveAvgPool", ADAPTIVE) for d in (1, 2, 3)},
+    **{f"adaptive_max_pool{d}d": pool("AdaptiveMaxPool", ADAPTIVE) for d in (1, 2, 3)},
+}  # fmt: skip
+"""torch's functions by name: each gives the name of a node, or several for several outputs."""

@@ -1,0 +1,231 @@
+"""torch's functions that move numbers: shapes, axes, parts, joins; and linear maps of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gbackprop import layers
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.interop.calls import Call, move
+from gbackprop.interop.layouts import MIXED, Fixed, Layout, Place
+
+
+def reshape(call: Call) -> str:
+    """Return a tensor in another shape."""
+    return call.reshaped_to(call.self)
+
+
+def same(call: Call) -> str:
+    """Return a tensor as it is."""
+    return call.place(call.given.get("self", call.given.get("input"))).name
+
+
+def cast(call: Call) -> str:
+    """Return a tensor of floats, converted to the network's dtype."""
+    if call.given.get("dtype") not in (None, call.assembly.dtype):
+        raise UnsupportedError(f"dtype: expected {call.assembly.dtype}, got {call.dtype}")
+    return same(call)
+
+
+def permute(call: Call) -> str:
+    """Return a tensor with its axes in another order."""
+    place = call.place(call.self)
+    rank = len(place.layout.shape)
+    order = list(range(rank))
+    if "dims" in call.given:
+        order = [dim % rank for dim in call.dims]
+    elif rank > 1:
+        i, j = (call.given.get(key, default) % rank for key, default in (("dim0", 0), ("dim1", 1)))
+        order[i], order[j] = j, i
+    own = place.layout
+    kept = [dim for dim in order if dim != own.axis or own.shape[dim] > 1]
+    axes = tuple(own.axis_of(dim) if dim != own.axis else _joined_axis(own) for dim in kept)
+    if axes == tuple(range(1, len(axes) + 1)):
+        return place.name
+    return call.add(layers.Permute((0, *axes)), place.name) if own.axis is not None else call.op(
+        "transpose", place.name, axes=axes)  # fmt: skip
+
+
+def _joined_axis(layout: Layout) -> int:
+    """Return the layers' number of the axis that has samples and others."""
+    assert layout.axis is not None
+    return layout.axis + 1
+
+
+def expand(call: Call) -> str:
+    """Return a tensor that is repeated along axes of length 1."""
+    place = call.place(call.self)
+    name = call.fitted(place, call.layout, len(call.layout.shape))
+    shape = call.layout.features
+    return name if call.shape(name) == shape else call.op("broadcast_to", name, shape=shape)
+
+
+def select(call: Call) -> str:
+    """Return one entry of an axis."""
+    place = call.place(call.self)
+    return call.add(layers.Select(place.layout.axis_of(call.dim), call.index), place.name)
+
+
+def part(call: Call, value: Any, dim: int, cut: slice) -> str:
+    """Return a part of an axis."""
+    place = call.place(value)
+    size = place.layout.shape[dim]
+    start, stop, step = cut.indices(size)
+    if (start, stop, step) == (0, size, 1):
+        return place.name
+    if dim % len(place.layout.shape) == place.layout.axis:
+        raise UnsupportedError(f"{MIXED}, got some of the samples")
+    return call.add(layers.Slice(place.layout.axis_of(dim), start, stop, step), place.name)
+
+
+def cut(call: Call) -> str:
+    """Return a slice."""
+    start, stop = call.given.get("start"), call.given.get("end")
+    own = call.place(call.self).layout
+    if call.dim % len(own.shape) == own.axis and start in (None, 0) and (stop is None or stop > 2**62):
+        return call.place(call.self).name
+    return part(call, call.self, call.dim, slice(start, stop, call.given.get("step", 1)))
+
+
+def pieces(call: Call) -> list[str]:
+    """Return the parts of an axis, side by side."""
+    place, dim = call.place(call.self), call.given.get("dim", 0)
+    own = place.layout
+    if dim % len(own.shape) == own.axis:
+        raise UnsupportedError(f"{MIXED}, got some of the samples")
+    shapes = [value.shape for value in call.node.meta["val"]]
+    ends, end = [], 0
+    for shape in shapes:
+        ends.append(end)
+        end += int(shape[dim])
+    return [part(call, place, dim, slice(start, start + int(shape[dim])))
+            for start, shape in zip(ends, shapes, strict=True)]  # fmt: skip
+
+
+def unbind(call: Call) -> list[str]:
+    """Return the entries of an axis."""
+    place = call.place(call.self)
+    axis = place.layout.axis_of(call.given.get("dim", 0))
+    count = place.layout.shape[call.given.get("dim", 0)]
+    return [call.add(layers.Select(axis, i), place.name) for i in range(count)]
+
+
+def joined(call: Call) -> str:
+    """Return tensors side by side along an axis, or along a new one."""
+    dim = call.given.get("dim", 0)
+    stacks = call.assembly.function(call.node) == "stack"
+    out = call.layout
+    axis = out.axis_of(dim)
+    places = [call.place(value) for value in call.tensors if not _empty(value)]
+    if stacks:
+        at = dim % len(out.shape)
+        inner = Layout(out.shape[:at] + out.shape[at + 1 :],
+                       None if out.axis is None else out.axis - (at < out.axis), out.outer)  # fmt: skip
+        names = [call.fitted(place, inner, len(inner.shape)) for place in places]
+        return call.op("stack", *names, axis=axis)
+    names = [call.fitted(place, out, len(out.shape)) for place in places]
+    if len(names) == 1:
+        return names[0]
+    if all(place.layout.axis is not None for place in places):
+        return call.add(layers.Concat(axis), *names)
+    return call.op("concatenate", *names, axis=axis)
+
+
+def _empty(value: Any) -> bool:
+    return isinstance(value, Fixed) and value.value.numel() == 0
+
+
+def pad(call: Call) -> str:
+    """Return a tensor with numbers around it."""
+    mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}[
+        call.given.get("mode", "constant")]  # fmt: skip
+    place, widths = call.place(call.self), list(call.pad)
+    if min(widths) < 0:
+        return move(call, call.self)
+    own = place.layout
+    pairs = [(0, 0)] * len(own.shape)
+    for i in range(len(widths) // 2):
+        pairs[-1 - i] = widths[2 * i], widths[2 * i + 1]
+    if own.axis is not None and own.shape[own.axis] == 1:
+        if any(pairs[own.axis]):
+            raise UnsupportedError(f"{MIXED}, got more samples")
+        del pairs[own.axis]
+    value = {"value": float(call.given.get("value") or 0)} if mode == "constant" else {}
+    return call.op("pad", place.name, widths=pairs, mode=mode, **value)
+
+
+def diagonal_matrix(call: Call) -> str:
+    """Return the lower or upper triangle."""
+    own = call.place(call.self)
+    return call.op(call.assembly.function(call.node), own.name, k=call.given.get("diagonal", 0))
+
+
+def index(call: Call) -> str:
+    """Return entries by fixed integers."""
+    if any(isinstance(value, Place) for value in call.indices):
+        raise UnsupportedError("indices: expected fixed integers, got numbers of the data")
+    return move(call, call.self)
+
+
+def gather(call: Call) -> str:
+    """Return entries by fixed integers."""
+    if isinstance(call.index, Place):
+        raise UnsupportedError("index: expected fixed integers, got numbers of the data")
+    return move(call, call.self)
+
+
+def along(axes: int) -> Callable[[Call], str]:
+    """Return a linear map of each of the last axes, by its matrix: torch's results for the unit vectors."""
+
+    def mapped(call: Call) -> str:
+        place = call.place(call.self)
+        name = place.name
+        for i in range(1, axes + 1):
+            size, after = place.layout.shape[-i], call.layout.shape[-i]
+            unit = torch.eye(size, dtype=call.assembly.dtype).reshape(size, 1, *[size if j == i else 1
+                                                                      for j in range(axes, 0, -1)])  # fmt: skip
+            found = call.assembly.again(call.node, unit, _one_axis(call, i, axes)).reshape(size, after)
+            name = call.op("along", name, matrix=found.T.numpy().copy(), axis=-i)
+        return name
+
+    return mapped
+
+
+def _one_axis(call: Call, i: int, axes: int) -> dict[str, Any]:
+    """Return the arguments of an interpolation of one axis."""
+    after = call.layout.shape
+    changed: dict[str, Any] = {}
+    keep = [j == i for j in range(axes, 0, -1)]
+    if call.given.get("output_size") is not None:
+        changed["output_size"] = [after[-j] if j == i else 1 for j in range(axes, 0, -1)]
+    if call.given.get("scale_factors") is not None:
+        changed["scale_factors"] = [f if k else 1.0 for f, k in zip(call.scale_factors, keep, strict=True)]
+    for key, k in zip(("scales_d", "scales_h", "scales_w")[3 - axes :], keep, strict=True):
+        if call.given.get(key) is not None and not k:
+            changed[key] = None
+    return changed
+
+
+MOVES: dict[str, Callable[[Call], Any]] = {
+    **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"), reshape),
+    **dict.fromkeys(("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "lift_fresh"), same),
+    **dict.fromkeys(("_to_copy", "to", "type_as"), cast),
+    **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "select": select,
+    "slice": cut, **dict.fromkeys(("split", "split_with_sizes", "chunk", "tensor_split"), pieces), "unbind": unbind,
+    **dict.fromkeys(("cat", "stack"), joined), **dict.fromkeys(("pad", "constant_pad_nd"), pad),
+    **dict.fromkeys(("tril", "triu"), diagonal_matrix), "index": index, "gather": gather, "index_select": gather,
+    **dict.fromkeys(
+        ("flip", "roll", "repeat", "unfold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "diagonal",
+         "repeat_interleave", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "rot90",
+         "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
+         "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "tile", "native_channel_shuffle"),
+        lambda call: move(call, call.given.get("self", call.given.get("input"))),
+    ),
+    **{f"upsample_{how}": along(axes) for how, axes in (("linear1d", 1), ("bilinear2d", 2), ("bicubic2d", 2),
+                                                        ("trilinear3d", 3))},
+    "_upsample_bilinear2d_aa": along(2), "_upsample_bicubic2d_aa": along(2),
+}  # fmt: skip
+"""torch's functions by name: each gives the name of a node, or several for several outputs."""
