@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from contextlib import AbstractContextManager, nullcontext
-from threading import Lock, get_ident
+from threading import Lock
 from typing import Any
 
 NO_CONTEXT = nullcontext()
@@ -18,40 +18,9 @@ def cpu_count() -> int:
 
 
 class _OneBlasThread:
-    """A context that limits BLAS to one thread in the whole process; of concurrent calls the first one sets it.
+    """A context that limits BLAS to one thread in the whole process.
 
-    The same thread restores the number, because threadpoolctl lets no other do so. A call that continues after the end
-    of the first one has BLAS's threads in addition to its own: slower, but correct.
-    """
-
-    def __init__(self) -> None:
-        self.lock, self.depth = Lock(), 0
-        self.owner: int | None = None
-        self.limit: Any = None
-
-    def __enter__(self) -> None:
-        controller = blas_controller()
-        with self.lock:
-            if self.owner is None:
-                self.owner = get_ident()
-                self.limit = controller.limit(limits=1, user_api="blas").__enter__() if controller else None
-            self.depth += self.owner == get_ident()
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            if self.owner != get_ident():
-                return
-            self.depth -= 1
-            if self.depth == 0:
-                self.owner = None
-                if self.limit is not None:
-                    self.limit.__exit__(*error)
-
-
-class _Counted:
-    """The same by the library's own functions: threadpoolctl takes longer to set a limit than a small call takes.
-
-    The first of several calls stores the number of threads, and the last one restores it.
+    Of several calls at a time the first stores the number of threads, and the last restores it.
     """
 
     def __init__(self) -> None:
@@ -74,36 +43,28 @@ class _Counted:
                     put(number)
 
 
-_COUNTED = _Counted()
-
 _SHARED = _OneBlasThread()
 
 
 def one_blas_thread() -> AbstractContextManager:
-    """Return a context in which BLAS uses one thread, because the threads of the blocks are enough."""
-    return _COUNTED if blas_functions() else _SHARED
-
-
-def few_blas_threads() -> AbstractContextManager:
-    """Return a context in which BLAS uses one thread because products are small, if that can be set in no time."""
-    return _COUNTED if blas_functions() else NO_CONTEXT
+    """Return a context in which BLAS uses one thread: blocks have threads of their own, or products are small."""
+    return _SHARED
 
 
 @functools.cache
 def blas_functions() -> list[tuple[Any, Any]]:
-    """Return the functions that give and set the number of threads of each BLAS; none if one of them lacks these."""
+    """Return the functions that give and set the number of threads of each BLAS.
+
+    OpenBLAS has its own: threadpoolctl takes longer to set a limit than a small call takes, and only in one thread.
+    """
     controller, found = blas_controller(), []
     for library in controller.lib_controllers if controller else []:
         affixes = [(prefix, suffix) for prefix in ("", "scipy_") for suffix in ("", "64_", "_64")]
-        for prefix, suffix in affixes if library.internal_api == "openblas" else []:
-            name = f"{prefix}openblas_%s_num_threads{suffix}"
-            pair = [getattr(library.dynlib, name % verb, None) for verb in ("get", "set")]
-            if None not in pair:
-                found.append((pair[0], pair[1]))
-                break
-        else:
-            if library.user_api == "blas":
-                return []
+        names = [f"{prefix}openblas_%s_num_threads{suffix}" for prefix, suffix in affixes]
+        known = names if library.internal_api == "openblas" else []
+        own = [tuple(getattr(library.dynlib, name % verb, None) for verb in ("get", "set")) for name in known]
+        others = [(library.get_num_threads, library.set_num_threads)] if library.user_api == "blas" else []
+        found += [*[pair for pair in own if None not in pair], *others][:1]
     return found
 
 

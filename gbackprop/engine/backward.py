@@ -14,7 +14,7 @@ import numpy as np
 from gbackprop.array import Array, device_of, is_array, on_device_of
 from gbackprop.base.checks import check_batch, positive
 from gbackprop.base.errors import TooLargeError, naming, release
-from gbackprop.base.threads import NO_CONTEXT, few_blas_threads, one_blas_thread
+from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.entries import names_of
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import Layer
@@ -272,7 +272,7 @@ def _backward(run: Execution) -> Result:
     results = SampleRows(run.x.shape[0], run.reuse, not others and cut.reuses)
     if not others:
         block = SampleBlock(first, results)
-        with few_blas_threads() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
+        with one_blas_thread() if cut.small else NO_CONTEXT, arena() if cut.reuses else NO_CONTEXT as memory:
             total = sweep_block(run, block, memory or Allocator())
     else:
         parts = _parts(run, [SampleBlock(rows, results) for rows in cut.samples])

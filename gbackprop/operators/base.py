@@ -12,7 +12,7 @@ import numpy as np
 from gbackprop.array import Array, all_finite, array_module, device_of, on_device_of
 from gbackprop.base.checks import check_flag
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError, warn
-from gbackprop.calculus.entries import X, names_of
+from gbackprop.calculus.entries import X
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import Watch
 from gbackprop.losses.base import Loss
@@ -84,7 +84,7 @@ class Operator(OperatorAlgebra):
         with on_device_of(x):
             check_flag("training", self.training)
             plan = plan_of(self.network, self.loss, x, self.quantities, self.training, self.wrt)
-            if plan.meeting and self.wrt is not None and X in names_of(self.wrt):
+            if plan.meeting and X in (plan.wrt or ()):
                 raise UnsupportedError(f"{plan.meeting} has no operator over the input: samples meet there")
             if first is None:
                 if not plan.parameters:

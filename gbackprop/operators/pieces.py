@@ -13,7 +13,7 @@ from typing import Any
 
 from gbackprop.array import Array, device_of, on_device_of
 from gbackprop.base.errors import naming
-from gbackprop.base.threads import few_blas_threads, one_blas_thread
+from gbackprop.base.threads import one_blas_thread
 from gbackprop.engine.blocks import choose_blocks
 from gbackprop.engine.costs import SMALL_PRODUCTS
 from gbackprop.engine.estimate import multiplications, saved_bytes, unfolded_bytes
@@ -97,7 +97,7 @@ class Cutter:
             calls = ((linearized_product, (product, piece, vectors)) for piece, vectors in tasks)
             yield from _in_order(self.executor, calls)
         elif self.threads == 1:
-            with few_blas_threads() if count * self.products <= SMALL_PRODUCTS else nullcontext():
+            with one_blas_thread() if count * self.products <= SMALL_PRODUCTS else nullcontext():
                 for piece, vectors in tasks:
                     yield self.product(product, piece, vectors)
         else:

@@ -113,8 +113,8 @@ def _malformed(probe: LossProbe) -> str:
 
 
 def _against(probe: LossProbe, reference: Reference) -> Compared:
-    want, floor = reference(probe.output.copy(), probe.target.copy()), 1e-3 * size_of(probe.output)
-    return Compared(probe.values(probe.output), want, "plain definition", floor=floor)
+    want = reference(probe.output.copy(), probe.target.copy())
+    return Compared(probe.values(probe.output), want, "plain definition", floor=size_of(probe.output))
 
 
 def _value(probe: LossProbe) -> Compared:

@@ -208,7 +208,7 @@ def _exchanged(trial: OptimizerTrial) -> Compared:
     groups: dict[Any, list[str]] = {}
     for name, shape in shapes.items():
         groups.setdefault((shape, *(repr(each[name]) for each in settings)), []).append(name)
-    other = {a: b for group in groups.values() for a, b in zip(group, group[1:] + group[:1]) if a != b}
+    other = {a: b for group in groups.values() for a, b in zip(group, reversed(group)) if a != b}
     if not other:
         raise NotGivenError("no two parameters have one shape and the same settings")
 

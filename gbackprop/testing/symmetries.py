@@ -87,7 +87,7 @@ def check_symmetries(
     claims.doubtful.clear()
     claims.missing.clear()  # of one quantity: others of its class may be computed
     few = replace(few, asked=usable)
-    claims.attempt("backward", "can be checked", _check, claims, few, some, generator)
+    claims.attempt("backward", "can be checked", _check, claims, few, some, generator, not only)
     if not only:
         claims.attempt("backward", "can be moved", moved, claims, few, generator)
     if len(few.x) < len(posed.x):
@@ -95,7 +95,7 @@ def check_symmetries(
         whole = replace(posed, asked=tuple(q for q in usable if id(q) not in rows))
         claims.suffix = f", of {len(posed.x)} samples"
         of_batch = [each for each in some if each.of_batch]
-        claims.attempt("backward", "can be checked", _check, claims, whole, of_batch, generator)
+        claims.attempt("backward", "can be checked", _check, claims, whole, of_batch, generator, not only)
     return claims.report
 
 
@@ -124,12 +124,12 @@ def _try(posed: Posed, quantity: Quantity) -> bool:
     return bool(replace(posed.taken(np.arange(min(len(posed.x), 2))), asked=(quantity,)).result)
 
 
-def _check(claims: Claims, posed: Posed, symmetries: Sequence[Symmetry], rng: np.random.Generator) -> None:
-    """Add a row for each symmetry and quantity."""
+def _check(claims: Claims, posed: Posed, symmetries: Sequence[Symmetry], rng: np.random.Generator, both: bool) -> None:
+    """Add a row for each symmetry and quantity, and, of both, for each identity of results."""
     judged = (Gradient(), *posed.asked)
     noise = Noise(posed, judged, rng)
     names = {id(each): "backward" if isinstance(each, Gradient) else type(each).__name__ for each in judged}
-    for claim, other, each, sides in identities(posed, judged) if len(symmetries) > 1 else ():
+    for claim, other, each, sides in identities(posed, judged) if both else ():
         claims.equal(names[id(each)], claim, lambda q, o, made: noise.compared(q, made(), o), each, other, sides)
     for symmetry in symmetries:
         try:

@@ -131,6 +131,10 @@ def test_every_color_is_in_the_style_sheet(text):
     assert len(COLORED) == LEVELS + 2 * STRENGTHS + 2
 
 
+def test_the_lines_of_a_failing_method_are_shown_once(text):
+    assert text.count("return super().jmp(saved, mat)") == 1
+
+
 def test_links_lead_somewhere_and_failures_are_linked(findings, parsed):
     ids = parsed.values("id")
     assert len(ids) == len(set(ids))

@@ -1,5 +1,6 @@
 """Blocks: what they bound, what they leave alone, and the threads that take them."""
 
+import os
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -37,6 +38,15 @@ def counts():
     return [info["num_threads"] for info in found if info["user_api"] == "blas"]
 
 
+def test_the_processors_of_this_process_are_counted_or_all(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", {0: {3, 5}}.get, raising=False)
+    assert threads.cpu_count() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for known, count in ((6, 6), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda known=known: known)
+        assert threads.cpu_count() == count
+
+
 def test_concurrent_calls_restore_the_number_of_blas_threads():
     net, before = network(layers.Linear(50, 50), layers.Tanh(), layers.Linear(50, 10)), counts()
 
@@ -52,47 +62,37 @@ def test_concurrent_calls_restore_the_number_of_blas_threads():
     assert counts() == before
 
 
-@pytest.mark.parametrize("counted", [True, False])
-def test_blas_threads_are_restored_at_the_end(counted):
-    """By the last of several calls; by the first where only threadpoolctl can set them: no other thread may then."""
-    limit = one_blas_thread if counted else lambda: threads._SHARED
+def test_blas_threads_are_restored_at_the_end_of_the_last_of_several_calls():
     entered, left = threading.Event(), threading.Event()
 
     def longer():
-        with limit():
+        with one_blas_thread():
             entered.set()
             left.wait(10)
 
     before, other = counts(), threading.Thread(target=longer)
-    if counted and not threads.blas_functions():
-        pytest.skip("this BLAS has no functions of its own")
-    with limit():
+    with one_blas_thread():
         assert set(counts()) == {1}
         other.start()
         assert entered.wait(10)
-        with limit():
+        with one_blas_thread():
             pass
         assert set(counts()) == {1}
-    assert (counts() == before) is not (counted and set(before) != {1})
+    assert set(counts()) == {1}
     left.set()
     other.join()
-    assert counts() == before
-    with limit():  # and is set again by who comes next
-        assert set(counts()) == {1}
     assert counts() == before
 
 
 def test_a_blas_without_functions_of_its_own_is_limited_by_threadpoolctl(monkeypatch):
     assert [get() for get, _ in threads.blas_functions()] in ([], counts())
     own = SimpleNamespace(openblas_get_num_threads=max, openblas_set_num_threads=min)
-    kinds = [("openblas", "blas", own), ("openmp", "openmp", None), ("mkl", "blas", None)]
-    libraries = [SimpleNamespace(internal_api=a, user_api=b, dynlib=c) for a, b, c in kinds]
-    found = []
-    for count in range(4):
-        controller = SimpleNamespace(lib_controllers=libraries[:count])
+    kinds = [("openblas", "blas", own), ("openmp", "openmp", own), ("mkl", "blas", own), ("openblas", "blas", None)]
+    others = {"get_num_threads": abs, "set_num_threads": len}
+    libraries = [SimpleNamespace(internal_api=a, user_api=b, dynlib=c, **others) for a, b, c in kinds]
+    for controller, found in ((None, []), (SimpleNamespace(lib_controllers=libraries), [(max, min), (abs, len), (abs, len)])):
         monkeypatch.setattr(threads, "blas_controller", lambda controller=controller: controller)
-        found.append(threads.blas_functions.__wrapped__())
-    assert found == [[], [(max, min)], [(max, min)], []]
+        assert threads.blas_functions.__wrapped__() == found
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -20,14 +20,14 @@ from gbackprop.testing.signals import arrivals
 CE = losses.CrossEntropyLoss()
 
 
-def network(activation=layers.ReLU, grouped=2):
+def network(activation=layers.ReLU, grouped=3):
     """Convolutions below elementwise layers, padding, dropout and pools; one pool has a linear layer below it."""
     return chain(
         layers.Conv2d(2, 6, 3), layers.ReLU(), layers.ZeroPad2d((0, 1, 0, 1)), layers.MaxPool2d(3, 2),
-        gb.Sequential(layers.Conv2d(6, 8, 3, padding=1, groups=grouped), activation(), layers.Dropout(0.3)),
+        gb.Sequential(layers.Conv2d(6, 9, 3, padding=1, groups=grouped), activation(), layers.Dropout(0.3)),
         layers.MaxPool2d(2, 1, 1), layers.Identity(), layers.MaxPool2d(2),
         layers.Linear(3, 4), layers.MaxPool2d(2, 1),
-        layers.Flatten(), layers.Linear(48, 12), layers.Sigmoid(), layers.Linear(12, 7),
+        layers.Flatten(), layers.Linear(54, 12), layers.Sigmoid(), layers.Linear(12, 7),
     )  # fmt: skip
 
 

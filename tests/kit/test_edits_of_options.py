@@ -9,7 +9,7 @@ import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop.calculus.layer import leaves_of
-from gbackprop.testing.diagnosis.arguments import of_arrays
+from gbackprop.testing.diagnosis.arguments import ARRAYS, of_arrays
 from gbackprop.testing.diagnosis.care import CARE, DRAWS, of_care
 from gbackprop.testing.diagnosis.options import of_leaves, of_options
 from gbackprop.testing.loss_probe import LossProbe
@@ -98,6 +98,11 @@ def test_layers_of_a_network_are_others_exchanged_or_placed_elsewhere():
     join = [replace(leaves[1], layer=L.Add())]
     (one, *_) = of_leaves(join, [])
     assert (one[0], one[1], type(one[2][0].layer)) == (1.4, "every Add were Multiply", L.Multiply)
+
+
+def test_an_edit_costs_less_than_two_others():
+    for table in (ARRAYS, CARE, DRAWS):
+        assert [words for words, (cost, _) in table.items() if not 1 <= cost < 2] == []
 
 
 def test_edits_of_what_a_probe_has():

@@ -6,6 +6,7 @@ from fault_table import FAULTS
 
 from gbackprop import Graph, Sequential, layers, losses, network
 from gbackprop.testing import check_layer, check_loss, check_network
+from gbackprop.testing.purity import changes, snapshot
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(fault.check for fault in FAULTS))
@@ -27,6 +28,10 @@ def test_what_is_left_of_cancelling_terms_is_judged_all_the_same(factor):
 
     report = check_layer(Wrong(1, eps=1e-5), np.random.default_rng(0).standard_normal((3, 1)))
     assert report.failures[0].method == "mjp"
+
+
+def test_an_equal_number_that_is_another_object_is_no_change():
+    assert changes(snapshot({"rate": 0.5}), snapshot({"rate": float("0.5")})) == []
 
 
 def test_no_alarm_where_a_parameter_hardly_moves_the_output():

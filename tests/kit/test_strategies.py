@@ -5,14 +5,16 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import Phase, find, settings
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
 
 from gbackprop import Sequential, layers, losses
 from gbackprop.calculus.layer import leaves_of
 from gbackprop.layers import Elementwise, Layer
 from gbackprop.testing.cases.branches import JOINS
 from gbackprop.testing.graphs import graph_problems
-from gbackprop.testing.strategies import layer_cases, loss_cases, problems
+from gbackprop.testing.shape_strategies import OVER_AXES, instance_norms, max_pools
+from gbackprop.testing.strategies import OF_ANY, layer_cases, loss_cases, problems
 
 MANY = settings(max_examples=15000, database=None, deadline=None)
 DRAWN = settings(MANY, max_examples=60000, phases=[Phase.generate])  # not made smaller; it ends when all were drawn
@@ -49,6 +51,20 @@ def test_every_layer_and_every_option_is_drawn():
         return not missing
 
     find(layer_cases(), was_the_last, settings=DRAWN)
+
+
+SMALLEST = (1, 1), (3, 1, 2), (1, 2, 1, 1)
+
+
+@pytest.mark.parametrize("strategy", [s for s in (*OF_ANY, *OVER_AXES) if s not in (max_pools, instance_norms)])
+def test_a_strategy_takes_the_smallest_features(strategy):
+    """But those whose layers may refuse them: windows that all stand in the padding, and single numbers."""
+
+    @given(st.sampled_from(SMALLEST).flatmap(lambda shape: st.tuples(st.just(shape), strategy(shape))))
+    def takes(drawn):
+        assert min(drawn[1].output_shape(drawn[0])) > 0
+
+    takes()
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ from plain_library import ADAPTER
 
 import gbackprop as gb
 from gbackprop.testing import referee
+from gbackprop.testing.referee.verdicts import FEWEST, checked
 
 KNOWN = {}
 
@@ -244,6 +245,10 @@ def test_unknown_names_are_an_error_before_anything_is_computed(arguments, words
 def test_an_adapter_that_gives_no_result_of_numbers_is_an_error(name, function, words):
     with pytest.raises((TypeError, ValueError), match=words):
         judged(**{name: function})
+
+
+def test_as_many_draws_as_are_asked_for_are_enough():
+    assert checked({"": np.zeros((FEWEST, 2))}, {"": np.zeros(2)}, True)[0] == ""
 
 
 def test_other_names_are_said_where_nothing_is_found():

@@ -65,6 +65,13 @@ def test_opposite_gradients_are_all_noise():
     assert np.isnan(nothing.norm)
 
 
+def test_gradients_at_right_angles_are_all_noise():
+    net = gb.Sequential(layers.Linear(2, 1, bias=False), rng=0, dtype="float64")
+    net.parameters["0.weight"] = np.zeros((1, 2))
+    result = gb.backward(net, losses.MSELoss(), np.eye(2), np.ones((2, 1)), q.GramGradients())
+    assert gradient_noise(result).noise_scale == np.inf  # ‖ḡ‖² is what noise alone makes
+
+
 @pytest.mark.parametrize("loss", [losses.CrossEntropyLoss(), losses.CrossEntropyLoss("sum")], ids=repr)
 def test_signal_to_noise(loss):
     result = run(q.Variance(), q.BatchGrad(), loss=loss)

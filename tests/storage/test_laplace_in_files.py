@@ -151,6 +151,7 @@ def test_other_readers_name_it(path):
 WRONG = {
     "names": (lambda tree, arrays: tree["names"].reverse(), "names: expected parameters, each once"),
     "a name too few": (lambda tree, arrays: tree["names"].pop() and None, "slope: expected arrays of"),
+    "no header": (lambda tree, arrays: tree.pop("total") and None, "header: expected an object with version, kind"),
     "no names": (lambda tree, arrays: tree.update(names=None), "names: expected a list, got None"),
     "structure": (lambda tree, arrays: tree.update(structure="diag"), "curvature/0.weight: expected an array"),
     "no structure": (lambda tree, arrays: tree.update(structure=[]), "structure: expected full or kron or diag, got"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.base.threads import few_blas_threads
+from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.walk import upwards
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, on_probe, on_subject
@@ -44,7 +44,7 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
 
     `check` adds the rows of a subject with the random numbers that it is given.
     """
-    with few_blas_threads(), np.errstate(all="ignore"), warnings.catch_warnings():
+    with one_blas_thread(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search = _Search(check, subject, method, claim)
         found = search.found() if len(search.trials) > 1 else []
