@@ -46,7 +46,7 @@ REFUSED = {
     "average": (lambda: ParameterJacobian().average_kronecker(ONE, (2,)), gb.UnsupportedError, "no Kronecker factors"),
     "a sum": (lambda: _packed({"a": 1}), gb.UnsupportedError, "checkpoint: expected sums that are arrays, got dict"),
     "merged": (
-        lambda: Merged(SimpleNamespace(objective=None, scale=1)), ValueError, "result 0: expected a result of gb",
+        lambda: Merged(SimpleNamespace(objective=None, scale=None)), ValueError, "result 0: expected a result of gb",
     ),
     "merged, no scale": (lambda: Merged(SimpleNamespace(objective=1, scale=None)), ValueError, "result 0: expected"),
     "parts below": (lambda: _check_mjp("0: Add", ONE, (ONE, ONE)), TypeError, "0: Add, mjp: expected a tuple of 2"),
