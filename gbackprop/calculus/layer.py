@@ -51,8 +51,6 @@ class Leaf:
         Whether it depends on no layer that the sweep visits, so that the sweep ends here.
     constant : bool
         Whether it depends on no data, and its output has one row for all samples.
-    spreads : bool
-        Whether inputs of one row are repeated for each sample, as the layer does not take them as they are.
     curved : bool
         Whether its second derivative can be other than zero in the inputs that the sweep visits.
     """
@@ -67,7 +65,6 @@ class Leaf:
     swept: bool = False
     lowest: bool = True
     constant: bool = False
-    spreads: bool = False
     curved: bool = False
 
     @property
@@ -118,10 +115,11 @@ class Nodes:
         parameters = {key: each for key, each in found.items() if self.wrt is None or each in self.wrt}
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
-        curved = layer.curvature != "zero" and (not layer.bilinear or [leaf.swept for leaf in taken] == [True, True])
-        constants, one_row = [leaf.constant for leaf in taken], layer.broadcasts
-        kind = one_row and len(taken) == len(sources) and all(constants), any(constants) and not one_row, curved
-        self.leaves.append(Leaf(name, layer, shapes, output_shape, i, sources, parameters, swept, lowest, *kind))
+        constant = layer.broadcasts and len(taken) == len(sources) and all(leaf.constant for leaf in taken)
+        of_both = getattr(layer, "bilinear", False)  # and curved in both inputs together alone
+        curved = layer.curvature != "zero" and (not of_both or [leaf.swept for leaf in taken] == [True, True])
+        kind = swept, lowest, constant, curved
+        self.leaves.append(Leaf(name, layer, shapes, output_shape, i, sources, parameters, *kind))
         return i
 
 
@@ -145,9 +143,6 @@ class Layer(Constructed):
 
     broadcasts: ClassVar[bool] = False
     """True if values with one row, which is that of all samples, are taken beside, or in place of, those with N."""
-
-    bilinear: ClassVar[bool] = False
-    """True if it is linear in each of two inputs, so that it is curved in both together alone."""
 
     mixes: ClassVar[bool] = False
     """True if a sample's output depends on other samples of the batch, too. `jmp`, `mjp` and `residual` are then of the
@@ -283,14 +278,7 @@ def leaves_of(network: Layer, shape: Shape, training: bool = False) -> list[Leaf
     """Return a layer, or the layers inside a container, in the order of computation."""
     nodes = Nodes(shape, training=training)
     network.place(nodes, "", INPUT)
-    return checked_leaves(nodes.leaves)
-
-
-def checked_leaves(leaves: list[Leaf]) -> list[Leaf]:
-    """Check that the output of layers depends on data, and return them."""
-    if leaves and leaves[-1].constant:
-        raise ValueError(f"{leaves[-1]}: expected an output that depends on the network's input")
-    return leaves
+    return nodes.leaves
 
 
 def zeros(layer: Layer, shape: Shape) -> Array:
@@ -298,10 +286,3 @@ def zeros(layer: Layer, shape: Shape) -> Array:
     parameter = next(iter(layer.parameters.values()), np.zeros(0, layer.dtype or "float32"))
     dtype = "int64" if layer.takes == "integers" else parameter.dtype
     return array_module(parameter).zeros((1, *shape), dtype=dtype)
-
-
-def jacobians_of_zeros(leaf: Leaf) -> dict[str, ParameterJacobian]:
-    """Return the Jacobians of a layer's parameters at one sample of zeros, by which their kinds are known."""
-    inputs = [zeros(leaf.layer, shape) for shape in leaf.input_shapes]
-    with np.errstate(all="ignore"):
-        return leaf.layer.parameter_jacobians(leaf.layer.forward(*inputs)[1])

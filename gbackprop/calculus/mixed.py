@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, array_module
-from gbackprop.calculus.jacobian import Bias
-from gbackprop.calculus.layer import Layer, Leaf, Shape, jacobians_of_zeros, zeros
+from gbackprop.calculus.jacobian import Bias, ParameterJacobian
+from gbackprop.calculus.layer import Layer, Leaf, Shape, zeros
 from gbackprop.calculus.residual import Factored, products, units
 
 
@@ -83,3 +85,10 @@ def gradients_at_units(layer: Layer, key: str, grad: Array, shape: Shape) -> Arr
     jacobian = layer.parameter_jacobians(layer.forward(points)[1])[key]
     found = jacobian.per_sample(xp.broadcast_to(grad[:, None], (n, d + 1, *grad.shape[1:]))).swapaxes(0, 1)
     return found[:-1] - found[-1]
+
+
+def jacobians_of_zeros(leaf: Leaf) -> dict[str, ParameterJacobian]:
+    """Return the Jacobians of a layer's parameters at one sample of zeros, by which their kinds are known."""
+    inputs = [zeros(leaf.layer, shape) for shape in leaf.input_shapes]
+    with np.errstate(all="ignore"):
+        return leaf.layer.parameter_jacobians(leaf.layer.forward(*inputs)[1])

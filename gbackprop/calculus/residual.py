@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
 from gbackprop.calculus.layer import Layer, Shape
@@ -27,6 +27,9 @@ class FactoredLayer(Layer):
     """A layer that factors its residual itself: because it has several inputs, or more cheaply than as a matrix."""
 
     curvature = "dense"
+
+    bilinear: ClassVar[bool] = False
+    """True if it is linear in each of two inputs, so that it is curved in both together alone."""
 
     def residual_width(self, *shapes: Shape) -> int:
         """Return the number of columns of the residual, for inputs of these feature shapes."""

@@ -17,16 +17,23 @@ At = dict[int, Any]
 """Values at the outputs of layers, by position; at the network's input, by `INPUT`."""
 
 
-def upwards(leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = ()) -> Iterator[tuple[Leaf, list[Any]]]:
+def upwards(
+    leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = (), batch: int | None = None
+) -> Iterator[tuple[Leaf, list[Any]]]:
     """Yield each layer with the values at its inputs; the caller sets ``at[leaf.position]``.
 
-    `done` has the sources whose values are deleted when a layer has taken its own, see `last_taken`.
+    `done` has the sources whose values are deleted when a layer has taken its own, see `last_taken`. Where a layer
+    needs values of one row for each sample, they are repeated for a `batch`.
     """
+    one_row = False
     for leaf in leaves:
         inputs = [at[source] for source in leaf.sources]
         if done:
             for source in done[leaf.position]:
                 del at[source]
+        if batch is not None and one_row and not leaf.layer.broadcasts:
+            inputs = [_repeated(x, batch) if x.shape[0] == 1 else x for x in inputs]
+        one_row = one_row or leaf.constant
         yield leaf, inputs
         del inputs  # what nothing else refers to is freed before the next layer computes
 
@@ -34,13 +41,12 @@ def upwards(leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = ()) 
 def values_upwards(
     leaves: Sequence[Leaf], at: At, done: Sequence[Sequence[int]] = ()
 ) -> Iterator[tuple[Leaf, list[Any]]]:
-    """Yield as `upwards` does from the network's input on; one row is repeated for N samples where a layer needs it."""
-    batch = len(at[INPUT])
-    for leaf, inputs in upwards(leaves, at, done):
-        if leaf.spreads:
-            inputs = [array_module(x).broadcast_to(x, (batch, *x.shape[1:])) for x in inputs]
-        yield leaf, inputs
-        del inputs
+    """Return `upwards` from the network's input on, with one row repeated for N samples where a layer needs it."""
+    return upwards(leaves, at, done, at[INPUT].shape[0])
+
+
+def _repeated(x: Any, batch: int) -> Any:
+    return array_module(x).broadcast_to(x, (batch, *x.shape[1:]))
 
 
 def last_taken(leaves: Sequence[Leaf]) -> list[list[int]]:

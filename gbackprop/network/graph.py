@@ -131,3 +131,5 @@ def _check_used(inputs: dict[str, tuple[str, ...]], output: str) -> None:
     unused = [name for name in inputs if name not in used]
     if unused:
         raise ValueError(f"nodes: expected nodes that the output {output!r} depends on, got {unused} which it does not")
+    if INPUT_NAME not in used:
+        raise ValueError(f"output {output!r}: expected an output that depends on the network's input")

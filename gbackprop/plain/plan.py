@@ -25,7 +25,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.entries import Entries, Names, X, check_names, names_of, placed
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, checked_leaves
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 from gbackprop.losses.base import Loss
 from gbackprop.plain.coupling import coupled, uncoupled
@@ -211,7 +211,7 @@ def plan_of(
     wrt = names_of(wrt)
     if wrt is not None:
         check_names(network, wrt, x)
-    leaves = checked_leaves(placed(network, Nodes(x.shape[1:], wrt, training)))
+    leaves = placed(network, Nodes(x.shape[1:], wrt, training))
     leaves = leaves or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
     meeting = next((leaf for leaf in leaves if leaf.layer.mixes), None)

@@ -10,8 +10,8 @@ from gbackprop.array import Array
 from gbackprop.base.checks import is_shipped
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian, Reduction
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, jacobians_of_zeros
-from gbackprop.calculus.mixed import lacks_mixed
+from gbackprop.calculus.layer import INPUT, Layer, Leaf
+from gbackprop.calculus.mixed import jacobians_of_zeros, lacks_mixed
 from gbackprop.calculus.signals import RESIDUAL
 from gbackprop.calculus.state import settings_of
 from gbackprop.calculus.views import Viewed

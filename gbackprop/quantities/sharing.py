@@ -30,7 +30,8 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Outer, ParameterJacobian
-from gbackprop.calculus.layer import Leaf, jacobians_of_zeros
+from gbackprop.calculus.layer import Leaf
+from gbackprop.calculus.mixed import jacobians_of_zeros
 from gbackprop.calculus.signals import EXACT, GRADIENT, MonteCarlo, Signal
 from gbackprop.calculus.views import View, Viewed, expand, joint, outer_of, reduce
 from gbackprop.quantities.base import Scale, Statistic

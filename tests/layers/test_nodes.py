@@ -187,7 +187,7 @@ def test_training_mode_and_explanation():
     ({"p": (Parameter((2,)), "input"), "y": (Operation("add"), "input", "p")}, "expected no input, got 1"),
     ({"c": (Constant([1.0]),), "y": (Operation("exp"), "c")}, "expected an output that depends on the network's input"),
     ({"p": (Parameter((5,)),), "y": (Operation("add"), "input", "p")}, "expected features that broadcast"),
-    ({"p": (Operation("add"),)}, "expected at least two inputs, got 0"),
+    ({"p": (Operation("add"),), "y": (Operation("add"), "p", "input")}, "expected at least two inputs, got 0"),
 ])  # fmt: skip
 def test_graphs_that_are_none_are_refused(nodes, words):
     with pytest.raises(ValueError, match=words):

@@ -102,11 +102,10 @@ class Operation(Layer):
 class CurveOperation(Operation, Elementwise):
     """An elementwise row."""
 
-    formulas = Elementwise.formulas
-
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, **options)
         self.curvature = "zero" if self.row.second is None else "diagonal"  # type: ignore[misc]
+        self.formulas = dict(zip(("forward", "mjp", "residual", "where"), self.row.formulas.split("; "), strict=False))
 
     def output_shape(self, *shapes: Shape) -> Shape:
         return self.bound(*shapes).shape

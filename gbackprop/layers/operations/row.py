@@ -8,7 +8,7 @@ for columns, ``[V, N, *features]``. The leading axis of a value that is the same
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -46,11 +46,19 @@ class OperationRow:
 
 @dataclass(frozen=True)
 class CurveRow(OperationRow):
-    """An elementwise function φ of one input, with φ' and φ'' from (x, y, bound); `second` is None if φ'' is 0."""
+    """An elementwise function φ of one input, with φ' and φ'' from (x, y, bound); `second` is None if φ'' is 0.
 
+    `formulas` has its formulas in the notation of certificates, between semicolons: y, φ'(x) g, φ''(x) g if that is not
+    0, then a condition for where it is certified.
+    """
+
+    formulas: str
     value: Callable[[Any, Bound], Any]
     first: Callable[[Any, Any, Bound], Any]
-    second: Callable[[Any, Any, Bound], Any] | None
+    second: Callable[[Any, Any, Bound], Any] | None = None
+    ties: str = field(default="none: smooth where it is finite", kw_only=True)
+    cost: Callable[[Bound], int] = field(default=lambda o: 10 * prod(o.shape), kw_only=True)
+    bind: Callable[..., Bound] = field(default=lambda shapes: _plain(shapes), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,11 @@ def numbers(each: int = 1) -> Callable[[Bound], int]:
 def inputs(each: int = 1) -> Callable[[Bound], int]:
     """Return a cost: some operations for each number of all inputs."""
     return lambda o: each * sum(map(prod, o.shapes))
+
+
+def _plain(shapes: tuple[Shape, ...]) -> Bound:
+    only(shapes)
+    return bound(shapes, shapes[0])
 
 
 def only(shapes: tuple[Shape, ...], count: int = 1) -> None:

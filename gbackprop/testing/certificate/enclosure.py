@@ -208,6 +208,13 @@ class Enclosed:
         error = far(slope(name)(IV.mpf([low, high]))) * self.err if self.err else 0.0
         return self._made(monotone(name, self.value), error, UNIT if name == "sqrt" else LIBRARY, symbolic)
 
+    def periodic(self, name: str) -> Enclosed:
+        """Compute a function of an angle."""
+        value, symbolic = getattr(IV, name)(self.value), getattr(sp, name)
+        low, high = self.computed()
+        slope = 1.0 if name != "tan" else 1 + far(IV.tan(IV.mpf([low, high]))) ** 2
+        return self._made(value, slope * self.err if self.err else 0.0, LIBRARY, symbolic)
+
 
 MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     **{name: (getattr(sp, name), getattr(MP, name)) for name in ("exp", "log", "sqrt", "tanh", "erf", "erfc")},
@@ -219,6 +226,7 @@ MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 FUNCTIONS: dict[str, Callable[[Enclosed], Any]] = {
     **{name: partial(Enclosed.monotone, name=name) for name in MONOTONE},
+    **{name: partial(Enclosed.periodic, name=name) for name in ("sin", "cos", "tan")},
     "sign": lambda x: -1 if x < 0 else int(x > 0),
     "cosh": lambda x: (x.exp() + (-x).exp()) / 2,
 }
@@ -248,6 +256,7 @@ def evaluator(expr: Any, symbols: tuple[Any, ...], intervals: bool) -> Callable[
     names: dict[str, Any] = {"Logistic": lambda x: 1 / (1 + mpmath.exp(-x)), "Gaussian": mpmath.ncdf}
     if intervals:
         names = {name: partial(monotone, name) for name in MONOTONE} | {"mpf": IV.mpf, "pi": IV.pi}
+        names |= {"sin": IV.sin, "cos": IV.cos, "tan": IV.tan}
         names |= {"atan": names["arctan"], "Logistic": names["expit"], "Gaussian": names["ndtr"]}
     return sp.lambdify(symbols, expr, modules=[names, "mpmath"])
 

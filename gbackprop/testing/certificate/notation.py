@@ -25,8 +25,8 @@ TOKEN = re.compile(
     rf"|(?P<word>√|{LETTER}+(?:_{LETTER}{{2,}})*['′]*)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<sign>≤|≥|\S)"
 )
 FUNCTIONS = {"σ": "expit", "Φ": "ndtr", "√": "sqrt"} | {
-    name: name for name in ("exp", "log", "sqrt", "tanh", "sinh", "cosh", "erf", "sign", "abs", "max", "min")
-}
+    name: name for name in ("exp", "log", "sqrt", "sin", "cos", "tan", "arctan")
+} | {name: name for name in ("tanh", "sinh", "cosh", "erf", "sign", "abs", "max", "min")}
 WORDS = {word: f" {word} " for word in ("if", "else", "and", "or")}
 SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "=": "=="} | {
     **WORDS,

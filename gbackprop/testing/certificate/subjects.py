@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.calculus.layer import Layer
+from gbackprop.layers.operations.operation import CurveOperation
 from gbackprop.losses.base import Loss
 from gbackprop.losses.class_weights import ClassWeights
 from gbackprop.testing.certificate.enclosure import array_of
@@ -133,7 +134,8 @@ def _loss_code(loss: Loss, count: int, label: Any, made: list[Any]) -> list[Any]
 
 def _options(subject: Any) -> dict[str, Any]:
     """Return the options that are numbers by their names in formulas."""
-    found = {name: float(value) for name, value in vars(subject).items() if isinstance(value, (bool, int, float))}
+    given = vars(subject.bound((1,))) if isinstance(subject, CurveOperation) else vars(subject)
+    found = {name: float(value) for name, value in given.items() if isinstance(value, (bool, int, float))}
     return found | {LETTERS.get(name, name): value for name, value in found.items()}
 
 

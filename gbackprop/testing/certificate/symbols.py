@@ -48,7 +48,7 @@ def recognized(value: float) -> tuple[Any, float]:
     That is r √q πᵏ, for a decimal number or fraction r of few digits, ½ log(r πᵏ), or the float itself.
     """
     if not math.isfinite(value):
-        return sp.nan, math.inf
+        return (sp.nan, math.inf) if math.isnan(value) else (sp.oo if value > 0 else -sp.oo, 0.0)
 
     def simple(value: float) -> tuple[Any, Any]:
         return sp.Rational(Fraction(value).limit_denominator(1000)), sp.Rational(f"{value:.11g}")
