@@ -55,6 +55,30 @@ class Seen(Outer):
         return squares.reshape(*squares.shape[:-2], *self.axes, *self.axes)
 
 
+class Swapped(ParameterJacobian):
+    """The Jacobian of a weight [I, O], from that of the matrix [O, I] at the same positions."""
+
+    def __init__(self, matrix: Outer) -> None:
+        self.matrix = matrix
+
+    def per_sample(self, mat: Array) -> Array:
+        return self.matrix.per_sample(mat).swapaxes(-1, -2)
+
+    def kronecker(self, mat: Array, sign: Array | None = None) -> Array:
+        return self.matrix.kronecker(mat, sign)
+
+    def average_kronecker(self, average: Array, shape: tuple[int, ...]) -> Array:
+        return self.matrix.average_kronecker(average, shape)
+
+    def input_square(self) -> Array | None:
+        return self.outer.input_square()
+
+    @property
+    def outer(self) -> Seen:
+        """The Jacobian of the matrix, whose inputs are the weight's first axis."""
+        return Seen(lambda: self.matrix.u, self.matrix.bias, (self.matrix.u.shape[3], 1), 1)
+
+
 def outer_of(jacobian: ParameterJacobian) -> Outer | None:
     """Return the Jacobian of a weight with positions as an `Outer`, or None if it is no such weight."""
     found = getattr(jacobian, "outer", jacobian)

@@ -63,6 +63,9 @@ class Container(Layer):
 
     # ----------------------------------------------------------------------------------------------------- structure
 
+    own: frozenset[str] = frozenset()
+    """Names of the children whose parameters are the container's: they have its path before their names."""
+
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         raise NotImplementedError(f"{type(self).__name__} has no place")
 
@@ -72,7 +75,12 @@ class Container(Layer):
     def every_layer(self, name: str = "") -> Iterator[tuple[str, Layer]]:
         """Yield (path, layer) of the layers inside, in order; a layer at several places several times."""
         for key, child in self.children.items():
-            yield from child.named_layers(inside(name, key))
+            yield from child.named_layers(name if key in self.own else inside(name, key))
+
+    def claim(self, nodes: Nodes, name: str) -> None:
+        """Give the layers in `own` the path of the container, from which their parameters are named."""
+        for key in self.own & self.children.keys():
+            nodes.names.setdefault(id(self.children[key]), name)
 
     def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
         seen: set[int] = set()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from gbackprop.base.checks import positive
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.base.names import inside
-from gbackprop.calculus.layer import INPUT, Layer, Nodes
+from gbackprop.calculus.layer import INPUT, Nodes
 from gbackprop.layers import Dropout
 from gbackprop.network.container import Container
 
@@ -26,9 +24,6 @@ class Expanded(Container):
     features: int
     """The size of the last axis of inputs."""
 
-    own: frozenset[str] = frozenset()
-    """Names of the children whose parameters are the container's."""
-
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         if isinstance(nodes, Unexpanded):
             return nodes.add(name, self, *sources)
@@ -39,17 +34,12 @@ class Expanded(Container):
                 f"layer {name or '(alone)'}, {self!r}: expected sequences of feature shape (T, {self.features}) "
                 f"with T ≥ 1, got {shape}"
             )
-        for key in self.own & self.children.keys():
-            nodes.names.setdefault(id(self.children[key]), name)
+        self.claim(nodes, name)
         return self.expand(nodes, name, source, shape[0])
 
     def expand(self, nodes: Nodes, name: str, source: int, length: int) -> int:
         """Append the layers for sequences of T = `length`; return the position of the output."""
         raise NotImplementedError(f"{type(self).__name__} has no expand")
-
-    def every_layer(self, name: str = "") -> Iterator[tuple[str, Layer]]:
-        for key, child in self.children.items():
-            yield from child.named_layers(name if key in self.own else inside(name, key))
 
     def arguments(self, *sizes: Any, **given: tuple[Any, Any]) -> str:
         """Return sizes, and the keywords whose value is not the default, as they are written in a call."""

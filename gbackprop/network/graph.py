@@ -9,6 +9,7 @@ from typing import Any
 
 from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
+from gbackprop.layers.operations.weights import named_by_node
 from gbackprop.network.container import Container
 
 INPUT_NAME = "input"
@@ -54,6 +55,7 @@ class Graph(Container):
             raise ValueError(f"output: expected one of the nodes {list(self.inputs)}, got {output!r}")
         self.order = _ordered(self.inputs)
         _check_used(self.inputs, self.output)
+        self.own = frozenset(name for name in self.order if named_by_node(nodes[name][0]))
         super().__init__({name: nodes[name][0] for name in self.order}, rng, dtype)
 
     def describe(self) -> str:
@@ -62,6 +64,7 @@ class Graph(Container):
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         (source,) = sources
+        self.claim(nodes, name)
         at = {INPUT_NAME: source}
         for node in self.order:
             taken = [at[other] for other in self.inputs[node]]

@@ -38,7 +38,7 @@ def complex_copy(network: Layer) -> Any:
             layer.bias = True  # type: ignore[attr-defined]
             layer.drawn["bias"] = np.zeros(layer.parameter_shapes()["bias"], dtype=np.complex128)
         if isinstance(layer, Matrix):
-            layer.__class__ = _Biased
+            layer.__class__ = type("_Biased", (_Biased, type(layer)), {})
             layer.drawn[f"{layer.key}_bias"] = np.zeros(layer.out_features, dtype=np.complex128)
     return twin
 

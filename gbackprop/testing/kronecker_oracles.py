@@ -14,6 +14,7 @@ from gbackprop.layers.norms.affine import Matrix, Shift
 from gbackprop.layers.norms.batchnorm import _BatchNorm
 from gbackprop.layers.norms.normalization import Norm
 from gbackprop.layers.norms.scale import Scale
+from gbackprop.layers.operations.weights import Weight
 from gbackprop.layers.windows.conv_transpose import _ConvTranspose
 from gbackprop.testing.complex_steps import complex_derivative, flat, inputs_of
 
@@ -52,7 +53,7 @@ def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:
     """View what has a weight's axes first as ``[G, O, *inputs, …]``: its groups, their outputs, what these see."""
     groups = groups_of(layer)
     split = weight.reshape(groups, -1, *weight.shape[1:])
-    return split.swapaxes(1, 2) if isinstance(layer, _ConvTranspose) else split  # (C, O / G, *kernel)
+    return split.swapaxes(1, 2) if isinstance(layer, _ConvTranspose | Weight) else split  # (C, O / G, *kernel)
 
 
 def groups_of(layer: Layer) -> int:
@@ -64,6 +65,16 @@ def b_of_weight(layer: Layer, b: np.ndarray) -> np.ndarray:
     """B of a layer's weight from that of its bias: of groups, that of each convolution's own outputs."""
     own = np.arange(len(b)).reshape(groups_of(layer), -1)  # the outputs of each
     return b if len(own) == 1 else np.stack([b[np.ix_(outputs, outputs)] for outputs in own])
+
+
+def _first_output(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """Return a layer's output for the first sample, flat."""
+    return flat(layer.forward(x[:1])[0])[0]
+
+
+def _bias_key(layer: Layer) -> str:
+    """Return what a layer calls its bias, or a matrix's twin calls its own."""
+    return f"{layer.key}_bias" if isinstance(layer, Matrix) else layer.key if isinstance(layer, Shift) else "bias"
 
 
 def _weight(layer: Layer) -> str:
@@ -104,9 +115,14 @@ def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarra
     n = len(x)
     for leaf, inputs in reversed(list(inputs_of(leaves, x))):
         (arriving,) = inputs
-        if "bias" in leaf.layer.parameters and _has_factors(leaf.layer) and not isinstance(leaf.layer, ENTRYWISE):
-            bias = _bias_jacobian(leaf.layer, arriving)
-            found |= _named(names, leaf, input_square(leaf.layer, arriving) / n, bias.T @ average @ bias)
+        layer, key = leaf.layer, _bias_key(leaf.layer)
+        alone = isinstance(layer, Shift)
+        if key in layer.parameters and _has_factors(layer) and (alone or not isinstance(layer, ENTRYWISE)):
+            # J of the outputs in the bias, shape (D, O), is the same for every sample
+            bias = complex_derivative(partial(_first_output, layer, arriving), layer.parameters[key])
+            b = bias.T @ average @ bias
+            both = {} if alone else _named(names, leaf, input_square(layer, arriving) / n, b)
+            found |= both or {leaf.parameters[key]: (None, b)}
         if leaf.position == lowest:
             break
         jacobian = input_jacobian(leaf.layer, arriving)
@@ -119,11 +135,6 @@ def input_jacobian(layer: Layer, x: np.ndarray) -> np.ndarray:
     step = np.zeros((1, *x.shape[1:]), dtype=np.complex128)
     jacobian = complex_derivative(lambda: flat(layer.forward(x + step)[0]), step)
     return jacobian.reshape(*jacobian.shape[:2], -1)
-
-
-def _bias_jacobian(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """J of a layer's outputs in its bias, shape (D, O): the same for every sample."""
-    return complex_derivative(lambda: flat(layer.forward(x[:1])[0])[0], layer.parameters["bias"])
 
 
 def _bias(leaf: Leaf) -> str:

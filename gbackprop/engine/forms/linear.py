@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gbackprop.array import Array, array_module
@@ -12,6 +13,7 @@ from gbackprop.engine.registry import Context, JacobianForms, LayerForms
 from gbackprop.layers.embedding import _Rows
 from gbackprop.layers.linear import Linear
 from gbackprop.layers.norms.affine import Matrix
+from gbackprop.layers.operations.weights import Turned, Weight
 from gbackprop.plain.affine import replaced
 
 
@@ -87,6 +89,40 @@ def push_rows(jacobian: _Rows, directions: Array, shape: Shape) -> Array:
     return y if padding is None else y * (jacobian.x != padding)[..., None]
 
 
+def times(layer: Matrix, x: Array, context: Context) -> tuple[Array, Any]:
+    """y = W x."""
+    return multiplied(x, layer.matrix, context.memory), x
+
+
+def times_mat(layer: Matrix, saved: Any, mat: Array, context: Context) -> Array:
+    """W ẋ."""
+    return multiplied(mat, layer.matrix, context.memory)
+
+
+def times_back(layer: Matrix, saved: Any, mat: Array, context: Context) -> Array:
+    """Wᵀ g."""
+    return multiplied(mat, layer.matrix.T, context.memory)
+
+
+def weight_input(layer: Weight, saved: Any, g: Array, direction: Array, context: Context) -> Array:
+    """y = x w: g Pᵀ."""
+    return mixed_input(layer, saved, g, direction.swapaxes(1, 2), context)
+
+
+def weight_parameter(layer: Weight, saved: Any, g: Array, mat: Array, context: Context) -> Array:
+    """y = x w: Σₙₜ ẋ[k, n, t] g[n, t]ᵀ."""
+    return mixed_parameter(layer, saved, g, mat, context).swapaxes(1, 2)
+
+
+MATRIX = LayerForms(
+    Matrix,
+    forward=times,
+    carry=times_back,
+    jmp=times_mat,
+    pure=True,
+    mixed_input=mixed_input,
+    mixed_parameter=mixed_parameter,
+)
 ROWS = [
     LayerForms(
         Linear,
@@ -98,6 +134,8 @@ ROWS = [
         mixed_input=mixed_input,
         mixed_parameter=mixed_parameter,
     ),
-    LayerForms(Matrix, mixed_input=mixed_input, mixed_parameter=mixed_parameter),
+    MATRIX,
+    replace(MATRIX, kind=Turned),
+    replace(MATRIX, kind=Weight, mixed_input=weight_input, mixed_parameter=weight_parameter),
     JacobianForms(_Rows, push=push_rows),
 ]

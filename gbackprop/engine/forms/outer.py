@@ -13,9 +13,10 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, row_blocks
 from gbackprop.calculus.gram import GRAM
-from gbackprop.calculus.jacobian import REDUCTIONS, Outer, group_blocks, weigh
+from gbackprop.calculus.jacobian import REDUCTIONS, Outer, Reduction, group_blocks, weigh
 from gbackprop.calculus.layer import Shape
-from gbackprop.calculus.views import Seen, by_entries
+from gbackprop.calculus.moments import Moments
+from gbackprop.calculus.views import Seen, Swapped, by_entries
 from gbackprop.engine import costs
 from gbackprop.engine.forms import bias
 from gbackprop.engine.forms.gram import gram
@@ -220,4 +221,42 @@ def without(forms: JacobianForms, kind: type, *names: str, **others: Any) -> Jac
     return replace(forms, kind=kind, reduce={r: f for r, f in forms.reduce.items() if r.name not in names}, **others)
 
 
-ROWS = [OUTER, without(OUTER, Seen, "input_square")]
+def swapped(reduction: Reduction) -> Any:
+    """Make a form of a reduction of `Swapped`: that of the matrix, with both axes swapped where it has a parameter's."""
+
+    def reduce(jacobian: Swapped, mat: Array, sign: Array | None, context: Context) -> Any:
+        found = context.reduce(jacobian.matrix, reduction, mat, sign)
+        if isinstance(found, Moments):
+            parts = (None if part is None else part.swapaxes(0, 1) for part in (found.mean, found.centered, found.low))
+            return Moments(found.count, *parts)  # type: ignore[arg-type]
+        return found.swapaxes(-1, -2) if reduction not in (GRAM, REDUCTIONS["square_norm"]) else found
+
+    return reduce
+
+
+def swapped_push(jacobian: Swapped, directions: Array, shape: Shape) -> Array:
+    """y[t] = Pᵀ u[t]."""
+    return push(jacobian.matrix, directions.swapaxes(1, 2), shape)
+
+
+def swapped_pull(jacobian: Swapped, mat: Array) -> Array:
+    """Σₙₜ u[n, t] g[k, n, t]ᵀ."""
+    return pull(jacobian.matrix, mat).swapaxes(1, 2)
+
+
+def swapped_batch(jacobian: Swapped, mat: Array, sign: Array | None, rows: Any, context: Context) -> Array:
+    """Compute "batch" into its final array ``rows(like)``."""
+    matrix = jacobian.matrix
+    turned = write_batch(matrix, mat, sign, lambda like: rows(like.swapaxes(1, 2)).swapaxes(1, 2), context)
+    return turned.swapaxes(1, 2)
+
+
+SWAPPED = JacobianForms(
+    Swapped,
+    write_batch=swapped_batch,
+    reduce={each: swapped(each) for each in OUTER.reduce if each.name not in ("kronecker", "input_square")},
+    push=swapped_push,
+    pull=swapped_pull,
+)
+
+ROWS = [OUTER, SWAPPED, without(OUTER, Seen, "input_square")]

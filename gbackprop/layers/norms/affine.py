@@ -49,14 +49,19 @@ class Matrix(_Named):
     def parameter_shapes(self) -> dict[str, Shape]:
         return {self.key: (self.out_features, self.in_features)}
 
+    @property
+    def matrix(self) -> Array:
+        """Wᵀ, shape (I, O)."""
+        return self.parameters[self.key].T
+
     def forward(self, x: Array) -> tuple[Array, Any]:
-        return _times(x, self.parameters[self.key].T), x
+        return _times(x, self.matrix), x
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        return _times(mat, self.parameters[self.key].T)
+        return _times(mat, self.matrix)
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        return _times(mat, self.parameters[self.key])
+        return _times(mat, self.matrix.T)
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         u = saved.reshape(1, len(saved), prod(saved.shape[1:-1]), self.in_features)
