@@ -175,6 +175,15 @@ def test_a_condition_may_be_boolean():
     assert network.load_state_dict(network.state_dict()).buffers["mask"].tolist() == mask.tolist()
 
 
+def test_a_mask_may_be_infinite():
+    mask = np.triu(np.full((3, 3), -np.inf), 1)
+    network = gb.Graph({"mask": (Constant(mask),), "y": (Operation("add"), "input", "mask")}, dtype="float64")
+    assert network.astype("float32").load_state_dict(network.state_dict()).buffers["mask"][0, 1] == -np.inf
+    for value, words in ((mask + np.eye(3) * np.nan, "finite numbers, got NaN"), (np.full((3, 3), 1e300), "float32")):
+        with pytest.raises(ValueError, match=f"buffer mask: expected .*{words}"):
+            network.load_state_dict({"mask": value})
+
+
 def test_training_mode_and_explanation():
     network, loss, x, y = problem("class token")
     chain = gb.Sequential(layers.Dropout(0.5), network)

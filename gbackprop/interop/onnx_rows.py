@@ -1,0 +1,376 @@
+"""The table of ONNX's operators: what each adds to a network, from its attributes and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+
+from gbackprop import layers
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
+from gbackprop.interop.onnx_call import Call
+from gbackprop.interop.onnx_values import Axes, Known, Tensor, aligned, batch_of, features, marked, split
+from gbackprop.interop.onnx_windows import WINDOWS
+from gbackprop.layers import Operation
+
+Rule = Callable[[Call], Any]
+
+# ------------------------------------------------------------------------------------- functions of each number
+
+
+def _curve(make: Callable[[Call], Layer]) -> Rule:
+    return lambda call: call.same(make(call), call.x)
+
+
+def _row(name: str) -> Rule:
+    return lambda call: call.row(name, *call.inputs)
+
+
+def _several(name: str) -> Rule:
+    def rule(call: Call) -> Tensor:
+        first, *rest = call.inputs
+        for value in rest:
+            first = call.row(name, first, value)
+        return call.tensor(first)
+
+    return rule
+
+
+def _arithmetic(name: str, right: Callable[[float], Any], left: Callable[[float], Any] | None = None) -> Rule:
+    """Return the rule of a row of two inputs; of one and a number, that of factor and shift."""
+
+    def rule(call: Call) -> Tensor:
+        for i, options in ((1, right), (0, left)):
+            number = call.number(i)
+            if number is not None and options:
+                return call.row("affine", call.inputs[1 - i], **options(number))
+        return call.row(name, *call.inputs)
+
+    return rule
+
+
+def _power(call: Call) -> Tensor:
+    number = call.number(1)
+    return call.row("pow", *call.inputs) if number is None else call.row("power", call.get(0), exponent=number)
+
+
+def _hard_sigmoid(call: Call) -> Tensor:
+    alpha, beta = call.attribute("alpha", 0.2), call.attribute("beta", 0.5)
+    if (np.float32(alpha), beta) == (np.float32(1 / 6), 0.5):
+        return call.same(layers.Hardsigmoid(), call.x)
+    return call.row("clip", call.row("affine", call.x, factor=alpha, shift=beta), least=0, most=1)
+
+
+def _selu(call: Call) -> Layer:
+    usual = np.float32([1.6732632423543772, 1.0507009873554805])
+    given = np.float32([call.attributes.get(name, u) for name, u in zip(("alpha", "gamma"), usual, strict=True)])
+    if (given != usual).any():
+        raise UnsupportedError(f"expected the usual alpha and gamma, got {given.tolist()}")
+    return layers.SELU()
+
+
+def _clip(call: Call) -> Tensor:
+    given = {key: call.given(name, i) for key, name, i in (("least", "min", 1), ("most", "max", 2))}
+    bounds = {key: value[0] for key, value in given.items() if value}
+    return call.row("clip", call.x, **bounds) if bounds else call.x
+
+
+def _prelu(call: Call) -> Tensor:
+    positive = call.same(layers.ReLU(), call.x)
+    return call.row("add", positive, call.row("multiply", call.get(1), call.row("subtract", call.x, positive)))
+
+
+def _swish(call: Call) -> Tensor:
+    scaled = call.row("affine", call.x, factor=call.attribute("alpha", 1.0))
+    return call.row("multiply", call.x, call.same(layers.Sigmoid(), scaled))
+
+
+def _cast(call: Call) -> Tensor:
+    to = call.attribute("to")
+    name = call.draft.dtype if to is None else onnx.helper.tensor_dtype_to_np_dtype(to).name
+    if name != call.draft.dtype:
+        raise UnsupportedError(f"expected a cast to {call.draft.dtype}, in which the network computes, got {name}")
+    return call.x
+
+
+def _same(call: Call) -> Tensor:
+    if call.node.op_type == "Dropout" and call.version >= 12 and call.known(2, False):
+        raise UnsupportedError("expected evaluation mode, got training_mode=True")
+    return call.x
+
+
+def _condition(made: str) -> Rule:
+    """Return the rule of a condition: numbers 0 and 1, whose derivative is 0."""
+
+    def rule(call: Call) -> Tensor:
+        a, b = call.inputs[:: -1 if made in ("Less", "GreaterOrEqual") else 1]
+        sign = call.row("sign", call.row("subtract", a, b))
+        found = call.row("absolute", sign) if made == "Equal" else call.row("clip", sign, least=0, most=1)
+        return found if made in ("Greater", "Less") else call.row("affine", found, factor=-1, shift=1)
+
+    return rule
+
+
+# -------------------------------------------------------------------------------------------------------- products
+
+
+def _product(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    rows, last = a.axes[:-1], b.axes[-1:] if len(b.axes) > 1 else ()
+    if isinstance(a.axes[-1], tuple) or isinstance(b.axes[-2:][0], tuple):
+        raise UnsupportedError("it sums over the samples, each of which the network computes alone")
+    if isinstance(rows[-1:][0] if rows else 1, tuple) and len(b.axes) <= 2 or last == ((),) and len(a.axes) <= 2:
+        return call.put(Operation("matmul"), a, b, axes=(*rows, *last))  # rows or columns are samples
+    if any(isinstance(axis, tuple) for axis in (*rows[-1:], *last)):
+        raise UnsupportedError(f"expected the samples along the same axis of both inputs, got {a.axes} and {b.axes}")
+    lead, shapes = aligned([a.axes[:-2], b.axes[:-2]])
+    a, b = [call.tensor(x, (*shape, *features(x.axes[-2:]))) for x, shape in zip((a, b), shapes, strict=True)]
+    return call.put(Operation("matmul"), a, b, axes=(*lead, *rows[-1:], *last))
+
+
+def _gemm(call: Call) -> Tensor:
+    x, weight, y, bias = call.x, call.tensor(call.get(1)), None, call.get(2)
+    alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
+    if call.attribute("transA", 0):
+        x = call.transposed(x, (1, 0))
+    if call.attribute("transB", 0):
+        outs, ins = weight.shape
+        if alpha == beta == 1 and x.axes[0] == ():
+            y, bias = call.weighted(lambda own: layers.Linear(ins, outs, own), x)
+        weight = weight if y else call.transposed(weight, (1, 0))
+    y = y or _product(call, x, weight)
+    if alpha != 1:
+        y = call.row("affine", y, factor=alpha)
+    if bias is not None and beta != 1:
+        bias = call.row("affine", call.tensor(bias), factor=beta)
+    return y if bias is None else call.row("add", y, bias)
+
+
+def _einsum(call: Call) -> Tensor:
+    text, given = call.attribute("equation").replace(" ", ""), list(map(call.tensor, call.inputs))
+    terms, out = text.partition("->")[0].split(","), text.partition("->")[2]
+    pairs = [pair for term, x in zip(terms, given, strict=True) for pair in zip(term, x.axes, strict=False)]
+    sizes = {letter: axis for letter, axis in pairs if isinstance(axis, int)}
+    batch = {letter for letter, axis in pairs if isinstance(axis, tuple)}
+    if "." in text or len(given) != 2 or len(batch) != 1 or not batch <= set(out) or batch & set(sizes):
+        raise UnsupportedError(f"expected two inputs, all axes named, and the samples along one of them, got {text!r}")
+    (letter,) = batch
+    axes = tuple(() if each == letter else sizes[each] for each in out)
+    return call.put(Operation("einsum", subscripts=text.replace(letter, "")), *given, axes=axes)
+
+
+# ------------------------------------------------------------------------------------------------ along some axes
+
+
+def _reduction(name: str, before: str = "", after: str = "") -> Rule:
+    """Return the rule of a reduction, of a curve of the input, followed by one."""
+
+    def rule(call: Call) -> Tensor:
+        x = call.row(before, call.x) if before else call.x
+        axes, keep = call.given("axes", 1, []), bool(call.attribute("keepdims", 1))
+        if axes or not call.attribute("noop_with_empty_axes", 0):
+            gone = {axis % len(x.axes) for axis in axes} or set(range(len(x.axes)))
+            places = tuple(x.feature(axis) for axis in sorted(gone))
+            left = tuple(1 if i in gone else axis for i, axis in enumerate(x.axes) if keep or i not in gone)
+            x = call.put(Operation(name, axis=places, keepdims=keep), x, axes=left)
+        return call.row(after, x) if after else x
+
+    return rule
+
+
+def _softmax(kind: Any) -> Rule:
+    def rule(call: Call) -> Tensor:
+        axis, last = call.attribute("axis", -1 if call.version >= 13 else 1), len(call.x.axes) - 1
+        if call.version < 13 and axis not in (-1, last):
+            raise UnsupportedError(f"expected the last axis before opset 13, where it is over all axes from {axis} on")
+        return call.same(kind(call.x.feature(axis)), call.x)
+
+    return rule
+
+
+def _cumsum(call: Call) -> Tensor:
+    if call.attribute("exclusive", 0) or call.attribute("reverse", 0):
+        raise UnsupportedError("expected exclusive=0 and reverse=0")
+    return call.row("cumsum", call.x, axis=call.x.feature(int(call.known(1).item())))
+
+
+# ----------------------------------------------------------------------------------------------------------- moves
+
+
+def _reshape(call: Call) -> Tensor:
+    """Reshape to sizes of which 0 stands for the same, and -1 for the rest."""
+    given = call.targets(1) if call.get(1) else [call.attribute("shape")] * len(call.draft.sizes)
+    targets = []
+    for count, sizes in zip(call.draft.sizes, given, strict=True):
+        own = call.x.sizes(count)
+        if not call.attribute("allowzero", 0):
+            sizes = [own[k] if size == 0 else size for k, size in enumerate(sizes)]
+        rest = prod(size for size in sizes if size != -1)
+        targets.append([prod(own) // max(rest, 1) if size == -1 else size for size in sizes])
+    return _to(call, targets)
+
+
+def _flatten(call: Call) -> Tensor:
+    axis, sizes = call.attribute("axis", 1), [call.x.sizes(count) for count in call.draft.sizes]
+    return _to(call, [(prod(each[:axis]), prod(each[axis:])) for each in sizes])
+
+
+def _to(call: Call, targets: Any) -> Tensor:
+    found = {split(call.x.axes, target, count) for target, count in zip(targets, call.draft.sizes, strict=True)}
+    return call.reshaped(call.x, _only(found))
+
+
+def _only(found: set[Axes]) -> Axes:
+    if len(found) > 1:
+        raise UnsupportedError(f"expected one shape for each sample, got {sorted(map(str, found))}")
+    return found.pop()
+
+
+def _unsqueeze(call: Call) -> Tensor:
+    axes = call.given("axes", 1)
+    ndim, rest = len(call.x.axes) + len(axes), iter(call.x.axes)
+    new = {axis % ndim for axis in axes}
+    return call.reshaped(call.x, tuple(1 if i in new else next(rest) for i in range(ndim)))
+
+
+def _squeeze(call: Call) -> Tensor:
+    own = call.x.axes
+    gone = {axis % len(own) for axis in call.given("axes", 1, [i for i, axis in enumerate(own) if axis == 1])}
+    if any(own[axis] != 1 for axis in gone):
+        raise UnsupportedError(f"expected axes of length 1 that are not that of the samples, got {gone} of {own}")
+    return call.reshaped(call.x, tuple(axis for i, axis in enumerate(own) if i not in gone))
+
+
+def _expand(call: Call, value: Any, i: int) -> Tensor:
+    """Broadcast; an axis with as many entries as there are samples is that of the samples from there on."""
+    fixed = len(call.draft.sizes) == 1
+    found = {marked(sizes, count, fixed) for count, sizes in zip(call.draft.sizes, call.targets(i), strict=True)}
+    axes, (own, _) = aligned([value.axes, _only(found)])
+    return call.put(Operation("broadcast_to", shape=features(axes)), call.tensor(value, own), axes=axes)
+
+
+def _filled(call: Call) -> Tensor:
+    value = call.attributes.get("value")
+    array = np.zeros((), call.draft.dtype) if value is None else onnx.numpy_helper.to_array(value).reshape(())
+    return _expand(call, Known(call.node.output[0], (array,)), 0)
+
+
+def _shape(call: Call) -> Known:
+    part = slice(call.attribute("start", 0), call.attribute("end"))
+    return Known(call.node.output[0], tuple(np.array(call.x.sizes(count)[part]) for count in call.draft.sizes))
+
+
+def _part(call: Call, parts: dict[int, slice]) -> Tensor:
+    """Return slices along axes of ONNX."""
+    x, index, axes = call.x, [slice(None)] * len(call.x.shape), list(call.x.axes)
+    for axis, part in parts.items():
+        whole = x.sizes(call.draft.sizes[0])[axis]
+        if part.indices(whole) != (0, whole, 1):
+            place = x.feature(axis) - 1
+            index[place], axes[axis] = part, len(range(*part.indices(whole)))
+    return call.put(Operation("getitem", index=tuple(index)), x, axes=tuple(axes))
+
+
+def _slice(call: Call) -> Tensor:
+    starts, ends = call.given("starts", 1), call.given("ends", 2)
+    axes, steps = call.given("axes", 3, range(len(starts))), call.known(4, np.ones(len(starts), int)).tolist()
+    return _part(call, {axis: slice(*each) for axis, *each in zip(axes, starts, ends, steps, strict=True)})
+
+
+def _split(call: Call) -> tuple[Tensor, ...]:
+    axis, parts = call.attribute("axis", 0), len(call.node.output)
+    whole = call.x.shape[call.x.feature(axis) - 1]
+    each = -(-whole // parts)
+    sizes = call.given("split", 1, [min(each, whole - i * each) for i in range(parts)])
+    ends = np.cumsum(sizes).tolist()
+    return tuple(_part(call, {axis: slice(end - size, end)}) for size, end in zip(sizes, ends, strict=True))
+
+
+def _gather(call: Call) -> Tensor:
+    at, indices = call.attribute("axis", 0) % len(call.x.axes), np.asarray(call.known(1))
+    return _take(call, call.x, at, indices)
+
+
+def _take(call: Call, x: Tensor, at: int, indices: np.ndarray) -> Tensor:
+    axes = (*x.axes[:at], *indices.shape, *x.axes[at + 1 :])
+    return call.put(Operation("take", indices=indices, axis=x.feature(at)), x, axes=axes)
+
+
+def _tile(call: Call) -> Tensor:
+    x = call.x
+    for at, count in enumerate(call.known(1).tolist()):
+        if count != 1:
+            x = _take(call, x, at, np.tile(np.arange(x.shape[x.feature(at) - 1]), count))
+    return x
+
+
+def _concat(call: Call) -> Tensor:
+    given = [value.axes for value in call.inputs]  # type: ignore[union-attr]
+    at = call.attribute("axis") % len(given[0])
+    whole, shapes = aligned([(*axes[:at], 1, *axes[at + 1 :]) for axes in given])
+    if any(isinstance(axes[at], tuple) for axes in given):
+        raise UnsupportedError("it joins samples, each of which the network computes alone")
+    place = Tensor(0, whole).feature(at)
+    tensors = [call.tensor(value, (*shape[: place - 1], axes[at], *shape[place:]))
+               for value, axes, shape in zip(call.inputs, given, shapes, strict=True)]  # fmt: skip
+    axes = (*whole[:at], sum(axes[at] for axes in given), *whole[at + 1 :])  # type: ignore[misc]
+    return call.put(Operation("concatenate", axis=place), *tensors, axes=axes) if len(given) > 1 else tensors[0]
+
+
+def _triangle(call: Call) -> Tensor:
+    if any(isinstance(axis, tuple) for axis in call.x.axes[-2:]):
+        raise UnsupportedError("expected matrices of features, the samples along an axis before the last two")
+    return call.row("triu" if call.attribute("upper", 1) else "tril", call.x, k=int(call.known(1, 0)))
+
+
+def _pixels(call: Call) -> Tensor:
+    if call.attribute("mode", "DCR") != "CRD":
+        raise UnsupportedError("expected mode='CRD'")
+    return call.put(layers.PixelShuffle(call.attribute("blocksize")), call.image())
+
+
+TABLE: dict[str, Rule] = {
+    **WINDOWS,
+    **{name: _row(row) for name, row in {
+        "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Sin": "sin", "Cos": "cos",
+        "Tan": "tan", "Atan": "arctan", "Sinh": "sinh", "Cosh": "cosh", "Erf": "erf", "Neg": "negative",
+        "Abs": "absolute", "Sign": "sign", "And": "multiply", "Or": "maximum", "Where": "where",
+    }.items()},
+    "Relu": _curve(lambda call: layers.ReLU()),
+    "Tanh": _curve(lambda call: layers.Tanh()),
+    "Sigmoid": _curve(lambda call: layers.Sigmoid()),
+    "LeakyRelu": _curve(lambda call: layers.LeakyReLU(call.attribute("alpha", 0.01))),
+    "Elu": _curve(lambda call: layers.ELU(call.attribute("alpha", 1.0))),
+    "Celu": _curve(lambda call: layers.CELU(call.attribute("alpha", 1.0))),
+    "Selu": _curve(_selu),
+    "HardSwish": _curve(lambda call: layers.Hardswish()),
+    "Softplus": _curve(lambda call: layers.Softplus(threshold=700.0)),
+    "Softsign": _curve(lambda call: layers.Softsign()),
+    "Mish": _curve(lambda call: layers.Mish()),
+    "Gelu": _curve(lambda call: layers.GELU(call.attribute("approximate", "none"))),
+    "ThresholdedRelu": _curve(lambda call: layers.Threshold(call.attribute("alpha", 1.0), 0.0)),
+    "HardSigmoid": _hard_sigmoid, "Clip": _clip, "PRelu": _prelu, "Swish": _swish,
+    "Cast": _cast, "CastLike": _cast, "Identity": _same, "Dropout": _same,
+    "Add": _arithmetic("add", lambda c: {"shift": c}, lambda c: {"shift": c}),
+    "Sub": _arithmetic("subtract", lambda c: {"shift": -c}, lambda c: {"factor": -1, "shift": c}),
+    "Mul": _arithmetic("multiply", lambda c: {"factor": c}, lambda c: {"factor": c}),
+    "Div": _arithmetic("divide", lambda c: {"factor": 1 / c}), "Pow": _power,
+    "Sum": _several("add"), "Max": _several("maximum"), "Min": _several("minimum"),
+    **{name: _condition(name) for name in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal")},
+    "Not": lambda call: call.row("affine", call.x, factor=-1, shift=1),
+    "MatMul": lambda call: _product(call, *map(call.tensor, call.inputs)), "Gemm": _gemm, "Einsum": _einsum,
+    "ReduceSum": _reduction("sum"), "ReduceMean": _reduction("mean"), "ReduceMax": _reduction("max"),
+    "ReduceMin": _reduction("min"), "ReduceProd": _reduction("prod"), "ReduceL2": _reduction("norm"),
+    "ReduceL1": _reduction("sum", before="absolute"), "ReduceSumSquare": _reduction("sum", before="square"),
+    "ReduceLogSum": _reduction("sum", after="log"), "ReduceLogSumExp": _reduction("logsumexp"),
+    "Softmax": _softmax(layers.Softmax), "LogSoftmax": _softmax(layers.LogSoftmax), "CumSum": _cumsum,
+    "Reshape": _reshape, "Flatten": _flatten, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze,
+    "Transpose": lambda call: call.transposed(call.x, call.attribute("perm", range(len(call.x.axes))[::-1])),
+    "Expand": lambda call: _expand(call, call.get(0), 1), "ConstantOfShape": _filled, "Shape": _shape,
+    "Slice": _slice, "Split": _split, "Gather": _gather, "Concat": _concat, "Tile": _tile, "Trilu": _triangle,
+    "DepthToSpace": _pixels,
+}  # fmt: skip
+"""The rule of each operator, for all versions of it; it returns the output, or several of them."""

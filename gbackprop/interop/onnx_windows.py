@@ -1,0 +1,180 @@
+"""The operators of ONNX that know axes of channels: convolutions, pools, normalizations, padding, resizing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from gbackprop import layers
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.interop.onnx_call import Call
+from gbackprop.interop.onnx_values import Known, Tensor
+from gbackprop.layers import Operation
+
+
+def _window(call: Call, kernel: Any, fill: float = 0) -> tuple[Tensor, list[tuple[int, ...]]]:
+    """Return the input, and sizes, strides, padding, dilations of windows; padding that is not the same at both ends is
+    added to the input."""
+    x, dims = call.image(), len(kernel)
+    if not 1 <= dims <= 3:
+        raise UnsupportedError(f"expected one to three axes after the channels, got {dims}")
+    strides, steps = [tuple(call.attribute(name, (1,) * dims)) for name in ("strides", "dilations")]
+    pads, mode = call.attribute("pads", (0,) * 2 * dims), call.attribute("auto_pad", "NOTSET")
+    before, after = tuple(pads[:dims]), tuple(pads[dims:])
+    if mode.startswith("SAME"):
+        sizes = zip(x.shape[1:], kernel, strides, steps, strict=True)
+        whole = [max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0) for n, k, s, d in sizes]
+        less, more = tuple(each // 2 for each in whole), tuple(each - each // 2 for each in whole)
+        before, after = (less, more) if mode == "SAME_UPPER" else (more, less)
+    if before != after:
+        x = _framed(call, x, zip(before, after, strict=True), fill)
+        before = (0,) * dims
+    return x, [tuple(kernel), strides, before, steps]
+
+
+def _framed(call: Call, x: Tensor, widths: Any, fill: float = 0) -> Tensor:
+    return call.put(Operation("pad", widths=[(0, 0), *widths], value=fill), x)
+
+
+def _scaled(call: Call, x: Tensor, scale: Any, bias: Any) -> Tensor:
+    """Multiply, then add, numbers of channels."""
+    wide = (x.shape[0], *(1,) * (len(x.shape) - 1))
+    y = x if scale is None else call.row("multiply", x, call.tensor(scale, wide))
+    return y if bias is None else call.row("add", y, call.tensor(bias, wide))
+
+
+def _conv(call: Call) -> Tensor:
+    weight, groups = call.tensor(call.get(1)), call.attribute("group", 1)
+    x, window = _window(call, weight.shape[2:])
+    kind = getattr(layers, f"Conv{len(window[0])}d")
+    y, bias = call.weighted(lambda own: kind(x.shape[0], weight.shape[0], *window, groups, own), x)
+    return _scaled(call, y or _conv_by_windows(call, x, weight, window), None, bias)
+
+
+def _conv_by_windows(call: Call, x: Tensor, weight: Tensor, window: list[tuple[int, ...]]) -> Tensor:
+    """Multiply the entries that the windows see with a weight that is no layer's own, but shared or computed."""
+    (kernel, strides, around, steps), groups, dims = window, call.attribute("group", 1), len(window[0])
+    x = _framed(call, x, [(pad, pad) for pad in around]) if any(around) else x
+    spans = [(k - 1) * step + 1 for k, step in zip(kernel, steps, strict=True)]
+    places = np.arange(prod(x.shape)).reshape(x.shape)
+    views = np.lib.stride_tricks.sliding_window_view(places, spans, tuple(range(1, 1 + dims)))
+    seen = views[(slice(None), *[slice(None, None, step) for step in (*strides, *steps)])]
+    rows = seen.transpose(0, *range(1 + dims, 1 + 2 * dims), *range(1, 1 + dims))
+    columns = call.put(Operation("gather", places=rows.reshape(groups, x.shape[0] // groups * prod(kernel), -1)), x)
+    matrices = call.tensor(weight, (groups, weight.shape[0] // groups, columns.shape[1]))
+    y = call.put(Operation("matmul"), matrices, columns)
+    return call.reshaped(y, ((), weight.shape[0], *rows.shape[1 + dims :]))
+
+
+def _conv_transpose(call: Call) -> Tensor:
+    weight, groups = call.tensor(call.get(1)), call.attribute("group", 1)
+    x, (kernel, strides, around, steps) = _window(call, weight.shape[2:])
+    if "output_shape" in call.attributes or call.attribute("auto_pad", "NOTSET") != "NOTSET" or x != call.x:
+        raise UnsupportedError("expected equal pads at both ends, and no auto_pad or output_shape")
+    kind, outs = getattr(layers, f"ConvTranspose{len(kernel)}d"), weight.shape[1] * groups
+    more = tuple(call.attribute("output_padding", (0,) * len(kernel)))
+    sizes = x.shape[0], outs, kernel, strides, around, more, groups
+    y, bias = call.weighted(lambda own: kind(*sizes, own, steps), x)
+    if y is None:
+        raise UnsupportedError("expected a weight of its own, with a name that ends with '.weight'")
+    return _scaled(call, y, None, bias)
+
+
+def _max_pool(call: Call) -> Tensor:
+    x, window = _window(call, call.attribute("kernel_shape"), -float("inf"))
+    return call.put(getattr(layers, f"MaxPool{len(window[0])}d")(*window, bool(call.attribute("ceil_mode", 0))), x)
+
+
+def _avg_pool(call: Call) -> Tensor:
+    x, window = _window(call, call.attribute("kernel_shape"))
+    ceil, pad = bool(call.attribute("ceil_mode", 0)), bool(call.attribute("count_include_pad", 0))
+    if set(window[3]) != {1} or (x != call.x and not pad):
+        raise UnsupportedError("expected no dilations, and equal pads at both ends or count_include_pad=1")
+    return call.put(getattr(layers, f"AvgPool{len(window[0])}d")(*window[:3], ceil, pad), x)
+
+
+def _global_pool(name: str) -> Callable[[Call], Tensor]:
+    return lambda call: call.put(Operation(name, axis=tuple(range(2, len(call.x.axes))), keepdims=True), call.image())
+
+
+def _batch_norm(call: Call) -> Tensor:
+    x, scale, bias = call.image(), *call.inputs[1:3]
+    if call.attribute("training_mode", 0) or any(call.node.output[1:]):
+        raise UnsupportedError("expected evaluation mode: in training mode the samples meet")
+    eps, mean, var = call.attribute("epsilon", 1e-5), call.known(3), call.known(4)
+    path = call.path(scale, "weight")
+    if path is not None and call.path(bias, "bias") == path:
+        call.draft.buffers |= {f"{path}.running_mean": mean, f"{path}.running_var": var}
+        return call.put(getattr(layers, f"BatchNorm{max(len(x.shape) - 1, 1)}d")(x.shape[0], eps), x, name=path)
+    centre, factor = [Known(call.node.input[i], (array,)) for i, array in ((3, -mean), (4, 1 / np.sqrt(var + eps)))]
+    return _scaled(call, _scaled(call, _scaled(call, x, None, centre), factor, None), scale, bias)
+
+
+def _layer_norm(call: Call) -> Tensor:
+    x, scale, bias, eps = call.x, call.get(1), call.get(2), call.attribute("epsilon", 1e-5)
+    axis = call.attribute("axis", -1) % len(x.axes)
+    shape = tuple(x.shape[x.feature(each) - 1] for each in range(axis, len(x.axes)))
+    if call.node.op_type == "RMSNormalization":
+        return call.row("multiply", call.same(layers.RMSNorm(shape, eps, False), x), scale)
+    path = call.path(scale, "weight")
+    if path is not None and (bias is None or call.path(bias, "bias") == path) and scale.axes == shape:
+        return call.put(layers.LayerNorm(shape, eps, bias=bias is not None), x, axes=x.axes, name=path)
+    y = call.row("multiply", call.same(layers.LayerNorm(shape, eps, False), x), scale)
+    return y if bias is None else call.row("add", y, bias)
+
+
+def _group_norm(call: Call) -> Tensor:
+    x, (scale, bias), eps = call.image(), call.inputs[1:3], call.attribute("epsilon", 1e-5)
+    if call.node.op_type == "GroupNormalization" and call.version < 21:
+        raise UnsupportedError("expected opset 21 or newer: before that, it had a scale for each group")
+    groups = call.attribute("num_groups", x.shape[0])  # InstanceNormalization has one channel in each
+    path = call.path(scale, "weight")
+    if path is not None and call.path(bias, "bias") == path:
+        return call.put(layers.GroupNorm(groups, x.shape[0], eps), x, name=path)
+    return _scaled(call, call.put(layers.GroupNorm(groups, x.shape[0], eps, False), x), scale, bias)
+
+
+def _pad(call: Call) -> Tensor:
+    x, pads, value = call.x, call.given("pads", 1), call.given("value", 2, [0.0])[0]
+    axes = call.given("axes", 3, range(len(x.axes)))
+    widths, sizes = [(0, 0)] * len(x.shape), list(x.axes)
+    for axis, *around in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
+        if any(around):
+            widths[x.feature(axis) - 1] = tuple(around)
+            sizes[axis] += sum(around)  # type: ignore[operator]
+    row = Operation("pad", widths=widths, mode=call.attribute("mode", "constant"), value=value)
+    return call.put(row, x, axes=tuple(sizes)) if np.any(widths) else x
+
+
+def _resize(call: Call) -> Tensor:
+    """Map each axis by the matrix that resizes unit vectors: it is linear, and along one axis after another."""
+    x, sizes = call.x, call.targets(3)[0] if call.get(3) else []
+    crops = call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
+    if crops or call.attribute("keep_aspect_ratio_policy", "stretch") != "stretch" or call.version < 11:
+        raise UnsupportedError("expected opset 11 or newer, no crop, and the policy 'stretch'")
+    one = onnx.NodeProto(op_type="Resize", input=["x", "", "scales", "sizes"], output=["y"])
+    one.attribute.extend(each for each in call.node.attribute if each.name not in ("axes", "keep_aspect_ratio_policy"))
+    run = ReferenceEvaluator(one, opsets={"": call.version}).run
+    for axis, target in zip(call.attribute("axes", range(len(x.axes))), sizes or call.known(2).tolist(), strict=True):
+        if target != (x.sizes(call.draft.sizes[0])[axis] if sizes else 1):
+            place, wide = x.feature(axis), x.axes[axis]
+            to = {"scales": None, "sizes": np.array([wide, target])} if sizes else {
+                "scales": np.array([1, target], "float32"), "sizes": None}  # fmt: skip
+            matrix = np.ascontiguousarray(run(None, {"x": np.eye(wide, dtype=call.draft.dtype), **to})[0].T)  # type: ignore
+            after = (*x.axes[:axis], len(matrix), *x.axes[axis + 1 :])
+            x = call.put(Operation("along", matrix=matrix, axis=place), x, axes=after)
+    return x
+
+
+WINDOWS: dict[str, Callable[[Call], Any]] = {
+    "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _max_pool, "AveragePool": _avg_pool,
+    "GlobalAveragePool": _global_pool("mean"), "GlobalMaxPool": _global_pool("max"),
+    "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm, "RMSNormalization": _layer_norm,
+    "InstanceNormalization": _group_norm, "GroupNormalization": _group_norm, "Pad": _pad, "Resize": _resize,
+}  # fmt: skip
+"""The rules of these operators."""
