@@ -1,4 +1,4 @@
-"""Axes and broadcasting of features, whatever axes lead."""
+"""Axes and broadcasting of features, whatever axes lead, and options that are numbers."""
 
 from __future__ import annotations
 
@@ -10,29 +10,46 @@ from gbackprop.array import Array
 from gbackprop.calculus.layer import Shape
 
 
-def axes_of(axis: Any, shape: Shape, least: int = 0) -> tuple[int, ...]:
-    """Return axes counted from the end, of one, several, or None for all, given with the batch as axis 0."""
-    ndim = len(shape)
+def integers(name: str, value: Any) -> tuple[int, ...]:
+    """Return one integer or several as a tuple."""
+    given = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    if not all(isinstance(each, Integral) and not isinstance(each, bool) for each in given):
+        raise ValueError(f"{name}: expected integers, got {value!r}")
+    return tuple(map(int, given))
+
+
+def each_axis(axis: Any, shape: Shape) -> tuple[int, ...]:
+    """Return axes counted from the end, in the order given, of one or several with the batch as axis 0, or None."""
+    ndim, given = len(shape), axis if isinstance(axis, Sequence) and not isinstance(axis, str) else (axis,)
     if axis is None:
         return tuple(range(-ndim, 0))
-    given = tuple(axis) if isinstance(axis, Sequence) and not isinstance(axis, str) else (axis,)
     if not all(isinstance(each, Integral) and not isinstance(each, bool) and each != 0 for each in given):
         raise ValueError(f"axis: expected axes after the batch axis, such as 1 or -1, got {axis!r}")
-    found = sorted(int(each) if each < 0 else int(each) - 1 - ndim for each in given)
-    if not all(-ndim <= each < 0 for each in found) or len(set(found)) < len(found) or len(found) < least:
+    found = tuple(int(each) if each < 0 else int(each) - 1 - ndim for each in given)
+    if not all(-ndim <= each < 0 for each in found) or len(set(found)) < len(found):
         raise ValueError(f"axis: expected different axes of features {shape}, with the batch as axis 0, got {axis!r}")
-    return tuple(found)
+    return found
 
 
 def axis_of(axis: Any, shape: Shape) -> int:
     """Return one axis counted from the end."""
-    found = axes_of(axis, shape)
+    found = each_axis(axis, shape)
     if axis is None or len(found) != 1:
         raise ValueError(f"axis: expected one axis after the batch axis, got {axis!r}")
     return found[0]
 
 
-def broadcast(shapes: Sequence[Shape]) -> Shape:
+def along(axis: int, part: Any) -> tuple[Any, ...]:
+    """Return the index that takes a part along an axis counted from the end."""
+    return (..., part, *(slice(None),) * (-axis - 1))
+
+
+def resized(shape: Shape, axis: int, size: int) -> Shape:
+    """Return a shape with another size of an axis counted from the end."""
+    return tuple(size if i - len(shape) == axis else each for i, each in enumerate(shape))
+
+
+def broadcast(*shapes: Shape) -> Shape:
     """Return the shape to which features are broadcast."""
     ndim = max(map(len, shapes))
     sizes: list[int] = []
@@ -44,11 +61,14 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(sizes)
 
 
+def lead_of(x: Array, shape: Shape) -> Shape:
+    """Return the leading axes of an array of features of a shape."""
+    return x.shape[: x.ndim - len(shape)]
+
+
 def aligned(x: Array, shape: Shape, ndim: int) -> Array:
     """Return an array of features `shape` with axes of length 1 before these, up to `ndim` of them."""
-    if len(shape) == ndim:
-        return x
-    return x.reshape(*x.shape[: x.ndim - len(shape)], *(1,) * (ndim - len(shape)), *shape)
+    return x if len(shape) == ndim else x.reshape(*lead_of(x, shape), *(1,) * (ndim - len(shape)), *shape)
 
 
 def summed_to(g: Array, shape: Shape, ndim: int) -> Array:
@@ -56,15 +76,8 @@ def summed_to(g: Array, shape: Shape, ndim: int) -> Array:
     lead = g.shape[: g.ndim - ndim]
     whole = (1,) * (ndim - len(shape)) + tuple(shape)
     axes = tuple(i - ndim for i in range(ndim) if whole[i] == 1 and g.shape[len(lead) + i] != 1)
-    return (g.sum(axes, keepdims=True) if axes else g).reshape(*lead, *shape)
-
-
-def widened(g: Array, axes: tuple[int, ...], keepdims: bool, shape: Shape) -> Array:
-    """Return what was summed over `axes` with axes of length 1 in their place; `shape` is that before the sum."""
-    if keepdims or not axes:
-        return g
-    lead = g.shape[: g.ndim - len(shape) + len(axes)]
-    return g.reshape(*lead, *(1 if i - len(shape) in axes else size for i, size in enumerate(shape)))
+    summed = g.sum(axes, keepdims=True) if axes else g
+    return summed if len(shape) == ndim else summed.reshape(*lead, *shape)
 
 
 def reduced(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:

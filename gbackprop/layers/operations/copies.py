@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from math import prod
 from numbers import Integral
 from typing import Any
@@ -11,43 +11,41 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, asnumpy, like
 from gbackprop.calculus.layer import Shape
-from gbackprop.layers.operations.axes import aligned, axes_of, axis_of, broadcast, summed_to
-from gbackprop.layers.operations.row import Bound, LinearRow, bound, inputs, numbers, only, strict, table
+from gbackprop.layers.operations.axes import aligned, axis_of, broadcast, each_axis, integers, lead_of, summed_to
+from gbackprop.layers.operations.row import Bound, LinearRow, inputs, numbers, strict, table
 
-NONE = "none: linear"
+FREE = numbers(0)
 
-
-def integers(name: str, value: Any) -> tuple[int, ...]:
-    """Return one integer or several as a tuple."""
-    given = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-    if not all(isinstance(each, Integral) and not isinstance(each, bool) for each in given):
-        raise ValueError(f"{name}: expected integers, got {value!r}")
-    return tuple(map(int, given))
+# ---------------------------------------------------------------------------------------------- views of the same array
 
 
-def _to_shape(shapes: tuple[Shape, ...], shape: Any) -> Bound:
-    only(shapes)
-    sizes, total = integers("shape", shape), prod(shapes[0])
+def _view(of: Callable[[Bound, Array], Array]) -> Any:
+    """Return the rules of a view of an array, whose transpose writes through such a view of zeros."""
+
+    def back(o: Bound, g: Array) -> Array:
+        whole = array_module(g).zeros(lead_of(g, o.shape) + o.shapes[0], dtype=g.dtype)
+        of(o, whole)[...] = g
+        return whole
+
+    return strict(of, back)
+
+
+def _to_shape(of: Shape, *, shape: Any) -> Bound:
+    sizes, total = integers("shape", shape), prod(of)
     if sizes.count(-1) == 1:
         known = prod(size for size in sizes if size != -1)
         sizes = tuple(total // known if size == -1 and known else size for size in sizes)
     if prod(sizes) != total or min(sizes, default=1) < 0:
-        raise ValueError(f"shape: expected one of {total} numbers for features {shapes[0]}, got {shape!r}")
-    return bound(shapes, sizes)
+        raise ValueError(f"shape: expected one of {total} numbers for features {of}, got {shape!r}")
+    return Bound(shape=sizes)
 
 
-def _reshape(o: Bound, x: Array, before: Shape, after: Shape) -> Array:
-    return x.reshape(*x.shape[: x.ndim - len(before)], *after)
-
-
-def _ordered(shapes: tuple[Shape, ...], axes: Any = None) -> Bound:
-    only(shapes)
-    ndim = len(shapes[0])
-    given = tuple(range(-1, -ndim - 1, -1)) if axes is None else tuple(axis_of(a, shapes[0]) for a in axes)
-    if sorted(given) != list(range(-ndim, 0)):
-        raise ValueError(f"axes: expected all axes after the batch axis of features {shapes[0]}, got {axes!r}")
-    back = tuple(given.index(axis) - ndim for axis in range(-ndim, 0))
-    return bound(shapes, tuple(shapes[0][axis] for axis in given), axes=given, back=back)
+def _ordered(of: Shape, *, axes: Any = None) -> Bound:
+    given = tuple(range(-1, -len(of) - 1, -1)) if axes is None else each_axis(axes, of)
+    if len(given) != len(of):
+        raise ValueError(f"axes: expected all axes after the batch axis of features {of}, got {axes!r}")
+    back = tuple(given.index(axis) - len(of) for axis in range(-len(of), 0))
+    return Bound(shape=tuple(of[axis] for axis in given), axes=given, back=back)
 
 
 def _transpose(x: Array, axes: tuple[int, ...]) -> Array:
@@ -55,50 +53,38 @@ def _transpose(x: Array, axes: tuple[int, ...]) -> Array:
     return x.transpose(*range(lead), *(axis + x.ndim for axis in axes))
 
 
-def _wider(shapes: tuple[Shape, ...], shape: Any) -> Bound:
-    only(shapes)
+def _wider(of: Shape, *, shape: Any) -> Bound:
     sizes = integers("shape", shape)
-    if broadcast([shapes[0], sizes]) != sizes:
-        raise ValueError(f"shape: expected one to which features {shapes[0]} broadcast, got {sizes}")
-    return bound(shapes, sizes)
+    if broadcast(of, sizes) != sizes:
+        raise ValueError(f"shape: expected one to which features {of} broadcast, got {sizes}")
+    return Bound(shape=sizes)
 
 
 def _broadcast_to(o: Bound, x: Array) -> Array:
-    lead = x.shape[: x.ndim - len(o.shapes[0])]
-    return array_module(x).broadcast_to(aligned(x, o.shapes[0], len(o.shape)), lead + o.shape)
+    wide = aligned(x, o.shapes[0], len(o.shape))
+    return array_module(x).broadcast_to(wide, lead_of(x, o.shapes[0]) + o.shape)
 
 
-def _indexed(shapes: tuple[Shape, ...], index: Any) -> Bound:
-    only(shapes)
+def _indexed(of: Shape, *, index: Any) -> Bound:
     parts = index if isinstance(index, tuple) else (index,)
     if not all(part is None or part is Ellipsis or isinstance(part, slice | Integral) for part in parts):
         raise ValueError(f"index: expected integers, slices, None or … of the features, got {index!r} (use 'gather')")
-    if Ellipsis not in parts:
-        parts = (*parts, Ellipsis)
+    parts = parts if Ellipsis in parts else (*parts, Ellipsis)
     try:
-        shape = np.empty(shapes[0], bool)[parts].shape
+        return Bound(shape=np.empty(of, bool)[parts].shape, index=parts)
     except IndexError as error:
-        raise ValueError(f"index: expected one of features {shapes[0]}, got {index!r} ({error})") from None
-    return bound(shapes, shape, index=parts)
+        raise ValueError(f"index: expected one of features {of}, got {index!r} ({error})") from None
 
 
-def _at(o: Bound, ndim: int, features: int) -> tuple[Any, ...]:
-    return (*(slice(None),) * (ndim - features), *o.index)
+def _at(o: Bound, x: Array, features: Shape) -> tuple[Any, ...]:
+    return (*(slice(None),) * (x.ndim - len(features)), *o.index)
 
 
-def _placed(o: Bound, g: Array) -> Array:
-    whole = array_module(g).zeros(g.shape[: g.ndim - len(o.shape)] + o.shapes[0], dtype=g.dtype)
-    whole[_at(o, whole.ndim, len(o.shapes[0]))] = g
-    return whole
+def _flipped(of: Shape, *, axis: Any = None) -> Bound:
+    return Bound(shape=of, axis=each_axis(axis, of))
 
 
-# A move of any kind is what it does to the numbers of the places.
-
-
-def _moving(places: np.ndarray, shapes: tuple[Shape, ...], **options: Any) -> Bound:
-    """Return a move that takes the numbers at some places of the flat features."""
-    index = np.ascontiguousarray(places)
-    return bound(shapes, index.shape, places=index, **options)
+# ------------------------------------------------------------- other moves: what they do to the numbers of the places
 
 
 def places_of(shape: Shape) -> np.ndarray:
@@ -106,14 +92,18 @@ def places_of(shape: Shape) -> np.ndarray:
     return np.arange(prod(shape)).reshape(shape)
 
 
-def _gather(o: Bound, x: Array) -> Array:
-    flat = x.reshape(*x.shape[: x.ndim - len(o.shapes[0])], -1)
-    return flat[..., like(o.places, x)]
+def _moving(places: np.ndarray, **options: Any) -> Bound:
+    """Return a move that takes the numbers at some places of the flat features."""
+    return Bound(shape=places.shape, places=np.ascontiguousarray(places), **options)
 
 
-def _scatter(o: Bound, g: Array, shape: Shape, places: np.ndarray) -> Array:
+def _gather(x: Array, shape: Shape, places: np.ndarray) -> Array:
+    return x.reshape(*lead_of(x, shape), -1)[..., like(places, x)]
+
+
+def _scatter(g: Array, shape: Shape, places: np.ndarray) -> Array:
     """Add each number to its place in features of a shape: the transpose of `_gather`."""
-    xp, lead, size = array_module(g), g.shape[: g.ndim - places.ndim], prod(shape)
+    xp, lead, size = array_module(g), lead_of(g, places.shape), prod(shape)
     flat, at = g.reshape(*lead, -1), places.ravel()
     counts = np.bincount(at, minlength=size)
     if counts.max(initial=0) <= 1:
@@ -121,137 +111,102 @@ def _scatter(o: Bound, g: Array, shape: Shape, places: np.ndarray) -> Array:
         whole[..., like(at, g)] = flat
         return whole.reshape(*lead, *shape)
     order = np.argsort(at, kind="stable")
-    table = np.full((size, counts.max()), at.size)  # for each place what is added there; one past the end is 0
-    table[at[order], np.arange(at.size) - np.repeat(np.cumsum(counts) - counts, counts)] = order
+    added = np.full((counts.max(), size), at.size)  # for each place what is added there; one past the end is 0
+    added[np.arange(at.size) - np.repeat(np.cumsum(counts) - counts, counts), at[order]] = order
     more = xp.concatenate([flat, xp.zeros((*lead, 1), dtype=g.dtype)], axis=-1)
-    return more[..., like(table, g)].sum(-1).reshape(*lead, *shape)
+    total = more[..., like(added[0], g)]
+    for row in added[1:]:
+        total = total + more[..., like(row, g)]
+    return total.reshape(*lead, *shape)
 
 
-def _taken_from(o: Bound, g: Array) -> Array:
-    flat = g.reshape(*g.shape[: g.ndim - len(o.shape)], -1)
-    return flat[..., like(o.places, g)]
-
-
-def _gathered(shapes: tuple[Shape, ...], places: Any) -> Bound:
-    only(shapes)
-    return _moving(_places("places", places, prod(shapes[0])), shapes)
-
-
-def _scattered(shapes: tuple[Shape, ...], places: Any, shape: Any) -> Bound:
-    only(shapes)
-    sizes = integers("shape", shape)
-    index = _places("places", places, prod(sizes))
-    if index.shape != shapes[0]:
-        raise ValueError(f"places: expected one for each number of features {shapes[0]}, got shape {index.shape}")
-    return bound(shapes, sizes, places=index)
-
-
-def _places(name: str, value: Any, size: int) -> np.ndarray:
+def _checked(name: str, value: Any, size: int) -> np.ndarray:
     index = asnumpy(value)
     if index.dtype.kind not in "iu" or (index.size and not (-size <= index.min() and index.max() < size)):
         raise ValueError(f"{name}: expected integers from {-size} to {size - 1}, got {value!r:.80}")
     return index % max(size, 1)
 
 
-def _taken(shapes: tuple[Shape, ...], indices: Any, axis: Any) -> Bound:
-    only(shapes)
-    at = axis_of(axis, shapes[0])
-    index = _places("indices", indices, shapes[0][at])
-    return _moving(np.take(places_of(shapes[0]), index, at), shapes, indices=index, axis=at)
+def _gathered(of: Shape, *, places: Any) -> Bound:
+    return _moving(_checked("places", places, prod(of)))
 
 
-def _flipped(shapes: tuple[Shape, ...], axis: Any = None) -> Bound:
-    only(shapes)
-    axes = axes_of(axis, shapes[0])
-    return _moving(np.flip(places_of(shapes[0]), axes), shapes, axis=axes)
+def _scattered(of: Shape, *, places: Any, shape: Any) -> Bound:
+    sizes = integers("shape", shape)
+    index = _checked("places", places, prod(sizes))
+    if index.shape != of:
+        raise ValueError(f"places: expected one for each number of features {of}, got shape {index.shape}")
+    return Bound(shape=sizes, places=index)
 
 
-def _rolled(shapes: tuple[Shape, ...], shift: Any, axis: Any = None) -> Bound:
-    only(shapes)
-    axes, shifts = axes_of(axis, shapes[0]), integers("shift", shift)
-    if axis is None:
-        raise ValueError("axis: expected the axes to roll, got None")
-    order = axis if isinstance(axis, Sequence) else (axis,)
-    if len(shifts) != len(axes):
-        raise ValueError(f"shift: expected one for each of {len(axes)} axes, got {shift!r}")
-    axes = tuple(axis_of(each, shapes[0]) for each in order)
-    return _moving(np.roll(places_of(shapes[0]), shifts, axes), shapes, shift=shifts, axis=axes)
+def _taken(of: Shape, *, indices: Any, axis: Any) -> Bound:
+    at = axis_of(axis, of)
+    index = _checked("indices", indices, of[at])
+    return _moving(np.take(places_of(of), index, at), indices=index, axis=at)
 
 
-def _repeated(shapes: tuple[Shape, ...], repeats: int, axis: Any) -> Bound:
-    only(shapes)
-    at, (count,) = axis_of(axis, shapes[0]), integers("repeats", repeats)
+def _rolled(of: Shape, *, shift: Any, axis: Any = None) -> Bound:
+    axes, shifts = each_axis(axis, of), integers("shift", shift)
+    if axis is None or len(shifts) != len(axes):
+        raise ValueError(f"axis, shift: expected axes and a shift for each, got {axis!r} and {shift!r}")
+    return _moving(np.roll(places_of(of), shifts, axes), shift=shifts, axis=axes)
+
+
+def _repeated(of: Shape, *, repeats: int, axis: Any) -> Bound:
+    at, (count,) = axis_of(axis, of), integers("repeats", repeats)
     if count < 1:
         raise ValueError(f"repeats: expected a positive integer, got {repeats!r}")
-    return _moving(np.repeat(places_of(shapes[0]), count, at), shapes, repeats=count, axis=at)
+    return _moving(np.repeat(places_of(of), count, at), repeats=count, axis=at)
 
 
 MODES = ("constant", "reflect", "edge", "wrap", "symmetric")
 
 
-def _padded(shapes: tuple[Shape, ...], widths: Any, mode: str = "constant", value: float = 0) -> Bound:
-    only(shapes)
+def _padded(of: Shape, *, widths: Any, mode: str = "constant", value: float = 0) -> Bound:
     pairs = tuple(tuple(integers("widths", pair)) for pair in widths)
-    if len(pairs) != len(shapes[0]) or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
-        raise ValueError(f"widths: expected (before, after) for each axis of features {shapes[0]}, got {widths!r}")
+    if len(pairs) != len(of) or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
+        raise ValueError(f"widths: expected (before, after) for each axis of features {of}, got {widths!r}")
     if mode not in MODES:
         raise ValueError(f"mode: expected one of {MODES}, got {mode!r}")
-    more: dict[str, Any] = {"constant_values": -1} if mode == "constant" else {}
-    places = np.pad(places_of(shapes[0]), pairs, mode, **more)  # type: ignore[call-overload]
-    arguments = repr(mode) + (f", constant_values={value}" if mode == "constant" else "")
-    inside = tuple(slice(before, before + size) for (before, _), size in zip(pairs, shapes[0], strict=True))
-    frame = mode == "constant"
-    return _moving(places, shapes, pairs=pairs, arguments=arguments, index=inside, value=value, frame=frame)
+    if mode != "constant":
+        return _moving(np.pad(places_of(of), pairs, mode), pairs=pairs, arguments=repr(mode), frame=False)
+    inside = tuple(slice(before, before + size) for (before, _), size in zip(pairs, of, strict=True))
+    shape = tuple(size + sum(pair) for size, pair in zip(of, pairs, strict=True))
+    arguments = f"'constant', constant_values={value}"
+    return Bound(shape=shape, index=inside, value=value, pairs=pairs, arguments=arguments, frame=True)
 
 
 def _pad(o: Bound, x: Array, value: float) -> Array:
     if not o.frame:
-        return _gather(o, x)
-    lead = x.shape[: x.ndim - len(o.shape)]
-    whole = array_module(x).full(lead + o.shape, value, dtype=x.dtype)
-    whole[_at(o, whole.ndim, len(o.shape))] = x
+        return _gather(x, o.shapes[0], o.places)
+    whole = array_module(x).full(lead_of(x, o.shapes[0]) + o.shape, value, dtype=x.dtype)
+    whole[_at(o, whole, o.shape)] = x
     return whole
 
 
-def _cropped(o: Bound, g: Array) -> Array:
-    return g[_at(o, g.ndim, len(o.shape))] if o.frame else _scatter(o, g, o.shapes[0], o.places)
-
-
-MOVE = strict(_gather, lambda o, g: _scatter(o, g, o.shapes[0], o.places))
-
+MOVE = strict(lambda o, x: _gather(x, o.shapes[0], o.places), lambda o, g: _scatter(g, o.shapes[0], o.places))
 
 MOVES = table(
-    LinearRow(
-        "reshape", "np.reshape({0}, {shape})", NONE, lambda o: 0, _to_shape,
-        *strict(
-            lambda o, x: _reshape(o, x, o.shapes[0], o.shape), lambda o, g: _reshape(o, g, o.shape, o.shapes[0])
-        ),
-    ),
-    LinearRow(
-        "transpose", "np.transpose({0}, {axes})", NONE, lambda o: 0, _ordered,
-        *strict(lambda o, x: _transpose(x, o.axes), lambda o, g: _transpose(g, o.back)),
-    ),
-    LinearRow(
-        "broadcast_to", "np.broadcast_to({0}, {shape})", NONE, numbers(), _wider,
-        *strict(_broadcast_to, lambda o, g: summed_to(g, o.shapes[0], len(o.shape))),
-    ),
-    LinearRow(
-        "getitem", "{0}[{index}]", NONE, numbers(), _indexed,
-        *strict(lambda o, x: x[_at(o, x.ndim, len(o.shapes[0]))], _placed),
-    ),
-    LinearRow("gather", "np.ravel({0})[{places}]", NONE, numbers(), _gathered, *MOVE),
-    LinearRow("take", "np.take({0}, {indices}, axis={axis})", NONE, numbers(), _taken, *MOVE),
-    LinearRow("flip", "np.flip({0}, {axis})", NONE, numbers(), _flipped, *MOVE),
-    LinearRow("roll", "np.roll({0}, {shift}, {axis})", NONE, numbers(), _rolled, *MOVE),
-    LinearRow("repeat", "np.repeat({0}, {repeats}, axis={axis})", NONE, numbers(), _repeated, *MOVE),
-    LinearRow(
-        "scatter_add", "np.bincount(np.ravel({places}), np.ravel({0}), math.prod({shape})).reshape({shape})", NONE,
-        inputs(), _scattered, *strict(lambda o, x: _scatter(o, x, o.shape, o.places), _taken_from),
-    ),
-    LinearRow(
-        "pad", "np.pad({0}, {pairs}, {arguments})", NONE, numbers(), _padded,
-        lambda o, x: (_pad(o, x, o.value), None), lambda o, chosen, mat: _pad(o, mat, 0),
-        lambda o, chosen, mat: _cropped(o, mat),
-    ),
+    LinearRow("reshape", "np.reshape({0}, {shape})",
+              *strict(lambda o, x: x.reshape(*lead_of(x, o.shapes[0]), *o.shape),
+                      lambda o, g: g.reshape(*lead_of(g, o.shape), *o.shapes[0])), cost=FREE, bind=_to_shape),
+    LinearRow("transpose", "np.transpose({0}, {axes})",
+              *strict(lambda o, x: _transpose(x, o.axes), lambda o, g: _transpose(g, o.back)),
+              cost=FREE, bind=_ordered),
+    LinearRow("broadcast_to", "np.broadcast_to({0}, {shape})",
+              *strict(_broadcast_to, lambda o, g: summed_to(g, o.shapes[0], len(o.shape))), bind=_wider),
+    LinearRow("getitem", "{0}[{index}]", *_view(lambda o, x: x[_at(o, x, o.shapes[0])]), bind=_indexed),
+    LinearRow("flip", "np.flip({0}, {axis})", *_view(lambda o, x: array_module(x).flip(x, o.axis)), bind=_flipped),
+    LinearRow("gather", "np.ravel({0})[{places}]", *MOVE, bind=_gathered),
+    LinearRow("take", "np.take({0}, {indices}, axis={axis})", *MOVE, bind=_taken),
+    LinearRow("roll", "np.roll({0}, {shift}, {axis})", *MOVE, bind=_rolled),
+    LinearRow("repeat", "np.repeat({0}, {repeats}, axis={axis})", *MOVE, bind=_repeated),
+    LinearRow("scatter_add", "np.bincount(np.ravel({places}), np.ravel({0}), math.prod({shape})).reshape({shape})",
+              *strict(lambda o, x: _scatter(x, o.shape, o.places), lambda o, g: _gather(g, o.shape, o.places)),
+              cost=inputs(), bind=_scattered),
+    LinearRow("pad", "np.pad({0}, {pairs}, {arguments})",
+              lambda o, x: (_pad(o, x, o.value if o.frame else 0), None), lambda o, chosen, mat: _pad(o, mat, 0),
+              lambda o, chosen, g: g[_at(o, g, o.shape)] if o.frame else _scatter(g, o.shapes[0], o.places),
+              bind=_padded),
 )  # fmt: skip
 """The rows of moves, by name."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module, scipy_module
 from gbackprop.calculus.layer import Shape
-from gbackprop.layers.operations.row import Bound, CurveRow, bound, numbers, only, table
+from gbackprop.layers.operations.row import Bound, CurveRow, numbers, table
 
 
 def _number(name: str, value: Any) -> float:
@@ -17,22 +17,19 @@ def _number(name: str, value: Any) -> float:
     return value  # type: ignore[return-value]
 
 
-def _powered(shapes: tuple[Shape, ...], exponent: float) -> Bound:
-    only(shapes)
-    return bound(shapes, shapes[0], exponent=_number("exponent", exponent))
+def _powered(of: Shape, *, exponent: float) -> Bound:
+    return Bound(shape=of, exponent=_number("exponent", exponent))
 
 
-def _affine(shapes: tuple[Shape, ...], factor: float = 1, shift: float = 0) -> Bound:
-    only(shapes)
-    return bound(shapes, shapes[0], factor=_number("factor", factor), shift=_number("shift", shift))
+def _affine(of: Shape, *, factor: float = 1, shift: float = 0) -> Bound:
+    return Bound(shape=of, factor=_number("factor", factor), shift=_number("shift", shift))
 
 
-def _clipped(shapes: tuple[Shape, ...], least: float | None = None, most: float | None = None) -> Bound:
-    only(shapes)
+def _clipped(of: Shape, *, least: float | None = None, most: float | None = None) -> Bound:
     low, high = (-inf if least is None else least), (inf if most is None else most)
     if _number("least", low) > _number("most", high) or (least is None and most is None):
         raise ValueError(f"least, most: expected one bound, or two in order, got {least!r} and {most!r}")
-    return bound(shapes, shapes[0], least=low, most=high)
+    return Bound(shape=of, least=low, most=high)
 
 
 def _power(x: Array, exponent: float, order: int) -> Array:
@@ -65,95 +62,64 @@ def _full(x: Array, value: float) -> Array:
 
 
 def _xp(name: str) -> Any:
-    return lambda x, o: getattr(array_module(x), name)(x)
+    return lambda x, *rest: getattr(array_module(x), name)(x)
 
 
 POSITIVE = "x > 2⁻²⁰⁰"
+SOME, FEW, ONE = numbers(10), numbers(2), numbers()
 
 CURVES = table(
-    CurveRow("exp", "np.exp({0})", "y = eˣ; y g; y g", _xp("exp"), lambda x, y, o: y, lambda x, y, o: y),
-    CurveRow(
-        "expm1", "np.expm1({0})", "y = eˣ − 1; eˣ g; eˣ g", _xp("expm1"),
-        lambda x, y, o: y + 1, lambda x, y, o: y + 1,
-    ),
-    CurveRow(
-        "log", "np.log({0})", f"y = log(x); 1/x g; −1/x² g; {POSITIVE}", _xp("log"),
-        lambda x, y, o: 1 / x, lambda x, y, o: -1 / (x * x),
-    ),
-    CurveRow(
-        "log1p", "np.log1p({0})", "y = log(1 + x); 1/(1 + x) g; −1/(1 + x)² g; x > −0.99", _xp("log1p"),
-        lambda x, y, o: 1 / (1 + x), lambda x, y, o: -1 / ((1 + x) * (1 + x)),
-    ),
-    CurveRow(
-        "sqrt", "np.sqrt({0})", f"y = √(x); 0.5/y g; −0.25/(x y) g; {POSITIVE}", _xp("sqrt"),
-        lambda x, y, o: 0.5 / y, lambda x, y, o: -0.25 / (x * y), ties="infinite at 0, as in torch", cost=numbers(2),
-    ),
-    CurveRow(
-        "root", "np.sqrt({0})", f"y = √(x); 0.5/y g; −0.25/(x y) g; {POSITIVE}", _xp("sqrt"),
-        lambda x, y, o: 0.5 * _inverse(y), lambda x, y, o: -0.25 * _inverse(x * y),
-        ties="0 at 0, as norms in torch", cost=numbers(2),
-    ),
-    CurveRow(
-        "rsqrt", "1 / np.sqrt({0})", f"y = 1/√(x); −0.5 y/x g; 0.75 y/x² g; {POSITIVE}",
-        lambda x, o: 1 / array_module(x).sqrt(x),
-        lambda x, y, o: -0.5 * y / x, lambda x, y, o: 0.75 * y / (x * x), cost=numbers(2),
-    ),
-    CurveRow(
-        "reciprocal", "1 / {0}", "y = 1/x; −y² g; 2 y³ g; |x| > 2⁻²⁰⁰", lambda x, o: 1 / x,
-        lambda x, y, o: -y * y, lambda x, y, o: 2 * y * y * y, cost=numbers(),
-    ),
-    CurveRow(
-        "square", "np.square({0})", "y = x²; 2x g; 2 g", lambda x, o: x * x,
-        lambda x, y, o: 2 * x, lambda x, y, o: _full(x, 2), cost=numbers(),
-    ),
-    CurveRow(
-        "power", "np.power({0}, {exponent})",
-        "y = x^p, p = exponent; p x^(p − 1) g; p (p − 1) x^(p − 2) g; x > 0.01", lambda x, o: x**o.exponent,
-        lambda x, y, o: _power(x, o.exponent, 1), lambda x, y, o: _power(x, o.exponent, 2),
-        ties="a factor 0 makes 0, also at 0, as in torch", bind=_powered,
-    ),
+    CurveRow("exp", "np.exp({0})", "y = eˣ; y g; y g", _xp("exp"),
+             lambda x, y, o: y, lambda x, y, o: y, cost=SOME),
+    CurveRow("expm1", "np.expm1({0})", "y = eˣ − 1; eˣ g; eˣ g", _xp("expm1"),
+             lambda x, y, o: y + 1, lambda x, y, o: y + 1, cost=SOME),
+    CurveRow("log", "np.log({0})", f"y = log(x); 1/x g; −1/x² g; {POSITIVE}", _xp("log"),
+             lambda x, y, o: 1 / x, lambda x, y, o: -1 / (x * x), cost=SOME),
+    CurveRow("log1p", "np.log1p({0})", "y = log(1 + x); 1/(1 + x) g; −1/(1 + x)² g; x > −0.99", _xp("log1p"),
+             lambda x, y, o: 1 / (1 + x), lambda x, y, o: -1 / ((1 + x) * (1 + x)), cost=SOME),
+    CurveRow("sqrt", "np.sqrt({0})", f"y = √(x); 0.5/y g; −0.25/(x y) g; {POSITIVE}", _xp("sqrt"),
+             lambda x, y, o: 0.5 / y, lambda x, y, o: -0.25 / (x * y),
+             ties="infinite at 0, as in torch", cost=FEW),
+    CurveRow("root", "np.sqrt({0})", f"y = √(x); 0.5/y g; −0.25/(x y) g; {POSITIVE}", _xp("sqrt"),
+             lambda x, y, o: 0.5 * _inverse(y), lambda x, y, o: -0.25 * _inverse(x * y),
+             ties="0 at 0, as norms in torch", cost=FEW),
+    CurveRow("rsqrt", "1 / np.sqrt({0})", f"y = 1/√(x); −0.5 y/x g; 0.75 y/x² g; {POSITIVE}",
+             lambda x, o: 1 / array_module(x).sqrt(x),
+             lambda x, y, o: -0.5 * y / x, lambda x, y, o: 0.75 * y / (x * x), cost=FEW),
+    CurveRow("reciprocal", "1 / {0}", "y = 1/x; −y² g; 2 y³ g; |x| > 2⁻²⁰⁰", lambda x, o: 1 / x,
+             lambda x, y, o: -y * y, lambda x, y, o: 2 * y * y * y),
+    CurveRow("square", "np.square({0})", "y = x²; 2x g; 2 g", lambda x, o: x * x,
+             lambda x, y, o: 2 * x, lambda x, y, o: _full(x, 2)),
+    CurveRow("power", "np.power({0}, {exponent})",
+             "y = x^p, p = exponent; p x^(p − 1) g; p (p − 1) x^(p − 2) g; x > 0.01", lambda x, o: x**o.exponent,
+             lambda x, y, o: _power(x, o.exponent, 1), lambda x, y, o: _power(x, o.exponent, 2),
+             ties="a factor 0 makes 0, also at 0, as in torch", bind=_powered, cost=SOME),
     CurveRow("sin", "np.sin({0})", "y = sin(x); cos(x) g; −y g", _xp("sin"),
-          lambda x, y, o: array_module(x).cos(x), lambda x, y, o: -y),
+             _xp("cos"), lambda x, y, o: -y, cost=SOME),
     CurveRow("cos", "np.cos({0})", "y = cos(x); −sin(x) g; −y g", _xp("cos"),
-          lambda x, y, o: -array_module(x).sin(x), lambda x, y, o: -y),
-    CurveRow(
-        "tan", "np.tan({0})", "y = tan(x); (1 + y²) g; 2y (1 + y²) g; |x| < 1.5", _xp("tan"),
-        lambda x, y, o: 1 + y * y, lambda x, y, o: 2 * y * (1 + y * y),
-    ),
-    CurveRow(
-        "arctan", "np.arctan({0})", "y = arctan(x); 1/(1 + x²) g; −2x/(1 + x²)² g", _xp("arctan"),
-        lambda x, y, o: 1 / (1 + x * x), lambda x, y, o: -2 * x / ((1 + x * x) * (1 + x * x)),
-    ),
+             lambda x, y, o: -array_module(x).sin(x), lambda x, y, o: -y, cost=SOME),
+    CurveRow("tan", "np.tan({0})", "y = tan(x); (1 + y²) g; 2y (1 + y²) g; |x| < 1.5", _xp("tan"),
+             lambda x, y, o: 1 + y * y, lambda x, y, o: 2 * y * (1 + y * y), cost=SOME),
+    CurveRow("arctan", "np.arctan({0})", "y = arctan(x); 1/(1 + x²) g; −2x/(1 + x²)² g", _xp("arctan"),
+             lambda x, y, o: 1 / (1 + x * x), lambda x, y, o: -2 * x / ((1 + x * x) * (1 + x * x)), cost=SOME),
     CurveRow("sinh", "np.sinh({0})", "y = sinh(x); cosh(x) g; y g", _xp("sinh"),
-          lambda x, y, o: array_module(x).cosh(x), lambda x, y, o: y),
+             _xp("cosh"), lambda x, y, o: y, cost=SOME),
     CurveRow("cosh", "np.cosh({0})", "y = cosh(x); sinh(x) g; y g", _xp("cosh"),
-          lambda x, y, o: array_module(x).sinh(x), lambda x, y, o: y),
-    CurveRow(
-        "erf", "scipy.special.erf({0})", "y = erf(x); 2/√(π) e^(−x²) g; −4/√(π) x e^(−x²) g",
-        lambda x, o: scipy_module(x, "special").erf(x),
-        lambda x, y, o: 2 / pi**0.5 * array_module(x).exp(-x * x),
-        lambda x, y, o: -4 / pi**0.5 * x * array_module(x).exp(-x * x),
-    ),
-    CurveRow(
-        "negative", "-{0}", "y = −x; −g", lambda x, o: -x, lambda x, y, o: _full(x, -1), cost=numbers(),
-    ),
-    CurveRow(
-        "affine", "{factor} * {0} + {shift}", "y = factor x + shift; factor g", lambda x, o: o.factor * x + o.shift,
-        lambda x, y, o: _full(x, o.factor), bind=_affine, cost=numbers(2),
-    ),
-    CurveRow(
-        "absolute", "np.abs({0})", "y = |x|; sign(x) g", lambda x, o: _sign(x) * x, lambda x, y, o: _sign(x),
-        ties="0 at 0, as in torch", cost=numbers(),
-    ),
-    CurveRow(
-        "sign", "np.sign({0})", "y = sign(x); 0 g", lambda x, o: _sign(x) + 0 * x,
-        lambda x, y, o: array_module(x).zeros_like(x), ties="0 everywhere, as in torch", cost=numbers(),
-    ),
-    CurveRow(
-        "clip", "np.clip({0}, {least}, {most})",
-        "y = least if x < least else most if x > most else x; [least ≤ x and x ≤ most] g", _clip,
-        lambda x, y, o: (x.real >= o.least) & (x.real <= o.most), bind=_clipped,
-        ties="1 at the bounds, as in torch", cost=numbers(2),
-    ),
+             _xp("sinh"), lambda x, y, o: y, cost=SOME),
+    CurveRow("erf", "scipy.special.erf({0})", "y = erf(x); 2/√(π) e^(−x²) g; −4/√(π) x e^(−x²) g",
+             lambda x, o: scipy_module(x, "special").erf(x),
+             lambda x, y, o: 2 / pi**0.5 * array_module(x).exp(-x * x),
+             lambda x, y, o: -4 / pi**0.5 * x * array_module(x).exp(-x * x), cost=SOME),
+    CurveRow("negative", "-{0}", "y = −x; −g", lambda x, o: -x, lambda x, y, o: _full(x, -1)),
+    CurveRow("affine", "{factor} * {0} + {shift}", "y = factor x + shift; factor g",
+             lambda x, o: o.factor * x + o.shift, lambda x, y, o: _full(x, o.factor), bind=_affine, cost=FEW),
+    CurveRow("absolute", "np.abs({0})", "y = |x|; sign(x) g", lambda x, o: _sign(x) * x, lambda x, y, o: _sign(x),
+             ties="0 at 0, as in torch"),
+    CurveRow("sign", "np.sign({0})", "y = sign(x); 0 g", lambda x, o: _sign(x).astype(x.dtype),
+             lambda x, y, o: _full(x, 0), ties="0 everywhere, as in torch"),
+    CurveRow("clip", "np.clip({0}, {least}, {most})",
+             "y = least if x < least else most if x > most else x; [least ≤ x and x ≤ most] g", _clip,
+             lambda x, y, o: (x.real >= o.least) & (x.real <= o.most), bind=_clipped,
+             ties="1 at the bounds, as in torch", cost=FEW),
 )  # fmt: skip
 """The elementwise rows, by name."""

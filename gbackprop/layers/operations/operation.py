@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from inspect import signature
 from math import inf, prod
 from typing import Any, Self, cast
 
 from gbackprop.array import Array, is_array
-from gbackprop.base.names import near_miss
+from gbackprop.base.names import inside, near_miss
 from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape
 from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
 from gbackprop.layers.elementwise.activation import Elementwise
@@ -17,7 +18,7 @@ from gbackprop.layers.operations.copies import MOVES
 from gbackprop.layers.operations.curves import CURVES
 from gbackprop.layers.operations.linears import LINEARS
 from gbackprop.layers.operations.products import BILINEARS
-from gbackprop.layers.operations.row import BilinearRow, Bound, ComposedRow, CurveRow, LinearRow, OperationRow
+from gbackprop.layers.operations.row import BilinearRow, Bound, ComposedRow, CurveRow, LinearRow, OperationRow, taken
 
 ROWS: dict[str, OperationRow] = {**CURVES, **MOVES, **LINEARS, **BILINEARS, **COMPOSED}
 """The table of operations: all rows, by name."""
@@ -61,9 +62,9 @@ class Operation(Layer):
     def __init__(self, name: str, **options: Any) -> None:
         self.name, self.options = name, options
         try:
-            signature(self.row.bind).bind((), **options)
+            signature(self.row.bind).bind(*[()] * taken(self.row.bind)[0], **options)
         except TypeError as error:
-            takes = list(signature(self.row.bind).parameters.values())[1:]
+            takes = [each for each in signature(self.row.bind).parameters.values() if each.kind == each.KEYWORD_ONLY]
             words = ", ".join(str(each.replace(annotation=each.empty)) for each in takes)
             raise TypeError(f"Operation {name!r}: {error}; its options are {words or 'none'}") from None
 
@@ -74,7 +75,13 @@ class Operation(Layer):
 
     def bound(self, *shapes: Shape) -> Bound:
         """Return the operation at features of these shapes."""
-        return self.row.bind(shapes, **self.options)
+        count, more = taken(self.row.bind)
+        if len(shapes) < count or (len(shapes) > count and not more):
+            words = {1: "one input", 2: "two inputs"}.get(count, f"{count} inputs")
+            raise ValueError(f"expected {'at least ' * more}{words}, got {len(shapes)}")
+        o = self.row.bind(*shapes, **self.options)
+        o.shapes = shapes
+        return o
 
     def at(self, *arrays: Array) -> Bound:
         """Return the operation at the features of arrays ``[N, *in]``."""
@@ -182,13 +189,19 @@ class ComposedOperation(Operation):
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         shapes = tuple([nodes.input_shape if i == INPUT else nodes.leaves[i].output_shape for i in sources])
         try:
-            parts = self.row.parts(self.bound(*shapes), Operation)
+            o = self.bound(*shapes)
         except ValueError as error:
             raise ValueError(f"layer {name or '(alone)'}, {self!r}: {error}") from None
-        at: dict[Any, int] = dict(enumerate(sources))
-        for part, layer, *taken in parts:
-            at[part] = layer.place(nodes, f"{name}.{part}" if name else part, *[at[each] for each in taken])
-        return at[parts[-1][0]]
+        used: Counter[str] = Counter()
+
+        def op(row: Any, *inputs: int, **options: Any) -> int:
+            layer = row if isinstance(row, Layer) else Operation(row, **options)
+            part = getattr(layer, "name", type(layer).__name__.lower())
+            used[part] += 1
+            part += str(used[part]) * (used[part] > 1)
+            return layer.place(nodes, inside(name, part), *inputs)
+
+        return self.row.parts(o, op, *sources)
 
 
 class Given(Layer):
@@ -222,6 +235,8 @@ def _written(value: Any) -> str:
         return "np.inf" if value > 0 else "-np.inf"
     if is_array(value):
         return f"np.array({value.tolist()!r})"
+    if isinstance(value, tuple) and any(is_array(each) for each in value):
+        return ", ".join(map(_written, value))
     if isinstance(value, tuple) and any(isinstance(each, slice) or each is Ellipsis for each in value):
         return ", ".join(_sliced(each) for each in value)
     return str(value)

@@ -6,56 +6,55 @@ from math import prod
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Shape
-from gbackprop.layers.operations.axes import aligned, broadcast, summed_to
-from gbackprop.layers.operations.row import BilinearRow, Bound, bound, numbers, only, table
-
-NONE = "none: bilinear"
+from gbackprop.layers.operations.axes import aligned, broadcast, lead_of, summed_to
+from gbackprop.layers.operations.row import BilinearRow, Bound, table
 
 
-def _pair(shapes: tuple[Shape, ...]) -> Bound:
-    only(shapes, 2)
-    return bound(shapes, broadcast(shapes))
+def _pair(a: Shape, b: Shape) -> Bound:
+    return Bound(shape=broadcast(a, b))
 
 
-def _times(o: Bound, a: Array, b: Array) -> Array:
-    return aligned(a, o.shapes[0], len(o.shape)) * aligned(b, o.shapes[1], len(o.shape))
+def _times(o: Bound, x: Array, i: int, y: Array, k: int) -> Array:
+    """Multiply arrays of the features of two of: the inputs, the output."""
+    shapes, ndim = (*o.shapes, o.shape), len(o.shape)
+    return aligned(x, shapes[i], ndim) * aligned(y, shapes[k], ndim)
 
 
-def _multiplied(shapes: tuple[Shape, ...]) -> Bound:
-    only(shapes, 2)
-    a, b = shapes
+def _multiplied(a: Shape, b: Shape) -> Bound:
     if not a or not b:
         raise ValueError(f"expected vectors or matrices, got features {a} and {b}")
     wide = (a if len(a) > 1 else (1, *a)), (b if len(b) > 1 else (*b, 1))
     if wide[0][-1] != wide[1][-2]:
         raise ValueError(f"expected features (…, T, K) and (…, K, S), got {a} and {b}")
-    lead = broadcast([wide[0][:-2], wide[1][:-2]])
+    lead = broadcast(wide[0][:-2], wide[1][:-2])
     whole = (*lead, wide[0][-2], wide[1][-1])
     shape = (*lead, *(wide[0][-2:-1] if len(a) > 1 else ()), *(wide[1][-1:] if len(b) > 1 else ()))
-    return bound(shapes, shape, wide=wide, whole=whole)
+    return Bound(shape=shape, wide=(*wide, whole))
 
 
 def _matrices(o: Bound, x: Array, i: int) -> Array:
-    """Return an input as matrices with as many axes as the product has."""
-    lead = x.shape[: x.ndim - len(o.shapes[i])]
-    return aligned(x.reshape(*lead, *o.wide[i]), o.wide[i], len(o.whole))
+    """Return an input, or the output, as matrices with as many axes as the product has."""
+    shape, wide = (*o.shapes, o.shape)[i], o.wide[i]
+    x = x if shape == wide else x.reshape(*lead_of(x, shape), *wide)
+    return aligned(x, wide, len(o.wide[2]))
 
 
-def _wide(o: Bound, g: Array) -> Array:
-    return g.reshape(*g.shape[: g.ndim - len(o.shape)], *o.whole)
+def _product(o: Bound, a: Array, b: Array, i: int) -> Array:
+    """Multiply matrices, and sum over those that were repeated, if it is for an input and not the output."""
+    if b.size == b.shape[-2] * b.shape[-1] and b.ndim <= a.ndim:  # the same for all, as a parameter is: one product
+        y = (a.reshape(-1, a.shape[-1]) @ b.reshape(b.shape[-2:])).reshape(*a.shape[:-1], b.shape[-1])
+    else:
+        y = a @ b
+    shape, wide = (*o.shapes, o.shape)[i], o.wide[i]
+    y = y if i == 2 else summed_to(y, wide, len(o.wide[2]))
+    return y if shape == wide else y.reshape(*lead_of(y, wide), *shape)
 
 
-def _matmul(o: Bound, a: Array, b: Array) -> Array:
-    y = _matrices(o, a, 0) @ _matrices(o, b, 1)
-    return y.reshape(*y.shape[: y.ndim - len(o.whole)], *o.shape)
+def _turned(x: Array) -> Array:
+    return x.swapaxes(-1, -2)
 
 
-def _back(o: Bound, g: Array, i: int) -> Array:
-    return summed_to(g, o.wide[i], len(o.whole)).reshape(*g.shape[: g.ndim - len(o.whole)], *o.shapes[i])
-
-
-def _summed(shapes: tuple[Shape, ...], subscripts: str) -> Bound:
-    only(shapes, 2)
+def _summed(a: Shape, b: Shape, *, subscripts: str) -> Bound:
     left, arrow, out = subscripts.replace(" ", "").partition("->")
     names = left.split(",")
     letters = "".join(names) + out
@@ -65,44 +64,34 @@ def _summed(shapes: tuple[Shape, ...], subscripts: str) -> Bound:
         raise ValueError(f"subscripts: expected each letter once in an input, and those of the output in one, "
                          f"got {subscripts!r}")  # fmt: skip
     sizes: dict[str, int] = {}
-    a, b = shapes
-    for name, shape in zip(names, shapes, strict=True):
+    for name, shape in zip(names, (a, b), strict=True):
         if len(name) != len(shape) or any(sizes.setdefault(axis, n) != n for axis, n in zip(name, shape, strict=True)):
             raise ValueError(f"subscripts: expected letters for features {a} and {b}, got {subscripts!r}")
-    return bound(shapes, tuple(sizes[a] for a in out), subscripts=f"{left}->{out}", names=(*names, out), sizes=sizes)
+    shape = tuple(sizes[axis] for axis in out)
+    return Bound(shape=shape, subscripts=f"{left}->{out}", names=(*names, out), sizes=sizes)
 
 
 def _einsum(o: Bound, x: Array, y: Array, order: tuple[int, int, int]) -> Array:
     """Sum products of two of the three arrays a, b and y over the letters that the third lacks."""
     first, second, out = (o.names[i] for i in order)
     alone = "".join(letter for letter in out if letter not in first + second)  # the result is the same along these
-    xp = array_module(x)
-    if alone:
-        ones = xp.ones([o.sizes[letter] for letter in alone], dtype=x.dtype)
-        return xp.einsum(f"...{first},...{second},{alone}->...{out}", x, y, ones)
-    return xp.einsum(f"...{first},...{second}->...{out}", x, y)
-
-
-def _products(o: Bound) -> int:
-    return prod(o.sizes.values())
+    ones = [array_module(x).ones([o.sizes[letter] for letter in alone], dtype=x.dtype)] if alone else []
+    subscripts = ",".join(["..." + first, "..." + second] + [alone] * bool(alone))
+    return array_module(x).einsum(f"{subscripts}->...{out}", x, y, *ones)
 
 
 BILINEARS = table(
-    BilinearRow(
-        "multiply", "{0} * {1}", NONE, numbers(), _pair, _times,
-        lambda o, g, b: summed_to(g * aligned(b, o.shapes[1], len(o.shape)), o.shapes[0], len(o.shape)),
-        lambda o, a, g: summed_to(g * aligned(a, o.shapes[0], len(o.shape)), o.shapes[1], len(o.shape)),
-    ),
-    BilinearRow(
-        "matmul", "np.matmul({0}, {1})", NONE, lambda o: prod(o.whole) * o.wide[0][-1], _multiplied, _matmul,
-        lambda o, g, b: _back(o, _wide(o, g) @ _matrices(o, b, 1).swapaxes(-1, -2), 0),
-        lambda o, a, g: _back(o, _matrices(o, a, 0).swapaxes(-1, -2) @ _wide(o, g), 1),
-    ),
-    BilinearRow(
-        "einsum", "np.einsum({subscripts!r}, {0}, {1})", NONE, _products, _summed,
-        lambda o, a, b: _einsum(o, a, b, (0, 1, 2)),
-        lambda o, g, b: _einsum(o, g, b, (2, 1, 0)),
-        lambda o, a, g: _einsum(o, a, g, (0, 2, 1)),
-    ),
+    BilinearRow("multiply", "{0} * {1}", lambda o, a, b: _times(o, a, 0, b, 1),
+                lambda o, g, b: summed_to(_times(o, g, 2, b, 1), o.shapes[0], len(o.shape)),
+                lambda o, a, g: summed_to(_times(o, a, 0, g, 2), o.shapes[1], len(o.shape)), bind=_pair),
+    BilinearRow("matmul", "np.matmul({0}, {1})",
+                lambda o, a, b: _product(o, _matrices(o, a, 0), _matrices(o, b, 1), 2),
+                lambda o, g, b: _product(o, _matrices(o, g, 2), _turned(_matrices(o, b, 1)), 0),
+                lambda o, a, g: _product(o, _turned(_matrices(o, a, 0)), _matrices(o, g, 2), 1),
+                cost=lambda o: prod(o.wide[2]) * o.wide[0][-1], bind=_multiplied),
+    BilinearRow("einsum", "np.einsum({subscripts!r}, {0}, {1})",
+                lambda o, a, b: _einsum(o, a, b, (0, 1, 2)),
+                lambda o, g, b: _einsum(o, g, b, (2, 1, 0)),
+                lambda o, a, g: _einsum(o, a, g, (0, 2, 1)), cost=lambda o: prod(o.sizes.values()), bind=_summed),
 )  # fmt: skip
 """The bilinear rows, by name."""

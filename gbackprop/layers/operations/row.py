@@ -9,15 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
+from inspect import Parameter, signature
 from math import prod
 from types import SimpleNamespace
 from typing import Any
 
-from gbackprop.calculus.layer import Shape
-
 Bound = SimpleNamespace
-"""An operation at shapes: `shapes` of the inputs, `shape` of the output, and the options, with axes counted from the
-end."""
+"""An operation at shapes: `shape` of the output, and the options, with axes counted from the end; then `shapes` of the
+inputs."""
+
+
+def same(of: Any) -> Bound:
+    """Bind a function that keeps the shape and has no options."""
+    return Bound(shape=of)
+
+
+def numbers(each: int = 1) -> Callable[[Bound], int]:
+    """Return a cost: some operations for each number of the output."""
+    return lambda o: each * prod(o.shape)
+
+
+def inputs(each: int = 1) -> Callable[[Bound], int]:
+    """Return a cost: some operations for each number of all inputs."""
+    return lambda o: each * sum(map(prod, o.shapes))
 
 
 @dataclass(frozen=True)
@@ -34,14 +49,15 @@ class OperationRow:
     cost : callable
         Number of operations on numbers for one sample, from a `Bound`.
     bind : callable
-        Checks shapes and options, ``(shapes, **options) -> Bound``; raises a ValueError that says what it expected.
+        Checks shapes and options, ``(shape, …, *, option, …) -> Bound``, with as many shapes as there are inputs;
+        raises a ValueError that says what it expected.
     """
 
     name: str
     text: str
-    ties: str
-    cost: Callable[[Bound], int]
-    bind: Callable[..., Bound]
+    ties: str = field(default="none: smooth where it is finite", kw_only=True)
+    cost: Callable[[Bound], int] = field(default=numbers(), kw_only=True)
+    bind: Callable[..., Bound] = field(default=same, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -56,9 +72,6 @@ class CurveRow(OperationRow):
     value: Callable[[Any, Bound], Any]
     first: Callable[[Any, Any, Bound], Any]
     second: Callable[[Any, Any, Bound], Any] | None = None
-    ties: str = field(default="none: smooth where it is finite", kw_only=True)
-    cost: Callable[[Bound], int] = field(default=lambda o: 10 * prod(o.shape), kw_only=True)
-    bind: Callable[..., Bound] = field(default=lambda shapes: _plain(shapes), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,7 @@ class LinearRow(OperationRow):
     forward: Callable[..., tuple[Any, Any]]
     jmp: Callable[..., Any]
     mjp: Callable[..., Any]
+    ties: str = field(default="none: linear", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -86,17 +100,23 @@ class BilinearRow(OperationRow):
     function: Callable[..., Any]
     on_first: Callable[..., Any]
     on_second: Callable[..., Any]
+    ties: str = field(default="none: bilinear", kw_only=True)
 
 
 @dataclass(frozen=True)
 class ComposedRow(OperationRow):
     """A function that is composed of other layers: all of its derivatives are those of its parts.
 
-    `parts` returns from (bound, op), with op the layer of a row by its name, the parts in their order, the last being
-    the output: a name, a layer, and what it takes, numbers of inputs or names of parts before it.
+    `parts` makes the output from (bound, op, *inputs): ``op(row or layer, *inputs, **options)`` applies each part.
     """
 
-    parts: Callable[[Bound, Any], list[tuple[Any, ...]]]
+    parts: Callable[..., Any]
+
+
+KINDS: Mapping[type[OperationRow], str] = {
+    CurveRow: "elementwise", LinearRow: "linear", BilinearRow: "bilinear", ComposedRow: "composed",
+}  # fmt: skip
+"""The kinds: what the second derivative follows from."""
 
 
 def table(*rows: OperationRow) -> dict[str, OperationRow]:
@@ -117,37 +137,11 @@ def table(*rows: OperationRow) -> dict[str, OperationRow]:
     return found
 
 
-KINDS: Mapping[type[OperationRow], str] = {
-    CurveRow: "elementwise", LinearRow: "linear", BilinearRow: "bilinear", ComposedRow: "composed",
-}  # fmt: skip
-"""The kinds: what the second derivative follows from."""
-
-
-def bound(shapes: tuple[Shape, ...], shape: Shape, **options: Any) -> Bound:
-    """Return an operation at shapes."""
-    return Bound(shapes=shapes, shape=shape, **options)
-
-
-def numbers(each: int = 1) -> Callable[[Bound], int]:
-    """Return a cost: some operations for each number of the output."""
-    return lambda o: each * prod(o.shape)
-
-
-def inputs(each: int = 1) -> Callable[[Bound], int]:
-    """Return a cost: some operations for each number of all inputs."""
-    return lambda o: each * sum(map(prod, o.shapes))
-
-
-def _plain(shapes: tuple[Shape, ...]) -> Bound:
-    only(shapes)
-    return bound(shapes, shapes[0])
-
-
-def only(shapes: tuple[Shape, ...], count: int = 1) -> None:
-    """Check the number of inputs."""
-    if len(shapes) != count:
-        words = {1: "one input", 2: "two inputs"}.get(count, f"{count} inputs")
-        raise ValueError(f"expected {words}, got {len(shapes)}")
+@cache
+def taken(bind: Callable[..., Bound]) -> tuple[int, bool]:
+    """Return the number of inputs that a row takes, and whether it takes more."""
+    kinds = [each.kind for each in signature(bind).parameters.values()]
+    return kinds.count(Parameter.POSITIONAL_OR_KEYWORD), Parameter.VAR_POSITIONAL in kinds
 
 
 def strict(apply: Callable[[Bound, Any], Any], adjoint: Callable[[Bound, Any], Any]) -> Any:

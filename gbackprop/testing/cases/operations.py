@@ -56,6 +56,15 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("std", {}, ((2, 2),)), ("norm", {"axis": 1}, ((3, 2),)),
     ("logsumexp", {"axis": -1}, ((2, 3),)), ("prod", {"axis": 1}, ((5, 2),)), ("prod", {}, ((2, 2),)),
     ("cosine_similarity", {"axis": -1}, ((2, 3), (3,))), ("glu", {"axis": 1}, ((4, 2),)),
+    *[(name, {}, ((2, 3), (3,))) for name in ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal")],
+    ("softmax", {"axis": 1}, ((3, 2),)), ("log_softmax", {}, ((2, 3),)),
+    ("index_add", {"indices": [2, 0, 2], "axis": 1}, ((3, 2), (3, 2))),
+    ("unfold", {"kernel": 2}, ((2, 3, 3),)),
+    ("unfold", {"kernel": (2, 1), "dilation": (2, 1), "padding": (1, 0), "stride": (2, 1)}, ((1, 3, 2),)),
+    ("fold", {"size": (3, 2), "kernel": 2, "padding": 1, "stride": 2}, ((4, 4),)),
+    ("interpolate", {"size": (4, 2)}, ((1, 3, 2),)), ("interpolate", {"size": 5, "mode": "linear"}, ((2, 3),)),
+    ("interpolate", {"size": (5, 3), "mode": "linear", "corners": True}, ((1, 3, 2),)),
+    ("interpolate", {"size": (2, 6), "mode": "cubic", "factors": (0.7, 1.5)}, ((1, 3, 4),)),
     ("stack", {"axis": 1}, ((3,), (3,))), ("stack", {"axis": -1}, ((2, 2), (2, 2), (2, 2))),
 )  # fmt: skip
 """Names, options and shapes of inputs, each row at least once."""
