@@ -70,7 +70,8 @@ def names_of(wrt: Any) -> Names | None:
 
 def check_names(network: Layer, wrt: Names, x: Array) -> None:
     """Check that each name is that of a parameter that is not frozen, or the input's, which has floats."""
-    known = [name for name in network.parameter_shapes() if name not in network.frozen]
+    frozen = network.frozen
+    known = [name for name in network.parameter_shapes() if name not in frozen]
     for name in sorted(wrt):
         if name == X and name in known:
             raise ValueError(f"wrt: expected a network without a parameter of the input's name {X!r}")
