@@ -1,12 +1,12 @@
-"""Derivatives in the input: saliency of a classifier, and the Laplacian of a network, by which Poisson's equation is solved.
+"""Derivatives in the input: saliency of a classifier, and Laplacians of a network that solve Poisson's equation.
 
 Prints, in a second:
 
 - the pixels in which the loss of a network for images of bars has its largest slopes;
 - the error of u(x) = Σⱼ wⱼ φⱼ(x) with Δu = f inside of the unit square and u given on its boundary, where φ are the
-  outputs of a network with random weights. Both conditions are linear in w, so that w follows by least squares from the
-  Laplacians Δφⱼ(xₙ). These are sums of the Hessian's diagonal in the entries of x: with the loss −φⱼ(xₙ), which is linear
-  in the outputs, one call has all of them.
+  outputs of a network with random weights. Both conditions are linear in w, so that w follows by least squares from
+  the Laplacians Δφⱼ(xₙ). These are sums of the Hessian's diagonal in the entries of x: with the loss −φⱼ(xₙ), which is
+  linear in the outputs, one call has all of them.
 """
 
 import argparse

@@ -15,10 +15,10 @@ from gbackprop.array import Array, device_of, is_array, on_device_of
 from gbackprop.base.checks import check_batch, positive
 from gbackprop.base.errors import TooLargeError, naming, release
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
-from gbackprop.calculus.entries import names_of
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
+from gbackprop.calculus.wrt import names_of
 from gbackprop.engine.arena import arena, fresh
 from gbackprop.engine.blocks import Limits, advice, choose_blocks
 from gbackprop.engine.finite import warn_not_finite

@@ -24,11 +24,11 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
 from gbackprop.base.checks import KFRA_COPIES, size
-from gbackprop.calculus.entries import Entries
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.walk import values_upwards
+from gbackprop.calculus.wrt import InputRows
 from gbackprop.engine.costs import STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
@@ -154,7 +154,7 @@ def _weights(plan: Plan) -> list[tuple[int, int]]:
 
 def takes(leaf: Leaf) -> bool:
     """Return whether a layer multiplies its inputs by parameters, if it has some: one that is a node does not."""
-    return bool(leaf.sources) and not isinstance(leaf.layer, Entries)
+    return bool(leaf.sources) and not isinstance(leaf.layer, InputRows)
 
 
 def multiplications(plan: Plan) -> int:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array
-from gbackprop.calculus.entries import placed
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, Signal
 from gbackprop.calculus.walk import is_chain
+from gbackprop.calculus.wrt import placed
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.spans import loss_column_count, residual_column_count
 from gbackprop.layers.recurrent import Steps, WholeSequences

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -108,7 +109,7 @@ def _ordered(inputs: dict[str, tuple[str, ...]]) -> list[str]:
 def _fits(node: Sequence[Any]) -> bool:
     """Return whether a node has names of inputs, or a layer that takes none."""
     try:
-        inspect.signature(node[0].output_shape).bind(*node[1:2])
+        _bind(node[0], node[1:2])
     except TypeError:
         return len(node) > 1
     return True
@@ -118,9 +119,21 @@ def _check_number(name: str, layer: Layer, taken: list[int]) -> None:
     """Check that a layer accepts as many inputs as its node has."""
     if len(taken) != 1:
         try:
-            inspect.signature(layer.output_shape).bind(*taken)
+            _bind(layer, taken)
         except TypeError:
             raise ValueError(f"layer {name}, {layer!r}: expected one input, got {len(taken)}") from None
+
+
+def _bind(layer: Layer, taken: Sequence[Any]) -> None:
+    """Raise a TypeError if a layer does not take as many inputs."""
+    function = layer.output_shape
+    own = getattr(function, "__func__", None)
+    _signature(own or function).bind(*([layer] if own else []), *taken)
+
+
+@lru_cache(maxsize=256)  # looking at a function takes longer than most checks of a node
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 def _check_used(inputs: dict[str, tuple[str, ...]], output: str) -> None:

@@ -1,4 +1,4 @@
-"""Patterns of operations in a graph that are layers: x @ w + b with a parameter w has Kronecker factors and fast forms."""
+"""Patterns of operations in a graph that are layers: x @ w + b with a parameter w has Kronecker factors and speed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,8 @@ Node = tuple[Any, ...]
 def replaced(nodes: Mapping[str, Sequence[Any]], output: str | None = None) -> dict[str, Node]:
     """Return the nodes of a `Graph` with layers in place of products with a parameter, and of a vector added to one.
 
-    Parameters stay under their names and in their layouts: those that one product ``x @ w`` or ``x @ w.T`` with a matrix
-    takes, or that are added to its result, and nothing else. All results are the same.
-
-    Parameters
-    ----------
-    nodes : mapping of str to (Layer, str, …)
-    output : str, optional
-        The node that is the output; the last by default.
-
-    Returns
-    -------
-    dict of str to tuple
+    A parameter stays under its name and in its layout, and all results are the same. Only one that a single product
+    ``x @ w`` or ``x @ w.T`` takes, or that is added to its result, becomes part of a layer; all others are left alone.
     """
     return _Patterns(nodes, next(reversed(nodes)) if output is None else output).found
 
@@ -69,11 +59,11 @@ class _Patterns:
         x, weight = inputs
         if self._parameter(weight, 2):
             self._put(name, Weight, weight, x)
-        elif _is(self._of(weight), "transpose") and self.takers[weight] == 1 and self._parameter(self._below(weight), 2):
-            node = self.found[weight]
-            if node[0].bound(self._of(node[1]).shape).axes == (-1, -2):
+        elif _is(self._of(weight), "transpose") and self.takers[weight] == 1:
+            transpose, below = self.found[weight]
+            if self._parameter(below, 2) and transpose.bound(self._of(below).shape).axes == (-1, -2):
                 del self.found[weight]
-                self._put(name, Turned, node[1], x)
+                self._put(name, Turned, below, x)
 
     def _sum(self, name: str) -> None:
         """Replace the sum of a product that was replaced and a vector."""
@@ -90,10 +80,6 @@ class _Patterns:
     def _of(self, name: str) -> Any:
         """Return the layer of a node, None of the input."""
         return self.found.get(name, (None,))[0]
-
-    def _below(self, name: str) -> str:
-        """Return the only input of a node."""
-        return str(self.found[name][1])
 
     def _parameter(self, name: str, ndim: int) -> bool:
         """Return whether a node is a parameter with some axes that one node takes, and that is nowhere else."""

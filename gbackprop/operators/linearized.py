@@ -103,7 +103,7 @@ class Linearized:
         return at
 
     def filled(self, leaf: Leaf, mats: Sequence[Array | None], rows: int) -> list[Array]:
-        """Return columns of N rows, or one, at each input of a layer, zeros where there are none; there must be some."""
+        """Return columns of N rows, or one, at each input of a layer; zeros where it has none, but not at all."""
         like = next(mat for mat in mats if mat is not None)
         xp = array_module(like)
         shapes = [(len(like), rows, *shape) for shape in leaf.input_shapes]

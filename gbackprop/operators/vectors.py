@@ -51,7 +51,7 @@ class Layout:
         return some
 
     def within(self, part: slice) -> Layout:
-        """Return the layout for a piece of the data: `split` takes its rows of the input, `join` puts zeros elsewhere."""
+        """Return the layout for a piece of data: `split` takes its rows of the input, `join` puts zeros elsewhere."""
         some = copy(self)
         some.part = part
         return some

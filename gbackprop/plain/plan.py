@@ -22,11 +22,12 @@ from gbackprop.base.checks import (
     generator,
 )
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.entries import Entries, Names, X, check_names, names_of, placed
+from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
+from gbackprop.calculus.wrt import InputRows, Names, X, check_names, names_of, placed
 from gbackprop.losses.base import Loss
 from gbackprop.plain.coupling import coupled, uncoupled
 from gbackprop.plain.flow import Flow
@@ -116,7 +117,8 @@ class Plan:
         owners = [leaf for leaf in leaves if leaf.parameters]
         values = [(leaf.parameters, leaf.layer.parameters) for leaf in owners]
         if self.wrt is not None:  # the others are used, too
-            values = [({key: f"{leaf.name}.{key}" for key in its}, its) for leaf in leaves if (its := leaf.layer.parameters)]
+            owned = [(leaf.name, leaf.layer.parameters) for leaf in leaves]
+            values = [({key: inside(name, key) for key in its}, its) for name, its in owned]
         check_parameters({name: its[key] for names, its in values for key, name in names.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
@@ -257,7 +259,7 @@ def _check_supported(plan: Plan) -> None:
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
     layer, reduction = leaf.layer, statistic.reduction
-    if isinstance(layer, Entries) and statistic.only in (None, X) and statistic.in_rows() is None:
+    if isinstance(layer, InputRows) and statistic.only in (None, X) and statistic.in_rows() is None:
         return f"{layer.kronecker_factors} (leave {X!r} out of wrt, or ask for another quantity)"
     if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
         return reason

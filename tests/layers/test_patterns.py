@@ -174,7 +174,8 @@ def test_a_bias_that_is_broadcast_and_an_output_between():
     assert type(found["y"][0]) is type(nodes["y"][0])
     assert "b" in found
     shared = Parameter((3, 3))
-    twice = {"w": (shared,), "v": (shared,), "x": (Operation("matmul"), "input", "w"), "y": (Operation("matmul"), "x", "v")}
+    twice = {"w": (shared,), "v": (shared,), "x": (Operation("matmul"), "input", "w"),
+             "y": (Operation("matmul"), "x", "v")}  # fmt: skip
     assert replaced(twice) == twice
 
 

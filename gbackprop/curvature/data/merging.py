@@ -92,7 +92,7 @@ class Merged:
     def __init__(self, first: Result) -> None:
         if first.scale is not None and first.scale.rows:
             names = ", ".join(sorted(first.scale.rows))
-            raise UnsupportedError(f"result 0 cannot be merged: {names} has rows of its own samples, and no batch the same")
+            raise UnsupportedError(f"result 0 cannot be merged: {names} has rows of its own samples alone")
         if first.objective is None or first.scale is None:
             raise ValueError("result 0: expected a result of gb.backward, got one that does not say of which loss")
         self.first, self.objective = first, first.objective

@@ -222,7 +222,7 @@ def without(forms: JacobianForms, kind: type, *names: str, **others: Any) -> Jac
 
 
 def swapped(reduction: Reduction) -> Any:
-    """Make a form of a reduction of `Swapped`: that of the matrix, with both axes swapped where it has a parameter's."""
+    """Make a form of a reduction of `Swapped`: that of the matrix, with its axes swapped."""
 
     def reduce(jacobian: Swapped, mat: Array, sign: Array | None, context: Context) -> Any:
         found = context.reduce(jacobian.matrix, reduction, mat, sign)

@@ -17,7 +17,7 @@ X = "x"
 Names = frozenset[str]
 
 
-class Entries(Layer):
+class InputRows(Layer):
     """The network's input as a parameter, y = x: each sample has its own row of it."""
 
     formulas = {"forward": "y = x"}
@@ -70,7 +70,8 @@ def names_of(wrt: Any) -> Names | None:
 
 def check_names(network: Layer, wrt: Names, x: Array) -> None:
     """Check that each name is that of a parameter that is not frozen, or the input's, which has floats."""
-    known = [name for name in network.parameter_shapes() if name not in network.frozen]
+    frozen = network.frozen
+    known = [name for name in network.parameter_shapes() if name not in frozen]
     for name in sorted(wrt):
         if name == X and name in known:
             raise ValueError(f"wrt: expected a network without a parameter of the input's name {X!r}")
@@ -83,5 +84,5 @@ def check_names(network: Layer, wrt: Names, x: Array) -> None:
 def placed(network: Layer, nodes: Nodes) -> list[Leaf]:
     """Append the layers of a network to `nodes`, above its input as a parameter if that is asked for."""
     asked = nodes.wrt is not None and X in nodes.wrt
-    network.place(nodes, "", nodes.add(X, Entries(nodes.input_shape), INPUT) if asked else INPUT)
+    network.place(nodes, "", nodes.add(X, InputRows(nodes.input_shape), INPUT) if asked else INPUT)
     return nodes.leaves
