@@ -273,7 +273,8 @@ class Reading:
             self.refuse(NoDerivativeError, "integers of x can be an index of a table, `table[x]`, and nothing else; "
                         "give x as floats to compute with it")  # fmt: skip
         if value.constant is not None and not value.pieces:
-            value.pieces = [self.add(Constant(value.constant.reshape(shape)))]
+            array = value.constant if value.constant.dtype.kind == "b" else value.constant.astype("float64")
+            value.pieces = [self.add(Constant(array.reshape(shape)))]
         if value.places is not None:
             value.pieces, value.places = [self._joined(value)], None
         return self.shaped(value.pieces[0], shape)
