@@ -22,7 +22,7 @@ FOLDERS = {
     "base": ["errors", "storage"],
     "calculus": ["layers", "state"],
     "curvature": ["data", "influence", "laplace", "spectra"],
-    "interop": ["interop", "storage"],
+    "interop": ["interop", "storage", "trace"],
     "network": ["layers"],
     "plain": ["engine", "explanation"],
     "testing": ["audit", "kit"],

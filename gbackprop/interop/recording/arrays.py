@@ -19,6 +19,7 @@ from gbackprop.interop.recording.refused import (
     NumberReadError,
     PlainArrayError,
     TraceError,
+    called,
     user_line,
 )
 
@@ -105,6 +106,20 @@ def mapped(change: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, slice):
         return slice(change(value.start), change(value.stop), change(value.step))
     return value
+
+
+def refs(value: Any) -> list[int]:
+    """Return the numbers of arrays in arguments."""
+    found: list[int] = []
+
+    def look(each: Any) -> Any:
+        if isinstance(each, Ref):
+            found.append(each.number)
+            return each
+        return mapped(look, each)
+
+    look(list(value))
+    return found
 
 
 def same(a: np.ndarray, b: np.ndarray) -> bool:
@@ -349,9 +364,9 @@ def call(tape: Tape, name: str, function: Any, args: tuple[Any, ...], kwargs: di
         with np.errstate(all="ignore"):
             value = function(*tape.lowered(given), **tape.lowered(named))
     except (TypeError, ValueError, IndexError) as error:
-        shapes = [each.shape for each in recorded_in((args, kwargs))]
+        shapes = " and ".join(str(tape.values[number].shape) for number in refs((given, named)))
         kind = MissingFunctionError if isinstance(error, TypeError) else BroadcastError
-        tape.refuse(kind, f"{name} of arrays of shapes {shapes}: {error}")
+        tape.refuse(kind, f"{called(name)} of shapes {shapes}: {str(error).strip()}")
     found = tape.add(name, value, given, named, function)
     base = args[0] if args and isinstance(args[0], Recorded) else None
     for each in found if isinstance(found, list) else [found]:

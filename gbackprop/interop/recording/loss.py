@@ -195,7 +195,10 @@ class TracedLoss(Loss):
 
     def hessian_sqrt(self, output: Array, target: Array, columns: slice = ALL) -> Array:
         xp = array_module(output)
-        eigenvalues, vectors = xp.linalg.eigh(self.hessian(output, target))
+        hessian = self.hessian(output, target)
+        if not all_finite(hessian):  # as the outputs, or what is computed of them: the result says so
+            return xp.full((prod(self.out), *output.shape), np.nan, dtype=output.dtype)[columns]
+        eigenvalues, vectors = xp.linalg.eigh(hessian)
         least, most = float(eigenvalues.min()), float(xp.abs(eigenvalues).max())
         if least < -ROUNDING[output.dtype.name] * max(most, 1.0):
             sample = int(eigenvalues.min(1).argmin())

@@ -34,7 +34,7 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     parameters : dict, list or tuple, nested, of ndarray
         Floats; names in the network are paths, ``"block.0.weight"``. The arrays are copied.
     x : ndarray, shape (N, *in)
-        A batch of floats by which shapes are found, of any N ≥ 1.
+        A batch by which shapes are found, of any N ≥ 1: floats, or integers that are indices, ``table[x]``.
     replace : bool
         Whether operations that together are a layer, such as ``x @ w + b``, become that layer.
 
@@ -73,12 +73,21 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     reading = Reading(two, three, lambda: recorded(2)[0], TABLE)
     layers = {name: Parameter(value.shape, initial=value) for name, value in values.items()}
     output = reading.read({**layers, "input": None})
+    unused = [name for name in exact if name not in reading.nodes]
+    if not reading.nodes:
+        _check_used(unused)
     network = Graph(reading.nodes, output, rng=0, dtype="float64")
     compare(network, reading, dict(zip(exact, three[0].values, strict=False)), three[0].values[len(exact)])
+    _check_used(unused)
     network.parameters.load(exact)
     same = function(rebuilt(parameters, exact), batch)
     close("x", network(batch), same, TraceError, "the function computes otherwise with plain arrays")
     return network.astype(dtype)
+
+
+def _check_used(unused: list[str]) -> None:
+    if unused:
+        raise TraceError(f"parameters: expected those on which the output depends, got {unused} on which it does not")
 
 
 def named(parameters: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
@@ -114,10 +123,9 @@ def checked_batch(x: Any) -> np.ndarray:
     """Return the example in float64."""
     if not is_array(x) or x.ndim == 0 or 0 in x.shape:
         raise TypeError(f"x: expected an array (N, *in) with N ≥ 1, got {kind_of(x)}")
-    if x.dtype.name not in FLOATS:
-        raise NoDerivativeError(f"x: expected floats, got {x.dtype}; labels and tokens can be given as floats, of which "
-                                "`x[..., None] == np.arange(size)` makes one-hot rows")  # fmt: skip
-    return asnumpy(x).astype("float64")
+    if x.dtype.kind not in "iu" and x.dtype.name not in FLOATS:
+        raise NoDerivativeError(f"x: expected floats, or integers that are indices, got {x.dtype}")
+    return asnumpy(x).astype("float64" if x.dtype.kind == "f" else "int64")
 
 
 def moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -134,7 +142,7 @@ def samples(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
 
 def compare(network: Graph, reading: Reading, parameters: dict[str, np.ndarray], x: np.ndarray) -> None:
     """Compare every array of the record of 3 samples with the network's; the first that differs is an error."""
-    network.parameters.load(parameters)
+    network.parameters.load({name: parameters[name] for name in network.parameters})
     leaves = leaves_of(network, x.shape[1:])
     at = outputs(leaves, x)
     ends: dict[str, int] = {}

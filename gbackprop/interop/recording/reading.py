@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
 
+from gbackprop.base.checks import kind_of
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.interop.recording.arrays import Ref, Step, Tape, mapped, same
+from gbackprop.interop.recording.arrays import Ref, Step, Tape, refs, same
 from gbackprop.interop.recording.refused import (
     BatchSizeError,
     MissingFunctionError,
     MixedSamplesError,
+    NoDerivativeError,
     NotDeterministicError,
     RandomNumbersError,
     TraceError,
+    called,
 )
 from gbackprop.layers import Constant, Operation
 
@@ -84,6 +88,7 @@ class Reading:
         self.values: dict[int, Value] = {}
         self.counts: dict[str, int] = {}
         self.kept: dict[Any, str] = {}
+        self.integers = False
 
     def read(self, leaves: dict[str, Layer | None]) -> str:
         """Fill the nodes; return the output's. `leaves` has each leaf's layer, None for the network's input."""
@@ -96,7 +101,7 @@ class Reading:
                 self.values[number] = self._value(k, number)
         output = self.values[self.result.number]
         if not output.data:
-            self.refuse(TraceError, "expected an output that depends on x", output.line)
+            raise TraceError("function: expected an output that depends on x")
         if output.batch != (0, 1):
             words = f"expected an output with one row for each sample, got shape {self._shapes(self.result.number)}"
             self.refuse(MixedSamplesError, words, output.line)
@@ -111,17 +116,17 @@ class Reading:
     # ------------------------------------------------------------------------------------------- comparing two records
 
     def _check_same(self) -> None:
-        for a, b in zip(self.two.steps, self.three.steps, strict=False):
-            if (a.name, len(a.results), a.line) != (b.name, len(b.results), b.line):
-                self.refuse(NotDeterministicError, f"another call did `{b.line.source}` ({b.name}) here; the number of "
-                            "samples, random numbers, or what was left by a call must not decide", a.line)  # fmt: skip
-        if len(self.two.steps) != len(self.three.steps):
-            longer = max(self.two.steps, self.three.steps, key=len)
-            extra = longer[min(len(self.two.steps), len(self.three.steps))]
-            self.refuse(BatchSizeError, "only one of two calls, with 2 and 3 samples, came here; a loop over samples "
-                        "is none that a network has: compute on the whole batch", extra.line)  # fmt: skip
+        """Check that both calls did the same steps; otherwise a third with 2 samples says why not."""
+        i = first_other(self.two, self.three)
+        if i is not None:
+            step = (self.two if i < len(self.two.steps) else self.three).steps[i]
+            if all(first_other(self.two, self.again()) is None for _ in range(2)):
+                self.refuse(BatchSizeError, "the number of samples decides what is computed from here on: write loops "
+                            "over samples as operations of the whole batch", step.line)  # fmt: skip
+            self.refuse(NotDeterministicError, "another call did something else from here on: random numbers, or what "
+                        "is left by an earlier call, must not decide", step.line)  # fmt: skip
         if not isinstance(self.result, Ref) or not isinstance(self.other, Ref):
-            raise TraceError(f"function: expected one array that depends on x, got {type(self.result).__name__}")
+            raise TraceError(f"function: expected one array that depends on x, got {kind_of(self.result)}")
 
     def _needed(self) -> list[int]:
         """Return the steps on which the output depends."""
@@ -154,12 +159,10 @@ class Reading:
     def _differs(self, words: str) -> NoReturn:
         """Refuse what differs: by chance if it differs between two calls with 2 samples, else by their number."""
         tape = self.again()
-        if self.position < len(tape.steps):
-            other = tape.steps[self.position]
-            equal = other.name == self.step.name and (
-                all(same(self.two.values[i], tape.values[j]) for i, j in zip(self.step.results, other.results, strict=True))
-                if other.name == "constant" else str((other.args, other.kwargs)) == str((self.step.args, self.step.kwargs))
-            )  # fmt: skip
+        if first_other(self.two, tape) is None:
+            other, step = tape.steps[self.position], self.step
+            equal = (str((other.args, other.kwargs)) == str((step.args, step.kwargs)) if step.name != "constant"
+                     else same(tape.values[other.results[0]], self.two.values[step.results[0]]))  # fmt: skip
             if equal:
                 self.refuse(BatchSizeError, f"{words}: the number of samples is a size for reshape, np.zeros or a "
                             "slice, and no number to compute with")  # fmt: skip
@@ -167,7 +170,7 @@ class Reading:
                     "parameters or as part of x")  # fmt: skip
 
     def _shapes(self, number: int) -> str:
-        return f"{self.two.values[number].shape} of 2 samples and {self.three.values[number].shape} of 3"
+        return f"{self.two.values[number].shape} for 2 samples and {self.three.values[number].shape} for 3"
 
     def _layout(self, number: int, data: bool) -> tuple[Shape, tuple[int, int] | None]:
         """Return a result's shape for one sample, and its batch axis."""
@@ -183,7 +186,7 @@ class Reading:
         shapes = self._shapes(number)
         if not data:
             self.refuse(BatchSizeError, f"an array of shape {shapes} depends on the number of samples")
-        self.refuse(MixedSamplesError, f"{self.step.name} of samples makes shape {shapes}: {MIXED}")
+        self.refuse(MixedSamplesError, f"{called(self.step.name)} gives shape {shapes}: {MIXED}")
 
     # --------------------------------------------------------------------------------------------------- values
 
@@ -203,22 +206,22 @@ class Reading:
             return value
         reader = self.table.get(step.name)
         if reader is None:
-            self.refuse(MissingFunctionError, f"{_called(step)} is not in the table{_nearest(step.name, self.table)}")
+            self.refuse(MissingFunctionError, f"{called(step.name)} is not in the table{_nearest(step.name, self.table)}")
         value.pieces = []
         try:
             found = reader(Call(self, value, k), *args, **named)
         except TraceError:
             raise
         except TypeError as error:
-            self.refuse(MissingFunctionError, f"{_called(step)} with these arguments is not in the table ({error})")
+            self.refuse(MissingFunctionError, f"{called(step.name)} with these arguments is not in the table ({error})")
         except ValueError as error:
             kind = MixedSamplesError if data and any(each.batch for each in taken) else MissingFunctionError
-            self.refuse(kind, f"{_called(step)}: {error}; {MIXED}")
+            self.refuse(kind, f"{called(step.name)}: {error}; {MIXED}")
         if isinstance(found, Value):
             found.line = step.line
             return found
         if prod(self.shapes[found]) != prod(shape):
-            self.refuse(MixedSamplesError, f"{_called(step)} of shapes {[each.shape for each in taken]}: {MIXED}")
+            self.refuse(MixedSamplesError, f"{called(step.name)} of shapes {[each.shape for each in taken]}: {MIXED}")
         value.pieces = [found]
         return value
 
@@ -241,6 +244,7 @@ class Reading:
         layer = self.leaves[name]
         if layer is None:
             value.pieces, self.shapes["input"] = ["input"], value.features
+            self.integers = value.kind in "iub"
             return
         value.pieces = [name]
         self.nodes[name], self.shapes[name] = (layer,), value.shape
@@ -265,8 +269,12 @@ class Reading:
         if value.kind == ROWS:
             self.refuse(BatchSizeError, "np.arange of the number of samples is an index of rows, and no number to "
                         "compute with")  # fmt: skip
+        if value.pieces == ["input"] and value.kind in "iub" and self.integers:
+            self.refuse(NoDerivativeError, "integers of x can be an index of a table, `table[x]`, and nothing else; "
+                        "give x as floats to compute with it")  # fmt: skip
         if value.constant is not None and not value.pieces:
-            value.pieces = [self.add(Constant(value.constant.reshape(shape)))]
+            array = value.constant if value.constant.dtype.kind == "b" else value.constant.astype("float64")
+            value.pieces = [self.add(Constant(array.reshape(shape)))]
         if value.places is not None:
             value.pieces, value.places = [self._joined(value)], None
         return self.shaped(value.pieces[0], shape)
@@ -293,16 +301,13 @@ class Reading:
         return self.add(Operation("gather", places=places.reshape(shape)), name)
 
     def _prune(self, output: str) -> None:
-        """Delete what the output does not depend on; a parameter that is not used is an error."""
+        """Delete what the output does not depend on."""
         used, waiting = set(), [output]
         while waiting:
             name = waiting.pop()
             if name not in used:
                 used.add(name)
                 waiting += self.nodes.get(name, (None,))[1:]
-        unused = [name for name, layer in self.leaves.items() if layer is not None and name not in used]
-        if unused:
-            raise TraceError(f"parameters: expected those that the function uses, got {unused} which it does not")
         self.nodes = {name: node for name, node in self.nodes.items() if name in used}
 
 
@@ -364,7 +369,7 @@ class Call:
         given = range(ndim) if axis is None else [axis] if isinstance(axis, int | np.integer) else axis
         found = tuple(int(each) - ndim if each >= 0 else int(each) for each in given)
         if value.batch and value.batch[0] - ndim in found:
-            self.refuse(MixedSamplesError, f"{_called(self.step)} over the batch axis: {MIXED}")
+            self.refuse(MixedSamplesError, f"{called(self.step.name)} over the batch axis: {MIXED}")
         return found
 
     def axis(self, value: Value, axis: Any) -> int:
@@ -376,18 +381,12 @@ class Call:
         self.reading.refuse(kind, words)
 
 
-def refs(value: Any) -> list[int]:
-    """Return the numbers of arrays in arguments."""
-    found: list[int] = []
-
-    def look(each: Any) -> Any:
-        if isinstance(each, Ref):
-            found.append(each.number)
-            return each
-        return mapped(look, each)
-
-    look(list(value))
-    return found
+def first_other(one: Tape, two: Tape) -> int | None:
+    """Return the first step at which two records differ in the function, its results or the line."""
+    for i, (a, b) in enumerate(zip(one.steps, two.steps, strict=False)):
+        if (a.name, len(a.results), a.line) != (b.name, len(b.results), b.line):
+            return i
+    return None if len(one.steps) == len(two.steps) else min(len(one.steps), len(two.steps))
 
 
 def split(array: np.ndarray, batch: tuple[int, int] | None, n: int) -> np.ndarray:
@@ -399,12 +398,6 @@ def split(array: np.ndarray, batch: tuple[int, int] | None, n: int) -> np.ndarra
     return np.moveaxis(wide, axis, 0)
 
 
-def _called(step: Step) -> str:
-    return {"getitem": "an index", "setitem": "an assignment"}.get(step.name, f"np.{step.name}")
-
-
 def _nearest(name: str, table: Any) -> str:
-    from difflib import get_close_matches
-
     near = get_close_matches(name, list(table), 1, 0.5)
-    return f"; the nearest is np.{near[0]}" if near else ""
+    return f" (the nearest name there is np.{near[0]})" if near else ""

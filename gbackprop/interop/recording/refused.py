@@ -87,3 +87,8 @@ def user_line() -> Line:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in PACKAGES:
         frame = frame.f_back
     return Line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def called(name: str) -> str:
+    """Return how a step's function is named in messages."""
+    return {"getitem": "an index", "setitem": "an assignment"}.get(name, f"np.{name}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.interop.recording.arrays import SHAPED, TURNS, _getitem, mapped
+from gbackprop.interop.recording.one_hot import OneHot
 from gbackprop.interop.recording.reading import ROWS, Call, Value
 from gbackprop.interop.recording.refused import MissingFunctionError, MixedSamplesError, NoDerivativeError
 from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
@@ -366,8 +367,16 @@ def _indexed(c: Call, x: Value, index: Any) -> Any:
              "np.arange(size)`, or choose by np.where")  # fmt: skip
 
 
+def _taken(c: Call, x: Value, indices: Any, axis: Any = None) -> Any:
+    if isinstance(indices, Value) and indices.constant is None and axis in (0, -len(x.shape)):
+        return _indexed(c, x, indices)
+    return move(c, x, indices, axis)
+
+
 def one_hot(c: Call, index: Value, size: int) -> str:
     """Append nodes that are 1 at an index and 0 elsewhere; not a number where it is none of -size to size − 1."""
+    if index.pieces == ["input"] and index.kind in "iu":
+        return c.add(OneHot(size), "input")
     name = c.operand(index)
     wide = c.reading.shaped(name, (*c.reading.shapes[name], 1))
     found = []
@@ -485,9 +494,9 @@ TABLE: dict[str, Reader] = {
     "minimum.reduce": _reduced("min"), "tril": triangle("tril"), "triu": triangle("triu"),
     "matmul": _matmul, "dot": _dot, "einsum": _einsum, "tensordot": _tensordot, "outer": _outer,
     **dict.fromkeys((*SHAPED, *TURNS, "broadcast_to", "flip", "fliplr", "flipud", "roll", "rot90", "repeat", "tile",
-                     "diagonal", "linalg.diagonal", "take", "rollaxis", "sliding_window_view", "split", "array_split",
+                     "diagonal", "linalg.diagonal", "rollaxis", "sliding_window_view", "split", "array_split",
                      "hsplit", "vsplit", "dsplit", "unstack"), move),
-    "getitem": _indexed, "setitem": _assigned, "take_along_axis": _along, "pad": _padded,
+    "getitem": _indexed, "setitem": _assigned, "take": _taken, "take_along_axis": _along, "pad": _padded,
     **dict.fromkeys(("concatenate", "concat"), beside("concatenate")), "stack": beside("stack"), "hstack": _hstack,
 }  # fmt: skip
 """The readers by the functions' names: from a `Call` and the arguments, the result's node."""

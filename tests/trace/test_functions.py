@@ -1,0 +1,214 @@
+"""What NumPy's functions and methods become: outputs and derivatives of short functions, in float64 and float32."""
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import special
+from test_models import brute_force, leaves
+
+import gbackprop as gb
+from gbackprop import losses
+from gbackprop import quantities as q
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def gated(p, x):
+    h = np.zeros((x.shape[0], 3))
+    for t in range(x.shape[1]):
+        both = np.concatenate([x[:, t], h], axis=1)
+        z, r = sigmoid(both @ p["z"]), sigmoid(both @ p["r"])
+        h = (1 - z) * h + z * np.tanh(np.concatenate([x[:, t], r * h], axis=-1) @ p["c"])
+    return h
+
+
+def listed(p, x):
+    states, h = [], np.zeros((len(x), 3))
+    for t in range(x.shape[1]):
+        h = np.tanh(np.hstack((x[:, t, :], h)) @ p["z"])
+        states.append(h)
+    return np.stack(states)[-1] + np.stack(states, axis=1).sum(1) * np.stack(states).mean(axis=0)
+
+
+def filled(p, x):
+    h = np.empty_like(x)
+    h[:, 0] = x[:, 0] * p["s"]
+    for i in range(1, x.shape[1]):
+        h[:, i] = 0.5 * h[:, i - 1] + x[:, i] * p["s"]
+    h[:, ::2] *= 2
+    part = h[:, 3:]
+    part += p["s"]
+    h[:, 1] = 7
+    return h
+
+
+def summed(p, x):
+    y = np.zeros((len(x), 2))
+    for k in range(3):
+        y += np.sin(x @ p["w"] * (k + 1))
+    y *= 2
+    y -= 1
+    return -y / 3
+
+
+def masked(p, x):
+    m = x > 0
+    steps = m.astype(float) + (x <= 0.2) + (x != 0.1) + (x == 1) + (x >= 2) + ((x < -1) | m)
+    return np.where(m & ~(x > 1), x, 0.2 * x) @ p["w"] + (steps * x) @ p["w"]
+
+
+def class_token(p, x):
+    token = np.broadcast_to(p["token"], (x.shape[0], 1, x.shape[2]))
+    other = np.tile(p["token"], (x.shape[0], 1, 1))
+    return np.concatenate([token, x, other], axis=1).reshape(len(x), -1) * p["g"]
+
+
+def normalized(p, x):
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5) * p["g"] + centered / x.std(1)[:, None]
+
+
+def curves(p, x):
+    z = x @ p["w"]
+    smooth = np.log1p(np.exp(z)) + np.logaddexp(0, z) + np.logaddexp(z, x[:, :2]) + special.expit(z) + special.erf(z)
+    return smooth + 2.0**z + np.log2(1 + z**2) + (z**2 + 1) ** -0.5 + 2 / (3 + z**2) + np.log10(z**2 + 2) + z**3
+
+
+def pieces(p, x):
+    z = x @ p["w"]
+    return np.clip(z, -1, 1) + np.minimum(z, 0.3) + np.abs(z) + np.sign(z) + np.maximum(z, p["v"][:2])
+
+
+def moves(p, x):
+    padded = np.pad(x, ((0, 0), (1, 1)), mode="edge")[:, 2:] * p["v"]
+    turned = np.roll(x, 1, axis=1) + np.flip(x, 1) + x[:, ::-1] + x[:, [2, 0, 1]] + x[:, None, :].squeeze(1)
+    return padded + turned + np.repeat(x, 2, axis=1)[:, :3] + np.cumsum(x, 1) * np.expand_dims(x, 1)[:, 0] + x[..., :1]
+
+
+def columns(p, x):
+    first, second, third = x.T
+    return (first * second * p["v"][0] + third)[:, None] + (p["w"].T @ x.T).T + (p["w"].T @ x[:, :, None])[..., 0]
+
+
+def matrices(p, x):
+    norm = np.linalg.norm(p["m"], axis=0) + np.diagonal(p["m"]) + np.prod(x, axis=1, keepdims=True)
+    return x @ (np.eye(3) + np.outer(p["v"], p["v"])) + norm + np.dot(x, p["v"])[:, None] + np.triu(p["m"]) @ p["v"]
+
+
+def contractions(p, x):
+    y = np.einsum("nti,nsi->nts", np.einsum("ntd,de->nte", x, p["m"]), x).sum((1, 2))
+    z = np.tensordot(x, p["m"], axes=1) + np.tensordot(x, p["m"], axes=([2], [1]))
+    return y[:, None] + np.einsum("ntd->nd", z) + np.matmul(z, x.transpose(0, 2, 1)).max(axis=(1, 2))[:, None]
+
+
+def swapped(p, x):
+    both = np.stack([x @ p["w"], np.tanh(x @ p["w"])])  # the batch is axis 1
+    return np.moveaxis(both, 0, -1).reshape(len(x), -1) + both.transpose(1, 0, 2).reshape(x.shape[0], -1)
+
+
+def flat(p, x):
+    n, t, d = x.shape
+    return (x.reshape(-1, d) @ p["m"]).reshape((n, t, d)).sum(axis=1) + np.concatenate([x[:, 0], np.ones((n, 1))], 1)[:, 1:]
+
+
+FUNCTIONS = {
+    gated: ({"z": (5, 3), "r": (5, 3), "c": (5, 3)}, (3, 2)), listed: ({"z": (5, 3)}, (3, 2)),
+    filled: ({"s": (1,)}, (5,)), summed: ({"w": (3, 2)}, (3,)), masked: ({"w": (3, 2)}, (3,)),
+    class_token: ({"token": (1, 2), "g": (8,)}, (2, 2)), normalized: ({"g": (3,)}, (3,)), curves: ({"w": (3, 2)}, (3,)),
+    pieces: ({"w": (3, 2), "v": (3,)}, (3,)), moves: ({"v": (3,)}, (3,)), columns: ({"w": (3, 2), "v": (3,)}, (3,)),
+    matrices: ({"m": (3, 3), "v": (3,)}, (3,)), contractions: ({"m": (2, 2)}, (3, 2)), swapped: ({"w": (3, 2)}, (3,)),
+    flat: ({"m": (2, 2)}, (3, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+def test_function(function):
+    shapes, features = FUNCTIONS[function]
+    rng = np.random.default_rng(3)
+    parameters = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    x = rng.standard_normal((4, *features))
+    network = gb.trace(function, parameters, x[:1])
+    np.testing.assert_allclose(network(x), function(parameters, x), rtol=0, atol=1e-13)
+    y = rng.standard_normal(network(x).shape)
+    result = gb.backward(network, losses.MSELoss(), x, y, q.BatchGrad(), q.DiagGGN(), q.DiagHessian())
+    for key, want in brute_force(function, parameters, x, y).items():
+        lead = (len(x),) if key == "batch_grad" else ()
+        got = np.concatenate([result[key][name].reshape(*lead, -1) for name in network.parameters], -1)
+        allowed = (3e-8 if key == "diag_hessian" else 1e-10) * max(1, abs(want).max(), result.loss)
+        np.testing.assert_allclose(got, want, rtol=0, atol=allowed, err_msg=key)
+    small = {name: value.astype("float32") for name, value in parameters.items()}
+    single = gb.trace(function, small, x.astype("float32"))
+    assert single(x.astype("float32")).dtype == "float32"
+    np.testing.assert_allclose(single(x.astype("float32")), network(x), rtol=1e-3, atol=1e-3)
+
+
+def test_tokens_are_indices_and_a_table_may_be_shared():
+    def language(p, x):
+        return np.tanh(p["table"][x] + p["position"]).mean(1) @ p["table"].T + np.take(p["table"], x, axis=0)[:, 0, :1]
+
+    rng = np.random.default_rng(0)
+    parameters = {"table": rng.standard_normal((5, 3)), "position": rng.standard_normal((4, 3))}
+    x, y = rng.integers(5, size=(6, 4)), rng.standard_normal((6, 5))
+    network = gb.trace(language, parameters, x)
+    result = gb.backward(network, losses.MSELoss(), x, y, q.BatchGrad(), q.DiagGGN(), q.DiagHessian())
+    for key, want in brute_force(language, parameters, x, y).items():
+        got = np.concatenate([result[key][name].reshape(*want.shape[:-1], -1) for name in network.parameters], -1)
+        np.testing.assert_allclose(got, want, atol=1e-8, err_msg=key)
+    with pytest.raises(ValueError, match="expected indices from 0 to 4, got 7"):
+        network(x + 7 * (x == x.max()) - x * (x == x.max()))
+
+
+def test_names_are_paths():
+    parameters = {"blocks": [{"w": np.ones((2, 2))}, {"w": np.ones((2, 2))}], "scale": 0.5}
+
+    def function(p, x):
+        for block in p["blocks"]:
+            x = x + p["scale"] * np.tanh(x @ block["w"])
+        return x
+
+    network = gb.trace(function, parameters, np.ones((1, 2)))
+    assert list(network.parameters) == ["blocks.0.w", "blocks.1.w", "scale"]
+    assert network.parameters["scale"].shape == ()
+    parameters["blocks"][0]["w"][:] = 0
+    assert network.parameters["blocks.0.w"].all()
+
+
+@pytest.mark.long
+def test_a_graph_of_five_thousand_nodes():
+    def deep(p, x):
+        for _ in range(1250):
+            x = x + 0.01 * np.tanh(x @ p["w"] + p["b"])
+        return x
+
+    x = np.random.default_rng(0).standard_normal((2, 3))
+    network = gb.trace(deep, {"w": np.eye(3), "b": np.zeros(3)}, x)
+    assert len(network.children) > 5000
+    result = gb.backward(network, losses.MSELoss(), x, x)
+    assert all(np.isfinite(value).all() and value.any() for value in result.gradient.values())
+
+
+def test_what_was_traced_is_left_as_it_was():
+    x, w = np.ones((2, 3)), np.ones((3, 3))
+    gb.trace(lambda p, x: x @ p["w"], {"w": w}, x)
+    assert (x == 1).all()
+    assert (w == 1).all()
+    assert leaves({"w": w})[0] is w
+
+
+def test_the_page_prints_what_it_says(capsys):
+    page = (Path(gb.__file__).parents[1] / "docs" / "trace.md").read_text()
+    code, printed = re.search(r"```python\n(import.*?)```\n\nprints\n\n```text\n(.*?)```", page, re.DOTALL).groups()
+    exec(code, {})
+    assert capsys.readouterr().out == printed
+
+
+def test_the_example_trains(capsys):
+    path = Path(gb.__file__).parents[1] / "examples" / "trace_a_function.py"
+    runpy.run_path(str(path))["main"](steps=60)
+    first, last = (float(line.split("loss ")[1].split(",")[0]) for line in capsys.readouterr().out.splitlines()[1:])
+    assert last < first - 0.5

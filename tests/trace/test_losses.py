@@ -1,0 +1,120 @@
+"""Losses written as NumPy functions: the kit's checks, losses that exist, draws, and what has no root."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.interop.recording.refused import MixedSamplesError, NonConvexLossError
+from gbackprop.testing import check_loss
+
+RNG = np.random.default_rng(0)
+OUTPUT, LABELS = RNG.standard_normal((5, 4)), RNG.integers(4, size=5)
+
+
+def cross_entropy(f, y):
+    z = f - f.max(1, keepdims=True)
+    return -(z - np.log(np.exp(z).sum(1, keepdims=True)))[np.arange(len(y)), y]
+
+
+def along(f, y):
+    z = f - f.max(1)[:, None]
+    z = z - np.log(np.exp(z).sum(1))[:, None]
+    return -np.take_along_axis(z, y[:, None], axis=1)[:, 0]
+
+
+def drawn(f, uniform):
+    p = np.exp(f - f.max(1, keepdims=True))
+    return (np.cumsum(p / p.sum(1, keepdims=True), 1) < uniform[:, :1]).sum(1)
+
+
+def squares(f, y):
+    return ((f - y) ** 2).mean((1, 2))
+
+
+def cauchy(f, y):
+    return np.log1p((f - y) ** 2).sum(1)
+
+
+def matrix(f, y):
+    """Outputs that meet: the squared distance of a product."""
+    a, b = f[:, :4].reshape(-1, 2, 2), f[:, 4:].reshape(-1, 2, 2)
+    return ((a @ b - y) ** 2).sum((1, 2)) + np.exp(f).prod(1) ** 0.1
+
+
+CASES = {
+    "cross entropy": (cross_entropy, OUTPUT, LABELS, drawn), "along an axis": (along, OUTPUT, LABELS, drawn),
+    "squares": (squares, RNG.standard_normal((3, 2, 2)), RNG.standard_normal((3, 2, 2)), None),
+    "near its minimum": (cauchy, 0.3 * OUTPUT, np.zeros((5, 4)), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_by_the_kit(name, reduction):
+    function, output, target, sampler = CASES[name]
+    loss = gb.trace_loss(function, output[:1], target[:1], reduction=reduction, sampler=sampler)
+    if name != "near its minimum":  # there is no root further away, where the kit looks, too
+        check_loss(loss, output, target, reference=function).assert_ok()
+    assert repr(loss) == f"TracedLoss({reduction!r}, {function.__name__})"
+
+
+def test_against_a_loss_that_exists():
+    network = gb.Sequential(layers.Linear(3, 5), layers.Tanh(), layers.Linear(5, 4), rng=0, dtype="float64")
+    x = np.random.default_rng(1).standard_normal((5, 3))
+    traced = gb.trace_loss(cross_entropy, network(x), LABELS, sampler=drawn)
+    asked = (q.BatchGrad(), q.DiagGGN(), q.DiagHessian(), q.KFLR(), q.KFRA())
+    for call in (gb.reference, gb.backward):
+        one, two = (call(network, loss, x, LABELS, *asked) for loss in (traced, losses.CrossEntropyLoss()))
+        for name in ("batch_grad", "diag_ggn", "diag_hessian"):
+            for key in network.parameters:
+                np.testing.assert_allclose(one[name][key], two[name][key], rtol=1e-12, atol=1e-15)
+    draws = gb.backward(network, traced, x, LABELS, q.DiagGGNMC(mc_samples=4000), rng=0)["diag_ggn_mc"]
+    for key, value in draws.items():
+        np.testing.assert_allclose(value, one["diag_ggn"][key], rtol=0.3, atol=3e-3)
+
+
+@pytest.mark.parametrize("function", [cauchy, matrix])
+def test_derivatives_where_it_is_not_convex(function):
+    rng, shapes = np.random.default_rng(2), ((3, 8), (3, 2, 2)) if function is matrix else ((3, 4), (3, 4))
+    f, y = (2 * rng.standard_normal(shape) for shape in shapes)
+    loss = gb.trace_loss(function, f, y)
+    step, unit = 1e-6, np.eye(f.shape[1])
+    slope = [(function(f + step * e, y) - function(f - step * e, y)) / (2 * step) for e in unit]
+    bend = [(loss.gradients(f + step * e, y) - loss.gradients(f - step * e, y)) / (2 * step) for e in unit]
+    np.testing.assert_allclose(loss.gradients(f, y), np.stack(slope, 1), atol=1e-7, rtol=1e-7)
+    np.testing.assert_allclose(loss.hessian(f, y), np.stack(bend, 1), atol=1e-7, rtol=1e-7)
+    np.testing.assert_allclose(loss.hessian_sum(f, y), loss.hessian(f, y).sum(0))
+    with pytest.raises(NonConvexLossError, match=r"the Hessian of sample \d has the eigenvalue -\d"):
+        loss.hessian_sqrt(f, y)
+    network = gb.Sequential(layers.Linear(2, f.shape[1]), rng=0, dtype="float64")
+    assert gb.backward(network, loss, f[:, :2], y, q.BatchGrad()).gradient["0.weight"].any()
+    with pytest.raises(NonConvexLossError, match="no real root"):
+        gb.backward(network, gb.trace_loss(function, f, y), 9 * f[:, :2], y, q.DiagGGN())
+
+
+def test_without_a_sampler_there_are_no_draws():
+    network = gb.Sequential(layers.Linear(3, 4), rng=0, dtype="float64")
+    loss = gb.trace_loss(cross_entropy, OUTPUT, LABELS)
+    with pytest.raises(gb.UnsupportedError, match="no Monte-Carlo draws .* it was traced without a sampler"):
+        gb.backward(network, loss, OUTPUT[:, :3], LABELS, q.DiagGGNMC(), rng=0)
+
+
+@pytest.mark.parametrize(("function", "output", "target", "kind", "words"), [
+    (lambda f, y: ((f - y) ** 2).mean(), OUTPUT, OUTPUT, MixedSamplesError, "np.mean gives shape"),
+    (lambda f, y: (f - y) ** 2, OUTPUT, OUTPUT, MixedSamplesError, r"expected one loss for each sample, shape \(N,\)"),
+    (cross_entropy, OUTPUT, LABELS[:3], TypeError, r"target: expected an array \(5, …\)"),
+])  # fmt: skip
+def test_what_is_no_loss_of_each_sample(function, output, target, kind, words):
+    with pytest.raises(kind, match=words):
+        gb.trace_loss(function, output, target)
+
+
+def test_targets_and_outputs_are_checked():
+    loss = gb.trace_loss(cross_entropy, OUTPUT, LABELS)
+    with pytest.raises(TypeError, match="expected integers, got float64"):
+        loss(OUTPUT, LABELS.astype(float))
+    with pytest.raises(ValueError, match=r"expected outputs \(N, 4\) as traced"):
+        loss(OUTPUT[:, :2], LABELS)
+    assert loss(OUTPUT.astype("float32"), LABELS).dtype == "float32"

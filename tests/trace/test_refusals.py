@@ -1,0 +1,196 @@
+"""What cannot be traced is an error of its kind, which names the line and the rewriting; each stands in the docs."""
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop.interop.recording import refused
+from gbackprop.interop.recording.refused import (
+    BatchSizeError,
+    BroadcastError,
+    InPlaceError,
+    LeakedArrayError,
+    MissingFunctionError,
+    MixedSamplesError,
+    NoDerivativeError,
+    NotDeterministicError,
+    NumberReadError,
+    PlainArrayError,
+    RandomNumbersError,
+    TraceError,
+)
+
+DOCS = Path(__file__).parents[2] / "docs" / "trace.md"
+FIXED = np.ones((5, 3))
+SOURCE = np.random.default_rng(1)
+KEPT: list = []
+
+
+def branch(p, x):
+    return x @ p["w"] if x.sum() > 0 else x
+
+
+def into_places(p, x):
+    h = np.zeros((len(x), 3))
+    h[:, 0] = (x @ p["w"])[:, 0]
+    return h
+
+
+def one_place(p, x):
+    h = np.zeros(3)
+    h[0] = p["w"].sum()
+    return x @ p["w"] + h
+
+
+def part_of_plain(p, x):
+    h = np.zeros((len(x), 3))
+    part = h[:, :2]
+    part += x[:, :2]
+    return h @ p["w"]
+
+
+def own_input(p, x):
+    x += 1
+    return x @ p["w"]
+
+
+def other_name(p, x):
+    y = x
+    y *= 2
+    return y @ p["w"]
+
+
+def own_parameter(p, x):
+    p["w"][0] = 0
+    return x @ p["w"]
+
+
+def through_a_view(p, x):
+    y = x[:, :2]
+    y[...] = 0
+    return x @ p["w"]
+
+
+def part_after_write(p, x):
+    y = x @ p["w"]
+    first, _, _ = np.split(y, 3, axis=1)
+    y[:, 0] = 0
+    return first
+
+
+def copied_to(p, x):
+    y = x @ p["w"]
+    np.copyto(y, x)
+    return y
+
+
+def caught(p, x):
+    try:
+        scale = float(p["w"][0, 0])
+    except ValueError:
+        scale = 1.0
+    return scale * x @ p["w"]
+
+
+def kept(p, x):
+    KEPT.append(x @ p["w"])
+    return KEPT[0] + x
+
+
+def changing(p, x):
+    KEPT.append(0)
+    return x @ p["w"] if len(KEPT) < 2 else np.tanh(x @ p["w"])
+
+
+def one_by_one(p, x):
+    return np.stack([each @ p["w"] for each in x])
+
+
+CASES = [
+    (branch, NumberReadError, r"test_refusals.py:\d+: `return x @ p\[\"w\"\] if x.sum\(\) > 0 else x`: bool\(\).*np.where"),
+    (lambda p, x: x @ p["w"] * float(p["w"].sum()), NumberReadError, r"float\(\)"),
+    (lambda p, x: x @ p["w"] * p["w"].sum().item(), NumberReadError, r"`.item` reads numbers"),
+    (lambda p, x: FIXED[p["w"][0]] + x @ p["w"], NumberReadError, r"index\(\)"),
+    (caught, NumberReadError, r"float\(\)"),
+    (into_places, PlainArrayError, r"`h\[:, 0\] = .*`: .* np.stack\(parts, axis\), or preallocate by np.zeros_like"),
+    (one_place, PlainArrayError, r"`h\[0\] = .*`: .* np.stack"),
+    (part_of_plain, PlainArrayError, r"`part \+= x\[:, :2\]`"),
+    (lambda p, x: np.asarray(x) @ p["w"], PlainArrayError, "leave out np.asarray"),
+    (lambda p, x: np.array([x, x])[0] @ p["w"], PlainArrayError, r"np.stack\(\[a, b\]\) for np.array"),
+    (lambda p, x: x @ p["w"] - x.mean(0), MixedSamplesError, r"np.mean gives shape \(3,\) for 2 samples and \(3,\) for 3"),
+    (lambda p, x: (x - x.mean(0, keepdims=True)) @ p["w"], MixedSamplesError, "np.mean"),
+    (lambda p, x: x[::-1] @ p["w"], MixedSamplesError, "depends on other samples"),
+    (lambda p, x: np.roll(x, 1, axis=0) @ p["w"], MixedSamplesError, "depends on other samples"),
+    (lambda p, x: x @ x.T @ x @ p["w"], MixedSamplesError, r"np.matmul gives shape \(2, 2\) for 2"),
+    (lambda p, x: np.cumsum(x, axis=0) @ p["w"], MixedSamplesError, "np.cumsum over the batch axis"),
+    (lambda p, x: x[0] @ p["w"] + x, MixedSamplesError, "an index gives shape"),
+    (lambda p, x: x.T.reshape(len(x), -1) @ p["w"], MixedSamplesError, "depends on other samples"),
+    (lambda p, x: np.concatenate([x, x]) @ p["w"], MixedSamplesError, "np.concatenate over the batch axis"),
+    (lambda p, x: np.einsum("nd,md->nd", x, x) @ p["w"], MixedSamplesError, "depends on other samples"),
+    (lambda p, x: p["w"] @ x.T, MixedSamplesError, "expected an output with one row for each sample"),
+    (lambda p, x: x @ p["w"] / len(x), BatchSizeError, "the number 2, which is 3 with one sample more"),
+    (lambda p, x: x @ p["w"] + np.arange(len(x))[:, None], BatchSizeError, "differs from sample to sample"),
+    (lambda p, x: x @ p["w"] * np.full(3, len(x)), BatchSizeError, "no number to compute with"),
+    (lambda p, x: (x @ p["w"]).sum(1) * np.arange(len(x)), BatchSizeError, "an index of rows"),
+    (one_by_one, BatchSizeError, "write loops over samples as operations of the whole batch"),
+    (lambda p, x: x @ p["w"] + SOURCE.normal(size=3), RandomNumbersError, "random numbers"),
+    (lambda p, x: x @ p["w"] * SOURCE.normal(), RandomNumbersError, "random numbers"),
+    (lambda p, x: x * (SOURCE.random(x.shape) > 0.5) @ p["w"], RandomNumbersError, "random numbers"),
+    (changing, NotDeterministicError, "another call did something else"),
+    (kept, LeakedArrayError, "an array of an earlier call is used"),
+    (lambda p, x: x @ np.linalg.inv(p["w"]), MissingFunctionError, r"np.linalg.inv is not in the table \(the near"),
+    (lambda p, x: np.sort(x @ p["w"], axis=1), MissingFunctionError, "np.sort is not in the table"),
+    (lambda p, x: np.sum(x @ p["w"], axis=1, where=FIXED[0] > 0), MissingFunctionError, "keyword argument 'where'"),
+    (lambda p, x: np.add.accumulate(x @ p["w"], axis=1), MissingFunctionError, "np.add.accumulate is not"),
+    (lambda p, x: (x @ p["w"]).byteswap(), MissingFunctionError, "`.byteswap` of an array is not in the table"),
+    (own_input, InPlaceError, r"`x \+= 1`: the function writes into its input or a parameter; write `a = a \+ b`"),
+    (other_name, InPlaceError, "writes into its input"),
+    (own_parameter, InPlaceError, "writes into its input or a parameter"),
+    (through_a_view, InPlaceError, "writes into its input"),
+    (part_after_write, InPlaceError, "a part of an array is used after the array was written"),
+    (copied_to, InPlaceError, "np.copyto writes into an array"),
+    (lambda p, x: x @ p["w"] + np.ones(4), BroadcastError, r"np.add of shapes \(2, 3\) and \(4,\): operands could not"),
+    (lambda p, x: x @ p["w"][:2], BroadcastError, r"np.matmul of shapes \(2, 3\) and \(2, 3\)"),
+    (lambda p, x: x[:, 5] + p["w"][0, 0], BroadcastError, "out of bounds"),
+    (lambda p, x: x.astype(int) @ p["w"], NoDerivativeError, "has no derivative"),
+    (lambda p, x: (x @ p["w"], x), TraceError, "function: expected one array that depends on x, got tuple"),
+    (lambda p, x: np.ones((len(x), 3)), TraceError, "function: expected one array that depends on x"),
+    (lambda p, x: p["w"] * 1.0, TraceError, "function: expected an output that depends on x"),
+    (lambda p, x: np.tanh(x), TraceError, r"parameters: .* got \['w'\]"),
+    (lambda p, x: x, TraceError, r"parameters: .* got \['w'\]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "kind", "words"), CASES)
+def test_what_cannot_be_traced(function, kind, words):
+    KEPT.clear()
+    rng = np.random.default_rng(0)
+    with pytest.raises(kind, match=words) as caught:
+        gb.trace(function, {"w": rng.standard_normal((3, 3))}, rng.standard_normal((4, 3)))
+    assert type(caught.value) is kind
+    assert isinstance(caught.value, gb.TraceError)
+
+
+@pytest.mark.parametrize(("parameters", "x", "kind", "words"), [
+    ({"w": np.arange(3)}, FIXED, NoDerivativeError, "parameters w: expected floats, got int64"),
+    ({"w": FIXED > 0}, FIXED, NoDerivativeError, "got bool"),
+    ({"a": {"b": "heads"}}, FIXED, TypeError, "parameters a.b: expected an array of floats, got str"),
+    ({}, FIXED, ValueError, "expected at least one array"),
+    ({"input": FIXED}, FIXED, ValueError, "expected names other than 'input'"),
+    ({"w": FIXED}, 3.0, TypeError, r"x: expected an array \(N, \*in\)"),
+    ({"w": FIXED}, FIXED[:0], TypeError, r"x: expected an array \(N, \*in\)"),
+    ({"w": FIXED}, FIXED > 0, NoDerivativeError, "x: expected floats, or integers that are indices, got bool"),
+    ({"w": FIXED.T}, FIXED.astype(int)[:, :5], NoDerivativeError, r"can be an index of a table, `table\[x\]`"),
+])  # fmt: skip
+def test_arguments_that_do_not_fit(parameters, x, kind, words):
+    with pytest.raises(kind, match=words):
+        gb.trace(lambda p, x: x @ p["w"], parameters, x)
+
+
+def test_every_kind_has_a_paragraph():
+    kinds = {name for name, kind in vars(refused).items() if inspect.isclass(kind) and issubclass(kind, TraceError)}
+    assert set(re.findall(r"^### `(\w+)`", DOCS.read_text(), re.MULTILINE)) == kinds - {"TraceError"}
