@@ -37,6 +37,9 @@ SHAPES = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", 
 SIZES = (2, 3, 11)
 """Numbers of samples for which what is the same for all data is computed."""
 
+LARGE = 1e30
+"""In the place of infinity in masks."""
+
 
 class Size:
     """A number that follows from the number of samples."""
@@ -62,6 +65,7 @@ class Assembly:
         self.refusals: list[str] = []
         self.broken: set[str] = set()  # paths of modules that are not taken as a whole
         self.varying: set[torch.fx.Node] = set()
+        self.casts = False  # whether torch computes a part in float32
 
     # ---------------------------------------------------------------------------------------------------- the calls
 
@@ -113,14 +117,22 @@ class Assembly:
         tensor = self.capture.input.meta["val"]
         batches = [torch.zeros(n, *tensor.shape[1:], dtype=tensor.dtype) for n in SIZES]
         needed = {*fixed, *(source for node in fixed for source in node.all_input_nodes)} - live
-        runs = [self.capture.run(x, self._unrun, needed) for x in batches]
+        shown = {node: node.meta["val"] for each in fixed for node in each.all_input_nodes if node in live}
+        runs = []
+        for x in batches:
+            empty = {node: x.new_empty([self._size(size, len(x)) for size in val.shape], dtype=val.dtype)
+                     for node, val in shown.items()}  # fmt: skip
+            runs.append(self.capture.run(x, self._unrun, needed, empty))
         for node in fixed:
             self.values[node] = self._fixed(node, [run[node] for run in runs])
 
     def _unrun(self, *args: Any) -> torch.Tensor:
-        return args[0].new_empty(args[4], dtype=args[5])
+        return args[0] if args[2].startswith(DROPOUT) else args[0].new_empty(args[4], dtype=args[5])
 
     def _fixed(self, node: torch.fx.Node, values: list[Any]) -> Any:
+        if self.function(node) == "whole" and not str(node.args[2]).startswith(DROPOUT):
+            self.broken.add(str(node.args[2]))
+            return Failed()
         if isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool):
             return Size()
         if isinstance(values[0], tuple | list):
@@ -138,8 +150,6 @@ class Assembly:
         value = rows_alike(values, layout)
         if value is None:
             return Size()
-        if node.op != "placeholder" and self.function(node) == "whole":
-            self.broken.add(str(node.args[2]))
         name = self.capture.buffers.get(node, f"{path_of(node)}.{node.name}".strip("."))
         return Fixed(value.reshape(layout.shape), Layout(layout.shape), name)
 
@@ -198,7 +208,17 @@ class Assembly:
         raw = {**dict(zip(names, node.args)), **node.kwargs}
         defaults = {argument.name: argument.default_value for argument in node.target._schema.arguments
                     if argument.has_default_value()}  # fmt: skip
-        return {**defaults, **{name: self._value(value, function in SIZED) for name, value in raw.items()}}
+        given = {**defaults, **{name: self._value(value, function in SIZED) for name, value in raw.items()}}
+        for one, other in (("self", "input"), ("input", "self")):
+            if one in given:
+                given.setdefault(other, given[one])
+        return given
+
+    def check_dtype(self, dtype: Any) -> None:
+        """Check the dtype to which floats are cast; the network computes in its own."""
+        if dtype not in (None, self.dtype, torch.float32, torch.float64):
+            raise UnsupportedError(f"dtype: expected {self.dtype}, got {dtype}")
+        self.casts = self.casts or dtype == torch.float32
 
     def _value(self, value: Any, sized: bool = False) -> Any:
         if isinstance(value, torch.fx.Node):
@@ -267,6 +287,10 @@ class Assembly:
         if fixed.name != "number" and key in self.constants:
             return self.constants[key]
         value = fixed.value.to(self.dtype) if floats or fixed.value.is_floating_point() else fixed.value
+        if value.is_floating_point():  # what is added before an exponential: e to the power of either is 0
+            value = torch.where(value == -torch.inf, -LARGE, value)
+            if not value.isfinite().all():
+                raise UnsupportedError(f"expected finite numbers or −inf in {fixed.name}, got NaN or +inf")
         name = self._free(f"{fixed.name}" if fixed.name not in self.known else f"{fixed.name}_constant")
         self.nodes[name] = (Constant(value.numpy(), persistent=False),)
         self.shapes[name] = tuple(fixed.value.shape)
@@ -336,18 +360,23 @@ class Assembly:
         pair = node.target._overloadname == "other" and {"max": "maximum", "min": "minimum"}.get(name)
         return pair or name
 
-    def again(self, node: torch.fx.Node, x: torch.Tensor, changed: dict[str, Any] | None = None) -> torch.Tensor:
-        """Compute a call for another first argument, with fixed tensors as they are."""
+    def _size(self, value: Any, n: int) -> int:
+        """Return a size for some number of samples."""
+        return int(value.node.expr.subs(self.capture.symbol, n)) if isinstance(value, torch.SymInt) else int(value)
+
+    def again(self, node: torch.fx.Node, x: torch.Tensor, n: int = 1, changed: Any = None) -> torch.Tensor:
+        """Compute a call for another first argument, of a batch of n samples."""
         names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
         raw = {**dict(zip(names, node.args)), **node.kwargs}
 
         def known(other: torch.fx.Node) -> Any:
-            value = self.values[other]
+            val, value = other.meta["val"], self.values[other]
+            if isinstance(val, torch.SymInt):
+                return self._size(val, n)
             if not isinstance(value, Fixed):
                 return None
-            many = getattr(other.meta["val"], "shape", ())
-            axes = [i for i, size in enumerate(many) if isinstance(size, torch.SymInt)]
-            return value.value.repeat_interleave(2, axes[0]) if axes and self.values[other] else value.value
+            axes = [i for i, size in enumerate(val.shape) if isinstance(size, torch.SymInt)]
+            return torch.cat([value.value] * n, axes[0]) if axes else value.value
 
         given = {**torch.fx.node.map_arg(raw, known), names[0]: x, **(changed or {})}
         return node.target(**given)  # type: ignore[operator]

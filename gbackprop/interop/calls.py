@@ -169,9 +169,9 @@ def move(call: Call, value: Any) -> str:
     before, shape = place.layout, place.layout.features
     count = prod(shape)
     n = 1 if before.axis is None else 2
-    places = torch.arange(n * count).reshape(n, *shape)
-    found = call.assembly.again(call.node, as_torch(places, before))
-    rows = as_samples(found, call.layout, n)
+    places = torch.arange(n * count, dtype=torch.float64).reshape(n, *shape)
+    found = call.assembly.again(call.node, as_torch(places, before), n)
+    rows = as_samples(found, call.layout, n).long()
     if any(not torch.equal(rows[0] + i * count, rows[i]) for i in range(n)):
         raise UnsupportedError(f"{MIXED}, got numbers that change samples")
     return call.op("gather", place.name, places=rows[0].numpy())

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os.path import basename, dirname, sep
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -62,9 +64,11 @@ class Capture:
     parameters: dict[torch.fx.Node, str]
     buffers: dict[torch.fx.Node, str]
 
-    def run(self, x: torch.Tensor, calls: Callable[..., Any], only: Any = None) -> dict[torch.fx.Node, Any]:
+    def run(
+        self, x: torch.Tensor, calls: Callable[..., Any], only: Any = None, known: Any = None
+    ) -> dict[torch.fx.Node, Any]:
         """Return the value of each call, or of some, for a batch; `calls` computes those that are whole."""
-        values: dict[torch.fx.Node, Any] = {self.input: x.clone(), **self.tensors}
+        values: dict[torch.fx.Node, Any] = {**self.tensors, **(known or {}), self.input: x.clone()}
         with torch.no_grad():
             for node in self.graph.nodes:
                 if node.op == "call_function" and (only is None or node in only):
@@ -116,26 +120,42 @@ def captured(module: torch.nn.Module, x: torch.Tensor, tables: frozenset[str] = 
     except UnsupportedError:
         raise
     except Exception as error:  # the module's own code runs here, and may raise anything
-        raise at("", module, f"torch.export: {_reason(error)}") from error
+        raise _refusal(error, module) from error
     return _capture(program, module)
 
 
+@contextmanager
+def _hints_as_given() -> Iterator[None]:
+    """Let torch's transformers take it as given whether a mask is causal, as its numbers are not there yet."""
+    room: Any = torch.nn.modules.transformer
+    before = room._detect_is_causal_mask
+    room._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
+    try:
+        yield
+    finally:
+        room._detect_is_causal_mask = before
+
+
 def _program(module: torch.nn.Module, x: torch.Tensor, size: Any) -> Any:
-    with evaluating(module), warnings.catch_warnings(), _Dropouts():
+    with evaluating(module), _hints_as_given(), warnings.catch_warnings(), _Dropouts():
         warnings.simplefilter("ignore")
         return torch.export.export(module, (x.clone(),), strict=False, dynamic_shapes=({0: size},))
 
 
-def _reason(error: Exception) -> str:
-    """Return what torch.export says in a line, with the line of the user's code if it has that."""
-    text = str(error)
-    found = [match for match in re.findall(r'File "([^"]+)", line (\d+), in (\w+)', text) if "/torch/" not in match[0]]
-    place = f" ({found[-1][0].rpartition('/')[2]}, line {found[-1][1]})" if found else ""
+def _refusal(error: Exception, module: torch.nn.Module) -> UnsupportedError:
+    """Return the error that names the module and the user's line where torch.export cannot go on."""
+    paths = {id(part): path for path, part in module.named_modules()}
+    path, place = "", ""
+    for frame, number in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if f"{sep}torch{sep}" not in file and not file.startswith(dirname(__file__)):
+            path, place = paths.get(id(frame.f_locals.get("self")), path), f" ({basename(file)}, line {number})"
+    text, words = str(error), first_line(error)
     if "Constraints violated" in text or "specialized" in text:
-        return f"expected that it takes any number of samples, got code that is for one number{place}"
-    if "Could not guard" in text or "data-dependent" in text:
-        return f"expected no condition or number that depends on the data{place}; use torch.where: {first_line(error)}"
-    return first_line(error) + place
+        words = "expected that it takes any number of samples, got code that is for one number"
+    elif "Could not guard" in text or "data-dependent" in text:
+        words = f"expected no condition or number that depends on the data (torch.where may do): {words}"
+    return at(path, module.get_submodule(path), f"torch.export: {words}{place}")
 
 
 def _capture(program: Any, module: torch.nn.Module) -> Capture:
@@ -169,8 +189,8 @@ def path_of(node: torch.fx.Node) -> str:
 def line_of(node: torch.fx.Node) -> str:
     """Return the line of the user's code in which a call is."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*)', node.meta.get("stack_trace") or "")
-    users = [frame for frame in frames if "/torch/" not in frame[0] and frame[0] != __file__.replace("capture", "wholes")]
+    users = [each for each in frames if f"{sep}torch{sep}" not in each[0] and dirname(each[0]) != dirname(__file__)]
     if not users:
         return ""
     path, number, code = users[-1]
-    return f" ({path.rpartition('/')[2]}, line {number}: {code.strip()})"
+    return f" ({basename(path)}, line {number}: {code.strip()})"

@@ -49,8 +49,7 @@ def curve(call: Call) -> str:
 def softmax(call: Call) -> str:
     """Return a softmax, or its logarithm."""
     place = call.place(call.self)
-    if call.given.get("dtype") not in (None, call.assembly.dtype):
-        raise UnsupportedError(f"dtype={call.dtype} is not supported")
+    call.assembly.check_dtype(call.given.get("dtype"))
     kind = layers.LogSoftmax if "log" in call.assembly.function(call.node) else layers.Softmax
     return call.add(kind(place.layout.axis_of(call.dim) - len(place.layout.features) - 1), place.name)
 
@@ -156,8 +155,7 @@ def reduction(row: str, **more: Any) -> Callable[[Call], str]:
     """Return a reduction over axes."""
 
     def reduce(call: Call) -> str:
-        if call.given.get("dtype") not in (None, call.assembly.dtype):
-            raise UnsupportedError(f"dtype={call.dtype} is not supported")
+        call.assembly.check_dtype(call.given.get("dtype"))
         place = call.place(call.self)
         dims = call.given.get("dim")
         layout = place.layout

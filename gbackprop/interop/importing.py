@@ -24,7 +24,7 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 
 DECOMPOSED = frozenset({
     "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input", "_weight_norm", "_weight_norm_interface",
-    "addcdiv", "reflection_pad1d", "col2im", "linalg_norm", "softmin", "square_", "hardtanh_", "lerp.Scalar",
+    "addcdiv", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "linalg_norm", "softmin", "square_", "hardtanh_", "lerp.Scalar",
     "lerp.Tensor", "std_mean.correction", "bilinear", "_trilinear", "pdist", "huber_loss",
 })  # fmt: skip
 """Functions that are decomposed into others."""
@@ -36,7 +36,7 @@ def imported(module: Any, example: Any, output: Any = None) -> Graph | Sequentia
         raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
     x, dtype = _batch(example, _dtype(module))
     chosen = _chosen(module, output)
-    theirs = _outputs(module, chosen, x)
+    theirs = [_output(module, chosen, x)]
     if _is_chain(module) and output is None:
         network: Graph | Sequential = _sequential(module, "", {})
         try:
@@ -47,6 +47,7 @@ def imported(module: Any, example: Any, output: Any = None) -> Graph | Sequentia
     else:
         network, names = _graph(module, chosen, x, dtype)
     _load(network, module, dtype)
+    theirs += _others(module, chosen, x)
     _compare(network, x, theirs, names)
     return network
 
@@ -114,23 +115,27 @@ def _chosen(module: torch.nn.Module, output: Any) -> Any:
     return forward
 
 
-def _outputs(module: torch.nn.Module, chosen: Any, x: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return batches of several sizes, and the module's outputs: the example, one of one more sample, each alone."""
-    found = []
+def _output(module: torch.nn.Module, chosen: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a batch, and the module's output in evaluation mode."""
     with evaluating(module), calling({module: chosen}):
-        for batch in (x, _larger(x)):
-            try:
-                found.append((batch, module(batch.clone()).detach()))
-            except UnsupportedError:
-                raise
-            except Exception as error:  # torch has no common class for what layers raise
-                if not found:
-                    raise ValueError(f"example: the module cannot compute it: {first_line(error)}") from error
-                raise UnsupportedError(f"the module cannot compute {len(batch)} samples: {first_line(error)}") from error
         try:
-            found.append((x, torch.cat([module(sample.clone()) for sample in x.split(1)]).detach()))
-        except Exception as error:
-            raise UnsupportedError(f"the module cannot compute 1 samples: {first_line(error)}") from error
+            return x, module(x.clone()).detach()
+        except UnsupportedError:
+            raise
+        except Exception as error:  # torch has no common class for what layers raise
+            raise ValueError(f"example: the module cannot compute it: {first_line(error)}") from error
+
+
+def _others(module: torch.nn.Module, chosen: Any, x: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return a batch of one more sample, and the example again with its samples alone; both with the outputs."""
+    found = []
+    for several in ([_larger(x)], x.split(1)):
+        try:
+            outputs = [_output(module, chosen, batch)[1] for batch in several]
+        except ValueError as error:
+            words = str(error).removeprefix("example: the module cannot compute it: ")
+            raise UnsupportedError(f"the module cannot compute {len(several[0])} samples: {words}") from error
+        found.append((torch.cat(tuple(several)), torch.cat(outputs)))
     return found
 
 
@@ -189,7 +194,8 @@ def _load(network: Container, module: torch.nn.Module, dtype: str) -> None:
 def _compare(network: Container, x: torch.Tensor, theirs: list[tuple[torch.Tensor, torch.Tensor]], names: Any) -> None:
     """Check that the outputs for batches of several sizes are torch's."""
     for i, (batch, expected) in enumerate(theirs):
-        difference = _differ(network(batch.numpy()), expected)
+        ours = network(batch.numpy())
+        difference = _differ(ours, expected, "float32" if names and names[0].casts else expected.numpy().dtype.name)
         if not difference:
             continue
         if i == 0:
@@ -215,7 +221,7 @@ def _first(network: Container, x: torch.Tensor, names: Any) -> str:
             continue
         ours = np.broadcast_to(outputs[last[-1].position], (len(x) if place.layout.axis is not None else 1,
                                                             *place.layout.features))  # fmt: skip
-        if _differ(as_torch(torch.from_numpy(ours.copy()), place.layout).numpy(), values[node]):
+        if _differ(as_torch(torch.from_numpy(ours.copy()), place.layout).numpy(), values[node], str(x.numpy().dtype)):
             return f"layer {name}, {last[-1].layer!r}: "
     return ""
 
@@ -231,13 +237,13 @@ def _run_whole(wholes: dict[str, Whole], x: Any, mask: Any, path: str, entry: st
     return found[0] if isinstance(found, tuple) else found
 
 
-def _differ(ours: np.ndarray, theirs: torch.Tensor) -> str:
-    """Return how an output differs from torch's, or an empty text."""
+def _differ(ours: np.ndarray, theirs: torch.Tensor, precision: str) -> str:
+    """Return how an output differs from torch's by more than in a precision, or an empty text."""
     expected = theirs.numpy()
     if ours.shape != expected.shape:
         return f"expected torch's output of shape {expected.shape}, got {ours.shape}"
     difference = np.abs(ours - expected).max(initial=0)
     largest = np.abs(expected).max(initial=0)
-    if difference <= TOLERANCES.get(expected.dtype.name, 0) * largest:
+    if difference <= TOLERANCES.get(precision, 0) * largest:
         return ""
     return f"expected torch's output, of at most {largest:.3g}, got one that differs by {difference:.3g}"

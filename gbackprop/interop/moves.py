@@ -25,8 +25,7 @@ def same(call: Call) -> str:
 
 def cast(call: Call) -> str:
     """Return a tensor of floats, converted to the network's dtype."""
-    if call.given.get("dtype") not in (None, call.assembly.dtype):
-        raise UnsupportedError(f"dtype: expected {call.assembly.dtype}, got {call.dtype}")
+    call.assembly.check_dtype(call.given.get("dtype"))
     return same(call)
 
 
@@ -187,7 +186,7 @@ def along(axes: int) -> Callable[[Call], str]:
             size, after = place.layout.shape[-i], call.layout.shape[-i]
             unit = torch.eye(size, dtype=call.assembly.dtype).reshape(size, 1, *[size if j == i else 1
                                                                       for j in range(axes, 0, -1)])  # fmt: skip
-            found = call.assembly.again(call.node, unit, _one_axis(call, i, axes)).reshape(size, after)
+            found = call.assembly.again(call.node, unit, size, _one_axis(call, i, axes)).reshape(size, after)
             name = call.op("along", name, matrix=found.T.numpy().copy(), axis=-i)
         return name
 
@@ -214,7 +213,7 @@ MOVES: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "lift_fresh"), same),
     **dict.fromkeys(("_to_copy", "to", "type_as"), cast),
     **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "select": select,
-    "slice": cut, **dict.fromkeys(("split", "split_with_sizes", "chunk", "tensor_split"), pieces), "unbind": unbind,
+    "slice": cut, **dict.fromkeys(("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "tensor_split"), pieces), "unbind": unbind,
     **dict.fromkeys(("cat", "stack"), joined), **dict.fromkeys(("pad", "constant_pad_nd"), pad),
     **dict.fromkeys(("tril", "triu"), diagonal_matrix), "index": index, "gather": gather, "index_select": gather,
     **dict.fromkeys(

@@ -63,11 +63,11 @@ def einsum(call: Call) -> str:
     names = left.split(",")
     if len(tensors) != 2 or "." in left or not out or any(len(set(n)) < len(n) for n in names):
         raise UnsupportedError(f"expected two tensors and 'a,b->c' without repeated letters, got {call.equation!r}")
-    places = []
+    places, wanted = [], out
     for i, (place, letters) in enumerate(zip(tensors, names, strict=True)):
         axis = place.layout.axis
         if axis is not None:
-            if letters[axis] not in out:
+            if letters[axis] not in wanted:
                 raise UnsupportedError(f"{MIXED}, got a sum over the samples")
             if place.layout.shape[axis] == 1:
                 names[i] = letters[:axis] + letters[axis + 1 :]
@@ -171,9 +171,21 @@ def unfold_images(call: Call) -> str:
     return _patches(call, call.plain(call.self), tuple(call.kernel_size), options)
 
 
+def fold_images(call: Call) -> str:
+    """Return images to which the numbers under windows are added, as torch.nn.functional.fold."""
+    shape, x = call.layout.features, call.plain(call.self)
+    options = {key: tuple(call.given[key]) for key in ("kernel_size", "dilation", "padding", "stride")}
+    places = torch.arange(1, prod(shape) + 1, dtype=torch.float64).reshape(1, *shape)
+    at = torch.nn.functional.unfold(places, **options)[0].long().numpy()  # 0 for those outside
+    flat = call.op("scatter_add", x, places=at, shape=(prod(shape) + 1,))
+    return call.reshape(call.op("getitem", flat, index=slice(1, None)), shape)
+
+
 def embedding(call: Call) -> str:
     """Return rows of a weight, by integers that are the network's input or fixed."""
     indices, weight = call.indices, call.place(call.weight)
+    if call.given.get("scale_grad_by_freq"):
+        raise UnsupportedError("scale_grad_by_freq: expected False")
     if isinstance(indices, Fixed):
         return call.op("take", weight.name, indices=indices.value.numpy(), axis=1)
     rows, size = weight.layout.shape
@@ -182,9 +194,11 @@ def embedding(call: Call) -> str:
     path = call.assembly.owner(call, ["weight"], lambda: kind)
     if path is not None:
         return call.assembly.owned(call.node, path, indices.name)
-    if padding >= 0:
-        raise UnsupportedError("padding_idx: expected None of a weight that other modules use, too")
-    return call.op("matmul", call.add(OneHot(rows), indices.name), weight.name)
+    chosen = call.add(OneHot(rows), indices.name)
+    found = call.op("matmul", chosen, weight.name)
+    if padding < 0:
+        return found
+    raise UnsupportedError("padding_idx: expected None of a weight that other modules use, too")
 
 
 # ---------------------------------------------------------------------------------------------------------- attention
@@ -256,7 +270,7 @@ PRODUCTS: dict[str, Callable[[Call], Any]] = {
     "addmm": addmm, "baddbmm": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), transposed),
-    "im2col": unfold_images, "embedding": embedding, "scaled_dot_product_attention": attention,
+    "im2col": unfold_images, "col2im": fold_images, "embedding": embedding, "scaled_dot_product_attention": attention,
     "_safe_softmax": safe_softmax,
 }  # fmt: skip
 """torch's functions by name: each gives the name of a node."""
