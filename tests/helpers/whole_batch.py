@@ -44,7 +44,7 @@ class WholeBatch:
     def _pull(self, saved):
         """R Σₙ Jᵀ g for the gradient g at the outputs, which is not moved."""
         arrived = {len(self.leaves) - 1: self.factor * self.gradients[None] + 0j}
-        found = {name: 0 for name in self.values}
+        found = dict.fromkeys(self.values, 0)
         for leaf, mat in downwards(self.leaves, arrived):
             kept, jacobians = saved[leaf.position]
             for key, name in leaf.parameters.items():

@@ -16,6 +16,7 @@ from gbackprop.calculus.window import Spatial, channels_and_axes
 from gbackprop.layers.norms.batch_statistics import BatchStatistics
 from gbackprop.layers.norms.scale import Factor
 
+
 class _BatchNorm(Spatial):
     """Base class of batch normalization.
 
