@@ -128,7 +128,7 @@ def whole_block(jacobian: ParameterJacobian) -> ParameterJacobian:
 
 def rows_of_columns(jacobian: ParameterJacobian) -> ParameterJacobian:
     """Take the batch as one sample, and columns as samples: Jᵀ g[v], shape (1, V, *p)."""
-    return Rows(whole(jacobian))
+    return ColumnRows(whole(jacobian))
 
 
 def _positions_of_all(g: Array) -> Array:
@@ -149,7 +149,7 @@ class Whole(OwnBlock):
         return self.jacobian.per_sample(mat).sum(1, keepdims=True)
 
 
-class Rows(ParameterJacobian):
+class ColumnRows(ParameterJacobian):
     """A Jacobian of one sample, with columns as samples."""
 
     def __init__(self, jacobian: ParameterJacobian) -> None:

@@ -11,7 +11,7 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import Window
 
 COUPLED_BYTES = 2**28
-"""Largest stack, of the whole batch, where samples meet and columns are N times as many; others are in further passes."""
+"""Largest stack, of the whole batch, where samples meet and columns are N times as many: others are in more passes."""
 
 BLOCK_BYTES = 2**26
 """Target size of the largest stack of a block of samples, of the outputs of all layers, or of a fourth of its rows of

@@ -90,7 +90,7 @@ def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
 
 
 def whole_batch(plan: Plan) -> bool:
-    """Return whether samples cannot be cut into blocks: for KFRA's averages, for pairs of samples, or where they meet."""
+    """Return whether samples cannot be cut into blocks: for KFRA's averages, for pairs of samples, where they meet."""
     return AVERAGE in plan.signals or bool(pairs(plan)) or plan.meeting is not None
 
 

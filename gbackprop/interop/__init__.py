@@ -15,7 +15,7 @@ __dir__ = listing(__all__)
 def from_torch(module: Any, example: Any, output: Any = None) -> Graph | Sequential:
     """Take a torch module over: its layers, their connections, and copies of its weights, under torch's names.
 
-    The module is traced in evaluation mode. BatchNorm takes its running statistics here, and dropout drops nothing
+    The module is traced in evaluation mode. BatchNorm takes its running statistics, and dropout drops nothing,
     unless ``training=True``. Parameters that do not require a gradient are frozen. Recurrent layers, self-attention and
     encoder layers with ``batch_first=True`` are those of gbackprop; numbers as operands are layers without parameters.
 

@@ -75,4 +75,5 @@ def _each(columns: Columns, some: slice, lower: int, batch: int) -> Columns:
     spread = xp.zeros((stop - start, *values.shape[1:]), dtype=values.dtype)
     spread[xp.arange(stop - start), n] = values[v, n]
     sign = None if columns.sign is None else columns.sign[v, n][:, None]
-    return replace(columns, values=spread, sign=sign, origins=tuple((each, stop - start) for each, _ in columns.origins))
+    origins = tuple((origin, stop - start) for origin, _ in columns.origins)
+    return replace(columns, values=spread, sign=sign, origins=origins)

@@ -23,8 +23,8 @@ class BatchGrad(Quantity):
     Parameters
     ----------
     coupled : bool
-        Whether to give ∂ℓₙ/∂θ where samples meet, as in `BatchNorm1d` with ``training=True``: the change of ℓₙ alone, to
-        which all samples of the batch contribute. The sweep then has N columns in addition. Elsewhere it is the same.
+        Whether to give ∂ℓₙ/∂θ where samples meet, as in `BatchNorm1d` with ``training=True``: the change of ℓₙ alone,
+        to which all samples of the batch contribute. The sweep then has N more columns. Elsewhere it is the same.
 
     Source: paper, appendix A.1 (first-order quantities).
     """

@@ -46,14 +46,15 @@ class WholeBatch(Layer):
         return np.stack([self.layer.mjp(kept, mat[:, b]) for b, kept in enumerate(saved)], 1)
 
     def residual(self, saved: Any, grad: np.ndarray) -> np.ndarray:
-        return np.concatenate([_of_one(self.layer.residual(kept, each)) for kept, each in zip(saved, grad, strict=True)])
+        parts = zip(saved, grad, strict=True)
+        return np.concatenate([_of_one(self.layer.residual(kept, each)) for kept, each in parts])
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         each = [self.layer.parameter_jacobians(kept) for kept in saved]
-        return {name: OfBatches([jacobians[name] for jacobians in each]) for name in each[0]}
+        return {name: OfWhole([jacobians[name] for jacobians in each]) for name in each[0]}
 
 
-class OfBatches(OwnBlock):
+class OfWhole(OwnBlock):
     """The Jacobian of a parameter for several batches, each of which is one sample: Jᵀ g = Σₙ Jₙᵀ gₙ."""
 
     def __init__(self, each: list[ParameterJacobian]) -> None:

@@ -1,6 +1,7 @@
 """Quantities that a network, loss or machine cannot give, and their bad arguments: errors that name them, in time."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_where_samples_meet_only_sums_are_given(quantity):
     if quantity.statistics()[0].per_sample:
         words += ["BatchGrad(coupled=True)", "GroupNorm"]
     for call in (gb.backward, gb.reference, gb.explain):
-        refuse(gb.UnsupportedError, words, lambda: call(network, CE, X, Y, quantity, training=True))
+        refuse(gb.UnsupportedError, words, partial(call, network, CE, X, Y, quantity, training=True))
     assert quantity in gb.backward(network, CE, X, Y, quantity, rng=0)
 
 
@@ -72,7 +73,7 @@ def test_where_samples_meet_a_batch_is_not_cut():
     words = ["layer 1, BatchNorm1d(4)", "samples meet there"]
     for options in ({"sample_block": 2}, {"workers": 2}):
         blocks = [*words, "sample_block and workers must be None"]
-        refuse(ValueError, blocks, lambda: gb.backward(network, CE, X, Y, training=True, **options))
+        refuse(ValueError, blocks, partial(gb.backward, network, CE, X, Y, training=True, **options))
     rows = q.BatchGrad(coupled=True)
     refuse(ValueError, ["coupled=True", "column_block"], lambda: gb.backward(
         network, CE, X, Y, rows, training=True, column_block=1))  # fmt: skip

@@ -144,8 +144,8 @@ def accumulate(
     for path, layer in network.named_layers():
         if (layer.in_training() if training else layer).mixes:
             raise UnsupportedError(
-                f"layer {path}, {layer!r}: samples of a batch meet there, so results of batches do not determine that of "
-                "all samples (use training=False)"
+                f"layer {path}, {layer!r}: samples of a batch meet there, so results of batches do not determine that "
+                "of all samples (use training=False)"
             )
     call = Call(prepare(network, loss, *quantities, workers=1, **options), entropy, outputs)
     line = _Line() if progress is True else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.mixed import MixedLayer
 from gbackprop.calculus.residual import Factored, FactoredLayer, Pieces
 from gbackprop.layers.norms.samples import InstanceNorm1d
-
-if TYPE_CHECKING:
-    from gbackprop.layers.norms.batchnorm import _BatchNorm
 
 
 class BatchStatistics(FactoredLayer, MixedLayer):
@@ -41,7 +38,7 @@ class BatchStatistics(FactoredLayer, MixedLayer):
         "residual": "−(m P + (a x̂ᵀ + x̂ aᵀ)/K)/σ², a = P h − 3/2 m x̂",
     }
 
-    def __init__(self, layer: _BatchNorm) -> None:
+    def __init__(self, layer: Any) -> None:
         self.layer, self.drawn, self.frozen, self.dtype = layer, layer.parameters, layer.frozen, layer.dtype
         self.channels = layer.num_features
 
@@ -133,7 +130,7 @@ class BatchStatistics(FactoredLayer, MixedLayer):
         def columns(span: slice) -> Pieces:
             (on_weight, on_input), sign = found.columns(span)
             rest = array_module(grad).zeros((len(sign), len(grad) - 1, self.channels), dtype=grad.dtype)
-            direct = array_module(grad).concatenate([on_weight, rest], axis=1)  # a piece of no sample: it is the first's
+            direct = array_module(grad).concatenate([on_weight, rest], axis=1)  # of no sample: it is the first's
             return (direct, self.split(on_input, grad.shape)), sign
 
         return Factored(found.width, columns)
