@@ -157,12 +157,16 @@ def test_code_that_loses_digits_is_not_certified():
 
 def test_code_that_does_not_run_on_intervals_is_not_certified():
     class Looked(layers.Tanh):
+        most = 1.0
+
         def value(self, x):
-            return np.interp(x, [-1.0, 1.0], [-1.0, 1.0])
+            return np.interp(x, [-1.0, 1.0], [-1.0, self.most])
 
     certificate = certify(Looked())
     assert not certificate.ok
     assert "does not run on intervals" in str(certificate)
+    wrong = type("Wrong", (Looked,), {"most": 1.5})()  # at the ends, where it is run on floats
+    assert verdicts(certify(wrong))["code", "forward"] == "refuted"
 
 
 # --- errors ---------------------------------------------------------------------------------------
