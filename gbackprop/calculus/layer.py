@@ -116,7 +116,7 @@ class Nodes:
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
         constant = layer.broadcasts and len(taken) == len(sources) and all(leaf.constant for leaf in taken)
-        of_both = getattr(layer, "bilinear", False)  # and curved in both inputs together alone
+        of_both = getattr(type(layer), "bilinear", False)  # and curved in both inputs together alone
         curved = layer.curvature != "zero" and (not of_both or [leaf.swept for leaf in taken] == [True, True])
         kind = swept, lowest, constant, curved
         self.leaves.append(Leaf(name, layer, shapes, output_shape, i, sources, parameters, *kind))

@@ -3,6 +3,7 @@
 import sys
 import types
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from device_double import NAMES, SYNCHRONIZING, check_keywords, ndarray, refuse, run
@@ -70,6 +71,10 @@ def from_host(name, value, *args, **kwargs):
         ledger.transfer("between devices")
         return ndarray(np.array(value._host, *args, **kwargs))
     return run(getattr(np, name), (value, *args), kwargs)
+
+
+def _special(function, x):
+    return run(function, (x,), {}) if isinstance(x, ndarray) and x.dtype.kind == "f" else refuse(x)
 
 
 def make():
@@ -182,7 +187,7 @@ def given(x):
 def make_cupyx():
     """The modules `cupyx`, `cupyx.scipy` and those in it, with what the package takes from them."""
     device_special = types.SimpleNamespace(
-        erfc=lambda x: run(special.erfc, (x,), {}) if isinstance(x, ndarray) and x.dtype.kind == "f" else refuse(x)
+        **{name: partial(_special, getattr(special, name)) for name in ("erf", "erfc")}
     )
     solvers = types.SimpleNamespace(LinearOperator=LinearOperator, cg=cg, lsmr=lsmr)
     sparse = types.SimpleNamespace(linalg=solvers)

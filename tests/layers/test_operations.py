@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-import gbackprop as gb
-from gbackprop import layers, losses
+from gbackprop import losses
 from gbackprop.layers import Operation
 from gbackprop.layers.operations.operation import ROWS, ComposedOperation
 from gbackprop.layers.operations.row import LinearRow, table
 from gbackprop.testing import check_layer, check_network
-from gbackprop.testing.cases.operations import CASES, OPERATIONS, split
+from gbackprop.testing.cases.operations import CASES, OPERATIONS, around
 from gbackprop.testing.flat import Flat
 
 
@@ -29,12 +28,7 @@ def test_every_row_has_a_case():
     case for case in CASES if isinstance(Operation(case[0], **case[1]), ComposedOperation)
 ], ids=str)  # fmt: skip
 def test_quantities_through_composed_rows(name, options, shapes):
-    size = sum(int(np.prod(shape)) for shape in shapes)
-    network = gb.Sequential(
-        layers.Linear(size, size), layers.Softplus(), split(Operation(name, **options), shapes),
-        Operation("reshape", shape=(-1,)), rng=0, dtype="float64"
-    )
-    x = np.random.default_rng(1).standard_normal((2, size))
+    network, x = around(name, options, shapes)
     y = np.random.default_rng(2).standard_normal(network(x).shape)
     check_network(network, losses.MSELoss(), x, y).assert_ok()
 

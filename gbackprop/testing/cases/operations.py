@@ -10,8 +10,9 @@ import numpy as np
 import scipy.special
 
 from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.layers import Linear, Softplus
 from gbackprop.layers.operations.operation import ComposedOperation, Operation
-from gbackprop.network import Graph
+from gbackprop.network import Graph, Sequential
 from gbackprop.testing.cases.rows import LayerRow
 
 MATRIX = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]])
@@ -91,6 +92,14 @@ def split(operation: Operation, shapes: Sequence[Shape]) -> Graph:
         nodes[f"x{i}"] = (Operation("reshape", shape=shape), f"flat{i}")
         start = part.stop
     return Graph({**nodes, "y": (operation, *[f"x{i}" for i in range(len(shapes))])})
+
+
+def around(name: str, options: dict[str, Any], shapes: Sequence[Shape]) -> tuple[Sequential, np.ndarray]:
+    """Return a network with an operation on what a linear layer and an activation make positive, and a batch for it."""
+    size = sum(math.prod(shape) for shape in shapes)
+    parts = split(Operation(name, **options), shapes)
+    chain = Linear(size, size), Softplus(), parts, Operation("reshape", shape=(-1,))
+    return Sequential(*chain, rng=0, dtype="float64"), np.random.default_rng(1).standard_normal((2, size))
 
 
 class OperationCase(LayerRow):

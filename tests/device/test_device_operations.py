@@ -1,0 +1,29 @@
+"""Every row of the table of operations on a device: the same numbers, with no transfer to the host."""
+
+import numpy as np
+import pytest
+from device_ledger import ledger
+from device_problems import LISTED, there
+
+import gbackprop as gb
+from gbackprop import losses
+from gbackprop import quantities as q
+from gbackprop.testing.cases.operations import CASES, around
+from gbackprop.testing.errors import relative_error
+
+ASKED = (q.BatchGrad(), q.DiagGGN(), q.DiagHessian())
+
+
+@pytest.mark.parametrize(("name", "options", "shapes"), CASES, ids=str)
+def test_every_row(name, options, shapes, gpu):
+    network, x = around(name, options, shapes)
+    y = np.random.default_rng(2).standard_normal(network(x).shape)
+    want = gb.backward(network, losses.MSELoss(), x, y, *ASKED)
+    network.to("cuda")
+    batch = there(x), there(y)
+    ledger.clear()
+    got = gb.backward(network, losses.MSELoss(), *batch, *ASKED)
+    assert {each for each in ledger.transfers if each[0] == "to host"} <= LISTED
+    for each in ("batch_grad", "diag_ggn", "diag_hessian"):
+        for key, value in want[each].items():
+            assert relative_error(got[each][key], value) < 1e-8, (each, key)
