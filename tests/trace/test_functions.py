@@ -113,7 +113,8 @@ def swapped(p, x):
 
 def flat(p, x):
     n, t, d = x.shape
-    return (x.reshape(-1, d) @ p["m"]).reshape((n, t, d)).sum(axis=1) + np.concatenate([x[:, 0], np.ones((n, 1))], 1)[:, 1:]
+    beside = np.concatenate([x[:, 0], np.ones((n, 1))], 1)[:, 1:]
+    return (x.reshape(-1, d) @ p["m"]).reshape((n, t, d)).sum(axis=1) + beside
 
 
 FUNCTIONS = {

@@ -97,7 +97,7 @@ def test_derivatives_where_it_is_not_convex(function):
 def test_without_a_sampler_there_are_no_draws():
     network = gb.Sequential(layers.Linear(3, 4), rng=0, dtype="float64")
     loss = gb.trace_loss(cross_entropy, OUTPUT, LABELS)
-    with pytest.raises(gb.UnsupportedError, match="no Monte-Carlo draws .* it was traced without a sampler"):
+    with pytest.raises(gb.UnsupportedError, match=r"no Monte-Carlo draws .* it was traced without a sampler"):
         gb.backward(network, loss, OUTPUT[:, :3], LABELS, q.DiagGGNMC(), rng=0)
 
 

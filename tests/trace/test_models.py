@@ -90,8 +90,10 @@ def test_other_batches_and_other_parameters(name):
     np.testing.assert_allclose(network(other), expected, rtol=1e-12, atol=1e-12)
 
 
-DEMO = [("Conv2d", {"in_channels": 1, "out_channels": 8, "kernel_size": 3, "padding": 1}), ("Sigmoid", {}),
-        ("MaxPool2d", {"kernel_size": 2}), ("Flatten", {}), ("Linear", {"in_features": 72, "out_features": 3})]  # fmt: skip
+DEMO = [
+    ("Conv2d", {"in_channels": 1, "out_channels": 8, "kernel_size": 3, "padding": 1}), ("Sigmoid", {}),
+    ("MaxPool2d", {"kernel_size": 2}), ("Flatten", {}), ("Linear", {"in_features": 72, "out_features": 3}),
+]  # fmt: skip
 SMALL = {name: (narrow(spec), tuple(max(size // 32, 1) if shape in ((784,),) else size for size in shape))
          for name, (spec, shape, _) in SPECS.items()}  # fmt: skip
 SMALL["logistic regression"] = (SMALL["logistic regression"][0], (1, 4, 6))

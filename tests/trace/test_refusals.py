@@ -111,7 +111,7 @@ def one_by_one(p, x):
 
 
 CASES = [
-    (branch, NumberReadError, r"test_refusals.py:\d+: `return x @ p\[\"w\"\] if x.sum\(\) > 0 else x`: bool\(\).*np.where"),
+    (branch, NumberReadError, r"refusals.py:\d+: `return x @ p\[\"w\"\] if x.sum\(\) > 0 else x`: bool\(\)"),
     (lambda p, x: x @ p["w"] * float(p["w"].sum()), NumberReadError, r"float\(\)"),
     (lambda p, x: x @ p["w"] * p["w"].sum().item(), NumberReadError, r"`.item` reads numbers"),
     (lambda p, x: FIXED[p["w"][0]] + x @ p["w"], NumberReadError, r"index\(\)"),
@@ -121,7 +121,7 @@ CASES = [
     (part_of_plain, PlainArrayError, r"`part \+= x\[:, :2\]`"),
     (lambda p, x: np.asarray(x) @ p["w"], PlainArrayError, "leave out np.asarray"),
     (lambda p, x: np.array([x, x])[0] @ p["w"], PlainArrayError, r"np.stack\(\[a, b\]\) for np.array"),
-    (lambda p, x: x @ p["w"] - x.mean(0), MixedSamplesError, r"np.mean gives shape \(3,\) for 2 samples and \(3,\) for 3"),
+    (lambda p, x: x @ p["w"] - x.mean(0), MixedSamplesError, r"np.mean gives shape \(3,\) for 2 samples and"),
     (lambda p, x: (x - x.mean(0, keepdims=True)) @ p["w"], MixedSamplesError, "np.mean"),
     (lambda p, x: x[::-1] @ p["w"], MixedSamplesError, "depends on other samples"),
     (lambda p, x: np.roll(x, 1, axis=0) @ p["w"], MixedSamplesError, "depends on other samples"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -14,14 +13,13 @@ from gbackprop.interop.recording.refused import (
     BroadcastError,
     InPlaceError,
     LeakedArrayError,
-    Line,
     MissingFunctionError,
     NumberReadError,
     PlainArrayError,
-    TraceError,
     called,
     user_line,
 )
+from gbackprop.interop.recording.tape import Ref, Tape, mapped, refs
 
 PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "shares_memory",
          "may_share_memory", "broadcast_shapes", "array_repr", "array_str", "array2string")  # fmt: skip
@@ -34,99 +32,13 @@ TURNS = ("transpose", "swapaxes", "moveaxis", "permute_dims", "matrix_transpose"
 SHAPED = ("reshape", "ravel", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d")
 
 
-class Ref(NamedTuple):
-    """An array in the arguments of a step, by its number."""
-
-    number: int
-
-
-@dataclass
-class Step:
-    """A call: the function's name, its arguments with `Ref` for arrays, and the numbers of its results."""
+class How(NamedTuple):
+    """How a view was made of its base."""
 
     name: str
+    function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    results: list[int]
-    line: Line
-    function: Any = None
-
-
-@dataclass
-class Tape:
-    """What a function did: steps in order, and the value of each array by its number."""
-
-    steps: list[Step] = field(default_factory=list)
-    values: list[np.ndarray] = field(default_factory=list)
-    open: bool = True
-    refused: TraceError | None = None
-    constants: dict[int, tuple[Any, int]] = field(default_factory=dict)
-
-    def add(self, name: str, value: Any, args: tuple[Any, ...] = (), kwargs: Any = None, function: Any = None) -> Any:
-        """Append a step; return its result, or the list of them, as recorded arrays."""
-        many = isinstance(value, tuple | list)
-        arrays = [np.asarray(each) for each in (value if many else [value])]
-        start = len(self.values)
-        self.values += arrays
-        numbers = list(range(start, len(self.values)))
-        self.steps.append(Step(name, args, kwargs or {}, numbers, user_line(), function))
-        found = [Recorded(self, number) for number in numbers]
-        return found if many else found[0]
-
-    def ref(self, value: Any) -> Any:
-        """Return arguments with `Ref` for arrays; a plain array becomes a constant, once as long as it stays equal."""
-        if isinstance(value, Recorded):
-            return Ref(value.current())
-        if isinstance(value, np.ndarray):
-            held, number = self.constants.get(id(value), (None, 0))
-            if held is not value or not same(self.values[number], value):
-                number = self.add("constant", value.copy()).number
-                self.constants[id(value)] = (value, number)
-            return Ref(number)
-        return mapped(self.ref, value)
-
-    def lowered(self, value: Any) -> Any:
-        """Return arguments with values for `Ref`."""
-        return self.values[value.number] if isinstance(value, Ref) else mapped(self.lowered, value)
-
-    def refuse(self, kind: type[TraceError], words: str) -> NoReturn:
-        """Raise an error that begins with the user's line; it is kept, as NumPy replaces some errors by its own."""
-        self.refused = self.refused or kind(f"{user_line()}: {words}")
-        raise self.refused
-
-
-def mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    """Apply a function to all that is inside lists, tuples, dictionaries and slices; return other values as they are."""
-    if isinstance(value, Ref):
-        return value
-    if isinstance(value, list | tuple):
-        return type(value)([change(each) for each in value])
-    if isinstance(value, dict):
-        return {key: change(each) for key, each in value.items()}
-    if isinstance(value, slice):
-        return slice(change(value.start), change(value.stop), change(value.step))
-    return value
-
-
-def refs(value: Any) -> list[int]:
-    """Return the numbers of arrays in arguments."""
-    found: list[int] = []
-
-    def look(each: Any) -> Any:
-        if isinstance(each, Ref):
-            found.append(each.number)
-            return each
-        return mapped(look, each)
-
-    look(list(value))
-    return found
-
-
-def same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether two arrays are equal, NaN included."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
 
 
 class Recorded(NDArrayOperatorsMixin):
@@ -138,7 +50,8 @@ class Recorded(NDArrayOperatorsMixin):
     def __init__(self, tape: Tape, number: int) -> None:
         self.tape, self.number, self.version = tape, number, 0
         self.base: Recorded | None = None
-        self.seen, self.how = 0, ("", None, (), {})  # how a view was made: name, function, arguments after the base
+        # of a view: the base's version, and the function's name, itself, and its arguments after the base
+        self.seen, self.how = 0, How("", None, (), {})
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -178,8 +91,8 @@ class Recorded(NDArrayOperatorsMixin):
         return call(self.tape, "getitem", _getitem, (self, index), {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        tape = tape_of((self, value, index))
-        if isinstance(value, Recorded) and value.base is self and value.how[0] == "getitem" and value.how[2] == (index,):
+        tape_of((self, value, index))
+        if isinstance(value, Recorded) and value.base is self and value.how.name == "getitem" and value.how.args == (index,):
             return  # `a[i] += b` has written into a[i] already
         self.write(index, value)
 
@@ -207,10 +120,6 @@ class Recorded(NDArrayOperatorsMixin):
     def astype(self, dtype: Any, copy: bool = True, **kwargs: Any) -> Any:
         """Return the array in another dtype."""
         return call(self.tape, "astype", lambda x, d: x.astype(d), (self, np.dtype(dtype)), {})
-
-    def fill(self, value: Any) -> None:
-        """Write one number to all places."""
-        self.write(..., value)
 
     # ------------------------------------------------------------------------------------------------- plain values
 
@@ -249,14 +158,8 @@ class Recorded(NDArrayOperatorsMixin):
     def __int__(self) -> int:
         self._read("int")
 
-    def __complex__(self) -> complex:
-        self._read("complex")
-
     def __index__(self) -> int:
         self._read("index")
-
-    def __contains__(self, item: Any) -> bool:
-        self._read("in")
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         if re.search(r"\]\s*=[^=]", user_line().source):
@@ -286,7 +189,7 @@ class Recorded(NDArrayOperatorsMixin):
         tape = self.tape
         tape.ref(value)
         if self.base is None:
-            if tape.steps[self.number_of_step()].name == "leaf":
+            if self.number < tape.leaves:
                 tape.refuse(InPlaceError, "the function writes into its input or a parameter; write `a = a + b` for "
                             "`a += b`, or take a copy first")  # fmt: skip
             self.number = call(tape, "setitem", _setitem, (self, index, value), {}).number
@@ -300,23 +203,15 @@ class Recorded(NDArrayOperatorsMixin):
         elif name in SHAPED:
             base.write(..., np.reshape(new, base.shape))
         elif name in TURNS:
-            order = self.how[1](np.empty(range(base.ndim)), *args, **kwargs).shape
+            order = self.how.function(np.empty(range(base.ndim)), *args, **kwargs).shape
             base.write(..., np.transpose(new, np.argsort(order)))
         else:
             tape.refuse(InPlaceError, f"the function writes into a view made by {name or 'a split'}; copy it first")
 
-    def number_of_step(self) -> int:
-        """Return the number of the step that made the value."""
-        low, high = 0, len(self.tape.steps) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.tape.steps[middle].results[0] <= self.number else (low, middle - 1)
-        return low
-
 
 ASSIGNED = (
-    "a recorded array is assigned to places of a plain one, which would make it a constant; collect the parts in a list "
-    "and np.stack(parts, axis), or preallocate by np.zeros_like(x, shape=…) of an array that was computed"
+    "a recorded array is assigned to places of a plain one, which would make it a constant; collect the parts in a "
+    "list and np.stack(parts, axis), or preallocate by np.zeros_like(x, shape=…) of an array that was computed"
 )
 
 
@@ -373,7 +268,7 @@ def call(tape: Tape, name: str, function: Any, args: tuple[Any, ...], kwargs: di
         part = tape.values[each.number]
         if base is not None and name != "setitem" and np.may_share_memory(part, base.value):
             each.base, each.seen = base, base.version
-            each.how = (name, function, args[1:], kwargs) if not isinstance(found, list) else ("", None, (), {})
+            each.how = each.how if isinstance(found, list) else How(name, function, args[1:], kwargs)
     return found
 
 
@@ -394,8 +289,9 @@ def _written(tape: Tape, target: Any, found: Any) -> Any:
 
 def record(call_it: Callable[[dict[str, Recorded]], Any], leaves: Mapping[str, np.ndarray]) -> tuple[Tape, Any]:
     """Run a function of named arrays; return what it did, and its result."""
-    tape = Tape()
+    tape = Tape(Recorded)
     given = {name: tape.add("leaf", value, (name,)) for name, value in leaves.items()}
+    tape.leaves = len(given)
     try:
         result = call_it(given)
     except Exception:

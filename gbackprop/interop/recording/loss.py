@@ -14,11 +14,12 @@ from gbackprop.base.checks import kind_of
 from gbackprop.calculus.layer import INPUT, Leaf, Shape, leaves_of
 from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
-from gbackprop.interop.recording.arrays import Recorded, Tape, call, record
+from gbackprop.interop.recording.arrays import Recorded, call, record
 from gbackprop.interop.recording.network import checked_batch, close, compare, samples
 from gbackprop.interop.recording.reading import Reading
 from gbackprop.interop.recording.refused import MixedSamplesError, NonConvexLossError, TraceError
 from gbackprop.interop.recording.table import TABLE
+from gbackprop.interop.recording.tape import Tape
 from gbackprop.losses.base import ALL, Loss
 from gbackprop.network import Graph
 
@@ -161,7 +162,7 @@ class TracedLoss(Loss):
 
     def swept(self, output: Array, target: Array, visit: Callable[[Leaf, Any, Array], None]) -> Array:
         """Return ∇ℓₙ in the outputs; at each layer that depends on these, call `visit` with the gradient there."""
-        leaves, at, kept = self.passed(output, target)
+        leaves, _, kept = self.passed(output, target)
         fixed = {leaf.position for leaf in leaves if leaf.constant}
         arriving = {len(leaves) - 1: array_module(output).ones((1, len(output)), dtype=output.dtype)}
         for leaf, g in downwards([leaf for leaf in leaves if not leaf.constant], arriving):

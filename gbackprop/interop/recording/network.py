@@ -11,10 +11,12 @@ from gbackprop.array import FLOATS, asnumpy, is_array
 from gbackprop.base.checks import kind_of
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.walk import values_upwards
-from gbackprop.interop.recording.arrays import Tape, record
-from gbackprop.interop.recording.reading import Reading, Value, split
+from gbackprop.interop.recording.arrays import record
+from gbackprop.interop.recording.reading import Reading
 from gbackprop.interop.recording.refused import MixedSamplesError, NoDerivativeError, TraceError
 from gbackprop.interop.recording.table import TABLE
+from gbackprop.interop.recording.tape import Tape
+from gbackprop.interop.recording.values import split
 from gbackprop.layers import Parameter
 from gbackprop.network import Graph
 
@@ -93,7 +95,7 @@ def _check_used(unused: list[str]) -> None:
 def named(parameters: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
     """Yield the arrays in nested dictionaries, lists and tuples by their paths."""
     if isinstance(parameters, dict | list | tuple):
-        items = parameters.items() if isinstance(parameters, dict) else enumerate(parameters)
+        items: Any = parameters.items() if isinstance(parameters, dict) else enumerate(parameters)
         for key, value in items:
             if not isinstance(key, str | int) or key == "" or (not path and key == "input"):
                 raise ValueError(f"parameters{path and f' {path}'}: expected names other than 'input', got {key!r}")
@@ -112,10 +114,9 @@ def named(parameters: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
 def rebuilt(parameters: Any, given: Any, path: str = "") -> Any:
     """Return the nested parameters with others in the place of each array."""
     if isinstance(parameters, dict | list | tuple):
-        dictionary = isinstance(parameters, dict)
-        items = parameters.items() if dictionary else enumerate(parameters)
-        new = {key: rebuilt(value, given, f"{path}.{key}" if path else str(key)) for key, value in items}
-        return new if dictionary else type(parameters)(new.values())
+        keys = list(parameters) if isinstance(parameters, dict) else range(len(parameters))
+        new = {key: rebuilt(parameters[key], given, f"{path}.{key}" if path else str(key)) for key in keys}
+        return new if isinstance(parameters, dict) else type(parameters)(new.values())
     return given[path]
 
 
@@ -154,7 +155,8 @@ def compare(network: Graph, reading: Reading, parameters: dict[str, np.ndarray],
             own = split(reading.three.values[number], value.batch, 3)
             got = at[ends[value.pieces[0]]]
             what = f"{value.line}: the result for a sample depends on other samples"
-            close(what, got.reshape(len(got), *value.shape), own, MixedSamplesError, "the batch axis must stay in order")
+            got = got.reshape(len(got), *value.shape)
+            close(what, got, own, MixedSamplesError, "the batch axis must stay in order")
 
 
 def outputs(leaves: list[Leaf], x: np.ndarray) -> dict[int, np.ndarray]:
@@ -176,5 +178,3 @@ def close(what: str, got: np.ndarray, expected: Any, kind: type[TraceError], wor
             return
     raise kind(f"{what}: {words}")
 
-
-__all__ = ["Value", "trace"]

@@ -8,7 +8,6 @@ each sample, nodes have the features after it; elsewhere they have the whole sha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from math import prod
 from typing import Any, NoReturn
@@ -17,7 +16,6 @@ import numpy as np
 
 from gbackprop.base.checks import kind_of
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.interop.recording.arrays import Ref, Step, Tape, refs, same
 from gbackprop.interop.recording.refused import (
     BatchSizeError,
     MissingFunctionError,
@@ -28,54 +26,12 @@ from gbackprop.interop.recording.refused import (
     TraceError,
     called,
 )
+from gbackprop.interop.recording.tape import Ref, Tape, refs, same
+from gbackprop.interop.recording.values import MIXED, ROWS, StepReader, Value, split
 from gbackprop.layers import Constant, Operation
 
 SIZES = ("reshape", "broadcast_to", "getitem", "setitem", "tile", "split", "array_split", "resize")
 """Functions with sizes among their arguments, which may follow the number of samples."""
-
-ROWS = "rows"
-"""Kind of the numbers of samples, `np.arange(len(x))`, with which an index may begin."""
-
-MIXED = "each sample's result must depend on that sample alone, with the batch as an axis in order"
-
-
-@dataclass
-class Value:
-    """An array of both records.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Its shape for one sample.
-    batch : (axis, count) or None
-        The axis that follows the number of samples, and how many numbers of it a sample has.
-    data : bool
-        Whether it depends on the input.
-    kind : str
-        Its dtype's kind.
-    pieces, places
-        The nodes whose numbers it has, and for each of its numbers the place in these, one after the other.
-    """
-
-    shape: Shape
-    batch: tuple[int, int] | None
-    data: bool
-    kind: str
-    line: Any = None
-    constant: np.ndarray | None = None
-    pieces: list[str] = field(default_factory=list)
-    places: np.ndarray | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether the batch axis is the first, or there is none."""
-        return self.batch in (None, (0, 1))
-
-    @property
-    def features(self) -> Shape:
-        """Shape of a node with these numbers."""
-        return self.shape[1:] if self.batch == (0, 1) else self.shape
-
 
 class Reading:
     """The nodes of a graph that does what both records did."""
@@ -206,10 +162,11 @@ class Reading:
             return value
         reader = self.table.get(step.name)
         if reader is None:
-            self.refuse(MissingFunctionError, f"{called(step.name)} is not in the table{_nearest(step.name, self.table)}")
+            near = _nearest(step.name, self.table)
+            self.refuse(MissingFunctionError, f"{called(step.name)} is not in the table{near}")
         value.pieces = []
         try:
-            found = reader(Call(self, value, k), *args, **named)
+            found = reader(StepReader(self, value, k), *args, **named)
         except TraceError:
             raise
         except TypeError as error:
@@ -311,91 +268,12 @@ class Reading:
         self.nodes = {name: node for name, node in self.nodes.items() if name in used}
 
 
-@dataclass
-class Call:
-    """A step while it is read: `plain` says that nodes have the features after the batch axis."""
-
-    reading: Reading
-    out: Value
-    k: int
-    whole: bool = False
-
-    @property
-    def step(self) -> Step:
-        """The step."""
-        return self.reading.step
-
-    @property
-    def plain(self) -> bool:
-        """Whether nodes lack the batch axis, which is the first."""
-        return self.out.batch == (0, 1) and not self.whole
-
-    @property
-    def shape(self) -> Shape:
-        """Shape of the node to be made."""
-        return self.out.shape[1:] if self.plain else self.out.shape
-
-    def add(self, layer: Layer, *taken: str) -> str:
-        """Append a node; return its name."""
-        return self.reading.add(layer, *taken)
-
-    def op(self, name: str, *taken: str, **options: Any) -> str:
-        """Append the node of a row of the table; return its name."""
-        return self.add(Operation(name, **options), *taken)
-
-    def value(self, given: Any) -> Value:
-        """Return an operand as a value; numbers and lists of them are constants."""
-        if isinstance(given, Value):
-            return given
-        array = np.asarray(given)
-        if array.dtype.kind not in "fiub":
-            self.refuse(MissingFunctionError, f"an operand {given!r:.60} is no number")
-        return Value(array.shape, None, False, array.dtype.kind, constant=array)
-
-    def among(self, *values: Value) -> None:
-        """Keep the batch axis in all nodes of this call if one of these values has it elsewhere."""
-        self.whole = self.whole or any(not each.plain for each in values)
-
-    def operand(self, given: Any, ndim: int | None = None) -> str:
-        """Return the node of an operand; it lacks a first axis of length 1 if it has `ndim` axes, the batch's too."""
-        value = self.value(given)
-        shape = value.shape
-        drops = self.plain and (value.batch or (ndim is not None and len(shape) == ndim and shape[0] == 1))
-        return self.reading.node(value, shape[1:] if drops else shape)
-
-    def axes(self, value: Value, axis: Any) -> tuple[int, ...]:
-        """Return axes counted from the end, none of which may be the batch's."""
-        ndim = len(value.shape)
-        given = range(ndim) if axis is None else [axis] if isinstance(axis, int | np.integer) else axis
-        found = tuple(int(each) - ndim if each >= 0 else int(each) for each in given)
-        if value.batch and value.batch[0] - ndim in found:
-            self.refuse(MixedSamplesError, f"{called(self.step.name)} over the batch axis: {MIXED}")
-        return found
-
-    def axis(self, value: Value, axis: Any) -> int:
-        """Return one axis counted from the end, not the batch's."""
-        return self.axes(value, int(axis))[0]
-
-    def refuse(self, kind: type[TraceError], words: str) -> NoReturn:
-        """Raise an error that begins with the line."""
-        self.reading.refuse(kind, words)
-
-
 def first_other(one: Tape, two: Tape) -> int | None:
     """Return the first step at which two records differ in the function, its results or the line."""
     for i, (a, b) in enumerate(zip(one.steps, two.steps, strict=False)):
         if (a.name, len(a.results), a.line) != (b.name, len(b.results), b.line):
             return i
     return None if len(one.steps) == len(two.steps) else min(len(one.steps), len(two.steps))
-
-
-def split(array: np.ndarray, batch: tuple[int, int] | None, n: int) -> np.ndarray:
-    """Return what each of n samples has of an array, ``[n, *shape at one]``; without a batch axis one row."""
-    if batch is None:
-        return array[None]
-    axis, count = batch
-    wide = array.reshape(*array.shape[:axis], n, count, *array.shape[axis + 1 :])
-    return np.moveaxis(wide, axis, 0)
 
 
 def _nearest(name: str, table: Any) -> str:

@@ -66,7 +66,7 @@ class NonConvexLossError(TraceError):
 
 
 @dataclass(frozen=True)
-class Line:
+class UserLine:
     """A line of the user's function."""
 
     file: str
@@ -81,12 +81,12 @@ class Line:
         return f"{Path(self.file).name}:{self.number}: `{self.source}`" if self.source else f"{self.file}:{self.number}"
 
 
-def user_line() -> Line:
+def user_line() -> UserLine:
     """Return the line that called NumPy or a recorded array."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in PACKAGES:
         frame = frame.f_back
-    return Line(frame.f_code.co_filename, frame.f_lineno)
+    return UserLine(frame.f_code.co_filename, frame.f_lineno)
 
 
 def called(name: str) -> str:

@@ -1,0 +1,205 @@
+"""How NumPy's functions of each number, with broadcasting, are read as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log
+from typing import Any
+
+import numpy as np
+
+from gbackprop.interop.recording.refused import MixedSamplesError, NoDerivativeError
+from gbackprop.interop.recording.values import StepReader, Value
+from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
+
+Reader = Callable[..., Any]
+
+
+def number(given: Any) -> float | None:
+    """Return an operand that is one number, or None."""
+    if isinstance(given, Value):
+        given = given.constant if given.constant is not None and not given.shape else None
+    return None if given is None or isinstance(given, list | tuple) or np.ndim(given) else float(given)
+
+
+# ---------------------------------------------------------------------------------------------------- elementwise
+
+
+def curve(*rows: str, **options: Any) -> Reader:
+    """Return a reader of a function of each number, by rows one after the other; the last has the options."""
+
+    def read(c: StepReader, x: Any) -> str:
+        c.among(x)
+        name = c.operand(x)
+        for row in rows:
+            name = c.op(row, name, **(options if row == rows[-1] else {}))
+        return name
+
+    return read
+
+
+def layer(make: Any) -> Reader:
+    """Return a reader of a function of each number that is a layer."""
+
+    def read(c: StepReader, x: Any) -> str:
+        c.among(x)
+        return c.add(make(), c.operand(x))
+
+    return read
+
+
+def joined(c: StepReader, row: str, *given: Any) -> str:
+    """Append a row of several inputs that are broadcast."""
+    values = [c.value(each) for each in given]
+    c.among(*values)
+    ndim = len(c.out.shape)
+    if any(each.batch and len(each.shape) != ndim for each in values):
+        c.whole = True
+    if c.plain and any(not each.batch and len(each.shape) == ndim and each.shape[0] != 1 for each in values):
+        c.refuse(MixedSamplesError, f"np.{c.step.name} broadcasts the batch axis to an array without one")
+    return c.op(row, *[c.operand(each, ndim) for each in values])
+
+
+def join(row: str, with_number: Callable[..., str | None] | None = None) -> Reader:
+    """Return a reader of a function of two inputs; `with_number` reads it if one of them is a number."""
+
+    def read(c: StepReader, a: Any, b: Any) -> str:
+        first, second = number(a), number(b)
+        x, n = (a, second) if second is not None else (b, first)
+        if with_number is not None and n is not None and isinstance(x, Value) and x.constant is None:
+            c.among(x)
+            if x.shape == c.out.shape:
+                found = with_number(c, c.operand(x), n, second is None)
+                if found is not None:
+                    return found
+        return joined(c, row, a, b)
+
+    return read
+
+
+def _added(c: StepReader, x: str, n: float, left: bool) -> str:
+    return c.op("affine", x, shift=n)
+
+
+def _subtracted(c: StepReader, x: str, n: float, left: bool) -> str:
+    return c.op("affine", x, factor=-1, shift=n) if left else c.op("affine", x, shift=-n)
+
+
+def _multiplied(c: StepReader, x: str, n: float, left: bool) -> str:
+    return c.op("affine", x, factor=n)
+
+
+def _divided(c: StepReader, x: str, n: float, left: bool) -> str | None:
+    if not left:
+        return c.op("affine", x, factor=1 / n) if n else None
+    inverse = c.op("reciprocal", x)
+    return inverse if n == 1 else c.op("affine", inverse, factor=n)
+
+
+def _powered(c: StepReader, x: str, n: float, left: bool) -> str | None:
+    if not left:
+        return c.op("square", x) if n == 2 else c.op("power", x, exponent=int(n) if n == int(n) else n)
+    return c.op("exp", c.op("affine", x, factor=log(n))) if n > 0 else None
+
+
+def _larger(c: StepReader, x: str, n: float, left: bool) -> str:
+    return c.add(ReLU(), x) if n == 0 else c.op("clip", x, least=n)
+
+
+def _smaller(c: StepReader, x: str, n: float, left: bool) -> str:
+    return c.op("clip", x, most=n)
+
+
+def _soft(c: StepReader, a: Any, b: Any) -> str:
+    if number(a) == 0 and isinstance(b, Value):
+        return layer(Softplus)(c, b)
+    difference = joined(c, "subtract", a, b)
+    c.reading.shapes[difference]
+    return c.op("add", c.add(Softplus(), difference), c.operand(b, len(c.out.shape)))
+
+
+def compared(sign: int, equal: bool) -> Reader:
+    """Return a reader of a comparison: 1 where sign · (a − b) is positive, or also where it is 0."""
+
+    def read(c: StepReader, a: Any, b: Any) -> str:
+        signs = c.op("sign", joined(c, "subtract", a, b))
+        if equal:  # 1 − [a − b has the other sign]
+            other = c.op("clip", c.op("affine", signs, factor=-sign), least=0.0)
+            return c.op("affine", other, factor=-1, shift=1)
+        return c.op("clip", c.op("affine", signs, factor=sign), least=0.0)
+
+    return read
+
+
+def _equal(c: StepReader, a: Any, b: Any) -> str:
+    signs = c.op("sign", joined(c, "subtract", a, b))
+    return c.op("affine", c.op("square", signs), factor=-1, shift=1)
+
+
+def _unequal(c: StepReader, a: Any, b: Any) -> str:
+    return c.op("square", c.op("sign", joined(c, "subtract", a, b)))
+
+
+def _truth(row: str) -> Reader:
+    def read(c: StepReader, a: Any, b: Any) -> str:
+        if c.value(a).kind != "b" or c.value(b).kind != "b":
+            c.refuse(NoDerivativeError, f"np.{c.step.name} of numbers has no derivative; compare them first")
+        return joined(c, row, a, b)
+
+    return read
+
+
+def _inverted(c: StepReader, x: Value) -> str:
+    if x.kind != "b":
+        c.refuse(NoDerivativeError, f"np.{c.step.name} of numbers has no derivative; compare them first")
+    return curve("affine", factor=-1, shift=1)(c, x)
+
+
+def _same(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Value:
+    c.out.pieces, c.out.places, c.out.constant = x.pieces, x.places, x.constant
+    return c.out
+
+
+def _cast(c: StepReader, x: Value, dtype: Any) -> Value:
+    if dtype.kind in "iu" and x.kind == "f" and x.data:
+        c.refuse(NoDerivativeError, f"astype({dtype}) has no derivative")
+    return _same(c, x)
+
+
+def _where(c: StepReader, condition: Any, a: Any, b: Any) -> str:
+    return joined(c, "where", condition, a, b)
+
+
+def _clipped(c: StepReader, x: Value, a_min: Any = None, a_max: Any = None, **more: Any) -> str:
+    low, high = more.pop("min", a_min), more.pop("max", a_max)
+    if more:
+        raise TypeError(f"unexpected {list(more)}")
+    bounds = {"least": low, "most": high}
+    given = {key: value for key, value in bounds.items() if value is not None}
+    if all(number(value) is not None for value in given.values()):
+        return curve("clip", **{key: number(value) for key, value in given.items()})(c, x)
+    raise TypeError("bounds that are arrays: use np.maximum and np.minimum")
+
+
+ELEMENTWISE: dict[str, Reader] = {
+    **{name: curve(name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "arctan", "sinh",
+                                      "cosh", "erf", "negative", "absolute", "sign", "square", "reciprocal")},
+    **dict.fromkeys(("abs", "fabs"), curve("absolute")), "atan": curve("arctan"),
+    "log2": curve("log", "affine", factor=1 / log(2)), "log10": curve("log", "affine", factor=1 / log(10)),
+    "exp2": lambda c, x: _powered(c, c.operand(x), 2.0, True),
+    "tanh": layer(Tanh), "expit": layer(Sigmoid), "logaddexp": _soft,
+    "add": join("add", _added), "subtract": join("subtract", _subtracted), "multiply": join("multiply", _multiplied),
+    **dict.fromkeys(("divide", "true_divide"), join("divide", _divided)),
+    **dict.fromkeys(("power", "pow", "float_power"), join("pow", _powered)),
+    **dict.fromkeys(("maximum", "fmax"), join("maximum", _larger)),
+    **dict.fromkeys(("minimum", "fmin"), join("minimum", _smaller)),
+    "greater": compared(1, False), "greater_equal": compared(1, True), "less": compared(-1, False),
+    "less_equal": compared(-1, True), "equal": _equal, "not_equal": _unequal,
+    **dict.fromkeys(("logical_and", "bitwise_and"), _truth("multiply")),
+    **dict.fromkeys(("logical_or", "bitwise_or"), _truth("maximum")),
+    **dict.fromkeys(("logical_not", "invert", "bitwise_not"), _inverted),
+    **dict.fromkeys(("positive", "conjugate", "conj", "real", "copy", "ascontiguousarray", "labels"), _same),
+    "astype": _cast,
+    "where": _where, "clip": _clipped,
+}  # fmt: skip
+"""The readers by the functions' names."""
