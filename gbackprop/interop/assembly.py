@@ -192,7 +192,7 @@ class Assembly:
         except ValueError as error:
             raise UnsupportedError(str(error)) from error
         several = isinstance(node.meta["val"], tuple | list)
-        places = [self._placed(name, layout) for name, layout in zip(found if isinstance(found, list) else [found],
+        places = [self._placed(_unbatched(call, name, layout), layout) for name, layout in zip(found if isinstance(found, list) else [found],
                                                                      layouts, strict=False)]  # fmt: skip
         self.names[node] = places[0].name
         return places if several else places[0]
@@ -249,7 +249,7 @@ class Assembly:
             if len(outers) > 1:
                 raise UnsupportedError(f"{MIXED}, got tensors that have the samples in different places")
             found = [layout_of(shape, symbol, *outers) for shape in shapes]
-        if any(layout.axis is None for layout in found):
+        if found[0].axis is None:
             raise UnsupportedError(f"{MIXED}, got a result without the axis of the samples, or for one number of them")
         return found
 
@@ -339,6 +339,15 @@ class Assembly:
             raise UnsupportedError("expected that all calls with its weight have the same options")
         return path
 
+    def free_path(self, path: str, layer: Layer) -> str:
+        """Return a module's path; one without parameters has another name inside a module that may be a layer."""
+        parts = path.split(".")
+        for i in range(1, len(parts)):
+            start = ".".join(parts[:i])
+            if _has_own(self.modules[start]) and not layer.parameter_shapes():
+                return f"{start}_{'_'.join(parts[i:])}"
+        return path
+
     @staticmethod
     def _place_in(user: torch.fx.Node, node: Any) -> int:
         schema = [argument.name for argument in getattr(user.target, "_schema").arguments] if hasattr(
@@ -415,6 +424,12 @@ class Assembly:
                 found.add(name)
                 waiting += self.nodes[name][1:]
         return {name: node for name, node in self.nodes.items() if name in found}
+
+
+def _unbatched(call: Call, name: str, layout: Layout) -> str:
+    """Return a tensor without samples as torch has it, where a layer took its first axis, of length 1, for these."""
+    lacks = layout.axis is None and layout.shape == (1, *call.shape(name))
+    return call.reshape(name, layout.shape) if lacks else name
 
 
 def _names(part: torch.nn.Module) -> Iterator[str]:

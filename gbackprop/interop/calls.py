@@ -92,6 +92,8 @@ class Call:
     def plain(self, value: Any) -> str:
         """Return the node of a tensor that has the samples as axis 0, as layers of images take it."""
         place = self.place(value)
+        if place.layout.axis is None and place.layout.shape[:1] == (1,):
+            return self.reshape(place.name, place.layout.shape[1:])
         if not place.layout.is_plain:
             raise UnsupportedError(f"expected a tensor (N, …) with the samples alone as axis 0, got {place.layout}")
         return place.name

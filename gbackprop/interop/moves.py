@@ -62,6 +62,12 @@ def expand(call: Call) -> str:
     return name if call.shape(name) == shape else call.op("broadcast_to", name, shape=shape)
 
 
+def copied(call: Call) -> str:
+    """Return a tensor in the shape of another, whose place it takes."""
+    call.given["self"] = call.src
+    return expand(call)
+
+
 def select(call: Call) -> str:
     """Return one entry of an axis."""
     place = call.place(call.self)
@@ -135,6 +141,41 @@ def joined(call: Call) -> str:
 
 def _empty(value: Any) -> bool:
     return isinstance(value, Fixed) and value.value.numel() == 0
+
+
+def scattered(call: Call) -> str:
+    """Return a tensor with another in the place of a part of it: what is before, that, and what is after."""
+    whole, dim = call.layout, call.given.get("dim", 0) % len(call.layout.shape)
+    if dim == whole.axis:
+        start, stop = call.given.get("start"), call.given.get("end")
+        if start in (None, 0) and (stop is None or stop > 2**62):
+            return call.place(call.src).name
+        raise UnsupportedError(f"{MIXED}, got some of the samples")
+    size = whole.shape[dim]
+    single = "index" in call.given
+    chosen = slice(call.index % size, call.index % size + 1) if single else slice(
+        call.given.get("start"), call.given.get("end"), call.given.get("step", 1))  # fmt: skip
+    start, stop, step = chosen.indices(size)
+    if step != 1:
+        raise UnsupportedError("step: expected 1")
+    src = call.place(call.src)
+    own = src.layout
+    if single:
+        axis = None if own.axis is None else own.axis + (dim <= own.axis)
+        own = Layout((*own.shape[:dim], 1, *own.shape[dim:]), axis, own.outer)
+        src = Place(call.reshape(src.name, own.features), own)
+    names, around = [], call.place(call.self)
+    for low, high, value in ((0, start, around), (start, stop, src), (stop, size, around)):
+        if high > low:
+            shape = (*whole.shape[:dim], high - low, *whole.shape[dim + 1 :])
+            to = Layout(shape, whole.axis, whole.outer)
+            if value is around:
+                cropped = (*around.layout.shape[:dim], high - low, *around.layout.shape[dim + 1 :])
+                value = Place(part(call, around, dim, slice(low, high)),
+                              Layout(cropped, around.layout.axis, around.layout.outer))  # fmt: skip
+            name = call.fitted(value, to, len(shape))
+            names.append(name if call.shape(name) == to.features else call.op("broadcast_to", name, shape=to.features))
+    return call.op("concatenate", *names, axis=whole.axis_of(dim)) if len(names) > 1 else names[0]
 
 
 def pad(call: Call) -> str:
@@ -211,10 +252,13 @@ def _one_axis(call: Call, i: int, axes: int) -> dict[str, Any]:
 MOVES: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"), reshape),
     **dict.fromkeys(("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "lift_fresh"), same),
-    **dict.fromkeys(("_to_copy", "to", "type_as"), cast),
+    **dict.fromkeys(("_to_copy", "to", "type_as"), cast), "copy": copied,
+    "zero": lambda c: c.op("affine", c.place(c.self).name, factor=0),
+    "fill": lambda c: c.op("affine", c.place(c.self).name, factor=0, shift=c.value),
     **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "select": select,
     "slice": cut, **dict.fromkeys(("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "tensor_split"), pieces), "unbind": unbind,
-    **dict.fromkeys(("cat", "stack"), joined), **dict.fromkeys(("pad", "constant_pad_nd"), pad),
+    **dict.fromkeys(("cat", "stack"), joined),
+    **dict.fromkeys(("slice_scatter", "select_scatter"), scattered), **dict.fromkeys(("pad", "constant_pad_nd"), pad),
     **dict.fromkeys(("tril", "triu"), diagonal_matrix), "index": index, "gather": gather, "index_select": gather,
     **dict.fromkeys(
         ("flip", "roll", "repeat", "unfold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "diagonal",

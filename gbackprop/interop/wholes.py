@@ -198,8 +198,9 @@ def called(assembly: Any, call: Any, of: Whole, x: Place, entry: str) -> Any:
             return None
         if not of.calls and causal:
             of.layer = converted(of.module, True)
-        assembly.layers[of.path] = of.layer
-        of.calls[key] = causal, assembly.add(call.node, of.layer, x.name, path=of.path)
+        path = assembly.free_path(of.path, of.layer)
+        assembly.layers[path] = of.layer
+        of.calls[key] = causal, assembly.add(call.node, of.layer, x.name, path=path)
     name = of.calls[key][1]
     assembly.names[call.node] = name
     if entry == "":
