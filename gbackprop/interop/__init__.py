@@ -1,15 +1,55 @@
-"""Networks from torch, and torch modules from networks. Torch is imported when one of the functions is called."""
+"""Networks from torch and from ONNX, and torch modules from networks. What they need is imported when they are called."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from gbackprop.base.extras import needed
 from gbackprop.base.names import listing
 from gbackprop.network import Container, Graph, Sequential
 
-__all__ = ["from_torch", "to_torch"]
+__all__ = ["from_onnx", "from_torch", "to_torch"]
 __dir__ = listing(__all__)
+
+
+def from_onnx(
+    model: Any, example: Any = None, constants: Collection[str] = (), parameters: Collection[str] = ()
+) -> Graph | Sequential:
+    """Take an ONNX model over: operations, layers, and its weights under the names that they have in the file.
+
+    Parameters
+    ----------
+    model : str, Path or bytes
+        A file, or its contents; with one input and one output, the samples along axis 0 of both.
+    example : array, shape (N, *in), optional
+        A batch on which outputs are compared with those of onnx.reference, and by which shapes are found where the file
+        leaves them open. By default drawn from the normal distribution.
+    constants, parameters : collection of str
+        Initializers that are constants, or parameters, against the rule: parameters are arrays of floats, without
+        masks (infinite or at least 1e9) and single numbers, but for weights and biases.
+
+    Returns
+    -------
+    Sequential or Graph
+        A Sequential if the operators are a chain of layers whose names are numbers in it. Nodes have the names of
+        ONNX's values. A weight ``path.weight`` that one operator takes is that of a layer `path`; others are nodes.
+
+    Raises
+    ------
+    UnsupportedError
+        If the model has what cannot be taken over; the message names the file, each such node and the reason.
+    ValueError
+        If the file is not a whole model, or its data is missing; or if the outputs differ by more than 1e-5 of the
+        largest in float32 (1e-10 in float64; 1e-6 where ONNX has numbers in float32 alone).
+    TypeError
+        If `model` is no path or bytes, or `example` no batch of numbers.
+    MissingExtraError
+        If onnx is not installed.
+    """
+    with needed("onnx", "gb.interop.from_onnx", "onnx"):
+        from gbackprop.interop.onnx_import import imported
+    return imported(model, example, constants, parameters)
 
 
 def from_torch(module: Any, example: Any, output: Any = None) -> Graph | Sequential:

@@ -11,7 +11,7 @@ import onnx
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
-from gbackprop.interop.onnx_values import Axes, Known, Tensor, aligned, features
+from gbackprop.interop.onnx_values import BATCH, Axes, Known, Tensor, aligned, features
 from gbackprop.layers import Constant, Operation
 
 Value = Tensor | Known
@@ -97,7 +97,7 @@ class Call:
 
     def image(self) -> Tensor:
         """Return input 0, which has the samples along axis 0."""
-        if self.x.axes[0] != ():
+        if self.x.axes[0] != BATCH:
             raise UnsupportedError(f"expected the samples along axis 0, got axes {self.x.axes}")
         return self.x
 
@@ -110,7 +110,7 @@ class Call:
     def put(self, layer: Layer, *sources: Tensor, axes: Axes | None = None, name: str = "") -> Tensor:
         """Add a node; its axes are by default the samples, then the features that the layer gives."""
         shape = tuple(layer.output_shape(*[source.shape for source in sources]))
-        axes = ((), *shape) if axes is None else axes
+        axes = (BATCH, *shape) if axes is None else axes
         if features(axes) != shape:
             raise UnsupportedError(f"expected features {features(axes)}, got {shape} from {layer!r}")
         return Tensor(self.draft.add(name or self.node.output[0], layer, *[each.node for each in sources]), axes)
@@ -140,16 +140,19 @@ class Call:
         return self.put(Operation("transpose", axes=moved), x, axes=axes)
 
     def path(self, value: Any, key: str) -> str | None:
-        """Return what is before the key in the name of a parameter that no other node takes."""
+        """Return what is before the key in the name of a parameter that no other node takes, if no third one has it."""
         if not isinstance(value, Tensor) or value.node not in self.draft.alone:
             return None
         path, dot, last = self.draft.names[value.node].rpartition(".")
-        return path if dot and last == key else None
+        parts = {f"{path}.{each}" for each in ("weight", "bias", "running_mean", "running_var")}
+        near = {self.draft.names[i] for i in self.draft.parameters if self.draft.names[i].startswith(f"{path}.")}
+        return path if dot and last == key and near <= parts else None
 
     def weighted(self, make: Callable[[bool], Layer], x: Tensor, axes: Axes | None = None) -> tuple[Any, Any]:
         """Return the output of a layer that has inputs 1 and 2 as its weight and bias by their names, and what bias is
         still to be added; None if the weight has another name, or other nodes take it."""
         path, bias = self.path(self.get(1), "weight"), self.get(2)
-        own = bias is not None and self.path(bias, "bias") == path
-        y = None if path is None else self.put(make(own), x, axes=axes, name=path)
-        return y, None if y and own else bias
+        own = bias is not None and path is not None and self.path(bias, "bias") == path
+        if path is None or (not own and f"{path}.bias" in self.draft.names.values()):
+            return None, bias
+        return self.put(make(own), x, axes=axes, name=path), None if own else bias

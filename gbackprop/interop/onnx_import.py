@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.onnx_call import Call, Draft
 from gbackprop.interop.onnx_rows import TABLE
-from gbackprop.interop.onnx_values import Known, Tensor
+from gbackprop.interop.onnx_values import BATCH, Known, Tensor
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
 from gbackprop.network.graph import INPUT_NAME
@@ -148,7 +148,7 @@ class _Taken:
         self.graph, initializers = model.graph, {each.name for each in model.graph.initializer}
         self.draft = Draft(SAMPLES if fixed is None else (fixed,), _version(model), x.dtype.name)
         name = next(each.name for each in self.graph.input if each.name not in initializers)
-        self.values: dict[str, Any] = {"": None, name: Tensor(0, ((), *x.shape[1:]))}
+        self.values: dict[str, Any] = {"": None, name: Tensor(0, (BATCH, *x.shape[1:]))}
         self.problems: list[str] = []
         self._take_initializers(*chosen)
         for node in self.graph.node:
@@ -235,7 +235,7 @@ class _Taken:
     def network(self) -> Graph | Sequential:
         """Return the network, with its numbers."""
         draft, last = self.draft, self.values[self.graph.output[0].name]
-        if not isinstance(last, Tensor) or last.axes[:1] != ((),):
+        if not isinstance(last, Tensor) or last.axes[:1] != (BATCH,):
             raise UnsupportedError(f"output {self.graph.output[0].name!r}: expected the samples along axis 0")
         output = last.node or draft.add(self.graph.output[0].name, Identity(), 0)
         names = self._names(output)
@@ -260,7 +260,7 @@ class _Taken:
                 used.add(number)
                 waiting += self.draft.nodes[number][1:]
         names, taken = {0: INPUT_NAME}, {INPUT_NAME}
-        order = sorted(used, key=lambda number: (number not in self.draft.parameters, -number))
+        order = sorted(used, key=lambda number: (not self.draft.nodes[number][0].parameter_shapes(), -number))
         for number in order:
             wanted = ".".join(filter(None, self.draft.names[number].split("."))) or "node"
             name, k = wanted, 0

@@ -13,7 +13,7 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.onnx_call import Call
-from gbackprop.interop.onnx_values import Axes, Known, Tensor, aligned, batch_of, features, marked, split
+from gbackprop.interop.onnx_values import BATCH, Axes, Known, Tensor, aligned, batch_of, features, marked, split
 from gbackprop.interop.onnx_windows import WINDOWS
 from gbackprop.layers import Operation
 
@@ -122,7 +122,7 @@ def _product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     rows, last = a.axes[:-1], b.axes[-1:] if len(b.axes) > 1 else ()
     if isinstance(a.axes[-1], tuple) or isinstance(b.axes[-2:][0], tuple):
         raise UnsupportedError("it sums over the samples, each of which the network computes alone")
-    if isinstance(rows[-1:][0] if rows else 1, tuple) and len(b.axes) <= 2 or last == ((),) and len(a.axes) <= 2:
+    if isinstance(rows[-1:][0] if rows else 1, tuple) and len(b.axes) <= 2 or last == (BATCH,) and len(a.axes) <= 2:
         return call.put(Operation("matmul"), a, b, axes=(*rows, *last))  # rows or columns are samples
     if any(isinstance(axis, tuple) for axis in (*rows[-1:], *last)):
         raise UnsupportedError(f"expected the samples along the same axis of both inputs, got {a.axes} and {b.axes}")
@@ -138,7 +138,7 @@ def _gemm(call: Call) -> Tensor:
         x = call.transposed(x, (1, 0))
     if call.attribute("transB", 0):
         outs, ins = weight.shape
-        if alpha == beta == 1 and x.axes[0] == ():
+        if alpha == beta == 1 and x.axes[0] == BATCH:
             y, bias = call.weighted(lambda own: layers.Linear(ins, outs, own), x)
         weight = weight if y else call.transposed(weight, (1, 0))
     y = y or _product(call, x, weight)
@@ -158,7 +158,7 @@ def _einsum(call: Call) -> Tensor:
     if "." in text or len(given) != 2 or len(batch) != 1 or not batch <= set(out) or batch & set(sizes):
         raise UnsupportedError(f"expected two inputs, all axes named, and the samples along one of them, got {text!r}")
     (letter,) = batch
-    axes = tuple(() if each == letter else sizes[each] for each in out)
+    axes = tuple(BATCH if each == letter else sizes[each] for each in out)
     return call.put(Operation("einsum", subscripts=text.replace(letter, "")), *given, axes=axes)
 
 

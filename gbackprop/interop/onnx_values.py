@@ -12,13 +12,17 @@ import numpy as np
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Shape
 
-Axes = tuple[int | tuple[int, ...], ...]
-"""The axes of an ONNX value: sizes, and for the batch a tuple, of the sizes of features that are merged with it."""
+Axes = tuple[int | tuple[int | None, ...], ...]
+"""The axes of an ONNX value: sizes, and for that of the samples a tuple, of None and the sizes that are merged with it."""
+
+BATCH = (None,)
+"""The axis of the samples with nothing merged."""
 
 
 def features(axes: Axes) -> Shape:
     """Return the shape of one sample: all sizes but the number of samples."""
-    return tuple(size for axis in axes for size in (axis if isinstance(axis, tuple) else (axis,)))
+    every = [size for axis in axes for size in (axis if isinstance(axis, tuple) else (axis,))]
+    return tuple(size for size in every if size is not None)
 
 
 def batch_of(axes: Axes) -> int | None:
@@ -40,7 +44,7 @@ class Tensor:
 
     def sizes(self, count: int) -> Shape:
         """Return the shape that ONNX has for a number of samples."""
-        return tuple(count * prod(axis) if isinstance(axis, tuple) else axis for axis in self.axes)
+        return tuple(count * prod(features((axis,))) if isinstance(axis, tuple) else axis for axis in self.axes)
 
     def feature(self, axis: int) -> int:
         """Return an axis of features, counted with the network's batch as axis 0, that is an axis of ONNX."""
@@ -90,35 +94,38 @@ def aligned(operands: Sequence[Axes]) -> tuple[Axes, list[Shape]]:
         return tuple(whole), list(map(features, wide))
     if sum(isinstance(axis, tuple) for axis in whole) > 1:
         raise UnsupportedError(f"expected the samples along the same axis of all inputs, got axes {_words(operands)}")
-    ones = (1,) * len(whole[at])
+    ones = (1,) * (len(whole[at]) - 1)
     shapes = [features((*axes[:at], axes[at] if isinstance(axes[at], tuple) else ones, *axes[at + 1 :]))
               for axes in wide]  # fmt: skip
     return tuple(whole), shapes
 
 
 def split(axes: Axes, target: Sequence[int], count: int) -> Axes:
-    """Return the axes after a reshape to ONNX's sizes, for a number of samples."""
+    """Return the axes after a reshape to ONNX's sizes, for a number of samples; merged with theirs if it must be."""
     at, sizes = batch_of(axes), tuple(map(int, target))
     if at is None:
         return sizes
-    for i, size in enumerate(sizes):
-        if prod(sizes[:i]) == prod(features(axes[:at])) and size > 0 and size % count == 0:
-            more = size // count
-            found = (*sizes[:i], (more,) if more > 1 else (), *sizes[i + 1 :])
-            if prod(features(found)) == prod(features(axes)):
-                return found
+    own = axes[at]
+    before = prod(features((*axes[:at], own[: own.index(None)])))  # type: ignore[union-attr, index]
+    for merges in (False, True):
+        for i, size in enumerate(sizes):
+            more = before // max(prod(sizes[:i]), 1)
+            if more * prod(sizes[:i]) == before and (merges or more == 1) and size > 0 and size % (more * count) == 0:
+                mark = tuple(each for each in (more, None, size // (more * count)) if each != 1)
+                if prod(features(found := (*sizes[:i], mark, *sizes[i + 1 :]))) == prod(features(axes)):
+                    return found
     raise UnsupportedError(f"expected a shape with the samples along one axis, got {sizes} from {_words([axes])}")
 
 
 def marked(target: Sequence[int], count: int, fixed: bool) -> Axes:
     """Return ONNX's sizes as axes: what is a multiple of the number of samples is theirs, if fixed the first alone."""
     return tuple(
-        (() if size == count else (size // count,))
+        (BATCH if size == count else (None, size // count))
         if (i == 0 and size == count > 1 if fixed else size > 0 and size % count == 0) else int(size)
         for i, size in enumerate(target)
     )  # fmt: skip
 
 
 def _words(operands: Sequence[Axes]) -> str:
-    each = ["(" + ", ".join("N" if axis == () else str(axis) for axis in axes) + ")" for axes in operands]
+    each = ["(" + ", ".join("N" if axis == BATCH else str(axis).replace("None", "N") for axis in axes) + ")" for axes in operands]
     return " and ".join(each)

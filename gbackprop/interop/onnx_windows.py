@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.onnx_call import Call
-from gbackprop.interop.onnx_values import Known, Tensor
+from gbackprop.interop.onnx_values import BATCH, Known, Tensor
 from gbackprop.layers import Operation
 
 
@@ -68,7 +68,7 @@ def _conv_by_windows(call: Call, x: Tensor, weight: Tensor, window: list[tuple[i
     columns = call.put(Operation("gather", places=rows.reshape(groups, x.shape[0] // groups * prod(kernel), -1)), x)
     matrices = call.tensor(weight, (groups, weight.shape[0] // groups, columns.shape[1]))
     y = call.put(Operation("matmul"), matrices, columns)
-    return call.reshaped(y, ((), weight.shape[0], *rows.shape[1 + dims :]))
+    return call.reshaped(y, (BATCH, weight.shape[0], *rows.shape[1 + dims :]))
 
 
 def _conv_transpose(call: Call) -> Tensor:
