@@ -180,6 +180,12 @@ def test_load_idx_set(tmp_path, rng, name, compress):
             np.testing.assert_array_equal(y, labels)
 
 
+def test_the_published_sets_have_so_many_images():
+    found = {name: (each.train, each.test, each.shape) for name, each in data.PUBLISHED.items()}
+    grey, colored = (60_000, 10_000, (1, 28, 28)), (50_000, 10_000, (3, 32, 32))
+    assert found == {"mnist": grey, "fashion-mnist": grey, "cifar-10": colored, "cifar-100": colored}
+
+
 def test_swapped_files_are_told(mnist):
     images, labels = (mnist / f"{TRAIN}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
     content = images.read_bytes()

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse.linalg import LinearOperator, lsmr
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import operators as ops
+from gbackprop.operators.inverses import least_squares
 
 LOSS = losses.CrossEntropyLoss()
 X = np.random.default_rng(2).standard_normal((5, 3))
@@ -182,6 +183,11 @@ def test_the_inverse_of_a_jacobian_is_that_of_least_squares(damping):
     v = drawn((10, 2))
     near(inverse @ v, want @ v, 1e-8)
     near(inverse.T @ operator.unpack(drawn(26)), want.T @ drawn(26), 1e-8)
+    b = np.eye(10)[:, :1]  # of length 1; a few steps: the residual is not small
+    found, (x, *_, rest, size, _, length) = least_squares(operator, b, 1e-13, 3, damping), lsmr(
+        J, b[:, 0], damping**0.5, 1e-14, 1e-14, 0.0, 3)  # fmt: skip
+    assert found.residual == pytest.approx(rest / (size * (1 + size * length)), rel=1e-6)
+    assert (found.steps, np.linalg.norm(x)) == (3, pytest.approx(length))
 
 
 def test_systems_that_are_not_solved():

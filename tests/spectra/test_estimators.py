@@ -240,10 +240,10 @@ def test_any_operator_gives_the_same(kind, double):
     np.testing.assert_allclose(density(kind(a), 5, 2, 0).nodes, density(a, 5, 2, 0).nodes, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", TRACES)
-def test_products_are_with_blocks_and_as_many_as_was_said(method):
+@pytest.mark.parametrize(("function", "method"), [*((trace, m) for m in TRACES), *((diagonal, m) for m in DIAGONALS)])
+def test_products_are_with_blocks_and_as_many_as_was_said(function, method):
     counted = Counted(decaying())
-    trace(counted, method, 24, 0, block=5)
+    function(counted, method=method, samples=24, rng=0, block=5)
     assert sum(counted.widths) == 24
     assert max(counted.widths) == 5
 
