@@ -52,7 +52,7 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("matmul", {}, ((2, 3), (3, 2))), ("matmul", {}, ((3,), (3, 2))), ("matmul", {}, ((2, 3), (3,))),
     ("matmul", {}, ((3,), (3,))), ("matmul", {}, ((2, 1, 2, 2), (3, 2, 1))),
     ("einsum", {"subscripts": "td,sd->ts"}, ((2, 3), (1, 3))), ("einsum", {"subscripts": "ab,c->b"}, ((2, 3), (2,))),
-    ("divide", {}, ((2, 1), (3,))), ("pow", {}, ((3,), (3,))), ("var", {"axis": 1}, ((3,),)),
+    ("divide", {}, ((2, 1), (3,))), ("pow", {}, ((3,), (2, 1))), ("var", {"axis": 1}, ((3,),)),
     ("var", {"axis": -1, "ddof": 1, "keepdims": True}, ((2, 3),)),
     ("std", {}, ((2, 2),)), ("norm", {"axis": 1}, ((3, 2),)),
     ("logsumexp", {"axis": -1}, ((2, 3),)), ("prod", {"axis": 1}, ((5, 2),)), ("prod", {}, ((2, 2),)),
