@@ -52,6 +52,8 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("matmul", {}, ((2, 3), (3, 2))), ("matmul", {}, ((3,), (3, 2))), ("matmul", {}, ((2, 3), (3,))),
     ("matmul", {}, ((3,), (3,))), ("matmul", {}, ((2, 1, 2, 2), (3, 2, 1))),
     ("einsum", {"subscripts": "td,sd->ts"}, ((2, 3), (1, 3))), ("einsum", {"subscripts": "ab,c->b"}, ((2, 3), (2,))),
+    ("einsum", {"subscripts": "hqd,khd->hqk"}, ((2, 1, 3), (2, 2, 3))),
+    ("einsum", {"subscripts": "ab,bc->"}, ((2, 2),) * 2),
     ("divide", {}, ((2, 1), (3,))), ("pow", {}, ((3,), (2, 1))), ("var", {"axis": 1}, ((3,),)),
     ("var", {"axis": -1, "ddof": 1, "keepdims": True}, ((2, 3),)),
     ("std", {}, ((2, 2),)), ("norm", {"axis": 1}, ((3, 2),)),
