@@ -51,6 +51,7 @@ def derivatives(name):
     return y, [gradient[f"x{i}"][None] for i in range(len(inputs))]
 
 
+@pytest.mark.filterwarnings("ignore::gbackprop.base.errors.NotFiniteWarning")
 @pytest.mark.parametrize("name", AT)
 def test_derivatives_at_ties_and_kinks(name):
     function, _, inputs = AT[name]

@@ -109,9 +109,16 @@ def test_many_drawn_programs_by_brute_force(seed):
     compare(np.random.default_rng(seed))
 
 
+@pytest.mark.parametrize("seed", [5, *[pytest.param(seed, marks=pytest.mark.long) for seed in range(2000, 2100)]])
+def test_every_quantity_on_drawn_programs(seed):
+    rng = np.random.default_rng(seed)
+    network = drawn_program(rng, int(rng.integers(3, 8 if seed == 5 else 31)))
+    check_network(network, losses.CrossEntropyLoss(), rng.standard_normal((3, 3)), rng.integers(2, size=3)).assert_ok()
+
+
 def compare(rng):
     """Compare quantities of both engines for a drawn network with brute force."""
-    network = drawn_program(rng, int(rng.integers(3, 12)))
+    network = drawn_program(rng, int(rng.integers(3, 31)))
     x, y = rng.standard_normal((3, 3)), rng.integers(2, size=3)
     loss = losses.CrossEntropyLoss()
     dense = Dense(network, loss, x, y)

@@ -1,5 +1,8 @@
 """Every row of the table of operations: derivatives, second derivatives, ties, and what is refused."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,7 @@ from gbackprop.layers import Operation
 from gbackprop.layers.operations.operation import ROWS, ComposedOperation
 from gbackprop.layers.operations.row import LinearRow, table
 from gbackprop.testing import check_layer, check_network
-from gbackprop.testing.cases.operations import CASES, OPERATIONS, around
+from gbackprop.testing.cases.operations import CASES, OPERATIONS, around, evaluated, split
 from gbackprop.testing.flat import Flat
 
 
@@ -31,6 +34,39 @@ def test_quantities_through_composed_rows(name, options, shapes):
     network, x = around(name, options, shapes)
     y = np.random.default_rng(2).standard_normal(network(x).shape)
     check_network(network, losses.MSELoss(), x, y).assert_ok()
+
+
+SIZES = ((), (1,), (3,), (1, 1), (1, 3), (2, 1), (2, 3))
+BROADCAST = [name for name, _, shapes in CASES if len(shapes) > 1 and len({*shapes}) > 1
+             and not {name} & {"matmul", "einsum", "concatenate", "cosine_similarity"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(BROADCAST))
+def test_every_combination_of_axes_of_size_one(name):
+    for a, b in itertools.product(SIZES, repeat=2):
+        shapes = (a, b, a)[: 3 if name == "where" else 2]
+        network, rng = split(Operation(name), shapes), np.random.default_rng(0)
+        x = rng.uniform(0.5, 2, (3, sum(math.prod(shape) for shape in shapes)))
+        parts = np.split(x, np.cumsum([math.prod(shape) for shape in shapes])[:-1], axis=1)
+        inputs = [part.reshape(3, *shape) for part, shape in zip(parts, shapes, strict=True)]
+        y, saved = network.forward(x)
+        np.testing.assert_allclose(y, evaluated(Operation(name), shapes, *inputs), rtol=1e-12)
+        u, g = rng.standard_normal(x.shape), rng.standard_normal(y.shape)
+        pushed, step = network.jmp(saved, u[None])[0], 1e-6
+        slope = (network.forward(x + step * u)[0] - network.forward(x - step * u)[0]) / (2 * step)
+        np.testing.assert_allclose(pushed, slope, atol=1e-7, err_msg=str(shapes))
+        back = network.mjp(saved, g[None])[0]
+        np.testing.assert_allclose((back * u).sum(1), (g * pushed).reshape(3, -1).sum(1), atol=1e-10)
+
+
+def test_rows_that_state_no_ties_are_linear():
+    for name, options, shapes in CASES:
+        layer, rng = Operation(name, **options), np.random.default_rng(0)
+        if isinstance(layer.row, LinearRow) and layer.row.ties == "none: linear":
+            a, b = ([rng.standard_normal((2, *shape)) for shape in shapes] for _ in range(2))
+            (y, saved), (z, _) = layer.forward(*a), layer.forward(*b)
+            difference = [p - q for p, q in zip(a, b, strict=True)]
+            np.testing.assert_allclose(layer.jmp(saved, *[d[None] for d in difference])[0], y - z, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "options", "inputs", "expected"), [

@@ -162,7 +162,7 @@ def _repeated(of: Shape, *, repeats: int, axis: Any) -> Bound:
 MODES = ("constant", "reflect", "edge", "wrap", "symmetric")
 
 
-def _padded(of: Shape, *, widths: Any, mode: str = "constant", value: float = 0) -> Bound:
+def _padded(of: Shape, *, widths: Any, mode: Any = "constant", value: float = 0) -> Bound:
     pairs = tuple(tuple(integers("widths", pair)) for pair in widths)
     if len(pairs) != len(of) or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
         raise ValueError(f"widths: expected (before, after) for each axis of features {of}, got {widths!r}")

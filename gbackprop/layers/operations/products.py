@@ -14,7 +14,7 @@ def _pair(a: Shape, b: Shape) -> Bound:
     return Bound(shape=broadcast(a, b))
 
 
-def _times(o: Bound, x: Array, i: int, y: Array, k: int) -> Array:
+def _entries(o: Bound, x: Array, i: int, y: Array, k: int) -> Array:
     """Multiply arrays of the features of two of: the inputs, the output."""
     shapes, ndim = (*o.shapes, o.shape), len(o.shape)
     return aligned(x, shapes[i], ndim) * aligned(y, shapes[k], ndim)
@@ -39,12 +39,16 @@ def _matrices(o: Bound, x: Array, i: int) -> Array:
     return aligned(x, wide, len(o.wide[2]))
 
 
+def times(a: Array, b: Array) -> Array:
+    """Multiply matrices; the second can be the same for all, as a parameter is, which is one product."""
+    if b.size == b.shape[-2] * b.shape[-1] and b.ndim <= a.ndim:
+        return (a.reshape(-1, a.shape[-1]) @ b.reshape(b.shape[-2:])).reshape(*a.shape[:-1], b.shape[-1])
+    return a @ b
+
+
 def _product(o: Bound, a: Array, b: Array, i: int) -> Array:
     """Multiply matrices, and sum over those that were repeated, if it is for an input and not the output."""
-    if b.size == b.shape[-2] * b.shape[-1] and b.ndim <= a.ndim:  # the same for all, as a parameter is: one product
-        y = (a.reshape(-1, a.shape[-1]) @ b.reshape(b.shape[-2:])).reshape(*a.shape[:-1], b.shape[-1])
-    else:
-        y = a @ b
+    y = times(a, b)
     shape, wide = (*o.shapes, o.shape)[i], o.wide[i]
     y = y if i == 2 else summed_to(y, wide, len(o.wide[2]))
     return y if shape == wide else y.reshape(*lead_of(y, wide), *shape)
@@ -72,18 +76,35 @@ def _summed(a: Shape, b: Shape, *, subscripts: str) -> Bound:
 
 
 def _einsum(o: Bound, x: Array, y: Array, order: tuple[int, int, int]) -> Array:
-    """Sum products of two of the three arrays a, b and y over the letters that the third lacks."""
+    """Sum products of two of the three arrays a, b and y over the letters that the third lacks, by one of matrices."""
     first, second, out = (o.names[i] for i in order)
-    alone = "".join(letter for letter in out if letter not in first + second)  # the result is the same along these
-    ones = [array_module(x).ones([o.sizes[letter] for letter in alone], dtype=x.dtype)] if alone else []
-    subscripts = ",".join(["..." + first, "..." + second] + [alone] * bool(alone))
-    return array_module(x).einsum(f"{subscripts}->...{out}", x, y, *ones)
+    both = [letter for letter in first if letter in second and letter in out]
+    inner = [letter for letter in first if letter in second and letter not in out]
+    left = [letter for letter in first if letter not in second and letter in out]
+    right = [letter for letter in second if letter not in first and letter in out]
+    z = times(_laid(o, x, first, both, left, inner), _laid(o, y, second, both, inner, right))
+    alone = [letter for letter in out if letter not in both + left + right]  # the result is the same along these
+    found, lead = both + left + right + alone, z.shape[: z.ndim - len(both) - 2]
+    z = z.reshape(*lead, *(o.sizes[letter] for letter in both + left + right), *(1,) * len(alone))
+    z = z.transpose(*range(len(lead)), *(len(lead) + found.index(letter) for letter in out))
+    return array_module(z).broadcast_to(z, (*lead, *(o.sizes[letter] for letter in out)))
+
+
+def _laid(o: Bound, x: Array, names: str, both: list[str], rows: list[str], columns: list[str]) -> Array:
+    """Return an array as matrices, summed over the letters that are in neither rows nor columns."""
+    kept, lead = both + rows + columns, x.ndim - len(names)
+    gone = tuple(i - len(names) for i, letter in enumerate(names) if letter not in kept)
+    x = x.sum(gone) if gone else x
+    left = [letter for letter in names if letter in kept]
+    x = x.transpose(*range(lead), *(lead + left.index(letter) for letter in kept))
+    shape = [prod(o.sizes[letter] for letter in part) for part in (rows, columns)]
+    return x.reshape(*x.shape[: lead + len(both)], *shape)
 
 
 BILINEARS = table(
-    BilinearRow("multiply", "{0} * {1}", lambda o, a, b: _times(o, a, 0, b, 1),
-                lambda o, g, b: summed_to(_times(o, g, 2, b, 1), o.shapes[0], len(o.shape)),
-                lambda o, a, g: summed_to(_times(o, a, 0, g, 2), o.shapes[1], len(o.shape)), bind=_pair),
+    BilinearRow("multiply", "{0} * {1}", lambda o, a, b: _entries(o, a, 0, b, 1),
+                lambda o, g, b: summed_to(_entries(o, g, 2, b, 1), o.shapes[0], len(o.shape)),
+                lambda o, a, g: summed_to(_entries(o, a, 0, g, 2), o.shapes[1], len(o.shape)), bind=_pair),
     BilinearRow("matmul", "np.matmul({0}, {1})",
                 lambda o, a, b: _product(o, _matrices(o, a, 0), _matrices(o, b, 1), 2),
                 lambda o, g, b: _product(o, _matrices(o, g, 2), _turned(_matrices(o, b, 1)), 0),
