@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -19,7 +19,7 @@ from gbackprop.interop.recording.refused import (
     called,
     user_line,
 )
-from gbackprop.interop.recording.tape import Ref, Tape, mapped, refs
+from gbackprop.interop.recording.tape import How, Ref, Tape, mapped, refs
 
 PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "shares_memory",
          "may_share_memory", "broadcast_shapes", "array_repr", "array_str", "array2string")  # fmt: skip
@@ -30,15 +30,6 @@ READING = ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "data")
 FILLED = {"zeros_like": 0.0, "empty_like": 0.0, "ones_like": 1.0}
 TURNS = ("transpose", "swapaxes", "moveaxis", "permute_dims", "matrix_transpose")
 SHAPED = ("reshape", "ravel", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d")
-
-
-class How(NamedTuple):
-    """How a view was made of its base."""
-
-    name: str
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 class Recorded(NDArrayOperatorsMixin):
@@ -92,7 +83,8 @@ class Recorded(NDArrayOperatorsMixin):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         tape_of((self, value, index))
-        if isinstance(value, Recorded) and value.base is self and value.how.name == "getitem" and value.how.args == (index,):
+        same_place = isinstance(value, Recorded) and value.base is self and value.how[::2] == ("getitem", (index,))
+        if same_place:
             return  # `a[i] += b` has written into a[i] already
         self.write(index, value)
 

@@ -1,4 +1,4 @@
-"""How NumPy's functions of each number, with broadcasting, are read as rows."""
+"""Readers of NumPy's functions of each number, with broadcasting: as rows of the table of operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.interop.recording.refused import MixedSamplesError, NoDerivativeError
-from gbackprop.interop.recording.values import StepReader, Value
+from gbackprop.interop.recording.steps import StepReader, Value
 from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 
 Reader = Callable[..., Any]

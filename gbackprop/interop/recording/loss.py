@@ -26,7 +26,7 @@ from gbackprop.network import Graph
 Sampler = Callable[[Array, Array], Array]
 
 ROUNDING = {"float64": 1e-10, "float32": 1e-4}
-"""How far below zero rounding moves an eigenvalue, beside the largest."""
+"""Distance below zero to which rounding moves an eigenvalue, beside the largest."""
 
 
 def trace_loss(

@@ -14,9 +14,9 @@ from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.recording.arrays import record
 from gbackprop.interop.recording.reading import Reading
 from gbackprop.interop.recording.refused import MixedSamplesError, NoDerivativeError, TraceError
+from gbackprop.interop.recording.steps import split
 from gbackprop.interop.recording.table import TABLE
 from gbackprop.interop.recording.tape import Tape
-from gbackprop.interop.recording.values import split
 from gbackprop.layers import Parameter
 from gbackprop.network import Graph
 

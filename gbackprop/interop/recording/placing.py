@@ -1,4 +1,4 @@
-"""How NumPy's moves of numbers are read: shapes, indices, assignments, and arrays beside each other."""
+"""Readers of NumPy's moves of numbers: shapes, indices, assignments, and arrays beside each other."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gbackprop.interop.recording.arrays import SHAPED, TURNS
 from gbackprop.interop.recording.elementwise import Reader
 from gbackprop.interop.recording.one_hot import OneHot
 from gbackprop.interop.recording.refused import MissingFunctionError, MixedSamplesError
+from gbackprop.interop.recording.steps import ROWS, StepReader, Value
 from gbackprop.interop.recording.tape import mapped
-from gbackprop.interop.recording.values import ROWS, StepReader, Value
 
 
 def places_of(shape: tuple[int, ...]) -> np.ndarray:

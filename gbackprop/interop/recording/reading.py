@@ -26,8 +26,8 @@ from gbackprop.interop.recording.refused import (
     TraceError,
     called,
 )
+from gbackprop.interop.recording.steps import MIXED, ROWS, StepReader, Value, split
 from gbackprop.interop.recording.tape import Ref, Tape, refs, same
-from gbackprop.interop.recording.values import MIXED, ROWS, StepReader, Value, split
 from gbackprop.layers import Constant, Operation
 
 SIZES = ("reshape", "broadcast_to", "getitem", "setitem", "tile", "split", "array_split", "resize")

@@ -1,11 +1,11 @@
-"""How NumPy's sums, products and other contractions are read as rows."""
+"""Readers of NumPy's sums, products and other contractions."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gbackprop.interop.recording.elementwise import Reader, joined
-from gbackprop.interop.recording.values import StepReader, Value
+from gbackprop.interop.recording.steps import StepReader, Value
 
 
 def reduction(row: str) -> Reader:

@@ -17,6 +17,15 @@ class Ref(NamedTuple):
     number: int
 
 
+class How(NamedTuple):
+    """A function of the base that made a view."""
+
+    name: str
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 @dataclass
 class TapeStep:
     """A call: the function's name, its arguments with `Ref` for arrays, and the numbers of its results."""
@@ -31,7 +40,7 @@ class TapeStep:
 
 @dataclass
 class Tape:
-    """What a function did: steps in order, and the value of each array by its number; `array` is the arrays' class."""
+    """The steps of a function in order, and the value of each array by its number; `array` is the arrays' class."""
 
     array: type[Any]
     steps: list[TapeStep] = field(default_factory=list)

@@ -47,7 +47,7 @@ class Value:
 
     @property
     def plain(self) -> bool:
-        """Whether the batch axis is the first, or there is none."""
+        """True if the batch axis is the first, or there is none."""
         return self.batch in (None, (0, 1))
 
     @property
@@ -72,7 +72,7 @@ class StepReader:
 
     @property
     def plain(self) -> bool:
-        """Whether nodes lack the batch axis, which is the first."""
+        """True if nodes lack the batch axis, which is the first."""
         return self.out.batch == (0, 1) and not self.whole
 
     @property
@@ -123,7 +123,7 @@ class StepReader:
 
     def refuse(self, kind: type[TraceError], words: str) -> NoReturn:
         """Raise an error that begins with the line."""
-        self.reading.refuse(kind, words)
+        raise kind(f"{self.step.line}: {words}")
 
 
 def split(array: np.ndarray, batch: tuple[int, int] | None, n: int) -> np.ndarray:
