@@ -263,18 +263,13 @@ class Layer(Constructed):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
 
 
-def leaves_of(network: Layer, shape: Shape) -> list[Leaf]:
-    """Return a layer, or the layers inside a container, in the order of computation."""
-    nodes = Nodes(shape)
-    network.place(nodes, "", INPUT)
-    return checked_leaves(nodes.leaves)
-
-
-def checked_leaves(leaves: list[Leaf]) -> list[Leaf]:
-    """Check that the output of layers depends on data, and return them."""
-    if leaves and leaves[-1].constant:
-        raise ValueError(f"{leaves[-1]}: expected an output that depends on the network's input")
-    return leaves
+def leaves_of(network: Layer, shape: Shape, nodes: Nodes | None = None, source: int = INPUT) -> list[Leaf]:
+    """Return a layer, or the layers inside a container, in the order of computation, after those in `nodes`."""
+    nodes = nodes or Nodes(shape)
+    network.place(nodes, "", source)
+    if nodes.leaves and nodes.leaves[-1].constant:
+        raise ValueError(f"{nodes.leaves[-1]}: expected an output that depends on the network's input")
+    return nodes.leaves
 
 
 def zeros(layer: Layer, shape: Shape) -> Array:

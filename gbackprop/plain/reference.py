@@ -8,7 +8,6 @@ in blocks, with threads and fast forms of many steps, and is checked against thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,7 @@ from gbackprop.quantities.result import Result
 
 def reference(
     network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity,
-    rng: int | np.random.Generator | None = None, training: bool = False, sample_weight: Array | None = None,
-    wrt: str | Sequence[str] | None = None,
+    rng: int | np.random.Generator | None = None, training: bool = False, sample_weight: Array | None = None, wrt: Any = None,
 ) -> Result:  # fmt: skip
     """Compute what `gbackprop.backward` computes by the plain sweep, to read and to check against.
 
@@ -128,7 +126,7 @@ class Sweep(AtLoss):
         arriving |= {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
         jacobians = leaf.layer.parameter_jacobians(saved) if leaf.parameters else {}
         for key, name in leaf.parameters.items():
-            for statistic in self.plan.statistics_of(name):
+            for statistic in self.plan.extracted[name]:
                 if statistic.signal in arriving and statistic.only in (None, name):
                     value = statistic.reduction.define(jacobians[key], *arriving[statistic.signal])
                     self.found[statistic, name] = value
@@ -155,9 +153,10 @@ class GraphSweep(Branching, AtLoss):
 def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     """Compute the results from the statistics; `loss` is Σₙ ℓₙ."""
     found, values, asked = averaged(found, plan.scale.batch), [], tuple(quantity for quantity, _ in plan.needs)
-    gradient = {name: plan.value(found, GRADIENT_SUM, name) for name in plan.parameters}
+    found = plan.of_rows(found) if plan.scale.rows else found
+    gradient = {name: found[GRADIENT_SUM, name] for name in plan.parameters}
     for quantity, statistics in plan.needs:
-        shares = {name: [plan.value(found, each, name) for each in statistics] for name in plan.parameters}
+        shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
     return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss.plain or plan.loss, plan.scale)
