@@ -274,10 +274,12 @@ class Layer(Constructed):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
 
 
-def leaves_of(network: Layer, shape: Shape, training: bool = False) -> list[Leaf]:
-    """Return a layer, or the layers inside a container, in the order of computation."""
-    nodes = Nodes(shape, training=training)
-    network.place(nodes, "", INPUT)
+def leaves_of(
+    network: Layer, shape: Shape, nodes: Nodes | None = None, source: int = INPUT, training: bool = False
+) -> list[Leaf]:
+    """Return a layer, or the layers inside a container, in the order of computation, after those in `nodes`."""
+    nodes = nodes or Nodes(shape, training=training)
+    network.place(nodes, "", source)
     return nodes.leaves
 
 

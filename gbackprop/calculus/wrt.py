@@ -8,7 +8,7 @@ from typing import Any
 from gbackprop.array import Array
 from gbackprop.base.names import near_miss
 from gbackprop.calculus.jacobian import ParameterJacobian
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, Shape
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, Shape, leaves_of
 from gbackprop.calculus.tied import Direct
 
 X = "x"
@@ -58,17 +58,15 @@ class OwnRow(Direct):
         return directions
 
 
-def names_of(wrt: Any) -> Names | None:
-    """Return the names of parameters, or of one, as a set; None for all."""
-    if wrt is None:
-        return None
+def names_of(wrt: Any) -> Names:
+    """Return names, or one, as a set."""
     given = [wrt] if isinstance(wrt, str) else list(wrt) if isinstance(wrt, Iterable) else [wrt]
     if not given or not all(isinstance(each, str) for each in given):
         raise TypeError(f"wrt: expected names of parameters, or {X!r} for the input, got {wrt!r}")
     return frozenset(given)
 
 
-def check_names(network: Layer, wrt: Names, x: Array) -> None:
+def check_names(network: Layer, wrt: Names, x: Array) -> Names:
     """Check that each name is that of a parameter that is not frozen, or the input's, which has floats."""
     frozen = network.frozen
     known = [name for name in network.parameter_shapes() if name not in frozen]
@@ -79,10 +77,11 @@ def check_names(network: Layer, wrt: Names, x: Array) -> None:
             raise ValueError(f"wrt: expected names among {[X, *known]}, got {name!r}{near_miss(name, known)}")
     if X in wrt and x.dtype.kind != "f":
         raise TypeError(f"wrt: expected an input of floats for {X!r}, got {x.dtype}: an index has no derivative")
+    return wrt
 
 
 def placed(network: Layer, nodes: Nodes) -> list[Leaf]:
-    """Append the layers of a network to `nodes`, above its input as a parameter if that is asked for."""
+    """Return the layers of a network in `nodes`, above its input as a parameter if that is asked for."""
     asked = nodes.wrt is not None and X in nodes.wrt
-    network.place(nodes, "", nodes.add(X, InputRows(nodes.input_shape), INPUT) if asked else INPUT)
-    return nodes.leaves
+    source = nodes.add(X, InputRows(nodes.input_shape), INPUT) if asked else INPUT
+    return leaves_of(network, nodes.input_shape, nodes, source)

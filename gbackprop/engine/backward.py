@@ -142,7 +142,7 @@ def backward(
     plain, blocks = loss, (sample_block, column_block, workers, memory)
     if sample_weight is not None:
         loss, y = weighted(loss, y, sample_weight)
-    names = names_of(wrt)
+    names = None if wrt is None else names_of(wrt)
     options = (training, FORMS, names, *blocks)
     with on_device_of(x):
         prepared = _CALLS.find(network, plain, x, quantities, options)

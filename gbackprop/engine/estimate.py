@@ -188,7 +188,7 @@ def _reduced_numbers(plan: Plan, per_sample: bool) -> int:
     return sum(  # each group has an input factor of its own; their output factors are blocks of the bias's
         each.reduction.size(shape) * (number if each.reduction.name == "input_square" else 1)
         for name, shape, number in sizes
-        for each in plan.statistics_of(name)
+        for each in plan.extracted[name]
         if each.per_sample == per_sample and each.only in (None, name)
     )
 

@@ -72,7 +72,7 @@ def _visit(plan: Plan, leaf: Leaf) -> Visit:
     todo = tuple(
         (key, name, statistic)
         for key, name in leaf.parameters.items()
-        for statistic in plan.statistics_of(name)
+        for statistic in plan.extracted[name]
         if (key, name) not in tied and statistic.only in (None, name)
     )
     return Visit(**vars(leaf), todo=todo, tied=tied)

@@ -78,7 +78,7 @@ class Execution:
 def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
     """Run the forward pass of a block once, and the backward sweep once for each span of columns."""
     plan, target, context = run.plan, run.y[block.rows], Context(run.known.forms, memory, run.known)
-    context.summed = plan.statistics == (GRADIENT_SUM,)
+    context.summed = plan.statistics == (GRADIENT_SUM,) and not plan.chain
     found: Found = {}
     with naming(lambda: f"forward pass of {len(block)} samples"):
         output, saved = forward(plan, run.x[block.rows], block.rows, context)
@@ -99,7 +99,7 @@ class FastSweep(SpanSweep):
         super().__init__(run.plan, span, found)
         self.block, self.rows, self.context = block, block.rows, context
         self.once = run.plan.chain and not run.cut.spans[1:]  # each statistic is found once
-        self.gradient_alone = context.summed
+        self.gradient_alone = run.plan.statistics == (GRADIENT_SUM,)
         self.shared: dict[int, bool] = {}  # whether anything else may refer to the columns at a layer's output
         self.at: tuple[Leaf, Stack] | None = None  # the current step, None at the loss
         self.made: dict[int, dict[str, ParameterJacobian]] = {}  # of layers that are still to be visited
@@ -224,7 +224,7 @@ class FastSweep(SpanSweep):
         parts = back if isinstance(back, tuple) else (back,)
         for source, part in zip(leaf.sources, parts, strict=True):
             # An unknown function may have stored a reference to its argument or its result.
-            if self.gradient_alone:
+            if self.context.summed:
                 part = over_samples(self.plan.leaves, source, part)
             alias = parts is back or (shared and array_module(mat).may_share_memory(part, mat))
             self.shared[source] = not forms.pure or alias

@@ -21,7 +21,7 @@ def replaced(nodes: Mapping[str, Sequence[Any]], output: str | None = None) -> d
     A parameter stays under its name and in its layout, and all results are the same. Only one that a single product
     ``x @ w`` or ``x @ w.T`` takes, or that is added to its result, becomes part of a layer; all others are left alone.
     """
-    return _Patterns(nodes, next(reversed(nodes)) if output is None else output).found
+    return _Patterns(nodes, list(nodes)[-1] if output is None else output).found
 
 
 class _Patterns:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from gbackprop.array import array_module
+from gbackprop.array import Array, array_module
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.signals import ALL, EXACT, GRADIENT, RESIDUAL, SAMPLES, Columns, MonteCarlo
@@ -77,3 +78,21 @@ def _each(columns: Columns, some: slice, lower: int, batch: int) -> Columns:
     sign = None if columns.sign is None else columns.sign[v, n][:, None]
     origins = tuple((origin, stop - start) for origin, _ in columns.origins)
     return replace(columns, values=spread, sign=sign, origins=origins)
+
+
+class Starts:
+    """Columns that start at the loss: those of its Hessian's root, and those of its gradient at one sample each."""
+
+    plan: Any  # a Plan, which imports this file
+
+    def roots(self, output: Array, target: Array, some: slice = ALL) -> Array:
+        """Compute some of the columns Sₙ; where samples meet, those of one sample each."""
+        number, root = self.plan.starts(None), partial(self.plan.loss.hessian_sqrt, output, target)
+        if number == 1:
+            return root(some)
+        return one_by_one(lambda span: [Columns(root(span))], some, number)[0].values
+
+    def samples(self, output: Array, target: Array) -> Array:
+        """Compute √R ∇ℓₙ of one sample each, so that it is R ∇ℓₙ with the factor √R of all but the gradient."""
+        gradient = Columns(self.plan.loss.gradients(output, target)[None] * self.plan.scale.factor**0.5)
+        return one_by_one(lambda span: [gradient], ALL, len(output))[0].values

@@ -25,7 +25,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
 from gbackprop.calculus.wrt import InputRows, Names, X, check_names, names_of, placed
 from gbackprop.losses.base import Loss
@@ -54,6 +54,8 @@ class Plan:
         What each quantity needs, in the order in which they were asked for.
     statistics : tuple of Statistic
         All statistics of the call, without repetition.
+    extracted : dict of str to tuple of Statistic
+        Those that the sweep extracts of each parameter: of the input, those that have a row for each sample.
     signals : tuple of Signal
         All signals to propagate.
     swept : list of Leaf
@@ -80,6 +82,7 @@ class Plan:
     leaves: list[Leaf]
     needs: list[tuple[Quantity, tuple[Statistic, ...]]]
     statistics: tuple[Statistic, ...]
+    extracted: dict[str, tuple[Statistic, ...]]
     signals: tuple[Signal, ...]
     swept: list[Leaf]
     chain: bool
@@ -150,19 +153,12 @@ class Plan:
         new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
         return new
 
-    def statistics_of(self, name: str) -> tuple[Statistic, ...]:
-        """Return the statistics of a parameter; of the input, those that have a row for each sample."""
-        if name not in self.scale.rows:
-            return self.statistics
-        found = [each.in_rows() for each in self.statistics if each.only in (None, name)]
-        return tuple(dict.fromkeys([each for each in found if each is not None]))
-
-    def value(self, found: dict[tuple[Statistic, str], Any], statistic: Statistic, name: str) -> Any:
-        """Return the value of a statistic of a parameter; 0 where no layer starts its signal."""
-        if name not in self.scale.rows or statistic.only not in (None, name):
-            return found.get((statistic, name), 0)
-        rows = found.get((statistic.in_rows(), name), 0)  # type: ignore[arg-type]
-        return rows if isinstance(rows, int) else statistic.of_rows(rows, self.scale.batch)
+    def of_rows(self, found: dict[tuple[Statistic, str], Any]) -> dict[tuple[Statistic, str], Any]:
+        """Return values of statistics with those of the input, from what the sweep has extracted for them."""
+        own = [(each, name) for name in self.scale.rows for each in self.statistics if each.only in (None, name)]
+        rows = {(each, name): found.get((each.in_rows(), name)) for each, name in own}  # type: ignore[arg-type]
+        batch = self.scale.batch
+        return found | {key: key[0].of_rows(value, batch) for key, value in rows.items() if value is not None}
 
     def reaches(self, source: int) -> bool:
         """Return whether the sweep visits the layer at a position."""
@@ -210,11 +206,12 @@ def plan_of(
     if not isinstance(training, bool):
         raise TypeError(f"training: expected True or False, got {training!r}")
     check_batch(x)
-    wrt = names_of(wrt)
-    if wrt is not None:
-        check_names(network, wrt, x)
-    leaves = placed(network, Nodes(x.shape[1:], wrt, training))
-    leaves = leaves or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
+    shape = x.shape[1:]
+    if wrt is None:
+        leaves = leaves_of(network, shape, training=training) or [Leaf("", network, (shape,), shape)]
+    else:
+        wrt = check_names(network, names_of(wrt), x)
+        leaves = placed(network, Nodes(shape, wrt, training))
     used = [name for leaf in leaves for name in leaf.parameters.values()]
     meeting = next((leaf for leaf in leaves if leaf.layer.mixes), None)
     if meeting and quantities and X in (wrt or ()):
@@ -223,12 +220,14 @@ def plan_of(
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, used in needs for statistic in used]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
+    own = frozenset({X} if wrt and X in wrt else ())
+    extracted = {name: in_rows(statistics, name) if name in own else statistics for name in parameters}
     follow = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
     chain = follow and len(parameters) == len(used) and meeting is None
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
     return Plan(
-        network, loss, parameters, leaves, needs, statistics, signals, swept, chain, floats, training, wrt,
-        Scale(x.shape[0], 1.0, FLOATS[0], (wrt or frozenset()) & {X}), [], {},
+        network, loss, parameters, leaves, needs, statistics, extracted, signals, swept, chain, floats, training, wrt,
+        Scale(x.shape[0], 1.0, FLOATS[0], own), [], {},
     )  # fmt: skip
 
 
@@ -238,6 +237,12 @@ def _statistics(quantity: Quantity, meeting: Leaf | None) -> tuple[Statistic, ..
         return tuple(map(coupled if meeting else uncoupled, quantity.statistics()))
     except UnsupportedError as error:
         raise UnsupportedError(f"{meeting} cannot give {type(quantity).__name__}: {error}") from None
+
+
+def in_rows(statistics: Sequence[Statistic], name: str) -> tuple[Statistic, ...]:
+    """Return the statistics with a row for each sample that stand for others in the entries of the input."""
+    found = [each.in_rows() for each in statistics if each.only in (None, name)]
+    return tuple(dict.fromkeys([each for each in found if each is not None]))
 
 
 def _check_supported(plan: Plan) -> None:

@@ -8,8 +8,6 @@ in blocks, with threads and fast forms of many steps, and is checked against thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,30 +15,18 @@ import numpy as np
 from gbackprop.array import Array, on_device_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
-from gbackprop.calculus.signals import (
-    ALL,
-    AVERAGE,
-    EXACT,
-    GRADIENT,
-    RESIDUAL,
-    SAMPLES,
-    Columns,
-    MonteCarlo,
-    Signals,
-    Stack,
-)
+from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, SAMPLES, Columns, MonteCarlo, Signals, Stack
 from gbackprop.losses.base import Loss
 from gbackprop.plain import GRADIENT_SUM, Plan, complete, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
-from gbackprop.plain.coupling import one_by_one
+from gbackprop.plain.coupling import Starts
 from gbackprop.quantities.base import Quantity, averaged
 from gbackprop.quantities.result import Result
 
 
 def reference(
     network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity,
-    rng: int | np.random.Generator | None = None, training: bool = False, sample_weight: Array | None = None,
-    wrt: str | Sequence[str] | None = None,
+    rng: int | np.random.Generator | None = None, training: bool = False, sample_weight: Array | None = None, wrt: Any = None,
 ) -> Result:  # fmt: skip
     """Compute what `gbackprop.backward` computes by the plain sweep, to read and to check against.
 
@@ -73,7 +59,7 @@ def run(plan: Plan, x: Array, y: Array) -> Result:
     return finish(plan, plan.loss.values(output, y).sum(), output, sweep.found)
 
 
-class AtLoss:
+class AtLoss(Starts):
     """The start of a sweep: the signals at the loss.
 
     Parameters
@@ -103,26 +89,11 @@ class AtLoss:
 
     def loss_columns(self, signal: Any, output: Array, target: Array) -> Array | None:
         """Compute the columns that start at the loss, without R, shape (V, N, *out), or None if there are none."""
-        if signal == EXACT:
-            return self.roots(output, target, ALL)
-        if signal == SAMPLES:
-            return self.samples(output, target)
+        if signal in (EXACT, SAMPLES):
+            return self.roots(output, target) if signal == EXACT else self.samples(output, target)
         if isinstance(signal, MonteCarlo):
             return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, slice(None)), target)
         return None
-
-
-    def roots(self, output: Array, target: Array, some: slice) -> Array:
-        """Compute some of the columns Sₙ; where samples meet, those of one sample each."""
-        number, root = self.plan.starts(None), partial(self.plan.loss.hessian_sqrt, output, target)
-        if number == 1:
-            return root(some)
-        return one_by_one(lambda span: [Columns(root(span))], some, number)[0].values
-
-    def samples(self, output: Array, target: Array) -> Array:
-        """Compute √R ∇ℓₙ of one sample each, so that it is R ∇ℓₙ with the factor √R of all but the gradient."""
-        gradient = Columns(self.plan.loss.gradients(output, target)[None] * self.plan.scale.factor**0.5)
-        return one_by_one(lambda span: [gradient], ALL, len(output))[0].values
 
 
 class Sweep(AtLoss):
@@ -156,7 +127,7 @@ class Sweep(AtLoss):
         arriving |= {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
         jacobians = leaf.layer.parameter_jacobians(saved) if leaf.parameters else {}
         for key, name in leaf.parameters.items():
-            for statistic in self.plan.statistics_of(name):
+            for statistic in self.plan.extracted[name]:
                 if statistic.signal in arriving and statistic.only in (None, name):
                     value = statistic.reduction.define(jacobians[key], *arriving[statistic.signal])
                     self.found[statistic, name] = value
@@ -183,9 +154,10 @@ class GraphSweep(Branching, AtLoss):
 def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     """Compute the results from the statistics; `loss` is Σₙ ℓₙ."""
     found, values, asked = averaged(found, plan.scale.batch), [], tuple(quantity for quantity, _ in plan.needs)
-    gradient = {name: plan.value(found, GRADIENT_SUM, name) for name in plan.parameters}
+    found = plan.of_rows(found) if plan.scale.rows else found
+    gradient = {name: found[GRADIENT_SUM, name] for name in plan.parameters}
     for quantity, statistics in plan.needs:
-        shares = {name: [plan.value(found, each, name) for each in statistics] for name in plan.parameters}
+        shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
     return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss.plain or plan.loss, plan.scale)

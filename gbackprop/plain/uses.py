@@ -41,7 +41,7 @@ class Uses:
         self, name: str, jacobian: ParameterJacobian, stack: Stack
     ) -> list[tuple[ParameterJacobian, Stack, Sequence[Statistic]]]:
         """Add a use of a parameter; at the last, return all uses as one, with the statistics to compute from it."""
-        statistics = self.plan.statistics_of(name)
+        statistics = self.plan.extracted[name]
         if self.plan.flow.uses[name] == 1:
             return [(jacobian, stack, statistics)]
         met = self.met.setdefault(name, [])

@@ -20,8 +20,9 @@ class Weight(Matrix):
     formulas = {"forward": "y = x w", "mjp": "g wᵀ"}
 
     def __init__(self, key: str, node: Parameter) -> None:
-        super().__init__(key, *node.shape, 0.0)
-        self.initial, self.out_channels = node.initial, node.shape[1]
+        inputs, outputs = node.shape
+        super().__init__(key, inputs, outputs, 0.0)
+        self.initial, self.out_channels = node.initial, outputs
         take(self, node)
 
     def parameter_shapes(self) -> dict[str, Shape]:
@@ -44,7 +45,8 @@ class Turned(Matrix):
     """y = x wᵀ at every position, with a weight (O, I)."""
 
     def __init__(self, key: str, node: Parameter) -> None:
-        super().__init__(key, *node.shape[::-1], 0.0)
+        outputs, inputs = node.shape
+        super().__init__(key, inputs, outputs, 0.0)
         self.initial = node.initial
         take(self, node)
 
@@ -56,7 +58,8 @@ class Offset(Shift):
     """y = x + b at every position."""
 
     def __init__(self, key: str, node: Parameter) -> None:
-        super().__init__(key, *node.shape, 0.0)
+        (features,) = node.shape
+        super().__init__(key, features, 0.0)
         self.initial = node.initial
         take(self, node)
 
