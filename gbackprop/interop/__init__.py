@@ -53,38 +53,42 @@ def from_onnx(
 
 
 def from_torch(module: Any, example: Any, output: Any = None) -> Graph | Sequential:
-    """Take a torch module over: its layers, their connections, and copies of its weights, under torch's names.
+    """Take a torch module over: its layers, its functions, and copies of its weights, under torch's names.
 
-    The module is traced in evaluation mode. BatchNorm takes its running statistics, and dropout drops nothing,
-    unless ``training=True``. Parameters that do not require a gradient are frozen. Recurrent layers, self-attention and
-    encoder layers with ``batch_first=True`` are those of gbackprop; numbers as operands are layers without parameters.
+    The module is captured in evaluation mode by torch.export, in non-strict mode, for any number of samples. BatchNorm
+    takes its running statistics here, and dropout drops nothing unless ``training=True``. Parameters that do not
+    require a gradient are frozen. A module of torch.nn is the layer of its name, and so is a function that a module
+    calls on its own weight and bias; parameters that are used otherwise are nodes, with rows of the table of operations.
 
     Parameters
     ----------
     module : torch.nn.Module
-        On the CPU, in float32 or float64, with one input and one output. It is not changed.
+        On the CPU, in float32 or float64, with one input. It is not changed.
     example : array or tensor, shape (N, *in)
         A batch by which shapes are found, and on which the outputs of both are compared; so they are on a batch of one
         more sample, and on each sample alone. With two positions or more if there is a causal mask.
+    output : str or int, optional
+        The key or the number of the output, for a module that returns several.
 
     Returns
     -------
     Sequential or Graph
         A Sequential if the module is one of layers and Sequentials, otherwise a Graph whose nodes have the modules'
-        paths as names. The names in its state dict are those of the module; a layer object at several places has one
-        name, as in ``named_parameters()``.
+        paths as names. The names of parameters are those of the module; a parameter with several names has the first,
+        as in ``named_parameters()``. Parameters on which the output does not depend are left out, and so are buffers
+        that are no layer's: what is computed from these alone is a fixed array.
 
     Raises
     ------
     UnsupportedError
-        If the module has something that is not there in gbackprop, or computes with the number of samples, other than
-        as the first size of ``view`` or ``reshape``; the message names the module and the reason. Also if the outputs
-        differ on other batches than the example.
+        If the module has something that is not there in gbackprop, mixes samples, or computes with their number other
+        than as a size of ``view``, ``reshape`` or ``expand``; for each the message has the module, the function and
+        the line of the user's code. Also if the outputs differ on other batches than the example.
     TypeError
         If `module` is not a torch module, or `example` not a batch of numbers.
     ValueError
         If the module cannot compute `example`, or if the outputs differ by more than 1e-5 of the largest in float32
-        (1e-10 in float64); the message names the first layer that differs.
+        (1e-10 in float64, unless torch casts to float32); the message names the first layer that differs.
     MissingExtraError
         If torch is not installed.
     """

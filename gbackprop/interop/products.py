@@ -53,7 +53,9 @@ def addmm(call: Call) -> str:
 
 def dot(call: Call) -> str:
     """Return the product of two vectors."""
-    return call.op("matmul", call.place(call.self).name, call.place(call.given.get("tensor", call.given.get("other"))).name)
+    return call.op(
+        "matmul", call.place(call.self).name, call.place(call.given.get("tensor", call.given.get("other"))).name
+    )
 
 
 def einsum(call: Call) -> str:

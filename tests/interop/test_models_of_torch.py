@@ -66,13 +66,15 @@ def test_curvature_is_that_of_torchs_function(name):
         return torch.func.functional_call(module, changed, (x,))
 
     jacobian = torch.func.jacrev(output)(values)
-    expected = {key: 2 / y.numel() * (value**2).flatten(0, y.ndim - 1).sum(0).numpy() for key, value in jacobian.items()}
+    expected = {
+        key: 2 / y.numel() * (value**2).flatten(0, y.ndim - 1).sum(0).numpy() for key, value in jacobian.items()
+    }
     close(result[ggn], expected)
 
     def loss(changed):
         return nn.functional.mse_loss(output(changed), y)
 
-    second = torch.func.hessian(loss)(values)
+    second = torch.func.jacrev(torch.func.jacrev(loss))(values)
     diagonal = {key: second[key][key].reshape(value.numel(), -1).diagonal().reshape(value.shape).numpy()
                 for key, value in values.items()}  # fmt: skip
     close(result[hessian], diagonal)
@@ -150,5 +152,3 @@ def test_all_refusals_are_in_one_message_with_their_lines():
     lines = str(caught.value).splitlines()
     assert len(lines) == 2
     assert all("(test_models_of_torch.py, line" in line for line in lines)
-
-

@@ -62,9 +62,7 @@ def tied_language_model():
     def forward(m, x):
         return m.decoder(m.rnn(m.encoder(x))[0])
 
-    module = Doing(
-        forward, encoder=nn.Embedding(7, 4), rnn=nn.LSTM(4, 4, batch_first=True), decoder=nn.Linear(4, 7)
-    )
+    module = Doing(forward, encoder=nn.Embedding(7, 4), rnn=nn.LSTM(4, 4, batch_first=True), decoder=nn.Linear(4, 7))
     module.decoder.weight = module.encoder.weight
     return module
 
@@ -102,9 +100,7 @@ def squeezed():
         gate = torch.sigmoid(m.b(F.relu(m.a(x.mean((2, 3)))))).view(b, c, 1, 1)
         return (x * gate.expand_as(x)).mean([2, 3])
 
-    return Doing(
-        forward, conv=nn.Conv2d(2, 4, 3, padding=1), norm=Activated(4), a=nn.Linear(4, 2), b=nn.Linear(2, 4)
-    )
+    return Doing(forward, conv=nn.Conv2d(2, 4, 3, padding=1), norm=Activated(4), a=nn.Linear(4, 2), b=nn.Linear(2, 4))
 
 
 def conv_next():

@@ -80,9 +80,7 @@ def gated_norm():
         h = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * m.scale.weight[:, 0]
         return x + m.down(F.silu(m.gate(h)) * m.up(h))
 
-    return Doing(
-        forward, scale=nn.Embedding(4, 1), gate=nn.Linear(4, 6), up=nn.Linear(4, 6), down=nn.Linear(6, 4)
-    )
+    return Doing(forward, scale=nn.Embedding(4, 1), gate=nn.Linear(4, 6), up=nn.Linear(4, 6), down=nn.Linear(6, 4))
 
 
 def biased():
