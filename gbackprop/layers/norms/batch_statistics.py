@@ -81,10 +81,14 @@ class BatchStatistics(FactoredLayer, MixedLayer):
             share = 1 / int(count) if momentum is None else momentum
             new = {"num_batches_tracked": array_module(mean).asarray(count)}
             for name, value in (("running_mean", mean), ("running_var", unbiased)):
-                new[name] = like(buffers[name], mean) * (1 - share) + value.reshape(-1) * share
+                new[name] = self.learned(like(buffers[name], mean), value.reshape(-1), share)
             buffers.update(new)
 
         return update
+
+    def learned(self, before: Array, value: Array, share: float) -> Array:
+        """Return a running statistic in which a batch's has its share."""
+        return before * (1 - share) + value * share
 
     # --------------------------------------------------------------------------------------------------- derivatives
 
