@@ -81,7 +81,7 @@ class Call:
         return [array.tolist() for array in value.arrays]
 
     def tensor(self, value: Any, shape: Any = None) -> Tensor:
-        """Return a value, by default input 0, as the output of a node, with features of another shape if one is given."""
+        """Return a value as the output of a node, with features of another shape if one is given."""
         if isinstance(value, Known):
             array = value.value if shape is None else value.value.reshape(shape)
             key = (value.name, array.shape)
@@ -149,8 +149,10 @@ class Call:
         return path if dot and last == key and near <= parts else None
 
     def weighted(self, make: Callable[[bool], Layer], x: Tensor, axes: Axes | None = None) -> tuple[Any, Any]:
-        """Return the output of a layer that has inputs 1 and 2 as its weight and bias by their names, and what bias is
-        still to be added; None if the weight has another name, or other nodes take it."""
+        """Return the output of a layer of weight and bias, inputs 1 and 2, by their names, and the bias left.
+
+        The output is None if the weight has another name, or other nodes take it.
+        """
         path, bias = self.path(self.get(1), "weight"), self.get(2)
         own = bias is not None and path is not None and self.path(bias, "bias") == path
         if path is None or (not own and f"{path}.bias" in self.draft.names.values()):

@@ -13,7 +13,7 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.onnx_call import Call
-from gbackprop.interop.onnx_values import BATCH, Axes, Known, Tensor, aligned, batch_of, features, marked, split
+from gbackprop.interop.onnx_values import BATCH, Axes, Known, Tensor, aligned, features, marked, split
 from gbackprop.interop.onnx_windows import WINDOWS
 from gbackprop.layers import Operation
 
@@ -66,8 +66,8 @@ def _hard_sigmoid(call: Call) -> Tensor:
 
 
 def _selu(call: Call) -> Layer:
-    usual = np.float32([1.6732632423543772, 1.0507009873554805])
-    given = np.float32([call.attributes.get(name, u) for name, u in zip(("alpha", "gamma"), usual, strict=True)])
+    usual = np.array([1.6732632423543772, 1.0507009873554805], "float32")
+    given = np.array([call.attributes.get(name, usual[i]) for i, name in enumerate(("alpha", "gamma"))], "float32")
     if (given != usual).any():
         raise UnsupportedError(f"expected the usual alpha and gamma, got {given.tolist()}")
     return layers.SELU()
@@ -122,7 +122,7 @@ def _product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     rows, last = a.axes[:-1], b.axes[-1:] if len(b.axes) > 1 else ()
     if isinstance(a.axes[-1], tuple) or isinstance(b.axes[-2:][0], tuple):
         raise UnsupportedError("it sums over the samples, each of which the network computes alone")
-    if isinstance(rows[-1:][0] if rows else 1, tuple) and len(b.axes) <= 2 or last == (BATCH,) and len(a.axes) <= 2:
+    if (isinstance(rows[-1:][0] if rows else 1, tuple) and len(b.axes) <= 2) or (last == (BATCH,) and len(a.axes) <= 2):
         return call.put(Operation("matmul"), a, b, axes=(*rows, *last))  # rows or columns are samples
     if any(isinstance(axis, tuple) for axis in (*rows[-1:], *last)):
         raise UnsupportedError(f"expected the samples along the same axis of both inputs, got {a.axes} and {b.axes}")
@@ -308,6 +308,8 @@ def _tile(call: Call) -> Tensor:
 
 
 def _concat(call: Call) -> Tensor:
+    if len(call.inputs) == 1:
+        return call.x
     given = [value.axes for value in call.inputs]  # type: ignore[union-attr]
     at = call.attribute("axis") % len(given[0])
     whole, shapes = aligned([(*axes[:at], 1, *axes[at + 1 :]) for axes in given])
@@ -316,8 +318,8 @@ def _concat(call: Call) -> Tensor:
     place = Tensor(0, whole).feature(at)
     tensors = [call.tensor(value, (*shape[: place - 1], axes[at], *shape[place:]))
                for value, axes, shape in zip(call.inputs, given, shapes, strict=True)]  # fmt: skip
-    axes = (*whole[:at], sum(axes[at] for axes in given), *whole[at + 1 :])  # type: ignore[misc]
-    return call.put(Operation("concatenate", axis=place), *tensors, axes=axes) if len(given) > 1 else tensors[0]
+    axes = (*whole[:at], sum(axes[at] for axes in given), *whole[at + 1 :])
+    return call.put(Operation("concatenate", axis=place), *tensors, axes=axes)
 
 
 def _triangle(call: Call) -> Tensor:

@@ -18,8 +18,10 @@ from gbackprop.layers import Operation
 
 
 def _window(call: Call, kernel: Any, fill: float = 0) -> tuple[Tensor, list[tuple[int, ...]]]:
-    """Return the input, and sizes, strides, padding, dilations of windows; padding that is not the same at both ends is
-    added to the input."""
+    """Return the input, and sizes, strides, padding, dilations of windows.
+
+    Padding that is not the same at both ends is added to the input.
+    """
     x, dims = call.image(), len(kernel)
     if not 1 <= dims <= 3:
         raise UnsupportedError(f"expected one to three axes after the channels, got {dims}")
@@ -146,7 +148,7 @@ def _pad(call: Call) -> Tensor:
     for axis, *around in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
         if any(around):
             widths[x.feature(axis) - 1] = tuple(around)
-            sizes[axis] += sum(around)  # type: ignore[operator]
+            sizes[axis] += sum(around)
     row = Operation("pad", widths=widths, mode=call.attribute("mode", "constant"), value=value)
     return call.put(row, x, axes=tuple(sizes)) if np.any(widths) else x
 
@@ -165,7 +167,7 @@ def _resize(call: Call) -> Tensor:
             place, wide = x.feature(axis), x.axes[axis]
             to = {"scales": None, "sizes": np.array([wide, target])} if sizes else {
                 "scales": np.array([1, target], "float32"), "sizes": None}  # fmt: skip
-            matrix = np.ascontiguousarray(run(None, {"x": np.eye(wide, dtype=call.draft.dtype), **to})[0].T)  # type: ignore
+            matrix = np.ascontiguousarray(run(None, {"x": np.eye(wide, dtype=call.draft.dtype), **to})[0].T)
             after = (*x.axes[:axis], len(matrix), *x.axes[axis + 1 :])
             x = call.put(Operation("along", matrix=matrix, axis=place), x, axes=after)
     return x
