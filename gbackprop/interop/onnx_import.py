@@ -14,9 +14,9 @@ from onnx.numpy_helper import to_array
 from onnx.reference import ReferenceEvaluator
 
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.interop.onnx_call import Call, Draft
+from gbackprop.interop.onnx_call import Draft, OnnxCall
 from gbackprop.interop.onnx_rows import TABLE
-from gbackprop.interop.onnx_values import BATCH, Known, Tensor
+from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
 from gbackprop.network.graph import INPUT_NAME
@@ -148,7 +148,7 @@ class _Taken:
         self.graph, initializers = model.graph, {each.name for each in model.graph.initializer}
         self.draft = Draft(SAMPLES if fixed is None else (fixed,), _version(model), x.dtype.name)
         name = next(each.name for each in self.graph.input if each.name not in initializers)
-        self.values: dict[str, Any] = {"": None, name: Tensor(0, (BATCH, *x.shape[1:]))}
+        self.values: dict[str, Any] = {"": None, name: OnnxTensor(0, (BATCH, *x.shape[1:]))}
         self.problems: list[str] = []
         self._take_initializers(*chosen)
         for node in self.graph.node:
@@ -169,7 +169,7 @@ class _Taken:
             if name in parameters or (array.dtype.kind == "f" and many and not mask and name not in constants):
                 number = self.draft.add(name, Parameter(array.shape))
                 self.draft.parameters[number] = array
-                self.values[name] = Tensor(number, array.shape)
+                self.values[name] = OnnxTensor(number, array.shape)
                 if uses[name] == 1:
                     self.draft.alone.add(number)
             else:
@@ -218,7 +218,7 @@ class _Taken:
         if schema.since_version > NEWEST:
             raise UnsupportedError(f"expected its version of opset {NEWEST} or older, got {schema.since_version}")
         self.draft.rounded |= op in ROUGH
-        found = TABLE[op](Call(self.draft, node, given))
+        found = TABLE[op](OnnxCall(self.draft, node, given))
         return found if isinstance(found, tuple) else (found,)
 
     def _folded(self, node: Any, given: list[Any]) -> list[Known]:
@@ -235,7 +235,7 @@ class _Taken:
     def network(self) -> Graph | Sequential:
         """Return the network, with its numbers."""
         draft, last = self.draft, self.values[self.graph.output[0].name]
-        if not isinstance(last, Tensor) or last.axes[:1] != (BATCH,):
+        if not isinstance(last, OnnxTensor) or last.axes[:1] != (BATCH,):
             raise UnsupportedError(f"output {self.graph.output[0].name!r}: expected the samples along axis 0")
         output = last.node or draft.add(self.graph.output[0].name, Identity(), 0)
         names = self._names(output)

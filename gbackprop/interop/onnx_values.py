@@ -31,7 +31,7 @@ def batch_of(axes: Axes) -> int | None:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class OnnxTensor:
     """The output of a node of the network, by the node's number; features have the order of `axes`."""
 
     node: int
@@ -70,7 +70,7 @@ class Known:
 
     @property
     def depends(self) -> bool:
-        """Whether the array follows from the number of samples."""
+        """True if the array follows from the number of samples."""
         return not all(np.array_equal(self.arrays[0], each) for each in self.arrays[1:])
 
     @property
