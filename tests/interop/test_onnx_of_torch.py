@@ -36,7 +36,10 @@ def written(module, x, exporter):
 def case(name, dtype):
     torch.manual_seed(0)
     make, shape = TWELVE[name]
-    return make().to(dtype).eval(), torch.randn(3, *shape, dtype=dtype)
+    module = make().to(dtype).eval()
+    for value in module.parameters():
+        value.data += 0.1 * torch.randn_like(value)  # a weight is not what it is normalized from
+    return module, torch.randn(3, *shape, dtype=dtype)
 
 
 def compare_gradients(network, module, x, tolerance):
@@ -47,7 +50,7 @@ def compare_gradients(network, module, x, tolerance):
     largest = max(p.grad.abs().max().item() for p in module.parameters())
     found = 0
     for value in module.parameters():
-        for turn in (lambda v: v, lambda v: v.T):
+        for turn in (lambda v: v, lambda v: v.permute(*range(v.ndim)[::-1])):
             mine = [k for k, p in network.parameters.items() if np.array_equal(p, turn(value.detach()).numpy())]
             if mine:
                 found += 1
@@ -68,7 +71,7 @@ def test_outputs_and_gradients_are_torchs(name, dtype, exporter, tolerance):
     expected = module(x).detach()
     np.testing.assert_allclose(network(x.numpy()), expected, rtol=0, atol=tolerance * expected.abs().max().item())
     share = compare_gradients(network, module, x, 10 * tolerance)
-    folded = {"convolutions": 0.7, "weight norm": 0.3, "kernel": 0.6}.get(name, 1)
+    folded = {"convolutions": 0.5, "weight norm": 0.3, "kernel": 0.6}.get(name, 1)
     assert share >= folded
 
 
