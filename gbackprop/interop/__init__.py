@@ -1,4 +1,4 @@
-"""Networks from torch and from ONNX, and torch modules from networks. What they need is imported when they are called."""
+"""Networks from torch and from ONNX, and torch modules from networks. What they need is imported by each."""
 
 from __future__ import annotations
 

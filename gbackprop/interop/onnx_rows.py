@@ -12,17 +12,17 @@ import onnx
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
-from gbackprop.interop.onnx_call import Call
-from gbackprop.interop.onnx_values import BATCH, Axes, Known, Tensor, aligned, batch_of, features, marked, split
+from gbackprop.interop.onnx_call import OnnxCall
+from gbackprop.interop.onnx_values import BATCH, Axes, Known, OnnxTensor, aligned, features, marked, split
 from gbackprop.interop.onnx_windows import WINDOWS
 from gbackprop.layers import Operation
 
-Rule = Callable[[Call], Any]
+Rule = Callable[[OnnxCall], Any]
 
 # ------------------------------------------------------------------------------------- functions of each number
 
 
-def _curve(make: Callable[[Call], Layer]) -> Rule:
+def _curve(make: Callable[[OnnxCall], Layer]) -> Rule:
     return lambda call: call.same(make(call), call.x)
 
 
@@ -31,7 +31,7 @@ def _row(name: str) -> Rule:
 
 
 def _several(name: str) -> Rule:
-    def rule(call: Call) -> Tensor:
+    def rule(call: OnnxCall) -> OnnxTensor:
         first, *rest = call.inputs
         for value in rest:
             first = call.row(name, first, value)
@@ -43,7 +43,7 @@ def _several(name: str) -> Rule:
 def _arithmetic(name: str, right: Callable[[float], Any], left: Callable[[float], Any] | None = None) -> Rule:
     """Return the rule of a row of two inputs; of one and a number, that of factor and shift."""
 
-    def rule(call: Call) -> Tensor:
+    def rule(call: OnnxCall) -> OnnxTensor:
         for i, options in ((1, right), (0, left)):
             number = call.number(i)
             if number is not None and options:
@@ -53,43 +53,43 @@ def _arithmetic(name: str, right: Callable[[float], Any], left: Callable[[float]
     return rule
 
 
-def _power(call: Call) -> Tensor:
+def _power(call: OnnxCall) -> OnnxTensor:
     number = call.number(1)
     return call.row("pow", *call.inputs) if number is None else call.row("power", call.get(0), exponent=number)
 
 
-def _hard_sigmoid(call: Call) -> Tensor:
+def _hard_sigmoid(call: OnnxCall) -> OnnxTensor:
     alpha, beta = call.attribute("alpha", 0.2), call.attribute("beta", 0.5)
     if (np.float32(alpha), beta) == (np.float32(1 / 6), 0.5):
         return call.same(layers.Hardsigmoid(), call.x)
     return call.row("clip", call.row("affine", call.x, factor=alpha, shift=beta), least=0, most=1)
 
 
-def _selu(call: Call) -> Layer:
-    usual = np.float32([1.6732632423543772, 1.0507009873554805])
-    given = np.float32([call.attributes.get(name, u) for name, u in zip(("alpha", "gamma"), usual, strict=True)])
+def _selu(call: OnnxCall) -> Layer:
+    usual = np.array([1.6732632423543772, 1.0507009873554805], "float32")
+    given = np.array([call.attributes.get(name, usual[i]) for i, name in enumerate(("alpha", "gamma"))], "float32")
     if (given != usual).any():
         raise UnsupportedError(f"expected the usual alpha and gamma, got {given.tolist()}")
     return layers.SELU()
 
 
-def _clip(call: Call) -> Tensor:
+def _clip(call: OnnxCall) -> OnnxTensor:
     given = {key: call.given(name, i) for key, name, i in (("least", "min", 1), ("most", "max", 2))}
     bounds = {key: value[0] for key, value in given.items() if value}
     return call.row("clip", call.x, **bounds) if bounds else call.x
 
 
-def _prelu(call: Call) -> Tensor:
+def _prelu(call: OnnxCall) -> OnnxTensor:
     positive = call.same(layers.ReLU(), call.x)
     return call.row("add", positive, call.row("multiply", call.get(1), call.row("subtract", call.x, positive)))
 
 
-def _swish(call: Call) -> Tensor:
+def _swish(call: OnnxCall) -> OnnxTensor:
     scaled = call.row("affine", call.x, factor=call.attribute("alpha", 1.0))
     return call.row("multiply", call.x, call.same(layers.Sigmoid(), scaled))
 
 
-def _cast(call: Call) -> Tensor:
+def _cast(call: OnnxCall) -> OnnxTensor:
     to = call.attribute("to")
     name = call.draft.dtype if to is None else onnx.helper.tensor_dtype_to_np_dtype(to).name
     if name != call.draft.dtype:
@@ -97,7 +97,7 @@ def _cast(call: Call) -> Tensor:
     return call.x
 
 
-def _same(call: Call) -> Tensor:
+def _same(call: OnnxCall) -> OnnxTensor:
     if call.node.op_type == "Dropout" and call.version >= 12 and call.known(2, False):
         raise UnsupportedError("expected evaluation mode, got training_mode=True")
     return call.x
@@ -106,7 +106,7 @@ def _same(call: Call) -> Tensor:
 def _condition(made: str) -> Rule:
     """Return the rule of a condition: numbers 0 and 1, whose derivative is 0."""
 
-    def rule(call: Call) -> Tensor:
+    def rule(call: OnnxCall) -> OnnxTensor:
         a, b = call.inputs[:: -1 if made in ("Less", "GreaterOrEqual") else 1]
         sign = call.row("sign", call.row("subtract", a, b))
         found = call.row("absolute", sign) if made == "Equal" else call.row("clip", sign, least=0, most=1)
@@ -118,11 +118,11 @@ def _condition(made: str) -> Rule:
 # -------------------------------------------------------------------------------------------------------- products
 
 
-def _product(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _product(call: OnnxCall, a: OnnxTensor, b: OnnxTensor) -> OnnxTensor:
     rows, last = a.axes[:-1], b.axes[-1:] if len(b.axes) > 1 else ()
     if isinstance(a.axes[-1], tuple) or isinstance(b.axes[-2:][0], tuple):
         raise UnsupportedError("it sums over the samples, each of which the network computes alone")
-    if isinstance(rows[-1:][0] if rows else 1, tuple) and len(b.axes) <= 2 or last == (BATCH,) and len(a.axes) <= 2:
+    if (isinstance(rows[-1:][0] if rows else 1, tuple) and len(b.axes) <= 2) or (last == (BATCH,) and len(a.axes) <= 2):
         return call.put(Operation("matmul"), a, b, axes=(*rows, *last))  # rows or columns are samples
     if any(isinstance(axis, tuple) for axis in (*rows[-1:], *last)):
         raise UnsupportedError(f"expected the samples along the same axis of both inputs, got {a.axes} and {b.axes}")
@@ -131,7 +131,7 @@ def _product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.put(Operation("matmul"), a, b, axes=(*lead, *rows[-1:], *last))
 
 
-def _gemm(call: Call) -> Tensor:
+def _gemm(call: OnnxCall) -> OnnxTensor:
     x, weight, y, bias = call.x, call.tensor(call.get(1)), None, call.get(2)
     alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
     if call.attribute("transA", 0):
@@ -149,7 +149,7 @@ def _gemm(call: Call) -> Tensor:
     return y if bias is None else call.row("add", y, bias)
 
 
-def _einsum(call: Call) -> Tensor:
+def _einsum(call: OnnxCall) -> OnnxTensor:
     text, given = call.attribute("equation").replace(" ", ""), list(map(call.tensor, call.inputs))
     terms, out = text.partition("->")[0].split(","), text.partition("->")[2]
     pairs = [pair for term, x in zip(terms, given, strict=True) for pair in zip(term, x.axes, strict=False)]
@@ -168,7 +168,7 @@ def _einsum(call: Call) -> Tensor:
 def _reduction(name: str, before: str = "", after: str = "") -> Rule:
     """Return the rule of a reduction, of a curve of the input, followed by one."""
 
-    def rule(call: Call) -> Tensor:
+    def rule(call: OnnxCall) -> OnnxTensor:
         x = call.row(before, call.x) if before else call.x
         axes, keep = call.given("axes", 1, []), bool(call.attribute("keepdims", 1))
         if axes or not call.attribute("noop_with_empty_axes", 0):
@@ -182,7 +182,7 @@ def _reduction(name: str, before: str = "", after: str = "") -> Rule:
 
 
 def _softmax(kind: Any) -> Rule:
-    def rule(call: Call) -> Tensor:
+    def rule(call: OnnxCall) -> OnnxTensor:
         axis, last = call.attribute("axis", -1 if call.version >= 13 else 1), len(call.x.axes) - 1
         if call.version < 13 and axis not in (-1, last):
             raise UnsupportedError(f"expected the last axis before opset 13, where it is over all axes from {axis} on")
@@ -191,7 +191,7 @@ def _softmax(kind: Any) -> Rule:
     return rule
 
 
-def _cumsum(call: Call) -> Tensor:
+def _cumsum(call: OnnxCall) -> OnnxTensor:
     if call.attribute("exclusive", 0) or call.attribute("reverse", 0):
         raise UnsupportedError("expected exclusive=0 and reverse=0")
     return call.row("cumsum", call.x, axis=call.x.feature(int(call.known(1).item())))
@@ -200,7 +200,7 @@ def _cumsum(call: Call) -> Tensor:
 # ----------------------------------------------------------------------------------------------------------- moves
 
 
-def _reshape(call: Call) -> Tensor:
+def _reshape(call: OnnxCall) -> OnnxTensor:
     """Reshape to sizes of which 0 stands for the same, and -1 for the rest."""
     given = call.targets(1) if call.get(1) else [call.attribute("shape")] * len(call.draft.sizes)
     targets = []
@@ -213,12 +213,12 @@ def _reshape(call: Call) -> Tensor:
     return _to(call, targets)
 
 
-def _flatten(call: Call) -> Tensor:
+def _flatten(call: OnnxCall) -> OnnxTensor:
     axis, sizes = call.attribute("axis", 1), [call.x.sizes(count) for count in call.draft.sizes]
     return _to(call, [(prod(each[:axis]), prod(each[axis:])) for each in sizes])
 
 
-def _to(call: Call, targets: Any) -> Tensor:
+def _to(call: OnnxCall, targets: Any) -> OnnxTensor:
     found = {split(call.x.axes, target, count) for target, count in zip(targets, call.draft.sizes, strict=True)}
     return call.reshaped(call.x, _only(found))
 
@@ -229,14 +229,14 @@ def _only(found: set[Axes]) -> Axes:
     return found.pop()
 
 
-def _unsqueeze(call: Call) -> Tensor:
+def _unsqueeze(call: OnnxCall) -> OnnxTensor:
     axes = call.given("axes", 1)
     ndim, rest = len(call.x.axes) + len(axes), iter(call.x.axes)
     new = {axis % ndim for axis in axes}
     return call.reshaped(call.x, tuple(1 if i in new else next(rest) for i in range(ndim)))
 
 
-def _squeeze(call: Call) -> Tensor:
+def _squeeze(call: OnnxCall) -> OnnxTensor:
     own = call.x.axes
     gone = {axis % len(own) for axis in call.given("axes", 1, [i for i, axis in enumerate(own) if axis == 1])}
     if any(own[axis] != 1 for axis in gone):
@@ -244,7 +244,7 @@ def _squeeze(call: Call) -> Tensor:
     return call.reshaped(call.x, tuple(axis for i, axis in enumerate(own) if i not in gone))
 
 
-def _expand(call: Call, value: Any, i: int) -> Tensor:
+def _expand(call: OnnxCall, value: Any, i: int) -> OnnxTensor:
     """Broadcast; an axis with as many entries as there are samples is that of the samples from there on."""
     fixed = len(call.draft.sizes) == 1
     found = {marked(sizes, count, fixed) for count, sizes in zip(call.draft.sizes, call.targets(i), strict=True)}
@@ -252,18 +252,18 @@ def _expand(call: Call, value: Any, i: int) -> Tensor:
     return call.put(Operation("broadcast_to", shape=features(axes)), call.tensor(value, own), axes=axes)
 
 
-def _filled(call: Call) -> Tensor:
+def _filled(call: OnnxCall) -> OnnxTensor:
     value = call.attributes.get("value")
     array = np.zeros((), call.draft.dtype) if value is None else onnx.numpy_helper.to_array(value).reshape(())
     return _expand(call, Known(call.node.output[0], (array,)), 0)
 
 
-def _shape(call: Call) -> Known:
+def _shape(call: OnnxCall) -> Known:
     part = slice(call.attribute("start", 0), call.attribute("end"))
     return Known(call.node.output[0], tuple(np.array(call.x.sizes(count)[part]) for count in call.draft.sizes))
 
 
-def _part(call: Call, parts: dict[int, slice]) -> Tensor:
+def _part(call: OnnxCall, parts: dict[int, slice]) -> OnnxTensor:
     """Return slices along axes of ONNX."""
     x, index, axes = call.x, [slice(None)] * len(call.x.shape), list(call.x.axes)
     for axis, part in parts.items():
@@ -274,13 +274,13 @@ def _part(call: Call, parts: dict[int, slice]) -> Tensor:
     return call.put(Operation("getitem", index=tuple(index)), x, axes=tuple(axes))
 
 
-def _slice(call: Call) -> Tensor:
+def _slice(call: OnnxCall) -> OnnxTensor:
     starts, ends = call.given("starts", 1), call.given("ends", 2)
     axes, steps = call.given("axes", 3, range(len(starts))), call.known(4, np.ones(len(starts), int)).tolist()
     return _part(call, {axis: slice(*each) for axis, *each in zip(axes, starts, ends, steps, strict=True)})
 
 
-def _split(call: Call) -> tuple[Tensor, ...]:
+def _split(call: OnnxCall) -> tuple[OnnxTensor, ...]:
     axis, parts = call.attribute("axis", 0), len(call.node.output)
     whole = call.x.shape[call.x.feature(axis) - 1]
     each = -(-whole // parts)
@@ -289,17 +289,17 @@ def _split(call: Call) -> tuple[Tensor, ...]:
     return tuple(_part(call, {axis: slice(end - size, end)}) for size, end in zip(sizes, ends, strict=True))
 
 
-def _gather(call: Call) -> Tensor:
+def _gather(call: OnnxCall) -> OnnxTensor:
     at, indices = call.attribute("axis", 0) % len(call.x.axes), np.asarray(call.known(1))
     return _take(call, call.x, at, indices)
 
 
-def _take(call: Call, x: Tensor, at: int, indices: np.ndarray) -> Tensor:
+def _take(call: OnnxCall, x: OnnxTensor, at: int, indices: np.ndarray) -> OnnxTensor:
     axes = (*x.axes[:at], *indices.shape, *x.axes[at + 1 :])
     return call.put(Operation("take", indices=indices, axis=x.feature(at)), x, axes=axes)
 
 
-def _tile(call: Call) -> Tensor:
+def _tile(call: OnnxCall) -> OnnxTensor:
     x = call.x
     for at, count in enumerate(call.known(1).tolist()):
         if count != 1:
@@ -307,26 +307,28 @@ def _tile(call: Call) -> Tensor:
     return x
 
 
-def _concat(call: Call) -> Tensor:
+def _concat(call: OnnxCall) -> OnnxTensor:
+    if len(call.inputs) == 1:
+        return call.x
     given = [value.axes for value in call.inputs]  # type: ignore[union-attr]
     at = call.attribute("axis") % len(given[0])
     whole, shapes = aligned([(*axes[:at], 1, *axes[at + 1 :]) for axes in given])
     if any(isinstance(axes[at], tuple) for axes in given):
         raise UnsupportedError("it joins samples, each of which the network computes alone")
-    place = Tensor(0, whole).feature(at)
+    place = OnnxTensor(0, whole).feature(at)
     tensors = [call.tensor(value, (*shape[: place - 1], axes[at], *shape[place:]))
                for value, axes, shape in zip(call.inputs, given, shapes, strict=True)]  # fmt: skip
-    axes = (*whole[:at], sum(axes[at] for axes in given), *whole[at + 1 :])  # type: ignore[misc]
-    return call.put(Operation("concatenate", axis=place), *tensors, axes=axes) if len(given) > 1 else tensors[0]
+    axes = (*whole[:at], sum(axes[at] for axes in given), *whole[at + 1 :])
+    return call.put(Operation("concatenate", axis=place), *tensors, axes=axes)
 
 
-def _triangle(call: Call) -> Tensor:
+def _triangle(call: OnnxCall) -> OnnxTensor:
     if any(isinstance(axis, tuple) for axis in call.x.axes[-2:]):
         raise UnsupportedError("expected matrices of features, the samples along an axis before the last two")
     return call.row("triu" if call.attribute("upper", 1) else "tril", call.x, k=int(call.known(1, 0)))
 
 
-def _pixels(call: Call) -> Tensor:
+def _pixels(call: OnnxCall) -> OnnxTensor:
     if call.attribute("mode", "DCR") != "CRD":
         raise UnsupportedError("expected mode='CRD'")
     return call.put(layers.PixelShuffle(call.attribute("blocksize")), call.image())

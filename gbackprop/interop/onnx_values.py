@@ -13,7 +13,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Shape
 
 Axes = tuple[int | tuple[int | None, ...], ...]
-"""The axes of an ONNX value: sizes, and for that of the samples a tuple, of None and the sizes that are merged with it."""
+"""The axes of an ONNX value: sizes, and for the samples a tuple, of None and the sizes merged with them."""
 
 BATCH = (None,)
 """The axis of the samples with nothing merged."""
@@ -31,7 +31,7 @@ def batch_of(axes: Axes) -> int | None:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class OnnxTensor:
     """The output of a node of the network, by the node's number; features have the order of `axes`."""
 
     node: int
@@ -70,7 +70,7 @@ class Known:
 
     @property
     def depends(self) -> bool:
-        """Whether the array follows from the number of samples."""
+        """True if the array follows from the number of samples."""
         return not all(np.array_equal(self.arrays[0], each) for each in self.arrays[1:])
 
     @property
@@ -100,18 +100,19 @@ def aligned(operands: Sequence[Axes]) -> tuple[Axes, list[Shape]]:
     return tuple(whole), shapes
 
 
-def split(axes: Axes, target: Sequence[int], count: int) -> Axes:
+def split(axes: Any, target: Sequence[int], count: int) -> Axes:
     """Return the axes after a reshape to ONNX's sizes, for a number of samples; merged with theirs if it must be."""
-    at, sizes = batch_of(axes), tuple(map(int, target))
+    at = batch_of(axes)
+    sizes: Any = tuple(map(int, target))
     if at is None:
         return sizes
     own = axes[at]
-    before = prod(features((*axes[:at], own[: own.index(None)])))  # type: ignore[union-attr, index]
+    before = prod(features((*axes[:at], own[: own.index(None)])))
     for merges in (False, True):
         for i, size in enumerate(sizes):
             more = before // max(prod(sizes[:i]), 1)
             if more * prod(sizes[:i]) == before and (merges or more == 1) and size > 0 and size % (more * count) == 0:
-                mark = tuple(each for each in (more, None, size // (more * count)) if each != 1)
+                mark: Any = tuple(each for each in (more, None, size // (more * count)) if each != 1)
                 if prod(features(found := (*sizes[:i], mark, *sizes[i + 1 :]))) == prod(features(axes)):
                     return found
     raise UnsupportedError(f"expected a shape with the samples along one axis, got {sizes} from {_words([axes])}")
@@ -127,5 +128,8 @@ def marked(target: Sequence[int], count: int, fixed: bool) -> Axes:
 
 
 def _words(operands: Sequence[Axes]) -> str:
-    each = ["(" + ", ".join("N" if axis == BATCH else str(axis).replace("None", "N") for axis in axes) + ")" for axes in operands]
+    each = [
+        "(" + ", ".join("N" if axis == BATCH else str(axis).replace("None", "N") for axis in axes) + ")"
+        for axes in operands
+    ]
     return " and ".join(each)

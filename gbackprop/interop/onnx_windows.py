@@ -12,14 +12,16 @@ from onnx.reference import ReferenceEvaluator
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.interop.onnx_call import Call
-from gbackprop.interop.onnx_values import BATCH, Known, Tensor
+from gbackprop.interop.onnx_call import OnnxCall
+from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor
 from gbackprop.layers import Operation
 
 
-def _window(call: Call, kernel: Any, fill: float = 0) -> tuple[Tensor, list[tuple[int, ...]]]:
-    """Return the input, and sizes, strides, padding, dilations of windows; padding that is not the same at both ends is
-    added to the input."""
+def _window(call: OnnxCall, kernel: Any, fill: float = 0) -> tuple[OnnxTensor, list[tuple[int, ...]]]:
+    """Return the input, and sizes, strides, padding, dilations of windows.
+
+    Padding that is not the same at both ends is added to the input.
+    """
     x, dims = call.image(), len(kernel)
     if not 1 <= dims <= 3:
         raise UnsupportedError(f"expected one to three axes after the channels, got {dims}")
@@ -37,18 +39,18 @@ def _window(call: Call, kernel: Any, fill: float = 0) -> tuple[Tensor, list[tupl
     return x, [tuple(kernel), strides, before, steps]
 
 
-def _framed(call: Call, x: Tensor, widths: Any, fill: float = 0) -> Tensor:
+def _framed(call: OnnxCall, x: OnnxTensor, widths: Any, fill: float = 0) -> OnnxTensor:
     return call.put(Operation("pad", widths=[(0, 0), *widths], value=fill), x)
 
 
-def _scaled(call: Call, x: Tensor, scale: Any, bias: Any) -> Tensor:
+def _scaled(call: OnnxCall, x: OnnxTensor, scale: Any, bias: Any) -> OnnxTensor:
     """Multiply, then add, numbers of channels."""
     wide = (x.shape[0], *(1,) * (len(x.shape) - 1))
     y = x if scale is None else call.row("multiply", x, call.tensor(scale, wide))
     return y if bias is None else call.row("add", y, call.tensor(bias, wide))
 
 
-def _conv(call: Call) -> Tensor:
+def _conv(call: OnnxCall) -> OnnxTensor:
     weight, groups = call.tensor(call.get(1)), call.attribute("group", 1)
     x, window = _window(call, weight.shape[2:])
     kind = getattr(layers, f"Conv{len(window[0])}d")
@@ -56,7 +58,7 @@ def _conv(call: Call) -> Tensor:
     return _scaled(call, y or _conv_by_windows(call, x, weight, window), None, bias)
 
 
-def _conv_by_windows(call: Call, x: Tensor, weight: Tensor, window: list[tuple[int, ...]]) -> Tensor:
+def _conv_by_windows(call: OnnxCall, x: OnnxTensor, weight: OnnxTensor, window: list[tuple[int, ...]]) -> OnnxTensor:
     """Multiply the entries that the windows see with a weight that is no layer's own, but shared or computed."""
     (kernel, strides, around, steps), groups, dims = window, call.attribute("group", 1), len(window[0])
     x = _framed(call, x, [(pad, pad) for pad in around]) if any(around) else x
@@ -71,7 +73,7 @@ def _conv_by_windows(call: Call, x: Tensor, weight: Tensor, window: list[tuple[i
     return call.reshaped(y, (BATCH, weight.shape[0], *rows.shape[1 + dims :]))
 
 
-def _conv_transpose(call: Call) -> Tensor:
+def _conv_transpose(call: OnnxCall) -> OnnxTensor:
     weight, groups = call.tensor(call.get(1)), call.attribute("group", 1)
     x, (kernel, strides, around, steps) = _window(call, weight.shape[2:])
     if "output_shape" in call.attributes or call.attribute("auto_pad", "NOTSET") != "NOTSET" or x != call.x:
@@ -85,12 +87,12 @@ def _conv_transpose(call: Call) -> Tensor:
     return _scaled(call, y, None, bias)
 
 
-def _max_pool(call: Call) -> Tensor:
+def _max_pool(call: OnnxCall) -> OnnxTensor:
     x, window = _window(call, call.attribute("kernel_shape"), -float("inf"))
     return call.put(getattr(layers, f"MaxPool{len(window[0])}d")(*window, bool(call.attribute("ceil_mode", 0))), x)
 
 
-def _avg_pool(call: Call) -> Tensor:
+def _avg_pool(call: OnnxCall) -> OnnxTensor:
     x, window = _window(call, call.attribute("kernel_shape"))
     ceil, pad = bool(call.attribute("ceil_mode", 0)), bool(call.attribute("count_include_pad", 0))
     if set(window[3]) != {1} or (x != call.x and not pad):
@@ -98,11 +100,11 @@ def _avg_pool(call: Call) -> Tensor:
     return call.put(getattr(layers, f"AvgPool{len(window[0])}d")(*window[:3], ceil, pad), x)
 
 
-def _global_pool(name: str) -> Callable[[Call], Tensor]:
+def _global_pool(name: str) -> Callable[[OnnxCall], OnnxTensor]:
     return lambda call: call.put(Operation(name, axis=tuple(range(2, len(call.x.axes))), keepdims=True), call.image())
 
 
-def _batch_norm(call: Call) -> Tensor:
+def _batch_norm(call: OnnxCall) -> OnnxTensor:
     x, scale, bias = call.image(), *call.inputs[1:3]
     if call.attribute("training_mode", 0) or any(call.node.output[1:]):
         raise UnsupportedError("expected evaluation mode: in training mode the samples meet")
@@ -115,7 +117,7 @@ def _batch_norm(call: Call) -> Tensor:
     return _scaled(call, _scaled(call, _scaled(call, x, None, centre), factor, None), scale, bias)
 
 
-def _layer_norm(call: Call) -> Tensor:
+def _layer_norm(call: OnnxCall) -> OnnxTensor:
     x, scale, bias, eps = call.x, call.get(1), call.get(2), call.attribute("epsilon", 1e-5)
     axis = call.attribute("axis", -1) % len(x.axes)
     shape = tuple(x.shape[x.feature(each) - 1] for each in range(axis, len(x.axes)))
@@ -128,7 +130,7 @@ def _layer_norm(call: Call) -> Tensor:
     return y if bias is None else call.row("add", y, bias)
 
 
-def _group_norm(call: Call) -> Tensor:
+def _group_norm(call: OnnxCall) -> OnnxTensor:
     x, (scale, bias), eps = call.image(), call.inputs[1:3], call.attribute("epsilon", 1e-5)
     if call.node.op_type == "GroupNormalization" and call.version < 21:
         raise UnsupportedError("expected opset 21 or newer: before that, it had a scale for each group")
@@ -139,19 +141,19 @@ def _group_norm(call: Call) -> Tensor:
     return _scaled(call, call.put(layers.GroupNorm(groups, x.shape[0], eps, False), x), scale, bias)
 
 
-def _pad(call: Call) -> Tensor:
+def _pad(call: OnnxCall) -> OnnxTensor:
     x, pads, value = call.x, call.given("pads", 1), call.given("value", 2, [0.0])[0]
     axes = call.given("axes", 3, range(len(x.axes)))
     widths, sizes = [(0, 0)] * len(x.shape), list(x.axes)
     for axis, *around in zip(axes, pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True):
         if any(around):
             widths[x.feature(axis) - 1] = tuple(around)
-            sizes[axis] += sum(around)  # type: ignore[operator]
+            sizes[axis] += sum(around)
     row = Operation("pad", widths=widths, mode=call.attribute("mode", "constant"), value=value)
     return call.put(row, x, axes=tuple(sizes)) if np.any(widths) else x
 
 
-def _resize(call: Call) -> Tensor:
+def _resize(call: OnnxCall) -> OnnxTensor:
     """Map each axis by the matrix that resizes unit vectors: it is linear, and along one axis after another."""
     x, sizes = call.x, call.targets(3)[0] if call.get(3) else []
     crops = call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
@@ -165,13 +167,13 @@ def _resize(call: Call) -> Tensor:
             place, wide = x.feature(axis), x.axes[axis]
             to = {"scales": None, "sizes": np.array([wide, target])} if sizes else {
                 "scales": np.array([1, target], "float32"), "sizes": None}  # fmt: skip
-            matrix = np.ascontiguousarray(run(None, {"x": np.eye(wide, dtype=call.draft.dtype), **to})[0].T)  # type: ignore
+            matrix = np.ascontiguousarray(run(None, {"x": np.eye(wide, dtype=call.draft.dtype), **to})[0].T)
             after = (*x.axes[:axis], len(matrix), *x.axes[axis + 1 :])
             x = call.put(Operation("along", matrix=matrix, axis=place), x, axes=after)
     return x
 
 
-WINDOWS: dict[str, Callable[[Call], Any]] = {
+WINDOWS: dict[str, Callable[[OnnxCall], Any]] = {
     "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _max_pool, "AveragePool": _avg_pool,
     "GlobalAveragePool": _global_pool("mean"), "GlobalMaxPool": _global_pool("max"),
     "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm, "RMSNormalization": _layer_norm,

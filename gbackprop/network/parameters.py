@@ -112,7 +112,9 @@ def exchanged(where: str, value: Any) -> Any:
 
 def check_numbers(before: Mapping[str, Array], after: Mapping[str, Array], word: str = "parameter") -> None:
     """Check that parameters are finite after a conversion; the error calls them `word`. A mask may have −∞ and ∞."""
-    after = {name: value for name, value in after.items() if word != "buffer" or not _is_mask(name, before[name], value)}
+    after = {
+        name: value for name, value in after.items() if word != "buffer" or not _is_mask(name, before[name], value)
+    }
     if all_finite(*after.values()):
         for name, value in after.items():
             if name.rpartition(".")[2] == "running_var" and word == "buffer" and bounds(value)[0] < 0:
@@ -129,7 +131,9 @@ def check_numbers(before: Mapping[str, Array], after: Mapping[str, Array], word:
 def _is_mask(name: str, before: Array, after: Array) -> bool:
     """Return whether a buffer has infinite numbers, which a conversion has not made; running statistics have none."""
     xp = array_module(after)
-    infinite = after.dtype.kind == "f" and not name.rpartition(".")[2].startswith("running_") and bool(xp.isinf(after).any())
+    infinite = (
+        after.dtype.kind == "f" and not name.rpartition(".")[2].startswith("running_") and bool(xp.isinf(after).any())
+    )
     return infinite and bool((xp.isinf(before) == xp.isinf(after)).all() and not xp.isnan(after).any())
 
 
