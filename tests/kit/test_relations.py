@@ -85,6 +85,13 @@ def test_parts_that_are_wrong_are_named():
     )
 
 
+def test_parts_whose_names_have_a_size_in_them_are_the_same_parts():
+    def named(factor):
+        return lambda x: {f"of {len(x)}": factor * x}
+
+    assert first(named(2), named(1)) == "right if divided by 2"
+
+
 def test_edits_of_about_one_cost_are_proposed_with_what_they_hold_on():
     found = proposals(lambda x: x**2, lambda x: x)
     assert [each.words for each in found] == [
