@@ -90,9 +90,10 @@ def test_a_blas_without_functions_of_its_own_is_limited_by_threadpoolctl(monkeyp
     kinds = [("openblas", "blas", own), ("openmp", "openmp", own), ("mkl", "blas", own), ("openblas", "blas", None)]
     others = {"get_num_threads": abs, "set_num_threads": len}
     libraries = [SimpleNamespace(internal_api=a, user_api=b, dynlib=c, **others) for a, b, c in kinds]
-    for controller, found in ((None, []), (SimpleNamespace(lib_controllers=libraries), [(max, min), (abs, len), (abs, len)])):
-        monkeypatch.setattr(threads, "blas_controller", lambda controller=controller: controller)
-        assert threads.blas_functions.__wrapped__() == found
+    monkeypatch.setattr(threads, "blas_controller", lambda: SimpleNamespace(lib_controllers=libraries))
+    assert threads.blas_functions.__wrapped__() == [(max, min), (abs, len), (abs, len)]
+    monkeypatch.setattr(threads, "blas_controller", lambda: None)
+    assert threads.blas_functions.__wrapped__() == []
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -100,6 +100,13 @@ def test_layers_of_a_network_are_others_exchanged_or_placed_elsewhere():
     assert (one[0], one[1], type(one[2][0].layer)) == (1.4, "every Add were Multiply", L.Multiply)
 
 
+def test_a_shape_may_be_an_option():
+    probe = Probe.at(L.AdaptiveAvgPool2d((2, 3)), RNG.standard_normal((5, 1, 4, 6)), None, False, RNG)
+    found = {words: change for _, words, change in of_care("output_shape", probe)}
+    (changed,) = found["the last axes of its result were output_size"]((probe,))
+    assert changed.layer.output_shape((7, 4, 6)) == (7, 2, 3)
+
+
 def test_an_edit_costs_less_than_two_others():
     for table in (ARRAYS, CARE, DRAWS):
         assert [words for words, (cost, _) in table.items() if not 1 <= cost < 2] == []

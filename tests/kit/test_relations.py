@@ -45,6 +45,15 @@ def test_a_result_is_a_multiple_or_a_change_of_what_is_expected():
     assert first(lambda x: x, lambda x: x - x.mean(0)) == "right with this: the mean over axis 0 subtracted"
 
 
+def test_a_factor_may_be_at_some_places_alone():
+    def at(*places):
+        return lambda x: np.where(np.isin(np.arange(4), places), 2 * x, x)
+
+    assert first(at(0, 1, 2)) == "right if divided by 2, at 0 to 2 along axis 1 alone"
+    assert first(at(0, 2, 3)) == "right if divided by 2, at 0 and 2 and 3 along axis 1 alone"
+    assert [each.words for each in proposals(at(0, 1, 2, 3), lambda x: x)] == ["right if divided by 2"]
+
+
 def test_something_is_missing_or_too_much():
     assert first(lambda x: x + 3) == "right if -3 were added"
     assert first(lambda x: x + 1 / len(x)) == "right if -1/N = -0.2 were added"
@@ -74,6 +83,13 @@ def test_parts_that_are_wrong_are_named():
     assert first(lambda x: {"a": x[:, ::-1], "b": 2 * x[:, ::-1]}, lambda x: {"a": x, "b": x}) == (
         "right with this: axis 1 reversed, divided by 1 in a, divided by 2 in b"
     )
+
+
+def test_parts_whose_names_have_a_size_in_them_are_the_same_parts():
+    def named(factor):
+        return lambda x: {f"of {len(x)}": factor * x}
+
+    assert first(named(2), named(1)) == "right if divided by 2"
 
 
 def test_edits_of_about_one_cost_are_proposed_with_what_they_hold_on():

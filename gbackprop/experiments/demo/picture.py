@@ -138,8 +138,9 @@ def _factors(figure: SubFigure, batch: Batch) -> None:
         norm = SymLogNorm(high / 10, vmin=low, vmax=high)
         for axes, title, matrix in zip(outputs, FACTORS.values(), estimates, strict=True):
             image = _matrix(axes, title, matrix, norm)
-        bar = part.colorbar(image, ax=outputs, shrink=0.85, ticks=[low, low / 10, 0, high / 10, high])
-        bar.ax.set_yticklabels([f"{tick:.1g}" for tick in (low, low / 10, 0, high / 10, high)], fontsize=8)
+        ticks = [low, low / 10, 0, high / 10, high]
+        bar = part.colorbar(image, ax=outputs, shrink=0.85, ticks=ticks)
+        bar.ax.set_yticklabels([f"{tick:.1g}" for tick in ticks], fontsize=8)
 
 
 def _range(matrices: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -120,8 +120,6 @@ class Relations:
         for axis in range(min(trial.parts[name][0].ndim for trial, name in pairs)):
             each = [_places(trial.differing(name, *trial.parts[name]), axis) for trial, name in pairs]
             at = sorted(set().union(*each))
-            if any(len(at) >= trial.parts[name][0].shape[axis] for trial, name in pairs):
-                continue
             row = len(at) > 2 and at == list(range(at[0], at[-1] + 1))
             where = f"{at[0]} to {at[-1]}" if row else " and ".join(map(str, at))
             yield self.held(lambda t, n, at=at, i=axis: tuple(side.take(at, i) for side in t.parts[n]),
