@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.onnx_call import Draft, OnnxCall
 from gbackprop.interop.onnx_rows import TABLE
-from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor
+from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor, is_free, starts_of
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
 from gbackprop.network.graph import INPUT_NAME
@@ -265,21 +265,11 @@ class _Taken:
         for number in order:
             wanted = ".".join(filter(None, self.draft.names[number].split("."))) or "node"
             name, k = wanted, 0
-            while not _is_free(name, taken):
+            while not is_free(name, taken):
                 name, k = f"{wanted.replace('.', '_')}_{k + 1}", k + 1
             names[number] = name
-            taken |= {name, *(f"{start}." for start in _starts(name))}
+            taken |= {name, *(f"{start}." for start in starts_of(name))}
         return names
-
-
-def _starts(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:i]) for i in range(1, len(parts))]
-
-
-def _is_free(name: str, taken: set[str]) -> bool:
-    """Return whether a path is none that is there, or starts one, or starts with one; starts have a dot at the end."""
-    return name not in taken and f"{name}." not in taken and taken.isdisjoint(_starts(name))
 
 
 def _chain(nodes: dict[str, tuple[Any, ...]]) -> Sequential | None:

@@ -133,3 +133,14 @@ def _words(operands: Sequence[Axes]) -> str:
         for axes in operands
     ]
     return " and ".join(each)
+
+
+def starts_of(name: str) -> list[str]:
+    """Return the paths that start a path."""
+    parts = name.split(".")
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def is_free(name: str, taken: set[str]) -> bool:
+    """Return whether a path is none that is there, or starts one, or starts with one; starts have a dot at the end."""
+    return name not in taken and f"{name}." not in taken and taken.isdisjoint(starts_of(name))
