@@ -21,6 +21,7 @@ from gbackprop.interop.wholes import States, Whole, called
 from gbackprop.layers import Constant, Dropout, Identity, Parameter
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME
+from gbackprop.network.patterns import replaced
 
 TABLE: dict[str, Callable[[Call], Any]] = {**FUNCTIONS, **PRODUCTS, **MOVES}
 
@@ -413,7 +414,8 @@ class Assembly:
             for name, (layer, *sources) in nodes.items()
         }
         self.names = {node: swaps.get(name, name) for node, name in self.names.items()}
-        return Graph(renamed, swaps.get(output, output))
+        last = swaps.get(output, output)
+        return Graph(replaced(renamed, last), last)
 
     def _needed(self, output: str) -> dict[str, tuple[Any, ...]]:
         """Return the nodes on which the output depends."""

@@ -20,6 +20,7 @@ from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor, is_free, sta
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
 from gbackprop.network.graph import INPUT_NAME
+from gbackprop.network.patterns import replaced
 
 NEWEST = 28
 """The newest opset whose operators the table knows; what has not changed since is known in newer ones, too."""
@@ -240,7 +241,7 @@ class _Taken:
         output = last.node or draft.add(self.graph.output[0].name, Identity(), 0)
         names = self._names(output)
         nodes = {names[i]: (draft.nodes[i][0], *[names[k] for k in draft.nodes[i][1:]]) for i in sorted(names) if i}
-        network = _chain(nodes) or Graph(nodes, names[output])
+        network = _chain(nodes) or Graph(replaced(nodes, names[output]), names[output])
         network.astype(draft.dtype)
         arrays = {draft.names[number]: array for number, array in draft.parameters.items()}
         arrays |= {names[number]: array for number, array in draft.parameters.items() if number in names}

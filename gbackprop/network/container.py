@@ -125,7 +125,7 @@ class Container(Layer):
         return self._forward(x, noise)
 
     def _forward(self, x: Array, noise: Any) -> tuple[Array, Any]:
-        leaves, saved, at = leaves_of(self, x.shape[1:], noise is not None), [], {INPUT: x}
+        leaves, saved, at = leaves_of(self, x.shape[1:], training=noise is not None), [], {INPUT: x}
         for leaf, inputs in values_upwards(leaves, at):
             layer = leaf.layer
             training = noise is not None and len(inputs) == 1

@@ -19,6 +19,7 @@ from gbackprop.interop.recording.table import TABLE
 from gbackprop.interop.recording.tape import Tape
 from gbackprop.layers import Parameter
 from gbackprop.network import Graph
+from gbackprop.network.patterns import replaced
 
 
 def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace: bool = True) -> Graph:
@@ -78,7 +79,8 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     unused = [name for name in exact if name not in reading.nodes]
     if not reading.nodes:
         _check_used(unused)
-    network = Graph(reading.nodes, output, rng=0, dtype="float64")
+    found = replaced(reading.nodes, output) if replace else reading.nodes
+    network = Graph(found, output, rng=0, dtype="float64")
     compare(network, reading, dict(zip(exact, three[0].values, strict=False)), three[0].values[len(exact)])
     _check_used(unused)
     network.parameters.load(exact)
