@@ -33,6 +33,7 @@ from gbackprop.plain.coupling import coupled, uncoupled
 from gbackprop.plain.flow import Flow
 from gbackprop.plain.support import check_chain, check_own, lacks_factor, lacks_residual, left_out
 from gbackprop.quantities.base import Quantity, Scale, Statistic
+from gbackprop.quantities.rows import extracted, in_rows
 
 GRADIENT_SUM = Statistic("sum", GRADIENT)
 """The statistic of the gradient, which every call computes."""
@@ -153,13 +154,6 @@ class Plan:
         new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
         return new
 
-    def of_rows(self, found: dict[tuple[Statistic, str], Any]) -> dict[tuple[Statistic, str], Any]:
-        """Return values of statistics with those of the input, from what the sweep has extracted for them."""
-        own = [(each, name) for name in self.scale.rows for each in self.statistics if each.only in (None, name)]
-        rows = {(each, name): found.get((each.in_rows(), name)) for each, name in own}  # type: ignore[arg-type]
-        batch = self.scale.batch
-        return found | {key: key[0].of_rows(value, batch) for key, value in rows.items() if value is not None}
-
     def reaches(self, source: int) -> bool:
         """Return whether the sweep visits the layer at a position."""
         return source != INPUT and self.leaves[source].swept
@@ -221,12 +215,12 @@ def plan_of(
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
     own = frozenset({X} if wrt and X in wrt else ())
-    extracted = {name: in_rows(statistics, name) if name in own else statistics for name in parameters}
+    todo = extracted(statistics, parameters, own) if own else dict.fromkeys(parameters, statistics)
     follow = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
     chain = follow and len(parameters) == len(used) and meeting is None
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
     return Plan(
-        network, loss, parameters, leaves, needs, statistics, extracted, signals, swept, chain, floats, training, wrt,
+        network, loss, parameters, leaves, needs, statistics, todo, signals, swept, chain, floats, training, wrt,
         Scale(x.shape[0], 1.0, FLOATS[0], own), [], {},
     )  # fmt: skip
 
@@ -237,12 +231,6 @@ def _statistics(quantity: Quantity, meeting: Leaf | None) -> tuple[Statistic, ..
         return tuple(map(coupled if meeting else uncoupled, quantity.statistics()))
     except UnsupportedError as error:
         raise UnsupportedError(f"{meeting} cannot give {type(quantity).__name__}: {error}") from None
-
-
-def in_rows(statistics: Sequence[Statistic], name: str) -> tuple[Statistic, ...]:
-    """Return the statistics with a row for each sample that stand for others in the entries of the input."""
-    found = [each.in_rows() for each in statistics if each.only in (None, name)]
-    return tuple(dict.fromkeys([each for each in found if each is not None]))
 
 
 def _check_supported(plan: Plan) -> None:
@@ -264,7 +252,7 @@ def _check_supported(plan: Plan) -> None:
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
     layer, reduction = leaf.layer, statistic.reduction
-    if isinstance(layer, InputRows) and statistic.only in (None, X) and statistic.in_rows() is None:
+    if isinstance(layer, InputRows) and statistic.only in (None, X) and in_rows(statistic) is None:
         return f"{layer.kronecker_factors} (leave {X!r} out of wrt, or ask for another quantity)"
     if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
         return reason

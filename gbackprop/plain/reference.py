@@ -22,11 +22,12 @@ from gbackprop.plain.branching import Arriving, Branching, Found
 from gbackprop.plain.coupling import Starts
 from gbackprop.quantities.base import Quantity, averaged
 from gbackprop.quantities.result import Result
+from gbackprop.quantities.rows import with_rows
 
 
 def reference(
     network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity,
-    rng: int | np.random.Generator | None = None, training: bool = False, sample_weight: Array | None = None, wrt: Any = None,
+    rng: int | np.random.Generator | None = None, training: bool = False, sample_weight: Any = None, wrt: Any = None,
 ) -> Result:  # fmt: skip
     """Compute what `gbackprop.backward` computes by the plain sweep, to read and to check against.
 
@@ -154,7 +155,7 @@ class GraphSweep(Branching, AtLoss):
 def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     """Compute the results from the statistics; `loss` is Σₙ ℓₙ."""
     found, values, asked = averaged(found, plan.scale.batch), [], tuple(quantity for quantity, _ in plan.needs)
-    found = plan.of_rows(found) if plan.scale.rows else found
+    found = with_rows(found, plan.statistics, plan.scale) if plan.scale.rows else found
     gradient = {name: found[GRADIENT_SUM, name] for name in plan.parameters}
     for quantity, statistics in plan.needs:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}

@@ -72,29 +72,11 @@ class Statistic:
     def __reduce__(self) -> Any:
         return Statistic, (self.reduction, self.signal, None, self.only, self.mean)  # each process has its own hashes
 
-    def in_rows(self) -> Statistic | None:
-        """Return the statistic whose rows are this one in the entries of x, of which each sample has a row; or None."""
-        known, name = self.reduction, ROWS.get(self.reduction.name)
-        if name is not None and REDUCTIONS.get(known.name) == known:
-            return Statistic(name, self.signal, only=self.only)
-        return self if known.per_sample and known.formula else None
-
-    def of_rows(self, rows: Any, batch: int) -> Any:
-        """Return this statistic in the entries of x from the rows: those of other samples are zero."""
-        if self.reduction.name == "moments":
-            each = rows.astype("float64")
-            return Moments(batch, each / batch, each**2 * (1 - 1 / batch))
-        return rows / batch if self.mean else rows
-
     def merge(self, parts: list[Any]) -> Any:
         """Add the results of blocks of samples, in order."""
         if isinstance(parts[0], Moments):  # in place: they are large, and nothing else refers to them
             return functools.reduce(Moments.merge, parts)
         return parts[0] if parts[0] is None else sum(parts[1:], start=parts[0])
-
-
-ROWS = {"sum": "batch", "square": "batch_square", "moments": "batch"}
-"""The reductions whose rows are those of a sum over samples in the entries of x."""
 
 
 def averaged(found: dict[tuple[Statistic, str], Any], batch: int) -> dict[tuple[Statistic, str], Any]:

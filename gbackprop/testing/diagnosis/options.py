@@ -17,7 +17,7 @@ from gbackprop import layers
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 
-NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "__firstlineno__")
+NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "mixes", "__firstlineno__")
 """Attributes of classes that state what a layer is."""
 
 
