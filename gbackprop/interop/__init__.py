@@ -58,7 +58,7 @@ def from_torch(module: Any, example: Any, output: Any = None) -> Graph | Sequent
     The module is captured in evaluation mode by torch.export, in non-strict mode, for any number of samples. BatchNorm
     takes its running statistics here, and dropout drops nothing unless ``training=True``. Parameters that do not
     require a gradient are frozen. A module of torch.nn is the layer of its name, and so is a function that a module
-    calls on its own weight and bias; parameters that are used otherwise are nodes, with rows of the table of operations.
+    calls on its own weight and bias. Parameters that are used otherwise are nodes, with rows of the table.
 
     Parameters
     ----------

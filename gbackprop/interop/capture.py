@@ -109,9 +109,10 @@ def captured(module: torch.nn.Module, x: torch.Tensor, tables: frozenset[str] = 
     """Capture a module in evaluation mode for batches of any size; some functions are decomposed into others."""
     try:
         program = _program(module, x, Dim.AUTO)
-        shape = next(n for n in program.graph.nodes if n.target == program.graph_signature.user_inputs[0]).meta["val"]
-        if not isinstance(shape.shape[0], torch.SymInt):
-            program = _program(module, x, Dim.DYNAMIC)  # which says why not
+        if not _is_general(program):
+            program = _program(module, x, Dim.DYNAMIC)  # which may say why not
+        if not _is_general(program):
+            raise at("", module, FOR_ONE)
         every = torch.export.default_decompositions()
         chosen = {op: every[op] for op in every if op.name().removeprefix("aten::") in tables}
         with warnings.catch_warnings():
@@ -136,6 +137,19 @@ def _hints_as_given() -> Iterator[None]:
         room._detect_is_causal_mask = before
 
 
+FOR_ONE = (
+    "expected code for any number of samples, got code for one: their number as a number of Python (a loop, len, int, "
+    "math.sqrt), or a size that is fixed"
+)
+
+
+def _is_general(program: Any) -> bool:
+    """Return whether the number of samples is a symbol."""
+    name = program.graph_signature.user_inputs[0]
+    size = next(node for node in program.graph.nodes if node.name == name).meta["val"].shape[0]
+    return isinstance(size, torch.SymInt) and bool(size.node.expr.is_Symbol)
+
+
 def _program(module: torch.nn.Module, x: torch.Tensor, size: Any) -> Any:
     with evaluating(module), _hints_as_given(), warnings.catch_warnings(), _Dropouts():
         warnings.simplefilter("ignore")
@@ -152,7 +166,7 @@ def _refusal(error: Exception, module: torch.nn.Module) -> UnsupportedError:
             path, place = paths.get(id(frame.f_locals.get("self")), path), f" ({basename(file)}, line {number})"
     text, words = str(error), first_line(error)
     if "Constraints violated" in text or "specialized" in text:
-        words = "expected that it takes any number of samples, got code that is for one number"
+        return at("", module, FOR_ONE)
     elif "Could not guard" in text or "data-dependent" in text:
         words = f"expected no condition or number that depends on the data (torch.where may do): {words}"
     return at(path, module.get_submodule(path), f"torch.export: {words}{place}")

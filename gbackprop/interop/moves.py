@@ -256,7 +256,10 @@ MOVES: dict[str, Callable[[Call], Any]] = {
     "zero": lambda c: c.op("affine", c.place(c.self).name, factor=0),
     "fill": lambda c: c.op("affine", c.place(c.self).name, factor=0, shift=c.value),
     **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "select": select,
-    "slice": cut, **dict.fromkeys(("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "tensor_split"), pieces), "unbind": unbind,
+    "slice": cut, "unbind": unbind,
+    **dict.fromkeys(
+        ("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "tensor_split"), pieces
+    ),
     **dict.fromkeys(("cat", "stack"), joined),
     **dict.fromkeys(("slice_scatter", "select_scatter"), scattered), **dict.fromkeys(("pad", "constant_pad_nd"), pad),
     **dict.fromkeys(("tril", "triu"), diagonal_matrix), "index": index, "gather": gather, "index_select": gather,

@@ -272,7 +272,7 @@ MODELS = {
         doing(lambda m, x: torch.stack([(m.w * x).std(-1), x.var(1), x.amax(1), x.norm(dim=1), x.logsumexp(1),
                                         x.prod(1), x.min(1)[0], x.cumsum(1)[:, 2]], 1), w=(4,)), (4,)),
     "moves": (
-        doing(lambda m, x: torch.flip(F.pad(x * m.w, (1, 2), mode="reflect"), (1,)).unfold(1, 3, 2).flatten(1)[:, [2, 0]],
+        doing(lambda m, x: torch.flip(F.pad(x * m.w, (1, 2), mode="reflect"), (1,)).unfold(1, 3, 2)[:, [2, 0]].mT,
               w=(6,)), (6,)),
     "conditions": (
         doing(lambda m, x: torch.where(x > m.w, x, 2 * x).masked_fill(m.w < 0, 1.0) + torch.maximum(x, m.w)

@@ -111,7 +111,7 @@ def attention(doing, **keywords):
 
 
 def whole(x):
-    return dict(tgt=x[:, :2] * 0.5, tgt_mask=causal(x[:, :2]))
+    return {"tgt": x[:, :2] * 0.5, "tgt_mask": causal(x[:, :2])}
 
 
 def transformer():

@@ -1,0 +1,203 @@
+"""The nodes of a graph that is made from a torch module: their names, and the parameters that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.interop.calls import Call
+from gbackprop.interop.capture import Capture, path_of
+from gbackprop.interop.layouts import Fixed
+from gbackprop.interop.wholes import Whole
+from gbackprop.layers import Constant, Identity, Parameter
+from gbackprop.network import Graph
+from gbackprop.network.graph import INPUT_NAME
+from gbackprop.network.patterns import replaced
+
+LARGE = 1e30
+"""In the place of infinity in masks."""
+
+
+class Building:
+    """A graph of nodes to which layers are added."""
+
+    def __init__(self, module: torch.nn.Module, capture: Capture, wholes: dict[str, Whole], dtype: torch.dtype) -> None:
+        self.capture, self.wholes, self.dtype = capture, wholes, dtype
+        self.modules = dict(module.named_modules())
+        self.known = {*self.modules, *dict(module.named_parameters()), *dict(module.named_buffers()), INPUT_NAME}
+        self.nodes: dict[str, tuple[Any, ...]] = {}
+        self.shapes: dict[str, Shape] = {}
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.layers: dict[str, Layer] = {}
+        self.names: dict[torch.fx.Node, str] = {}
+        self.constants: dict[tuple[str, bool], str] = {}
+        self.refusals: list[str] = []
+        self.broken: set[str] = set()  # paths of modules that are not taken as a whole
+        self.varying: set[torch.fx.Node] = set()
+        self.casts = False  # whether torch computes a part in float32
+
+    def add(self, node: torch.fx.Node, layer: Layer, *sources: str, path: str | None = None) -> str:
+        """Add a node; return its name, which is a path if it is given and free."""
+        shapes = tuple(self.shapes[self._leaf(source)] for source in sources)
+        shape = layer.output_shape(*shapes)
+        name = self._new_name(path_of(node) if path is None else path, node, path)
+        self.nodes[name], self.shapes[name] = (layer, *sources), shape
+        return name
+
+    def _leaf(self, name: str) -> str:
+        """Add a parameter as a node when it is first taken."""
+        if name not in self.nodes and name != INPUT_NAME:
+            self.nodes[name] = (Parameter(self.shapes[name]),)
+        return name
+
+    def constant(self, node: torch.fx.Node, fixed: Fixed, floats: bool) -> str:
+        """Return the node of a fixed tensor; as floats, but for conditions and indices."""
+        key = fixed.name, floats
+        if fixed.name != "number" and key in self.constants:
+            return self.constants[key]
+        value = fixed.value.to(self.dtype) if floats or fixed.value.is_floating_point() else fixed.value
+        if value.is_floating_point():  # what is added before an exponential: e to the power of either is 0
+            value = torch.where(value == -torch.inf, -LARGE, value)
+            if not value.isfinite().all():
+                raise UnsupportedError(f"expected finite numbers or −inf in {fixed.name}, got NaN or +inf")
+        name = self._free(f"{fixed.name}" if fixed.name not in self.known else f"{fixed.name}_constant")
+        self.nodes[name] = (Constant(value.numpy(), persistent=False),)
+        self.shapes[name] = tuple(fixed.value.shape)
+        self.constants[key] = name
+        return name
+
+    def _new_name(self, path: str, node: torch.fx.Node, at_path: str | None) -> str:
+        """Return the path of a module at its first call, and else a name where the call is."""
+        if at_path is not None:
+            return at_path if at_path not in self.nodes else self._free(at_path)
+        function = self.function(node).strip("_")
+        part = self.modules.get(path)
+        joint = "_" if path and part is not None and (path in self.wholes or _has_own(part)) else "."
+        return self._free(f"{path}{joint}{function}" if path else function)
+
+    def _free(self, start: str) -> str:
+        name, count = start, 0
+        while name in self.nodes or name in self.known or any(n.startswith(f"{name}.") for n in self.known):
+            count += 1
+            name = f"{start}_{count}"
+        return name
+
+    def owner(self, call: Call, keys: list[str], make: Callable[[], Layer]) -> str | None:
+        """Return the path of a module whose parameters, and no others, a call takes, if only such calls take them."""
+        schema = [argument.name for argument in call.node.target._schema.arguments]
+        raw = {**dict(zip(schema, call.node.args)), **call.node.kwargs}
+        own = self.capture
+        paths = set()
+        for key in keys:
+            node = raw.get(key)
+            name = own.parameters.get(node, own.buffers.get(node, ""))
+            path, _, last = name.rpartition(".")
+            nodes = [n for n in (*own.parameters, *own.buffers) if own.parameters.get(n, own.buffers.get(n)) == name]
+            users = {(user.target, self._place_in(user, node)) for n in nodes for user in n.users}
+            if last != key or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
+                return None
+            paths.add(path)
+        path = paths.pop()
+        part = self.modules.get(path)
+        if paths or not path or part is None or path in self.wholes:
+            return None
+        if {*dict(part.named_parameters()), *dict(part.named_buffers())} - {"num_batches_tracked"} != set(keys):
+            return None
+        layer = make()
+        if repr(self.layers.setdefault(path, layer)) != repr(layer):
+            raise UnsupportedError("expected that all calls with its weight have the same options")
+        return path
+
+    def free_path(self, path: str, layer: Layer) -> str:
+        """Return a module's path; one without parameters has another name inside a module that may be a layer."""
+        parts = path.split(".")
+        for i in range(1, len(parts)):
+            start = ".".join(parts[:i])
+            if _has_own(self.modules[start]) and not layer.parameter_shapes():
+                return f"{start}_{'_'.join(parts[i:])}"
+        return path
+
+    @staticmethod
+    def _place_in(user: torch.fx.Node, node: Any) -> int:
+        schema = [argument.name for argument in user.target._schema.arguments] if user.op == "call_function" else []
+        named = [schema.index(key) for key, value in user.kwargs.items() if value is node]
+        return next((i for i, value in enumerate(user.args) if value is node), named[0] if named else -1)
+
+    def owned(self, node: torch.fx.Node, path: str, x: str) -> str:
+        """Add a node of the layer at a module's path."""
+        return self.add(node, self.layers[path], x, path=path)
+
+    @staticmethod
+    def function(node: torch.fx.Node) -> str:
+        """Return the name of the function that a node calls."""
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            return str(getattr(node.target, "__name__", node.target))
+        name = str(schema.name).partition("::")[2]
+        pair = node.target._overloadname == "other" and {"max": "maximum", "min": "minimum"}.get(name)
+        return pair or name
+
+    def _size(self, value: Any, n: int) -> int:
+        """Return a size for some number of samples."""
+        return int(value.node.expr.subs(self.capture.symbol, n)) if isinstance(value, torch.SymInt) else int(value)
+
+    def again(self, node: torch.fx.Node, x: torch.Tensor, n: int = 1, changed: Any = None) -> torch.Tensor:
+        """Compute a call for another first argument, of a batch of n samples."""
+        names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+        raw = {**dict(zip(names, node.args)), **node.kwargs}
+
+        def known(other: torch.fx.Node) -> Any:
+            val, value = other.meta["val"], self.values[other]
+            if isinstance(val, torch.SymInt):
+                return self._size(val, n)
+            if not isinstance(value, Fixed):
+                return None
+            axes = [i for i, size in enumerate(val.shape) if isinstance(size, torch.SymInt)]
+            return torch.cat([value.value] * n, axes[0]) if axes else value.value
+
+        given = {**torch.fx.node.map_arg(raw, known), names[0]: x, **(changed or {})}
+        return node.target(**given)  # type: ignore[operator]
+
+    def _named_as_torch(self, output: str) -> Graph:
+        """Give the path of a module with several calls to the call that is computed first: it names parameters."""
+        nodes = self._needed(output)
+        if output == INPUT_NAME:
+            output = "output"
+            nodes = {output: (Identity(), INPUT_NAME)}
+        swaps: dict[str, str] = {}
+        order = Graph(nodes, output).order
+        paths: dict[int, str] = {}
+        for path, layer in self.layers.items():
+            paths[id(layer)] = path
+        seen: set[int] = set()
+        for name in order:
+            layer = nodes[name][0]
+            path = paths.get(id(layer), name)
+            if id(layer) in paths and id(layer) not in seen and name != path:
+                swaps |= {name: path, path: name}
+            seen.add(id(layer))
+        renamed = {
+            swaps.get(name, name): (layer, *[swaps.get(source, source) for source in sources])
+            for name, (layer, *sources) in nodes.items()
+        }
+        self.names = {node: swaps.get(name, name) for node, name in self.names.items()}
+        last = swaps.get(output, output)
+        return Graph(replaced(renamed, last), last)
+
+    def _needed(self, output: str) -> dict[str, tuple[Any, ...]]:
+        """Return the nodes on which the output depends."""
+        found, waiting = set(), [output]
+        while waiting:
+            name = waiting.pop()
+            if name not in found and name != INPUT_NAME:
+                found.add(name)
+                waiting += self.nodes[name][1:]
+        return {name: node for name, node in self.nodes.items() if name in found}
+
+
+def _has_own(part: torch.nn.Module) -> bool:
+    return bool(part._parameters) or bool(part._buffers)

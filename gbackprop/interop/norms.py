@@ -1,0 +1,124 @@
+"""torch's normalizations and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gbackprop import layers
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
+from gbackprop.interop.arguments import constructed
+from gbackprop.interop.calls import Call
+from gbackprop.interop.layouts import Fixed
+
+
+def channels(call: Call, name: str, value: Any) -> Any:
+    """Return a parameter of channels in a shape that broadcasts to features (C, …)."""
+    place = call.place(value)
+    rest = (1,) * (len(call.shape(name)) - 1)
+    return call.reshape(place.name, place.layout.shape + rest)
+
+
+def norm(call: Call, kind: Callable[[bool], Layer], over: int | None = None) -> str:
+    """Return a normalization by its own parameters, or without and then scaled and shifted by others."""
+    given = {key: call.given.get(key) for key in ("weight", "bias")}
+    x = call.place(call.input).name if over is not None else call.plain(call.input)
+    parts = {key: value for key, value in given.items() if value is not None}
+    if parts and (len(parts) == 2 or over is not None):
+        path = call.assembly.owner(call, list(parts), lambda: kind(True))
+        if path is not None:
+            return call.assembly.owned(call.node, path, x)
+    y = call.add(kind(False), x)
+    for key, row in (("weight", "multiply"), ("bias", "add")):
+        if key in parts:
+            y = call.op(row, y, call.place(parts[key]).name if over is not None else channels(call, y, parts[key]))
+    return y
+
+
+def layer_norm(call: Call) -> str:
+    """Return a LayerNorm."""
+    size, bias = tuple(call.normalized_shape), call.given.get("bias") is not None
+    if call.place(call.input).layout.axis is not None:
+        call.place(call.input).layout.axes_of(range(-len(size), 0))
+    return norm(call, lambda affine: layers.LayerNorm(size, call.eps, affine, bias or not affine), len(size))
+
+
+def rms_norm(call: Call) -> str:
+    """Return an RMSNorm."""
+    size = tuple(call.normalized_shape)
+    call.place(call.input).layout.axes_of(range(-len(size), 0))
+    return norm(call, lambda affine: layers.RMSNorm(size, call.eps, affine), len(size))
+
+
+def group_norm(call: Call) -> str:
+    """Return a GroupNorm."""
+    count = call.layout.features[0]
+    return norm(call, lambda affine: layers.GroupNorm(call.num_groups, count, call.eps, affine))
+
+
+def instance_norm(call: Call) -> str:
+    """Return an InstanceNorm."""
+    if not call.use_input_stats:
+        raise UnsupportedError("use_input_stats: expected True")
+    features = call.layout.features
+    kind = getattr(layers, f"InstanceNorm{len(features) - 1}d")
+    return norm(call, lambda affine: kind(features[0], call.eps, affine=affine))
+
+
+def batch_norm(call: Call) -> list[str]:
+    """Return a BatchNorm with its running statistics."""
+    x = call.plain(call.input)
+    features = call.layout.features
+    kind = getattr(layers, f"BatchNorm{max(1, len(features) - 1)}d")
+    affine = call.given.get("weight") is not None
+    keys = ["weight", "bias", "running_mean", "running_var"] if affine else ["running_mean", "running_var"]
+    path = call.assembly.owner(call, keys, lambda: kind(features[0], call.eps, call.momentum, affine))
+    if path is not None:
+        return [call.assembly.owned(call.node, path, x)]
+    mean, var = call.given["running_mean"], call.given["running_var"]
+    if not isinstance(mean, Fixed) or not isinstance(var, Fixed):
+        raise UnsupportedError("expected running statistics that are buffers")
+    factor = Fixed((var.value + call.eps).rsqrt(), var.layout, f"{var.name}_factor")
+    y = call.op("subtract", x, channels(call, x, mean))
+    y = call.op("multiply", y, channels(call, x, factor))
+    for key, row in (("weight", "multiply"), ("bias", "add")):
+        if call.given.get(key) is not None:
+            y = call.op(row, y, channels(call, x, call.given[key]))
+    return [y]
+
+
+# -------------------------------------------------------------------------------------------------------------- pools
+
+
+def pool(kind: str, defaults: Mapping[str, Any]) -> Callable[[Call], Any]:
+    """Return a pool over the last axes, whatever axes are before the channels."""
+
+    def pooled(call: Call) -> Any:
+        given = {name: call.given.get(name, default) for name, default in defaults.items()}
+        dims = int(call.assembly.function(call.node).partition("pool")[2][0])
+        given = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+        if given.get("stride") == ():
+            given["stride"] = None
+        layer = constructed(getattr(layers, f"{kind}{dims}d"), {key: (v, defaults[key]) for key, v in given.items()})
+        return call.add(layer, call.plain(call.self))
+
+    return pooled
+
+
+AVG = {"kernel_size": None, "stride": None, "padding": 0, "ceil_mode": False, "count_include_pad": True,
+       "divisor_override": None}  # fmt: skip
+MAX = {"kernel_size": None, "stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
+ADAPTIVE = {"output_size": None}
+
+
+NORMS: dict[str, Callable[[Call], Any]] = {
+    "layer_norm": layer_norm, "rms_norm": rms_norm, "group_norm": group_norm, "instance_norm": instance_norm,
+    "_native_batch_norm_legit_no_training": batch_norm,
+    **{f"avg_pool{d}d": pool("AvgPool", AVG if d > 1 else dict(list(AVG.items())[:5])) for d in (1, 2, 3)},
+    **{f"max_pool{d}d": pool("MaxPool", MAX) for d in (1, 2, 3)},
+    **{f"max_pool{d}d_with_indices": pool("MaxPool", MAX) for d in (1, 2, 3)},
+    **{f"adaptive_avg_pool{d}d": pool("AdaptiveAvgPool", ADAPTIVE) for d in (1, 2, 3)},
+    **{f"adaptive_max_pool{d}d": pool("AdaptiveMaxPool", ADAPTIVE) for d in (1, 2, 3)},
+}  # fmt: skip
+"""torch's functions by name: each gives the name of a node, or several for several outputs."""
