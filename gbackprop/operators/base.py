@@ -12,9 +12,9 @@ import numpy as np
 from gbackprop.array import Array, all_finite, array_module, device_of, on_device_of
 from gbackprop.base.checks import check_flag
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError, warn
-from gbackprop.calculus.wrt import X
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import Watch
+from gbackprop.calculus.wrt import X
 from gbackprop.losses.base import Loss
 from gbackprop.operators.batches import Batches
 from gbackprop.operators.matrix import OperatorAlgebra, beside
