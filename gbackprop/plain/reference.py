@@ -20,7 +20,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.plain import GRADIENT_SUM, Plan, complete, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
 from gbackprop.plain.coupling import Starts
-from gbackprop.quantities.base import Quantity, averaged
+from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 from gbackprop.quantities.rows import with_rows
 
@@ -154,8 +154,7 @@ class GraphSweep(Branching, AtLoss):
 
 def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     """Compute the results from the statistics; `loss` is Σₙ ℓₙ."""
-    found, values, asked = averaged(found, plan.scale.batch), [], tuple(quantity for quantity, _ in plan.needs)
-    found = with_rows(found, plan.statistics, plan.scale) if plan.scale.rows else found
+    found, values, asked = with_rows(found, plan.statistics, plan.scale), [], tuple(each for each, _ in plan.needs)
     gradient = {name: found[GRADIENT_SUM, name] for name in plan.parameters}
     for quantity, statistics in plan.needs:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}

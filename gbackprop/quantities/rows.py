@@ -10,7 +10,7 @@ from typing import Any
 
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.moments import Moments
-from gbackprop.quantities.base import Scale, Statistic
+from gbackprop.quantities.base import Scale, Statistic, averaged
 
 ROWS = {"sum": "batch", "square": "batch_square", "moments": "batch"}
 """The reductions whose rows are those of a sum over samples."""
@@ -34,7 +34,10 @@ def extracted(statistics: Sequence[Statistic], names: Sequence[str], own: frozen
 
 
 def with_rows(found: Found, statistics: Sequence[Statistic], scale: Scale) -> Found:
-    """Return values of statistics with those of the input, from what was extracted for them."""
+    """Return values of statistics, means of them divided by N, with those of the input, from what was extracted."""
+    found = averaged(found, scale.batch)
+    if not scale.rows:
+        return found
     own = [(each, name) for name in scale.rows for each in statistics if each.only in (None, name)]
     rows = {(each, name): found.get((in_rows(each), name)) for each, name in own}  # type: ignore[arg-type]
     return found | {key: of_rows(key[0], value, scale.batch) for key, value in rows.items() if value is not None}
