@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from gbackprop.array import array_module
+from gbackprop.array import Array, array_module
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.signals import ALL, EXACT, GRADIENT, RESIDUAL, SAMPLES, Columns, MonteCarlo
@@ -55,6 +56,17 @@ def uncoupled(statistic: Statistic) -> Statistic:
 
 def _then(first: View, second: View, jacobian: ParameterJacobian) -> ParameterJacobian:
     return second(first(jacobian))
+
+
+def of_one_sample(plan: Any, signal: Any, output: Array, target: Array, some: slice = ALL) -> Array | None:
+    """Return some of the columns that start at the loss of one sample each; None for those of the whole batch."""
+    loss, batch = plan.loss, len(output)
+    if signal == EXACT:
+        return one_by_one(lambda span: [Columns(loss.hessian_sqrt(output, target, span))], some, batch)[0].values
+    if signal == SAMPLES:  # R ∇ℓₙ, as all columns but the gradient's are multiplied by √R
+        gradient = Columns(loss.gradients(output, target)[None] * plan.scale.factor**0.5)
+        return one_by_one(lambda span: [gradient], ALL, batch)[0].values
+    return None
 
 
 def one_by_one(form: Callable[[slice], list[Columns]], some: slice, batch: int) -> list[Columns]:

@@ -25,7 +25,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, leaves_of
-from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, SAMPLES, MonteCarlo, Signal
 from gbackprop.losses.base import Loss
 from gbackprop.plain.coupling import coupled, uncoupled
 from gbackprop.plain.flow import Flow
@@ -188,8 +188,10 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     leaves = leaves_of(network, x.shape[1:], training) or [Leaf("", network, (x.shape[1:],), x.shape[1:])]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
     meeting = next((leaf for leaf in leaves if leaf.layer.mixes), None)
-    needs = [(quantity, _statistics(quantity, meeting)) for quantity in quantities]
-    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, used in needs for statistic in used]]))
+    needs = [(quantity, quantity.statistics()) for quantity in quantities]
+    if meeting or any(statistic.signal == SAMPLES for _, used in needs for statistic in used):
+        needs = [(quantity, _meeting(quantity, statistics, meeting)) for quantity, statistics in needs]
+    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, each in needs for statistic in each]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
     follow = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
@@ -201,10 +203,12 @@ def plan_of(network: Layer, loss: Loss, x: Array, quantities: Sequence[Quantity]
     )  # fmt: skip
 
 
-def _statistics(quantity: Quantity, meeting: Leaf | None) -> tuple[Statistic, ...]:
-    """Return the statistics of a quantity; where samples meet, those of the batch as one sample."""
+def _meeting(
+    quantity: Quantity, statistics: tuple[Statistic, ...], meeting: Leaf | None
+) -> tuple[Statistic, ...]:
+    """Return the statistics of a quantity: where samples meet, those of the batch as one sample."""
     try:
-        return tuple(map(coupled if meeting else uncoupled, quantity.statistics()))
+        return tuple(map(coupled if meeting else uncoupled, statistics))
     except UnsupportedError as error:
         raise UnsupportedError(f"{meeting} cannot give {type(quantity).__name__}: {error}") from None
 

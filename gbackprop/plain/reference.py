@@ -8,7 +8,6 @@ in blocks, with threads and fast forms of many steps, and is checked against thi
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,22 +15,10 @@ import numpy as np
 from gbackprop.array import Array, on_device_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
-from gbackprop.calculus.signals import (
-    ALL,
-    AVERAGE,
-    EXACT,
-    GRADIENT,
-    RESIDUAL,
-    SAMPLES,
-    Columns,
-    MonteCarlo,
-    Signals,
-    Stack,
-)
+from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack
 from gbackprop.losses.base import Loss
 from gbackprop.plain import GRADIENT_SUM, Plan, complete, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
-from gbackprop.plain.coupling import one_by_one
 from gbackprop.quantities.base import Quantity, averaged
 from gbackprop.quantities.result import Result
 
@@ -102,25 +89,11 @@ class AtLoss:
     def loss_columns(self, signal: Any, output: Array, target: Array) -> Array | None:
         """Compute the columns that start at the loss, without R, shape (V, N, *out), or None if there are none."""
         if signal == EXACT:
-            return self.roots(output, target, ALL)
-        if signal == SAMPLES:
-            return self.samples(output, target)
+            return self.plan.loss.hessian_sqrt(output, target)
         if isinstance(signal, MonteCarlo):
             return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, slice(None)), target)
         return None
 
-
-    def roots(self, output: Array, target: Array, some: slice) -> Array:
-        """Compute some of the columns Sₙ; where samples meet, those of one sample each."""
-        number, root = self.plan.starts(None), partial(self.plan.loss.hessian_sqrt, output, target)
-        if number == 1:
-            return root(some)
-        return one_by_one(lambda span: [Columns(root(span))], some, number)[0].values
-
-    def samples(self, output: Array, target: Array) -> Array:
-        """Compute √R ∇ℓₙ of one sample each, so that it is R ∇ℓₙ with the factor √R of all but the gradient."""
-        gradient = Columns(self.plan.loss.gradients(output, target)[None] * self.plan.scale.factor**0.5)
-        return one_by_one(lambda span: [gradient], ALL, len(output))[0].values
 
 
 class Sweep(AtLoss):
