@@ -6,7 +6,7 @@ attribute in `forward`: `saved` is all that the backward sweep needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar
@@ -109,7 +109,7 @@ class Nodes:
         except ValueError as error:
             raise ValueError(f"layer {name or '(alone)'}, {layer!r}: {error}") from None
         path, i = self.names.setdefault(id(layer), name), len(self.leaves)
-        layer = layer.in_training() if self.training else layer
+        layer = in_mode(layer, True) if self.training else layer
         keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
         found = {key: ".".join(filter(None, (path, key))) for key in keys}
         parameters = {key: each for key, each in found.items() if self.wrt is None or each in self.wrt}
@@ -148,6 +148,13 @@ class Layer(Constructed):
     """True if a sample's output depends on other samples of the batch, too. `jmp`, `mjp` and `residual` are then of the
     whole batch: a residual is `Factored`, its signs (V, 1), its `residual_width` that of inputs of shape (N, *in)."""
 
+    in_training: Any = None
+    """Optional: a method that returns the layer that takes its place in training mode; see `in_mode`."""
+
+    observe: Any = None
+    """Optional: for a layer that `mixes`, a method of (saved) that returns the function to call, or None, at the end of
+    a call of `gbackprop.backward` in training mode."""
+
     kronecker_factors: bool | str | None = None
     """True if all parameters have Kronecker factors, or the reason why not. None: tested on a sample of zeros."""
 
@@ -172,14 +179,6 @@ class Layer(Constructed):
 
     def noise(self, batch_shape: Shape, rng: np.random.Generator) -> Any:
         """Draw the random numbers of a training pass over ``[N, *in]``: None, or host arrays with N rows."""
-        return None
-
-    def in_training(self) -> Layer:
-        """Return the layer that takes its place in training mode, if its derivatives are other ones there."""
-        return self
-
-    def observe(self, saved: Any) -> Callable[[], None] | None:
-        """Return what `gbackprop.backward` calls at the end of a call in training mode, for a layer that `mixes`."""
         return None
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -272,6 +271,11 @@ class Layer(Constructed):
     def describe(self) -> str:
         """Return the constructor's arguments as they appear in messages: by default those of `shown`."""
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
+
+
+def in_mode(layer: Layer, training: bool) -> Layer:
+    """Return the layer that takes the place of one in training mode, or the layer itself."""
+    return layer.in_training() if training and layer.in_training is not None else layer
 
 
 def leaves_of(

@@ -162,7 +162,7 @@ def backward(
             plan = latest.plan
             _CALLS.add(latest, options)
         else:
-            latest = Execution(plan, x, y, prepared.cut, prepared.known, memory is None)
+            latest = Execution(plan, x, y, prepared.cut, prepared.known, memory is None, None, [])
 
         updates = latest.updates
 
@@ -241,7 +241,7 @@ def _execution(plan: Plan, x: Array, y: Array, limits: Limits) -> Execution:
     plan = with_whole_sequences(plan, x)
     known, free = NetworkForms(FORMS, plan.leaves), limits.memory is None  # a budget's estimate is of no routed columns
     plan = with_visits(plan, x, limits.column_block, known, routed=free)
-    return Execution(plan, x, y, choose_blocks(plan, x, limits, FORMS), known, free)
+    return Execution(plan, x, y, choose_blocks(plan, x, limits, FORMS), known, free, None, [])
 
 
 def _check_whole(quantities: Sequence[Any], x: Any, limits: Limits) -> None:

@@ -25,6 +25,7 @@ from gbackprop.calculus.signals import (
     Signals,
 )
 from gbackprop.plain.branching import Arriving, Found
+from gbackprop.plain.coupling import of_one_sample
 from gbackprop.plain.flow import residual_width
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.reference import GraphSweep
@@ -91,10 +92,10 @@ class SpanSweep(GraphSweep):
         some = self.take(loss_column_count(self.plan, signal))
         if some.start == some.stop:
             return None
-        if signal == SAMPLES:  # all of them, see `whole_columns`
-            return self.samples(output, target)
+        if self.plan.meeting and not isinstance(signal, MonteCarlo):
+            return of_one_sample(self.plan, signal, output, target, some)
         if signal == EXACT:
-            values = self.roots(output, target, some)
+            values = self.plan.loss.hessian_sqrt(output, target, some)
             if values.shape != (some.stop - some.start, *output.shape):
                 expected = (some.stop - some.start, *output.shape)
                 raise ValueError(f"{self.plan.loss!r}, hessian_sqrt: expected shape {expected}, got {values.shape}")

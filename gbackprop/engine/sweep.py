@@ -7,8 +7,8 @@ where, see `rewrites`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gbackprop.array import Array, array_module
@@ -72,7 +72,7 @@ class Execution:
     known: NetworkForms  # the fast forms of the network's layers
     reuse: bool = True  # whether memory of earlier calls is used again
     observer: Observer | None = None  # of all backward sweeps
-    updates: list[Callable[[], None]] = field(default_factory=list)  # of layers' buffers, at the end of the call
+    updates: Any = None  # a list, which is filled: of layers' buffers, at the end of a call
 
 
 def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
@@ -83,8 +83,8 @@ def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
     with naming(lambda: f"forward pass of {len(block)} samples"):
         output, saved = forward(plan, run.x[block.rows], block.rows, context)
     if plan.training and plan.meeting:  # there is one block
-        updates = [leaf.layer.observe(saved[leaf.position]) for leaf in plan.leaves if leaf.layer.mixes]
-        run.updates.extend(filter(None, updates))
+        observing = [leaf for leaf in plan.leaves if leaf.layer.mixes and leaf.layer.observe]
+        run.updates.extend(filter(None, [leaf.layer.observe(saved[leaf.position]) for leaf in observing]))
     for span in run.cut.spans:
         sweep = FastSweep(run, block, span, found, context)
         (observed(sweep, run.observer) if run.observer else sweep).run(output, target, saved)

@@ -45,7 +45,7 @@ class Operator(OperatorAlgebra):
         return super().__new__(cls, network, *given, **named) if kind is cls else kind(network, *given, **named)
 
     training: bool = False
-    """Whether the network is in training mode; of layers that draw numbers there is no operator then."""
+    """True if the network is in training mode; of layers that draw numbers there is no operator then."""
 
     def _prepare(self, network: Layer, loss: Loss, data: Any, rng: Any, executor: Any) -> None:
         """Go through the data once: check everything, and record what each product needs of it."""

@@ -17,9 +17,9 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.calculus.mixed import mixed_residual
 from gbackprop.calculus.residual import Factored, residual_columns
-from gbackprop.calculus.signals import ALL, AVERAGE, RESIDUAL, Columns, Signals
+from gbackprop.calculus.signals import ALL, AVERAGE, RESIDUAL, Columns, MonteCarlo, Signals
 from gbackprop.calculus.walk import add_below, downwards, values_upwards
-from gbackprop.plain.coupling import one_by_one
+from gbackprop.plain.coupling import of_one_sample, one_by_one
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.uses import Uses, added
 from gbackprop.quantities.base import Statistic
@@ -75,6 +75,12 @@ class Branching:
         for leaf, signals in downwards(self.plan.swept, arrived):
             if below := self.visit(leaf, saved[leaf.position], signals):
                 add_below(leaf, below, arrived, self.meet, reaches)
+
+    def loss_columns(self, signal: Any, output: Array, target: Array) -> Array | None:
+        """Compute the columns that start at the loss; where samples meet, those of one sample each."""
+        if self.plan.meeting and not isinstance(signal, MonteCarlo):
+            return of_one_sample(self.plan, signal, output, target)
+        return super().loss_columns(signal, output, target)  # type: ignore[misc]
 
     def meet(self, before: Signals, more: Signals, source: int) -> Signals:
         """Add what another layer carries to the output of a source."""

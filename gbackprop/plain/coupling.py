@@ -58,6 +58,17 @@ def _then(first: View, second: View, jacobian: ParameterJacobian) -> ParameterJa
     return second(first(jacobian))
 
 
+def of_one_sample(plan: Any, signal: Any, output: Array, target: Array, some: slice = ALL) -> Array | None:
+    """Return some of the columns that start at the loss of one sample each; None for those of the whole batch."""
+    loss, batch = plan.loss, len(output)
+    if signal == EXACT:
+        return one_by_one(lambda span: [Columns(loss.hessian_sqrt(output, target, span))], some, batch)[0].values
+    if signal == SAMPLES:  # R ∇ℓₙ, as all columns but the gradient's are multiplied by √R
+        gradient = Columns(loss.gradients(output, target)[None] * plan.scale.factor**0.5)
+        return one_by_one(lambda span: [gradient], ALL, batch)[0].values
+    return None
+
+
 def one_by_one(form: Callable[[slice], list[Columns]], some: slice, batch: int) -> list[Columns]:
     """Return some of the columns that start at one sample each: number v N + n is column v at sample n, zero elsewhere.
 
@@ -78,21 +89,3 @@ def _each(columns: Columns, some: slice, lower: int, batch: int) -> Columns:
     sign = None if columns.sign is None else columns.sign[v, n][:, None]
     origins = tuple((origin, stop - start) for origin, _ in columns.origins)
     return replace(columns, values=spread, sign=sign, origins=origins)
-
-
-class Starts:
-    """Columns that start at the loss: those of its Hessian's root, and those of its gradient at one sample each."""
-
-    plan: Any  # a Plan, which imports this file
-
-    def roots(self, output: Array, target: Array, some: slice = ALL) -> Array:
-        """Compute some of the columns Sₙ; where samples meet, those of one sample each."""
-        number, root = self.plan.starts(None), partial(self.plan.loss.hessian_sqrt, output, target)
-        if number == 1:
-            return root(some)
-        return one_by_one(lambda span: [Columns(root(span))], some, number)[0].values
-
-    def samples(self, output: Array, target: Array) -> Array:
-        """Compute √R ∇ℓₙ of one sample each, so that it is R ∇ℓₙ with the factor √R of all but the gradient."""
-        gradient = Columns(self.plan.loss.gradients(output, target)[None] * self.plan.scale.factor**0.5)
-        return one_by_one(lambda span: [gradient], ALL, len(output))[0].values

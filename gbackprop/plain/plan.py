@@ -26,7 +26,7 @@ from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
-from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, MonteCarlo, Signal
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, SAMPLES, MonteCarlo, Signal
 from gbackprop.calculus.wrt import InputRows, Names, X, check_names, names_of, placed
 from gbackprop.losses.base import Loss
 from gbackprop.plain.coupling import coupled, uncoupled
@@ -210,8 +210,10 @@ def plan_of(
     meeting = next((leaf for leaf in leaves if leaf.layer.mixes), None)
     if meeting and quantities and X in (wrt or ()):
         raise UnsupportedError(f"{meeting}: samples meet there, so the entries of {X!r} have a gradient alone")
-    needs = [(quantity, _statistics(quantity, meeting)) for quantity in quantities]
-    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, used in needs for statistic in used]]))
+    needs = [(quantity, quantity.statistics()) for quantity in quantities]
+    if meeting or any(statistic.signal == SAMPLES for _, used in needs for statistic in used):
+        needs = [(quantity, _meeting(quantity, statistics, meeting)) for quantity, statistics in needs]
+    statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, each in needs for statistic in each]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
     own = frozenset({X} if wrt and X in wrt else ())
@@ -225,10 +227,12 @@ def plan_of(
     )  # fmt: skip
 
 
-def _statistics(quantity: Quantity, meeting: Leaf | None) -> tuple[Statistic, ...]:
-    """Return the statistics of a quantity; where samples meet, those of the batch as one sample."""
+def _meeting(
+    quantity: Quantity, statistics: tuple[Statistic, ...], meeting: Leaf | None
+) -> tuple[Statistic, ...]:
+    """Return the statistics of a quantity: where samples meet, those of the batch as one sample."""
     try:
-        return tuple(map(coupled if meeting else uncoupled, quantity.statistics()))
+        return tuple(map(coupled if meeting else uncoupled, statistics))
     except UnsupportedError as error:
         raise UnsupportedError(f"{meeting} cannot give {type(quantity).__name__}: {error}") from None
 

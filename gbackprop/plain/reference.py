@@ -15,11 +15,10 @@ import numpy as np
 from gbackprop.array import Array, on_device_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
-from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, SAMPLES, Columns, MonteCarlo, Signals, Stack
+from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack
 from gbackprop.losses.base import Loss
 from gbackprop.plain import GRADIENT_SUM, Plan, complete, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
-from gbackprop.plain.coupling import Starts
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 from gbackprop.quantities.rows import with_rows
@@ -60,7 +59,7 @@ def run(plan: Plan, x: Array, y: Array) -> Result:
     return finish(plan, plan.loss.values(output, y).sum(), output, sweep.found)
 
 
-class AtLoss(Starts):
+class AtLoss:
     """The start of a sweep: the signals at the loss.
 
     Parameters
@@ -90,11 +89,12 @@ class AtLoss(Starts):
 
     def loss_columns(self, signal: Any, output: Array, target: Array) -> Array | None:
         """Compute the columns that start at the loss, without R, shape (V, N, *out), or None if there are none."""
-        if signal in (EXACT, SAMPLES):
-            return self.roots(output, target) if signal == EXACT else self.samples(output, target)
+        if signal == EXACT:
+            return self.plan.loss.hessian_sqrt(output, target)
         if isinstance(signal, MonteCarlo):
             return self.plan.loss.hessian_sqrt_mc(output, self.plan.targets_of(signal, output, slice(None)), target)
         return None
+
 
 
 class Sweep(AtLoss):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
-from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.layer import Layer, in_mode
 from gbackprop.testing.claims import (
     FLOAT32_TOLERANCE,
     ROUNDINGS,
@@ -87,7 +87,7 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
     claims.hold("parameter_shapes", "are the shapes of the parameters", _wrong_shapes, twin)
     if "parameter_shapes" in claims.doubtful:
         return
-    in_training = twin.in_training()
+    in_training = in_mode(twin, True)
     if not twin.mixes:
         _check_mode(claims, Probe(twin, batch), rng, reference)
     if in_training.mixes:
@@ -96,7 +96,7 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
         _check_mode(whole, Probe(WholeBatch(in_training), batches), rng, _each_batch(reference) if twin.mixes else None)
         if not twin.mixes:
             claims.report.rows += whole.report.rows
-    mixing = any(part.in_training().mixes for _, part in twin.named_layers())
+    mixing = any(in_mode(part, True).mixes for _, part in twin.named_layers())
     noise = None if mixing else twin.noise(batch.shape, rng)  # samples of a container do not interact, or it has no row
     drawn: list[Any] = []
     rows_of_noise(noise, drawn.append)

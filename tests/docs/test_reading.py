@@ -52,7 +52,7 @@ def test_every_file_of_the_engine_is_on_the_page(folder):
 def test_the_plain_engine_stays_short():
     lines = {file: structure.code_lines((PACKAGE / file).read_text()) for file in READ}
     assert lines["plain/reference.py"] <= 90
-    assert sum(lines.values()) <= 1830
+    assert sum(lines.values()) <= 1870
 
 
 def test_the_protocol_of_layers_stays_small():

@@ -25,7 +25,9 @@ def test_every_row(row):
     report.assert_ok()
     assert max(r.error for r in report.rows if r.oracle == "complex step") <= COMPLEX_ERROR
     missing = {r.method.rpartition(".")[2] for r in report.rows if r.verdict == "not given"}
-    assert missing == lacking(layer)[0] | ({"curvature"} if layer.curvature == "dense" else set())
+    dense = {"curvature"} if layer.curvature == "dense" else set()
+    in_training = {"curvature", "mjp"} if layer.in_training else set()  # equal numbers have no deviation
+    assert missing - in_training == (lacking(layer)[0] | dense) - in_training
 
 
 @pytest.mark.parametrize("row", LAYERS, ids=str)

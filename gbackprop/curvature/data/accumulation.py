@@ -17,7 +17,7 @@ from gbackprop.array import Array, device_of, is_array, on_device_of
 from gbackprop.base.checks import check_flag, generator, kind_of, number, positive
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError
 from gbackprop.base.threads import cpu_count, one_blas_thread
-from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.layer import Layer, in_mode
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.curvature.data.checkpoint import Checkpoint
 from gbackprop.curvature.data.executors import Pool, open_pool
@@ -142,7 +142,7 @@ def accumulate(
         entropy = saved.entropy
     training = options.get("training") is True
     for path, layer in network.named_layers():
-        if (layer.in_training() if training else layer).mixes:
+        if in_mode(layer, training).mixes:
             raise UnsupportedError(
                 f"layer {path}, {layer!r}: samples of a batch meet there, so results of batches do not determine that "
                 "of all samples (use training=False)"
