@@ -10,10 +10,10 @@ import torch
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.arguments import at
 from gbackprop.interop.building import Building
-from gbackprop.interop.calls import Call
+from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.capture import DROPOUT, line_of, path_of
 from gbackprop.interop.functions import FUNCTIONS
-from gbackprop.interop.layouts import MIXED, Fixed, Layout, Place, layout_of, reshaped, rows_alike
+from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout, layout_of, reshaped, rows_alike
 from gbackprop.interop.moves import MOVES
 from gbackprop.interop.norms import NORMS
 from gbackprop.interop.products import PRODUCTS
@@ -22,7 +22,7 @@ from gbackprop.layers import Dropout
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME
 
-TABLE: dict[str, Callable[[Call], Any]] = {**FUNCTIONS, **NORMS, **PRODUCTS, **MOVES}
+TABLE: dict[str, Callable[[FunctionCall], Any]] = {**FUNCTIONS, **NORMS, **PRODUCTS, **MOVES}
 
 OF_SHAPES = {"sym_size", "sym_numel", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",
              "new_full", "new_empty", "_assert_tensor_metadata",
@@ -133,14 +133,14 @@ class Assembly(Building):
         if value is None:
             return Size()
         name = self.capture.buffers.get(node, f"{path_of(node)}.{node.name}".strip("."))
-        return Fixed(value.reshape(layout.shape), Layout(layout.shape), name)
+        return Fixed(value.reshape(layout.shape), TensorLayout(layout.shape), name)
 
     def _take(self, node: torch.fx.Node) -> None:
         """Add the layers of a call, or note why it is refused."""
         if node in self.capture.parameters:
             name = self.capture.parameters[node]
             shape = tuple(map(int, node.meta["val"].shape))
-            self.values[node] = Place(name, Layout(shape))
+            self.values[node] = Place(name, TensorLayout(shape))
             self.shapes[name] = shape
             return
         try:
@@ -160,10 +160,10 @@ class Assembly(Building):
             return of[node.args[1]] if isinstance(of, list) and node.args[1] < len(of) else Failed()
         given = self._given(node, function)
         if isinstance(given.get("self"), States):
-            call = Call(self, node, given, Layout(()))
+            call = FunctionCall(self, node, given, TensorLayout(()))
             return given["self"].entry(call, given.get("index", 0))
         layouts = self._layouts(node, function, given)
-        call = Call(self, node, given, layouts[0])
+        call = FunctionCall(self, node, given, layouts[0])
         if function == "whole":
             found = self._whole(call)
             return found
@@ -179,7 +179,7 @@ class Assembly(Building):
         self.names[node] = places[0].name
         return places if several else places[0]
 
-    def _placed(self, name: str, layout: Layout) -> Place:
+    def _placed(self, name: str, layout: TensorLayout) -> Place:
         if self.shapes[name] != layout.features:
             raise UnsupportedError(f"expected features {layout.features}, got {self.shapes[name]}")
         return Place(name, layout)
@@ -215,14 +215,14 @@ class Assembly(Building):
             return [self._value(each, sized) for each in value]
         return value
 
-    def _layouts(self, node: torch.fx.Node, function: str, given: dict[str, Any]) -> list[Layout]:
+    def _layouts(self, node: torch.fx.Node, function: str, given: dict[str, Any]) -> list[TensorLayout]:
         """Return the layouts of a call's outputs."""
         values = node.meta["val"]
         shapes = [each.shape for each in (values if isinstance(values, tuple | list) else [values])
                   if isinstance(each, torch.Tensor)]  # fmt: skip
         symbol = self.capture.symbol
         if node not in self.varying:
-            return [Layout(layout_of(shape, symbol).shape) for shape in shapes]
+            return [TensorLayout(layout_of(shape, symbol).shape) for shape in shapes]
         places = [place for place in _places(given) if place.layout.axis is not None]
         if function in SHAPES:
             found = [reshaped(places[0].layout, shape, symbol) for shape in shapes]
@@ -235,7 +235,7 @@ class Assembly(Building):
             raise UnsupportedError(f"{MIXED}, got a result without the axis of the samples, or for one number of them")
         return found
 
-    def _whole(self, call: Call) -> Any:
+    def _whole(self, call: FunctionCall) -> Any:
         """Return the layer of a module, or of a dropout."""
         path, entry = call.given["path"], call.given["entry"]
         x = call.given["x"]
@@ -248,7 +248,7 @@ class Assembly(Building):
         return made
 
 
-def _unbatched(call: Call, name: str, layout: Layout) -> str:
+def _unbatched(call: FunctionCall, name: str, layout: TensorLayout) -> str:
     """Return a tensor without samples as torch has it, where a layer took its first axis, of length 1, for these."""
     lacks = layout.axis is None and layout.shape == (1, *call.shape(name))
     return call.reshape(name, layout.shape) if lacks else name

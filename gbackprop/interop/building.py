@@ -9,7 +9,7 @@ import torch
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.interop.calls import Call
+from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.capture import Capture, path_of
 from gbackprop.interop.layouts import Fixed
 from gbackprop.interop.wholes import Whole
@@ -86,7 +86,7 @@ class Building:
             name = f"{start}_{count}"
         return name
 
-    def owner(self, call: Call, keys: list[str], make: Callable[[], Layer]) -> str | None:
+    def owner(self, call: FunctionCall, keys: list[str], make: Callable[[], Layer]) -> str | None:
         """Return the path of a module whose parameters, and no others, a call takes, if only such calls take them."""
         schema = [argument.name for argument in call.node.target._schema.arguments]
         raw = {**dict(zip(schema, call.node.args)), **call.node.kwargs}
@@ -147,7 +147,7 @@ class Building:
 
     def again(self, node: torch.fx.Node, x: torch.Tensor, n: int = 1, changed: Any = None) -> torch.Tensor:
         """Compute a call for another first argument, of a batch of n samples."""
-        names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+        names = [argument.name for argument in node.target._schema.arguments]
         raw = {**dict(zip(names, node.args)), **node.kwargs}
 
         def known(other: torch.fx.Node) -> Any:
@@ -160,7 +160,7 @@ class Building:
             return torch.cat([value.value] * n, axes[0]) if axes else value.value
 
         given = {**torch.fx.node.map_arg(raw, known), names[0]: x, **(changed or {})}
-        return node.target(**given)  # type: ignore[operator]
+        return node.target(**given)
 
     def _named_as_torch(self, output: str) -> Graph:
         """Give the path of a module with several calls to the call that is computed first: it names parameters."""

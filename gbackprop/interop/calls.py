@@ -12,19 +12,19 @@ import torch
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.interop.layouts import MIXED, Fixed, Layout, Place
+from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 from gbackprop.layers import Operation
 from gbackprop.layers.norms.affine import Plus, Times
 
 
 @dataclass
-class Call:
+class FunctionCall:
     """A call with its arguments by the names of torch's schema: `Place`, `Fixed` or plain values."""
 
     assembly: Any
     node: torch.fx.Node
     given: dict[str, Any]
-    layout: Layout  # of the output, or of its first tensor
+    layout: TensorLayout  # of the output, or of its first tensor
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -51,7 +51,7 @@ class Call:
         if isinstance(value, Place):
             return value
         if not isinstance(value, Fixed):
-            value = Fixed(torch.as_tensor(value), Layout(()), "number")
+            value = Fixed(torch.as_tensor(value), TensorLayout(()), "number")
         return Place(self.assembly.constant(self.node, value, floats), value.layout)
 
     def reshape(self, name: str, shape: Shape) -> str:
@@ -73,7 +73,7 @@ class Call:
         places = [self.place(value, floats) for value in values]
         return [self.fitted(place, self.layout, len(self.layout.shape)) for place in places]
 
-    def fitted(self, place: Place, to: Layout, ndim: int) -> str:
+    def fitted(self, place: Place, to: TensorLayout, ndim: int) -> str:
         """Return a tensor's node beside others of a layout, where all have axes up to `ndim`, from the last on."""
         own, before = place.layout, ndim - len(place.layout.shape)
         if to.axis is None:
@@ -136,7 +136,7 @@ def is_number(value: Any) -> bool:
 
 def finite(value: Any) -> float:
     """Return a number that is finite."""
-    number = value.number if isinstance(value, Fixed) else value
+    number: Any = value.number if isinstance(value, Fixed) else value
     if isinstance(number, bool) or not abs(number) < float("inf"):
         raise UnsupportedError(f"expected tensors or finite numbers, got {number!r}")
     return float(number)
@@ -165,7 +165,7 @@ def _equal(one: Shape, other: Shape) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
-def move(call: Call, value: Any) -> str:
+def move(call: FunctionCall, value: Any) -> str:
     """Return a call that only moves numbers, by the places from which torch takes them in a batch of two samples."""
     place = call.place(value)
     before, shape = place.layout, place.layout.features
@@ -179,7 +179,7 @@ def move(call: Call, value: Any) -> str:
     return call.op("gather", place.name, places=rows[0].numpy())
 
 
-def as_torch(x: torch.Tensor, layout: Layout) -> torch.Tensor:
+def as_torch(x: torch.Tensor, layout: TensorLayout) -> torch.Tensor:
     """Return samples ``(N, *features)`` as torch's tensor of a layout."""
     if layout.axis is None:
         return x.reshape(layout.shape)
@@ -189,7 +189,7 @@ def as_torch(x: torch.Tensor, layout: Layout) -> torch.Tensor:
     return whole.reshape(*layout.shape[:i], layout.outer * len(x) * inner, *layout.shape[i + 1 :])
 
 
-def as_samples(x: torch.Tensor, layout: Layout, n: int) -> torch.Tensor:
+def as_samples(x: torch.Tensor, layout: TensorLayout, n: int) -> torch.Tensor:
     """Return torch's tensor of a layout as samples ``(N, *features)``."""
     if layout.axis is None:
         return x.reshape(1, *layout.shape)

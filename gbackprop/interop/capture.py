@@ -30,7 +30,7 @@ def _whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> 
 
 
 def whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> torch.Tensor:
-    """Call a module, or torch's dropout, that remains one call in what is captured; give one of its outputs."""
+    """FunctionCall a module, or torch's dropout, that remains one call in what is captured; give one of its outputs."""
     return torch.ops.gbackprop.whole(x, mask, path, entry, list(shape), dtype)
 
 
@@ -175,7 +175,7 @@ def _refusal(error: Exception, module: torch.nn.Module) -> UnsupportedError:
 def _capture(program: Any, module: torch.nn.Module) -> Capture:
     names = {id(value): name for name, value in reversed([*module.named_parameters(remove_duplicate=False)])}
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    found = Capture(program.graph, program.graph_module, None, None, None, {}, {}, {})  # type: ignore[arg-type]
+    found = Capture(program.graph, program.graph_module, None, None, None, {}, {}, {})
     for spec in program.graph_signature.input_specs:
         node = nodes[spec.arg.name]
         if spec.kind is InputKind.USER_INPUT:

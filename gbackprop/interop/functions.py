@@ -10,7 +10,7 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
-from gbackprop.interop.calls import Call, finite, is_number
+from gbackprop.interop.calls import FunctionCall, finite, is_number
 from gbackprop.interop.layouts import Place
 
 ACTIVATIONS: dict[str, type[Layer]] = {
@@ -32,7 +32,7 @@ CURVES = {
 ARGUMENTS = {"lambd": "lambd", "lambda": "lambd"}
 
 
-def activation(call: Call) -> str:
+def activation(call: FunctionCall) -> str:
     """Return the layer of an elementwise function."""
     kind = ACTIVATIONS[call.assembly.function(call.node)]
     given = {ARGUMENTS.get(name, name): (value, value) for name, value in call.given.items() if name != "self"}
@@ -41,12 +41,12 @@ def activation(call: Call) -> str:
     return call.add(constructed(kind, given), call.place(call.self).name)
 
 
-def curve(call: Call) -> str:
+def curve(call: FunctionCall) -> str:
     """Return the row of an elementwise function."""
     return call.op(CURVES[call.assembly.function(call.node)], call.place(call.self).name)
 
 
-def softmax(call: Call) -> str:
+def softmax(call: FunctionCall) -> str:
     """Return a softmax, or its logarithm."""
     place = call.place(call.self)
     call.assembly.check_dtype(call.given.get("dtype"))
@@ -57,12 +57,12 @@ def softmax(call: Call) -> str:
 # --------------------------------------------------------------------------------------------------------- arithmetic
 
 
-def add(call: Call) -> str:
+def add(call: FunctionCall) -> str:
     """Return a + alpha b."""
     return call.plus(call.self, _times(call, call.other, call.given.get("alpha", 1)))
 
 
-def sub(call: Call) -> str:
+def sub(call: FunctionCall) -> str:
     """Return a − alpha b."""
     varies = all(isinstance(value, Place) and value.layout.axis is not None for value in (call.self, call.other))
     if not varies and not is_number(call.other) and not is_number(call.self) and call.given.get("alpha", 1) == 1:
@@ -70,19 +70,19 @@ def sub(call: Call) -> str:
     return call.plus(call.self, _times(call, call.other, -call.given.get("alpha", 1)))
 
 
-def _times(call: Call, value: Any, factor: float) -> Any:
+def _times(call: FunctionCall, value: Any, factor: float) -> Any:
     if is_number(value):
         return finite(value) * factor
     place = call.place(value)
     return Place(call.scaled(place.name, factor), place.layout)
 
 
-def mul(call: Call) -> str:
+def mul(call: FunctionCall) -> str:
     """Return a product, entry by entry."""
     return call.times(call.self, call.other)
 
 
-def div(call: Call) -> str:
+def div(call: FunctionCall) -> str:
     """Return a quotient."""
     if call.given.get("rounding_mode") is not None:
         raise UnsupportedError(f"rounding_mode={call.rounding_mode!r} is not supported: it has no derivative")
@@ -95,7 +95,7 @@ def div(call: Call) -> str:
     return call.op("divide", *call.aligned(call.self, call.other))
 
 
-def power(call: Call) -> str:
+def power(call: FunctionCall) -> str:
     """Return a power, of which the base or the exponent may be a number."""
     if is_number(call.self):
         return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
@@ -107,7 +107,7 @@ def power(call: Call) -> str:
     return call.op(known[number], base) if number in known else call.op("power", base, exponent=number)
 
 
-def clamp(call: Call) -> str:
+def clamp(call: FunctionCall) -> str:
     """Return numbers within bounds."""
     low, high = call.given.get("min"), call.given.get("max")
     if all(value is None or is_number(value) for value in (low, high)):
@@ -120,7 +120,7 @@ def clamp(call: Call) -> str:
     return name
 
 
-def compared(call: Call) -> str:
+def compared(call: FunctionCall) -> str:
     """Return 1 where a comparison is true, else 0; its derivative is 0."""
     kind = call.assembly.function(call.node)
     flip = kind in ("lt", "ge")  # a < b is b > a, a ≥ b is not b > a
@@ -129,20 +129,20 @@ def compared(call: Call) -> str:
     return call.op("affine", over, factor=-1, shift=1) if kind in ("ge", "le") else over
 
 
-def where(call: Call) -> str:
+def where(call: FunctionCall) -> str:
     """Return numbers that a condition chooses."""
     a, b = call.given.get("other", 0), call.given.get("self", 0)
     (condition,) = call.aligned(call.condition, floats=False)
     return call.op("where", condition, *call.aligned(b, a))
 
 
-def masked_fill(call: Call) -> str:
+def masked_fill(call: FunctionCall) -> str:
     """Return a tensor with a number where a mask is true."""
     (condition,) = call.aligned(call.mask, floats=False)
     return call.op("where", condition, *call.aligned(call.value, call.self))
 
 
-def addcmul(call: Call) -> str:
+def addcmul(call: FunctionCall) -> str:
     """Return a + value b c."""
     product = call.op("multiply", *call.aligned(call.tensor1, call.tensor2))
     return call.plus(call.self, Place(call.scaled(product, call.given.get("value", 1)), call.layout))
@@ -151,10 +151,10 @@ def addcmul(call: Call) -> str:
 # --------------------------------------------------------------------------------------------------- sums over axes
 
 
-def reduction(row: str, **more: Any) -> Callable[[Call], str]:
+def reduction(row: str, **more: Any) -> Callable[[FunctionCall], str]:
     """Return a reduction over axes."""
 
-    def reduce(call: Call) -> str:
+    def reduce(call: FunctionCall) -> str:
         call.assembly.check_dtype(call.given.get("dtype"))
         place = call.place(call.self)
         dims = call.given.get("dim")
@@ -168,12 +168,12 @@ def reduction(row: str, **more: Any) -> Callable[[Call], str]:
     return reduce
 
 
-def var_mean(call: Call) -> list[str]:
+def var_mean(call: FunctionCall) -> list[str]:
     """Return a variance and a mean."""
     return [reduction("var")(call), reduction("mean")(call)]
 
 
-def vector_norm(call: Call) -> str:
+def vector_norm(call: FunctionCall) -> str:
     """Return a 2-norm or a 1-norm."""
     order = call.given.get("ord", call.given.get("p", 2))
     row = {None: "norm", 2: "norm", 1: "sum"}.get(order)
@@ -185,13 +185,13 @@ def vector_norm(call: Call) -> str:
     return reduction(row)(call)
 
 
-def log2(base: float) -> Callable[[Call], str]:
+def log2(base: float) -> Callable[[FunctionCall], str]:
     """Return a logarithm of a base."""
     return lambda call: call.scaled(call.op("log", call.place(call.self).name), 1 / log(base))
 
 
 
-FUNCTIONS: dict[str, Callable[[Call], Any]] = {
+FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(ACTIVATIONS, activation), **dict.fromkeys(CURVES, curve),
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax", "special_log_softmax"), softmax),
     **dict.fromkeys(("add", "add_"), add), "sub": sub, "mul": mul, "div": div, "addcmul": addcmul,

@@ -15,7 +15,7 @@ MIXED = "expected that each sample is mapped by itself, with its numbers in one 
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """A tensor's shape, in which one axis may have the samples: `outer` times N times others, in this order."""
 
     shape: Shape  # sizes of torch's axes; that of the samples divided by N
@@ -31,7 +31,7 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the samples alone are axis 0."""
+        """True if the samples alone are axis 0."""
         return self.axis == 0 and self.shape[0] == 1
 
     @property
@@ -53,7 +53,7 @@ class Layout:
         return tuple(self.axis_of(dim) for dim in given)
 
 
-def layout_of(shape: Any, symbol: Any, outer: int = 1) -> Layout:
+def layout_of(shape: Any, symbol: Any, outer: int = 1) -> TensorLayout:
     """Return the layout of a shape in which the number of samples is a symbol."""
     sizes: list[int] = []
     axis = None
@@ -66,10 +66,10 @@ def layout_of(shape: Any, symbol: Any, outer: int = 1) -> Layout:
         sizes.append(int(size))
     if axis is not None and sizes[axis] % outer:
         raise UnsupportedError(f"{MIXED}, got shape {tuple(shape)}, in which {symbol} is their number")
-    return Layout(tuple(sizes), axis, outer if axis is not None else 1)
+    return TensorLayout(tuple(sizes), axis, outer if axis is not None else 1)
 
 
-def reshaped(before: Layout, shape: Any, symbol: Any) -> Layout:
+def reshaped(before: TensorLayout, shape: Any, symbol: Any) -> TensorLayout:
     """Return the layout of a tensor in another shape."""
     after = layout_of(shape, symbol)
     if before.axis is None or after.axis is None:
@@ -78,7 +78,7 @@ def reshaped(before: Layout, shape: Any, symbol: Any) -> Layout:
     outer = before.first // max(ahead, 1)
     if outer * ahead != before.first or after.shape[after.axis] % max(outer, 1):
         raise UnsupportedError(f"{MIXED}, got shape {tuple(shape)}, in which {symbol} is their number")
-    return Layout(after.shape, after.axis, outer)
+    return TensorLayout(after.shape, after.axis, outer)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Place:
     """A tensor of the network that is being built: its node, and its layout."""
 
     name: str
-    layout: Layout
+    layout: TensorLayout
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Fixed:
     """A tensor that is the same for all samples and all data, with the name of where it comes from."""
 
     value: torch.Tensor  # without the axis of the samples
-    layout: Layout
+    layout: TensorLayout
     name: str
 
     @property
@@ -103,7 +103,7 @@ class Fixed:
         return self.value.item() if self.layout.shape == () else None
 
 
-def rows_alike(values: list[torch.Tensor], layout: Layout) -> torch.Tensor | None:
+def rows_alike(values: list[torch.Tensor], layout: TensorLayout) -> torch.Tensor | None:
     """Return one sample's rows of a tensor for batches of several sizes, None if not all are the same."""
     if layout.axis is None:
         found = values

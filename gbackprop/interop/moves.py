@@ -9,27 +9,27 @@ import torch
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.interop.calls import Call, move
-from gbackprop.interop.layouts import MIXED, Fixed, Layout, Place
+from gbackprop.interop.calls import FunctionCall, move
+from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 
 
-def reshape(call: Call) -> str:
+def reshape(call: FunctionCall) -> str:
     """Return a tensor in another shape."""
     return call.reshaped_to(call.self)
 
 
-def same(call: Call) -> str:
+def same(call: FunctionCall) -> str:
     """Return a tensor as it is."""
     return call.place(call.given.get("self", call.given.get("input"))).name
 
 
-def cast(call: Call) -> str:
+def cast(call: FunctionCall) -> str:
     """Return a tensor of floats, converted to the network's dtype."""
     call.assembly.check_dtype(call.given.get("dtype"))
     return same(call)
 
 
-def permute(call: Call) -> str:
+def permute(call: FunctionCall) -> str:
     """Return a tensor with its axes in another order."""
     place = call.place(call.self)
     rank = len(place.layout.shape)
@@ -48,13 +48,13 @@ def permute(call: Call) -> str:
         "transpose", place.name, axes=axes)  # fmt: skip
 
 
-def _joined_axis(layout: Layout) -> int:
+def _joined_axis(layout: TensorLayout) -> int:
     """Return the layers' number of the axis that has samples and others."""
     assert layout.axis is not None
     return layout.axis + 1
 
 
-def expand(call: Call) -> str:
+def expand(call: FunctionCall) -> str:
     """Return a tensor that is repeated along axes of length 1."""
     place = call.place(call.self)
     name = call.fitted(place, call.layout, len(call.layout.shape))
@@ -62,19 +62,19 @@ def expand(call: Call) -> str:
     return name if call.shape(name) == shape else call.op("broadcast_to", name, shape=shape)
 
 
-def copied(call: Call) -> str:
+def copied(call: FunctionCall) -> str:
     """Return a tensor in the shape of another, whose place it takes."""
     call.given["self"] = call.src
     return expand(call)
 
 
-def select(call: Call) -> str:
+def select(call: FunctionCall) -> str:
     """Return one entry of an axis."""
     place = call.place(call.self)
     return call.add(layers.Select(place.layout.axis_of(call.dim), call.index), place.name)
 
 
-def part(call: Call, value: Any, dim: int, cut: slice) -> str:
+def part(call: FunctionCall, value: Any, dim: int, cut: slice) -> str:
     """Return a part of an axis."""
     place = call.place(value)
     size = place.layout.shape[dim]
@@ -86,7 +86,7 @@ def part(call: Call, value: Any, dim: int, cut: slice) -> str:
     return call.add(layers.Slice(place.layout.axis_of(dim), start, stop, step), place.name)
 
 
-def cut(call: Call) -> str:
+def cut(call: FunctionCall) -> str:
     """Return a slice."""
     start, stop = call.given.get("start"), call.given.get("end")
     own = call.place(call.self).layout
@@ -95,7 +95,7 @@ def cut(call: Call) -> str:
     return part(call, call.self, call.dim, slice(start, stop, call.given.get("step", 1)))
 
 
-def pieces(call: Call) -> list[str]:
+def pieces(call: FunctionCall) -> list[str]:
     """Return the parts of an axis, side by side."""
     place, dim = call.place(call.self), call.given.get("dim", 0)
     own = place.layout
@@ -110,7 +110,7 @@ def pieces(call: Call) -> list[str]:
             for start, shape in zip(ends, shapes, strict=True)]  # fmt: skip
 
 
-def unbind(call: Call) -> list[str]:
+def unbind(call: FunctionCall) -> list[str]:
     """Return the entries of an axis."""
     place = call.place(call.self)
     axis = place.layout.axis_of(call.given.get("dim", 0))
@@ -118,7 +118,7 @@ def unbind(call: Call) -> list[str]:
     return [call.add(layers.Select(axis, i), place.name) for i in range(count)]
 
 
-def joined(call: Call) -> str:
+def joined(call: FunctionCall) -> str:
     """Return tensors side by side along an axis, or along a new one."""
     dim = call.given.get("dim", 0)
     stacks = call.assembly.function(call.node) == "stack"
@@ -127,7 +127,7 @@ def joined(call: Call) -> str:
     places = [call.place(value) for value in call.tensors if not _empty(value)]
     if stacks:
         at = dim % len(out.shape)
-        inner = Layout(out.shape[:at] + out.shape[at + 1 :],
+        inner = TensorLayout(out.shape[:at] + out.shape[at + 1 :],
                        None if out.axis is None else out.axis - (at < out.axis), out.outer)  # fmt: skip
         names = [call.fitted(place, inner, len(inner.shape)) for place in places]
         return call.op("stack", *names, axis=axis)
@@ -143,7 +143,7 @@ def _empty(value: Any) -> bool:
     return isinstance(value, Fixed) and value.value.numel() == 0
 
 
-def scattered(call: Call) -> str:
+def scattered(call: FunctionCall) -> str:
     """Return a tensor with another in the place of a part of it: what is before, that, and what is after."""
     whole, dim = call.layout, call.given.get("dim", 0) % len(call.layout.shape)
     if dim == whole.axis:
@@ -162,23 +162,23 @@ def scattered(call: Call) -> str:
     own = src.layout
     if single:
         axis = None if own.axis is None else own.axis + (dim <= own.axis)
-        own = Layout((*own.shape[:dim], 1, *own.shape[dim:]), axis, own.outer)
+        own = TensorLayout((*own.shape[:dim], 1, *own.shape[dim:]), axis, own.outer)
         src = Place(call.reshape(src.name, own.features), own)
     names, around = [], call.place(call.self)
     for low, high, value in ((0, start, around), (start, stop, src), (stop, size, around)):
         if high > low:
             shape = (*whole.shape[:dim], high - low, *whole.shape[dim + 1 :])
-            to = Layout(shape, whole.axis, whole.outer)
+            to = TensorLayout(shape, whole.axis, whole.outer)
             if value is around:
                 cropped = (*around.layout.shape[:dim], high - low, *around.layout.shape[dim + 1 :])
                 value = Place(part(call, around, dim, slice(low, high)),
-                              Layout(cropped, around.layout.axis, around.layout.outer))  # fmt: skip
+                              TensorLayout(cropped, around.layout.axis, around.layout.outer))  # fmt: skip
             name = call.fitted(value, to, len(shape))
             names.append(name if call.shape(name) == to.features else call.op("broadcast_to", name, shape=to.features))
     return call.op("concatenate", *names, axis=whole.axis_of(dim)) if len(names) > 1 else names[0]
 
 
-def pad(call: Call) -> str:
+def pad(call: FunctionCall) -> str:
     """Return a tensor with numbers around it."""
     mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}[
         call.given.get("mode", "constant")]  # fmt: skip
@@ -197,30 +197,30 @@ def pad(call: Call) -> str:
     return call.op("pad", place.name, widths=pairs, mode=mode, **value)
 
 
-def diagonal_matrix(call: Call) -> str:
+def diagonal_matrix(call: FunctionCall) -> str:
     """Return the lower or upper triangle."""
     own = call.place(call.self)
     return call.op(call.assembly.function(call.node), own.name, k=call.given.get("diagonal", 0))
 
 
-def index(call: Call) -> str:
+def index(call: FunctionCall) -> str:
     """Return entries by fixed integers."""
     if any(isinstance(value, Place) for value in call.indices):
         raise UnsupportedError("indices: expected fixed integers, got numbers of the data")
     return move(call, call.self)
 
 
-def gather(call: Call) -> str:
+def gather(call: FunctionCall) -> str:
     """Return entries by fixed integers."""
     if isinstance(call.index, Place):
         raise UnsupportedError("index: expected fixed integers, got numbers of the data")
     return move(call, call.self)
 
 
-def along(axes: int) -> Callable[[Call], str]:
+def along(axes: int) -> Callable[[FunctionCall], str]:
     """Return a linear map of each of the last axes, by its matrix: torch's results for the unit vectors."""
 
-    def mapped(call: Call) -> str:
+    def mapped(call: FunctionCall) -> str:
         place = call.place(call.self)
         name = place.name
         for i in range(1, axes + 1):
@@ -234,7 +234,7 @@ def along(axes: int) -> Callable[[Call], str]:
     return mapped
 
 
-def _one_axis(call: Call, i: int, axes: int) -> dict[str, Any]:
+def _one_axis(call: FunctionCall, i: int, axes: int) -> dict[str, Any]:
     """Return the arguments of an interpolation of one axis."""
     after = call.layout.shape
     changed: dict[str, Any] = {}
@@ -249,7 +249,7 @@ def _one_axis(call: Call, i: int, axes: int) -> dict[str, Any]:
     return changed
 
 
-MOVES: dict[str, Callable[[Call], Any]] = {
+MOVES: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"), reshape),
     **dict.fromkeys(("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "lift_fresh"), same),
     **dict.fromkeys(("_to_copy", "to", "type_as"), cast), "copy": copied,

@@ -9,18 +9,18 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
-from gbackprop.interop.calls import Call
+from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.layouts import Fixed
 
 
-def channels(call: Call, name: str, value: Any) -> Any:
+def channels(call: FunctionCall, name: str, value: Any) -> Any:
     """Return a parameter of channels in a shape that broadcasts to features (C, …)."""
     place = call.place(value)
     rest = (1,) * (len(call.shape(name)) - 1)
     return call.reshape(place.name, place.layout.shape + rest)
 
 
-def norm(call: Call, kind: Callable[[bool], Layer], over: int | None = None) -> str:
+def norm(call: FunctionCall, kind: Callable[[bool], Layer], over: int | None = None) -> str:
     """Return a normalization by its own parameters, or without and then scaled and shifted by others."""
     given = {key: call.given.get(key) for key in ("weight", "bias")}
     x = call.place(call.input).name if over is not None else call.plain(call.input)
@@ -36,7 +36,7 @@ def norm(call: Call, kind: Callable[[bool], Layer], over: int | None = None) -> 
     return y
 
 
-def layer_norm(call: Call) -> str:
+def layer_norm(call: FunctionCall) -> str:
     """Return a LayerNorm."""
     size, bias = tuple(call.normalized_shape), call.given.get("bias") is not None
     if call.place(call.input).layout.axis is not None:
@@ -44,20 +44,20 @@ def layer_norm(call: Call) -> str:
     return norm(call, lambda affine: layers.LayerNorm(size, call.eps, affine, bias or not affine), len(size))
 
 
-def rms_norm(call: Call) -> str:
+def rms_norm(call: FunctionCall) -> str:
     """Return an RMSNorm."""
     size = tuple(call.normalized_shape)
     call.place(call.input).layout.axes_of(range(-len(size), 0))
     return norm(call, lambda affine: layers.RMSNorm(size, call.eps, affine), len(size))
 
 
-def group_norm(call: Call) -> str:
+def group_norm(call: FunctionCall) -> str:
     """Return a GroupNorm."""
     count = call.layout.features[0]
     return norm(call, lambda affine: layers.GroupNorm(call.num_groups, count, call.eps, affine))
 
 
-def instance_norm(call: Call) -> str:
+def instance_norm(call: FunctionCall) -> str:
     """Return an InstanceNorm."""
     if not call.use_input_stats:
         raise UnsupportedError("use_input_stats: expected True")
@@ -66,7 +66,7 @@ def instance_norm(call: Call) -> str:
     return norm(call, lambda affine: kind(features[0], call.eps, affine=affine))
 
 
-def batch_norm(call: Call) -> list[str]:
+def batch_norm(call: FunctionCall) -> list[str]:
     """Return a BatchNorm with its running statistics."""
     x = call.plain(call.input)
     features = call.layout.features
@@ -91,10 +91,10 @@ def batch_norm(call: Call) -> list[str]:
 # -------------------------------------------------------------------------------------------------------------- pools
 
 
-def pool(kind: str, defaults: Mapping[str, Any]) -> Callable[[Call], Any]:
+def pool(kind: str, defaults: Mapping[str, Any]) -> Callable[[FunctionCall], Any]:
     """Return a pool over the last axes, whatever axes are before the channels."""
 
-    def pooled(call: Call) -> Any:
+    def pooled(call: FunctionCall) -> Any:
         given = {name: call.given.get(name, default) for name, default in defaults.items()}
         dims = int(call.assembly.function(call.node).partition("pool")[2][0])
         given = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
@@ -112,7 +112,7 @@ MAX = {"kernel_size": None, "stride": None, "padding": 0, "dilation": 1, "ceil_m
 ADAPTIVE = {"output_size": None}
 
 
-NORMS: dict[str, Callable[[Call], Any]] = {
+NORMS: dict[str, Callable[[FunctionCall], Any]] = {
     "layer_norm": layer_norm, "rms_norm": rms_norm, "group_norm": group_norm, "instance_norm": instance_norm,
     "_native_batch_norm_legit_no_training": batch_norm,
     **{f"avg_pool{d}d": pool("AvgPool", AVG if d > 1 else dict(list(AVG.items())[:5])) for d in (1, 2, 3)},

@@ -11,13 +11,13 @@ import torch
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.interop.calls import Call, finite
-from gbackprop.interop.layouts import MIXED, Fixed, Layout, Place
+from gbackprop.interop.calls import FunctionCall, finite
+from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 from gbackprop.layers.elementwise.softmax import CausalSoftmax
 from gbackprop.layers.embedding import OneHot
 
 
-def product(call: Call, a: Any, b: Any) -> str:
+def product(call: FunctionCall, a: Any, b: Any) -> str:
     """Return the product of two matrices, or stacks of them."""
     a, b = call.place(a), call.place(b)
     left, right = a.layout, b.layout
@@ -40,7 +40,7 @@ def product(call: Call, a: Any, b: Any) -> str:
     return call.op("matmul", *names)
 
 
-def addmm(call: Call) -> str:
+def addmm(call: FunctionCall) -> str:
     """Return beta c + alpha a b."""
     a, b = (call.given.get(k) for k in (("mat1", "mat2") if "mat1" in call.given else ("batch1", "batch2")))
     whole = Place(call.scaled(product(call, a, b), call.given.get("alpha", 1)), call.layout)
@@ -51,14 +51,14 @@ def addmm(call: Call) -> str:
     return call.plus(whole, Place(call.scaled(c.name, beta), c.layout))
 
 
-def dot(call: Call) -> str:
+def dot(call: FunctionCall) -> str:
     """Return the product of two vectors."""
     return call.op(
         "matmul", call.place(call.self).name, call.place(call.given.get("tensor", call.given.get("other"))).name
     )
 
 
-def einsum(call: Call) -> str:
+def einsum(call: FunctionCall) -> str:
     """Return a sum of products of two tensors."""
     tensors = [call.place(value) for value in call.tensors]
     left, _, out = call.equation.replace(" ", "").partition("->")
@@ -81,7 +81,7 @@ def einsum(call: Call) -> str:
 # -------------------------------------------------------------------------------------------- layers with parameters
 
 
-def linear(call: Call) -> str:
+def linear(call: FunctionCall) -> str:
     """Return x Wᵀ + b."""
     x, bias = call.place(call.input), call.given.get("bias")
     keys = ["weight"] if bias is None else ["weight", "bias"]
@@ -96,7 +96,7 @@ def linear(call: Call) -> str:
     return y if bias is None else call.op("add", y, call.place(bias).name)
 
 
-def convolution(call: Call) -> str:
+def convolution(call: FunctionCall) -> str:
     """Return a convolution, or the transpose of one."""
     if call.given.get("transposed"):
         return transposed(call)
@@ -124,7 +124,7 @@ def convolution(call: Call) -> str:
     return call.op("add", y, call.reshape(call.place(bias).name, (shape[0], *(1,) * dims)))
 
 
-def _patches(call: Call, x: str, window: tuple[int, ...], options: tuple[Any, ...]) -> str:
+def _patches(call: FunctionCall, x: str, window: tuple[int, ...], options: tuple[Any, ...]) -> str:
     """Return the numbers under the windows of a convolution, ``(C, *S) -> (C K, L)``."""
     stride, dilation, padding = options
     c, *size = call.shape(x)
@@ -144,7 +144,7 @@ def _patches(call: Call, x: str, window: tuple[int, ...], options: tuple[Any, ..
     return call.op("gather", x, places=np.ascontiguousarray(moved.reshape(c * prod(window), -1)))
 
 
-def transposed(call: Call) -> str:
+def transposed(call: FunctionCall) -> str:
     """Return the transpose of a convolution by a layer's own weight."""
     x, bias = call.plain(call.input), call.given.get("bias")
     (c, *size), shape = call.shape(x), call.place(call.weight).layout.shape
@@ -167,13 +167,13 @@ def _several(value: Any, dims: int) -> tuple[int, ...]:
     return given * dims if len(given) == 1 else given
 
 
-def unfold_images(call: Call) -> str:
+def unfold_images(call: FunctionCall) -> str:
     """Return the numbers under windows of images, as torch.nn.functional.unfold."""
     options = tuple(call.stride), tuple(call.dilation), tuple(call.padding)
     return _patches(call, call.plain(call.self), tuple(call.kernel_size), options)
 
 
-def fold_images(call: Call) -> str:
+def fold_images(call: FunctionCall) -> str:
     """Return images to which the numbers under windows are added, as torch.nn.functional.fold."""
     shape, x = call.layout.features, call.plain(call.self)
     options = {key: tuple(call.given[key]) for key in ("kernel_size", "dilation", "padding", "stride")}
@@ -183,7 +183,7 @@ def fold_images(call: Call) -> str:
     return call.reshape(call.op("getitem", flat, index=slice(1, None)), shape)
 
 
-def embedding(call: Call) -> str:
+def embedding(call: FunctionCall) -> str:
     """Return rows of a weight, by integers that are the network's input or fixed."""
     indices, weight = call.indices, call.place(call.weight)
     if call.given.get("scale_grad_by_freq"):
@@ -206,7 +206,7 @@ def embedding(call: Call) -> str:
 # ---------------------------------------------------------------------------------------------------------- attention
 
 
-def attention(call: Call) -> str:
+def attention(call: FunctionCall) -> str:
     """Return softmax(Q Kᵀ / √d + mask) V."""
     if call.given.get("dropout_p", 0):
         raise UnsupportedError("dropout_p: expected 0 in evaluation mode")
@@ -230,43 +230,44 @@ def attention(call: Call) -> str:
         weights = call.add(CausalSoftmax(), scores)
     else:
         if causal:
-            mask = Fixed(torch.ones(call.shape(scores)[-2:]).tril().bool(), Layout(call.shape(scores)[-2:]), "causal")
+            sizes = call.shape(scores)[-2:]
+            mask = Fixed(torch.ones(sizes).tril().bool(), TensorLayout(sizes), "causal")
         weights = call.add(layers.Softmax(-1), _masked(call, scores, mask))
     same = call.shape(weights)[:-2] == call.shape(names[2])[:-2]
     return call.add(layers.MatMul(), weights, names[2]) if same else call.op("matmul", weights, names[2])
 
 
-def _masked(call: Call, scores: str, mask: Any) -> str:
+def _masked(call: FunctionCall, scores: str, mask: Any) -> str:
     if mask is None:
         return scores
-    to = Layout((*call.layout.shape[:-1], call.shape(scores)[-1]), call.layout.axis, call.layout.outer)
+    to = TensorLayout((*call.layout.shape[:-1], call.shape(scores)[-1]), call.layout.axis, call.layout.outer)
     place = call.place(mask, floats=False)
     name = call.fitted(place, to, len(to.shape))
     if isinstance(mask, Fixed) and mask.value.dtype == torch.bool:
-        least = call.place(Fixed(torch.tensor(-torch.inf), Layout(()), "masked"))
+        least = call.place(Fixed(torch.tensor(-torch.inf), TensorLayout(()), "masked"))
         return call.op("where", name, scores, least.name)
     return call.op("add", scores, name)
 
 
-def _repeated(call: Call, name: str, heads: int) -> str:
+def _repeated(call: FunctionCall, name: str, heads: int) -> str:
     """Return each head as often as there are heads of queries for it."""
     own = call.shape(name)[-3]
     return name if own == heads else call.op("repeat", name, repeats=heads // own, axis=-3)
 
 
-def safe_softmax(call: Call) -> str:
+def safe_softmax(call: FunctionCall) -> str:
     """Return a softmax."""
     place = call.place(call.self)
     return call.add(layers.Softmax(place.layout.axis_of(call.dim) - len(place.layout.features) - 1), place.name)
 
 
-def outer(call: Call) -> str:
+def outer(call: FunctionCall) -> str:
     """Return the products of the entries of two vectors."""
     a, b = call.place(call.self), call.place(call.vec2)
     return call.op("multiply", call.op("reshape", a.name, shape=(*a.layout.shape, 1)), b.name)
 
 
-PRODUCTS: dict[str, Callable[[Call], Any]] = {
+PRODUCTS: dict[str, Callable[[FunctionCall], Any]] = {
     "matmul": lambda c: product(c, c.self, c.other), "mm": lambda c: product(c, c.self, c.mat2),
     "bmm": lambda c: product(c, c.self, c.mat2), "mv": lambda c: product(c, c.self, c.vec),
     "addmm": addmm, "baddbmm": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear,

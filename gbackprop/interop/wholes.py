@@ -16,7 +16,7 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.interop import modules
 from gbackprop.interop.arguments import check_names, constructed, is_supported, layer_of
 from gbackprop.interop.capture import whole
-from gbackprop.interop.layouts import Fixed, Layout, Place
+from gbackprop.interop.layouts import Fixed, Place, TensorLayout
 from gbackprop.layers import Elementwise
 from gbackprop.network import GRU, LSTM, RNN, Graph, MultiheadAttention, TransformerEncoderLayer
 
@@ -249,4 +249,4 @@ class States:
         name = call.add(layers.Select(1, 0 if backwards else -1), self.name)
         if self.directions == 2:
             name = call.add(layers.Slice(1, backwards * self.size, (backwards + 1) * self.size), name)
-        return Place(name, Layout((1, self.size), 0))
+        return Place(name, TensorLayout((1, self.size), 0))
