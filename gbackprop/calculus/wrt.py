@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.base.names import near_miss
+from gbackprop.base.names import inside, near_miss
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, Shape, leaves_of
 from gbackprop.calculus.tied import Direct
@@ -85,3 +85,9 @@ def placed(network: Layer, nodes: Nodes) -> list[Leaf]:
     asked = nodes.wrt is not None and X in nodes.wrt
     source = nodes.add(X, InputRows(nodes.input_shape), INPUT) if asked else INPUT
     return leaves_of(network, nodes.input_shape, nodes, source)
+
+
+def every_value(leaves: list[Leaf]) -> list[tuple[Mapping[str, str], dict[str, Array]]]:
+    """Return the names of all parameters by their keys, and the values, for each layer."""
+    owned = [(leaf.name, leaf.layer.parameters) for leaf in leaves]
+    return [({key: inside(name, key) for key in its}, its) for name, its in owned]

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
+from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import ALL, EXACT, GRADIENT, RESIDUAL, SAMPLES, Columns, MonteCarlo
 from gbackprop.calculus.views import View, Viewed, rows_of_columns, whole, whole_block
-from gbackprop.quantities.base import Statistic
+from gbackprop.calculus.wrt import Names, X
+from gbackprop.quantities.base import Quantity, Scale, Statistic
+
+Needs = tuple[Quantity, tuple[Statistic, ...]]
 
 COUPLED = {
     "square": Viewed.of("square", whole, "Σᵥ ± (Σₙ Jᵀ g)²"),
@@ -26,6 +30,35 @@ COUPLED = {
     "batch": Viewed.of("batch", rows_of_columns, "Σₙ Jᵀ g, column by column"),
 }
 """The reductions of a batch that is one sample; those that are not here are not changed, or not defined."""
+
+
+class Meeting:
+    """The part of a plan that knows of samples that meet."""
+
+    leaves: list[Leaf]
+    scale: Scale
+
+    @cached_property
+    def meeting(self) -> Leaf | None:
+        """The first layer in which samples meet, None if there is none."""
+        return next((leaf for leaf in self.leaves if leaf.layer.mixes), None)
+
+    def starts(self, leaf: Leaf | None) -> int:
+        """Return the columns for each of the loss, or of a layer: N if they start at one sample each, 1 otherwise."""
+        return self.scale.batch if self.meeting and (leaf is None or not leaf.layer.mixes) else 1
+
+
+def statistics_of(needs: list[Needs], meeting: Leaf | None, wrt: Names | None) -> list[Needs]:
+    """Return the statistics of quantities: where samples meet, those of the batch as one sample."""
+    if meeting and needs and X in (wrt or ()):
+        raise UnsupportedError(f"{meeting}: samples meet there, so the entries of {X!r} have a gradient alone")
+    found = []
+    for quantity, used in needs:
+        try:
+            found.append((quantity, tuple(map(coupled if meeting else uncoupled, used))))
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{meeting} cannot give {type(quantity).__name__}: {error}") from None
+    return found
 
 
 def coupled(statistic: Statistic) -> Statistic:

@@ -22,14 +22,13 @@ from gbackprop.base.checks import (
     generator,
 )
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, SAMPLES, MonteCarlo, Signal
-from gbackprop.calculus.wrt import InputRows, Names, X, check_names, names_of, placed
+from gbackprop.calculus.wrt import InputRows, Names, X, check_names, every_value, names_of, placed
 from gbackprop.losses.base import Loss
-from gbackprop.plain.coupling import coupled, uncoupled
+from gbackprop.plain.coupling import Meeting, statistics_of
 from gbackprop.plain.flow import Flow
 from gbackprop.plain.support import check_chain, check_own, lacks_factor, lacks_residual, left_out
 from gbackprop.quantities.base import Quantity, Scale, Statistic
@@ -40,7 +39,7 @@ GRADIENT_SUM = Statistic("sum", GRADIENT)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Meeting):
     """A description of what a backward call computes.
 
     Attributes
@@ -95,15 +94,6 @@ class Plan:
     mc_noise: dict[Signal, np.ndarray]
 
     @cached_property
-    def meeting(self) -> Leaf | None:
-        """The first layer in which samples meet, None if there is none."""
-        return next((leaf for leaf in self.leaves if leaf.layer.mixes), None)
-
-    def starts(self, leaf: Leaf | None) -> int:
-        """Return the columns for each of the loss, or of a layer: N if they start at one sample each, 1 otherwise."""
-        return self.scale.batch if self.meeting and (leaf is None or not leaf.layer.mixes) else 1
-
-    @cached_property
     def flow(self) -> Flow:
         """The sharing of outputs and parameters among layers."""
         return Flow(self.leaves)
@@ -120,9 +110,7 @@ class Plan:
         like = x if self.floats else check_input(leaves, x)
         owners = [leaf for leaf in leaves if leaf.parameters]
         values = [(leaf.parameters, leaf.layer.parameters) for leaf in owners]
-        if self.wrt is not None:  # the others are used, too
-            owned = [(leaf.name, leaf.layer.parameters) for leaf in leaves]
-            values = [({key: inside(name, key) for key in its}, its) for name, its in owned]
+        values = every_value(leaves) if self.wrt is not None else values  # the others are used, too
         check_parameters({name: its[key] for names, its in values for key, name in names.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
@@ -200,19 +188,15 @@ def plan_of(
     if not isinstance(training, bool):
         raise TypeError(f"training: expected True or False, got {training!r}")
     check_batch(x)
-    shape = x.shape[1:]
-    if wrt is None:
-        leaves = leaves_of(network, shape, training=training) or [Leaf("", network, (shape,), shape)]
-    else:
-        wrt = check_names(network, names_of(wrt), x)
-        leaves = placed(network, Nodes(shape, wrt, training))
+    shape, wrt = x.shape[1:], None if wrt is None else check_names(network, names_of(wrt), x)
+    nodes = Nodes(shape, wrt, training)
+    leaves = leaves_of(network, shape, nodes) if wrt is None else placed(network, nodes)
+    leaves = leaves or [Leaf("", network, (shape,), shape)]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
     meeting = next((leaf for leaf in leaves if leaf.layer.mixes), None)
-    if meeting and quantities and X in (wrt or ()):
-        raise UnsupportedError(f"{meeting}: samples meet there, so the entries of {X!r} have a gradient alone")
     needs = [(quantity, quantity.statistics()) for quantity in quantities]
-    if meeting or any(statistic.signal == SAMPLES for _, used in needs for statistic in used):
-        needs = [(quantity, _meeting(quantity, statistics, meeting)) for quantity, statistics in needs]
+    if meeting or any(statistic.signal == SAMPLES for _, each in needs for statistic in each):
+        needs = statistics_of(needs, meeting, wrt)
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, each in needs for statistic in each]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
@@ -225,16 +209,6 @@ def plan_of(
         network, loss, parameters, leaves, needs, statistics, todo, signals, swept, chain, floats, training, wrt,
         Scale(x.shape[0], 1.0, FLOATS[0], own), [], {},
     )  # fmt: skip
-
-
-def _meeting(
-    quantity: Quantity, statistics: tuple[Statistic, ...], meeting: Leaf | None
-) -> tuple[Statistic, ...]:
-    """Return the statistics of a quantity: where samples meet, those of the batch as one sample."""
-    try:
-        return tuple(map(coupled if meeting else uncoupled, statistics))
-    except UnsupportedError as error:
-        raise UnsupportedError(f"{meeting} cannot give {type(quantity).__name__}: {error}") from None
 
 
 def _check_supported(plan: Plan) -> None:

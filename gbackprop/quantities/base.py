@@ -79,14 +79,6 @@ class Statistic:
         return parts[0] if parts[0] is None else sum(parts[1:], start=parts[0])
 
 
-def averaged(found: dict[tuple[Statistic, str], Any], batch: int) -> dict[tuple[Statistic, str], Any]:
-    """Divide the statistics that are means by N, in place: a second array of A's size takes longer than a sweep."""
-    for (statistic, _), value in found.items() if batch > 1 else ():
-        if statistic.mean and value is not None:
-            value /= batch
-    return found
-
-
 @dataclass(frozen=True)
 class Scale:
     """The factors that turn statistics into results.

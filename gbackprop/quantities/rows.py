@@ -10,7 +10,7 @@ from typing import Any
 
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.moments import Moments
-from gbackprop.quantities.base import Scale, Statistic, averaged
+from gbackprop.quantities.base import Scale, Statistic
 
 ROWS = {"sum": "batch", "square": "batch_square", "moments": "batch"}
 """The reductions whose rows are those of a sum over samples."""
@@ -34,8 +34,13 @@ def extracted(statistics: Sequence[Statistic], names: Sequence[str], own: frozen
 
 
 def with_rows(found: Found, statistics: Sequence[Statistic], scale: Scale) -> Found:
-    """Return values of statistics, means of them divided by N, with those of the input, from what was extracted."""
-    found = averaged(found, scale.batch)
+    """Return values of statistics, with those of the input, from what was extracted.
+
+    Means are divided by N in place: a second array of A's size takes longer than a sweep.
+    """
+    for (statistic, _), value in found.items() if scale.batch > 1 else ():
+        if statistic.mean and value is not None:
+            value /= scale.batch
     if not scale.rows:
         return found
     own = [(each, name) for name in scale.rows for each in statistics if each.only in (None, name)]
