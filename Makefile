@@ -36,7 +36,7 @@ test-touched: $(VENV)/.test $(VENV)/.experiments ## Run what test-long adds for 
 	$(BIN)/python tests/touched.py $(ARGS)
 
 test-torch: $(TORCH)/.test ## Run the tests that need torch, in an environment of its own
-	$(PARALLEL) $(TORCH)/bin/python -m pytest -n auto --dist loadfile tests/interop $(ARGS)
+	$(PARALLEL) $(TORCH)/bin/python -m pytest -n auto --dist loadfile tests/interop tests/trace $(ARGS)
 
 museum: $(VENV)/.test $(VENV)/.experiments ## Print the page of faults that shipped elsewhere (docs/museum.md)
 	@PYTHONPATH=. $(BIN)/python tests/museum/museum.py
@@ -98,7 +98,7 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/python
 $(TORCH)/.test: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test,onnx]" onnxscript
 	@touch $@
 
 $(TORCH)/.mutants: $(TORCH)/.test

@@ -12,7 +12,7 @@ from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.capture import Capture, path_of
 from gbackprop.interop.layouts import Fixed
-from gbackprop.interop.wholes import Whole
+from gbackprop.interop.wholes import WholeModule
 from gbackprop.layers import Constant, Identity, Parameter
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME
@@ -25,7 +25,9 @@ LARGE = 1e30
 class Building:
     """A graph of nodes to which layers are added."""
 
-    def __init__(self, module: torch.nn.Module, capture: Capture, wholes: dict[str, Whole], dtype: torch.dtype) -> None:
+    def __init__(
+        self, module: torch.nn.Module, capture: Capture, wholes: dict[str, WholeModule], dtype: torch.dtype
+    ) -> None:
         self.capture, self.wholes, self.dtype = capture, wholes, dtype
         self.modules = dict(module.named_modules())
         self.known = {*self.modules, *dict(module.named_parameters()), *dict(module.named_buffers()), INPUT_NAME}

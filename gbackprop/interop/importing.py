@@ -15,7 +15,7 @@ from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.assembly import Assembly, Failed
 from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, evaluating
-from gbackprop.interop.wholes import Whole, converted, is_known, wholes_of
+from gbackprop.interop.wholes import WholeModule, converted, is_known, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
 
@@ -225,7 +225,7 @@ def _first(network: Container, x: torch.Tensor, names: Any) -> str:
     return ""
 
 
-def _run_whole(wholes: dict[str, Whole], x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> Any:
+def _run_whole(wholes: dict[str, WholeModule], x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> Any:
     """Compute a module that is called as a whole."""
     if path not in wholes or entry:
         return x.new_empty(shape, dtype=dtype) if entry else x

@@ -104,7 +104,7 @@ ANYWHERE = (Elementwise, layers.Linear, layers.LayerNorm, layers.RMSNorm, layers
 
 
 @dataclass
-class Whole:
+class WholeModule:
     """A module that is called as a whole, and its layer."""
 
     path: str
@@ -170,7 +170,7 @@ class Whole:
             return None
 
 
-def wholes_of(module: torch.nn.Module, without: set[str]) -> dict[str, Whole]:
+def wholes_of(module: torch.nn.Module, without: set[str]) -> dict[str, WholeModule]:
     """Return the modules that can be called as a whole, by their paths: those that share no parameter with others."""
     users = Counter(id(value) for part in module.modules() for value in part._parameters.values() if value is not None)
     found = {}
@@ -180,13 +180,13 @@ def wholes_of(module: torch.nn.Module, without: set[str]) -> dict[str, Whole]:
         if any(users[id(value)] > 1 for value in part.parameters()):
             continue
         try:
-            found[path] = Whole(path, part, converted(part), {})
+            found[path] = WholeModule(path, part, converted(part), {})
         except UnsupportedError:
             continue
     return found
 
 
-def called(assembly: Any, call: Any, of: Whole, x: Place, entry: str) -> Any:
+def called(assembly: Any, call: Any, of: WholeModule, x: Place, entry: str) -> Any:
     """Return the node of a call of a module, None if there is no layer that is what it computes."""
     mask = call.given.get("mask")
     causal = None if mask is not None and not isinstance(mask, Fixed) else mask is not None and is_causal(mask, x)
@@ -221,7 +221,7 @@ def is_causal(mask: Fixed, x: Place) -> bool | None:
     return True if torch.equal(masked, after) and length > 1 else False if not masked.any() else None
 
 
-def _states(assembly: Any, call: Any, of: Whole, name: str) -> Any:
+def _states(assembly: Any, call: Any, of: WholeModule, name: str) -> Any:
     """Return the last states of the last layer as entries of the axis of states, None if others are taken."""
     net: Any = of.module
     directions = 1 + net.bidirectional

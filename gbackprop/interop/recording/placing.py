@@ -9,10 +9,10 @@ import numpy as np
 
 from gbackprop.interop.recording.arrays import SHAPED, TURNS
 from gbackprop.interop.recording.elementwise import Reader
-from gbackprop.interop.recording.one_hot import OneHot
 from gbackprop.interop.recording.refused import MissingFunctionError, MixedSamplesError
 from gbackprop.interop.recording.steps import ROWS, StepReader, Value
 from gbackprop.interop.recording.tape import mapped
+from gbackprop.layers.embedding import OneHot
 
 
 def places_of(shape: tuple[int, ...]) -> np.ndarray:
