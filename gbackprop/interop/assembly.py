@@ -17,7 +17,7 @@ from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout, layout_
 from gbackprop.interop.moves import MOVES
 from gbackprop.interop.norms import NORMS
 from gbackprop.interop.products import PRODUCTS
-from gbackprop.interop.wholes import States, called
+from gbackprop.interop.wholes import States, called, unlike_layer
 from gbackprop.layers import Dropout
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME
@@ -150,8 +150,9 @@ class Assembly(Building):
         except UnsupportedError as error:
             self.values[node] = Failed()
             path = path_of(node)
+            module = self.modules.get(path, self.modules[""])
             words = f"{self.function(node)}: {error}{line_of(node)}"
-            self.refusals.append(str(at(path, self.modules.get(path, self.modules[""]), words)))
+            self.refusals.append(str(at(path, module, unlike_layer(module) or words)))
 
     def _taken(self, node: torch.fx.Node) -> Any:
         function = self.function(node)

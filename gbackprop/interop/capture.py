@@ -65,11 +65,11 @@ class Capture:
     buffers: dict[torch.fx.Node, str]
 
     def run(
-        self, x: torch.Tensor, calls: Callable[..., Any], only: Any = None, known: Any = None
+        self, x: torch.Tensor, calls: Callable[..., Any], only: Any = None, known: Any = None, gradients: bool = False
     ) -> dict[torch.fx.Node, Any]:
         """Return the value of each call, or of some, for a batch; `calls` computes those that are whole."""
         values: dict[torch.fx.Node, Any] = {**self.tensors, **(known or {}), self.input: x.clone()}
-        with torch.no_grad():
+        with torch.set_grad_enabled(gradients):
             for node in self.graph.nodes:
                 if node.op == "call_function" and (only is None or node in only):
                     function = calls if node.target is torch.ops.gbackprop.whole.default else node.target

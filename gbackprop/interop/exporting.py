@@ -20,6 +20,9 @@ from gbackprop.network.container import check_network, inside
 from gbackprop.network.expanded import Expanded, Unexpanded
 
 
+LACKS = "torch has no module for it"
+
+
 def exported(network: Any) -> torch.nn.Module:
     """Return the torch module that is a network; see `gbackprop.interop.to_torch`."""
     check_network(network)
@@ -133,10 +136,13 @@ def _torchs(layer: Layer) -> torch.nn.Module:
     if kind in SEQUENCES:
         return SEQUENCES[kind](*_arguments(layer)[0], **_arguments(layer)[1], batch_first=True)
     if name not in layers.__all__ or getattr(layers, name) is not kind:
-        raise UnsupportedError("torch has no module for it")
+        raise UnsupportedError(LACKS)
     if isinstance(layer, layers.Scale):
         return LearnedFactor(layer)
-    return getattr(torch.nn, name)(*_arguments(layer)[0], **_arguments(layer)[1])
+    theirs = getattr(torch.nn, name, None)
+    if not (isinstance(theirs, type) and issubclass(theirs, torch.nn.Module)):  # torch.nn.Parameter is a tensor
+        raise UnsupportedError(LACKS)
+    return theirs(*_arguments(layer)[0], **_arguments(layer)[1])
 
 
 def _arguments(layer: Layer) -> tuple[list[Any], dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.assembly import Assembly, Failed
 from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, evaluating
+from gbackprop.interop.gradients import check_gradients
 from gbackprop.interop.wholes import WholeModule, converted, is_known, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
@@ -58,6 +60,8 @@ def _graph(module: torch.nn.Module, chosen: Any, x: torch.Tensor, dtype: str) ->
         wholes = wholes_of(module, without)
         with calling({each.module: each.forward for each in wholes.values()} | {module: chosen}):
             capture = captured(module, x if len(x) > 1 else _larger(x), DECOMPOSED)
+        if not without:
+            check_gradients(module, chosen, capture, x, partial(_run_whole, wholes))
         assembly = Assembly(module, capture, wholes, getattr(torch, dtype))
         try:
             graph = assembly.graph()
@@ -155,7 +159,8 @@ def _is_chain(module: torch.nn.Module) -> bool:
 
 
 def _has_no_hooks(module: torch.nn.Module) -> bool:
-    return not (module._forward_hooks or module._forward_pre_hooks)
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return not any(hooks)
 
 
 def _is_convertible(part: torch.nn.Module) -> bool:
@@ -212,7 +217,7 @@ def _first(network: Container, x: torch.Tensor, names: Any) -> str:
     leaves = leaves_of(network, tuple(x.shape[1:]))
     for leaf, inputs in values_upwards(leaves, outputs):
         outputs[leaf.position] = leaf.layer.forward(*inputs)[0]
-    values = capture.run(x, lambda *args: _run_whole(wholes, *args))
+    values = capture.run(x, partial(_run_whole, wholes))
     for node, name in assembly.names.items():
         place = assembly.values.get(node)
         last = [leaf for leaf in leaves if leaf.name == name or leaf.name.startswith(f"{name}.")]
@@ -227,13 +232,15 @@ def _first(network: Container, x: torch.Tensor, names: Any) -> str:
 
 def _run_whole(wholes: dict[str, WholeModule], x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> Any:
     """Compute a module that is called as a whole."""
-    if path not in wholes or entry:
-        return x.new_empty(shape, dtype=dtype) if entry else x
+    if path not in wholes:  # dropout
+        return x
     module = wholes[path].module
     given = {} if mask is None else {"attn_mask" if isinstance(module, torch.nn.MultiheadAttention) else "mask": mask}
     with evaluating(module):
         found = module(x, x, x, **given) if type(module) is torch.nn.MultiheadAttention else module(x, *given.values())
-    return found[0] if isinstance(found, tuple) else found
+    if not entry:
+        return found[0] if isinstance(found, tuple) else found
+    return found[1]["hc".index(entry)] if isinstance(found[1], tuple) else found[1]
 
 
 def _differ(ours: np.ndarray, theirs: torch.Tensor, precision: str) -> str:

@@ -23,6 +23,14 @@ def same(call: FunctionCall) -> str:
     return call.place(call.given.get("self", call.given.get("input"))).name
 
 
+def detach(call: FunctionCall) -> str:
+    """Return a tensor as it is, if it has no gradient."""
+    if call.node.meta["val"].is_floating_point():
+        raise UnsupportedError("expected a function with the gradient of what it computes, got one that is cut off "
+                               "(remove it, and freeze parameters that have no gradient)")  # fmt: skip
+    return same(call)
+
+
 def cast(call: FunctionCall) -> str:
     """Return a tensor of floats, converted to the network's dtype."""
     call.assembly.check_dtype(call.given.get("dtype"))
@@ -251,8 +259,8 @@ def _one_axis(call: FunctionCall, i: int, axes: int) -> dict[str, Any]:
 
 MOVES: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"), reshape),
-    **dict.fromkeys(("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "lift_fresh"), same),
-    **dict.fromkeys(("_to_copy", "to", "type_as"), cast), "copy": copied,
+    **dict.fromkeys(("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh"), same),
+    **dict.fromkeys(("_to_copy", "to", "type_as"), cast), "copy": copied, "detach": detach,
     "zero": lambda c: c.op("affine", c.place(c.self).name, factor=0),
     "fill": lambda c: c.op("affine", c.place(c.self).name, factor=0, shift=c.value),
     **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "select": select,

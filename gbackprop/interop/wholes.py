@@ -37,6 +37,16 @@ def converted(module: torch.nn.Module, is_causal: bool = False) -> Layer:
     return network
 
 
+def unlike_layer(module: torch.nn.Module) -> str:
+    """Return why one of torch's modules is not the layer of its name, or an empty text."""
+    try:
+        if is_known(module):
+            converted(module)
+    except UnsupportedError as error:
+        return str(error)
+    return ""
+
+
 def _recurrent(module: Any, is_causal: bool) -> Layer:
     kind = next(kind for theirs, kind in RECURRENT.items() if isinstance(module, theirs))
     names = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]

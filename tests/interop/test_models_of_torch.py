@@ -74,6 +74,10 @@ def test_curvature_is_that_of_torchs_function(name):
     def loss(changed):
         return nn.functional.mse_loss(output(changed), y)
 
+    if name == "weight norm":  # whose second derivatives are not those of its first in torch
+        diagonal = differences(loss, values)
+        close(result[hessian], diagonal, 1e-7)
+        return
     second = torch.func.jacrev(torch.func.jacrev(loss))(values)
     diagonal = {key: second[key][key].reshape(value.numel(), -1).diagonal().reshape(value.shape).numpy()
                 for key, value in values.items()}  # fmt: skip

@@ -216,6 +216,21 @@ class Own(layers.Tanh):
     [
         (gb.Sequential(gb.Residual(Own())), UnsupportedError, "layer 0.0, Own(): torch has no module for it"),
         (gb.Graph({"forward": (layers.Tanh(), "input")}), UnsupportedError, "attribute 'forward' already exists"),
+        (
+            gb.Graph({"p": (layers.Parameter(4),), "y": (layers.Operation("add"), "input", "p")}),
+            UnsupportedError,
+            "layer p, Parameter((4,)): torch has no module for it",
+        ),
+        (
+            gb.Graph({"c": (layers.Constant([1.0]),), "y": (layers.Operation("add"), "input", "c")}),
+            UnsupportedError,
+            "layer c, Constant(array of shape (1,)): torch has no module for it",
+        ),
+        (
+            gb.Sequential(layers.Operation("exp")),
+            UnsupportedError,
+            "layer 0, Operation('exp'): torch has no module for it",
+        ),
         (layers.Tanh(), TypeError, "network: expected a network such as gb.Sequential, got Tanh"),
     ],
 )
@@ -263,7 +278,10 @@ REFUSED = {
         f"{INNER}div: rounding_mode='floor' is not supported: it has no derivative (test_torch.py, line",
     ),
     "function": (doing(lambda m, x: torch.sort(x, 1)[0]), f"{INNER}sort: there is no layer and no row of the table"),
-    "integers of the data": (doing(lambda m, x: x[:, x.argmax(1)]), f"{INNER}argmax: there is no layer and no row"),
+    "integers of the data": (
+        doing(lambda m, x: x.gather(1, x.argmax(1, keepdim=True).expand(-1, 4))),
+        f"{INNER}argmax: there is no layer and no row",
+    ),
     "over the batch": (doing(lambda m, x: F.softmax(x, 0)), f"{INNER}softmax: dim: expected that each sample is map"),
     "joined samples": (doing(lambda m, x: torch.cat([x, x])), f"{INNER}cat: dim: expected that each sample is mapped"),
     "sum of samples": (doing(lambda m, x: x - x.mean(0)), f"{INNER}mean: expected that each sample is mapped by its"),
