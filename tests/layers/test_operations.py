@@ -36,6 +36,14 @@ def test_quantities_through_composed_rows(name, options, shapes):
     check_network(network, losses.MSELoss(), x, y).assert_ok()
 
 
+@pytest.mark.parametrize("name, options", [
+    ("gather", {"places": np.array(2)}), ("take", {"indices": np.array(2), "axis": 1}),
+])  # fmt: skip
+def test_one_place_of_features_has_no_axis(name, options):
+    assert Operation(name, **options).forward(np.ones((5, 3)))[0].shape == (5,)
+    assert Operation(name, **options).output_shape((3,)) == ()
+
+
 SIZES = ((), (1,), (3,), (1, 1), (1, 3), (2, 1), (2, 3))
 BROADCAST = [name for name, _, shapes in CASES if len(shapes) > 1 and len({*shapes}) > 1
              and not {name} & {"matmul", "einsum", "concatenate", "cosine_similarity"}]  # fmt: skip

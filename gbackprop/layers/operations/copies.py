@@ -94,7 +94,7 @@ def places_of(shape: Shape) -> np.ndarray:
 
 def _moving(places: np.ndarray, **options: Any) -> Bound:
     """Return a move that takes the numbers at some places of the flat features."""
-    return Bound(shape=places.shape, places=np.ascontiguousarray(places), **options)
+    return Bound(shape=places.shape, places=np.array(places, order="C"), **options)
 
 
 def _gather(x: Array, shape: Shape, places: np.ndarray) -> Array:
