@@ -60,14 +60,13 @@ def _graph(module: torch.nn.Module, chosen: Any, x: torch.Tensor, dtype: str) ->
         wholes = wholes_of(module, without)
         with calling({each.module: each.forward for each in wholes.values()} | {module: chosen}):
             capture = captured(module, x if len(x) > 1 else _larger(x), DECOMPOSED)
-        if not without:
-            check_gradients(module, chosen, capture, x, partial(_run_whole, wholes))
         assembly = Assembly(module, capture, wholes, getattr(torch, dtype))
         try:
             graph = assembly.graph()
         except Failed:
             without |= assembly.broken
             continue
+        check_gradients(module, chosen, capture, x, partial(_run_whole, wholes))
         return graph, (assembly, capture, wholes)
 
 
