@@ -236,7 +236,10 @@ def _run_whole(wholes: dict[str, Whole], x: Any, mask: Any, path: str, entry: st
     module = wholes[path].module
     given = {} if mask is None else {"attn_mask" if isinstance(module, torch.nn.MultiheadAttention) else "mask": mask}
     with evaluating(module):
-        found = module(x, x, x, **given) if type(module) is torch.nn.MultiheadAttention else module(x, *given.values())
+        if type(module) is torch.nn.MultiheadAttention:
+            found = module.forward(x, x, x, **given)
+        else:
+            found = module.forward(x, *given.values())  # without its hooks, which are captured
     if not entry:
         return found[0] if isinstance(found, tuple) else found
     return found[1]["hc".index(entry)] if isinstance(found[1], tuple) else found[1]
