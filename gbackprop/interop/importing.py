@@ -60,14 +60,13 @@ def _graph(module: torch.nn.Module, chosen: Any, x: torch.Tensor, dtype: str) ->
         wholes = wholes_of(module, without)
         with calling({each.module: each.forward for each in wholes.values()} | {module: chosen}):
             capture = captured(module, x if len(x) > 1 else _larger(x), DECOMPOSED)
-        if not without:
-            check_gradients(module, chosen, capture, x, partial(_run_whole, wholes))
         assembly = Assembly(module, capture, wholes, getattr(torch, dtype))
         try:
             graph = assembly.graph()
         except Failed:
             without |= assembly.broken
             continue
+        check_gradients(module, chosen, capture, x, partial(_run_whole, wholes))
         return graph, (assembly, capture, wholes)
 
 
@@ -237,7 +236,10 @@ def _run_whole(wholes: dict[str, WholeModule], x: Any, mask: Any, path: str, ent
     module = wholes[path].module
     given = {} if mask is None else {"attn_mask" if isinstance(module, torch.nn.MultiheadAttention) else "mask": mask}
     with evaluating(module):
-        found = module(x, x, x, **given) if type(module) is torch.nn.MultiheadAttention else module(x, *given.values())
+        if type(module) is torch.nn.MultiheadAttention:
+            found = module.forward(x, x, x, **given)
+        else:
+            found = module.forward(x, *given.values())  # without its hooks, which are captured
     if not entry:
         return found[0] if isinstance(found, tuple) else found
     return found[1]["hc".index(entry)] if isinstance(found[1], tuple) else found[1]

@@ -192,6 +192,8 @@ def pad(call: FunctionCall) -> str:
         call.given.get("mode", "constant")]  # fmt: skip
     place, widths = call.place(call.self), list(call.pad)
     if min(widths) < 0:
+        if max(widths) > 0:
+            raise UnsupportedError(f"pad: expected widths of one sign, got {widths}")
         return move(call, call.self)
     own = place.layout
     pairs = [(0, 0)] * len(own.shape)

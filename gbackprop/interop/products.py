@@ -188,10 +188,12 @@ def embedding(call: FunctionCall) -> str:
     indices, weight = call.indices, call.place(call.weight)
     if call.given.get("scale_grad_by_freq"):
         raise UnsupportedError("scale_grad_by_freq: expected False")
-    if isinstance(indices, Fixed):
-        return call.op("take", weight.name, indices=indices.value.numpy(), axis=1)
     rows, size = weight.layout.shape
     padding = call.given.get("padding_idx", -1)
+    if isinstance(indices, Fixed):
+        if padding >= 0:
+            raise UnsupportedError("padding_idx: expected None for fixed indices")
+        return call.op("take", weight.name, indices=indices.value.numpy(), axis=1)
     kind = layers.Embedding(rows, size, None if padding < 0 else padding)
     path = call.assembly.owner(call, ["weight"], lambda: kind)
     if path is not None:
@@ -232,7 +234,7 @@ def attention(call: FunctionCall) -> str:
         if causal:
             sizes = call.shape(scores)[-2:]
             mask = Fixed(torch.ones(sizes).tril().bool(), TensorLayout(sizes), "causal")
-        weights = call.add(layers.Softmax(-1), _masked(call, scores, mask))
+        weights = _without_empty_rows(call, call.add(layers.Softmax(-1), _masked(call, scores, mask)), mask)
     same = call.shape(weights)[:-2] == call.shape(names[2])[:-2]
     return call.add(layers.MatMul(), weights, names[2]) if same else call.op("matmul", weights, names[2])
 
@@ -247,6 +249,20 @@ def _masked(call: FunctionCall, scores: str, mask: Any) -> str:
         least = call.place(Fixed(torch.tensor(-torch.inf), TensorLayout(()), "masked"))
         return call.op("where", name, scores, least.name)
     return call.op("add", scores, name)
+
+
+def _without_empty_rows(call: FunctionCall, weights: str, mask: Any) -> str:
+    """Return weights that are 0 in rows that a fixed mask masks entirely, as in torch."""
+    if not isinstance(mask, Fixed):
+        return weights
+    masked = ~mask.value if mask.value.dtype == torch.bool else mask.value == -torch.inf
+    empty = masked.all(-1, keepdim=True)
+    if not empty.any():
+        return weights
+    kept = Place(call.assembly.constant(call.node, Fixed((~empty).double(), mask.layout, f"{mask.name}_rows"), True),
+                 TensorLayout((*mask.layout.shape[:-1], 1), mask.layout.axis, mask.layout.outer))  # fmt: skip
+    to = TensorLayout((*call.layout.shape[:-1], call.shape(weights)[-1]), call.layout.axis, call.layout.outer)
+    return call.op("multiply", weights, call.fitted(kept, to, len(to.shape)))
 
 
 def _repeated(call: FunctionCall, name: str, heads: int) -> str:

@@ -1,0 +1,250 @@
+"""Options of torch's functions, each other than its default: outputs and gradients, or a refusal."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import losses
+from gbackprop.interop import from_torch
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch_models import Own  # noqa: E402
+
+
+def heads(y):
+    """Two heads of four positions, of (N, 4, 6)."""
+    return y.reshape(-1, 4, 2, 3).transpose(1, 2)
+
+
+def attention(change=lambda y: y, **options):
+    return lambda m, y: F.scaled_dot_product_attention(heads(y), heads(change(y)), heads(2 * y), **options)
+
+
+MASKED = torch.ones(4, 4).tril(-1).bool()  # of which the first row is masked entirely
+INFINITE = torch.zeros(4, 4, dtype=torch.float64).masked_fill(~MASKED, -torch.inf)
+RUNNING = torch.arange(4, dtype=torch.float64)
+IMAGE, ODD = (2, 6, 6), (2, 5, 7)
+
+OPTIONS = {
+    "softplus": (lambda m, y: F.softplus(y, beta=3.0, threshold=0.5), (6,)),
+    "threshold": (lambda m, y: F.threshold(y, 0.1, -2.0), (6,)),
+    "gelu": (lambda m, y: F.gelu(y, approximate="tanh"), (6,)),
+    "elu": (lambda m, y: F.elu(y, alpha=0.3), (6,)),
+    "celu": (lambda m, y: F.celu(y, alpha=0.3), (6,)),
+    "hardtanh": (lambda m, y: F.hardtanh(y, -0.2, 0.3), (6,)),
+    "leaky relu": (lambda m, y: F.leaky_relu(y, 0.3), (6,)),
+    "hardshrink": (lambda m, y: F.hardshrink(y, 0.2) + F.softshrink(y, 0.1), (6,)),
+    "rrelu": (lambda m, y: F.rrelu(y, 0.1, 0.5), (6,)),
+    "prelu": (lambda m, y: F.prelu(y, m.w), (4, 2)),
+    "glu": (lambda m, y: F.glu(y, dim=1), (4, 3)),
+    "softmin": (lambda m, y: F.softmin(y, dim=1), (4, 3)),
+    "softmax, dtype": (lambda m, y: torch.softmax(y, 1, dtype=torch.float64), (4, 3)),
+    "gumbel": (lambda m, y: F.tanhshrink(y) + F.softsign(y), (6,)),
+    "add": (lambda m, y: torch.add(y, y.tanh(), alpha=3), (6,)),
+    "add, number": (lambda m, y: torch.add(y, 2, alpha=3) + torch.add(m.v, y, alpha=-0.5), (6,)),
+    "sub": (lambda m, y: torch.sub(y, y.tanh(), alpha=3) + torch.sub(m.v, y, alpha=2), (6,)),
+    "rsub": (lambda m, y: torch.rsub(y, y.tanh(), alpha=3) + torch.rsub(y, 2, alpha=3) + (1 - y), (6,)),
+    "addcmul": (lambda m, y: torch.addcmul(y, y, m.v, value=0.3), (6,)),
+    "addcdiv": (lambda m, y: torch.addcdiv(y, y, m.v, value=0.3), (6,)),
+    "addmm": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0.5, alpha=2), (6,)),
+    "addmm, beta=0": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0, alpha=2), (6,)),
+    "baddbmm": (lambda m, y: torch.baddbmm(y, y, y.mT @ y, beta=0.5, alpha=2), (4, 3)),
+    "lerp": (lambda m, y: torch.lerp(y, y.tanh(), 0.3) + torch.lerp(y, y.tanh(), m.v), (6,)),
+    "clamp": (lambda m, y: torch.clamp(y, -0.1, 0.2) + torch.clamp(y, min=0.1) + torch.clamp(y, max=m.v), (6,)),
+    "clamp, tensors": (lambda m, y: torch.clamp(y, min=m.v - 1, max=m.v), (6,)),
+    "clamp, at bounds": (lambda m, y: torch.clamp(y.relu(), min=0.0, max=0.2) + y.relu().clamp(min=y.relu()), (6,)),
+    "nan to num": (lambda m, y: torch.nan_to_num(y, 1.0), (6,)),
+    "sum": (lambda m, y: y.sum(dim=(1, -1), keepdim=True) * y + y.sum(2, keepdim=True), (4, 3)),
+    "mean": (lambda m, y: y.mean(dim=1, keepdim=True) * y + y.mean((1, 2))[:, None, None], (4, 3)),
+    "var": (lambda m, y: y.var(1, unbiased=False, keepdim=True) + y.var(2, correction=2, keepdim=True), (4, 5)),
+    "std": (lambda m, y: y.std(1, unbiased=False, keepdim=True) * y + y.std((1, 2), correction=0)[:, None, None],
+            (4, 5)),
+    "variance and mean": (lambda m, y: torch.stack(torch.var_mean(y, 1, correction=0), 1), (4, 5)),
+    "deviation and mean": (lambda m, y: torch.stack(torch.std_mean(y, 1, correction=0), 1), (4, 5)),
+    "norm": (lambda m, y: y.norm(p=1, dim=1, keepdim=True) * y + y.norm(dim=(1, 2), keepdim=True), (4, 3)),
+    "norm, infinite": (lambda m, y: torch.linalg.vector_norm(y, ord=torch.inf, dim=1), (4, 3)),
+    "norm, p": (lambda m, y: y.norm(p=3, dim=1), (4, 3)),
+    "norm of matrices": (lambda m, y: torch.linalg.matrix_norm(y), (4, 3)),
+    "normalize": (lambda m, y: F.normalize(y, p=2, dim=-1, eps=2.0), (4, 3)),
+    "normalize, p": (lambda m, y: F.normalize(y, p=1, dim=1, eps=1e-3), (4, 3)),
+    "cosine": (lambda m, y: F.cosine_similarity(y, y.tanh() + 1, dim=2, eps=1e-3), (4, 3)),
+    "distance": (lambda m, y: F.pairwise_distance(y, y.tanh() + 1, eps=0.1, keepdim=True), (6,)),
+    "cdist": (lambda m, y: torch.cdist(y, y.tanh() + 1), (4, 3)),
+    "logsumexp": (lambda m, y: y.logsumexp((1, 2), keepdim=True) * y, (4, 3)),
+    "cumsum": (lambda m, y: y.cumsum(-1) + y.cumsum(1), (4, 3)),
+    "max": (lambda m, y: y.max(2, keepdim=True)[0] * y + y.amax((1, 2), keepdim=True), (4, 3)),
+    "max, ties": (lambda m, y: (y.clamp(max=0.0) + y).max(1)[0] + y.clamp(-0.01, 0.01).amax(1), (4, 3)),
+    "max of equals": (lambda m, y: torch.cat([y, y], 1).max(1)[0] * torch.cat([y, 1 * y], 1).amax(1), (4, 3)),
+    "max, all": (lambda m, y: torch.maximum(y, y.relu()) + torch.minimum(y, y.relu()), (6,)),
+    "power": (lambda m, y: y.abs().pow(2.5) + torch.pow(2.0, y) + (y * y) ** 0.5 + y.pow(3) + y.pow(0), (6,)),
+    "float power": (lambda m, y: y.abs().float_power(1.5), (6,)),
+    "quotient": (lambda m, y: 3 / (2 + y.abs()) + torch.true_divide(y, m.v) + y / 4, (6,)),
+    "floor": (lambda m, y: torch.div(y, 0.1, rounding_mode="trunc"), (6,)),
+    "remainder": (lambda m, y: torch.remainder(y, 0.3), (6,)),
+    "dropout": (lambda m, y: F.alpha_dropout(F.dropout(y, 0.4, training=False), 0.3), (6,)),
+    "average pool": (lambda m, y: F.avg_pool2d(y, 3, 2, padding=1, count_include_pad=False), IMAGE),
+    "average pool, ceiling": (lambda m, y: F.avg_pool2d(y, (2, 3), 3, padding=1, ceil_mode=True), ODD),
+    "average pool, both": (lambda m, y: F.avg_pool2d(y, 3, 3, 1, ceil_mode=True, count_include_pad=False), ODD),
+    "average pool, divisor": (lambda m, y: F.avg_pool2d(y, 2, divisor_override=3), IMAGE),
+    "average pool, 1d": (lambda m, y: F.avg_pool1d(y, 3, 2, 1, ceil_mode=True, count_include_pad=False), (2, 6)),
+    "maximum pool": (lambda m, y: F.max_pool2d(y, 2, stride=2, padding=1, dilation=2, ceil_mode=True), ODD),
+    "maximum pool, 1d": (lambda m, y: F.max_pool1d(y, 3, 2, padding=1, ceil_mode=True), (2, 7)),
+    "pool of a power": (lambda m, y: F.lp_pool2d(y.abs() + 0.1, 2, 2), IMAGE),
+    "adaptive": (lambda m, y: F.adaptive_avg_pool2d(y, (4, None)) + 0 * F.adaptive_max_pool2d(y, (4, 6)), IMAGE),
+    "corners": (lambda m, y: F.interpolate(y, size=(9, 4), mode="bilinear", align_corners=True), IMAGE),
+    "no corners": (lambda m, y: F.interpolate(y, size=(9, 4), mode="bilinear"), IMAGE),
+    "scale": (lambda m, y: F.interpolate(y, scale_factor=(1.7, 0.6), mode="bilinear"), ODD),
+    "scale, computed again": (
+        lambda m, y: F.interpolate(y, scale_factor=1.7, mode="bicubic", recompute_scale_factor=True), ODD),
+    "antialias": (lambda m, y: F.interpolate(y, size=(3, 3), mode="bilinear", antialias=True), ODD),
+    "cubic": (lambda m, y: F.interpolate(y, scale_factor=(1.7, 0.6), mode="bicubic", align_corners=True), ODD),
+    "nearest": (lambda m, y: F.interpolate(y, scale_factor=1.7), ODD),
+    "nearest, exact": (lambda m, y: F.interpolate(y, scale_factor=1.7, mode="nearest-exact"), ODD),
+    "area": (lambda m, y: F.interpolate(y, size=(3, 4), mode="area"), ODD),
+    "grid": (lambda m, y: F.grid_sample(y, y.permute(0, 2, 3, 1).tanh(), padding_mode="border"), IMAGE),
+    "padding": (lambda m, y: F.pad(y, (1, 2, 0, 1), value=0.7) * F.pad(y, (1, 2, 0, 1), mode="circular"), IMAGE),
+    "padding, other modes": (
+        lambda m, y: F.pad(y, (1, 2, 2, 1), mode="reflect") * F.pad(y, (1, 2, 2, 1), mode="replicate"), IMAGE),
+    "cropping": (lambda m, y: F.pad(y, (-1, 2, 0, -2)) + F.pad(y, (-1, 2, 0, -2), value=0.3), IMAGE),
+    "convolution": (lambda m, y: F.conv2d(y, m.k, m.v[:4], (2, 1), (1, 2), (2, 1), 2), IMAGE),
+    "convolution, same": (lambda m, y: F.conv2d(y, m.k, padding="same", dilation=2, groups=2), IMAGE),
+    "convolution, modes": (lambda m, y: m.circular(y) + m.reflect(y), IMAGE),
+    "transposed": (lambda m, y: m.turned(y), IMAGE),
+    "windows": (lambda m, y: F.unfold(y, (2, 3), dilation=(2, 1), padding=(1, 0), stride=2), IMAGE),
+    "windows, back": (
+        lambda m, y: F.fold(y, (4, 5), (2, 2), dilation=(1, 2), padding=(1, 0), stride=(2, 1)), (4, 9)),
+    "layer norm": (lambda m, y: F.layer_norm(y, (4, 6), eps=0.5) + F.layer_norm(y, (6,), m.v, eps=0.1), (4, 6)),
+    "rms norm": (lambda m, y: F.rms_norm(y, (6,), m.v, eps=0.5) + F.rms_norm(y, (4, 6)), (4, 6)),
+    "group norm": (lambda m, y: F.group_norm(y, 2, m.v, eps=0.5), (6, 4)),
+    "instance norm": (lambda m, y: F.instance_norm(y, eps=0.5), (6, 4)),
+    "batch norm": (lambda m, y: F.batch_norm(y, RUNNING, RUNNING + 1, m.w, eps=0.5), (4, 2)),
+    "local response": (lambda m, y: F.local_response_norm(y, 3, alpha=0.5, beta=0.6, k=2.0), IMAGE),
+    "attention": (attention(), (4, 6)),
+    "attention, scale": (attention(scale=0.3), (4, 6)),
+    "attention, causal": (attention(is_causal=True), (4, 6)),
+    "attention, causal, fewer keys": (attention(lambda y: y[:, :2].repeat(1, 2, 1), is_causal=True, scale=2.0), (4, 6)),
+    "attention, finite mask": (attention(attn_mask=torch.rand(4, 4, dtype=torch.float64)), (4, 6)),
+    "attention, mask": (attention(attn_mask=torch.ones(4, 4).tril().bool()), (4, 6)),
+    "attention, masked row": (attention(attn_mask=MASKED), (4, 6)),
+    "attention, infinite row": (attention(attn_mask=INFINITE), (4, 6)),
+    "masked softmax": (lambda m, y: torch.softmax(y @ y.mT + INFINITE.triu(1), -1) @ y, (4, 6)),
+    "filled softmax": (
+        lambda m, y: torch.softmax((y @ y.mT).masked_fill(~MASKED.T | MASKED, -torch.inf)[:, :3], -1) @ y, (4, 6)),
+    "filled softmax, row": (
+        lambda m, y: torch.softmax((y @ y.mT).masked_fill(~MASKED, -torch.inf), -1)[:, 1:] @ y, (4, 6)),
+    "log softmax of a mask": (
+        lambda m, y: F.log_softmax(y.masked_fill(torch.arange(6) > 3, -torch.inf), -1)[:, :, :4], (4, 6)),
+    "einsum": (lambda m, y: torch.einsum("nab,bc->nca", y, m.square), (4, 6)),
+    "einsum, ellipsis": (lambda m, y: torch.einsum("...b,cb->...c", y, m.square), (4, 6)),
+    "tensordot": (lambda m, y: torch.tensordot(y, m.square, dims=([2], [1])), (4, 6)),
+    "triangle": (lambda m, y: y.tril(-1) + y.triu(2), (4, 6)),
+    "diagonal": (lambda m, y: y.diagonal(1, 1, 2), (4, 6)),
+    "flip and roll": (lambda m, y: y.flip(-1) * y.roll((1, -2), (1, 2)) + y.rot90(2, (1, 2)), (4, 6)),
+    "repeat": (lambda m, y: y.repeat(1, 2, 3) * y.repeat_interleave(2, 1).repeat_interleave(3, dim=2), (4, 6)),
+    "stack": (lambda m, y: torch.stack([y, y.tanh()], -1) + torch.stack((m.v, m.v), 1), (4, 6)),
+    "split": (lambda m, y: torch.cat([each.tanh() for each in y.split([1, 2, 1], 1)][::-1], -2), (4, 6)),
+    "comparison": (lambda m, y: torch.where(y.ge(0.1), y, 0.3) + (y.lt(m.v)) * y + (y == y) * y, (6,)),
+    "cumulative product": (lambda m, y: y.prod(1, keepdim=True) * y, (4, 3)),
+    "cropping alone": (lambda m, y: F.pad(y, (-1, 0, 0, -2)), IMAGE),
+    "bilinear": (lambda m, y: F.bilinear(y, y.tanh(), m.cube), (6,)),
+    "embedding": (lambda m, y: F.embedding(torch.tensor([0, 2, 2]), m.square, padding_idx=2) + y, (3, 6)),
+    "logit": (lambda m, y: torch.logit(y.sigmoid(), eps=0.4), (6,)),
+    "log of other bases": (lambda m, y: y.abs().log2() + y.abs().log10() + torch.xlogy(y, y.abs()), (6,)),
+    "smooth": (lambda m, y: torch.logaddexp(y, y.tanh()) + torch.hypot(y, m.v), (6,)),
+}  # fmt: skip
+REFUSED = {
+    "rrelu", "prelu", "nan to num", "deviation and mean", "norm, infinite", "norm, p", "norm of matrices", "distance",
+    "cdist", "float power", "floor", "remainder", "grid", "cropping", "einsum, ellipsis", "tensordot", "comparison",
+    "bilinear", "embedding", "logit", "log of other bases", "smooth", "antialias",
+}  # fmt: skip
+"""Those that are refused with a message; all others have to be right."""
+
+
+def module_of(name):
+    torch.manual_seed(5)
+    function, shape = OPTIONS[name]
+    tensors = {"v": torch.rand(6) + 0.5, "w": torch.rand(4), "square": torch.randn(6, 6), "cube": torch.randn(2, 6, 6)}
+    tensors |= {"k": torch.randn(4, 1, 2, 3), "scale": torch.rand(shape) + 0.5}
+    convs = {"circular": nn.Conv2d(2, 3, 3, padding=(1, 2), padding_mode="circular"),
+             "reflect": nn.Conv2d(2, 3, 3, padding=(1, 2), padding_mode="reflect"),
+             "turned": nn.ConvTranspose2d(2, 4, 3, 2, 1, 1, 2, dilation=2)}  # fmt: skip
+    module = Own(lambda m, x: function(m, m.scale * x), tensors, None, **convs).double().eval()
+    return module, torch.randn(3, *shape, dtype=torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_is_torchs_or_is_refused(name):
+    module, x = module_of(name)
+    if name in REFUSED:
+        with pytest.raises(ValueError, match="module|layer"):
+            from_torch(module, x)
+        return
+    network = from_torch(module, x)
+    x = torch.cat([x, 30 * x[:1], 0 * x[:1]])  # ranges that the example may not have
+    expected = module(x)
+    y = torch.randn_like(expected)
+    ours = network(x.numpy())
+    np.testing.assert_allclose(ours, expected.detach(), rtol=1e-9, atol=1e-11)
+    theirs = torch.autograd.grad(F.mse_loss(expected, y), list(module.parameters()), materialize_grads=True)
+    theirs = dict(zip(dict(module.named_parameters()), theirs, strict=True))
+    found = gb.backward(network, losses.MSELoss(), x.numpy(), y.numpy()).gradient
+    for key, value in theirs.items():
+        np.testing.assert_allclose(found.get(key, 0 * value), value, rtol=1e-8, atol=1e-10, err_msg=key)
+
+
+# --------------------------------------------------------------------------------------------- gradients that are others
+
+
+class Rounded(torch.autograd.Function):
+    """A function with a derivative of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def without_gradient(m, y):
+    with torch.no_grad():
+        z = torch.tanh(y)
+    return y * z
+
+
+def hooked(m, y):
+    if y.requires_grad:
+        y.register_hook(lambda g: 2 * g)
+    return y.tanh()
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda m, y: y * y.tanh().detach(), "detach: expected a function with the gradient of what it computes"),
+        (lambda m, y: y + (torch.sign(y) - y).detach(), "detach: expected a function with the gradient"),
+        (without_gradient, r"got others of scale, its input \(torch.no_grad, a torch.autograd.Function, or a hook\)"),
+        (lambda m, y: Rounded.apply(y), "expected the gradients of the functions that it calls, got others of scale"),
+        (hooked, "expected the gradients of the functions that it calls, got others of scale"),
+    ],
+)
+def test_gradients_that_are_not_those_of_the_functions_are_refused(function, words):
+    module = Own(lambda m, x: function(m, m.scale * x), {"scale": torch.rand(4)})
+    with pytest.raises(gb.UnsupportedError, match=words):
+        from_torch(module, torch.randn(3, 4))
+
+
+def test_a_gradient_that_a_hook_of_a_module_changes_is_refused():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    module[1].register_full_backward_hook(lambda part, before, after: (2 * before[0],))
+    with pytest.raises(gb.UnsupportedError, match=r"module|expected"):
+        from_torch(module, torch.randn(3, 4))
+
+
+def test_numbers_of_the_data_may_be_detached_where_they_have_no_gradient():
+    module = nn.Sequential(nn.Embedding(5, 3))
+    assert from_torch(Own(lambda m, x: m.part(x.detach()), part=module), torch.ones(2, 3, dtype=torch.int64))
