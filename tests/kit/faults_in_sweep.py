@@ -340,7 +340,7 @@ FAULTS = [
     Fault(q.DiagHessian, "finish", "residual subtracted",
           instead(lambda self, scale, ggn, residual: ggn - residual), network, "DiagHessian"),
     Fault(q.BatchDiagHessian, "finish", "no residual", instead(lambda self, s, g, r: g), network, "BatchDiagHessian"),
-    Fault(plain, "averaged", "A without 1/N", instead(lambda found, batch: found), network, "KFAC"),
+    Fault(plain, "with_rows", "A without 1/N", instead(lambda found, statistics, scale: found), network, "KFAC"),
     Fault(q.KFLR, "finish", "A not A", after(swapped), network, "KFLR"),
     Fault(q.KFAC, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFAC"),
     Fault(q.KFRA, "statistics", "exact columns", instead(kronecker_in_exact), network, "KFRA"),
