@@ -51,8 +51,8 @@ def merge(results: Iterable[Result]) -> Result:
         If there are none, or they are of different losses or quantities, by class or by any attribute, or of networks
         whose parameters have other names or shapes.
     UnsupportedError
-        If a quantity has no rule, as KFRA, derivatives are in the entries of the input, or samples of a batch met, as in
-        batch normalization in training mode.
+        If a quantity has no rule, as KFRA, derivatives are in the entries of the input, or samples of a batch met, as
+        in batch normalization in training mode.
 
     Notes
     -----
