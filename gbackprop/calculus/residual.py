@@ -40,24 +40,31 @@ class FactoredLayer(Layer):
         raise NotImplementedError(f"{type(self).__name__} has no residual")
 
 
-def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array) -> Factored:
-    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k."""
+def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array, at: Any = (1, 1)) -> Factored:
+    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k.
+
+    `at` has the values of both inputs.
+    """
     xp = array_module(like)
 
     def columns(span: slice) -> Pieces:
         index = xp.arange(2 * count)[span]
-        return signed(*pairs(index % count), xp.where(index < count, 1, -1))
+        return signed(*pairs(index % count), xp.where(index < count, 1, -1), at)
 
     return Factored(2 * count, columns)
 
 
-def signed(a: Array, b: Array, sign: Array) -> Pieces:
-    """Return (s a, ±b / s) / √2, with s² = ‖b‖ / ‖a‖ so that neither piece is lost beside the other.
+def signed(a: Array, b: Array, sign: Array, at: Any = (1, 1)) -> Pieces:
+    """Return (s a, ±b / s) / √2, with s² = ‖b y‖ / ‖a x‖ so that neither piece is lost beside the other.
 
-    The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero.
+    The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero. `at` has the inputs' values x and y: a
+    and b are compared by what relative changes of these do, as the columns below do not depend on the units of x and y.
     """
     xp, of_a, of_b = array_module(a), _norm(a), _norm(b)
     sign = sign.astype(a.dtype)[:, None] * ((of_a > 0) & (of_b > 0))
+    wide = _norm(a * at[0]), _norm(b * at[1])
+    right = (wide[0] > 0) & (wide[1] > 0) & xp.isfinite(wide[0]) & xp.isfinite(wide[1])
+    of_a, of_b = xp.where(right, wide[0], of_a), xp.where(right, wide[1], of_b)
     s = xp.sqrt(xp.where(sign != 0, of_b, 1) / xp.where(sign != 0, of_a, 1))
     return (_times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)), sign
 

@@ -138,7 +138,8 @@ class Plan(Meeting):
                 source = np.random.default_rng([*entropy, signal.mc_samples])
                 mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)
         new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
-        scale = Scale(x.shape[0], loss.factor(x.shape[0], y), FLOAT_NAMES[like.dtype], self.scale.rows)
+        n, known = x.shape[0], self.scale
+        scale = Scale(n, loss.factor(n, y), FLOAT_NAMES[like.dtype], known.rows, known.meets)
         new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
         return new
 
@@ -207,7 +208,7 @@ def plan_of(
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
     return Plan(
         network, loss, parameters, leaves, needs, statistics, todo, signals, swept, chain, floats, training, wrt,
-        Scale(x.shape[0], 1.0, FLOATS[0], own), [], {},
+        Scale(x.shape[0], 1.0, FLOATS[0], own, meeting is not None), [], {},
     )  # fmt: skip
 
 

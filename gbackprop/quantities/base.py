@@ -93,12 +93,15 @@ class Scale:
         dtype of the results.
     rows : frozenset of str
         The names of what each sample has a row of its own: that of the input, if the derivatives are in its entries.
+    meets : bool
+        Whether samples met in the network, so that results of batches do not determine that of all samples.
     """
 
     batch: int
     factor: float
     dtype: str
     rows: frozenset[str] = frozenset()
+    meets: bool = False
 
 
 class Quantity(Constructed):

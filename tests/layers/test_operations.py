@@ -6,7 +6,9 @@ import math
 import numpy as np
 import pytest
 
+import gbackprop as gb
 from gbackprop import losses
+from gbackprop import quantities as q
 from gbackprop.layers import Operation
 from gbackprop.layers.operations.operation import ROWS, ComposedOperation
 from gbackprop.layers.operations.row import LinearRow, table
@@ -36,12 +38,24 @@ def test_quantities_through_composed_rows(name, options, shapes):
     check_network(network, losses.MSELoss(), x, y).assert_ok()
 
 
-@pytest.mark.parametrize("name, options", [
+@pytest.mark.parametrize(("name", "options"), [
     ("gather", {"places": np.array(2)}), ("take", {"indices": np.array(2), "axis": 1}),
 ])  # fmt: skip
 def test_one_place_of_features_has_no_axis(name, options):
     assert Operation(name, **options).forward(np.ones((5, 3)))[0].shape == (5,)
     assert Operation(name, **options).output_shape((3,)) == ()
+
+
+def test_curvature_of_a_quotient_of_large_numbers_is_not_lost():
+    x = np.array([[30.0, 29.0, 3.0], [-2.0, 1.0, 28.0]])
+    plain = gb.Graph({"e": (Operation("exp"), "input"), "s": (Operation("sum", axis=1, keepdims=True), "e"),
+                      "y": (Operation("divide"), "e", "s")}, dtype="float64")  # fmt: skip
+    stable = gb.Graph({"y": (Operation("softmax"), "input")}, dtype="float64")
+    plain, stable = (
+        gb.backward(net, losses.MSELoss(), x, 1 + x, q.DiagHessian(), wrt="x")["diag_hessian"]["x"]
+        for net in (plain, stable)
+    )
+    np.testing.assert_allclose(plain, stable, rtol=1e-9, atol=1e-12)
 
 
 SIZES = ((), (1,), (3,), (1, 1), (1, 3), (2, 1), (2, 3))

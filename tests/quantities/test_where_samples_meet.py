@@ -230,6 +230,15 @@ def batches():
     return [np.sin(0.7 * grid + step) * (1 + 0.2 * step) + 0.1 * step for step in range(10)]
 
 
+def test_results_of_batches_are_not_merged(tmp_path):
+    net, rng = gb.Sequential(L.Linear(3, 4), L.BatchNorm1d(4), rng=0, dtype="float64"), np.random.default_rng(0)
+    found = gb.backward(net, MSE, rng.standard_normal((5, 3)), rng.standard_normal((5, 4)), training=True)
+    gb.save(found, tmp_path / "found.npz")
+    for result in (found, gb.load_result(tmp_path / "found.npz")):
+        with pytest.raises(NotImplementedError, match="result 0 cannot be merged: samples of a batch met"):
+            gb.data.merge([result, result])
+
+
 @pytest.mark.parametrize("momentum", STEPS)
 def test_running_statistics_are_those_of_torch(momentum):
     network = chain(L.BatchNorm2d(2, momentum=momentum), L.Flatten())

@@ -51,7 +51,8 @@ def merge(results: Iterable[Result]) -> Result:
         If there are none, or they are of different losses or quantities, by class or by any attribute, or of networks
         whose parameters have other names or shapes.
     UnsupportedError
-        If a quantity has no rule, as KFRA, or derivatives are in the entries of the input.
+        If a quantity has no rule, as KFRA, derivatives are in the entries of the input, or samples of a batch met, as
+        in batch normalization in training mode.
 
     Notes
     -----
@@ -82,6 +83,11 @@ def joined(merged: Merged | None, i: int, result: Result) -> Merged:
             merged = Merged(result)
         else:
             merged.check(i, result)
+        if result.scale is not None and result.scale.meets:
+            raise UnsupportedError(
+                f"result {i} cannot be merged: samples of a batch met in the network, so results of batches do not "
+                "determine that of all samples (use training=False)"
+            )
         merged.add(result)
     return merged
 

@@ -138,7 +138,8 @@ def _result_tree(writer: Writer, result: Result) -> dict[str, Any]:
     names = [quantity.name for quantity in result.quantities]
     keys = [name if names.count(name) == 1 else f"{name} {i}" for i, name in enumerate(names)]
     scale, objective = result.scale, result.objective
-    rows = {"rows": sorted(scale.rows)} if scale and scale.rows else {}
+    more: dict[str, Any] = {"rows": sorted(scale.rows)} if scale and scale.rows else {}
+    more |= {"meets": True} if scale and scale.meets else {}
     return {
         "loss": writer.tree("loss", result.loss),
         "output": writer.tree("output", result.output),
@@ -146,7 +147,7 @@ def _result_tree(writer: Writer, result: Result) -> dict[str, Any]:
         "quantities": [quantity_tree(writer, quantity) for quantity in result.quantities],
         "values": [writer.tree(key, values) for key, values in zip(keys, result.values, strict=True)],
         "objective": None if objective is None else loss_tree(writer, objective),
-        "scale": None if scale is None else {"batch": scale.batch, "factor": scale.factor, "dtype": scale.dtype} | rows,
+        "scale": None if scale is None else {"batch": scale.batch, "factor": scale.factor, "dtype": scale.dtype} | more,
     }
 
 
@@ -179,13 +180,15 @@ def _computed(value: Any) -> bool:
 def _scale_of(tree: Any) -> Scale | None:
     if tree is None:
         return None
-    found = parts("scale", tree, "batch factor dtype", "rows")
+    found = parts("scale", tree, "batch factor dtype", "rows meets")
     batch, factor, dtype, rows = (found.get(name, []) for name in ("batch", "factor", "dtype", "rows"))
+    meets = found.get("meets", False)
     expect("batch", batch, "a number of samples", type(batch) is int and batch > 0)
     expect("factor", factor, "a finite number above 0", type(factor) is float and isfinite(factor) and factor > 0)
     expect("dtype", dtype, " or ".join(FLOATS), isinstance(dtype, str) and dtype in FLOATS)
     expect("rows", rows, "names", isinstance(rows, list) and all(isinstance(each, str) for each in rows))
-    return Scale(batch, factor, dtype, frozenset(rows))
+    expect("meets", meets, "true or false", isinstance(meets, bool))
+    return Scale(batch, factor, dtype, frozenset(rows), meets)
 
 
 def _block_of(reader: Reader, tree: dict[str, Any], _: Any) -> Any:

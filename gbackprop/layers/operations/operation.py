@@ -168,9 +168,9 @@ class BilinearOperation(Operation, FactoredLayer):
         return 2 * min(map(prod, shapes))
 
     def residual(self, saved: Any, grad: Array) -> Factored:
-        o = saved[0]
+        o, *at = saved
         first = prod(o.shapes[0]) <= prod(o.shapes[1])
-        return products(min(map(prod, o.shapes)), partial(self.pairs, o, grad, first), grad)
+        return products(min(map(prod, o.shapes)), partial(self.pairs, o, grad, first), grad, at)
 
     def pairs(self, o: Bound, grad: Array, first: bool, k: Array) -> tuple[Array, Array]:
         """e_k on the smaller input, and what it multiplies there on the other: each (V, N, *in)."""
