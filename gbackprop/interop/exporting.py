@@ -19,8 +19,8 @@ from gbackprop.network import GRU, LSTM, RNN, Container, MultiheadAttention, Seq
 from gbackprop.network.container import check_network, inside
 from gbackprop.network.expanded import Expanded, Unexpanded
 
-
 LACKS = "torch has no module for it"
+"""Why a layer is refused."""
 
 
 def exported(network: Any) -> torch.nn.Module:

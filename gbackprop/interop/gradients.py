@@ -11,7 +11,7 @@ from gbackprop.interop.arguments import at
 from gbackprop.interop.capture import Capture, calling, evaluating
 
 TOLERANCE = 1e-2
-"""Largest difference of gradients, relative to the largest of the same parameter: one that is cut off differs by all."""
+"""Largest difference of gradients, relative to the largest of a parameter; what is cut off differs by all."""
 
 NOISE = 1e-5
 """Gradients that are no more than this, relative to the largest of all, are rounding."""
@@ -37,7 +37,8 @@ def check_gradients(
     if wrong:
         words = f"{', '.join(wrong[:3])}{f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''}"
         reasons = "torch.no_grad, a torch.autograd.Function, or a hook"
-        raise at("", module, f"expected the gradients of the functions that it calls, got others of {words} ({reasons})")
+        raise at("", module, f"expected the gradients of the functions that it calls, got others of {words} "
+                 f"({reasons})")  # fmt: skip
 
 
 def _gradients(output: torch.Tensor, leaves: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -9,7 +9,8 @@ from gbackprop import layers, losses
 
 torch = pytest.importorskip("torch")
 
-MODULES = {name for name, kind in vars(torch.nn).items() if isinstance(kind, type) and issubclass(kind, torch.nn.Module)}
+KINDS = {name: kind for name, kind in vars(torch.nn).items() if isinstance(kind, type)}
+MODULES = {name for name, kind in KINDS.items() if issubclass(kind, torch.nn.Module)}
 CLASSES = {
     name: getattr(room, name)
     for room in (layers, losses, gb)

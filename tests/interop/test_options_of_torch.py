@@ -69,7 +69,7 @@ OPTIONS = {
     "norm of matrices": (lambda m, y: torch.linalg.matrix_norm(y), (4, 3)),
     "normalize": (lambda m, y: F.normalize(y, p=2, dim=-1, eps=2.0), (4, 3)),
     "normalize, p": (lambda m, y: F.normalize(y, p=1, dim=1, eps=1e-3), (4, 3)),
-    "cosine": (lambda m, y: F.cosine_similarity(y, y.tanh() + 1, dim=2, eps=1e-3), (4, 3)),
+    "cosine": (lambda m, y: F.cosine_similarity(y, y.tanh() + 2, dim=2, eps=1e-3), (4, 3)),
     "distance": (lambda m, y: F.pairwise_distance(y, y.tanh() + 1, eps=0.1, keepdim=True), (6,)),
     "cdist": (lambda m, y: torch.cdist(y, y.tanh() + 1), (4, 3)),
     "logsumexp": (lambda m, y: y.logsumexp((1, 2), keepdim=True) * y, (4, 3)),
@@ -179,7 +179,7 @@ def module_of(name):
 def test_an_option_is_torchs_or_is_refused(name):
     module, x = module_of(name)
     if name in REFUSED:
-        with pytest.raises(ValueError, match="module|layer"):
+        with pytest.raises(ValueError, match=r"module|layer"):
             from_torch(module, x)
         return
     network = from_torch(module, x)
@@ -195,7 +195,7 @@ def test_an_option_is_torchs_or_is_refused(name):
         np.testing.assert_allclose(found.get(key, 0 * value), value, rtol=1e-8, atol=1e-10, err_msg=key)
 
 
-# --------------------------------------------------------------------------------------------- gradients that are others
+# -------------------------------------------------------------------------------------------- gradients that are others
 
 
 class Rounded(torch.autograd.Function):
