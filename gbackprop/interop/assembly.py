@@ -152,7 +152,7 @@ class Assembly(Building):
             path = path_of(node)
             module = self.modules.get(path, self.modules[""])
             words = f"{self.function(node)}: {error}{line_of(node)}"
-            self.refusals.append(str(at(path, module, unlike_layer(module) or words)))
+            self.refusals.append(str(at(path, module, "; ".join(filter(None, (unlike_layer(module), words))))))
 
     def _taken(self, node: torch.fx.Node) -> Any:
         function = self.function(node)

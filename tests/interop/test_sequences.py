@@ -197,7 +197,7 @@ REFUSED = {
     "states as output": (gru(lambda m, x: m.rnn(x)[1]), OUTPUT),
     "attention among samples": (
         attention(lambda m, x: m.attn(x, x, x)[0], batch_first=False),
-        f"module attn, MultiheadAttention: bmm: {PLACES}",
+        "module attn, MultiheadAttention: MultiheadAttention, batch_first: expected True, got False",
     ),
     "no input": (lambda: Doing(lambda m, x: torch.ones(3, 2)), "module (the whole), Doing: its output does not depend"),
 }
