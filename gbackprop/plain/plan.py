@@ -138,8 +138,7 @@ class Plan(Meeting):
                 source = np.random.default_rng([*entropy, signal.mc_samples])
                 mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)
         new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
-        n, known = x.shape[0], self.scale
-        scale = Scale(n, loss.factor(n, y), FLOAT_NAMES[like.dtype], known.rows, known.meets)
+        scale = Scale(len(x), loss.factor(len(x), y), FLOAT_NAMES[like.dtype], self.scale.rows, self.scale.meets)
         new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
         return new
 

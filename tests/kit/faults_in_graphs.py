@@ -68,7 +68,7 @@ def positive_half(factored):
     return replace(factored, width=half, columns=lambda span: factored.columns(slice(0, half)))
 
 
-def not_balanced(a, b, sign):
+def not_balanced(a, b, sign, at):
     on_a, on_b = a / 2**0.5, b / 2**0.5 * sign[:, None, *(None,) * (b.ndim - 2)]
     return (2 * on_a, on_b), sign[:, None] * np.ones(a.shape[:2])
 
