@@ -108,8 +108,7 @@ class Plan(Meeting):
         """
         leaves, loss, batch_shape = self.leaves, self.loss, (x.shape[0], *self.leaves[-1].output_shape)
         like = x if self.floats else check_input(leaves, x)
-        owners = [leaf for leaf in leaves if leaf.parameters]
-        values = [(leaf.parameters, leaf.layer.parameters) for leaf in owners]
+        values = [(leaf.parameters, leaf.layer.parameters) for leaf in leaves if leaf.parameters]
         values = every_value(leaves) if self.wrt is not None else values  # the others are used, too
         check_parameters({name: its[key] for names, its in values for key, name in names.items()}, like)
         loss.check_target("y", y, like, batch_shape)
@@ -138,7 +137,8 @@ class Plan(Meeting):
                 source = np.random.default_rng([*entropy, signal.mc_samples])
                 mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)
         new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
-        scale = Scale(len(x), loss.factor(len(x), y), FLOAT_NAMES[like.dtype], self.scale.rows, self.scale.meets)
+        n, known = x.shape[0], self.scale
+        scale = Scale(n, loss.factor(n, y), FLOAT_NAMES[like.dtype], known.rows, known.meets)
         new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
         return new
 
