@@ -41,7 +41,7 @@ def mixed_residual(leaf: Leaf, saved: Any, key: str, grad: Array) -> Factored:
     """Factor the mixed residual of a parameter, with g the gradient at the output, shape (N, *out)."""
     if isinstance(leaf.layer, MixedLayer):
         return leaf.layer.mixed_residual(saved, key, grad, leaf.input_shape)
-    return bilinear_residual(leaf.layer, key, grad, leaf.input_shape)
+    return bilinear_residual(leaf.layer, saved, key, grad, leaf.input_shape)
 
 
 def lacks_mixed(leaf: Leaf, keys: Iterable[str]) -> str | None:
@@ -69,13 +69,18 @@ def _is_affine(leaf: Leaf, key: str) -> bool:
     return bool(error <= 1e3 * float(xp.finfo(zero.dtype).eps) * size)
 
 
-def bilinear_residual(layer: Layer, key: str, grad: Array, shape: Shape) -> Factored:
+def bilinear_residual(layer: Layer, saved: Any, key: str, grad: Array, shape: Shape) -> Factored:
     """Factor the mixed residual of a layer that is affine in a parameter and in its input.
 
-    It is the sum of the products of (Jₚ(eₖ) − Jₚ(0))ᵀ g on p and eₖ on x, for each number k of the input.
+    It is the sum of the products of (Jₚ(eₖ) − Jₚ(0))ᵀ g on p and eₖ on x, for each number k of the input. The size of x
+    is that by which Jₚ(x)ᵀ g is larger than these.
     """
-    each = gradients_at_units(layer, key, grad, shape)
-    return products(prod(shape), lambda k: (each[k], units(k, len(grad), shape, grad.dtype)), grad)
+    xp, n, each = array_module(grad), len(grad), gradients_at_units(layer, key, grad, shape)
+    here = layer.parameter_jacobians(saved)[key].per_sample(grad[None])[0]
+    of_x, of_units = (xp.sqrt((a * a).reshape(n, -1).sum(1)) for a in (here, xp.moveaxis(each, 1, 0)))
+    size = xp.where(of_units > 0, of_x / xp.where(of_units > 0, of_units, 1), 0)
+    at = layer.parameters[key], size.reshape(n, *(1,) * len(shape))
+    return products(prod(shape), lambda k: (each[k], units(k, n, shape, grad.dtype)), grad, at)
 
 
 def gradients_at_units(layer: Layer, key: str, grad: Array, shape: Shape) -> Array:

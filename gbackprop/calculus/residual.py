@@ -14,6 +14,9 @@ from gbackprop.calculus.signals import ALL, Columns
 Pieces = tuple[tuple[Array, ...], Array]
 """The pieces of columns at each input, (V, N, *in), and the columns' signs, (V, N)."""
 
+Values = tuple[Array, Array] | None
+"""The values of the two inputs that a product of pieces stands on; None if both are one input."""
+
 
 @dataclass(frozen=True)
 class Factored:
@@ -40,11 +43,8 @@ class FactoredLayer(Layer):
         raise NotImplementedError(f"{type(self).__name__} has no residual")
 
 
-def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array, at: Any = (1, 1)) -> Factored:
-    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k.
-
-    `at` has the values of both inputs.
-    """
+def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array, at: Values) -> Factored:
+    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k."""
     xp = array_module(like)
 
     def columns(span: slice) -> Pieces:
@@ -54,17 +54,18 @@ def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Ar
     return Factored(2 * count, columns)
 
 
-def signed(a: Array, b: Array, sign: Array, at: Any = (1, 1)) -> Pieces:
+def signed(a: Array, b: Array, sign: Array, at: Values) -> Pieces:
     """Return (s a, ±b / s) / √2, with s² = ‖b y‖ / ‖a x‖ so that neither piece is lost beside the other.
 
-    The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero. `at` has the inputs' values x and y: a
-    and b are compared by what relative changes of these do, as the columns below do not depend on the units of x and y.
+    The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero. With the inputs' values x and y, a and b
+    are compared by what relative changes of these do, as the columns below do not depend on the units of x and y.
     """
     xp, of_a, of_b = array_module(a), _norm(a), _norm(b)
     sign = sign.astype(a.dtype)[:, None] * ((of_a > 0) & (of_b > 0))
-    wide = _norm(a * at[0]), _norm(b * at[1])
-    right = (wide[0] > 0) & (wide[1] > 0) & xp.isfinite(wide[0]) & xp.isfinite(wide[1])
-    of_a, of_b = xp.where(right, wide[0], of_a), xp.where(right, wide[1], of_b)
+    if at is not None:
+        wide = _norm(a * at[0]), _norm(b * at[1])
+        right = (wide[0] > 0) & (wide[1] > 0) & xp.isfinite(wide[0]) & xp.isfinite(wide[1])
+        of_a, of_b = xp.where(right, wide[0], of_a), xp.where(right, wide[1], of_b)
     s = xp.sqrt(xp.where(sign != 0, of_b, 1) / xp.where(sign != 0, of_a, 1))
     return (_times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)), sign
 

@@ -65,7 +65,7 @@ class Multiply(FactoredLayer):
         return 2 * prod(shapes[0])
 
     def residual(self, saved: Any, grad: Array) -> Factored:
-        return products(prod(grad.shape[1:]), partial(self.pairs, grad), grad)
+        return products(prod(grad.shape[1:]), partial(self.pairs, grad), grad, saved)
 
     def pairs(self, grad: Array, k: Array) -> tuple[Array, Array]:
         """e_k on a and g_k e_k on b, for an array of V numbers k: each (V, N, *features)."""
@@ -147,7 +147,7 @@ class MatMul(FactoredLayer):
         a, b = saved
         matrices = grad.reshape(len(grad), -1, *grad.shape[-2:])
         svd = array_module(grad).linalg.svd(matrices, full_matrices=False)  # [N, L, T, R], [N, L, R], [N, L, R, S]
-        return products(prod(svd[1].shape[1:]) * a.shape[-1], partial(self.pairs, svd, a, b), grad)
+        return products(prod(svd[1].shape[1:]) * a.shape[-1], partial(self.pairs, svd, a, b), grad, saved)
 
     def pairs(self, svd: Any, a: Array, b: Array, index: Array) -> tuple[Array, Array]:
         """uᵣ e_kᵀ on A and σᵣ e_k vᵣᵀ on B, for numbers of (matrix, r, k): (V, N, *shapes of A and B)."""

@@ -83,7 +83,7 @@ class PReLU(MixedLayer):
             on_slope = units(k, n, (count,), grad.dtype)
             return on_slope, (on_slope[..., None] * negative).reshape(len(k), n, *shape)
 
-        return products(count, pairs, grad)
+        return products(count, pairs, grad, (self.parameters[key], saved))
 
 
 class _Slope(OwnBlock):

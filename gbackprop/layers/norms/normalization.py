@@ -129,7 +129,7 @@ class Norm(FactoredLayer, MixedLayer):
             one = units(k, n, (sets, 1), grad.dtype)
             return (one * a).reshape(len(k), n, *shape), (one * normal).reshape(len(k), n, *shape)
 
-        return together(prod(shape), of_projection, products(sets, of_sets, grad), grad)
+        return together(prod(shape), of_projection, products(sets, of_sets, grad, None), grad)
 
     def pieces(self, saved: Any, grad: Array) -> tuple[Array, Array, Array]:
         """−m/σ² (N, L), −a/(K σ²) and x̂ (N, L, K): r = −m/σ² P + a bᵀ + b aᵀ of the latter two, in each of L sets."""
@@ -160,7 +160,9 @@ class Norm(FactoredLayer, MixedLayer):
             marked = grad * self.spread(on_weight, grad.ndim - 1)
             return on_weight, self._normal_mjp(saved, marked)
 
-        return products(prod(parameter), pairs, grad)
+        normal, sigma = saved
+        centred = (normal.reshape(*sigma.shape[:2], -1) * sigma).reshape(normal.shape)
+        return products(prod(parameter), pairs, grad, (self.parameters[key], centred))
 
 
 class Entrywise(OwnBlock):

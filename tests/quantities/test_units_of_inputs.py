@@ -1,0 +1,51 @@
+"""DiagHessian does not depend on the units of what meets in a product, or of a parameter and its layer's input."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.layers.norms.affine import Times
+
+
+def of_two(join, shape, s):
+    """Two branches in units of 1/s and s, whose product is in units of 1."""
+    nodes = {}
+    for name, factor in (("a", s), ("b", 1 / s)):
+        nodes |= {name: (layers.Linear(4, 4), "input"), f"{name}1": (layers.Tanh(), name),
+                  f"{name}2": (Times(factor), f"{name}1"),
+                  f"{name}3": (layers.Unflatten(1, shape), f"{name}2")}  # fmt: skip
+    return gb.Graph({**nodes, "y": (join, "a3", "b3"), "z": (layers.Flatten(), "y")}, rng=0, dtype="float64")
+
+
+def of_shared(layer, back, s):
+    """A layer at two places, the second in units of 1/s, after which units are 1 again."""
+    nodes = {"a": (layer, "input"), "t": (layers.Tanh(), "a"), "s": (Times(s), "t"), "b": (layer, "s"),
+             "u": (Times(1 / s if back else 1.0), "b"), "v": (layers.Tanh(), "u")}  # fmt: skip
+    return gb.Graph(nodes, rng=0, dtype="float64")
+
+
+NETWORKS = {
+    "Multiply": lambda s: of_two(layers.Multiply(), (4,), s),
+    "MatMul": lambda s: of_two(layers.MatMul(), (2, 2), s),
+    "multiply": lambda s: of_two(layers.Operation("multiply"), (4,), s),
+    "matmul": lambda s: of_two(layers.Operation("matmul"), (2, 2), s),
+    "Linear": lambda s: of_shared(layers.Linear(4, 4, bias=False), True, s),
+    "PReLU": lambda s: of_shared(layers.PReLU(4), True, s),
+    "LayerNorm": lambda s: of_shared(layers.LayerNorm(4, eps=1e-30), False, s),
+}
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_curvature_is_that_of_any_units(name, call):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((3, 4)), rng.standard_normal((3, 4))
+
+    def diagonal(s):
+        return call(NETWORKS[name](s), losses.MSELoss(), x, y, q.DiagHessian())["diag_hessian"]
+
+    other = diagonal(2.0**40)
+    for key, want in diagonal(1.0).items():
+        np.testing.assert_allclose(other[key], want, rtol=0, atol=1e-11 * abs(want).max(), err_msg=key)
