@@ -60,12 +60,11 @@ def signed(a: Array, b: Array, sign: Array, at: Values) -> Pieces:
     The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero. With the inputs' values x and y, a and b
     are compared by what relative changes of these do, as the columns below do not depend on the units of x and y.
     """
-    xp, of_a, of_b = array_module(a), _norm(a), _norm(b)
+    xp, values = array_module(a), (None, None) if at is None else at
+    (of_a, wide_a), (of_b, wide_b) = (_norms(each, value) for each, value in zip((a, b), values, strict=True))
     sign = sign.astype(a.dtype)[:, None] * ((of_a > 0) & (of_b > 0))
-    if at is not None:
-        wide = _norm(a * at[0]), _norm(b * at[1])
-        right = (wide[0] > 0) & (wide[1] > 0) & xp.isfinite(wide[0]) & xp.isfinite(wide[1])
-        of_a, of_b = xp.where(right, wide[0], of_a), xp.where(right, wide[1], of_b)
+    right = (wide_a > 0) & (wide_b > 0) & xp.isfinite(wide_a) & xp.isfinite(wide_b)
+    of_a, of_b = xp.where(right, wide_a, of_a), xp.where(right, wide_b, of_b)
     s = xp.sqrt(xp.where(sign != 0, of_b, 1) / xp.where(sign != 0, of_a, 1))
     return (_times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)), sign
 
@@ -88,9 +87,15 @@ def together(count: int, first: Callable[[Array], tuple[Array, Array]], rest: Fa
     return Factored(count + rest.width, columns)
 
 
-def _norm(mat: Array) -> Array:
-    """‖mat[v, n]‖, shape (V, N)."""
-    return array_module(mat).sqrt((mat * mat).sum(tuple(range(2, mat.ndim))))
+def _norms(mat: Array, value: Array | None) -> tuple[Array, Array]:
+    """‖mat[v, n]‖ and ‖mat[v, n] ∘ value[n]‖, each of shape (V, N); the first twice if there is no value."""
+    xp, (v, n, *features) = array_module(mat), mat.shape
+    squares = (mat * mat).reshape(v, n, prod(features))
+    norm = xp.sqrt(squares.sum(2))
+    if value is None:
+        return norm, norm
+    weights = xp.broadcast_to(value * value, (n, *features)).reshape(n, prod(features))
+    return norm, xp.sqrt(xp.einsum("vni,ni->vn", squares, weights))
 
 
 def _times(mat: Array, factor: Array) -> Array:
