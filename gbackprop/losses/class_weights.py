@@ -5,11 +5,11 @@ from __future__ import annotations
 from copy import copy
 from math import prod
 from numbers import Integral, Real
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, bounds
+from gbackprop.array import Array, RecordedArray, array_module, bounds
 from gbackprop.base.checks import check_same
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import Loss
@@ -104,10 +104,12 @@ class ClassWeights(Loss):
         counted = xp.ones(target.shape) if self.ignore_index is None else target != self.ignore_index
         if self.weight is not None:
             counted = self.weight.astype(np.float64)[xp.where(counted, target, 0)] * counted
-        total = float(counted.sum())
+        total: Any = counted.sum()
+        if isinstance(total, RecordedArray):
+            return prod(target.shape[1:]) / total
         if total == 0:
             raise ValueError(f"targets of {self!r}: expected one of weight above 0, got {target.size} without")
-        return prod(target.shape[1:]) / total
+        return prod(target.shape[1:]) / float(total)
 
     def summed_weight(self, shape: Shape) -> float:
         return 1 / prod(shape[1:]) if self.reduction == "mean" else 1.0

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop.interop.recording import refused
-from gbackprop.interop.recording.refused import (
+from gbackprop.base.recording import refused
+from gbackprop.base.recording.refused import (
     BatchSizeError,
     BroadcastError,
     InPlaceError,

@@ -6,7 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.interop.recording.refused import MixedSamplesError, NonConvexLossError
+from gbackprop.base.recording.refused import MixedSamplesError, NonConvexLossError
 from gbackprop.testing import check_loss
 
 RNG = np.random.default_rng(0)

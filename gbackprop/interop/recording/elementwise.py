@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.interop.recording.refused import MixedSamplesError, NoDerivativeError
+from gbackprop.base.recording.refused import MixedSamplesError, NoDerivativeError
 from gbackprop.interop.recording.steps import StepReader, Value
 from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, asnumpy, device_of, is_array
 from gbackprop.base.checks import kind_of
+from gbackprop.base.recording.arrays import Recorded, call, record
+from gbackprop.base.recording.refused import MixedSamplesError, NonConvexLossError, TraceError
+from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import INPUT, Leaf, Shape, leaves_of
 from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
-from gbackprop.interop.recording.arrays import Recorded, call, record
 from gbackprop.interop.recording.network import checked_batch, close, compare, samples
 from gbackprop.interop.recording.reading import Reading
-from gbackprop.interop.recording.refused import MixedSamplesError, NonConvexLossError, TraceError
 from gbackprop.interop.recording.table import TABLE
-from gbackprop.interop.recording.tape import Tape
 from gbackprop.losses.base import ALL, Loss
 from gbackprop.network import Graph
 

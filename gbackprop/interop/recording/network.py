@@ -9,14 +9,14 @@ import numpy as np
 
 from gbackprop.array import FLOATS, asnumpy, is_array
 from gbackprop.base.checks import kind_of
+from gbackprop.base.recording.arrays import record
+from gbackprop.base.recording.refused import MixedSamplesError, NoDerivativeError, TraceError
+from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.walk import values_upwards
-from gbackprop.interop.recording.arrays import record
 from gbackprop.interop.recording.reading import Reading
-from gbackprop.interop.recording.refused import MixedSamplesError, NoDerivativeError, TraceError
 from gbackprop.interop.recording.steps import split
 from gbackprop.interop.recording.table import TABLE
-from gbackprop.interop.recording.tape import Tape
 from gbackprop.layers import Parameter
 from gbackprop.network import Graph
 from gbackprop.network.patterns import replaced

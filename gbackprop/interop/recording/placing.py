@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.interop.recording.arrays import SHAPED, TURNS
+from gbackprop.base.recording.arrays import SHAPED, TURNS
+from gbackprop.base.recording.refused import MissingFunctionError, MixedSamplesError
+from gbackprop.base.recording.tape import mapped
 from gbackprop.interop.recording.elementwise import Reader
-from gbackprop.interop.recording.refused import MissingFunctionError, MixedSamplesError
 from gbackprop.interop.recording.steps import ROWS, StepReader, Value
-from gbackprop.interop.recording.tape import mapped
 from gbackprop.layers.embedding import OneHot
 
 

@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gbackprop.base.checks import kind_of
-from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.interop.recording.refused import (
+from gbackprop.base.recording.refused import (
     BatchSizeError,
     MissingFunctionError,
     MixedSamplesError,
@@ -26,8 +25,9 @@ from gbackprop.interop.recording.refused import (
     TraceError,
     called,
 )
+from gbackprop.base.recording.tape import Ref, Tape, refs, same
+from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.interop.recording.steps import MIXED, ROWS, StepReader, Value, split
-from gbackprop.interop.recording.tape import Ref, Tape, refs, same
 from gbackprop.layers import Constant, Operation
 
 SIZES = ("reshape", "broadcast_to", "getitem", "setitem", "tile", "split", "array_split", "resize")

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from gbackprop.base.recording.refused import MissingFunctionError, MixedSamplesError, TraceError, called
+from gbackprop.base.recording.tape import TapeStep
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.interop.recording.refused import MissingFunctionError, MixedSamplesError, TraceError, called
-from gbackprop.interop.recording.tape import TapeStep
 from gbackprop.layers import Operation
 
 ROWS = "rows"

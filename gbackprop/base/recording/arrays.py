@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from gbackprop.interop.recording.refused import (
+from gbackprop.array import RecordedArray
+from gbackprop.base.recording.refused import (
     BroadcastError,
     InPlaceError,
     LeakedArrayError,
@@ -19,7 +21,7 @@ from gbackprop.interop.recording.refused import (
     called,
     user_line,
 )
-from gbackprop.interop.recording.tape import How, Ref, Tape, mapped, refs
+from gbackprop.base.recording.tape import How, Ref, Tape, mapped, refs
 
 PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "shares_memory",
          "may_share_memory", "broadcast_shapes", "array_repr", "array_str", "array2string")  # fmt: skip
@@ -32,7 +34,7 @@ TURNS = ("transpose", "swapaxes", "moveaxis", "permute_dims", "matrix_transpose"
 SHAPED = ("reshape", "ravel", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d")
 
 
-class Recorded(NDArrayOperatorsMixin):
+class Recorded(NDArrayOperatorsMixin, RecordedArray):
     """An array that computes and writes down what is done to it."""
 
     __hash__ = None  # type: ignore[assignment]
@@ -112,6 +114,10 @@ class Recorded(NDArrayOperatorsMixin):
     def astype(self, dtype: Any, copy: bool = True, **kwargs: Any) -> Any:
         """Return the array in another dtype."""
         return call(self.tape, "astype", lambda x, d: x.astype(d), (self, np.dtype(dtype)), {})
+
+    def __array_namespace__(self) -> Any:
+        """Return the module that makes new arrays of this kind."""
+        return Namespace(self.tape)
 
     # ------------------------------------------------------------------------------------------------- plain values
 
@@ -205,6 +211,32 @@ ASSIGNED = (
     "a recorded array is assigned to places of a plain one, which would make it a constant; collect the parts in a "
     "list and np.stack(parts, axis), or preallocate by np.zeros_like(x, shape=…) of an array that was computed"
 )
+
+
+class Namespace:
+    """NumPy, but that new arrays are recorded ones."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        return partial(self._made, name, found) if name in MAKING else found
+
+    def _made(self, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.tape.add(name, function(*args, **kwargs), args, kwargs, function)
+
+    def asarray(self, x: Any, dtype: Any = None) -> Any:
+        """Return a recorded array as it is or in another dtype, and what else is given as a plain array."""
+        if not isinstance(x, Recorded):
+            return np.asarray(x, dtype)
+        return x if dtype is None or x.dtype == np.dtype(dtype) else x.astype(dtype)
+
+    ascontiguousarray = asarray
+
+
+MAKING = ("zeros", "ones", "empty", "full", "arange", "eye", "identity", "linspace")
+"""Functions of NumPy that make an array of no other."""
 
 
 def _getitem(x: Any, index: Any) -> Any:

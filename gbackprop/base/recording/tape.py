@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from gbackprop.interop.recording.refused import TraceError, UserLine, user_line
+from gbackprop.base.recording.refused import TraceError, UserLine, user_line
 
 
 class Ref(NamedTuple):
@@ -36,11 +36,15 @@ class TapeStep:
     results: list[int]
     line: UserLine
     function: Any = None
+    section: Any = None
 
 
 @dataclass
 class Tape:
-    """The steps of a function in order, and the value of each array by its number; `array` is the arrays' class."""
+    """The steps of a function in order, and the value of each array by its number.
+
+    `array` is the arrays' class; `section` is whatever the caller says of the steps that follow.
+    """
 
     array: type[Any]
     steps: list[TapeStep] = field(default_factory=list)
@@ -49,6 +53,7 @@ class Tape:
     refused: TraceError | None = None
     constants: dict[int, tuple[Any, int]] = field(default_factory=dict)
     leaves: int = 0
+    section: Any = None
 
     def add(self, name: str, value: Any, args: tuple[Any, ...] = (), kwargs: Any = None, function: Any = None) -> Any:
         """Append a step; return its result, or the list of them, as recorded arrays."""
@@ -57,7 +62,7 @@ class Tape:
         start = len(self.values)
         self.values += arrays
         numbers = list(range(start, len(self.values)))
-        self.steps.append(TapeStep(name, args, kwargs or {}, numbers, user_line(), function))
+        self.steps.append(TapeStep(name, args, kwargs or {}, numbers, user_line(), function, self.section))
         found = [self.array(self, number) for number in numbers]
         return found if many else found[0]
 

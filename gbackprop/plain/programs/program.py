@@ -1,0 +1,244 @@
+"""A call written down: the sweep as a straight function of NumPy calls, to read, to keep, and to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array, device_of
+from gbackprop.base.errors import UnsupportedError
+from gbackprop.base.recording.refused import TraceError
+from gbackprop.base.recording.tape import Ref, TapeStep
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.state import digests_of, parts_of
+from gbackprop.losses.base import Loss
+from gbackprop.plain.plan import Plan, plan_of
+from gbackprop.plain.programs.module import check_of, source_of
+from gbackprop.plain.programs.recording import (
+    Recording,
+    Section,
+    arrays_in,
+    attributes_of,
+    inputs_of,
+    mapped_arrays,
+    record,
+)
+from gbackprop.plain.programs.simplify import needed, simplified
+from gbackprop.quantities.base import Quantity
+from gbackprop.quantities.result import Result
+
+MOST = 20_000
+"""Most lines of a program."""
+
+
+def program(
+    network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity, training: bool = False, wrt: Any = None,
+    fold: bool = True, functional: bool = False,
+) -> Program:  # fmt: skip
+    """Write down what `gbackprop.reference` does for arrays of these shapes, as a function of NumPy calls.
+
+    Parameters
+    ----------
+    network, loss, x, y, *quantities, training, wrt
+        As for `gbackprop.backward`; x and y are on the host. Of them the program needs shapes and dtypes alone.
+    fold : bool
+        Whether what nobody needs is left out, what is computed twice is computed once, constants are computed, and
+        values that are used once are written where they are used. Without, each line is a step of the plain sweep,
+        and the results are equal to those of `gbackprop.reference` in every bit.
+    functional : bool
+        Whether assignments to parts of an array are functions of whole arrays, so that the program runs with
+        `jax.numpy` in place of `numpy`.
+
+    Returns
+    -------
+    Program
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError
+        As `gbackprop.reference` does; and if a layer, the loss or a quantity reads a number from an array (`if x > 0`,
+        `float(x)`), which would be a constant of the program: the message names it, and its line.
+    """
+    if device_of(x) != "cpu":
+        raise ValueError(f"x: expected an array on the host, got one on {device_of(x)}")
+    plan = plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, 0, first=True)
+    return Program(plan, x, y, fold, functional)
+
+
+class Program:
+    """A call as a program of NumPy calls: see `gbackprop.program`.
+
+    Attributes
+    ----------
+    source : str
+        The text of a Python module with a function of x, y, a mapping of parameters and one of random numbers.
+    constants : dict of str to ndarray
+        The larger arrays that neither follow from these nor change.
+    """
+
+    def __init__(self, plan: Plan, x: Array, y: Array, fold: bool, functional: bool) -> None:
+        self.plan, self.fold, self.functional = plan, fold, functional
+        self.shapes = {name: (array.shape, array.dtype) for name, array in (("x", x), ("y", y))}
+        self.recording = recorded(plan, x, y)
+        self.settings = self._settings()
+        self.results = results_of(self.recording.result)
+        self.paths = {number: path for path, number in leaves_in(self.results)}
+        self.steps, self.same = self._steps()
+        if len(self.steps) > MOST:
+            raise UnsupportedError(f"program: {len(self.steps)} lines, expected at most {MOST}")
+        self.source, self.constants = source_of(self)
+        scope: dict[str, Any] = {}
+        exec(compile(self.source, "<program>", "exec"), scope)
+        self.function = scope["program"]
+
+    def __call__(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> Result:
+        """Run the program with the network's parameters as they are now.
+
+        Parameters
+        ----------
+        x, y
+            Of the shapes and dtypes of the program.
+        rng : None, int or numpy.random.Generator
+            As for `gbackprop.reference`.
+
+        Raises
+        ------
+        ValueError
+            If shapes or dtypes are others, or the network, the loss or a quantity has changed since.
+        """
+        for name, array in (("x", x), ("y", y)):
+            given = np.shape(array), getattr(array, "dtype", type(array).__name__)
+            if given != self.shapes[name]:
+                want, got = ("{} {}".format(*each) for each in (self.shapes[name], given))
+                raise ValueError(f"{name}: expected {want}, for which the program was written, got {got}")
+        if (found := self._settings()) != self.settings:
+            parts = [name for name in (*self.settings, *found) if self.settings.get(name) != found.get(name)]
+            raise ValueError(f"program: {parts[0]} has changed since it was written; write it again")
+        plan = self.plan.with_batch(x, y, rng)
+        values = inputs_of(plan)
+        got = self.function(x, y, values["parameters"], values["random"], self.constants)
+        result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
+        return replace(result, scale=plan.scale)
+
+    def inputs(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> dict[str, Array]:
+        """Return all that a saved program takes, by name: ``numpy.savez(path, **program.inputs(x, y))``."""
+        values = inputs_of(self.plan.with_batch(x, y, rng))
+        named = {f"{kind}/{name}": array for kind, arrays in values.items() for name, array in arrays.items()}
+        return {"x": x, "y": y, **named}
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write the program as a Python file that runs without gbackprop.
+
+        ``python FILE`` runs it with made-up inputs, ``python FILE inputs.npz`` with those of `inputs`; both compare the
+        gradient with differences of the loss and print by how much they differ.
+
+        Parameters
+        ----------
+        path : str or Path
+            Ending in ``.py``. Larger constants go to a file beside it that ends in ``.npz``.
+
+        Returns
+        -------
+        list of Path
+            The files.
+
+        Raises
+        ------
+        ValueError
+            If the path has another ending.
+        """
+        path = Path(path)
+        if path.suffix != ".py":
+            raise ValueError(f"path: expected one that ends in .py, got {str(path)!r}")
+        path.write_text(self.source + "\n\n" + check_of(self))
+        if not self.constants:
+            return [path]
+        beside = path.with_suffix(".npz")
+        np.savez(beside, **self.constants)  # type: ignore[arg-type]
+        return [path, beside]
+
+    def __repr__(self) -> str:
+        return self.source
+
+    def _repr_html_(self) -> str:
+        """Return the source with colours, if Pygments is there, for notebooks."""
+        try:
+            pygments, lexers, formatters = (import_module(f"pygments{each}") for each in ("", ".lexers", ".formatters"))
+        except ImportError:
+            return f"<pre>{escape(self.source)}</pre>"
+        return str(pygments.highlight(self.source, lexers.PythonLexer(), formatters.HtmlFormatter(noclasses=True)))
+
+    # ------------------------------------------------------------------------------------------------------- inside
+
+    def _settings(self) -> dict[str, str]:
+        """Return a digest of each part of the call without parameters and buffers, which are read in each call."""
+        parts = parts_of(self.plan.network, self.plan.loss, [quantity for quantity, _ in self.plan.needs])
+        return digests_of(parts, left_out=("drawn", "buffers"))[0]
+
+    def _steps(self) -> tuple[list[TapeStep], dict[int, int]]:
+        """Return the steps of the program, and which value takes the place of another."""
+        if self.fold:
+            return simplified(self.recording.tape, list(self.paths))
+        return list(self.recording.tape.steps), {}
+
+    def needed_by(self) -> dict[int, list[str]]:
+        """Return for each step, by the number of its first result, the results that need it."""
+        found: dict[int, list[str]] = {step.results[0]: [] for step in self.steps}
+        for name in self.results:
+            wanted = [self.same.get(number, number) for path, number in leaves_in(self.results) if path[0] == name]
+            for step in needed(self.steps, wanted):
+                found[step.results[0]].append(name)
+        return found
+
+
+def recorded(plan: Plan, x: Array, y: Array) -> Recording:
+    """Record the sweep; an error says in which part of it."""
+    recording = Recording()
+    try:
+        record(recording, plan, x, y)
+    except TraceError as error:
+        section = recording.tape.section or Section("forward")
+        layer = recording.layers.get(section.layer)
+        where = f"layer {section.layer or '(alone)'}, {layer!r}" if layer is not None else section.kind
+        raise UnsupportedError(f"program: {where}, {section.kind}: {error}") from None
+    return recording
+
+
+def results_of(result: Result) -> dict[str, Any]:
+    """Return the numbers of all arrays of a result in dictionaries: loss, output, gradient, and quantities by name."""
+    found = {"loss": result.loss, "output": result.output, "gradient": result.gradient}
+    for quantity, values in zip(result.quantities, result.values, strict=True):
+        name = quantity.name
+        while name in found:
+            name += "_"
+        found[name] = values
+    return {name: _numbers(value) for name, value in found.items()}
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, Ref):
+        return value.number
+    pairs = value.items() if isinstance(value, Mapping) else attributes_of(value)
+    found = {key: _numbers(each) for key, each in pairs if any(True for _ in arrays_in(each))}
+    return found
+
+
+def leaves_in(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the path and the number of each array."""
+    if isinstance(value, int):
+        yield path, value
+    else:
+        for key, each in value.items():
+            yield from leaves_in(each, (*path, key))
+
+
+def _found(values: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        values = values[key]
+    return values
