@@ -106,7 +106,7 @@ class ClassWeights(Loss):
             counted = self.weight.astype(np.float64)[xp.where(counted, target, 0)] * counted
         total: Any = counted.sum()
         if isinstance(total, RecordedArray):
-            return prod(target.shape[1:]) / total
+            return prod(target.shape[1:]) / total  # type: ignore[operator]
         if total == 0:
             raise ValueError(f"targets of {self!r}: expected one of weight above 0, got {target.size} without")
         return prod(target.shape[1:]) / float(total)

@@ -179,7 +179,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
                 if not name:
                     self.tape.refuse(InPlaceError, "a part of an array is used after the array was written; copy it")
                 self.number = call(self.tape, name, function, (self.base, *args), kwargs).number
-                self.seen = self.base.version
+                self.seen, self.version = self.base.version, self.version + 1  # views of this are taken again, too
         return self.number
 
     def write(self, index: Any, value: Any) -> None:
