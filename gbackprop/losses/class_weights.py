@@ -103,7 +103,7 @@ class ClassWeights(Loss):
         xp = array_module(target)
         counted = xp.ones(target.shape) if self.ignore_index is None else target != self.ignore_index
         if self.weight is not None:
-            counted = self.weight.astype(np.float64)[xp.where(counted, target, 0)] * counted
+            counted = xp.asarray(self.weight.astype(np.float64))[xp.where(counted, target, 0)] * counted
         total: Any = counted.sum()
         if isinstance(total, RecordedArray):
             return prod(target.shape[1:]) / total  # type: ignore[operator]

@@ -101,7 +101,7 @@ def _reshape(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
 
 def _getitem(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
     """Shorten x[:] to x."""
-    index = step.args[1] if isinstance(step.args[1], tuple) else (step.args[1],)
+    index = step.args[1] if type(step.args[1]) is tuple else (step.args[1],)
     sizes = self.tape.values[base].shape
     if len(index) > len(sizes) or not all(isinstance(each, slice) for each in index):
         return step
