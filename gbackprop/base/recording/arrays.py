@@ -27,8 +27,15 @@ PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "is
          "may_share_memory", "broadcast_shapes", "array_repr", "array_str", "array2string")  # fmt: skip
 """Functions that return no array, and need no record."""
 
+SHAPING = ("repeat", "tile", "pad", "resize", "split", "array_split", "delete")
+CHOOSE = "np.where(condition, a, b) chooses number by number"
+
 WRITING = ("copyto", "put", "put_along_axis", "place", "putmask", "fill_diagonal")
 READING = ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "data")
+COUNTING = ("nonzero", "flatnonzero", "argwhere", "unique", "unique_all", "unique_counts", "unique_inverse",
+            "unique_values", "compress", "extract", "trim_zeros", "union1d", "intersect1d", "setdiff1d", "setxor1d")  # fmt: skip
+"""Functions whose result has a shape that depends on numbers."""
+
 FILLED = {"zeros_like": 0.0, "empty_like": 0.0, "ones_like": 1.0}
 TURNS = ("transpose", "swapaxes", "moveaxis", "permute_dims", "matrix_transpose")
 SHAPED = ("reshape", "ravel", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d")
@@ -65,6 +72,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
             return _put_along_axis(*args, **kwargs)
         if name in WRITING:
             tape.refuse(InPlaceError, f"np.{name} writes into an array; use np.where, or `a[index] = value`")
+        if _counts(name, args, kwargs):
+            tape.refuse(NumberReadError, f"{called(name)} gives a shape that depends on numbers; {CHOOSE}")
         if name in FILLED or name == "full_like":
             return _filled(tape, function, args, kwargs, FILLED.get(name))
         if out is None:
@@ -83,6 +92,9 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(part, Recorded) and part.dtype.kind == "b" for part in parts):
+            self.tape.refuse(NumberReadError, f"an index of booleans gives a shape that depends on numbers; {CHOOSE}")
         return call(self.tape, "getitem", _getitem, (self, index), {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -146,8 +158,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         line = user_line()
         if re.search(r"\]\s*=[^=]", line.source) and how != "bool":
             self.tape.refuse(PlainArrayError, ASSIGNED)
-        self.tape.refuse(NumberReadError, f"{how}() of an array reads a number, and what follows would be a constant; "
-                         "np.where(condition, a, b) chooses number by number")  # fmt: skip
+        words = f"{how}() of an array reads a number, and what follows would be a constant; {CHOOSE}"
+        self.tape.refuse(NumberReadError, words)
 
     def __bool__(self) -> bool:
         self._read("bool")
@@ -303,6 +315,14 @@ def call(tape: Tape, name: str, function: Any, args: tuple[Any, ...], kwargs: di
             each.base, each.seen = base, base.version
             each.how = each.how if isinstance(found, list) else How(name, function, args[1:], kwargs)
     return found
+
+
+def _counts(name: str, args: Any, kwargs: Any) -> bool:
+    """Return whether the shape of a function's result depends on numbers."""
+    if name in SHAPING:
+        return any(True for _ in recorded_in(args[1:2]))
+    fewest = {"where": 1, "bincount": 2}.get(name, -1)  # with further arguments the shape follows from them
+    return name in COUNTING or (len(args) <= fewest and "minlength" not in kwargs)
 
 
 def _filled(tape: Tape, function: Any, args: Any, kwargs: Any, fill: float | None) -> Any:

@@ -19,10 +19,10 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan, plan_of
+from gbackprop.plain.programs.comparison import compare, other_numbers
 from gbackprop.plain.programs.module import check_of, source_of
 from gbackprop.plain.programs.recording import (
     Recording,
-    Section,
     arrays_in,
     attributes_of,
     inputs_of,
@@ -86,6 +86,7 @@ class Program:
         self.plan, self.fold, self.functional = plan, fold, functional
         self.shapes = {name: (array.shape, array.dtype) for name, array in (("x", x), ("y", y))}
         self.recording = recorded(plan, x, y)
+        compare(self.recording, recorded(*other_numbers(self.recording, plan, x, y)))
         self.settings = self._settings()
         self.results = results_of(self.recording.result)
         self.paths = {number: path for path, number in leaves_in(self.results)}
@@ -124,7 +125,8 @@ class Program:
         values = inputs_of(plan)
         got = self.function(x, y, values["parameters"], values["random"], self.constants)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
-        return replace(result, scale=plan.scale)
+        plan.loss.check_output(result.output)
+        return replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
 
     def inputs(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> dict[str, Array]:
         """Return all that a saved program takes, by name: ``numpy.savez(path, **program.inputs(x, y))``."""
@@ -203,10 +205,7 @@ def recorded(plan: Plan, x: Array, y: Array) -> Recording:
     try:
         record(recording, plan, x, y)
     except TraceError as error:
-        section = recording.tape.section or Section("forward")
-        layer = recording.layers.get(section.layer)
-        where = f"layer {section.layer or '(alone)'}, {layer!r}" if layer is not None else section.kind
-        raise UnsupportedError(f"program: {where}, {section.kind}: {error}") from None
+        raise UnsupportedError(f"program: {recording.part(recording.tape.section)}: {error}") from None
     return recording
 
 

@@ -44,6 +44,8 @@ class Recording:
         The letters of values, by their number.
     layers : dict of str to Layer
         The layers that were met, by their paths.
+    finishing : Quantity or None
+        The quantity that was finished last.
     """
 
     tape: Tape = field(default_factory=lambda: Tape(Recorded))
@@ -51,6 +53,14 @@ class Recording:
     result: Any = None
     names: dict[int, str] = field(default_factory=dict)
     layers: dict[str, Layer] = field(default_factory=dict)
+    finishing: Any = None
+
+    def part(self, section: Section | None) -> str:
+        """Return the part of the call that a section is, for messages."""
+        kind, path = section or Section("loss")
+        if kind in ("forward", "extract", "carry", "append"):
+            return f"layer {path or '(alone)'}, {self.layers[path]!r}, {kind}"
+        return f"quantity {self.finishing!r}, {kind}" if kind == "finish" and self.finishing else kind
 
     def leaf(self, name: str, value: Array) -> Recorded:
         """Return an input, which is the same each time that it is asked for."""
@@ -91,7 +101,9 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         for name, value in values.items():
             for array in arrays_in(value):
                 found.call(array, f"{quantity.name}_{_turned(name)}")
-    found.result = mapped_arrays(replace(result, scale=None), lambda array: Ref(array.current()))
+    values = mapped_arrays(result.values, lambda array: found.tape.ref(array), ARRAYS)
+    result = replace(result, values=values, objective=None, scale=None)
+    found.result = mapped_arrays(result, lambda array: found.tape.ref(array))
     found.tape.open = False
 
 
@@ -133,35 +145,39 @@ STATE = ("drawn", "buffers")
 """The attributes of layers that a program reads in each call: dictionaries of arrays."""
 
 
-def mapped_arrays(value: Any, change: Callable[[Any], Any]) -> Any:
+RECORDED = (Recorded, Ref)
+ARRAYS = (*RECORDED, np.ndarray)
+
+
+def mapped_arrays(value: Any, change: Callable[[Any], Any], kinds: tuple[type, ...] = RECORDED) -> Any:
     """Return a copy of a value in which each recorded array, or its `Ref`, is replaced."""
-    if isinstance(value, Recorded | Ref):
+    if isinstance(value, kinds):
         return change(value)
     if isinstance(value, dict):
-        return {key: mapped_arrays(each, change) for key, each in value.items()}
+        return {key: mapped_arrays(each, change, kinds) for key, each in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(mapped_arrays(each, change) for each in value)
-    if any(True for _ in arrays_in(value)):
+        return type(value)(mapped_arrays(each, change, kinds) for each in value)
+    if any(True for _ in arrays_in(value, kinds)):
         new = object.__new__(type(value))
         for name, each in attributes_of(value):
-            object.__setattr__(new, name, mapped_arrays(each, change))
+            object.__setattr__(new, name, mapped_arrays(each, change, kinds))
         return new
     return value
 
 
-def arrays_in(value: Any) -> Iterator[Any]:
+def arrays_in(value: Any, kinds: tuple[type, ...] = RECORDED) -> Iterator[Any]:
     """Yield the recorded arrays in a value."""
-    if isinstance(value, Recorded | Ref):
+    if isinstance(value, kinds):
         yield value
     elif isinstance(value, dict):
         for each in value.values():
-            yield from arrays_in(each)
+            yield from arrays_in(each, kinds)
     elif type(value) in (list, tuple):
         for each in value:
-            yield from arrays_in(each)
+            yield from arrays_in(each, kinds)
     elif type(value).__module__.startswith("gbackprop.kronecker") or is_dataclass(value):
         for _, each in attributes_of(value):
-            yield from arrays_in(each)
+            yield from arrays_in(each, kinds)
 
 
 def attributes_of(value: Any) -> list[tuple[str, Any]]:
@@ -188,9 +204,23 @@ def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     new.__dict__.update(plan.__dict__, leaves=leaves, swept=[leaves[leaf.position] for leaf in plan.swept])
     factor: Any = plan.loss.factor(plan.scale.batch, y)
     scale = replace(plan.scale, factor=factor.astype(plan.scale.dtype)) if isinstance(factor, Recorded) else plan.scale
-    new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale)
+    loss = copy.copy(plan.loss)
+    loss.__dict__["check_output"] = lambda output: None  # reads numbers; each call of the program does
+    new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale, loss=loss, needs=_Announced(plan.needs))
+    new.needs.recording = found
     new.__dict__.pop("flow", None)
     return new
+
+
+class _Announced(list):  # type: ignore[type-arg]
+    """What quantities need; who goes over it makes known which quantity is finished."""
+
+    recording: Recording
+
+    def __iter__(self) -> Iterator[Any]:
+        for quantity, statistics in super().__iter__():
+            self.recording.finishing = quantity
+            yield quantity, statistics
 
 
 def _copied(leaf: Leaf, found: Recording, copies: dict[int, Layer]) -> Layer:
