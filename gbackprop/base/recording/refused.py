@@ -12,7 +12,7 @@ from gbackprop.base.errors import UnsupportedError
 PACKAGES = ("gbackprop", "numpy", "scipy")
 """The packages between a line of the user's and the recorder."""
 
-HERE, PROGRAM = "gbackprop.base.recording", "gbackprop.plain.programs.program"
+RECORDERS, PROGRAM = ("gbackprop.base.recording", "gbackprop.plain.programs"), "gbackprop.plain.programs.program"
 
 
 class TraceError(ValueError):
@@ -87,7 +87,7 @@ def user_line() -> UserLine:
     """Return the line that called NumPy or a recorded array; of the package's own if a program is being recorded."""
     frame, own = sys._getframe(1), None
     while frame.f_back is not None and (name := frame.f_globals.get("__name__", "")).partition(".")[0] in PACKAGES:
-        if own is None and name.startswith("gbackprop") and not name.startswith(HERE):
+        if own is None and name.startswith("gbackprop") and not name.startswith(RECORDERS):
             own = UserLine(frame.f_code.co_filename, frame.f_lineno)
         if own is not None and name == PROGRAM:
             return own

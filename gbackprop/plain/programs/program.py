@@ -84,9 +84,9 @@ class Program:
 
     def __init__(self, plan: Plan, x: Array, y: Array, fold: bool, functional: bool) -> None:
         self.plan, self.fold, self.functional = plan, fold, functional
-        self.shapes = {name: (array.shape, array.dtype) for name, array in (("x", x), ("y", y))}
         self.recording = recorded(plan, x, y)
         compare(self.recording, recorded(*other_numbers(self.recording, plan, x, y)))
+        self.kinds = {name: _kind(self.recording.tape.values[i]) for name, i in self.recording.inputs.items()}
         self.settings = self._settings()
         self.results = results_of(self.recording.result)
         self.paths = {number: path for path, number in leaves_in(self.results)}
@@ -113,16 +113,13 @@ class Program:
         ValueError
             If shapes or dtypes are others, or the network, the loss or a quantity has changed since.
         """
-        for name, array in (("x", x), ("y", y)):
-            given = np.shape(array), getattr(array, "dtype", type(array).__name__)
-            if given != self.shapes[name]:
-                want, got = ("{} {}".format(*each) for each in (self.shapes[name], given))
-                raise ValueError(f"{name}: expected {want}, for which the program was written, got {got}")
+        self._check({"x": x, "y": y})
         if (found := self._settings()) != self.settings:
             parts = [name for name in (*self.settings, *found) if self.settings.get(name) != found.get(name)]
             raise ValueError(f"program: {parts[0]} has changed since it was written; write it again")
         plan = self.plan.with_batch(x, y, rng)
         values = inputs_of(plan)
+        self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
         got = self.function(x, y, values["parameters"], values["random"], self.constants)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
         plan.loss.check_output(result.output)
@@ -183,6 +180,13 @@ class Program:
         parts = parts_of(self.plan.network, self.plan.loss, [quantity for quantity, _ in self.plan.needs])
         return digests_of(parts, left_out=("drawn", "buffers"))[0]
 
+    def _check(self, arrays: Mapping[str, Any]) -> None:
+        """Check shapes and dtypes."""
+        for name in self.kinds.keys() & arrays:
+            if (given := _kind(arrays[name])) != self.kinds[name]:
+                want, got = ("{} {} on {}".format(*each).removesuffix(" on cpu") for each in (self.kinds[name], given))
+                raise ValueError(f"{name}: expected {want}, for which the program was written, got {got}")
+
     def _steps(self) -> tuple[list[TapeStep], dict[int, int]]:
         """Return the steps of the program, and which value takes the place of another."""
         if self.fold:
@@ -205,8 +209,16 @@ def recorded(plan: Plan, x: Array, y: Array) -> Recording:
     try:
         record(recording, plan, x, y)
     except TraceError as error:
-        raise UnsupportedError(f"program: {recording.part(recording.tape.section)}: {error}") from None
+        part = recording.part(recording.tape.section)
+        instead = "; gbackprop.reference computes it" if part.startswith("quantity") else ""
+        raise UnsupportedError(f"program: {part}: {error}{instead}") from None
     return recording
+
+
+def _kind(array: Any) -> tuple[Any, Any, str]:
+    """Return the shape and dtype of an array, and where it is; of anything else the name of its class."""
+    shape = array.shape if hasattr(array, "shape") else np.shape(array)
+    return shape, getattr(array, "dtype", type(array).__name__), device_of(array)
 
 
 def results_of(result: Result) -> dict[str, Any]:

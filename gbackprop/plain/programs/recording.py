@@ -18,11 +18,12 @@ from gbackprop.calculus.signals import Signals
 from gbackprop.plain.completion import complete
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.reference import AtLoss, GraphSweep, Sweep, finish
+from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
 
 class Section(NamedTuple):
-    """A part of the sweep: forward, loss, extract, carry, append or finish; and the layer's path."""
+    """A part of the sweep: forward, loss, extract, carry, append or finish; and the layer's path, or the quantity."""
 
     kind: str
     layer: str = ""
@@ -44,8 +45,6 @@ class Recording:
         The letters of values, by their number.
     layers : dict of str to Layer
         The layers that were met, by their paths.
-    finishing : Quantity or None
-        The quantity that was finished last.
     """
 
     tape: Tape = field(default_factory=lambda: Tape(Recorded))
@@ -53,14 +52,13 @@ class Recording:
     result: Any = None
     names: dict[int, str] = field(default_factory=dict)
     layers: dict[str, Layer] = field(default_factory=dict)
-    finishing: Any = None
 
     def part(self, section: Section | None) -> str:
         """Return the part of the call that a section is, for messages."""
         kind, path = section or Section("loss")
         if kind in ("forward", "extract", "carry", "append"):
             return f"layer {path or '(alone)'}, {self.layers[path]!r}, {kind}"
-        return f"quantity {self.finishing!r}, {kind}" if kind == "finish" and self.finishing else kind
+        return f"quantity {path}, {kind}" if path else kind
 
     def leaf(self, name: str, value: Array) -> Recorded:
         """Return an input, which is the same each time that it is asked for."""
@@ -101,9 +99,12 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         for name, value in values.items():
             for array in arrays_in(value):
                 found.call(array, f"{quantity.name}_{_turned(name)}")
-    values = mapped_arrays(result.values, lambda array: found.tape.ref(array), ARRAYS)
+    values = []
+    for quantity, value in zip(result.quantities, result.values, strict=True):
+        found.tape.section = _finish(quantity)
+        values.append(mapped_arrays(value, found.tape.ref, ARRAYS))
     result = replace(result, values=values, objective=None, scale=None)
-    found.result = mapped_arrays(result, lambda array: found.tape.ref(array))
+    found.result = mapped_arrays(result, found.tape.ref)
     found.tape.open = False
 
 
@@ -207,20 +208,24 @@ def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     loss = copy.copy(plan.loss)
     loss.__dict__["check_output"] = lambda output: None  # reads numbers; each call of the program does
     new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale, loss=loss, needs=_Announced(plan.needs))
-    new.needs.recording = found
+    new.needs.tape = found.tape
     new.__dict__.pop("flow", None)
     return new
 
 
 class _Announced(list):  # type: ignore[type-arg]
-    """What quantities need; who goes over it makes known which quantity is finished."""
+    """What quantities need; who goes over it begins the section of each."""
 
-    recording: Recording
+    tape: Tape
 
     def __iter__(self) -> Iterator[Any]:
         for quantity, statistics in super().__iter__():
-            self.recording.finishing = quantity
+            self.tape.section = _finish(quantity)
             yield quantity, statistics
+
+
+def _finish(quantity: Quantity) -> Section:
+    return Section("finish", f"{quantity.name}, {quantity!r}")
 
 
 def _copied(leaf: Leaf, found: Recording, copies: dict[int, Layer]) -> Layer:
