@@ -192,7 +192,7 @@ CHANGES = [
     (lambda n, l, k: setattr(n.layers[1], "negative_slope", 0.3), "layer 1 has changed"),
     (lambda n, l, k: n.children.update({"1": layers.ReLU()}), "layer 1"), (other_class, "layer 1"), (own_method, "layer 1"),
     (lambda n, l, k: setattr(n.layers[0], "note", "a user's"), "layer 0 has changed"),
-    (lambda n, l, k: setattr(n.layers[0], "frozen", True), "layer 0 has changed"),
+    (lambda n, l, k: setattr(n.layers[0], "frozen", frozenset({"bias"})), "layer 0 has changed"),
     (lambda n, l, k: setattr(l, "label_smoothing", 0.1), "loss has changed"),
     (lambda n, l, k: l.weight.__setitem__(0, 7.0), "loss has changed"),
     (lambda n, l, k: setattr(k, "mc_samples", 3), "quantity 0 has changed"),
