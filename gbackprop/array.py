@@ -38,10 +38,9 @@ class RecordedArray:
 
 def is_array(x: object) -> bool:
     """Return whether `x` is a NumPy or CuPy array, and no masked array or matrix, whose operations differ."""
-    if type(x) is np.ndarray:
+    if type(x) is np.ndarray or _is_cupy(x):
         return True
-    plain = isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray | np.matrix)
-    return plain or isinstance(x, RecordedArray) or _is_cupy(x)
+    return isinstance(x, np.ndarray | RecordedArray) and not isinstance(x, np.ma.MaskedArray | np.matrix)
 
 
 def _is_cupy(x: object) -> bool:

@@ -41,7 +41,7 @@ def test_row_blocks_cover_all_rows_once_and_stay_in_bounds(rows, row_bytes):
     blocks = list(scratch.row_blocks(rows, row_bytes, np.zeros(1)))
     assert [row for block in blocks for row in range(rows)[block]] == list(range(rows))
     sizes = [block.stop - block.start for block in blocks]
-    assert all(size == 1 or size * row_bytes <= array._CACHE_BYTES for size in sizes)
+    assert all(size == 1 or size * row_bytes <= scratch._CACHE_BYTES for size in sizes)
     assert all(size > 0 for size in sizes)
     assert not blocks or blocks[-1].stop == rows
 
