@@ -31,7 +31,7 @@ class Section(NamedTuple):
 
 @dataclass
 class Recording:
-    """What a call did.
+    """The record of a call.
 
     Attributes
     ----------

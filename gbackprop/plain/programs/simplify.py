@@ -145,4 +145,4 @@ RULES: dict[str, Any] = {
     "reshape": _reshape, "getitem": _getitem, "setitem": _setitem, "copy": _unchanged, "astype": _unchanged,
     "multiply": _multiply, "add": _add, "transpose": _transpose, "ascontiguousarray": _unchanged,
 }  # fmt: skip
-"""What can be said in less, by the step's name."""
+"""Rules that shorten a step, by its name."""
