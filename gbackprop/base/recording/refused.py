@@ -12,7 +12,7 @@ from gbackprop.base.errors import UnsupportedError
 PACKAGES = ("gbackprop", "numpy", "scipy")
 """The packages between a line of the user's and the recorder."""
 
-RECORDERS, PROGRAM = ("gbackprop.base.recording", "gbackprop.plain.programs"), "gbackprop.plain.programs.program"
+RECORDERS, PROGRAM = ("gbackprop.base.recording", "gbackprop.plain.programs"), "gbackprop.plain.programs.written"
 
 
 class TraceError(ValueError):

@@ -182,8 +182,8 @@ class Program:
 
     def _check(self, arrays: Mapping[str, Any]) -> None:
         """Check shapes and dtypes."""
-        for name in self.kinds.keys() & arrays:
-            if (given := _kind(arrays[name])) != self.kinds[name]:
+        for name, array in arrays.items():
+            if name in self.kinds and (given := _kind(array)) != self.kinds[name]:
                 want, got = ("{} {} on {}".format(*each).removesuffix(" on cpu") for each in (self.kinds[name], given))
                 raise ValueError(f"{name}: expected {want}, for which the program was written, got {got}")
 
