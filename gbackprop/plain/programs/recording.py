@@ -121,7 +121,12 @@ def _state(leaf: Leaf) -> Iterator[tuple[str, Array]]:
     """Yield the parameters and buffers of a layer by their names in the network."""
     for kind in STATE:
         for key, value in (getattr(leaf.layer, kind, None) or {}).items():
-            yield inside(leaf.name, key), value
+            yield _name(leaf, key), value
+
+
+def _name(leaf: Leaf, key: str) -> str:
+    """Return the network's name of a parameter; of what is frozen, and of buffers, that of the layer's own."""
+    return leaf.parameters.get(key) or inside(leaf.name, key)
 
 
 def _draws(plan: Plan) -> Iterator[tuple[str, Any]]:
@@ -193,8 +198,7 @@ def attributes_of(value: Any) -> list[tuple[str, Any]]:
 
 def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     """Return the plan with recorded parameters, random numbers, and R where it follows from the targets."""
-    copies: dict[int, Layer] = {}
-    leaves = [replace(leaf, layer=_copied(leaf, found, copies)) for leaf in plan.leaves]
+    leaves = [replace(leaf, layer=_copied(leaf, found)) for leaf in plan.leaves]
 
     def give(name: str, value: Array) -> Recorded:
         return found.leaf(f"random/{name}", value)
@@ -228,18 +232,16 @@ def _finish(quantity: Quantity) -> Section:
     return Section("finish", f"{quantity.name}, {quantity!r}")
 
 
-def _copied(leaf: Leaf, found: Recording, copies: dict[int, Layer]) -> Layer:
-    """Return a copy of a layer whose parameters and buffers are recorded, and that says when it goes forward."""
-    layer = leaf.layer
-    if id(layer) not in copies:
-        new = copies[id(layer)] = copy.copy(layer)
-        layer.parameters  # noqa: B018  # drawn now, if they were not
-        found.layers[leaf.name] = layer
-        for kind in STATE:
-            if values := getattr(layer, kind, None):
-                new.__dict__[kind] = {k: found.leaf(f"parameters/{inside(leaf.name, k)}", v) for k, v in values.items()}
-                found.names |= {array.number: f"{key}_{leaf.name}" for key, array in new.__dict__[kind].items()}
-    return copies[id(layer)]
+def _copied(leaf: Leaf, found: Recording) -> Layer:
+    """Return a copy of a layer whose parameters and buffers are recorded."""
+    leaf.layer.parameters  # noqa: B018  # drawn now, if they were not
+    found.layers[leaf.name], new = leaf.layer, copy.copy(leaf.layer)
+    for kind in STATE:
+        for key, value in (getattr(new, kind, None) or {}).items():
+            array = found.leaf(f"parameters/{_name(leaf, key)}", value)
+            new.__dict__[kind] = {**getattr(new, kind), key: array}
+            found.names[array.number] = _turned(_name(leaf, key))
+    return new
 
 
 class _Sections(AtLoss):
