@@ -8,7 +8,7 @@ import pytest
 from common import batch, chain
 
 import gbackprop as gb
-from gbackprop import layers, losses, network
+from gbackprop import layers, losses
 from gbackprop import quantities as q
 
 OUTSIDE, SOURCE = np.arange(6.0), np.random.default_rng(0)
@@ -261,11 +261,12 @@ def test_a_number_that_is_checked_is_checked_in_each_call():
         program(X, y)
 
 
-def test_results_are_the_users(case):
+def test_results_are_the_users():
+    """Constants as well: B of squares is one."""
     net, loss = chain(layers.Linear(6, 4)), losses.MSELoss()
     program = gb.program(net, loss, X, X[:, :4], q.KFLR())
     before = program(X, X[:, :4])["kflr"]["0.weight"].B
     want = before.copy()
     before[...] = np.nan
+    assert program.constants
     np.testing.assert_array_equal(program(X, X[:, :4])["kflr"]["0.weight"].B, want)
-    assert isinstance(net, network.Sequential)

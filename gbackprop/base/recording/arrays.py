@@ -241,6 +241,7 @@ class Namespace:
         self.tape = tape
 
     def __getattr__(self, name: str) -> Any:
+        name = {"empty": "zeros"}.get(name, name)  # what is in memory is no number to write down
         found = getattr(np, name)
         return partial(self._made, name, found) if name in MAKING else found
 
@@ -256,7 +257,7 @@ class Namespace:
     ascontiguousarray = asarray
 
 
-MAKING = ("zeros", "ones", "empty", "full", "arange", "eye", "identity", "linspace")
+MAKING = ("zeros", "ones", "full", "arange", "eye", "identity", "linspace")
 """Functions of NumPy that make an array of no other."""
 
 

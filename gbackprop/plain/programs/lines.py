@@ -115,11 +115,11 @@ class Expressions:
         if name is None:
             self.count += 1
             name = f"t{self.count}"
-        name = identifier(name)
-        self.taken[name] += 1
-        if self.taken[name] > 1:
-            name = f"{name}_{self.taken[name]}"
-            self.taken[name] += 1
+        first = name = identifier(name)
+        while name in self.taken:
+            self.taken[first] += 1
+            name = f"{first}_{self.taken[first]}"
+        self.taken[name] = 1
         self.known[number] = ast.Name(name), 0
         return name
 
@@ -278,11 +278,14 @@ def written(value: np.ndarray) -> str | None:
     dtype = f", dtype={value.dtype.name!r}"
     if value.ndim == 1 and value.dtype == np.int64 and value.size > 1 and (value == np.arange(value.size)).all():
         return f"np.arange({value.size})"
-    if value.size and (value == value.flat[0]).all() and value.size > 1:
-        first = value.flat[0].item()
-        name = {0: "zeros", 1: "ones"}.get(first)
-        return f"np.{name}({value.shape}{dtype})" if name else f"np.full({value.shape}, {first!r}{dtype})"
-    if value.ndim == 2 and value.shape[0] == value.shape[1] > 1 and (value == np.eye(len(value))).all():
+    content = value.tobytes()  # not what compares as equal: 0 and −0 do
+    if value.size > 1 and content == value.flat[:1].tobytes() * value.size:
+        first = repr(value.flat[0].item())
+        name = {"0.0": "zeros", "0": "zeros", "1.0": "ones", "1": "ones"}.get(first)
+        number = f"float({first!r})" if first in ("inf", "-inf", "nan") else first
+        return f"np.{name}({value.shape}{dtype})" if name else f"np.full({value.shape}, {number}{dtype})"
+    eye = np.eye(len(value), dtype=value.dtype) if value.ndim == 2 and len(value) > 1 else value[..., None]
+    if value.shape == eye.shape and content == eye.tobytes():
         return f"np.eye({len(value)}{dtype})"
     if value.size <= LITERAL and value.dtype.kind in "fiub" and (value.dtype.kind != "f" or np.isfinite(value).all()):
         return f"np.array({value.tolist()}{dtype})"

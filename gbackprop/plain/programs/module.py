@@ -50,7 +50,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
             body += ["", *_comment(title)]
             last = title
         body.append(text + _shape(recording.tape.values[numbers[0]]))
-    result = _mapping(program.results, lambda number: lines.name(same.get(number, number)))
+    result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
     text = "\n".join([*inputs, *body, "", f"return {result}"])
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
     helper = ASSIGNED if program.functional else ""
@@ -98,6 +98,11 @@ def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
 
 def _comment(title: str) -> list[str]:
     return [f"# {line}" for line in fill(title, WIDTH - 6).splitlines()]
+
+
+def _owned(text: str) -> str:
+    """Return the text of a result, which is the caller's: a copy of a constant."""
+    return f"{text}.copy()" if text.startswith("constants[") else text
 
 
 def _mapping(value: Any, text: Any, depth: int = 1) -> str:
