@@ -82,7 +82,6 @@ READS = [
     (lambda x: np.bincount(np.sign(x).astype(int)[0] + 1)[0], "np.bincount gives a shape"),
     (lambda x: np.repeat(x, np.sign(x).astype(int)[0] + 1, axis=1).sum(), "np.repeat gives a shape"),
     (lambda x: np.apply_along_axis(np.sum, 0, x).sum(), "np.apply_along_axis takes a function"),
-    (lambda x: np.random.standard_normal(), "another step is computed"),
     (lambda x: SOURCE.normal(size=6), "another step is computed"),
     (lambda x: x * (SOURCE.random(x.shape) > 0.5), "another step is computed"),
     (lambda x: np.tanh(x) if SOURCE.bytes(1) and next(TURNS) else x, "another step is computed"),
@@ -121,13 +120,13 @@ class Penalty(q.BatchGrad):
 
 def test_a_quantity_that_reads_parameters_by_a_way_of_its_own():
     net = chain(layers.Linear(6, 3))
-    with pytest.raises(gb.UnsupportedError, match="program: quantity penalty, .*, finish: .*another step is computed"):
+    with pytest.raises(gb.UnsupportedError, match=r"program: quantity penalty, .*, finish: .*another step is computed"):
         gb.program(net, losses.MSELoss(), X, X[:, :3], Penalty(net))
 
 
 @pytest.mark.parametrize("function", [
     lambda x: sum(row.sum() for row in x), lambda x: np.where(x > 0, x, 0), lambda x: x * x.shape[1] + OUTSIDE,
-    lambda x: np.random.default_rng(0).normal(size=6), lambda x: np.bincount(np.sign(x).astype(int)[0] + 1, minlength=6),
+    lambda x: np.random.default_rng(0).normal(size=6), lambda x: np.bincount((x[0] > 0).astype(int), minlength=6),
     lambda x: np.max([1, 2]) + np.stack([x[:, 0], x[:, 1]], 1).sum(),
 ])  # fmt: skip
 def test_layers_that_read_none(function):
@@ -156,7 +155,7 @@ def test_quantities_that_read_numbers_name_themselves(quantity):
     assert "gbackprop.reference" in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------------------ arguments
 
 
 @pytest.fixture(scope="module")
@@ -189,17 +188,18 @@ def own_method(net, loss, quantity):
 
 
 CHANGES = [
-    (lambda n, l, k: setattr(n.layers[1], "negative_slope", 0.3), "layer 1 has changed"),
-    (lambda n, l, k: n.children.update({"1": layers.ReLU()}), "layer 1"), (other_class, "layer 1"), (own_method, "layer 1"),
-    (lambda n, l, k: setattr(n.layers[0], "note", "a user's"), "layer 0 has changed"),
-    (lambda n, l, k: setattr(n.layers[0], "frozen", frozenset({"bias"})), "layer 0 has changed"),
-    (lambda n, l, k: setattr(l, "label_smoothing", 0.1), "loss has changed"),
-    (lambda n, l, k: l.weight.__setitem__(0, 7.0), "loss has changed"),
-    (lambda n, l, k: setattr(k, "mc_samples", 3), "quantity 0 has changed"),
-    (lambda n, l, k: setattr(Own, "mjp", lambda self, saved, mat: 2 * mat), "layer 3 has changed"),
-    (lambda n, l, k: n.layers[0].drawn.update(bias=np.zeros(5, "float32")), "0.bias"),
-    (lambda n, l, k: n.layers[0].drawn.update(weight=np.zeros((5, 7))), "0.weight"),
-    (lambda n, l, k: n.layers[0].drawn["bias"].__setitem__(0, np.nan), "0.bias"),
+    (lambda net, loss, asked: setattr(net.layers[1], "negative_slope", 0.3), "layer 1 has changed"),
+    (lambda net, loss, asked: net.children.update({"1": layers.ReLU()}), "layer 1"),
+    (other_class, "layer 1"), (own_method, "layer 1"),
+    (lambda net, loss, asked: setattr(net.layers[0], "note", "a user's"), "layer 0 has changed"),
+    (lambda net, loss, asked: setattr(net.layers[0], "frozen", frozenset({"bias"})), "layer 0 has changed"),
+    (lambda net, loss, asked: setattr(loss, "label_smoothing", 0.1), "loss has changed"),
+    (lambda net, loss, asked: loss.weight.__setitem__(0, 7.0), "loss has changed"),
+    (lambda net, loss, asked: setattr(asked, "mc_samples", 3), "quantity 0 has changed"),
+    (lambda net, loss, asked: setattr(Own, "mjp", lambda self, saved, mat: 2 * mat), "layer 3 has changed"),
+    (lambda net, loss, asked: net.layers[0].drawn.update(bias=np.zeros(5, "float32")), "0.bias"),
+    (lambda net, loss, asked: net.layers[0].drawn.update(weight=np.zeros((5, 7))), "0.weight"),
+    (lambda net, loss, asked: net.layers[0].drawn["bias"].__setitem__(0, np.nan), "0.bias"),
 ]  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def test_arrays_on_a_device(gpu):
 
 @pytest.mark.parametrize("path", ["program.txt", "program"])
 def test_other_endings(case, tmp_path, path):
-    with pytest.raises(ValueError, match="path: expected one that ends in .py"):
+    with pytest.raises(ValueError, match="path: expected one that ends in"):
         case[3].save(tmp_path / path)
 
 

@@ -106,7 +106,7 @@ def test_saved_files_run_with_numpy_alone(tmp_path):
 
 
 def test_the_check_of_a_saved_file_bites(tmp_path):
-    program, x, y = saved([layers.Linear(6, 3)], losses.CrossEntropyLoss(), *batch(4, 6))
+    program, _, _ = saved([layers.Linear(6, 3)], losses.CrossEntropyLoss(), *batch(4, 6))
     (path,) = program.save(tmp_path / "wrong.py")
     text = path.read_text()
     line = next(line for line in text.splitlines() if line.strip().startswith("'0.bias': "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+
 import numpy as np
 
 from gbackprop.array import Array
