@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from program_cases import cast, of_layer, of_loss
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES, NETWORKS
-from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.golden import build
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.runs import SHIPPED
@@ -82,10 +82,10 @@ def asked(net, loss, x, y, names, **options):
     return found
 
 
-def check(net, loss, batch, other, names=tuple(KINDS), folds=(False, True), **options):
+def check(net, loss, batch, other, names=tuple(KINDS), **options):
     """Record with one batch, change the parameters, and compare at another batch."""
     quantities = asked(net, loss, *batch, names, **options)
-    programs = [(gb.program(net, loss, *batch, *quantities, fold=fold, **options), fold) for fold in folds]
+    programs = [(gb.program(net, loss, *batch, *quantities, fold=fold, **options), fold) for fold in (False, True)]
     rng = np.random.default_rng(3)
     for i, values in enumerate(net.parameters.values()):
         values *= rng.uniform(0.9, 1.1, values.shape).astype(values.dtype)
@@ -97,18 +97,6 @@ def check(net, loss, batch, other, names=tuple(KINDS), folds=(False, True), **op
         want = gb.reference(net, loss, *other, *quantities, rng=5, **options)
         for program, fold in programs:
             assert_equal(program(*other, 5), want, FOLDED[want.output.dtype.name] if fold else 0)
-
-
-def cast(arrays, dtype):
-    return tuple(a.astype(dtype) if a.dtype.kind == "f" else a for a in arrays)
-
-
-def set_dtype(net, dtype):
-    for _, layer in net.named_layers():
-        layer.drawn = {name: value.astype(dtype) for name, value in layer.parameters.items()}
-        if buffers := getattr(layer, "buffers", None):
-            layer.buffers = dict(zip(buffers, cast(buffers.values(), dtype)))
-    return net
 
 
 # ------------------------------------------------------------------------------------------------------- golden files
@@ -149,25 +137,14 @@ def test_networks(i):
 @pytest.mark.parametrize("i", range(len(NETWORKS)))
 def test_all_networks(i, dtype, training):
     row = NETWORKS[i]
-    net = set_dtype(row.network(), dtype)
+    net = row.network().astype(dtype)
     check(net, row.loss, cast(row.batch(0), dtype), cast(row.batch(5), dtype), training=training)
-
-
-BEFORE = {"BCELoss": layers.Sigmoid, "NLLLoss": lambda: layers.LogSoftmax(1)}
-
-
-def of_loss(row, reduction, dtype, names):
-    loss, shape = row.loss(reduction), (3, *row.shape)
-    last = layers.Softplus if getattr(loss, "log_input", True) is False else BEFORE.get(row.kind.__name__)
-    chain = [layers.Linear(shape[-1], shape[-1]), *([last()] if last else [])]
-    net, rng = gb.Sequential(*chain, rng=0, dtype=dtype), np.random.default_rng(0)
-    batches = [cast((rng.standard_normal(shape), targets(loss, shape, seed, row.soft)), dtype) for seed in (1, 7)]
-    check(net, loss, *batches, names=names)
 
 
 @pytest.mark.parametrize("i", range(3, len(LOSSES)))
 def test_losses(i):
-    of_loss(LOSSES[i], ("mean", "sum")[i % 2], ("float64", "float32")[i % 3 == 0], ["diag_ggn_mc", "kflr"])
+    case = of_loss(LOSSES[i], ("mean", "sum")[i % 2], ("float64", "float32")[i % 3 == 0])
+    check(*case, names=["diag_ggn_mc", "kflr"])
 
 
 @pytest.mark.long
@@ -175,22 +152,12 @@ def test_losses(i):
 @pytest.mark.parametrize("i", [i for i, row in enumerate(LOSSES) if row.shape != (200,)])
 def test_all_losses(i, reduction):
     for dtype in ("float64", "float32"):
-        of_loss(LOSSES[i], reduction, dtype, tuple(KINDS))
-
-
-def of_layer(row, names, dtype="float64", **options):
-    layer, (x, other) = row.layer(), (row.x(3, seed) for seed in (0, 9))
-    chain = [layer] if layer.parameters else [layers.Scale(init=0.7), layer]
-    if not layer.output_shape(row.shape):  # losses take numbers along an axis
-        chain.append(layers.Operation("reshape", shape=(1,)))
-    net = set_dtype(gb.Sequential(*chain, dtype="float64"), dtype)
-    y = np.random.default_rng(1).standard_normal(net(cast([x], dtype)[0]).shape)
-    check(net, losses.MSELoss(), cast((x, y), dtype), cast((other, y + 1), dtype), names=names, **options)
+        check(*of_loss(LOSSES[i], reduction, dtype))
 
 
 @pytest.mark.parametrize("i", range(0, len(ALL_LAYERS), 12))
 def test_layers(i):
-    of_layer(ALL_LAYERS[i], ("diag_hessian",), training=i % 8 == 4, folds=(False, True))
+    check(*of_layer(ALL_LAYERS[i], "float64"), names=("diag_hessian",), training=i % 8 == 4)
 
 
 @pytest.mark.long
@@ -198,7 +165,7 @@ def test_layers(i):
 @pytest.mark.parametrize("i", range(len(ALL_LAYERS)))
 def test_all_layers(i, training):
     for dtype in ("float64", "float32"):
-        of_layer(ALL_LAYERS[i], tuple(KINDS), dtype, training=training)
+        check(*of_layer(ALL_LAYERS[i], dtype), training=training)
 
 
 # --------------------------------------------------------------------------------------------------------- drawn cases
@@ -215,7 +182,7 @@ def calls(draw):
 def test_drawn(call):
     problem, names, training, dtype = call
     training = training and not any(hasattr(layer, "buffers") for _, layer in problem.network.named_layers())
-    net, rng = set_dtype(problem.network, dtype), np.random.default_rng(problem.seed)
+    net, rng = problem.network.astype(dtype), np.random.default_rng(problem.seed)
     assume(net.parameters)
     batch = cast((problem.x, problem.y), dtype)
     check(net, problem.loss, batch, cast((problem.x * rng.uniform(0.5, 1.5), batch[1][::-1]), dtype), names,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def other_numbers(first: Recording, plan: Plan, x: Array, y: Array) -> tuple[Pla
     labels, indices and probabilities remain what they are.
     """
     rng = np.random.default_rng(0)
-    known = {id(y): y[::-1].copy()}
+    known: dict[int, Any] = {id(y): y[::-1].copy()}
     for name, number in first.inputs.items():
         array = first.tape.values[number]
         if name != "y":
@@ -30,7 +31,7 @@ def other_numbers(first: Recording, plan: Plan, x: Array, y: Array) -> tuple[Pla
             if array.dtype.kind == "f":
                 moved = (moved * rng.uniform(0.9, 1, array.shape) + 0.01 * (moved == 0)).astype(array.dtype)
             known[id(array)] = moved.copy()
-    other = [known[id(x)], known[id(y)]]
+    other = known[id(x)], known[id(y)]
     with suppress(Exception):  # if an object of a user's cannot be copied, parameters remain what they are
         plan = copy.deepcopy(plan, known)  # whatever refers to one of these arrays refers to the other one
     return plan, *other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
@@ -99,11 +99,11 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         for name, value in values.items():
             for array in arrays_in(value):
                 found.call(array, f"{quantity.name}_{_turned(name)}")
-    values = []
+    finished: list[Any] = []
     for quantity, value in zip(result.quantities, result.values, strict=True):
         found.tape.section = _finish(quantity)
-        values.append(mapped_arrays(value, found.tape.ref, ARRAYS))
-    result = replace(result, values=values, objective=None, scale=None)
+        finished.append(mapped_arrays(value, found.tape.ref, ARRAYS))
+    result = replace(result, values=finished, objective=None, scale=None)
     found.result = mapped_arrays(result, found.tape.ref)
     found.tape.open = False
 
@@ -211,19 +211,21 @@ def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     scale = replace(plan.scale, factor=factor.astype(plan.scale.dtype)) if isinstance(factor, Recorded) else plan.scale
     loss = copy.copy(plan.loss)
     loss.__dict__["check_output"] = lambda output: None  # reads numbers; each call of the program does
-    new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale, loss=loss, needs=_Announced(plan.needs))
-    new.needs.tape = found.tape
+    new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale, loss=loss)
+    new.__dict__["needs"] = _Announced(found.tape, plan.needs)
     new.__dict__.pop("flow", None)
     return new
 
 
-class _Announced(list):  # type: ignore[type-arg]
+@dataclass
+class _Announced:
     """What quantities need; who goes over it begins the section of each."""
 
     tape: Tape
+    needs: Iterable[Any]
 
     def __iter__(self) -> Iterator[Any]:
-        for quantity, statistics in super().__iter__():
+        for quantity, statistics in self.needs:
             self.tape.section = _finish(quantity)
             yield quantity, statistics
 
