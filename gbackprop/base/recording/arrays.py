@@ -216,6 +216,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         elif name in TURNS:
             order = self.how.function(np.empty(range(base.ndim)), *args, **kwargs).shape
             base.write(..., np.transpose(new, np.argsort(order)))
+        elif name == "flip":
+            base.write(..., np.flip(new, *args, **kwargs))
         else:
             tape.refuse(InPlaceError, f"the function writes into a view made by {name or 'a split'}; copy it first")
 

@@ -138,7 +138,7 @@ def check(inputs):
         moved = {name: (a + step * direction.get(name, 0)).astype(a.dtype) for name, a in parameters.items()}
         at = (x + step * direction["x"]).astype(x.dtype) if "x" in direction else x
         losses.append(float(program(at, y, moved, random, constants)["loss"]))
-    return abs((losses[0] - losses[1]) / (2 * size) - slope) / max(abs(slope), 1e-8)
+    return abs((losses[0] - losses[1]) / (2 * size) - slope) / max(abs(slope), size * abs(losses[0]), 1e-300)
 
 
 if __name__ == "__main__":

@@ -138,6 +138,7 @@ def _add(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
 def _transpose(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
     """Shorten a transposition that leaves the axes in order."""
     order = step.args[1] if len(step.args) > 1 else None
+    order = (order,) if isinstance(order, int) else order
     return base if order is not None and tuple(order) == tuple(range(len(order))) else step
 
 
