@@ -64,7 +64,7 @@ class Cost:
         return self._by([row.layer for row in self.rows])
 
     def by_quantity(self) -> dict[str, Amounts]:
-        """Return the amounts of the steps that one result alone needs, for each; "shared", and "unused" if there are."""
+        """Return the amounts of the steps that one result alone needs, for each; also "shared", and "unused" if any."""
         needed_by = [row.needed_by or ("unused",) for row in self.rows]
         found = self._by([names[0] if len(names) == 1 else "shared" for names in needed_by])
         return {**dict.fromkeys((*self.results, "shared"), Amounts()), **found}
@@ -108,8 +108,9 @@ class _Run:
         self.program, self.values, self.homes = program, dict[int, np.ndarray](), dict[int, int]()
         self.memory, self.bytes = dict[int, int](), dict[int, int]()  # homes by the owner's identity; bytes of homes
         for step in program.steps:
-            if step.function is None:  # an input or a constant
-                self._add(step.results[0], program.recording.tape.values[step.results[0]], whole=False)
+            if step.function is None:  # an input, or a constant, which is an array of its own
+                value = program.recording.tape.values[step.results[0]]
+                self._add(step.results[0], value if step.name == "leaf" else value.copy("K"), whole=False)
         self.given = frozenset(self.bytes)
 
     def step(self, step: TapeStep, runs: int) -> Amounts:
@@ -121,6 +122,8 @@ class _Run:
         read, written, first = sum(taken.values()), sum(each.nbytes for each in out), next(iter(taken), -1)
         count = operations(step.name, out, args, kwargs)
         if step.name == "setitem":  # in place, or on a copy of the array, or on a constant that the line makes
+            out = [np.array(args[0], out[0].dtype)]  # its axes in the same order in memory
+            out[0][args[1]] = args[2]
             copied, made = step.results[0] in self.program.copied, self.homes[first] in self.given
             read, written = read - taken[first] * (not copied), args[0][args[1]].nbytes + written * (copied or made)
             if not copied and not made:
