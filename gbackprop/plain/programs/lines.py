@@ -61,6 +61,8 @@ class Expressions:
         The arrays that the program takes beside its inputs.
     imports : set of str
         Modules besides NumPy.
+    copied : set of int
+        The results of assignments that begin with a copy.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Expressions:
         self.tape, self.steps, self.inline = tape, steps, inline
         self.constants: dict[str, np.ndarray] = {}
         self.imports: set[str] = set()
+        self.copied: set[int] = set()
         self.wanted, self.functional = frozenset(wanted), functional
         self.makers = {number: step for step in steps for number in step.results}
         self.users: dict[int, list[TapeStep]] = defaultdict(list)
@@ -87,6 +90,7 @@ class Expressions:
                 number = step.results[0]
                 self._name(number)
                 continue
+            self.copied.update(step.results if step.name == "setitem" and self.functional else ())
             if step.name == "setitem" and not self.functional:
                 for text in self._assignment(step):
                     yield step.section, text, tuple(step.results)
@@ -214,6 +218,7 @@ class Expressions:
             self.known[step.results[0]] = made, 0
             return [self._assigned(made, made, index, value)]
         name = self._name(step.results[0])
+        self.copied.update(() if ends else step.results)
         whole = ast.unparse(made) if ends else f"np.copy({ast.unparse(made)})"
         return [f"{name} = {whole}", self._assigned(ast.Name(name), made, index, value)]
 

@@ -30,8 +30,8 @@ def assigned(array, index, value):
 '''
 
 
-def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
-    """Return the text of the module without its check, and the constants that it takes."""
+def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
+    """Return the text of the module without its check, the constants that it takes, and what it assigns on copies."""
     recording, same = program.recording, program.same
     names = {same.get(number, number): name for number, name in reversed(recording.names.items())}
     wanted = [same.get(number, number) for number in program.paths]
@@ -55,7 +55,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
     helper = ASSIGNED if program.functional else ""
     function = f"def program(x, y, parameters, random, constants):\n{indent(text, '    ')}\n"
-    return f"{head}\n{helper}\n{function}", lines.constants
+    return f"{head}\n{helper}\n{function}", lines.constants, lines.copied
 
 
 def _head(program: Any) -> str:

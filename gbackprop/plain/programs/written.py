@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of
+from gbackprop.base.checks import positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import TraceError
 from gbackprop.base.recording.tape import Ref, TapeStep
@@ -20,6 +21,7 @@ from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan, plan_of
 from gbackprop.plain.programs.comparison import compare, other_numbers
+from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import check_of, source_of
 from gbackprop.plain.programs.recording import (
     Recording,
@@ -93,7 +95,7 @@ class Program:
         self.steps, self.same = self._steps()
         if len(self.steps) > MOST:
             raise UnsupportedError(f"program: {len(self.steps)} lines, expected at most {MOST}")
-        self.source, self.constants = source_of(self)
+        self.source, self.constants, self.copied = source_of(self)
         scope: dict[str, Any] = {}
         exec(compile(self.source, "<program>", "exec"), scope)
         self.function = scope["program"]
@@ -161,6 +163,28 @@ class Program:
         beside = path.with_suffix(".npz")
         np.savez(beside, **self.constants)  # type: ignore[arg-type]
         return [path, beside]
+
+    def cost(self, runs: int = 0) -> Cost:
+        """Count the operations of each step on numbers, the bytes that it reads and writes, and those in use.
+
+        Parameters
+        ----------
+        runs : int
+            How often each step is run for its time, of which the median is taken; with 0 there are no times.
+
+        Returns
+        -------
+        Cost
+            `operations`, `read`, `written` and `largest`, the most bytes in use, in all; `by_section()`, `by_layer()`
+            and `by_quantity()`; `rows`, one for each step; `figure()`. It is shown as a table.
+
+        Raises
+        ------
+        UnsupportedError
+            If there is no count for a function of NumPy.
+        """
+        with np.errstate(all="ignore"):
+            return cost_of(self, positive("runs", runs, least=0))
 
     def __repr__(self) -> str:
         return self.source
