@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import version
 from textwrap import fill, indent
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.plain.explanation.steps import STARTS
 from gbackprop.plain.programs.recording import Section
 from gbackprop.plain.programs.text import Expressions
 
@@ -18,7 +20,7 @@ WIDTH = 100
 FORMULAS = {"forward": "forward", "carry": "mjp", "append": "residual"}
 """The formula of a layer that belongs to each section."""
 
-ASSIGNED = '''
+HELPERS = '''
 def assigned(array, index, value):
     """Return a copy of an array with other numbers at an index."""
     if hasattr(array, "at"):
@@ -33,9 +35,12 @@ def assigned(array, index, value):
 def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
     """Return the text of the module without its check, and the constants that it takes."""
     recording, same = program.recording, program.same
-    names = {same.get(number, number): name for number, name in reversed(recording.names.items())}
+    names, notes = ({same.get(number, number): text for number, text in reversed(each.items())}
+                    for each in (recording.names, recording.notes))  # fmt: skip
     wanted = [same.get(number, number) for number in program.paths]
-    lines = Expressions(recording.tape, program.steps, names, wanted, program.fold, program.functional)
+    factor = program.plan.scale.factor
+    factors = {factor: "R", factor**0.5: "R ** 0.5"} if type(factor) is float and factor != 1 and program.fold else {}
+    lines = Expressions(recording.tape, program.steps, names, wanted, program.fold, program.functional, factors)
     body, last, by = [], None, program.needed_by()
     statements = list(lines.lines())
     inputs = [
@@ -44,18 +49,36 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
         for kind, _, key in [name.partition("/")]
         if key and lines.is_used(number)
     ]
+    if factors:
+        inputs.append(f"R = {factor!r}  # of L = R Σₙ ℓₙ")
     for section, text, numbers in statements:
         title = _title(program, section, by.get(numbers[0], []))
         if title != last:
             body += ["", *_comment(title)]
             last = title
-        body.append(text + _shape(recording.tape.values[numbers[0]]))
+        body += _statement(text, ", ".join(filter(None, (_shape(recording.tape.values[numbers[0]]), notes.get(numbers[0])))))
     result = _mapping(program.results, lambda number: lines.name(same.get(number, number)))
     text = "\n".join([*inputs, *body, "", f"return {result}"])
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
-    helper = ASSIGNED if program.functional else ""
+    helper = HELPERS if program.functional else ""
     function = f"def program(x, y, parameters, random, constants):\n{indent(text, '    ')}\n"
     return f"{head}\n{helper}\n{function}", lines.constants
+
+
+def _statement(text: str, comment: str) -> list[str]:
+    """Return a statement with its comment, in lines that are not too long."""
+    most = WIDTH - 4
+    if len(text) + 4 + len(comment) <= most:
+        return [f"{text}  # {comment}"]
+    if len(text) <= most:
+        return [f"# {comment}", text]
+    target, _, value = text.partition(" = ")
+    lines = [""]
+    for word in re.findall(r"(?:'(?:\\.|[^'\\])*'|[^\s'])+", value):
+        if len(lines[-1]) + len(word) + 5 > most:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return [f"# {comment}", f"{target} = (", *[f"    {line}" for line in lines], ")"]
 
 
 def _head(program: Any) -> str:
@@ -71,6 +94,8 @@ def _head(program: Any) -> str:
         "",
         *arrays,
     ]
+    lines[2:3] = fill(lines[2], WIDTH).splitlines()
+    lines[0:1] = fill(lines[0], WIDTH - 3).splitlines()
     return "\n".join(lines).replace('"""', "'''").replace("\\", "\\\\")
 
 
@@ -79,20 +104,28 @@ def _kind(value: np.ndarray) -> str:
 
 
 def _shape(value: np.ndarray) -> str:
-    return f"  # {tuple(value.shape)}"
+    return f"{tuple(value.shape)}"
 
 
 def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
     """Return the comment above the statements of a section."""
-    if section is None:
-        return "Constants"
-    if section.kind == "finish":
-        return "Finish " + ", ".join(needed_by)
-    layer = program.recording.layers.get(section.layer)
+    plan, kind = program.plan, section.kind if section is not None else "constants"
+    scales = {quantity.name: quantity.scale for quantity, _ in plan.needs}
+    if kind == "finish":
+        return "Finish " + "; ".join(": ".join(filter(None, (name, scales.get(name)))) for name in needed_by)
+    if kind == "loss":
+        formula = plan.loss.formulas.get({"value": "values", "gradient": "gradients"}.get(section.layer, ""), "")
+        start = STARTS.get(section.layer, "L = R Σₙ ℓₙ")
+        return f"Loss, {section.layer}: {start}{', ∇ℓₙ = ' if section.layer == 'gradient' and formula else ', ' if formula else ''}{formula}"
+    layer = program.recording.layers.get(section.layer) if section is not None else None
     if layer is None:
-        return "Loss"
-    formula = layer.formulas.get(FORMULAS.get(section.kind, ""), "")
-    title = f"{section.kind.capitalize()}, layer {section.layer or '(alone)'}, {layer!r}"
+        return kind.capitalize()
+    if kind == "columns":
+        return f"Columns at the output of layer {section.layer or '(alone)'}"
+    formula = layer.formulas.get(FORMULAS.get(kind, ""), "")
+    if formula:
+        formula = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| with the signs of r = "}.get(kind, "") + formula
+    title = f"{kind.capitalize()}, layer {section.layer or '(alone)'}, {layer!r}"
     return f"{title}: {formula}" if formula else title
 
 

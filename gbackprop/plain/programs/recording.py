@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import linecache
+import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple
@@ -14,8 +17,9 @@ from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
 from gbackprop.base.recording.tape import Ref, Tape
 from gbackprop.calculus.layer import Layer, Leaf
-from gbackprop.calculus.signals import Signals
+from gbackprop.calculus.signals import GRADIENT, Signals
 from gbackprop.plain.completion import complete
+from gbackprop.plain.explanation.steps import STARTS
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.reference import AtLoss, GraphSweep, Sweep, finish
 from gbackprop.quantities.result import Result
@@ -40,16 +44,17 @@ class Recording:
         The number of each input: "x", "y", "parameters/0.weight", "random/0".
     result : Result
         The result, with a `Ref` for each array.
-    names : dict of int to str
-        The letters of values, by their number.
+    names, notes : dict of int to str
+        The letters of values, and what they are, by their number.
     layers : dict of str to Layer
         The layers that were met, by their paths.
     """
 
-    tape: Tape = field(default_factory=lambda: Tape(Recorded))
+    tape: Tape = field(default_factory=lambda: _Tape(Recorded))
     inputs: dict[str, int] = field(default_factory=dict)
     result: Any = None
     names: dict[int, str] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
     layers: dict[str, Layer] = field(default_factory=dict)
 
     def leaf(self, name: str, value: Array) -> Recorded:
@@ -59,10 +64,41 @@ class Recording:
             self.names[number] = name.rpartition("/")[2]
         return Recorded(self.tape, self.inputs[name])
 
-    def call(self, value: Any, name: str) -> None:
-        """Name a value, if it is an array that has no name yet."""
-        if isinstance(value, Recorded):
-            self.names.setdefault(value.current(), name)
+    def call(self, value: Any, name: str, note: str = "") -> None:
+        """Name a value, if it is an array that has no name yet, and say what it is."""
+        if isinstance(value, Recorded) and value.current() not in self.names:
+            self.names[value.current()] = name
+            self.notes[value.current()] = note
+
+
+LETTERS = ("p", "e", "z", "u", "total", "roots", "mean", "variance", "sigma", "reached")
+"""The variables of the package's functions whose names are those of the derivations."""
+
+
+@dataclass
+class _Tape(Tape):
+    """A tape that also keeps the letter to which a line of the package assigned a value: that of the line's last step."""
+
+    letters: dict[int, str] = field(default_factory=dict)
+    last: Any = None
+
+    def add(self, name: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        found = super().add(name, value, *args, **kwargs)
+        frame: Any = sys._getframe(1)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PASSED):
+            frame = frame.f_back
+        place, number = (frame.f_code, frame.f_lineno), len(self.values) - 1
+        text = re.match(r"\s*(\w+) = ", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
+        if text and text[1] in LETTERS and self.section is not None and self.section.kind in ("forward", "loss"):
+            if self.last == place:
+                self.letters.pop(number - 1, None)
+            self.letters[number] = "_".join(filter(None, (text[1], self.section.layer)))
+        self.last = place
+        return found
+
+
+PASSED = ("gbackprop.base", "gbackprop.array", "gbackprop.plain.programs", "numpy")
+"""The modules between a line and the tape."""
 
 
 def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
@@ -75,8 +111,10 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         sweep: Any = (_ChainSweep if plan.chain else _GraphSweep)(plan, found)
         output, saved = sweep.forward(leaves["x"])
         sweep.backward(output, leaves["y"], saved)
+        found.tape.section = Section("loss", "value")
+        value = plan.loss.values(output, leaves["y"]).sum()
         found.tape.section = Section("finish")
-        return finish(plan, plan.loss.values(output, leaves["y"]).sum(), output, sweep.found)
+        return finish(plan, value, output, sweep.found)
 
     try:
         result = complete(plan, x, run(plan), run)
@@ -86,11 +124,15 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         raise
     if found.tape.refused is not None:
         raise found.tape.refused
-    found.call(result.loss, "loss")
+    found.call(result.loss, "L", "L = R Σₙ ℓₙ")
     for quantity, values in zip(result.quantities, result.values, strict=True):
         for name, value in values.items():
-            for array in arrays_in(value):
-                found.call(array, f"{quantity.name}_{_turned(name)}")
+            if isinstance(value, Recorded):
+                found.call(value, f"{quantity.name}_{turned(name)}")
+                continue
+            for key, array in attributes_of(value) if any(True for _ in arrays_in(value)) else []:
+                found.call(array, f"{key}_{name.rpartition('.')[0]}")
+    found.names = {**found.tape.letters, **found.names}  # type: ignore[attr-defined]
     found.result = mapped_arrays(replace(result, scale=None), lambda array: Ref(array.current()))
     found.tape.open = False
 
@@ -128,6 +170,12 @@ def _random(value: Any, give: Callable[[str, Array], Any], name: str) -> Any:
         return type(value)(_random(each, give, f"{name}_{i}") for i, each in enumerate(value))
     return value
 
+
+SYMBOLS = {"weight": "W", "bias": "b"}
+"""The letters of parameters."""
+
+COLUMNS = {"gradient": "g", "exact": "S", "mc": "S_mc", "residual": "P", "samples": "g_each"}
+"""The letters of the columns of each signal."""
 
 STATE = ("drawn", "buffers")
 """The attributes of layers that a program reads in each call: dictionaries of arrays."""
@@ -203,7 +251,7 @@ def _copied(leaf: Leaf, found: Recording, copies: dict[int, Layer]) -> Layer:
         for kind in STATE:
             if values := getattr(layer, kind, None):
                 new.__dict__[kind] = {k: found.leaf(f"parameters/{inside(leaf.name, k)}", v) for k, v in values.items()}
-                found.names |= {array.number: f"{key}_{leaf.name}" for key, array in new.__dict__[kind].items()}
+                found.names |= {array.number: f"{SYMBOLS.get(key, key)}_{leaf.name}" for key, array in new.__dict__[kind].items()}
     return copies[id(layer)]
 
 
@@ -236,20 +284,28 @@ class _Sections(AtLoss):
             layer.__dict__[method] = announced
 
     def start(self, output: Any, target: Any) -> Signals:
-        self.recording.tape.section = Section("loss")
+        self.recording.tape.section = Section("loss", GRADIENT.name)
         signals = super().start(output, target)
         self._signals(signals, self.plan.leaves[-1].name)
         return signals
 
+    def loss_columns(self, signal: Any, output: Any, target: Any) -> Any:
+        self.recording.tape.section = Section("loss", signal.name)
+        return super().loss_columns(signal, output, target)
+
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        self.recording.tape.section = Section("extract", leaf.name)
+        self.recording.tape.section = Section("columns", leaf.name)
         self._signals(signals, leaf.name)
+        self.recording.tape.section = Section("extract", leaf.name)
         before = set(self.found)
         super().extract(leaf, saved, signals)  # type: ignore[misc]
         for statistic, name in [key for key in self.found if key not in before]:
-            value, text = self.found[statistic, name], f"{statistic.reduction.name}_{_turned(name)}"
-            for letter, part in zip(("", "_more"), value if isinstance(value, tuple) else (value,), strict=False):
-                self.recording.call(part, text + letter)
+            value, reduction = self.found[statistic, name], statistic.reduction
+            letter, path = COLUMNS.get(getattr(statistic.signal, "name", ""), ""), turned(name)
+            text = {"kronecker": "B", "average_kronecker": "B", "input_square": "uu"}.get(reduction.name)
+            text = f"{text}_{leaf.name}" if text else f"{reduction.name}_{letter}_{path}"
+            for more, part in zip(("", "_more"), value if isinstance(value, tuple) else (value,), strict=False):
+                self.recording.call(part, text + more, reduction.text.replace("g", letter) if letter else reduction.text)
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Any:
         self.recording.tape.section = Section("carry", leaf.name)
@@ -260,16 +316,24 @@ class _Sections(AtLoss):
         return super().append(leaf, saved, signals, below)  # type: ignore[misc]
 
     def _signals(self, signals: Signals, name: str) -> None:
-        """Name the columns at the output of a layer."""
-        self.recording.call(signals.stack.values, f"u_{name}")
-        if signals.average is not None:
-            self.recording.call(signals.average, f"G_{name}")
+        """Name the columns at the output of a layer: all of them together, and those of each signal."""
+        names, notes = self.recording.names, self.recording.notes
+        self.recording.call(signals.average, f"G_{name}", "Ḡ")
+        names[signals.stack.values.current()] = f"columns_{name}"
+        self.recording.call(signals.gradient, f"g_{name}", "the gradient")
+        for signal, columns in signals.stack:
+            letter = COLUMNS.get(signal.name, signal.name)
+            if signal != GRADIENT:
+                for each in (columns.values, columns.values[0]):
+                    names[each.current()], notes[each.current()] = f"{letter}_{name}", STARTS.get(signal.name, "")
+            if columns.sign is not None:
+                self.recording.call(columns.sign, f"sign_{name}", "signs of r")
 
 
-def _turned(name: str) -> str:
-    """Return the name of a parameter with its layer last: "weight_0" of "0.weight"."""
+def turned(name: str) -> str:
+    """Return the name of a parameter with its layer last: "W_0" of "0.weight"."""
     path, _, key = name.rpartition(".")
-    return "_".join(filter(None, (key, path)))
+    return "_".join(filter(None, (SYMBOLS.get(key, key), path)))
 
 
 class _ChainSweep(_Sections, Sweep):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +35,9 @@ COMPARED: dict[str, ast.cmpop] = {
 
 PREFIX: dict[str, ast.unaryop] = {"negative": ast.USub(), "invert": ast.Invert()}
 
+FREE = ("getitem", "reshape", "transpose", "swapaxes")
+"""Steps that move numbers, and are not counted."""
+
 METHODS = ("reshape", "transpose", "swapaxes", "sum", "mean", "max", "min", "astype", "argmax", "cumsum", "prod")
 """Functions of NumPy that are written as methods of their first argument."""
 
@@ -54,6 +57,8 @@ class Expressions:
         Whether values that are used once are written where they are used.
     functional : bool
         Whether assignments to parts of an array are functions of whole arrays.
+    factors : mapping of float to str, optional
+        Numbers that have a name at the loss: R.
 
     Attributes
     ----------
@@ -65,9 +70,10 @@ class Expressions:
 
     def __init__(
         self, tape: Tape, steps: Sequence[TapeStep], names: Mapping[int, str], wanted: Iterable[int], inline: bool,
-        functional: bool = False,
+        functional: bool = False, factors: Mapping[float, str] | None = None,
     ) -> None:  # fmt: skip
-        self.tape, self.steps, self.inline = tape, steps, inline
+        self.tape, self.steps, self.inline, self.factors = tape, steps, inline, factors or {}
+        self.section: Any = None
         self.constants: dict[str, np.ndarray] = {}
         self.imports: set[str] = set()
         self.wanted, self.functional = frozenset(wanted), functional
@@ -76,7 +82,7 @@ class Expressions:
         for step in steps:
             for number in refs((step.args, step.kwargs)):
                 self.users[number].append(step)
-        self.named, self.taken = dict(names), Counter[str]()
+        self.named, self.taken = dict(names), set[str]()
         self.known: dict[int, tuple[ast.expr, int]] = {}  # the expression of each value, and its operations
         self.count = 0
 
@@ -87,6 +93,8 @@ class Expressions:
                 number = step.results[0]
                 self._name(number)
                 continue
+            self.section = step.section
+            yield from self._shortened(step)
             if step.name == "setitem" and not self.functional:
                 for text in self._assignment(step):
                     yield step.section, text, tuple(step.results)
@@ -98,6 +106,16 @@ class Expressions:
                 continue
             targets = ", ".join(self._name(each) for each in step.results)
             yield step.section, f"{targets} = {ast.unparse(value)}", tuple(step.results)
+
+    def _shortened(self, step: TapeStep) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
+        """Yield statements of values that a line would have inside, while it has too many operations."""
+        inside = sorted({n for n in refs((step.args, step.kwargs)) if self.known[n][1]}, key=lambda n: -self.known[n][1])
+        total = (step.name not in FREE) + sum(self.known[number][1] for number in inside)
+        for number in inside:
+            if total > DEPTH:
+                value, depth = self.known[number]
+                total -= depth
+                yield step.section, f"{self._name(number)} = {ast.unparse(value)}", (number,)
 
     def is_used(self, number: int) -> bool:
         """Return whether a value is an argument of a step, or a result."""
@@ -116,16 +134,19 @@ class Expressions:
             self.count += 1
             name = f"t{self.count}"
         name = identifier(name)
-        self.taken[name] += 1
-        if self.taken[name] > 1:
-            name = f"{name}_{self.taken[name]}"
-            self.taken[name] += 1
+        first, more = name, iter("bcdefghijklmnopqrstuvwxyz")
+        while name in self.taken:
+            name = f"{first}{next(more, None) or len(self.taken)}"
+        self.taken.add(name)
         self.known[number] = ast.Name(name), 0
         return name
 
     def _goes_inside(self, step: TapeStep, value: ast.expr, depth: int) -> bool:
         """Return whether a value is written where it is used: it is, if it is used once, nearby, and short."""
         number = step.results[0]
+        move = self.inline and step.name in ("reshape", "transpose") and depth == 0 and number not in self.wanted
+        if move and (number not in self.named or self._units(step)) and len(ast.unparse(value)) < WIDTH // 2:
+            return True
         if step.name == "constant" or (not refs((step.args, step.kwargs)) and depth <= 1):
             return len(ast.unparse(value)) < WIDTH // 2
         users = self.users[number]
@@ -140,7 +161,7 @@ class Expressions:
         if step.name == "constant":
             return self._constant(self.tape.values[step.results[0]]), 0
         inner = sum(self.known[number][1] for number in refs((step.args, step.kwargs)))
-        return self._operation(step), inner + (step.name not in ("getitem", "reshape"))
+        return self._operation(step), inner + (step.name not in FREE)
 
     def _operation(self, step: TapeStep) -> ast.expr:
         args = [self._value(each) for each in step.args] if step.name not in ("getitem", "setitem") else []
@@ -152,20 +173,57 @@ class Expressions:
             return ast.Compare(args[0], [COMPARED[step.name]], [args[1]])
         if step.name in PREFIX and not step.kwargs:
             return ast.UnaryOp(PREFIX[step.name], args[0])
+        if step.name in ("reshape", "transpose", "swapaxes") and isinstance(step.args[0], Ref) and not step.kwargs:
+            return self._move(step, args)
         keywords = [ast.keyword(key, self._value(each)) for key, each in step.kwargs.items()]
         if step.name in METHODS and isinstance(step.args[0], Ref):
-            if step.name == "transpose" and len(args) == 1:
-                return ast.Attribute(args[0], "T")
             return ast.Call(ast.Attribute(args[0], step.name), args[1:], keywords)
         if step.name == "setitem":
             index = ast.Subscript(ast.Attribute(ast.Name("np"), "s_"), self._index(step.args[1]))
             return ast.Call(ast.Name("assigned"), [self._value(step.args[0]), index, self._value(step.args[2])], [])
         return ast.Call(self._function(step), args, keywords)
 
+    def _units(self, step: TapeStep) -> ast.expr | None:
+        """Return the index of a reshape that adds and leaves out axes of size 1 alone."""
+        if step.name != "reshape":
+            return None
+        old, new = (list(self.tape.values[n].shape) for n in (step.args[0].number, step.results[0]))
+        parts: list[str] = []
+        while old or new:
+            if old and new and old[0] == new[0]:
+                old, new = old[1:], new[1:]
+                parts.append(":")
+            elif new and new[0] == 1:
+                new = new[1:]
+                parts.append("None")
+            elif old and old[0] == 1:
+                old = old[1:]
+                parts.append("0")
+            else:
+                return None
+        while parts and parts[-1] == ":":
+            parts.pop()
+        return expression(f"_[{', '.join(parts)}]").slice if parts else None  # type: ignore[attr-defined]
+
+    def _move(self, step: TapeStep, args: list[ast.expr]) -> ast.expr:
+        """Return numbers in other places: by an index, `.T`, `.swapaxes(i, j)`, `.transpose(…)` or `.reshape(…)`."""
+        if (index := self._units(step)) is not None and self.inline:
+            return ast.Subscript(args[0], index)
+        order = step.args[1] if len(step.args) > 1 else None
+        if step.name == "transpose" and (order is None or (not isinstance(order, Ref) and tuple(order) == (1, 0))):
+            return ast.Attribute(args[0], "T")
+        if step.name == "transpose" and type(order) is tuple:
+            moved = [i for i, axis in enumerate(order) if i != axis]
+            if len(moved) == 2:
+                return ast.Call(ast.Attribute(args[0], "swapaxes"), [self._value(each) for each in moved], [])
+        if len(args) == 2 and isinstance(args[1], ast.Tuple) and args[1].elts:
+            args = [args[0], *args[1].elts]
+        return ast.Call(ast.Attribute(args[0], step.name), args[1:], [])
+
     def _function(self, step: TapeStep) -> ast.expr:
         """Return the name of a step's function: of NumPy, or else of SciPy."""
         path = {"sliding_window_view": "lib.stride_tricks.sliding_window_view", "as_strided":
-                "lib.stride_tricks.as_strided"}.get(step.name, step.name)  # fmt: skip
+                "lib.stride_tricks.as_strided", "absolute": "abs"}.get(step.name, step.name)  # fmt: skip
         module: Any = np
         for part in path.split("."):
             module = getattr(module, part, None)
@@ -189,6 +247,8 @@ class Expressions:
             return expression(f"np.{value.__name__}" if issubclass(value, np.generic) else value.__name__)
         if value is Ellipsis:
             return ast.Constant(...)
+        if type(value) is float and value in self.factors and self.section.kind in ("loss", "finish"):
+            return expression(self.factors[value])
         text = repr(value)
         if isinstance(value, float | np.floating) and not np.isfinite(value):
             text = f"{'-' if value < 0 else ''}np.{'nan' if value != value else 'inf'}"
@@ -210,7 +270,9 @@ class Expressions:
         """Return the statements of `a[index] = value`, on a copy of a if its numbers are needed elsewhere."""
         base, index, value = step.args
         made, ends = self.known[base.number][0], self._ends_in(base.number, step)
-        if ends and isinstance(made, ast.Name):
+        if self.makers[base.number].name == "constant" and isinstance(made, ast.Call):
+            ends = True
+        elif ends and isinstance(made, ast.Name):
             self.known[step.results[0]] = made, 0
             return [self._assigned(made, made, index, value)]
         name = self._name(step.results[0])
@@ -226,7 +288,7 @@ class Expressions:
 
     def _ends_in(self, number: int, last: TapeStep) -> bool:
         """Return whether an array of its own is needed by no step after one, and by no line that is still to come."""
-        if self.makers[number].name in (*VIEWS, "leaf", "constant") or number in self.wanted:
+        if self.makers[number].name in (*VIEWS, "leaf", "constant") or number in self.wanted or number in self.named:
             return False
         for user in self.users[number]:
             if user is not last and ((user.name in VIEWS and not _copies(user)) or not self._is_done(user, last)):
@@ -241,7 +303,10 @@ class Expressions:
                 return False
             if isinstance(known[0], ast.Name):
                 return True
-            (step,) = self.users[step.results[0]]
+            users = self.users[step.results[0]]
+            if len(users) != 1:
+                return False
+            (step,) = users
         return True
 
     def _constant(self, value: np.ndarray) -> ast.expr:
@@ -297,4 +362,4 @@ def identifier(name: str) -> str:
     return name
 
 
-RESERVED = frozenset({"np", "special", "parameters", "random", "constants", "assigned", "slice"})
+RESERVED = frozenset({"np", "special", "parameters", "random", "constants", "assigned", "windows", "slice", "R"})

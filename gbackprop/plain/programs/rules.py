@@ -1,0 +1,266 @@
+"""Rules that say a recorded step in less: moved numbers, parts of parts, and axes of size 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbackprop.base.recording.tape import Ref, TapeStep, refs
+
+if TYPE_CHECKING:
+    from gbackprop.plain.programs.simplify import Simplification
+
+MOVES = ("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "ravel", "matrix_transpose", "getitem",
+         "permute_dims", "stack", "atleast_1d", "atleast_2d", "copy", "astype", "ascontiguousarray")  # fmt: skip
+"""Functions whose result may have the numbers of their argument, each once, in other places."""
+
+REDUCTIONS = ("sum", "max", "min", "mean", "prod", "add.reduce")
+
+
+def shorter(done: Simplification, step: TapeStep) -> TapeStep | int:
+    """Return a step that computes the same in less, or the number of the value that its result equals."""
+    if step.name in ("constant", "leaf") or len(step.results) > 1 or not refs((step.args, step.kwargs)):
+        return step
+    if step.name in MOVES and (found := _moved(done, step)) is not None:
+        return found
+    if step.name in RULES:
+        return RULES[step.name](done, step)
+    if step.name in REDUCTIONS:
+        return _reduced(done, step)
+    ufunc = getattr(np, step.name, None)
+    if isinstance(ufunc, np.ufunc) and not step.kwargs and ufunc.nout == 1:
+        return _without_units(done, step, 0 if ufunc.signature is None else 2)
+    return step
+
+
+# -------------------------------------------------------------------------------------------------------------- moves
+
+
+def _moved(done: Simplification, step: TapeStep) -> TapeStep | int | None:
+    """Shorten moves of numbers to at most a transposition and a reshape of the value where they come from."""
+    value = done.tape.values[step.results[0]]
+    first, *rest = step.args
+    if step.name == "stack" and len(first) == 1:
+        first, rest = first[0], [(rest or [0])[0]]
+    if not isinstance(first, Ref) or step.kwargs or (step.name == "getitem" and not _basic(rest[0])):
+        return None
+    base, places = done.places.get(first.number) or (first.number, None)
+    source = done.tape.values[base]
+    if value.size != source.size or value.dtype != source.dtype:
+        return None
+    if places is None:
+        places = np.arange(source.size).reshape(source.shape)
+    if step.name not in ("copy", "astype", "ascontiguousarray"):
+        places = np.stack([places], *rest) if step.name == "stack" else step.function(places, *done.tape.lowered(rest))
+    if (places.ravel() == np.arange(places.size)).all():
+        if source.shape == value.shape:
+            return base
+        done.places[step.results[0]] = base, places
+        return replace(step, name="reshape", args=(Ref(base), value.shape), function=np.reshape)
+    done.places[step.results[0]] = base, places
+    if (order := _order(places, source.shape)) is None:
+        return None if len(refs(step.args)) == 1 else step
+    turned = np.transpose(source, order)
+    if turned.shape == value.shape:
+        return replace(step, name="transpose", args=(Ref(base), order), function=np.transpose)
+    number = done.make(step, "transpose", Ref(base), order)
+    return replace(step, name="reshape", args=(Ref(number), value.shape), function=np.reshape)
+
+
+def _basic(index: Any) -> bool:
+    parts = index if type(index) is tuple else (index,)
+    return all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts)
+
+
+def _order(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the order of axes in which an array of a shape has its numbers at these places, up to axes of size 1."""
+    if not places.size:
+        return None
+    steps = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
+    units, order = [i for i, size in enumerate(shape) if size == 1], []
+    for axis, size in enumerate(places.shape):
+        if size > 1:
+            step = int(places[tuple(int(i == axis) for i in range(places.ndim))] - places.flat[0])
+            order += [i for i, each in enumerate(shape) if each == size and steps[i] == step][:1]
+        elif units:
+            order.append(units.pop(0))
+    order += units
+    if sorted(order) != list(range(len(shape))):
+        return None
+    turned = np.arange(places.size).reshape(shape).transpose(order)
+    return tuple(order) if np.array_equal(turned.ravel(), places.ravel()) else None
+
+
+# -------------------------------------------------------------------------------------------------------- parts, copies
+
+
+def _getitem(done: Simplification, step: TapeStep) -> TapeStep | int:
+    """Shorten parts of parts, of what was joined, and of what was assigned."""
+    base, index = step.args[0].number, step.args[1]
+    set_ = done.before(base, "setitem")
+    if set_ is not None and repr(set_.args[1]) == repr(index) and isinstance(set_.args[2], Ref):
+        if done.same_type(step, set_.args[2].number):
+            return int(set_.args[2].number)
+    if type(index) is int:
+        start = index % len(done.tape.values[base])
+    elif isinstance(index, slice) and index.step in (None, 1):
+        start, stop, _ = index.indices(len(done.tape.values[base]))
+        if stop == start + 1:
+            return done.shaped(step, done.make(step, "getitem", Ref(base), start), done.shape(step.results[0]))
+    else:
+        return step
+    last = start + 1 if type(index) is int else stop
+    join = done.before(base, "concatenate")
+    if join is not None and len(join.args) == 1 and not join.kwargs:
+        for part in join.args[0]:
+            size = len(done.tape.values[part.number])
+            if 0 <= start and last <= size:
+                if type(index) is int:
+                    return done.make(step, "getitem", part, start)
+                return done.make(step, "getitem", part, slice(start, last))
+            start, last = start - size, last - size
+        return step
+    within = done.before(base, "getitem")
+    if within is not None and isinstance(within.args[1], slice) and within.args[1].step in (None, 1):
+        more = within.args[1].indices(len(done.tape.values[within.args[0].number]))[0]
+        part = start + more if type(index) is int else slice(start + more, last + more)
+        return done.make(step, "getitem", within.args[0], part)
+    return step
+
+
+def _span(done: Simplification, number: int) -> tuple[int, int, int]:
+    """Return the value of which another is a slice along the first axis, and where it starts and stops."""
+    at, base = done.before(number, "reshape"), number
+    if at is not None and done.shape(number) == (1, *done.shape(at.args[0].number)):
+        base = at.args[0].number
+    part = done.before(base, "getitem")
+    if part is not None and type(part.args[1]) is int and base != number:
+        return part.args[0].number, part.args[1], part.args[1] + 1
+    if part is not None and isinstance(part.args[1], slice) and part.args[1].step in (None, 1):
+        return part.args[0].number, *part.args[1].indices(done.shape(part.args[0].number)[0])[:2]
+    return number, 0, done.shape(number)[0]
+
+
+def _concatenate(done: Simplification, step: TapeStep) -> TapeStep | int:
+    """Join adjacent slices of one array to one slice."""
+    if len(step.args) > 1 or step.kwargs or not all(isinstance(each, Ref) for each in step.args[0]):
+        return step
+    spans: list[tuple[int, int, int]] = []
+    for part in step.args[0]:
+        base, start, stop = _span(done, part.number)
+        if spans and spans[-1][0] == base and spans[-1][2] == start and base != part.number:
+            start = spans.pop()[1]
+        spans.append((base, start, stop))
+    if len(spans) == len(step.args[0]) > 1:
+        return step
+    parts = []
+    for base, start, stop in spans:
+        whole = (start, stop) == (0, done.shape(base)[0])
+        parts.append(Ref(base if whole else done.make(step, "getitem", Ref(base), slice(start, stop))))
+    if len(parts) == 1:
+        return parts[0].number
+    return replace(step, args=(parts,))
+
+
+def _setitem(done: Simplification, step: TapeStep) -> TapeStep | int:
+    """Shorten x[...] = v, with a new number in each place, to v."""
+    base, index, value = step.args
+    if not isinstance(value, Ref) or not _basic(index):
+        return step
+    new, old = done.tape.values[value.number], done.tape.values[base.number]
+    part = old[index]
+    if part.size != old.size or new.shape != part.shape or new.dtype != done.tape.values[step.results[0]].dtype:
+        return step
+    return done.shaped(step, value.number, old.shape) if not _turns(index, old) else step
+
+
+def _turns(index: Any, old: np.ndarray) -> bool:
+    """Return whether an index takes numbers in another order."""
+    places = np.arange(old.size).reshape(old.shape)[index]
+    return not np.array_equal(places.ravel(), np.arange(old.size))
+
+
+def _neutral(done: Simplification, step: TapeStep) -> TapeStep | int:
+    """Shorten x · 1 and x + 0 to x."""
+    first, second = step.args[0], step.args[1]
+    nothing = {"multiply": 1, "add": 0}[step.name]
+    if isinstance(first, Ref) and type(second) in (int, float) and second == nothing:
+        if done.same_type(step, first.number):
+            return first.number
+    return _without_units(done, step, 0)
+
+
+# -------------------------------------------------------------------------------------------------------- axes of size 1
+
+
+def _adds_units(done: Simplification, number: int) -> bool:
+    """Return whether a value is another one with a first axis of size 1, which can be left out."""
+    shape = done.shape(number)
+    return shape[:1] == (1,) and (number in done.constant or done.before(number, "reshape") is not None)
+
+
+def _without_units(done: Simplification, step: TapeStep, least: int) -> TapeStep | int:
+    """Compute without first axes of size 1 that were added, and add them afterwards; `least` axes remain."""
+    if not all(isinstance(each, Ref | int | float | np.generic) for each in step.args):
+        return step
+    most = done.tape.values[step.results[0]].ndim
+    arrays = [each.number for each in step.args if isinstance(each, Ref)]
+    if step.name == "matmul" and min(len(done.shape(each)) for each in arrays) < 2:
+        return step
+    wide = [each for each in arrays if len(done.shape(each)) == most]
+    if most > least and wide and done.shape(step.results[0])[0] == 1 and all(_adds_units(done, each) for each in wide):
+        keep = most - 1
+    else:
+        keep = most
+    changed, args = False, []
+    for each in step.args:
+        if isinstance(each, Ref):
+            shape, number = done.shape(each.number), each.number
+            fits = any(len(done.shape(other)) > len(shape) or other != number for other in arrays)
+            while len(shape) > least and shape[:1] == (1,) and _adds_units(done, number):
+                if len(shape) <= keep and not (fits and any(len(done.shape(o)) >= keep for o in arrays if o != number)):
+                    break
+                shape = shape[1:]
+                number, changed = done.shaped(step, number, shape), True
+            each = Ref(number)
+        args.append(each)
+    if step.name == "matmul" and done.shape(args[0].number)[-1] == 1:
+        number = done.make(step, "multiply", *args)
+    elif changed:
+        number = done.make(step, step.name, *args)
+    else:
+        return step
+    return done.shaped(step, number, done.shape(step.results[0]))
+
+
+def _matmul(done: Simplification, step: TapeStep) -> TapeStep | int:
+    return step if step.kwargs else _without_units(done, step, 2)
+
+
+def _reduced(done: Simplification, step: TapeStep) -> TapeStep | int:
+    """Leave out axes of size 1 of what is summed."""
+    first, *rest = step.args
+    axis = rest[0] if rest else step.kwargs.get("axis")
+    known = len(rest) <= 1 and set(step.kwargs) <= {"axis", "keepdims"}
+    if not isinstance(first, Ref) or not known or type(axis) not in (int, tuple):
+        return step
+    shape, result = done.shape(first.number), done.shape(step.results[0])
+    axes = [each % len(shape) for each in (axis if type(axis) is tuple else (axis,))]
+    lead = next((i for i, size in enumerate(shape) if size != 1), len(shape))
+    added = done.before(first.number, "reshape") is not None
+    gone = [i for i, size in enumerate(shape) if size == 1 and (i in axes or (added and i < lead))]
+    kept = [i for i in range(len(shape)) if i not in gone]
+    left = [kept.index(i) for i in axes if i in kept]
+    if not gone or (not left and done.tape.values[first.number].dtype != done.tape.values[step.results[0]].dtype):
+        return step
+    number = done.shaped(step, first.number, tuple(shape[i] for i in kept))
+    if left:
+        number = done.make(step, step.name, Ref(number), left[0] if len(left) == 1 else tuple(left))
+    return done.shaped(step, number, result)
+
+
+RULES: dict[str, Any] = {"getitem": _getitem, "setitem": _setitem, "concatenate": _concatenate, "multiply": _neutral,
+                         "add": _neutral, "matmul": _matmul}  # fmt: skip
+"""What can be said in less, by the step's name."""
