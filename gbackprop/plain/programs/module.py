@@ -50,13 +50,16 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
         if key and lines.is_used(number)
     ]
     if factors:
-        inputs.append(f"R = {factor!r}  # of L = R Σₙ ℓₙ")
-    for section, text, numbers in statements:
+        batch = program.plan.scale.batch
+        inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ")
+    for (section, text, numbers), after in zip(statements, [*statements[1:], None], strict=True):
         title = _title(program, section, by.get(numbers[0], []))
         if title != last:
             body += ["", *_comment(title)]
             last = title
-        body += _statement(text, ", ".join(filter(None, (_shape(recording.tape.values[numbers[0]]), notes.get(numbers[0])))))
+        shape, note = _shape(recording.tape.values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
+        more = after is not None and after[2] == numbers
+        body += _statement(text, shape if more or not note else note if text[: text.index("=")].count("[") else f"{shape}, {note}")
     result = _mapping(program.results, lambda number: lines.name(same.get(number, number)))
     text = "\n".join([*inputs, *body, "", f"return {result}"])
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
@@ -112,11 +115,12 @@ def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
     plan, kind = program.plan, section.kind if section is not None else "constants"
     scales = {quantity.name: quantity.scale for quantity, _ in plan.needs}
     if kind == "finish":
+        scales["loss"] = "L = R Σₙ ℓₙ"
         return "Finish " + "; ".join(": ".join(filter(None, (name, scales.get(name)))) for name in needed_by)
     if kind == "loss":
         formula = plan.loss.formulas.get({"value": "values", "gradient": "gradients"}.get(section.layer, ""), "")
-        start = STARTS.get(section.layer, "L = R Σₙ ℓₙ")
-        return f"Loss, {section.layer}: {start}{', ∇ℓₙ = ' if section.layer == 'gradient' and formula else ', ' if formula else ''}{formula}"
+        parts = [STARTS.get(section.layer), f"∇ℓₙ = {formula}" if section.layer == "gradient" and formula else formula]
+        return f"Loss, {section.layer}: {', '.join(filter(None, parts))}"
     layer = program.recording.layers.get(section.layer) if section is not None else None
     if layer is None:
         return kind.capitalize()

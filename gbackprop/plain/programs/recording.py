@@ -6,7 +6,7 @@ import copy
 import linecache
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
 from gbackprop.base.recording.tape import Ref, Tape
 from gbackprop.calculus.layer import Layer, Leaf
-from gbackprop.calculus.signals import GRADIENT, Signals
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, Signals
 from gbackprop.plain.completion import complete
 from gbackprop.plain.explanation.steps import STARTS
 from gbackprop.plain.plan import Plan
@@ -71,7 +71,7 @@ class Recording:
             self.notes[value.current()] = note
 
 
-LETTERS = ("p", "e", "z", "u", "total", "roots", "mean", "variance", "sigma", "reached")
+LETTERS = ("p", "e", "z", "u", "total", "roots", "steps", "mean", "variance", "sigma", "reached")
 """The variables of the package's functions whose names are those of the derivations."""
 
 
@@ -92,7 +92,7 @@ class _Tape(Tape):
         if text and text[1] in LETTERS and self.section is not None and self.section.kind in ("forward", "loss"):
             if self.last == place:
                 self.letters.pop(number - 1, None)
-            self.letters[number] = "_".join(filter(None, (text[1], self.section.layer)))
+            self.letters[number] = f"{text[1]}_{self.section.layer}" if self.section.kind == "forward" else text[1]
         self.last = place
         return found
 
@@ -108,12 +108,14 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
 
     def run(following: Plan) -> Result:
         plan = _recorded(following, found, leaves["y"])
+        plan.__dict__["loss"] = _announced(copy.copy(following.loss), found, OF_LOSS)
         sweep: Any = (_ChainSweep if plan.chain else _GraphSweep)(plan, found)
         output, saved = sweep.forward(leaves["x"])
         sweep.backward(output, leaves["y"], saved)
         found.tape.section = Section("loss", "value")
         value = plan.loss.values(output, leaves["y"]).sum()
         found.tape.section = Section("finish")
+        plan.__dict__["loss"] = following.loss
         return finish(plan, value, output, sweep.found)
 
     try:
@@ -124,7 +126,7 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         raise
     if found.tape.refused is not None:
         raise found.tape.refused
-    found.call(result.loss, "L", "L = R Σₙ ℓₙ")
+    found.call(result.loss, "L")
     for quantity, values in zip(result.quantities, result.values, strict=True):
         for name, value in values.items():
             if isinstance(value, Recorded):
@@ -255,6 +257,26 @@ def _copied(leaf: Leaf, found: Recording, copies: dict[int, Layer]) -> Layer:
     return copies[id(layer)]
 
 
+def _announced(owner: Any, recording: Recording, methods: Mapping[str, tuple[str, str]], of: str = "") -> Any:
+    """Make a copied layer or loss name what its methods return."""
+    for method in methods:
+        if (plain := getattr(owner, method, None)) is not None:
+
+            def announced(*args: Any, plain: Any = plain, method: str = method, **kwargs: Any) -> Any:
+                found = plain(*args, **kwargs)
+                recording.call(found, f"{methods[method][0]}{of}", methods[method][1])
+                return found
+
+            owner.__dict__[method] = announced
+    return owner
+
+
+OF_LOSS = {"gradients": ("grad", "∇ℓₙ"), "hessian_sqrt": ("S", "Sₙ"), "hessian_sqrt_mc": ("S_mc", "∇ℓ(fₙ, ŷₙₘ)"),
+           "pseudo_targets": ("y_mc", "ŷₙₘ"), "values": ("l", "ℓₙ")}  # fmt: skip
+OF_LAYER = {"residual": ("r", "the residual"), "first": ("d", "φ'(x)"), "second": ("d2", "φ''(x)")}
+"""The letters of what methods return, and their formulas."""
+
+
 class _Sections(AtLoss):
     """The sections of a sweep, and the letters of what crosses from one to the next."""
 
@@ -271,6 +293,7 @@ class _Sections(AtLoss):
     def _announce(self, leaf: Leaf) -> None:
         """Make a copied layer say in which section its forward pass is, and name its output."""
         layer, recording = leaf.layer, self.recording
+        _announced(layer, recording, OF_LAYER, f"_{leaf.name}")
         for method in ("forward", "forward_training"):
             plain = getattr(type(layer), method).__get__(layer)
 
@@ -290,7 +313,8 @@ class _Sections(AtLoss):
         return signals
 
     def loss_columns(self, signal: Any, output: Any, target: Any) -> Any:
-        self.recording.tape.section = Section("loss", signal.name)
+        if signal.name in STARTS and signal not in (AVERAGE, RESIDUAL):
+            self.recording.tape.section = Section("loss", signal.name)
         return super().loss_columns(signal, output, target)
 
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
@@ -303,13 +327,16 @@ class _Sections(AtLoss):
             value, reduction = self.found[statistic, name], statistic.reduction
             letter, path = COLUMNS.get(getattr(statistic.signal, "name", ""), ""), turned(name)
             text = {"kronecker": "B", "average_kronecker": "B", "input_square": "uu"}.get(reduction.name)
-            text = f"{text}_{leaf.name}" if text else f"{reduction.name}_{letter}_{path}"
+            text = f"{text}_{leaf.name}" if text else f"{reduction.name}_{letter}_{path}".replace("sum_g_", "grad_")
             for more, part in zip(("", "_more"), value if isinstance(value, tuple) else (value,), strict=False):
                 self.recording.call(part, text + more, reduction.text.replace("g", letter) if letter else reduction.text)
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Any:
         self.recording.tape.section = Section("carry", leaf.name)
-        return super().carry(leaf, saved, signals)  # type: ignore[misc]
+        found = super().carry(leaf, saved, signals)  # type: ignore[misc]
+        if isinstance(found, Signals):
+            self.recording.call(found.stack.values, f"carried_{leaf.name}", "all columns at the input")
+        return found
 
     def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Any) -> Any:
         self.recording.tape.section = Section("append", leaf.name)
@@ -317,15 +344,18 @@ class _Sections(AtLoss):
 
     def _signals(self, signals: Signals, name: str) -> None:
         """Name the columns at the output of a layer: all of them together, and those of each signal."""
-        names, notes = self.recording.names, self.recording.notes
+        names, notes, start = self.recording.names, self.recording.notes, self.recording.tape.section.kind == "loss"
         self.recording.call(signals.average, f"G_{name}", "Ḡ")
         names[signals.stack.values.current()] = f"columns_{name}"
+        if self.recording.tape.steps[-1].name == "concatenate":
+            self.recording.tape.steps[-1].section = Section("columns", name)
         self.recording.call(signals.gradient, f"g_{name}", "the gradient")
         for signal, columns in signals.stack:
             letter = COLUMNS.get(signal.name, signal.name)
             if signal != GRADIENT:
                 for each in (columns.values, columns.values[0]):
-                    names[each.current()], notes[each.current()] = f"{letter}_{name}", STARTS.get(signal.name, "")
+                    names[each.current()], notes[each.current()] = (f"{letter}_{name}",
+                                                                        STARTS.get(signal.name, "") if start else f"{signal.name} columns")
             if columns.sign is not None:
                 self.recording.call(columns.sign, f"sign_{name}", "signs of r")
 

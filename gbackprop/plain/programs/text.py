@@ -129,7 +129,7 @@ class Expressions:
 
     def _name(self, number: int) -> str:
         """Give a value its name, which no other has."""
-        name = self.named.get(number)
+        name = next((self.named[each] for each in self._written_to(number) if each in self.named), None)
         if name is None:
             self.count += 1
             name = f"t{self.count}"
@@ -140,6 +140,22 @@ class Expressions:
         self.taken.add(name)
         self.known[number] = ast.Name(name), 0
         return name
+
+    def _written_to(self, number: int) -> Iterator[int]:
+        """Yield a value, and what it is after each assignment to parts of it."""
+        yield number
+        for user in self.users[number]:
+            if user.name == "setitem" and user.args[0] == Ref(number):
+                yield from self._written_to(user.results[0])
+
+    def purpose(self, number: int) -> str:
+        """Return for which value with a name one without is computed."""
+        if not self.inline or any(each in self.named for each in self._written_to(number)):
+            return ""
+        while number not in self.named and self.users[number]:
+            number = self.users[number][0].results[0]
+        known = self.known.get(number)
+        return f"for {known[0].id}" if known is not None and isinstance(known[0], ast.Name) else ""
 
     def _goes_inside(self, step: TapeStep, value: ast.expr, depth: int) -> bool:
         """Return whether a value is written where it is used: it is, if it is used once, nearby, and short."""
