@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from importlib.metadata import version
 from textwrap import fill, indent
 from typing import Any
 
 import numpy as np
 
+from gbackprop.base.recording.tape import refs
 from gbackprop.plain.explanation.steps import STARTS
 from gbackprop.plain.programs.recording import Section
 from gbackprop.plain.programs.text import Expressions
@@ -37,6 +39,12 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
     recording, same = program.recording, program.same
     names, notes = ({same.get(number, number): text for number, text in reversed(each.items())}
                     for each in (recording.names, recording.notes))  # fmt: skip
+    uses = Counter(number for step in program.steps for number in refs((step.args, step.kwargs)))
+    for step in program.steps if program.fold else []:
+        if step.name in ("reshape", "transpose") and step.section.kind != "forward" and uses[step.args[0].number] > 1:
+            for each in (names, notes):
+                each.setdefault(step.args[0].number, each.get(step.results[0]) or "")
+    names = {number: name for number, name in names.items() if name}
     wanted = [same.get(number, number) for number in program.paths]
     factor = program.plan.scale.factor
     factors = {factor: "R", factor**0.5: "R ** 0.5"} if type(factor) is float and factor != 1 and program.fold else {}
@@ -75,13 +83,30 @@ def _statement(text: str, comment: str) -> list[str]:
         return [f"{text}  # {comment}"]
     if len(text) <= most:
         return [f"# {comment}", text]
+    for deep in (1, 2, 3, 99):  # brackets within which a line may end
+        words = _words(text, deep)
+        lines, inside = [words[0][0]], True
+        for word, depth in words[1:]:
+            if len(lines[-1]) + len(word) + 1 <= most - 4:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(f"    {word}")
+                inside = inside and depth > 0
+        if inside and max(map(len, lines)) <= most:
+            return [f"# {comment}", *lines]
     target, _, value = text.partition(" = ")
-    lines = [""]
-    for word in re.findall(r"(?:'(?:\\.|[^'\\])*'|[^\s'])+", value):
-        if len(lines[-1]) + len(word) + 5 > most:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return [f"# {comment}", f"{target} = (", *[f"    {line}" for line in lines], ")"]
+    return _statement(f"{target} = ({value})", comment) if not value.startswith("(") else [f"# {comment}", text]
+
+
+def _words(text: str, deep: int) -> list[tuple[str, int]]:
+    """Cut a statement at spaces within so many brackets at most; yield each part and the brackets that it begins in."""
+    found, depth, begins, start = [], 0, 0, 0
+    for match in re.finditer(r"'(?:\\.|[^'\\])*'|[\[({]|[\])}]| ", text):
+        if match[0] == " " and depth <= deep:
+            found.append((text[start : match.start()], begins))
+            start, begins = match.end(), depth
+        depth += {"[": 1, "(": 1, "{": 1, "]": -1, ")": -1, "}": -1}.get(match[0], 0)
+    return [*found, (text[start:], begins)]
 
 
 def _head(program: Any) -> str:

@@ -264,7 +264,9 @@ def _announced(owner: Any, recording: Recording, methods: Mapping[str, tuple[str
 
             def announced(*args: Any, plain: Any = plain, method: str = method, **kwargs: Any) -> Any:
                 found = plain(*args, **kwargs)
-                recording.call(found, f"{methods[method][0]}{of}", methods[method][1])
+                drawn = method == "gradients" and recording.tape.section.layer != GRADIENT.name
+                letter, note = methods["drawn" if drawn else method]
+                recording.call(found, f"{letter}{of}", note)
                 return found
 
             owner.__dict__[method] = announced
@@ -272,7 +274,7 @@ def _announced(owner: Any, recording: Recording, methods: Mapping[str, tuple[str
 
 
 OF_LOSS = {"gradients": ("grad", "∇ℓₙ"), "hessian_sqrt": ("S", "Sₙ"), "hessian_sqrt_mc": ("S_mc", "∇ℓ(fₙ, ŷₙₘ)"),
-           "pseudo_targets": ("y_mc", "ŷₙₘ"), "values": ("l", "ℓₙ")}  # fmt: skip
+           "pseudo_targets": ("y_mc", "ŷₙₘ"), "values": ("l", "ℓₙ"), "drawn": ("grad_mc", "∇ℓ(fₙ, ŷₙₘ)")}  # fmt: skip
 OF_LAYER = {"residual": ("r", "the residual"), "first": ("d", "φ'(x)"), "second": ("d2", "φ''(x)")}
 """The letters of what methods return, and their formulas."""
 

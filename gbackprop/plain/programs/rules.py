@@ -46,27 +46,41 @@ def _moved(done: Simplification, step: TapeStep) -> TapeStep | int | None:
         first, rest = first[0], [(rest or [0])[0]]
     if not isinstance(first, Ref) or step.kwargs or (step.name == "getitem" and not _basic(rest[0])):
         return None
-    base, places = done.places.get(first.number) or (first.number, None)
-    source = done.tape.values[base]
-    if value.size != source.size or value.dtype != source.dtype:
+    number, numbers = step.results[0], np.arange(value.size)
+    argument = done.tape.values[first.number]
+    if value.size != argument.size or value.dtype != argument.dtype:
         return None
-    if places is None:
-        places = np.arange(source.size).reshape(source.shape)
-    if step.name not in ("copy", "astype", "ascontiguousarray"):
-        places = np.stack([places], *rest) if step.name == "stack" else step.function(places, *done.tape.lowered(rest))
-    if (places.ravel() == np.arange(places.size)).all():
-        if source.shape == value.shape:
-            return base
-        done.places[step.results[0]] = base, places
-        return replace(step, name="reshape", args=(Ref(base), value.shape), function=np.reshape)
-    done.places[step.results[0]] = base, places
-    if (order := _order(places, source.shape)) is None:
-        return None if len(refs(step.args)) == 1 else step
-    turned = np.transpose(source, order)
-    if turned.shape == value.shape:
+    found, best = done.places.setdefault(number, []), None
+    for last in (False, True):
+        known = done.places.get(first.number, [])
+        if last:  # no value is near enough: from the argument
+            base, lead = first.number, next((i for i, size in enumerate(argument.shape) if size != 1), 0)
+            if best is None and step.name != "reshape" and _adds_units(done, base):
+                base = done.shaped(step, base, argument.shape[lead:])
+            known = [(base, numbers.reshape(argument.shape))]
+        for base, places in known if best is None else []:
+            if step.name not in ("copy", "astype", "ascontiguousarray"):
+                more = done.tape.lowered(rest)
+                places = np.stack([places], *rest) if step.name == "stack" else step.function(places, *more)
+            found.append((base, places))
+            shape = done.shape(base)
+            order = tuple(range(len(shape))) if (places.ravel() == numbers).all() else _order(places, shape)
+            if order is not None:
+                turns = order != tuple(range(len(shape)))
+                cost = turns + (tuple(shape[i] for i in order) != value.shape)
+                best = min(best or (cost, base, order, turns), (cost, base, order, turns), key=lambda each: (each[0], each[1] not in done.named))
+    if best is None:
+        return step
+    cost, base, order, turns = best
+    if number in done.named:
+        found.append((number, numbers.reshape(value.shape)))
+    if cost == 2:
+        base = done.make(step, "transpose", Ref(base), order)
+    if cost == 0:
+        return base
+    if turns and cost == 1:
         return replace(step, name="transpose", args=(Ref(base), order), function=np.transpose)
-    number = done.make(step, "transpose", Ref(base), order)
-    return replace(step, name="reshape", args=(Ref(number), value.shape), function=np.reshape)
+    return replace(step, name="reshape", args=(Ref(base), value.shape), function=np.reshape)
 
 
 def _basic(index: Any) -> bool:
@@ -75,22 +89,22 @@ def _basic(index: Any) -> bool:
 
 
 def _order(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the order of axes in which an array of a shape has its numbers at these places, up to axes of size 1."""
-    if not places.size:
+    """Return the order of axes in which an array of a shape has its numbers at these places, row by row."""
+    flat, size, order = places.ravel(), 1, list[int]()
+    units, left = ([i for i, each in enumerate(shape) if (each == 1) == unit] for unit in (True, False))
+    while left and size < flat.size:
+        step = flat[size] - flat[0]
+        axis = next((i for i in left if np.prod(shape[i + 1 :]) == step), None)
+        if axis is None:
+            return None
+        left.remove(axis)
+        order, size = [axis, *order], size * shape[axis]
+    if not np.array_equal(np.arange(flat.size).reshape(shape).transpose(order + units).ravel(), flat):
         return None
-    steps = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
-    units, order = [i for i, size in enumerate(shape) if size == 1], []
-    for axis, size in enumerate(places.shape):
-        if size > 1:
-            step = int(places[tuple(int(i == axis) for i in range(places.ndim))] - places.flat[0])
-            order += [i for i, each in enumerate(shape) if each == size and steps[i] == step][:1]
-        elif units:
-            order.append(units.pop(0))
-    order += units
-    if sorted(order) != list(range(len(shape))):
-        return None
-    turned = np.arange(places.size).reshape(shape).transpose(order)
-    return tuple(order) if np.array_equal(turned.ravel(), places.ravel()) else None
+    if [each for each in places.shape if each > 1] == [shape[i] for i in order]:
+        rest, ones = iter(order), iter(units)
+        order = [next(ones, None) if each == 1 else next(rest) for each in places.shape]
+    return tuple([i for i in order if i is not None] + [i for i in units if i not in order])
 
 
 # -------------------------------------------------------------------------------------------------------- parts, copies
@@ -185,7 +199,11 @@ def _turns(index: Any, old: np.ndarray) -> bool:
 def _neutral(done: Simplification, step: TapeStep) -> TapeStep | int:
     """Shorten x · 1 and x + 0 to x."""
     first, second = step.args[0], step.args[1]
-    nothing = {"multiply": 1, "add": 0}[step.name]
+    nothing = {"multiply": 1, "add": 0, "bitwise_and": True}[step.name]
+    for one, other in ((first, second), (second, first)):
+        if isinstance(one, Ref) and isinstance(other, Ref) and one.number in done.constant:
+            if (done.tape.values[one.number] == nothing).all() and done.same_type(step, other.number):
+                return other.number
     if isinstance(first, Ref) and type(second) in (int, float) and second == nothing:
         if done.same_type(step, first.number):
             return first.number
@@ -262,5 +280,5 @@ def _reduced(done: Simplification, step: TapeStep) -> TapeStep | int:
 
 
 RULES: dict[str, Any] = {"getitem": _getitem, "setitem": _setitem, "concatenate": _concatenate, "multiply": _neutral,
-                         "add": _neutral, "matmul": _matmul}  # fmt: skip
+                         "add": _neutral, "bitwise_and": _neutral, "matmul": _matmul}  # fmt: skip
 """What can be said in less, by the step's name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,9 @@ SMALL = 64
 """Largest size of an array that is written as numbers in place of what computes it."""
 
 
-def simplified(tape: Tape, wanted: Sequence[int]) -> tuple[list[TapeStep], dict[int, int]]:
+def simplified(tape: Tape, wanted: Sequence[int], named: Container[int]) -> tuple[list[TapeStep], dict[int, int]]:
     """Return the steps that wanted values need, and for each value that goes the one that takes its place."""
-    passing = Simplification(tape)
+    passing = Simplification(tape, named)
     for step in tape.steps:
         passing.add(step)
     return needed(passing.steps.values(), [passing.same.get(each, each) for each in wanted]), passing.same
@@ -42,13 +42,15 @@ class Simplification:
         By the number of their first result.
     same : dict of int to int
         For each value that is computed no more, the value that equals it.
-    places : dict of int to (int, ndarray)
-        For each value that is another one with its numbers in other places: that value, and the place of each number.
+    places : dict of int to list of (int, ndarray)
+        For each value that is another one with its numbers in other places: that value, and the place of each number;
+        then the values on the way from which it is shorter to go on.
     """
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, named: Container[int]) -> None:
+        self.named = named
         self.tape, self.steps, self.same = tape, dict[int, TapeStep](), dict[int, int]()
-        self.places: dict[int, tuple[int, np.ndarray]] = {}
+        self.places: dict[int, list[tuple[int, np.ndarray]]] = {}
         self.seen: dict[Any, list[int]] = {}
         self.constant: set[int] = set()
 
@@ -58,7 +60,7 @@ class Simplification:
         values = [self.tape.values[number] for number in step.results]
         if step.name != "leaf" and self.constant.issuperset(refs((step.args, step.kwargs))):
             self.constant.update(step.results)
-            if len(values) == 1 and values[0].size <= SMALL:
+            if len(values) == 1 and (values[0].size <= SMALL or (values[0] == values[0].flat[0]).all()):
                 step = replace(step, name="constant", args=(), kwargs={}, function=None)
         found = shorter(self, step)
         if not isinstance(found, int):

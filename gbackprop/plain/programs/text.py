@@ -35,7 +35,7 @@ COMPARED: dict[str, ast.cmpop] = {
 
 PREFIX: dict[str, ast.unaryop] = {"negative": ast.USub(), "invert": ast.Invert()}
 
-FREE = ("getitem", "reshape", "transpose", "swapaxes")
+FREE = ("getitem", "setitem", "reshape", "transpose", "swapaxes")
 """Steps that move numbers, and are not counted."""
 
 METHODS = ("reshape", "transpose", "swapaxes", "sum", "mean", "max", "min", "astype", "argmax", "cumsum", "prod")
@@ -145,7 +145,7 @@ class Expressions:
         """Yield a value, and what it is after each assignment to parts of it."""
         yield number
         for user in self.users[number]:
-            if user.name == "setitem" and user.args[0] == Ref(number):
+            if user.name == "setitem" and not self.functional and user.args[0] == Ref(number):
                 yield from self._written_to(user.results[0])
 
     def purpose(self, number: int) -> str:
@@ -168,7 +168,7 @@ class Expressions:
         users = self.users[number]
         if not self.inline or number in self.named or number in self.wanted or len(users) != 1 or depth > DEPTH:
             return False
-        return users[0].section == step.section and len(ast.unparse(value)) < WIDTH * 2 // 3
+        return users[0].section == step.section and len(ast.unparse(value)) < WIDTH * 3 // 4
 
     # ------------------------------------------------------------------------------------------------- expressions
 
@@ -278,7 +278,7 @@ class Expressions:
 
     def _part(self, part: Any) -> ast.expr:
         if isinstance(part, slice):
-            parts = (part.start or None, part.stop, part.step)
+            parts = (part.start or None, part.stop, None if part.step == 1 else part.step)
             return ast.Slice(*[None if each is None else self._value(each) for each in parts])
         return self._value(part)
 
@@ -306,24 +306,18 @@ class Expressions:
         """Return whether an array of its own is needed by no step after one, and by no line that is still to come."""
         if self.makers[number].name in (*VIEWS, "leaf", "constant") or number in self.wanted or number in self.named:
             return False
-        for user in self.users[number]:
-            if user is not last and ((user.name in VIEWS and not _copies(user)) or not self._is_done(user, last)):
-                return False
-        return True
+        return all(self._is_done(user, last) for user in self.users[number])
 
     def _is_done(self, step: TapeStep, last: TapeStep) -> bool:
-        """Return whether a step's line is written, or is part of that of the last."""
-        while step is not last:
-            known = self.known.get(step.results[0])
-            if known is None or len(step.results) > 1:
-                return False
-            if isinstance(known[0], ast.Name):
-                return True
-            users = self.users[step.results[0]]
-            if len(users) != 1:
-                return False
-            (step,) = users
-        return True
+        """Return whether what a step computes from an array is written, or is part of the last step's line."""
+        if step is last:
+            return True
+        known = self.known.get(step.results[0])
+        if known is None or len(step.results) > 1:
+            return False
+        if isinstance(known[0], ast.Name):
+            return step.name not in VIEWS or _copies(step)
+        return all(self._is_done(user, last) for user in self.users[step.results[0]])
 
     def _constant(self, value: np.ndarray) -> ast.expr:
         """Return an array as an expression, or as the name of one that is given."""
