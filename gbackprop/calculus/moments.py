@@ -74,11 +74,10 @@ class Moments:
             narrow = _tight(q, k, count) if tight is None else tight
             if narrow is False:
                 mean += k
-                continue
-            xp = array_module(first)
-            low = xp.zeros_like(first) if low is None else low
-            whole, rest = _two_sum(k, mean if error is None else mean + error[rows])
-            mean[...], low[rows] = (whole, rest) if narrow is True else _where(xp, narrow, (whole, rest), (mean + k, 0))
+            else:
+                low = array_module(first).zeros_like(first) if low is None else low
+                parts = _two_sum(k, mean if error is None else mean + error[rows])
+                mean[...], low[rows] = parts if narrow is True else np.where(narrow, parts, (mean + k, 0 * k))
         return Moments(count, first, second, low)
 
     def merge(self, other: Moments) -> Moments:
@@ -116,10 +115,6 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
-
-
-def _where(xp: Any, chosen: Array, first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Array, ...]:
-    return tuple(xp.where(chosen, one, other) for one, other in zip(first, second, strict=True))
 
 
 def _tight(q: Array, k: Array, count: int) -> Any:

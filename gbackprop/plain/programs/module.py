@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from importlib.metadata import version
 from textwrap import fill, indent
 from typing import Any
 
@@ -13,8 +12,9 @@ import numpy as np
 
 from gbackprop.base.recording.tape import refs
 from gbackprop.plain.explanation.steps import STARTS
+from gbackprop.plain.programs.lines import Expressions
 from gbackprop.plain.programs.recording import Section
-from gbackprop.plain.programs.text import Expressions
+from gbackprop.plain.programs.recording import Section
 
 WIDTH = 100
 """Most columns of a comment."""
@@ -114,7 +114,7 @@ def _head(program: Any) -> str:
     plan, tape = program.plan, program.recording.tape
     asked = ", ".join(["the gradient", *[repr(quantity) for quantity, _ in plan.needs]])
     arrays = [f"    {name}: {_kind(tape.values[number])}" for name, number in program.recording.inputs.items()]
-    versions = f"gbackprop {version('gbackprop')}, NumPy {np.__version__}, Python {sys.version.split()[0]}"
+    versions = f"gbackprop {sys.modules['gbackprop'].__version__}, NumPy {np.__version__}, Python {sys.version.split()[0]}"
     lines = [
         f"{asked[0].upper()}{asked[1:]} of {type(plan.network).__name__} with {plan.loss!r}.",
         "",

@@ -34,7 +34,7 @@ class Section(NamedTuple):
 
 @dataclass
 class Recording:
-    """What a call did.
+    """The record of a call.
 
     Attributes
     ----------
