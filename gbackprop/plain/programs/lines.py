@@ -176,8 +176,9 @@ class Expressions:
         """Return a step's value as an expression, and the number of its operations."""
         if step.name == "constant":
             return self._constant(self.tape.values[step.results[0]]), 0
-        inner = sum(self.known[number][1] for number in refs((step.args, step.kwargs)))
-        return self._operation(step), inner + (step.name not in FREE)
+        given = refs((step.args, step.kwargs))
+        inner = sum(self.known[number][1] for number in given)
+        return self._operation(step), inner + (step.name not in FREE and bool(given))
 
     def _operation(self, step: TapeStep) -> ast.expr:
         args = [self._value(each) for each in step.args] if step.name not in ("getitem", "setitem") else []

@@ -14,7 +14,6 @@ from gbackprop.base.recording.tape import refs
 from gbackprop.plain.explanation.steps import STARTS
 from gbackprop.plain.programs.lines import Expressions
 from gbackprop.plain.programs.recording import Section
-from gbackprop.plain.programs.recording import Section
 
 WIDTH = 100
 """Most columns of a comment."""

@@ -72,7 +72,10 @@ class Simplification:
             self.same.update(zip(step.results, self.seen[key], strict=True))
         else:
             self.same[step.results[0]] = found
-        return self.same[step.results[0]]
+        number = self.same[step.results[0]]
+        if (part := self.before(number, "getitem")) is not None and getattr(step.section, "kind", "") == "columns":
+            part.section = step.section  # columns are named where they arrive
+        return number
 
     def make(self, like: TapeStep, name: str, *args: Any, **kwargs: Any) -> int:
         """Append a step that was not recorded, in the section of another; return the number of its result."""
