@@ -177,7 +177,8 @@ SYMBOLS = {"weight": "W", "bias": "b"}
 """The letters of parameters."""
 
 COLUMNS = {"gradient": "g", "exact": "S", "mc": "S_mc", "residual": "P", "samples": "g_each"}
-"""The letters of the columns of each signal."""
+KINDS = {"mc": "Monte-Carlo"}
+"""The letters of the columns of each signal, and what they are called where that is not the signal's name."""
 
 STATE = ("drawn", "buffers")
 """The attributes of layers that a program reads in each call: dictionaries of arrays."""
@@ -351,13 +352,13 @@ class _Sections(AtLoss):
         names[signals.stack.values.current()] = f"columns_{name}"
         if self.recording.tape.steps[-1].name == "concatenate":
             self.recording.tape.steps[-1].section = Section("columns", name)
-        self.recording.call(signals.gradient, f"g_{name}", "the gradient")
+        self.recording.call(signals.gradient, f"g_{name}", "the gradient's column")
         for signal, columns in signals.stack:
             letter = COLUMNS.get(signal.name, signal.name)
             if signal != GRADIENT:
                 for each in (columns.values, columns.values[0]):
                     names[each.current()], notes[each.current()] = (f"{letter}_{name}",
-                                                                        STARTS.get(signal.name, "") if start else f"{signal.name} columns")
+                                                                        STARTS.get(signal.name, "") if start else f"{KINDS.get(signal.name, signal.name)} columns")
             if columns.sign is not None:
                 self.recording.call(columns.sign, f"sign_{name}", "signs of r")
 
