@@ -113,35 +113,38 @@ def _order(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | None
 def _getitem(done: Simplification, step: TapeStep) -> TapeStep | int:
     """Shorten parts of parts, of what was joined, and of what was assigned."""
     base, index = step.args[0].number, step.args[1]
-    set_ = done.before(base, "setitem")
-    if set_ is not None and repr(set_.args[1]) == repr(index) and isinstance(set_.args[2], Ref):
-        if done.same_type(step, set_.args[2].number):
-            return int(set_.args[2].number)
-    if type(index) is int:
-        start = index % len(done.tape.values[base])
-    elif isinstance(index, slice) and index.step in (None, 1):
-        start, stop, _ = index.indices(len(done.tape.values[base]))
-        if stop == start + 1:
-            return done.shaped(step, done.make(step, "getitem", Ref(base), start), done.shape(step.results[0]))
-    else:
+    given = done.before(base, "setitem")
+    if given is not None and repr(given.args[1]) == repr(index) and isinstance(given.args[2], Ref):
+        if done.same_type(step, given.args[2].number):
+            return int(given.args[2].number)
+    span, whole = _slice(index, len(done.tape.values[base])), type(index) is int
+    if span is None:
         return step
-    last = start + 1 if type(index) is int else stop
+    start, stop = span
+    if stop == start + 1 and not whole:
+        return done.shaped(step, done.make(step, "getitem", Ref(base), start), done.shape(step.results[0]))
     join = done.before(base, "concatenate")
     if join is not None and len(join.args) == 1 and not join.kwargs:
         for part in join.args[0]:
             size = len(done.tape.values[part.number])
-            if 0 <= start and last <= size:
-                if type(index) is int:
-                    return done.make(step, "getitem", part, start)
-                return done.make(step, "getitem", part, slice(start, last))
-            start, last = start - size, last - size
+            if start >= 0 and stop <= size:
+                return done.make(step, "getitem", part, start if whole else slice(start, stop))
+            start, stop = start - size, stop - size
         return step
     within = done.before(base, "getitem")
-    if within is not None and isinstance(within.args[1], slice) and within.args[1].step in (None, 1):
-        more = within.args[1].indices(len(done.tape.values[within.args[0].number]))[0]
-        part = start + more if type(index) is int else slice(start + more, last + more)
-        return done.make(step, "getitem", within.args[0], part)
+    if within is not None and isinstance(within.args[1], slice):
+        outer = _slice(within.args[1], len(done.tape.values[within.args[0].number]))
+        if outer is not None:
+            more = outer[0]
+            return done.make(step, "getitem", within.args[0], start + more if whole else slice(start + more, stop + more))
     return step
+
+
+def _slice(index: Any, size: int) -> tuple[int, int] | None:
+    """Return where an index of the first axis starts and stops, None if it is no number or slice without steps."""
+    if type(index) is int:
+        return index % size, index % size + 1
+    return index.indices(size)[:2] if isinstance(index, slice) and index.step in (None, 1) else None
 
 
 def _span(done: Simplification, number: int) -> tuple[int, int, int]:
@@ -150,10 +153,10 @@ def _span(done: Simplification, number: int) -> tuple[int, int, int]:
     if at is not None and done.shape(number) == (1, *done.shape(at.args[0].number)):
         base = at.args[0].number
     part = done.before(base, "getitem")
-    if part is not None and type(part.args[1]) is int and base != number:
-        return part.args[0].number, part.args[1], part.args[1] + 1
-    if part is not None and isinstance(part.args[1], slice) and part.args[1].step in (None, 1):
-        return part.args[0].number, *part.args[1].indices(done.shape(part.args[0].number)[0])[:2]
+    if part is not None and (type(part.args[1]) is int) == (base != number):
+        span = _slice(part.args[1], len(done.tape.values[part.args[0].number]))
+        if span is not None:
+            return part.args[0].number, *span
     return number, 0, done.shape(number)[0]
 
 
@@ -187,30 +190,23 @@ def _setitem(done: Simplification, step: TapeStep) -> TapeStep | int:
     part = old[index]
     if part.size != old.size or new.shape != part.shape or new.dtype != done.tape.values[step.results[0]].dtype:
         return step
-    return done.shaped(step, value.number, old.shape) if not _turns(index, old) else step
-
-
-def _turns(index: Any, old: np.ndarray) -> bool:
-    """Return whether an index takes numbers in another order."""
     places = np.arange(old.size).reshape(old.shape)[index]
-    return not np.array_equal(places.ravel(), np.arange(old.size))
+    in_order = np.array_equal(places.ravel(), np.arange(old.size))
+    return done.shaped(step, value.number, old.shape) if in_order else step
 
 
 def _neutral(done: Simplification, step: TapeStep) -> TapeStep | int:
-    """Shorten x · 1 and x + 0 to x."""
-    first, second = step.args[0], step.args[1]
-    nothing = {"multiply": 1, "add": 0, "bitwise_and": True}[step.name]
-    for one, other in ((first, second), (second, first)):
-        if isinstance(one, Ref) and isinstance(other, Ref) and one.number in done.constant:
-            if (done.tape.values[one.number] == nothing).all() and done.same_type(step, other.number):
-                return other.number
-    if isinstance(first, Ref) and type(second) in (int, float) and second == nothing:
-        if done.same_type(step, first.number):
-            return first.number
+    """Shorten x · 1, x + 0 and x & True to x."""
+    neutral = {"multiply": 1, "add": 0, "bitwise_and": True}[step.name]
+    for x, other in (step.args, step.args[::-1]):
+        known = done.tape.values[other.number] if isinstance(other, Ref) and other.number in done.constant else other
+        if isinstance(x, Ref) and not isinstance(known, Ref) and done.same_type(step, x.number):
+            if np.all(known == neutral) and (step.name != "bitwise_and" or done.tape.values[x.number].dtype == bool):
+                return x.number
     return _without_units(done, step, 0)
 
 
-# -------------------------------------------------------------------------------------------------------- axes of size 1
+# ------------------------------------------------------------------------------------------------------- axes of size 1
 
 
 def _adds_units(done: Simplification, number: int) -> bool:
@@ -221,36 +217,27 @@ def _adds_units(done: Simplification, number: int) -> bool:
 
 def _without_units(done: Simplification, step: TapeStep, least: int) -> TapeStep | int:
     """Compute without first axes of size 1 that were added, and add them afterwards; `least` axes remain."""
-    if not all(isinstance(each, Ref | int | float | np.generic) for each in step.args):
+    numbers = [each.number for each in step.args if isinstance(each, Ref)]
+    sizes = {number: len(done.shape(number)) for number in numbers}
+    if not all(isinstance(each, Ref | int | float | np.generic) for each in step.args) or min(sizes.values()) < least:
         return step
-    most = done.tape.values[step.results[0]].ndim
-    arrays = [each.number for each in step.args if isinstance(each, Ref)]
-    if step.name == "matmul" and min(len(done.shape(each)) for each in arrays) < 2:
+    result = done.shape(step.results[0])
+    wide = [number for number in numbers if sizes[number] == len(result)]
+    gone = bool(len(result) > least and result[0] == 1 and wide and all(_adds_units(done, each) for each in wide))
+
+    def narrow(number: int) -> int:
+        others = any(sizes[each] >= len(result) - gone for each in numbers if each != number)
+        while (size := len(done.shape(number))) > least and _adds_units(done, number):
+            if size <= len(result) - gone and not others:
+                break
+            number = done.shaped(step, number, done.shape(number)[1:])
+        return number
+
+    args = [Ref(narrow(each.number)) if isinstance(each, Ref) else each for each in step.args]
+    outer = step.name == "matmul" and done.shape(args[0].number)[-1] == 1
+    if args == list(step.args) and not outer:
         return step
-    wide = [each for each in arrays if len(done.shape(each)) == most]
-    if most > least and wide and done.shape(step.results[0])[0] == 1 and all(_adds_units(done, each) for each in wide):
-        keep = most - 1
-    else:
-        keep = most
-    changed, args = False, []
-    for each in step.args:
-        if isinstance(each, Ref):
-            shape, number = done.shape(each.number), each.number
-            fits = any(len(done.shape(other)) > len(shape) or other != number for other in arrays)
-            while len(shape) > least and shape[:1] == (1,) and _adds_units(done, number):
-                if len(shape) <= keep and not (fits and any(len(done.shape(o)) >= keep for o in arrays if o != number)):
-                    break
-                shape = shape[1:]
-                number, changed = done.shaped(step, number, shape), True
-            each = Ref(number)
-        args.append(each)
-    if step.name == "matmul" and done.shape(args[0].number)[-1] == 1:
-        number = done.make(step, "multiply", *args)
-    elif changed:
-        number = done.make(step, step.name, *args)
-    else:
-        return step
-    return done.shaped(step, number, done.shape(step.results[0]))
+    return done.shaped(step, done.make(step, "multiply" if outer else step.name, *args), result)
 
 
 def _matmul(done: Simplification, step: TapeStep) -> TapeStep | int:
