@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import keyword
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.recording.tape import Ref, Tape, TapeStep, refs
+from gbackprop.plain.programs.words import COMPARED, INFIX, METHODS, PREFIX, VIEWS, expression, identifier, written
 
 WIDTH = 100
 """Most columns of a line."""
@@ -19,46 +18,15 @@ WIDTH = 100
 DEPTH = 3
 """Most operations in an expression."""
 
-LITERAL = 12
-"""Most numbers of an array that is written out; a larger one is in the file of constants."""
-
-INFIX: dict[str, ast.operator] = {
-    "add": ast.Add(), "subtract": ast.Sub(), "multiply": ast.Mult(), "divide": ast.Div(), "power": ast.Pow(),
-    "matmul": ast.MatMult(), "floor_divide": ast.FloorDiv(), "remainder": ast.Mod(), "bitwise_and": ast.BitAnd(),
-    "bitwise_or": ast.BitOr(), "bitwise_xor": ast.BitXor(),
-}  # fmt: skip
-
-COMPARED: dict[str, ast.cmpop] = {
-    "less": ast.Lt(), "less_equal": ast.LtE(), "greater": ast.Gt(), "greater_equal": ast.GtE(), "equal": ast.Eq(),
-    "not_equal": ast.NotEq(),
-}  # fmt: skip
-
-PREFIX: dict[str, ast.unaryop] = {"negative": ast.USub(), "invert": ast.Invert()}
-
 FREE = ("getitem", "setitem", "reshape", "transpose", "swapaxes")
 """Steps that move numbers, and are not counted."""
-
-METHODS = ("reshape", "transpose", "swapaxes", "sum", "mean", "max", "min", "astype", "argmax", "cumsum", "prod")
-"""Functions of NumPy that are written as methods of their first argument."""
 
 
 class Expressions:
     """The values of steps as expressions: names, and what is used once as part of the line that uses it.
 
-    Parameters
-    ----------
-    tape : Tape
-    steps : sequence of TapeStep
-    names : mapping of int to str
-        The names of values that have one.
-    wanted : iterable of int
-        Results, which are used by whoever calls the program.
-    inline : bool
-        Whether values that are used once are written where they are used.
-    functional : bool
-        Whether assignments to parts of an array are functions of whole arrays.
-    factors : mapping of float to str, optional
-        Numbers that have a name at the loss: R.
+    `wanted` are results, which whoever calls the program uses; `inline` says whether what is used once is written where
+    it is used, `factors` are numbers that have a name at the loss.
 
     Attributes
     ----------
@@ -109,7 +77,8 @@ class Expressions:
 
     def _shortened(self, step: TapeStep) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
         """Yield statements of values that a line would have inside, while it has too many operations."""
-        inside = sorted({n for n in refs((step.args, step.kwargs)) if self.known[n][1]}, key=lambda n: -self.known[n][1])
+        given = set(refs((step.args, step.kwargs)))
+        inside = sorted((n for n in given if self.known[n][1]), key=lambda n: (-self.known[n][1], n))
         total = (step.name not in FREE) + sum(self.known[number][1] for number in inside)
         for number in inside:
             if total > DEPTH:
@@ -332,45 +301,6 @@ class Expressions:
         return expression(f"constants['{name}']")
 
 
-VIEWS = ("getitem", "reshape", "transpose", "swapaxes", "moveaxis", "broadcast_to", "ravel", "squeeze", "expand_dims",
-         "sliding_window_view", "as_strided", "real", "imag", "diagonal", "split", "array_split", "atleast_1d",
-         "atleast_2d", "rollaxis", "flip", "rot90", "matrix_transpose", "permute_dims", "ascontiguousarray",
-         "asarray")  # fmt: skip
-"""Functions whose result may be a view of their argument."""
-
-
 def _copies(step: TapeStep) -> bool:
     """Return whether an index takes numbers out into an array of its own: one with an array in it does."""
     return step.name == "getitem" and bool(refs((step.args[1:],)))
-
-
-def expression(text: str) -> ast.expr:
-    """Parse an expression."""
-    return ast.parse(text, mode="eval").body
-
-
-def written(value: np.ndarray) -> str | None:
-    """Return an array as text, None if that is long."""
-    dtype = f", dtype={value.dtype.name!r}"
-    if value.ndim == 1 and value.dtype == np.int64 and value.size > 1 and (value == np.arange(value.size)).all():
-        return f"np.arange({value.size})"
-    if value.size and (value == value.flat[0]).all() and value.size > 1:
-        first = value.flat[0].item()
-        name = {0: "zeros", 1: "ones"}.get(first)
-        return f"np.{name}({value.shape}{dtype})" if name else f"np.full({value.shape}, {first!r}{dtype})"
-    if value.ndim == 2 and value.shape[0] == value.shape[1] > 1 and (value == np.eye(len(value))).all():
-        return f"np.eye({len(value)}{dtype})"
-    if value.size <= LITERAL and value.dtype.kind in "fiub" and (value.dtype.kind != "f" or np.isfinite(value).all()):
-        return f"np.array({value.tolist()}{dtype})"
-    return None
-
-
-def identifier(name: str) -> str:
-    """Return a name that Python takes."""
-    name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    if not name or name[0].isdigit() or keyword.iskeyword(name) or name in RESERVED:
-        name = f"{name}_" if name and not name[0].isdigit() else f"_{name}"
-    return name
-
-
-RESERVED = frozenset({"np", "special", "parameters", "random", "constants", "assigned", "windows", "slice", "R"})

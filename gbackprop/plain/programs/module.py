@@ -19,7 +19,8 @@ WIDTH = 100
 """Most columns of a comment."""
 
 FORMULAS = {"forward": "forward", "carry": "mjp", "append": "residual"}
-"""The formula of a layer that belongs to each section."""
+SAID = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| with the signs of r = "}
+"""The formula of a layer that belongs to each section, and what is said before it."""
 
 HELPERS = '''
 def assigned(array, index, value):
@@ -66,7 +67,8 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
             last = title
         shape, note = _shape(recording.tape.values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
         more = after is not None and after[2] == numbers
-        body += _statement(text, shape if more or not note else note if text[: text.index("=")].count("[") else f"{shape}, {note}")
+        part = "[" in text[: text.index("=")]
+        body += _statement(text, shape if more or not note else note if part else f"{shape}, {note}")
     result = _mapping(program.results, lambda number: lines.name(same.get(number, number)))
     text = "\n".join([*inputs, *body, "", f"return {result}"])
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
@@ -93,8 +95,9 @@ def _statement(text: str, comment: str) -> list[str]:
                 inside = inside and depth > 0
         if inside and max(map(len, lines)) <= most:
             return [f"# {comment}", *lines]
-    target, _, value = text.partition(" = ")
-    return _statement(f"{target} = ({value})", comment) if not value.startswith("(") else [f"# {comment}", text]
+    target, sign, value = re.fullmatch(r"(.+?) (\S*=) (.*)", text).groups()  # type: ignore[union-attr]
+    wrapped = value.startswith("(") and value.endswith(")")
+    return [f"# {comment}", text] if wrapped else _statement(f"{target} {sign} ({value})", comment)
 
 
 def _words(text: str, deep: int) -> list[tuple[str, int]]:
@@ -113,7 +116,8 @@ def _head(program: Any) -> str:
     plan, tape = program.plan, program.recording.tape
     asked = ", ".join(["the gradient", *[repr(quantity) for quantity, _ in plan.needs]])
     arrays = [f"    {name}: {_kind(tape.values[number])}" for name, number in program.recording.inputs.items()]
-    versions = f"gbackprop {sys.modules['gbackprop'].__version__}, NumPy {np.__version__}, Python {sys.version.split()[0]}"
+    ours, python = sys.modules["gbackprop"].__version__, sys.version.split()[0]
+    versions = f"gbackprop {ours}, NumPy {np.__version__}, Python {python}"
     lines = [
         f"{asked[0].upper()}{asked[1:]} of {type(plan.network).__name__} with {plan.loss!r}.",
         "",
@@ -151,10 +155,8 @@ def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
     if kind == "columns":
         return f"Columns at the output of layer {section.layer or '(alone)'}"
     formula = layer.formulas.get(FORMULAS.get(kind, ""), "")
-    if formula:
-        formula = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| with the signs of r = "}.get(kind, "") + formula
     title = f"{kind.capitalize()}, layer {section.layer or '(alone)'}, {layer!r}"
-    return f"{title}: {formula}" if formula else title
+    return f"{title}: {SAID.get(kind, '')}{formula}" if formula else title
 
 
 def _comment(title: str) -> list[str]:

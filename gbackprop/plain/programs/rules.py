@@ -12,8 +12,9 @@ from gbackprop.base.recording.tape import Ref, TapeStep, refs
 if TYPE_CHECKING:
     from gbackprop.plain.programs.simplify import Simplification
 
-MOVES = ("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "ravel", "matrix_transpose", "getitem",
-         "permute_dims", "stack", "atleast_1d", "atleast_2d", "copy", "astype", "ascontiguousarray")  # fmt: skip
+MOVES = ("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "ravel",
+         "matrix_transpose", "getitem", "permute_dims", "stack", "atleast_1d", "atleast_2d", "copy", "astype",
+         "ascontiguousarray")  # fmt: skip
 """Functions whose result may have the numbers of their argument, each once, in other places."""
 
 REDUCTIONS = ("sum", "max", "min", "mean", "prod", "add.reduce")
@@ -68,10 +69,11 @@ def _moved(done: Simplification, step: TapeStep) -> TapeStep | int | None:
             if order is not None:
                 turns = order != tuple(range(len(shape)))
                 cost = turns + (tuple(shape[i] for i in order) != value.shape)
-                best = min(best or (cost, base, order, turns), (cost, base, order, turns), key=lambda each: (each[0], each[1] not in done.named))
+                this = (cost, base not in done.named), base, order, turns
+                best = this if best is None or this[0] < best[0] else best
     if best is None:
         return step
-    cost, base, order, turns = best
+    (cost, _), base, order, turns = best
     if number in done.named:
         found.append((number, numbers.reshape(value.shape)))
     if cost == 2:
@@ -114,9 +116,9 @@ def _getitem(done: Simplification, step: TapeStep) -> TapeStep | int:
     """Shorten parts of parts, of what was joined, and of what was assigned."""
     base, index = step.args[0].number, step.args[1]
     given = done.before(base, "setitem")
-    if given is not None and repr(given.args[1]) == repr(index) and isinstance(given.args[2], Ref):
-        if done.same_type(step, given.args[2].number):
-            return int(given.args[2].number)
+    value = given.args[2] if given is not None and repr(given.args[1]) == repr(index) else None
+    if isinstance(value, Ref) and done.same_type(step, value.number):
+        return value.number
     span, whole = _slice(index, len(done.tape.values[base])), type(index) is int
     if span is None:
         return step
@@ -135,8 +137,8 @@ def _getitem(done: Simplification, step: TapeStep) -> TapeStep | int:
     if within is not None and isinstance(within.args[1], slice):
         outer = _slice(within.args[1], len(done.tape.values[within.args[0].number]))
         if outer is not None:
-            more = outer[0]
-            return done.make(step, "getitem", within.args[0], start + more if whole else slice(start + more, stop + more))
+            start, stop = start + outer[0], stop + outer[0]
+            return done.make(step, "getitem", within.args[0], start if whole else slice(start, stop))
     return step
 
 
@@ -200,9 +202,9 @@ def _neutral(done: Simplification, step: TapeStep) -> TapeStep | int:
     neutral = {"multiply": 1, "add": 0, "bitwise_and": True}[step.name]
     for x, other in (step.args, step.args[::-1]):
         known = done.tape.values[other.number] if isinstance(other, Ref) and other.number in done.constant else other
-        if isinstance(x, Ref) and not isinstance(known, Ref) and done.same_type(step, x.number):
-            if np.all(known == neutral) and (step.name != "bitwise_and" or done.tape.values[x.number].dtype == bool):
-                return x.number
+        fits = isinstance(x, Ref) and not isinstance(known, Ref) and done.same_type(step, x.number)
+        if fits and np.all(known == neutral) and (step.name != "bitwise_and" or np.asarray(known).dtype == bool):
+            return x.number
     return _without_units(done, step, 0)
 
 
