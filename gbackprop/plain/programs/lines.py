@@ -28,12 +28,7 @@ class Expressions:
     `wanted` are results, which whoever calls the program uses; `inline` says whether what is used once is written where
     it is used, `factors` are numbers that have a name at the loss.
 
-    Attributes
-    ----------
-    constants : dict of str to ndarray
-        The arrays that the program takes beside its inputs.
-    imports : set of str
-        Modules besides NumPy.
+    `constants` are the arrays that the program takes beside its inputs, `imports` modules besides NumPy.
     """
 
     def __init__(
@@ -58,8 +53,7 @@ class Expressions:
         """Yield the section of each statement, its text, and the numbers of its results."""
         for step in self.steps:
             if step.name == "leaf":
-                number = step.results[0]
-                self._name(number)
+                self._name(step.results[0])
                 continue
             self.section = step.section
             yield from self._shortened(step)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gbackprop.base.recording.tape import Ref, TapeStep, refs
-
-if TYPE_CHECKING:
-    from gbackprop.plain.programs.simplify import Simplification
 
 MOVES = ("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "ravel",
          "matrix_transpose", "getitem", "permute_dims", "stack", "atleast_1d", "atleast_2d", "copy", "astype",
@@ -20,7 +17,7 @@ MOVES = ("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze
 REDUCTIONS = ("sum", "max", "min", "mean", "prod", "add.reduce")
 
 
-def shorter(done: Simplification, step: TapeStep) -> TapeStep | int:
+def shorter(done: Any, step: TapeStep) -> TapeStep | int:
     """Return a step that computes the same in less, or the number of the value that its result equals."""
     if step.name in ("constant", "leaf") or len(step.results) > 1 or not refs((step.args, step.kwargs)):
         return step
@@ -39,7 +36,7 @@ def shorter(done: Simplification, step: TapeStep) -> TapeStep | int:
 # -------------------------------------------------------------------------------------------------------------- moves
 
 
-def _moved(done: Simplification, step: TapeStep) -> TapeStep | int | None:
+def _moved(done: Any, step: TapeStep) -> TapeStep | int | None:
     """Shorten moves of numbers to at most a transposition and a reshape of the value where they come from."""
     value = done.tape.values[step.results[0]]
     first, *rest = step.args
@@ -112,7 +109,7 @@ def _order(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | None
 # -------------------------------------------------------------------------------------------------------- parts, copies
 
 
-def _getitem(done: Simplification, step: TapeStep) -> TapeStep | int:
+def _getitem(done: Any, step: TapeStep) -> TapeStep | int:
     """Shorten parts of parts, of what was joined, and of what was assigned."""
     base, index = step.args[0].number, step.args[1]
     given = done.before(base, "setitem")
@@ -149,7 +146,7 @@ def _slice(index: Any, size: int) -> tuple[int, int] | None:
     return index.indices(size)[:2] if isinstance(index, slice) and index.step in (None, 1) else None
 
 
-def _span(done: Simplification, number: int) -> tuple[int, int, int]:
+def _span(done: Any, number: int) -> tuple[int, int, int]:
     """Return the value of which another is a slice along the first axis, and where it starts and stops."""
     at, base = done.before(number, "reshape"), number
     if at is not None and done.shape(number) == (1, *done.shape(at.args[0].number)):
@@ -162,7 +159,7 @@ def _span(done: Simplification, number: int) -> tuple[int, int, int]:
     return number, 0, done.shape(number)[0]
 
 
-def _concatenate(done: Simplification, step: TapeStep) -> TapeStep | int:
+def _concatenate(done: Any, step: TapeStep) -> TapeStep | int:
     """Join adjacent slices of one array to one slice."""
     if len(step.args) > 1 or step.kwargs or not all(isinstance(each, Ref) for each in step.args[0]):
         return step
@@ -183,7 +180,7 @@ def _concatenate(done: Simplification, step: TapeStep) -> TapeStep | int:
     return replace(step, args=(parts,))
 
 
-def _setitem(done: Simplification, step: TapeStep) -> TapeStep | int:
+def _setitem(done: Any, step: TapeStep) -> TapeStep | int:
     """Shorten x[...] = v, with a new number in each place, to v."""
     base, index, value = step.args
     if not isinstance(value, Ref) or not _basic(index):
@@ -197,7 +194,7 @@ def _setitem(done: Simplification, step: TapeStep) -> TapeStep | int:
     return done.shaped(step, value.number, old.shape) if in_order else step
 
 
-def _neutral(done: Simplification, step: TapeStep) -> TapeStep | int:
+def _neutral(done: Any, step: TapeStep) -> TapeStep | int:
     """Shorten x · 1, x + 0 and x & True to x."""
     neutral = {"multiply": 1, "add": 0, "bitwise_and": True}[step.name]
     for x, other in (step.args, step.args[::-1]):
@@ -211,13 +208,13 @@ def _neutral(done: Simplification, step: TapeStep) -> TapeStep | int:
 # ------------------------------------------------------------------------------------------------------- axes of size 1
 
 
-def _adds_units(done: Simplification, number: int) -> bool:
+def _adds_units(done: Any, number: int) -> bool:
     """Return whether a value is another one with a first axis of size 1, which can be left out."""
     shape = done.shape(number)
     return shape[:1] == (1,) and (number in done.constant or done.before(number, "reshape") is not None)
 
 
-def _without_units(done: Simplification, step: TapeStep, least: int) -> TapeStep | int:
+def _without_units(done: Any, step: TapeStep, least: int) -> TapeStep | int:
     """Compute without first axes of size 1 that were added, and add them afterwards; `least` axes remain."""
     numbers = [each.number for each in step.args if isinstance(each, Ref)]
     sizes = {number: len(done.shape(number)) for number in numbers}
@@ -242,11 +239,11 @@ def _without_units(done: Simplification, step: TapeStep, least: int) -> TapeStep
     return done.shaped(step, done.make(step, "multiply" if outer else step.name, *args), result)
 
 
-def _matmul(done: Simplification, step: TapeStep) -> TapeStep | int:
+def _matmul(done: Any, step: TapeStep) -> TapeStep | int:
     return step if step.kwargs else _without_units(done, step, 2)
 
 
-def _reduced(done: Simplification, step: TapeStep) -> TapeStep | int:
+def _reduced(done: Any, step: TapeStep) -> TapeStep | int:
     """Leave out axes of size 1 of what is summed."""
     first, *rest = step.args
     axis = rest[0] if rest else step.kwargs.get("axis")

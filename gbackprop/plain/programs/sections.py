@@ -7,17 +7,13 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, Signals
 from gbackprop.plain.explanation.steps import STARTS
 from gbackprop.plain.reference import AtLoss
-
-if TYPE_CHECKING:
-    from gbackprop.plain.plan import Plan
-    from gbackprop.plain.programs.recording import Recording
 
 SYMBOLS = {"weight": "W", "bias": "b"}
 """The letters of parameters."""
@@ -71,7 +67,7 @@ def turned(name: str) -> str:
     return "_".join(filter(None, (SYMBOLS.get(key, key), path)))
 
 
-def announced(owner: Any, recording: Recording, methods: Mapping[str, tuple[str, str]], of: str = "") -> Any:
+def announced(owner: Any, recording: Any, methods: Mapping[str, tuple[str, str]], of: str = "") -> Any:
     """Make a copied layer or loss name what its methods return."""
     for method in methods:
         if (plain := getattr(owner, method, None)) is not None:
@@ -96,7 +92,7 @@ OF_LAYER = {"residual": ("r", "the residual"), "first": ("d", "φ'(x)"), "second
 class Sections(AtLoss):
     """The sections of a sweep, and the letters of what crosses from one to the next."""
 
-    def __init__(self, plan: Plan, recording: Recording) -> None:
+    def __init__(self, plan: Any, recording: Any) -> None:
         super().__init__(plan)
         self.recording = recording
 
