@@ -140,7 +140,8 @@ def _shape(value: np.ndarray) -> str:
 
 def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
     """Return the comment above the statements of a section."""
-    plan, kind = program.plan, section.kind if section is not None else "constants"
+    plan, section = program.plan, section or Section("constants")
+    kind = section.kind
     scales = {quantity.name: quantity.scale for quantity, _ in plan.needs}
     if kind == "finish":
         scales["loss"] = "L = R Σₙ ℓₙ"
@@ -149,7 +150,7 @@ def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
         formula = plan.loss.formulas.get({"value": "values", "gradient": "gradients"}.get(section.layer, ""), "")
         parts = [STARTS.get(section.layer), f"∇ℓₙ = {formula}" if section.layer == "gradient" and formula else formula]
         return f"Loss, {section.layer}: {', '.join(filter(None, parts))}"
-    layer = program.recording.layers.get(section.layer) if section is not None else None
+    layer = program.recording.layers.get(section.layer)
     if layer is None:
         return kind.capitalize()
     if kind == "columns":

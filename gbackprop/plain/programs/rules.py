@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,8 @@ def _order(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | None
         return None
     if [each for each in places.shape if each > 1] == [shape[i] for i in order]:
         rest, ones = iter(order), iter(units)
-        order = [next(ones, None) if each == 1 else next(rest) for each in places.shape]
-    return tuple([i for i in order if i is not None] + [i for i in units if i not in order])
+        order = [i for each in places.shape for i in ([next(rest)] if each > 1 else list(islice(ones, 1)))]
+    return tuple([*order, *(i for i in units if i not in order)])
 
 
 # -------------------------------------------------------------------------------------------------------- parts, copies
@@ -239,10 +240,6 @@ def _without_units(done: Any, step: TapeStep, least: int) -> TapeStep | int:
     return done.shaped(step, done.make(step, "multiply" if outer else step.name, *args), result)
 
 
-def _matmul(done: Any, step: TapeStep) -> TapeStep | int:
-    return step if step.kwargs else _without_units(done, step, 2)
-
-
 def _reduced(done: Any, step: TapeStep) -> TapeStep | int:
     """Leave out axes of size 1 of what is summed."""
     first, *rest = step.args
@@ -266,5 +263,5 @@ def _reduced(done: Any, step: TapeStep) -> TapeStep | int:
 
 
 RULES: dict[str, Any] = {"getitem": _getitem, "setitem": _setitem, "concatenate": _concatenate, "multiply": _neutral,
-                         "add": _neutral, "bitwise_and": _neutral, "matmul": _matmul}  # fmt: skip
-"""What can be said in less, by the step's name."""
+                         "add": _neutral, "bitwise_and": _neutral}  # fmt: skip
+"""Rules that shorten a step, by its name."""

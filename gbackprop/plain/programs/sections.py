@@ -158,10 +158,12 @@ class Sections(AtLoss):
         """Name the columns at the output of a layer: all of them together, and those of each signal."""
         names, notes, start = self.recording.names, self.recording.notes, self.recording.tape.section.kind == "loss"
         self.recording.call(signals.average, f"G_{name}", "Ḡ")
-        names[signals.stack.values.current()] = f"columns_{name}"
+        stack: Any = signals.stack.values
+        names[stack.current()] = f"columns_{name}"
         if self.recording.tape.steps[-1].name == "concatenate":
             self.recording.tape.steps[-1].section = Section("columns", name)
         self.recording.call(signals.gradient, f"g_{name}", "the gradient's column")
+        columns: Any
         for signal, columns in signals.stack:
             text = f"{COLUMNS.get(signal.name, signal.name)}_{name}"
             note = STARTS.get(signal.name, "") if start else f"{KINDS.get(signal.name, signal.name)} columns"
