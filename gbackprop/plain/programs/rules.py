@@ -104,7 +104,7 @@ def _order(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | None
     if [each for each in places.shape if each > 1] == [shape[i] for i in order]:
         rest, ones = iter(order), iter(units)
         order = [i for each in places.shape for i in ([next(rest)] if each > 1 else list(islice(ones, 1)))]
-    return tuple([*order, *(i for i in units if i not in order)])
+    return (*order, *(i for i in units if i not in order))
 
 
 # -------------------------------------------------------------------------------------------------------- parts, copies
