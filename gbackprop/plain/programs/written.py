@@ -214,7 +214,7 @@ class Program:
     def _steps(self) -> tuple[list[TapeStep], dict[int, int]]:
         """Return the steps of the program, and which value takes the place of another."""
         if self.fold:
-            return simplified(self.recording.tape, list(self.paths))
+            return simplified(self.recording.tape, list(self.paths), self.recording.names)
         return list(self.recording.tape.steps), {}
 
     def needed_by(self) -> dict[int, list[str]]:
