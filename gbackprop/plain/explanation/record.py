@@ -14,6 +14,7 @@ import numpy as np
 from gbackprop.array import Array, on_device_of
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.residual import FactoredLayer
+from gbackprop.calculus.several import batch_of
 from gbackprop.calculus.signals import RESIDUAL, MonteCarlo, Signal, Signals
 from gbackprop.losses.base import Loss
 from gbackprop.plain.branching import Found
@@ -63,12 +64,13 @@ def explain(
     *quantities: Quantity,
     rng: int | np.random.Generator | None = None,
     training: bool = False,
+    wrt: str | Sequence[str] | None = None,
 ) -> Explanation:
     """Run the plain sweep, that of `gbackprop.reference`, and record each step.
 
     Parameters
     ----------
-    network, loss, x, y, *quantities, rng, training
+    network, loss, x, y, *quantities, rng, training, wrt
         As for `gbackprop.reference`: the whole batch and all columns at once, so a few samples are enough.
 
     Returns
@@ -81,8 +83,9 @@ def explain(
     TypeError, ValueError, UnsupportedError, TooLargeError
         As `gbackprop.reference` does.
     """
+    x = batch_of(network, x)
     with on_device_of(x):
-        plan = make_plan(network, loss, x, y, quantities, rng, training)
+        plan = make_plan(network, loss, x, y, quantities, rng, training, wrt)
         sweep = GraphSweep(plan)
         recorder = Recorder(plan, sweep.found)
         output, saved = sweep.forward(x)
