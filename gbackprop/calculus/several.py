@@ -91,10 +91,18 @@ class Inputs:
             self.parts[str(key)] = InputPart(shape, self.width, integers)
             self.width += prod(shape)
 
-    def __repr__(self) -> str:
+    @classmethod
+    def of(cls, x: Any) -> Inputs | None:
+        """Return the inputs of which arrays in a dictionary or tuple are a batch, None for one array."""
+        found = {key: (INTEGERS,) * (part.dtype.kind != "f") + part.shape[1:] for key, part in items_of(x)}
+        return cls(found if isinstance(x, Mapping) else list(found.values())) if found else None
+
+    @property
+    def shapes(self) -> Any:
+        """The shapes as they are given."""
         first = {key: (INTEGERS,) * (part.takes == INTEGERS) for key, part in self.parts.items()}
         shapes = {key: (*first[key], *part.shape) for key, part in self.parts.items()}
-        return repr(shapes if self.named else list(shapes.values()))
+        return shapes if self.named else list(shapes.values())
 
     def place(self, nodes: Nodes, source: int) -> dict[str, int]:
         """Append each input; return their positions by name."""
@@ -131,7 +139,7 @@ class Inputs:
         return array_module(columns[0]).concatenate(columns, axis=1)
 
     def _expected(self) -> str:
-        return f"a {'dictionary' if self.named else 'tuple'} of arrays of shapes {self!r}"
+        return f"a {'dictionary' if self.named else 'tuple'} of arrays of shapes {self.shapes!r}"
 
     def _given(self, x: Any) -> dict[str, Any]:
         """Return the arrays of x by their names in messages, in order."""
@@ -180,10 +188,14 @@ def structured(network: Any, values: dict[str, Any]) -> dict[str, Any]:
 
 def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with those of "x" by the names of the inputs."""
-    x = values[X]
-    parts = x.items() if isinstance(x, Mapping) else enumerate(x) if isinstance(x, tuple | list) else ()
     rest = {name: value for name, value in values.items() if name != X}
-    return rest | {f"{X}.{key}": value for key, value in parts if value is not None}
+    return rest | {f"{X}.{key}": value for key, value in items_of(values[X]) if value is not None}
+
+
+def items_of(x: Any) -> list[tuple[str, Any]]:
+    """Return the keys of several inputs as text, with the inputs; nothing for one input."""
+    pairs = x.items() if isinstance(x, Mapping) else enumerate(x) if isinstance(x, tuple | list) else ()
+    return [(str(key), value) for key, value in pairs]
 
 
 def batch_of(network: Any, x: Any) -> Any:

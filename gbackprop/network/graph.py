@@ -69,7 +69,7 @@ class Graph(Container):
 
     def describe(self) -> str:
         nodes = [f"{name!r}: {(self.children[name], *self.inputs[name])!r}" for name in self.inputs]
-        more = "" if self.several is None else f", inputs={self.several!r}"
+        more = "" if self.several is None else f", inputs={self.several.shapes!r}"
         return f"{{{', '.join(nodes)}}}, output={self.output!r}{more}"
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:

@@ -26,6 +26,7 @@ from gbackprop.plain.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.plain.reference import GraphSweep, finish
 from gbackprop.quantities.base import Quantity, Statistic
 from gbackprop.quantities.result import Result
+from gbackprop.quantities.rows import in_rows
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,13 @@ class Recorder(Observer):
             if (statistic, name) not in self.known and value is not None:  # a bias has no input factor
                 signal = None if statistic.signal is None else label(statistic.signal)
                 named = (name, statistic.reduction.name, statistic.reduction.text, signal)
-                yield Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape))
+                yield Extracted(*named, self._wanted(statistic, name), tuple(value.shape))
         self.known.update(self.found)
+
+    def _wanted(self, statistic: Statistic, name: str) -> tuple[str, ...]:
+        """Return what a statistic of a parameter is for; of the input, it stands in for those that have no rows."""
+        asked = {each: in_rows(each) if name in self.plan.scale.rows else each for each in self.wanted}
+        return tuple(word for each, found in asked.items() if found == statistic for word in self.wanted[each])
 
     def _uses(self, leaf: Leaf, name: str) -> str:
         """Return what is done with a use of a parameter that has several."""
