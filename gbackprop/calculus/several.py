@@ -7,13 +7,15 @@ from copy import copy
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, array_module, bounds, is_array
 from gbackprop.base.checks import check_array, check_same
 from gbackprop.calculus.layer import INPUT, Nodes, Shape
 from gbackprop.calculus.wrt import InputRows, X
 
-INTEGERS = "integers"
-"""The first word of the shape of an input of integers."""
+KINDS = {"floats": "f", "integers": "iu", "numbers": "iub"}
+"""The kinds of inputs, and of the dtypes that they have: "integers" are indices, "numbers" (masks) become floats."""
 
 LARGEST = {"float32": 2**24, "float64": 2**53, "int64": 2**63 - 1}
 """The largest integer up to which a dtype has all of them."""
@@ -24,10 +26,10 @@ class InputPart(InputRows):
 
     formulas = {"forward": "y = columns of x", "mjp": "g in these columns"}
 
-    def __init__(self, shape: Shape, start: int, integers: bool) -> None:
+    def __init__(self, shape: Shape, start: int, kind: str) -> None:
         super().__init__(shape)
-        self.start, self.frozen = start, frozenset({""})
-        self.takes = INTEGERS if integers else "floats"  # type: ignore[misc]
+        self.start, self.kind, self.frozen = start, kind, frozenset({""})
+        self.takes = "integers" if kind == "integers" else "floats"  # type: ignore[misc]
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1 or shape[0] < self.start + prod(self.shape):
@@ -40,11 +42,11 @@ class InputPart(InputRows):
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         part = array_module(x).ascontiguousarray(self._columns(x)).reshape(len(x), *self.shape)
-        return part.astype("int64") if self.takes == INTEGERS else part, x.shape[1:]
+        return part.astype("int64") if self.kind == "integers" else part, x.shape[1:]
 
     def indices(self, x: Array) -> Array | None:
         """Return the values of an input of integers, None for one of floats."""
-        if self.takes != INTEGERS:
+        if self.kind != "integers":
             return None
         part, _ = self.forward(x)
         if x.dtype.kind == "f" and not bool((part.reshape(len(x), -1) == self._columns(x)).all()):
@@ -66,7 +68,8 @@ class Inputs:
     Parameters
     ----------
     given : mapping of str to shape, or sequence of shapes
-        A tuple of integers for each, without the batch axis; ("integers", …) for an input of integers.
+        A tuple of integers for each, without the batch axis; ("integers", …) for indices, ("numbers", …) for other
+        integers or booleans.
 
     Attributes
     ----------
@@ -84,24 +87,24 @@ class Inputs:
             raise TypeError(f"inputs: expected shapes by name, or in a list, got {given!r:.80}")
         for key, each in given.items() if isinstance(given, Mapping) else enumerate(given):
             sizes = tuple(each) if isinstance(each, tuple | list) else (each,)
-            integers = sizes[:1] == (INTEGERS,)
-            shape = tuple(sizes[1:] if integers else sizes)
+            kind = sizes[0] if sizes and sizes[0] in KINDS else "floats"
+            shape = tuple(sizes[1:] if sizes[:1] == (kind,) else sizes)
             if (self.named and not isinstance(key, str)) or not all(type(size) is int and size > 0 for size in shape):
                 raise ValueError(f"inputs: expected names with positive sizes after the batch, got {key!r}: {each!r}")
-            self.parts[str(key)] = InputPart(shape, self.width, integers)
+            self.parts[str(key)] = InputPart(shape, self.width, kind)
             self.width += prod(shape)
 
     @classmethod
     def of(cls, x: Any) -> Inputs | None:
         """Return the inputs of which arrays in a dictionary or tuple are a batch, None for one array."""
-        found = {key: (INTEGERS,) * (part.dtype.kind != "f") + part.shape[1:] for key, part in items_of(x)}
+        kinds = {"f": (), "b": ("numbers",)}
+        found = {key: kinds.get(part.dtype.kind, ("integers",)) + part.shape[1:] for key, part in items_of(x)}
         return cls(found if isinstance(x, Mapping) else list(found.values())) if found else None
 
     @property
     def shapes(self) -> Any:
         """The shapes as they are given."""
-        first = {key: (INTEGERS,) * (part.takes == INTEGERS) for key, part in self.parts.items()}
-        shapes = {key: (*first[key], *part.shape) for key, part in self.parts.items()}
+        shapes = {key: ((part.kind,) * (part.kind != "floats")) + part.shape for key, part in self.parts.items()}
         return shapes if self.named else list(shapes.values())
 
     def place(self, nodes: Nodes, source: int) -> dict[str, int]:
@@ -115,8 +118,11 @@ class Inputs:
             at[key] = nodes.add(name, layer, source)
         return at
 
-    def packed(self, x: Any) -> Array:
-        """Check a batch of all inputs; return their columns side by side, in the dtype of those of floats."""
+    def packed(self, x: Any, dtype: Any = "float32") -> Array:
+        """Check a batch of all inputs; return their columns side by side, in the dtype of those of floats.
+
+        Indices alone are packed as such; with numbers, but without floats, in `dtype`.
+        """
         if is_array(x):
             if x.ndim != 2 or x.shape[1] != self.width:
                 raise ValueError(f"x: expected {self._expected()}, got an array of shape {x.shape}")
@@ -131,7 +137,8 @@ class Inputs:
         floats = [name for name, part in given.items() if part.dtype.kind == "f"]
         for name in floats:
             check_same(name, given[name], floats[0], given[floats[0]])
-        dtype = given[floats[0]].dtype.name if floats else "int64"
+        all_indices = all(part.kind == "integers" for part in self.parts.values())
+        dtype = given[floats[0]].dtype.name if floats else "int64" if all_indices else np.dtype(dtype).name
         for name, part in given.items():
             if part.dtype.kind != "f" and max(map(abs, map(int, bounds(part)))) > LARGEST[dtype]:
                 raise ValueError(f"{name}: expected integers up to {LARGEST[dtype]}, which {dtype} has, got larger")
@@ -158,8 +165,8 @@ class Inputs:
     @staticmethod
     def _check(name: str, x: Any, part: InputPart) -> None:
         check_array(name, x)
-        if not (x.dtype.kind in "iu" if part.takes == INTEGERS else x.dtype in FLOAT_NAMES):
-            expected = "integers" if part.takes == INTEGERS else " or ".join(FLOATS)
+        if x.dtype.kind not in KINDS[part.kind] or (x.dtype.kind == "f" and x.dtype not in FLOAT_NAMES):
+            expected = {"floats": " or ".join(FLOATS), "numbers": "integers or booleans"}.get(part.kind, part.kind)
             raise TypeError(f"{name}: expected {expected}, got {x.dtype}")
         if x.ndim == 0 or len(x) == 0 or x.shape[1:] != part.shape:
             raise ValueError(f"{name}: expected shape {('N', *part.shape)}, N at least 1, got {x.shape}")
@@ -202,7 +209,7 @@ def batch_of(network: Any, x: Any) -> Any:
     """Return a batch as the network computes with it: several inputs as columns of one array."""
     inputs = getattr(network, "several", None)
     if inputs is not None:
-        return inputs.packed(x)
+        return inputs.packed(x, next((value.dtype for value in network.parameters.values()), "float32"))
     if isinstance(x, tuple | Mapping):
         raise TypeError(f"x: expected an array, as the network has one input, got a {type(x).__name__} of {len(x)}")
     return x

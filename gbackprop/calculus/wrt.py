@@ -70,7 +70,7 @@ def check_names(network: Layer, wrt: Names, x: Array) -> Names:
     """Check that each name is that of a parameter that is not frozen, or the input's, which has floats."""
     frozen, inputs = network.frozen, getattr(network, "several", None)
     known = [name for name in network.parameter_shapes() if name not in frozen]
-    parts = {} if inputs is None else {f"{X}.{key}": part.takes == "floats" for key, part in inputs.parts.items()}
+    parts = {} if inputs is None else {f"{X}.{key}": part.kind == "floats" for key, part in inputs.parts.items()}
     own = {X: any(parts.values()) if parts else x.dtype.kind == "f", **parts}  # whether these are floats
     for name in sorted(wrt):
         if name in own and name in known:

@@ -57,7 +57,7 @@ class Graph(Container):
         inputs: Any = None,
     ) -> None:  # fmt: skip
         self.several = None if inputs is None else Inputs(inputs)
-        sources = [INPUT_NAME] if self.several is None else [f"{INPUT_NAME}.{key}" for key in self.several.parts]
+        sources = list(sources_of(self.several))
         self.inputs = _checked(nodes, sources)
         self.output = next(reversed(self.inputs)) if output is None else output
         if not isinstance(self.output, str) or self.output not in self.inputs:
@@ -82,6 +82,11 @@ class Graph(Container):
             _check_number(inside(name, node), self.children[node], taken)
             at[node] = self.children[node].place(nodes, inside(name, node), *taken)
         return at[self.output]
+
+
+def sources_of(inputs: Inputs | None) -> dict[str, None]:
+    """Return the names by which nodes refer to the network's inputs, in order."""
+    return dict.fromkeys([INPUT_NAME] if inputs is None else [f"{INPUT_NAME}.{key}" for key in inputs.parts])
 
 
 def _checked(nodes: Any, sources: list[str]) -> dict[str, tuple[str, ...]]:

@@ -51,7 +51,7 @@ class Operator(OperatorAlgebra):
         if executor is not None and not isinstance(executor, Executor):
             raise TypeError(f"executor: expected a concurrent.futures.Executor, got {type(executor).__name__}")
         self.network, self.loss, self.executor = network, loss, executor
-        self.batches = Batches(data, self.parts, getattr(network, "several", None))
+        self.batches = Batches(data, self.parts, network)
         self.extras: list[Any] = []
         self.count, divisor, plan = 0, 0.0, None
         for i, arrays in self.batches.first():
