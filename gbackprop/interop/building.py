@@ -211,10 +211,12 @@ class Building:
 
 def _with_numbers(inputs: Inputs, nodes: dict[str, tuple[Any, ...]]) -> Inputs:
     """Return inputs of which integers are numbers where no layer takes them as indices."""
-    takers = {source: layer.takes for layer, *sources in nodes.values() for source in sources}
+    indices: set[str] = set()
+    for name, (layer, *sources) in reversed(nodes.items()):
+        indices |= set(sources) if layer.takes == "integers" or (layer.takes == "any" and name in indices) else set()
     for key, part in inputs.parts.items():
-        if part.kind == "integers" and takers.get(f"{INPUT_NAME}.{key}") == "floats":
-            part.kind = part.takes = "numbers"
+        if part.kind == "integers" and f"{INPUT_NAME}.{key}" not in indices:
+            part.kind = "numbers"
     return Inputs(inputs.shapes)
 
 
