@@ -11,6 +11,7 @@ import numpy as np
 
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, array_module, bounds, is_array
 from gbackprop.base.checks import check_array, check_same
+from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Nodes, Shape
 from gbackprop.calculus.wrt import InputRows, X
 
@@ -28,8 +29,14 @@ class InputPart(InputRows):
 
     def __init__(self, shape: Shape, start: int, kind: str) -> None:
         super().__init__(shape)
-        self.start, self.kind, self.frozen = start, kind, frozenset({""})
+        self.start, self.kind, self.asked = start, kind, False
         self.takes = "integers" if kind == "integers" else "floats"  # type: ignore[misc]
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return super().parameter_shapes() if self.asked else {}
+
+    def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
+        return super().parameter_jacobians(saved) if self.asked else {}
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 1 or shape[0] < self.start + prod(self.shape):
@@ -42,7 +49,7 @@ class InputPart(InputRows):
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         part = array_module(x).ascontiguousarray(self._columns(x)).reshape(len(x), *self.shape)
-        return part.astype("int64") if self.kind == "integers" else part, x.shape[1:]
+        return part.real.astype("int64") if self.kind == "integers" else part, x.shape[1:]
 
     def indices(self, x: Array) -> Array | None:
         """Return the values of an input of integers, None for one of floats."""
@@ -113,8 +120,7 @@ class Inputs:
         for key, part in self.parts.items():
             name = f"{X}.{key}"
             layer = copy(part)
-            if source == INPUT and name in (nodes.wrt or ()):
-                layer.frozen = frozenset()
+            layer.asked = source == INPUT and name in (nodes.wrt or ())
             at[key] = nodes.add(name, layer, source)
         return at
 
@@ -189,8 +195,9 @@ class ByInput(dict[str, Any]):
 def structured(network: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Return values by name, among them those of several inputs, with all of these by "x", too."""
     inputs = getattr(network, "several", None)
-    named = inputs is not None and any(f"{X}.{key}" in values for key in inputs.parts)
-    return ByInput(values, inputs) if named else values
+    if inputs is None or not any(f"{X}.{key}" in values for key in inputs.parts):
+        return values
+    return ByInput(values, inputs)
 
 
 def flattened(values: Mapping[str, Any]) -> dict[str, Any]:

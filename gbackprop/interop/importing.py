@@ -125,8 +125,8 @@ def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes:
             for key, each in inputs.parts.items()
         }  # fmt: skip
         named = parts if inputs is not None and inputs.named else {}
-        args = () if named else parts.values() if parts else [x]
-        given = type(module).forward(module, *args, **named)
+        args = [] if named else [*parts.values()] or [x]
+        given: Any = type(module).forward(module, *args, **named)
         try:
             found = given if output is None else given[output]
         except (KeyError, IndexError, TypeError) as error:
