@@ -56,7 +56,8 @@ class Graph(Container):
         self, nodes: Mapping[str, Sequence[Any]], output: str | None = None, rng: Any = None, dtype: Any = None,
         inputs: Any = None,
     ) -> None:  # fmt: skip
-        self.several = None if inputs is None else Inputs(inputs)
+        if inputs is not None:
+            self.several = Inputs(inputs)
         sources = list(sources_of(self.several))
         self.inputs = _checked(nodes, sources)
         self.output = next(reversed(self.inputs)) if output is None else output
