@@ -124,9 +124,9 @@ def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes:
             key: part(x, each.start, (x.shape[0], *each.shape), dtypes.get(key, x.dtype), key)
             for key, each in inputs.parts.items()
         }  # fmt: skip
-        named = parts if inputs is not None and inputs.named else {}
-        args = [] if named else [*parts.values()] or [x]
-        given: Any = type(module).forward(module, *args, **named)
+        named = inputs is not None and inputs.named
+        args: Any = () if named else [*parts.values()] or [x]
+        given = type(module).forward(module, *args, **(parts if named else {}))
         try:
             found = given if output is None else given[output]
         except (KeyError, IndexError, TypeError) as error:

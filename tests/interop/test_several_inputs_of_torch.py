@@ -34,7 +34,8 @@ def transformer():
 
 def cross_attention():
     body = nn.MultiheadAttention(4, 2, batch_first=True)
-    return Doing(lambda m, a, b: m.head(m.body(a, b, b, need_weights=False)[0].mean(1)), body=body, head=nn.Linear(4, 3))
+    head = nn.Linear(4, 3)
+    return Doing(lambda m, a, b: m.head(m.body(a, b, b, need_weights=False)[0].mean(1)), body=body, head=head)
 
 
 def siamese():
