@@ -124,9 +124,9 @@ def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes:
             key: part(x, each.start, (x.shape[0], *each.shape), dtypes.get(key, x.dtype), key)
             for key, each in inputs.parts.items()
         }  # fmt: skip
-        named = inputs is not None and inputs.named
-        args: Any = () if named else [*parts.values()] or [x]
-        given = type(module).forward(module, *args, **(parts if named else {}))
+        by_name = inputs is not None and inputs.named
+        args: Any = () if by_name else [*parts.values()] or [x]
+        given = type(module).forward(module, *args, **(parts if by_name else {}))
         try:
             found = given if output is None else given[output]
         except (KeyError, IndexError, TypeError) as error:
