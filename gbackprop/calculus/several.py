@@ -210,13 +210,3 @@ def items_of(x: Any) -> list[tuple[str, Any]]:
     """Return the keys of several inputs as text, with the inputs; nothing for one input."""
     pairs = x.items() if isinstance(x, Mapping) else enumerate(x) if isinstance(x, tuple | list) else ()
     return [(str(key), value) for key, value in pairs]
-
-
-def batch_of(network: Any, x: Any) -> Any:
-    """Return a batch as the network computes with it: several inputs as columns of one array."""
-    inputs = getattr(network, "several", None)
-    if inputs is not None:
-        return inputs.packed(x, next((value.dtype for value in network.parameters.values()), "float32"))
-    if isinstance(x, tuple | Mapping):
-        raise TypeError(f"x: expected an array, as the network has one input, got a {type(x).__name__} of {len(x)}")
-    return x

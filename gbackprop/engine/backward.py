@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
-from gbackprop.base.checks import check_batch, positive
+from gbackprop.base.checks import batch_of, check_batch, positive
 from gbackprop.base.errors import TooLargeError, naming, release
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.several import batch_of
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.wrt import names_of
 from gbackprop.engine.arena import arena, fresh

@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.array import Array, array_module, asarray, check_device, on_device_of
-from gbackprop.base.checks import check_batch, check_parameters, float_name, generator
+from gbackprop.base.checks import batch_of, check_batch, check_parameters, float_name, generator
 from gbackprop.base.errors import naming
 from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, leaves_of
-from gbackprop.calculus.several import Inputs, batch_of
+from gbackprop.calculus.several import Inputs
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import output_of

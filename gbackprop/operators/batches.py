@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gbackprop.array import Array, is_array
-from gbackprop.calculus.several import batch_of
+from gbackprop.base.checks import batch_of
 from gbackprop.calculus.state import checksum
 
 Batch = tuple[Array, ...]

@@ -15,10 +15,9 @@ import numpy as np
 from gbackprop.array import Array, on_device_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
-from gbackprop.calculus.several import batch_of, structured
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack
 from gbackprop.losses.base import Loss
-from gbackprop.plain import GRADIENT_SUM, Plan, complete, plan_of, weighted
+from gbackprop.plain import GRADIENT_SUM, Plan, batch_of, complete, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
@@ -46,8 +45,7 @@ def reference(
     TypeError, ValueError, UnsupportedError, TooLargeError
         As `gbackprop.backward` does.
     """
-    loss, y = (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
-    x = batch_of(network, x)
+    x, (loss, y) = batch_of(network, x), (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
     with on_device_of(x):
         plan = plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, rng, first=True)
         return complete(plan, x, run(plan, x, y), lambda following: run(following, x, y))
@@ -162,5 +160,4 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
-    gradient, *values = [structured(plan.network, each) for each in (gradient, *values)]
     return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss.plain or plan.loss, plan.scale)

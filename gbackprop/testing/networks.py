@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.base.checks import batch_of
 from gbackprop.calculus.layer import Layer, leaves_of
 from gbackprop.calculus.residual import FactoredLayer
-from gbackprop.calculus.several import batch_of
 from gbackprop.calculus.signals import GRADIENT, RESIDUAL
 from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
-from gbackprop.base.checks import check_flag, generator, kind_of, number, positive
+from gbackprop.base.checks import batch_of, check_flag, generator, kind_of, number, positive
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError
 from gbackprop.base.threads import cpu_count, one_blas_thread
 from gbackprop.calculus.layer import Layer, in_mode
-from gbackprop.calculus.several import batch_of
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.curvature.data.checkpoint import Checkpoint
 from gbackprop.curvature.data.executors import Pool, open_pool

@@ -12,9 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array
-from gbackprop.base.checks import check_flag, number, positive
+from gbackprop.base.checks import batch_of, check_flag, number, positive
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.several import batch_of
 from gbackprop.engine.backward import backward
 from gbackprop.losses import Loss
 from gbackprop.operators import GGN, Hessian, Jacobian

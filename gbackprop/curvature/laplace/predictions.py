@@ -7,8 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module, like, on_device_of
-from gbackprop.base.checks import check_flag, generator, positive
-from gbackprop.calculus.several import batch_of
+from gbackprop.base.checks import batch_of, check_flag, generator, positive
 from gbackprop.curvature.laplace import likelihoods
 from gbackprop.curvature.laplace.arguments import check_joint
 from gbackprop.curvature.laplace.evidence import Evidence, Hyperparameters

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import FLOATS, asnumpy, is_array
-from gbackprop.base.checks import kind_of
+from gbackprop.base.checks import batch_of, kind_of
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
-from gbackprop.calculus.several import Inputs, batch_of, items_of
+from gbackprop.calculus.several import Inputs, items_of
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.recording.arrays import record
 from gbackprop.interop.recording.reading import Reading

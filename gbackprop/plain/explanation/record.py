@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, on_device_of
+from gbackprop.base.checks import batch_of
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.residual import FactoredLayer
-from gbackprop.calculus.several import batch_of
 from gbackprop.calculus.signals import RESIDUAL, MonteCarlo, Signal, Signals
 from gbackprop.losses.base import Loss
 from gbackprop.plain.branching import Found
