@@ -192,7 +192,7 @@ class ByInput(dict[str, Any]):
         return found if self.inputs.named else tuple(found.values())
 
 
-def structured(network: Any, values: dict[str, Any]) -> dict[str, Any]:
+def structured(network: Any, values: Mapping[str, Any]) -> Any:
     """Return values by name, among them those of several inputs, with all of these by "x", too."""
     inputs = getattr(network, "several", None)
     if inputs is None or not any(f"{X}.{key}" in values for key in inputs.parts):
