@@ -9,7 +9,6 @@ import numpy as np
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Nodes
-from gbackprop.calculus.several import Inputs
 from gbackprop.network.container import Container
 
 OWN = ("forward", "forward_training", "noise", "jmp", "mjp")
@@ -44,12 +43,9 @@ class Sequential(Container):
 
     def __init__(self, *layers: Layer, rng: int | np.random.Generator | None = None, dtype: Any = None) -> None:
         self.layers = layers
+        if layers and getattr(layers[0], "several", None) is not None:
+            self.several = layers[0].several  # type: ignore[attr-defined]
         super().__init__({str(i): layer for i, layer in enumerate(layers)}, rng, dtype)
-
-    @property
-    def several(self) -> Inputs | None:  # type: ignore[override]
-        """The inputs of the first layer, if it is a network that has several."""
-        return getattr(self.layers[0], "several", None) if self.layers else None
 
     def __len__(self) -> int:
         return len(self.layers)

@@ -230,8 +230,7 @@ def _check_supported(plan: Plan) -> None:
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
     layer, reduction = leaf.layer, statistic.reduction
-    rows = isinstance(layer, InputRows) and leaf.parameters and statistic.only in (None, leaf.name)
-    if rows and in_rows(statistic) is None:
+    if isinstance(layer, InputRows) and statistic.only in (None, leaf.name) and in_rows(statistic) is None:
         return f"{layer.kronecker_factors} (leave {X!r} out of wrt, or ask for another quantity)"
     if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
         return reason
