@@ -29,7 +29,7 @@ OF_SHAPES = {"sym_size", "sym_numel", "zeros_like", "ones_like", "full_like", "e
              "_assert_scalar"}  # fmt: skip
 """Functions that take nothing of a tensor but its shape."""
 
-SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "whole"}
+SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "whole", "columns"}
 """Functions that take sizes, of which those of the samples follow from the output's shape."""
 
 SHAPES = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"}
@@ -55,6 +55,8 @@ class Assembly(Building):
         """Return the graph."""
         shape = layout_of(self.capture.input.meta["val"].shape, self.capture.symbol)
         self.shapes[INPUT_NAME] = shape.features
+        for key, part in self.inputs.parts.items() if self.inputs else ():
+            self.shapes[f"{INPUT_NAME}.{key}"] = part.shape
         self.values[self.capture.input] = Place(INPUT_NAME, shape)
         self._find_fixed()
         for node in self.used():
@@ -168,6 +170,8 @@ class Assembly(Building):
         if function == "whole":
             found = self._whole(call)
             return found
+        if function == "columns":
+            return self._placed(f"{INPUT_NAME}.{given['key']}", layouts[0])
         if function not in TABLE:
             raise UnsupportedError("there is no layer and no row of the table for it")
         try:

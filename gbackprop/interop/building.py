@@ -9,13 +9,15 @@ import torch
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.several import Inputs
+from gbackprop.interop.arguments import at
 from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.capture import Capture, path_of
 from gbackprop.interop.layouts import Fixed
 from gbackprop.interop.wholes import WholeModule
 from gbackprop.layers import Constant, Identity, Parameter
 from gbackprop.network import Graph
-from gbackprop.network.graph import INPUT_NAME
+from gbackprop.network.graph import INPUT_NAME, sources_of
 from gbackprop.network.patterns import replaced
 
 LARGE = 1e30
@@ -26,11 +28,13 @@ class Building:
     """A graph of nodes to which layers are added."""
 
     def __init__(
-        self, module: torch.nn.Module, capture: Capture, wholes: dict[str, WholeModule], dtype: torch.dtype
-    ) -> None:
-        self.capture, self.wholes, self.dtype = capture, wholes, dtype
+        self, module: torch.nn.Module, capture: Capture, wholes: dict[str, WholeModule], dtype: torch.dtype,
+        inputs: Inputs | None = None,
+    ) -> None:  # fmt: skip
+        self.capture, self.wholes, self.dtype, self.inputs = capture, wholes, dtype, inputs
+        self.sources = sources_of(inputs)
         self.modules = dict(module.named_modules())
-        self.known = {*self.modules, *dict(module.named_parameters()), *dict(module.named_buffers()), INPUT_NAME}
+        self.known = {*self.modules, *dict(module.named_parameters()), *dict(module.named_buffers()), *self.sources}
         self.nodes: dict[str, tuple[Any, ...]] = {}
         self.shapes: dict[str, Shape] = {}
         self.values: dict[torch.fx.Node, Any] = {}
@@ -52,7 +56,7 @@ class Building:
 
     def _leaf(self, name: str) -> str:
         """Add a parameter as a node when it is first taken."""
-        if name not in self.nodes and name != INPUT_NAME:
+        if name not in self.nodes and name not in self.sources:
             self.nodes[name] = (Parameter(self.shapes[name]),)
         return name
 
@@ -167,11 +171,15 @@ class Building:
     def _named_as_torch(self, output: str) -> Graph:
         """Give the path of a module with several calls to the call that is computed first: it names parameters."""
         nodes = self._needed(output)
-        if output == INPUT_NAME:
-            output = "output"
-            nodes = {output: (Identity(), INPUT_NAME)}
+        if output in self.sources:
+            output, nodes = "output", {"output": (Identity(), output)}
+        if unused := set(self.sources) - {source for node in nodes.values() for source in node[1:]}:
+            raise at("", self.modules[""], f"expected an output that depends on all inputs, got {sorted(unused)}, too")
+        if self.inputs is not None:
+            self.inputs = _with_numbers(self.inputs, nodes)
+        inputs = self.inputs and self.inputs.shapes
         swaps: dict[str, str] = {}
-        order = Graph(nodes, output).order
+        order = Graph(nodes, output, inputs=inputs).order
         paths: dict[int, str] = {}
         for path, layer in self.layers.items():
             paths[id(layer)] = path
@@ -188,17 +196,28 @@ class Building:
         }
         self.names = {node: swaps.get(name, name) for node, name in self.names.items()}
         last = swaps.get(output, output)
-        return Graph(replaced(renamed, last), last)
+        return Graph(replaced(renamed, last), last, inputs=inputs)
 
     def _needed(self, output: str) -> dict[str, tuple[Any, ...]]:
         """Return the nodes on which the output depends."""
         found, waiting = set(), [output]
         while waiting:
             name = waiting.pop()
-            if name not in found and name != INPUT_NAME:
+            if name not in found and name not in self.sources:
                 found.add(name)
                 waiting += self.nodes[name][1:]
         return {name: node for name, node in self.nodes.items() if name in found}
+
+
+def _with_numbers(inputs: Inputs, nodes: dict[str, tuple[Any, ...]]) -> Inputs:
+    """Return inputs of which integers are numbers where no layer takes them as indices."""
+    indices: set[str] = set()
+    for name, (layer, *sources) in reversed(nodes.items()):
+        indices |= set(sources) if layer.takes == "integers" or (layer.takes == "any" and name in indices) else set()
+    for key, part in inputs.parts.items():
+        if part.kind == "integers" and f"{INPUT_NAME}.{key}" not in indices:
+            part.kind = "numbers"
+    return Inputs(inputs.shapes)
 
 
 def _has_own(part: torch.nn.Module) -> bool:

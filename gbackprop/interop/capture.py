@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from os.path import basename, dirname, sep
 from traceback import walk_tb
 from typing import Any
@@ -32,6 +33,15 @@ def _whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> 
 def whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> torch.Tensor:
     """FunctionCall a module, or torch's dropout, that remains one call in what is captured; give one of its outputs."""
     return torch.ops.gbackprop.whole(x, mask, path, entry, list(shape), dtype)
+
+
+def columns(x: torch.Tensor, start: int, shape: Any, dtype: torch.dtype, key: str) -> torch.Tensor:
+    """Return one of several inputs, whose columns x has side by side, by its name."""
+    return x[:, start : start + prod(shape[1:])].reshape(shape).to(dtype)
+
+
+LIBRARY.define("columns(Tensor x, int start, SymInt[] shape, ScalarType dtype, str key) -> Tensor")
+torch.library.impl(LIBRARY, "columns", "CompositeExplicitAutograd")(columns)
 
 
 DROPOUT = "dropout "
@@ -72,7 +82,8 @@ class Capture:
         with torch.set_grad_enabled(gradients):
             for node in self.graph.nodes:
                 if node.op == "call_function" and (only is None or node in only):
-                    function = calls if node.target is torch.ops.gbackprop.whole.default else node.target
+                    own = {torch.ops.gbackprop.whole.default: calls, torch.ops.gbackprop.columns.default: columns}
+                    function = own.get(node.target, node.target)
                     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                     values[node] = function(*args, **kwargs)
         return values

@@ -151,6 +151,15 @@ def addcmul(call: FunctionCall) -> str:
 # --------------------------------------------------------------------------------------------------- sums over axes
 
 
+def bilinear(call: FunctionCall) -> str:
+    """Return aᵀ W b + c for each matrix W of a weight."""
+    a, b, weight = [call.place(each).name for each in (call.input1, call.input2, call.weight)]
+    lead = "xyz"[: len(call.shape(a)) - 1]
+    half = call.op("einsum", a, weight, subscripts=f"{lead}i,oij->{lead}oj")
+    y = call.op("einsum", half, b, subscripts=f"{lead}oj,{lead}j->{lead}o")
+    return y if call.given.get("bias") is None else call.op("add", y, call.place(call.bias).name)
+
+
 def reduction(row: str, **more: Any) -> Callable[[FunctionCall], str]:
     """Return a reduction over axes."""
 
@@ -196,7 +205,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax", "special_log_softmax"), softmax),
     **dict.fromkeys(("add", "add_"), add), **dict.fromkeys(("sub", "subtract"), sub),
     **dict.fromkeys(("mul", "multiply"), mul), **dict.fromkeys(("div", "divide", "true_divide"), div),
-    "addcmul": addcmul,
+    "addcmul": addcmul, "bilinear": bilinear,
     "rsub": lambda c: c.plus(c.other, _times(c, c.self, -c.given.get("alpha", 1))),
     "neg": lambda c: c.scaled(c.place(c.self).name, -1), "pow": power, "log2": log2(2), "log10": log2(10),
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), clamp),

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import FLOATS, asnumpy, is_array
-from gbackprop.base.checks import kind_of
+from gbackprop.base.checks import batch_of, kind_of
 from gbackprop.base.recording.arrays import record
 from gbackprop.base.recording.refused import MixedSamplesError, NoDerivativeError, TraceError
 from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
+from gbackprop.calculus.several import Inputs, items_of
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.recording.reading import Reading
 from gbackprop.interop.recording.steps import split
@@ -36,8 +37,9 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
         depend on other samples.
     parameters : dict, list or tuple, nested, of ndarray
         Floats; names in the network are paths, ``"block.0.weight"``. The arrays are copied.
-    x : ndarray, shape (N, *in)
-        A batch by which shapes are found, of any N ≥ 1: floats, or integers that are indices, ``table[x]``.
+    x : ndarray, shape (N, *in), or a tuple or dictionary of these
+        A batch by which shapes are found, of any N ≥ 1: floats, or integers that are indices, ``table[x]``. The
+        function gets several inputs as they are here.
     replace : bool
         Whether operations that together are a layer, such as ``x @ w + b``, become that layer.
 
@@ -62,26 +64,32 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     values = dict(named(parameters))
     if not values:
         raise ValueError("parameters: expected at least one array, got none")
-    batch = checked_batch(x)
+    parts = {f"input.{key}": checked_batch(each) for key, each in items_of(x)} or {"input": checked_batch(x)}
+    batch = rebuilt(x, parts, "input")
+    inputs = Inputs.of(batch)
+    if inputs is not None:
+        inputs.packed(batch)
     dtype = "float64" if "float64" in {value.dtype.name for value in values.values()} else "float32"
     exact = {name: value.astype("float64") for name, value in values.items()}
     rng = np.random.default_rng(0)
 
     def recorded(n: int) -> tuple[Tape, Any]:
-        return record(lambda given: function(rebuilt(parameters, given), given["input"]), {
-            **{name: moved(value, rng) for name, value in exact.items()}, "input": samples(batch, n, rng),
+        return record(lambda given: function(rebuilt(parameters, given), rebuilt(x, given, "input")), {
+            **{name: moved(value, rng) for name, value in exact.items()},
+            **{name: samples(each, n, rng) for name, each in parts.items()},
         })  # fmt: skip
 
     two, three = recorded(2), recorded(3)
     reading = Reading(two, three, lambda: recorded(2)[0], TABLE)
     layers = {name: Parameter(value.shape, initial=value) for name, value in values.items()}
-    output = reading.read({**layers, "input": None})
+    output = reading.read({**layers, **dict.fromkeys(parts)})
     unused = [name for name in exact if name not in reading.nodes]
     if not reading.nodes:
         _check_used(unused)
     found = replaced(reading.nodes, output) if replace else reading.nodes
-    network = Graph(found, output, rng=0, dtype="float64")
-    compare(network, reading, dict(zip(exact, three[0].values, strict=False)), three[0].values[len(exact)])
+    network = Graph(found, output, rng=0, dtype="float64", inputs=inputs and inputs.shapes)
+    given = dict(zip([*exact, *parts], three[0].values, strict=False))
+    compare(network, reading, given, batch_of(network, rebuilt(x, given, "input")))
     _check_used(unused)
     network.parameters.load(exact)
     same = function(rebuilt(parameters, exact), batch)

@@ -96,8 +96,8 @@ def _taken(c: StepReader, x: Value, indices: Any, axis: Any = None) -> Any:
 
 def one_hot(c: StepReader, index: Value, size: int) -> str:
     """Append nodes that are 1 at an index and 0 elsewhere; not a number where it is none of -size to size − 1."""
-    if index.pieces == ["input"] and index.kind in "iu":
-        return c.add(OneHot(size), "input")
+    if index.kind in "iu" and len(index.pieces) == 1 and index.pieces[0] in c.reading.integers:
+        return c.add(OneHot(size), index.pieces[0])
     name = c.operand(index)
     wide = c.reading.shaped(name, (*c.reading.shapes[name], 1))
     found = []
