@@ -14,6 +14,7 @@ from gbackprop.interop.capture import Capture, path_of
 from gbackprop.interop.layouts import Fixed
 from gbackprop.interop.wholes import WholeModule
 from gbackprop.layers import Constant, Identity, Parameter
+from gbackprop.layers.embedding import Floats
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME
 from gbackprop.network.patterns import replaced
@@ -40,6 +41,8 @@ class Building:
         self.refusals: list[str] = []
         self.broken: set[str] = set()  # paths of modules that are not taken as a whole
         self.varying: set[torch.fx.Node] = set()
+        self.integers = set() if capture.input.meta["val"].is_floating_point() else {INPUT_NAME}  # names of nodes
+        self.floats: dict[str, str] = {}  # the nodes that have these as floats
         self.casts = False  # whether torch computes a part in float32
 
     def add(self, node: torch.fx.Node, layer: Layer, *sources: str, path: str | None = None) -> str:
@@ -48,7 +51,21 @@ class Building:
         shape = layer.output_shape(*shapes)
         name = self._new_name(path_of(node) if path is None else path, node, path)
         self.nodes[name], self.shapes[name] = (layer, *sources), shape
+        if layer.takes == "any":
+            self.integers |= {name for source in sources if source in self.integers}
+        elif layer.takes == "integers" and sources[0] not in self.integers:
+            layer.takes = "floats"  # type: ignore[misc]  # of indices that are computed
+        if layer.takes == "floats":
+            for each, (own, *taken) in list(self.nodes.items()):
+                if own is layer and not self.integers.isdisjoint(taken):
+                    self.nodes[each] = own, *[self._as_floats(node, source) for source in taken]
         return name
+
+    def _as_floats(self, node: torch.fx.Node, name: str) -> str:
+        """Return the node that has integers as floats, or the one itself."""
+        if name in self.integers and name not in self.floats:
+            self.floats[name] = self.add(node, Floats(), name)
+        return self.floats.get(name, name)
 
     def _leaf(self, name: str) -> str:
         """Add a parameter as a node when it is first taken."""

@@ -46,6 +46,12 @@ class FunctionCall:
         """Add a node of a row of the table; return its name."""
         return self.add(Operation(row, **options), *sources)
 
+    def dtype(self, key: str) -> torch.dtype:
+        """Return the dtype that an argument has in torch."""
+        names = [argument.name for argument in self.node.target._schema.arguments]
+        raw = {**dict(zip(names, self.node.args)), **self.node.kwargs}[key]
+        return raw.meta["val"].dtype if isinstance(raw, torch.fx.Node) else torch.as_tensor(raw).dtype
+
     def place(self, value: Any, floats: bool = True) -> Place:
         """Return an operand as a tensor of the network; fixed numbers become a node."""
         if isinstance(value, Place):

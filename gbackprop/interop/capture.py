@@ -110,7 +110,8 @@ def captured(module: torch.nn.Module, x: torch.Tensor, tables: frozenset[str] = 
     try:
         program = _program(module, x, Dim.AUTO)
         if not _is_general(program):
-            program = _program(module, x, Dim.DYNAMIC)  # which may say why not
+            with _symbolic_len(module):
+                program = _program(module, x, Dim.DYNAMIC)  # which may say why not
         if not _is_general(program):
             raise at("", module, FOR_ONE)
         every = torch.export.default_decompositions()
@@ -135,6 +136,29 @@ def _hints_as_given() -> Iterator[None]:
         yield
     finally:
         room._detect_is_causal_mask = before
+
+
+@contextmanager
+def _symbolic_len(module: torch.nn.Module) -> Iterator[None]:
+    """Let ``len`` of a tensor be its size as a symbol in the code of a module, but for torch's own."""
+    spaces = {id(space): space for part in module.modules()
+              if (space := getattr(type(part).forward, "__globals__", {})).get("__name__", "").partition(".")[0] != "torch"}
+    before = {key: space.get("len") for key, space in spaces.items()}
+
+    def size(of: Any) -> Any:
+        return of.shape[0] if isinstance(of, torch.Tensor) else (given or len)(of)
+
+    given = None
+    try:
+        for space in spaces.values():
+            space["len"] = size
+        yield
+    finally:
+        for key, space in spaces.items():
+            if before[key] is None:
+                del space["len"]
+            else:
+                space["len"] = before[key]
 
 
 FOR_ONE = (

@@ -26,7 +26,7 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 
 DECOMPOSED = frozenset({
     "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input", "lstm_cell", "gru_cell", "rnn_tanh_cell",
-    "rnn_relu_cell", "_weight_norm", "_weight_norm_interface", "addcdiv", "lerp.Scalar", "lerp.Tensor", "_trilinear",
+    "rnn_relu_cell", "_weight_norm", "_weight_norm_interface", "addcdiv", "lerp.Scalar", "lerp.Tensor",
 })  # fmt: skip
 """Functions that are decomposed into others."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.interop.calls import FunctionCall, move
+from gbackprop.interop.calls import FunctionCall, finite, move
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
+from gbackprop.layers.embedding import OneHot
 
 
 def reshape(call: FunctionCall) -> str:
@@ -32,8 +34,12 @@ def detach(call: FunctionCall) -> str:
 
 
 def cast(call: FunctionCall) -> str:
-    """Return a tensor of floats, converted to the network's dtype."""
-    call.assembly.check_dtype(call.given.get("dtype"))
+    """Return a tensor of floats, converted to the network's dtype; integers and conditions are floats here, too."""
+    before, after = call.dtype("self"), call.node.meta["val"].dtype
+    if before.is_floating_point:
+        call.assembly.check_dtype(after)
+    elif after == torch.bool != before:
+        return call.op("not_equal", *call.aligned(call.self, 0))
     return same(call)
 
 
@@ -214,17 +220,27 @@ def diagonal_matrix(call: FunctionCall) -> str:
 
 
 def index(call: FunctionCall) -> str:
-    """Return entries by fixed integers."""
-    if any(isinstance(value, Place) for value in call.indices):
-        raise UnsupportedError("indices: expected fixed integers, got numbers of the data")
-    return move(call, call.self)
+    """Return entries by integers; rows of a table by integers that are data."""
+    if not any(isinstance(value, Place) for value in call.indices):
+        return move(call, call.self)
+    table, kind = call.place(call.self), call.node.args[1][0]
+    if len(call.indices) > 1 or table.layout.axis is not None or kind.meta["val"].dtype == torch.bool:
+        raise UnsupportedError("indices: expected fixed integers, or rows of a table, got numbers of the data")
+    rows, *rest = table.layout.shape
+    chosen = call.add(OneHot(rows), call.indices[0].name)
+    return call.reshape(call.op("matmul", chosen, call.reshape(table.name, (rows, prod(rest)))), call.layout.features)
 
 
 def gather(call: FunctionCall) -> str:
-    """Return entries by fixed integers."""
-    if isinstance(call.index, Place):
+    """Return entries by fixed integers; by integers that are data, those of a fixed tensor with one axis and no other."""
+    table = call.self
+    if not isinstance(call.index, Place):
+        return move(call, table)
+    size = None if isinstance(table, Place) else table.layout.shape[call.dim]
+    if size is None or table.layout.axis == call.dim or prod(table.layout.features) != size:
         raise UnsupportedError("index: expected fixed integers, got numbers of the data")
-    return move(call, call.self)
+    chosen = call.add(OneHot(size), call.index.name)
+    return call.op("matmul", chosen, call.reshape(call.place(table).name, (size,)))
 
 
 def along(axes: int) -> Callable[[FunctionCall], str]:
@@ -264,7 +280,7 @@ MOVES: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh"), same),
     **dict.fromkeys(("_to_copy", "to", "type_as"), cast), "copy": copied, "detach": detach,
     "zero": lambda c: c.op("affine", c.place(c.self).name, factor=0),
-    "fill": lambda c: c.op("affine", c.place(c.self).name, factor=0, shift=c.value),
+    "fill": lambda c: c.op("affine", c.place(c.self).name, factor=0, shift=finite(c.value)),
     **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "select": select,
     "slice": cut, "unbind": unbind,
     **dict.fromkeys(

@@ -59,23 +59,26 @@ def dot(call: FunctionCall) -> str:
 
 
 def einsum(call: FunctionCall) -> str:
-    """Return a sum of products of two tensors."""
-    tensors = [call.place(value) for value in call.tensors]
+    """Return a sum of products of tensors, of which the first two are multiplied first."""
     left, _, out = call.equation.replace(" ", "").partition("->")
-    names = left.split(",")
-    if len(tensors) != 2 or "." in left or not out or any(len(set(n)) < len(n) for n in names):
-        raise UnsupportedError(f"expected two tensors and 'a,b->c' without repeated letters, got {call.equation!r}")
-    places, wanted = [], out
-    for i, (place, letters) in enumerate(zip(tensors, names, strict=True)):
-        axis = place.layout.axis
-        if axis is not None:
-            if letters[axis] not in wanted:
-                raise UnsupportedError(f"{MIXED}, got a sum over the samples")
-            if place.layout.shape[axis] == 1:
-                names[i] = letters[:axis] + letters[axis + 1 :]
-                out = out.replace(letters[axis], "")
-        places.append(place.name)
-    return call.op("einsum", *places, subscripts=f"{names[0]},{names[1]}->{out}")
+    letters, places = left.split(","), [call.place(value) for value in call.tensors]
+    if len(places) < 2 or "." in left or not out or any(len(set(n)) < len(n) for n in letters):
+        words = "'a,b->c', or more than two, without repeated letters"
+        raise UnsupportedError(f"expected two tensors and {words}, got {call.equation!r}")
+    for place, names in zip(places, letters, strict=True):
+        if place.layout.axis is not None and names[place.layout.axis] not in out:
+            raise UnsupportedError(f"{MIXED}, got a sum over the samples")
+    features = {names[p.layout.axis] for p, names in zip(places, letters, strict=True)
+                if p.layout.axis is not None and p.layout.shape[p.layout.axis] == 1}  # fmt: skip
+    letters = ["".join(each for each in names if each not in features) for names in letters]
+    names, found = [place.name for place in places], "".join(each for each in out if each not in features)
+    while len(names) > 1:
+        rest = found + "".join(letters[2:])
+        made = found if len(names) == 2 else "".join(each for each in dict.fromkeys(letters[0] + letters[1])
+                                                     if each in rest)  # fmt: skip
+        names[:2] = [call.op("einsum", *names[:2], subscripts=f"{letters[0]},{letters[1]}->{made}")]
+        letters[:2] = [made]
+    return names[0]
 
 
 # -------------------------------------------------------------------------------------------- layers with parameters
@@ -245,16 +248,24 @@ def _masked(call: FunctionCall, scores: str, mask: Any) -> str:
     to = TensorLayout((*call.layout.shape[:-1], call.shape(scores)[-1]), call.layout.axis, call.layout.outer)
     place = call.place(mask, floats=False)
     name = call.fitted(place, to, len(to.shape))
-    if isinstance(mask, Fixed) and mask.value.dtype == torch.bool:
+    if _is_condition(call, mask):
         least = call.place(Fixed(torch.tensor(-torch.inf), TensorLayout(()), "masked"))
         return call.op("where", name, scores, least.name)
     return call.op("add", scores, name)
 
 
+def _is_condition(call: FunctionCall, mask: Any) -> bool:
+    return (mask.value.dtype if isinstance(mask, Fixed) else call.dtype("attn_mask")) == torch.bool
+
+
 def _without_empty_rows(call: FunctionCall, weights: str, mask: Any) -> str:
-    """Return weights that are 0 in rows that a fixed mask masks entirely, as in torch."""
+    """Return weights that are 0 in rows that a mask masks entirely, as in torch."""
     if not isinstance(mask, Fixed):
-        return weights
+        if mask is None or not _is_condition(call, mask):
+            return weights
+        to = TensorLayout((*call.layout.shape[:-1], 1), call.layout.axis, call.layout.outer)
+        name = call.fitted(mask, to, len(to.shape))
+        return call.op("multiply", weights, call.op("max", name, axis=-1, keepdims=True))
     masked = ~mask.value if mask.value.dtype == torch.bool else mask.value == -torch.inf
     empty = masked.all(-1, keepdim=True)
     if not empty.any():
@@ -283,10 +294,19 @@ def outer(call: FunctionCall) -> str:
     return call.op("multiply", call.op("reshape", a.name, shape=(*a.layout.shape, 1)), b.name)
 
 
+def bilinear(call: FunctionCall) -> str:
+    """Return x₁ᵀ W x₂ + b."""
+    a, b = call.place(call.input1), call.place(call.input2)
+    ahead = "abcdefgh"[: len(call.shape(a.name)) - 1]
+    halves = call.op("einsum", a.name, call.place(call.weight).name, subscripts=f"{ahead}x,zxy->{ahead}zy")
+    y = call.op("einsum", halves, b.name, subscripts=f"{ahead}zy,{ahead}y->{ahead}z")
+    return y if call.given.get("bias") is None else call.op("add", y, call.place(call.bias).name)
+
+
 PRODUCTS: dict[str, Callable[[FunctionCall], Any]] = {
     "matmul": lambda c: product(c, c.self, c.other), "mm": lambda c: product(c, c.self, c.mat2),
     "bmm": lambda c: product(c, c.self, c.mat2), "mv": lambda c: product(c, c.self, c.vec),
-    "addmm": addmm, "baddbmm": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear,
+    "addmm": addmm, "baddbmm": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear, "bilinear": bilinear,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), transposed),
     "im2col": unfold_images, "col2im": fold_images, "embedding": embedding, "scaled_dot_product_attention": attention,

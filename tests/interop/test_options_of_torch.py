@@ -157,7 +157,7 @@ OPTIONS = {
 REFUSED = {
     "rrelu", "prelu", "nan to num", "deviation and mean", "norm, infinite", "norm, p", "norm of matrices", "distance",
     "cdist", "float power", "floor", "remainder", "grid", "cropping", "einsum, ellipsis", "tensordot", "comparison",
-    "bilinear", "embedding", "logit", "log of other bases", "smooth", "antialias",
+    "embedding", "logit", "log of other bases", "smooth", "antialias",
 }  # fmt: skip
 """Those that are refused with a message; all others have to be right."""
 

@@ -67,7 +67,7 @@ REFUSED = {
     "fixed batch that fits": (lambda y, x: y.view(2, -1)[:, :4].view(2, -1), f"view: {PLACES}"),
     "squeezed batch": (lambda y, x: y.unsqueeze(1).squeeze(), "for each sample alone, but none for 3"),
     "mean": (lambda y, x: y - y.mean(0), f"mean: {PLACES}"),
-    "length": (lambda y, x: y / len(x), FOR_ONE),
+    "length": (lambda y, x: y / len(x), f"div: {NUMBERS}"),
     "tensor": (lambda y, x: y / torch.tensor(x.size(0)), f"div: {NUMBERS}"),
     "integer": (lambda y, x: y * int(x.size(0)), FOR_ONE),
     "condition": (lambda y, x: y if x.size(0) > 1 else -y, "for each sample alone, but none for 3"),
