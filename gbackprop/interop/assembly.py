@@ -18,7 +18,7 @@ from gbackprop.interop.moves import MOVES
 from gbackprop.interop.norms import NORMS
 from gbackprop.interop.products import PRODUCTS
 from gbackprop.interop.wholes import States, called, unlike_layer
-from gbackprop.layers import Dropout
+from gbackprop.layers import Dropout, Parameter
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME
 
@@ -28,6 +28,9 @@ OF_SHAPES = {"sym_size", "sym_numel", "zeros_like", "ones_like", "full_like", "e
              "new_full", "new_empty", "_assert_tensor_metadata",
              "_assert_scalar"}  # fmt: skip
 """Functions that take nothing of a tensor but its shape."""
+
+KNOWN = {*TABLE, *OF_SHAPES, "gbackprop::whole"}
+"""Functions that torch has not to decompose."""
 
 SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "whole"}
 """Functions that take sizes, of which those of the samples follow from the output's shape."""
@@ -60,6 +63,7 @@ class Assembly(Building):
         for node in self.used():
             if node not in self.values:
                 self._take(node)
+        self._find_shared()
         if self.broken:
             raise Failed
         if self.refusals:
@@ -70,6 +74,13 @@ class Assembly(Building):
         if not output.layout.is_plain:
             raise at("", self.modules[""], f"expected the samples alone as axis 0 of its output, got {output.layout}")
         return self._named_as_torch(output.name)
+
+    def _find_shared(self) -> None:
+        """Find layers whose parameters other calls take, too, so that these have to be nodes."""
+        for name, (layer, *_) in self.nodes.items():
+            path = name.rpartition(".")[0]
+            if type(layer) is Parameter and path in self.layers:
+                self.broken.add(path if path in self.wholes else name)
 
     def used(self) -> list[torch.fx.Node]:
         """Return the calls on which the output depends, in the order of computation."""

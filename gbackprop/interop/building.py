@@ -27,8 +27,9 @@ class Building:
     """A graph of nodes to which layers are added."""
 
     def __init__(
-        self, module: torch.nn.Module, capture: Capture, wholes: dict[str, WholeModule], dtype: torch.dtype
-    ) -> None:
+        self, module: torch.nn.Module, capture: Capture, wholes: dict[str, WholeModule], dtype: torch.dtype,
+        apart: set[str],
+    ) -> None:  # fmt: skip
         self.capture, self.wholes, self.dtype = capture, wholes, dtype
         self.modules = dict(module.named_modules())
         self.known = {*self.modules, *dict(module.named_parameters()), *dict(module.named_buffers()), INPUT_NAME}
@@ -39,7 +40,8 @@ class Building:
         self.names: dict[torch.fx.Node, str] = {}
         self.constants: dict[tuple[str, bool], str] = {}
         self.refusals: list[str] = []
-        self.broken: set[str] = set()  # paths of modules that are not taken as a whole
+        self.broken: set[str] = set()  # paths of modules that are not taken as a whole, and names of shared parameters
+        self.apart = apart  # names of parameters that no layer takes
         self.varying: set[torch.fx.Node] = set()
         self.integers = set() if capture.input.meta["val"].is_floating_point() else {INPUT_NAME}  # names of nodes
         self.floats: dict[str, str] = {}  # the nodes that have these as floats
@@ -117,7 +119,7 @@ class Building:
             path, _, last = name.rpartition(".")
             nodes = [n for n in (*own.parameters, *own.buffers) if own.parameters.get(n, own.buffers.get(n)) == name]
             users = {(user.target, self._place_in(user, node)) for n in nodes for user in n.users}
-            if last != key or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
+            if last != key or name in self.apart or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
                 return None
             paths.add(path)
         path = paths.pop()

@@ -57,7 +57,8 @@ class FunctionCall:
         if isinstance(value, Place):
             return value
         if not isinstance(value, Fixed):
-            value = Fixed(torch.as_tensor(value), TensorLayout(()), "number")
+            dtype = torch.float64 if isinstance(value, float) else None
+            value = Fixed(torch.as_tensor(value, dtype=dtype), TensorLayout(()), "number")
         return Place(self.assembly.constant(self.node, value, floats), value.layout)
 
     def reshape(self, name: str, shape: Shape) -> str:

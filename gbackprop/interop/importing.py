@@ -13,7 +13,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import INPUT, Layer, leaves_of
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.arguments import at, first_line
-from gbackprop.interop.assembly import Assembly, Failed
+from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, evaluating
 from gbackprop.interop.gradients import check_gradients
@@ -59,8 +59,8 @@ def _graph(module: torch.nn.Module, chosen: Any, x: torch.Tensor, dtype: str) ->
     while True:
         wholes = wholes_of(module, without)
         with calling({each.module: each.forward for each in wholes.values()} | {module: chosen}):
-            capture = captured(module, x if len(x) > 1 else _larger(x), DECOMPOSED)
-        assembly = Assembly(module, capture, wholes, getattr(torch, dtype))
+            capture = captured(module, x if len(x) > 1 else _larger(x), DECOMPOSED, KNOWN)
+        assembly = Assembly(module, capture, wholes, getattr(torch, dtype), without)
         try:
             graph = assembly.graph()
         except Failed:

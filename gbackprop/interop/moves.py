@@ -243,6 +243,17 @@ def gather(call: FunctionCall) -> str:
     return call.op("matmul", chosen, call.reshape(call.place(table).name, (size,)))
 
 
+def index_added(call: FunctionCall) -> str:
+    """Return a tensor to which parts of another are added, at fixed places of an axis."""
+    if isinstance(call.index, Place) or call.dim % len(call.layout.shape) == call.layout.axis:
+        raise UnsupportedError("index: expected fixed integers of an axis without the samples")
+    source = call.place(call.source)
+    size = call.layout.shape[call.dim]
+    matrix = torch.nn.functional.one_hot(call.index.value.long(), size).T.to(call.assembly.dtype).numpy()
+    moved = call.op("along", source.name, matrix=matrix, axis=source.layout.axis_of(call.dim) - len(source.layout.features) - 1)
+    return call.plus(call.self, Place(call.scaled(moved, call.given.get("alpha", 1)), call.layout))
+
+
 def along(axes: int) -> Callable[[FunctionCall], str]:
     """Return a linear map of each of the last axes, by its matrix: torch's results for the unit vectors."""
 
@@ -281,14 +292,15 @@ MOVES: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("_to_copy", "to", "type_as"), cast), "copy": copied, "detach": detach,
     "zero": lambda c: c.op("affine", c.place(c.self).name, factor=0),
     "fill": lambda c: c.op("affine", c.place(c.self).name, factor=0, shift=finite(c.value)),
-    **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "select": select,
+    **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "expand_as": expand,
+    "select": select,
     "slice": cut, "unbind": unbind,
     **dict.fromkeys(
         ("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "tensor_split"), pieces
     ),
     **dict.fromkeys(("cat", "stack"), joined),
     **dict.fromkeys(("slice_scatter", "select_scatter"), scattered), **dict.fromkeys(("pad", "constant_pad_nd"), pad),
-    **dict.fromkeys(("tril", "triu"), diagonal_matrix), "index": index, "gather": gather, "index_select": gather,
+    **dict.fromkeys(("tril", "triu"), diagonal_matrix), "index": index, "gather": gather, "index_add": index_added, "index_select": gather,
     **dict.fromkeys(
         ("flip", "roll", "repeat", "unfold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "diagonal",
          "repeat_interleave", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "rot90",

@@ -62,7 +62,13 @@ def einsum(call: FunctionCall) -> str:
     """Return a sum of products of tensors, of which the first two are multiplied first."""
     left, _, out = call.equation.replace(" ", "").partition("->")
     letters, places = left.split(","), [call.place(value) for value in call.tensors]
-    if len(places) < 2 or "." in left or not out or any(len(set(n)) < len(n) for n in letters):
+    counts = [len(p.layout.shape) - len(names) + 3 for p, names in zip(places, letters, strict=True) if "..." in names]
+    if counts and "..." in out:  # the axes that an ellipsis stands for, from the last on
+        free = "".join(each for each in "ABCDEFGHIJ" if each not in left)[: max(counts)]
+        letters = [names.replace("...", free[len(free) - len(p.layout.shape) + len(names) - 3 :])
+                   for p, names in zip(places, letters, strict=True)]  # fmt: skip
+        out = out.replace("...", free)
+    if len(places) < 2 or "." in "".join(letters) or not out or any(len(set(n)) < len(n) for n in letters):
         words = "'a,b->c', or more than two, without repeated letters"
         raise UnsupportedError(f"expected two tensors and {words}, got {call.equation!r}")
     for place, names in zip(places, letters, strict=True):
@@ -160,9 +166,32 @@ def transposed(call: FunctionCall) -> str:
         return kind(c, shape[1] * groups, shape[2:], bias=bias is not None, groups=groups, **options)
 
     path = call.assembly.owner(call, ["weight"] if bias is None else ["weight", "bias"], make)
-    if path is None:
-        raise UnsupportedError("expected weight and bias that are parameters of one module, and used there alone")
-    return call.assembly.owned(call.node, path, x)
+    if path is not None:
+        return call.assembly.owned(call.node, path, x)
+    weight = call.place(call.weight).name
+    flat = call.reshape(x, (groups, c // groups, prod(size)))
+    matrices = call.op("transpose", call.reshape(weight, (groups, c // groups, prod(shape[1:]))), axes=(1, 3, 2))
+    at = _spread(size, shape[2:], call.layout.features[1:], options)
+    parts = call.reshape(call.op("matmul", matrices, flat), (groups * shape[1], prod(shape[2:]) * prod(size)))
+    count = prod(call.layout.features[1:]) + 1
+    places = (np.where(at < 0, 0, at + 1) + count * np.arange(groups * shape[1])[:, None]).astype("int64")
+    whole = call.op("scatter_add", parts, places=places, shape=(groups * shape[1], count))
+    y = call.reshape(call.op("getitem", whole, index=(slice(None), slice(1, None))), call.layout.features)
+    return y if bias is None else call.op("add", y, call.reshape(call.place(bias).name, (-1, *(1,) * len(size))))
+
+
+def _spread(size: Any, window: Any, after: Any, options: Any) -> np.ndarray:
+    """Return the place to which a transposed convolution adds each number, −1 for those outside, ``(K L,)``."""
+    found: Any = 0
+    axes = len(size)
+    for i, (n, k, m) in enumerate(zip(size, window, after, strict=True)):
+        stride, padding, dilation = (options[key][i] for key in ("stride", "padding", "dilation"))
+        at = np.arange(k)[:, None] * dilation + np.arange(n) * stride - padding
+        inside = np.where((at >= 0) & (at < m), at, -(10**12))
+        shape = [1] * (2 * axes)
+        shape[i], shape[axes + i] = k, n
+        found = found + inside.reshape(shape) * prod(after[i + 1 :])
+    return np.maximum(found, -1).ravel()
 
 
 def _several(value: Any, dims: int) -> tuple[int, ...]:
@@ -294,6 +323,21 @@ def outer(call: FunctionCall) -> str:
     return call.op("multiply", call.op("reshape", a.name, shape=(*a.layout.shape, 1)), b.name)
 
 
+def distances(call: FunctionCall) -> str:
+    """Return the 2-norms of the differences of rows."""
+    if call.p != 2:
+        raise UnsupportedError(f"p={call.p} is not supported, expected 2")
+    a, b = call.place(call.x1), call.place(call.x2)
+    if b.layout.axis == len(b.layout.shape) - 2:
+        raise UnsupportedError(f"{MIXED}, got distances among samples")
+    one, two = call.shape(a.name), call.shape(b.name)
+    if a.layout.axis != len(a.layout.shape) - 2:
+        one = (*one[:-1], 1, one[-1])
+        two = (*two[:-2], 1, *two[-2:])
+    difference = call.op("subtract", call.reshape(a.name, one), call.reshape(b.name, two))
+    return call.op("norm", difference, axis=-1)
+
+
 def bilinear(call: FunctionCall) -> str:
     """Return x₁ᵀ W x₂ + b."""
     a, b = call.place(call.input1), call.place(call.input2)
@@ -307,6 +351,7 @@ PRODUCTS: dict[str, Callable[[FunctionCall], Any]] = {
     "matmul": lambda c: product(c, c.self, c.other), "mm": lambda c: product(c, c.self, c.mat2),
     "bmm": lambda c: product(c, c.self, c.mat2), "mv": lambda c: product(c, c.self, c.vec),
     "addmm": addmm, "baddbmm": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear, "bilinear": bilinear,
+    **dict.fromkeys(("cdist", "_cdist_forward"), distances),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), transposed),
     "im2col": unfold_images, "col2im": fold_images, "embedding": embedding, "scaled_dot_product_attention": attention,

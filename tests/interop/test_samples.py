@@ -62,7 +62,7 @@ REFUSED = {
     "range": (lambda y, x: y + torch.arange(x.size(0)).sum(), f"add: {NUMBERS}"),
     "feature of a view": (lambda y, x: y.view(x.size(0), x.size(0) // 9 + 2, -1), f"view: {PLACES}"),
     "all numbers as the batch": (lambda y, x: y.view(x.numel(), -1), "expected the samples alone as axis 0 of"),
-    "batch as a feature": (lambda y, x: y.reshape(-1, x.size(0) // 3, 4), f"view: {PLACES}"),
+    "batch as a feature": (lambda y, x: y.reshape(-1, x.size(0) // 3, 4), f"reshape: {PLACES}"),
     "fixed batch": (lambda y, x: y.view(3, 2, -1), FOR_ONE),
     "fixed batch that fits": (lambda y, x: y.view(2, -1)[:, :4].view(2, -1), f"view: {PLACES}"),
     "squeezed batch": (lambda y, x: y.unsqueeze(1).squeeze(), "for each sample alone, but none for 3"),
