@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 import warnings
@@ -113,7 +114,7 @@ def captured(
     try:
         program = _program(module, x, Dim.AUTO)
         if not _is_general(program):
-            with _symbolic_len(module):
+            with _symbolic_len():
                 program = _program(module, x, Dim.DYNAMIC)  # which may say why not
         if not _is_general(program):
             raise at("", module, FOR_ONE)
@@ -144,26 +145,14 @@ def _hints_as_given() -> Iterator[None]:
 
 
 @contextmanager
-def _symbolic_len(module: torch.nn.Module) -> Iterator[None]:
-    """Let ``len`` of a tensor be its size as a symbol in the code of a module, but for torch's own."""
-    spaces = {id(space): space for part in module.modules()
-              if (space := getattr(type(part).forward, "__globals__", {})).get("__name__", "").partition(".")[0] != "torch"}
-    before = {key: space.get("len") for key, space in spaces.items()}
-
-    def size(of: Any) -> Any:
-        return of.shape[0] if isinstance(of, torch.Tensor) else (given or len)(of)
-
-    given = None
+def _symbolic_len() -> Iterator[None]:
+    """Let ``len`` of a tensor be its size as a symbol, which Python's own makes a number."""
+    before = builtins.len
+    builtins.len = lambda of: of.shape[0] if isinstance(of, torch.Tensor) and of.ndim else before(of)
     try:
-        for space in spaces.values():
-            space["len"] = size
         yield
     finally:
-        for key, space in spaces.items():
-            if before[key] is None:
-                del space["len"]
-            else:
-                space["len"] = before[key]
+        builtins.len = before
 
 
 FOR_ONE = (
