@@ -12,8 +12,10 @@ from gbackprop.interop.arguments import at
 from gbackprop.interop.building import Building
 from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.capture import DROPOUT, line_of, path_of
+from gbackprop.interop.convolutions import CONVOLUTIONS
 from gbackprop.interop.functions import FUNCTIONS
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout, layout_of, reshaped, rows_alike
+from gbackprop.interop.lookups import LOOKUPS
 from gbackprop.interop.moves import MOVES
 from gbackprop.interop.norms import NORMS
 from gbackprop.interop.products import PRODUCTS
@@ -22,7 +24,9 @@ from gbackprop.layers import Dropout, Parameter
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME
 
-TABLE: dict[str, Callable[[FunctionCall], Any]] = {**FUNCTIONS, **NORMS, **PRODUCTS, **MOVES}
+TABLE: dict[str, Callable[[FunctionCall], Any]] = {
+    **FUNCTIONS, **NORMS, **PRODUCTS, **CONVOLUTIONS, **LOOKUPS, **MOVES,
+}  # fmt: skip
 
 OF_SHAPES = {"sym_size", "sym_numel", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",
              "new_full", "new_empty", "_assert_tensor_metadata",
@@ -37,6 +41,8 @@ SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "wh
 
 SHAPES = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"}
 """Functions that give a tensor another shape."""
+
+NARROW = {torch.uint8, torch.int8, torch.int16}
 
 SIZES = (2, 3, 11)
 """Numbers of samples for which what is the same for all data is computed."""
@@ -181,6 +187,10 @@ class Assembly(Building):
             return found
         if function not in TABLE:
             raise UnsupportedError("there is no layer and no row of the table for it")
+        kinds = {value.dtype for value in [node.meta["val"]] if isinstance(value, torch.Tensor)}
+        if kinds & NARROW and function in FUNCTIONS:
+            raise UnsupportedError(f"expected integers of 32 bits or more, got {kinds.pop()}, which may overflow")
+        self.casts = self.casts or (torch.float32 in kinds and self.dtype == torch.float64)
         try:
             found = TABLE[function](call)
         except ValueError as error:

@@ -14,7 +14,6 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
 from gbackprop.interop.calls import FunctionCall, finite, is_number
 from gbackprop.interop.layouts import Place
-from gbackprop.layers.embedding import OneHot
 
 ACTIVATIONS: dict[str, type[Layer]] = {
     "relu": layers.ReLU, "relu6": layers.ReLU6, "leaky_relu": layers.LeakyReLU, "selu": layers.SELU,
@@ -32,7 +31,10 @@ CURVES = {
 }  # fmt: skip
 """The rows of elementwise functions, by torch's names."""
 
-COMPARISONS = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal", "eq": "equal", "ne": "not_equal"}
+COMPARISONS = {
+    "gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal", "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
+"""The rows of comparisons, by torch's names."""
 
 ARGUMENTS = {"lambd": "lambd", "lambda": "lambd"}
 
@@ -225,13 +227,6 @@ def arccosine(call: FunctionCall) -> str:
     return call.op("affine", arcsine(call), factor=-1, shift=pi / 2)
 
 
-def one_hot(call: FunctionCall) -> str:
-    """Return rows of the identity."""
-    if call.num_classes < 1:
-        raise UnsupportedError("num_classes: expected their number")
-    return call.add(OneHot(call.num_classes), call.place(call.self).name)
-
-
 FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(ACTIVATIONS, activation), **dict.fromkeys(CURVES, curve),
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax", "special_log_softmax"), softmax),
@@ -253,7 +248,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     "max": reduction("max"), "min": reduction("min"), "prod": reduction("prod"), "var": reduction("var"),
     "std": reduction("std"), "var_mean": var_mean, "logsumexp": reduction("logsumexp"),
     **dict.fromkeys(("linalg_vector_norm", "norm"), vector_norm),
-    "one_hot": one_hot, "norm_except_dim": norm_except, "asin": arcsine, "acos": arccosine,
+    "norm_except_dim": norm_except, "asin": arcsine, "acos": arccosine,
     "cumsum": lambda c: c.op("cumsum", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
     "glu": lambda c: c.op("glu", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
     "cosine_similarity": lambda c: c.op("cosine_similarity", c.place(c.x1).name, c.place(c.x2).name, eps=c.eps,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.calls import FunctionCall, finite, move
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
-from gbackprop.layers.embedding import OneHot
 
 
 def reshape(call: FunctionCall) -> str:
@@ -219,41 +217,6 @@ def diagonal_matrix(call: FunctionCall) -> str:
     return call.op(call.assembly.function(call.node), own.name, k=call.given.get("diagonal", 0))
 
 
-def index(call: FunctionCall) -> str:
-    """Return entries by integers; rows of a table by integers that are data."""
-    if not any(isinstance(value, Place) for value in call.indices):
-        return move(call, call.self)
-    table, kind = call.place(call.self), call.node.args[1][0]
-    if len(call.indices) > 1 or table.layout.axis is not None or kind.meta["val"].dtype == torch.bool:
-        raise UnsupportedError("indices: expected fixed integers, or rows of a table, got numbers of the data")
-    rows, *rest = table.layout.shape
-    chosen = call.add(OneHot(rows), call.indices[0].name)
-    return call.reshape(call.op("matmul", chosen, call.reshape(table.name, (rows, prod(rest)))), call.layout.features)
-
-
-def gather(call: FunctionCall) -> str:
-    """Return entries by fixed integers; by integers that are data, those of a fixed tensor with one axis and no other."""
-    table = call.self
-    if not isinstance(call.index, Place):
-        return move(call, table)
-    size = None if isinstance(table, Place) else table.layout.shape[call.dim]
-    if size is None or table.layout.axis == call.dim or prod(table.layout.features) != size:
-        raise UnsupportedError("index: expected fixed integers, got numbers of the data")
-    chosen = call.add(OneHot(size), call.index.name)
-    return call.op("matmul", chosen, call.reshape(call.place(table).name, (size,)))
-
-
-def index_added(call: FunctionCall) -> str:
-    """Return a tensor to which parts of another are added, at fixed places of an axis."""
-    if isinstance(call.index, Place) or call.dim % len(call.layout.shape) == call.layout.axis:
-        raise UnsupportedError("index: expected fixed integers of an axis without the samples")
-    source = call.place(call.source)
-    size = call.layout.shape[call.dim]
-    matrix = torch.nn.functional.one_hot(call.index.value.long(), size).T.to(call.assembly.dtype).numpy()
-    moved = call.op("along", source.name, matrix=matrix, axis=source.layout.axis_of(call.dim) - len(source.layout.features) - 1)
-    return call.plus(call.self, Place(call.scaled(moved, call.given.get("alpha", 1)), call.layout))
-
-
 def along(axes: int) -> Callable[[FunctionCall], str]:
     """Return a linear map of each of the last axes, by its matrix: torch's results for the unit vectors."""
 
@@ -300,7 +263,7 @@ MOVES: dict[str, Callable[[FunctionCall], Any]] = {
     ),
     **dict.fromkeys(("cat", "stack"), joined),
     **dict.fromkeys(("slice_scatter", "select_scatter"), scattered), **dict.fromkeys(("pad", "constant_pad_nd"), pad),
-    **dict.fromkeys(("tril", "triu"), diagonal_matrix), "index": index, "gather": gather, "index_add": index_added, "index_select": gather,
+    **dict.fromkeys(("tril", "triu"), diagonal_matrix),
     **dict.fromkeys(
         ("flip", "roll", "repeat", "unfold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "diagonal",
          "repeat_interleave", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "rot90",

@@ -92,8 +92,9 @@ def batch_norm(call: FunctionCall) -> list[str]:
 
 def standardized(call: FunctionCall) -> list[str]:
     """Return a parameter, standardized by a batch norm in training mode, over all axes but its second."""
-    shape = call.place(call.input).layout.shape
-    if call.place(call.input).layout.axis is not None or shape[:1] != (1,) or call.given.get("running_mean") is not None:
+    layout = call.place(call.input).layout
+    shape, has_buffers = layout.shape, call.given.get("running_mean") is not None
+    if layout.axis is not None or shape[:1] != (1,) or has_buffers:
         raise UnsupportedError("expected running statistics, or a parameter of shape (1, C, …), got a batch's own")
     kind = getattr(layers, f"InstanceNorm{len(shape) - 2}d")
     return [norm(call, lambda affine: kind(shape[1], call.eps, affine=affine))]
@@ -129,7 +130,8 @@ ADAPTIVE = {"output_size": None}
 
 NORMS: dict[str, Callable[[FunctionCall], Any]] = {
     "layer_norm": layer_norm, "rms_norm": rms_norm, "group_norm": group_norm, "instance_norm": instance_norm,
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), batch_norm), "_native_batch_norm_legit": standardized,
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), batch_norm),
+    "_native_batch_norm_legit": standardized,
     **{f"avg_pool{d}d": pool("AvgPool", AVG if d > 1 else dict(list(AVG.items())[:5])) for d in (1, 2, 3)},
     **{f"max_pool{d}d": pool("MaxPool", MAX) for d in (1, 2, 3)},
     **{f"max_pool{d}d_with_indices": pool("MaxPool", MAX) for d in (1, 2, 3)},

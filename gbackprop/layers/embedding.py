@@ -109,7 +109,7 @@ class OneHot(Layer):
     takes = "integers"
     formulas = {"forward": "y[t] = e_x[t]", "mjp": "none: x is an index"}
     shown = ("num_embeddings",)
-    check_indices = Embedding.check_indices
+    check_indices: Any = Embedding.check_indices
 
     def __init__(self, num_embeddings: int) -> None:
         self.num_embeddings = positive("num_embeddings", num_embeddings)
