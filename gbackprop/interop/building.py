@@ -16,6 +16,7 @@ from gbackprop.interop.capture import Capture, path_of
 from gbackprop.interop.layouts import Fixed
 from gbackprop.interop.wholes import WholeModule
 from gbackprop.layers import Constant, Identity, Parameter
+from gbackprop.layers.embedding import Floats
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME, sources_of
 from gbackprop.network.patterns import replaced
@@ -29,7 +30,7 @@ class Building:
 
     def __init__(
         self, module: torch.nn.Module, capture: Capture, wholes: dict[str, WholeModule], dtype: torch.dtype,
-        inputs: Inputs | None = None,
+        apart: set[str], inputs: Inputs | None = None,
     ) -> None:  # fmt: skip
         self.capture, self.wholes, self.dtype, self.inputs = capture, wholes, dtype, inputs
         self.sources = sources_of(inputs)
@@ -42,8 +43,11 @@ class Building:
         self.names: dict[torch.fx.Node, str] = {}
         self.constants: dict[tuple[str, bool], str] = {}
         self.refusals: list[str] = []
-        self.broken: set[str] = set()  # paths of modules that are not taken as a whole
+        self.broken: set[str] = set()  # paths of modules that are not taken as a whole, and names of shared parameters
+        self.apart = apart  # names of parameters that no layer takes
         self.varying: set[torch.fx.Node] = set()
+        self.integers = _integers(capture, inputs)  # names of nodes
+        self.floats: dict[str, str] = {}  # the nodes that have these as floats
         self.casts = False  # whether torch computes a part in float32
 
     def add(self, node: torch.fx.Node, layer: Layer, *sources: str, path: str | None = None) -> str:
@@ -52,7 +56,21 @@ class Building:
         shape = layer.output_shape(*shapes)
         name = self._new_name(path_of(node) if path is None else path, node, path)
         self.nodes[name], self.shapes[name] = (layer, *sources), shape
+        if layer.takes == "any":
+            self.integers |= {name for source in sources if source in self.integers}
+        elif layer.takes == "integers" and sources[0] not in self.integers:
+            layer.takes = "floats"  # type: ignore[misc]  # of indices that are computed
+        if layer.takes == "floats":
+            for each, (own, *taken) in list(self.nodes.items()):
+                if own is layer and not self.integers.isdisjoint(taken):
+                    self.nodes[each] = own, *[self._as_floats(node, source) for source in taken]
         return name
+
+    def _as_floats(self, node: torch.fx.Node, name: str) -> str:
+        """Return the node that has integers as floats, or the one itself."""
+        if name in self.integers and name not in self.floats:
+            self.floats[name] = self.add(node, Floats(), name)
+        return self.floats.get(name, name)
 
     def _leaf(self, name: str) -> str:
         """Add a parameter as a node when it is first taken."""
@@ -104,7 +122,7 @@ class Building:
             path, _, last = name.rpartition(".")
             nodes = [n for n in (*own.parameters, *own.buffers) if own.parameters.get(n, own.buffers.get(n)) == name]
             users = {(user.target, self._place_in(user, node)) for n in nodes for user in n.users}
-            if last != key or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
+            if last != key or name in self.apart or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
                 return None
             paths.add(path)
         path = paths.pop()
@@ -175,8 +193,6 @@ class Building:
             output, nodes = "output", {"output": (Identity(), output)}
         if unused := set(self.sources) - {source for node in nodes.values() for source in node[1:]}:
             raise at("", self.modules[""], f"expected an output that depends on all inputs, got {sorted(unused)}, too")
-        if self.inputs is not None:
-            self.inputs = _with_numbers(self.inputs, nodes)
         inputs = self.inputs and self.inputs.shapes
         swaps: dict[str, str] = {}
         order = Graph(nodes, output, inputs=inputs).order
@@ -209,15 +225,11 @@ class Building:
         return {name: node for name, node in self.nodes.items() if name in found}
 
 
-def _with_numbers(inputs: Inputs, nodes: dict[str, tuple[Any, ...]]) -> Inputs:
-    """Return inputs of which integers are numbers where no layer takes them as indices."""
-    indices: set[str] = set()
-    for name, (layer, *sources) in reversed(nodes.items()):
-        indices |= set(sources) if layer.takes == "integers" or (layer.takes == "any" and name in indices) else set()
-    for key, part in inputs.parts.items():
-        if part.kind == "integers" and f"{INPUT_NAME}.{key}" not in indices:
-            part.kind = "numbers"
-    return Inputs(inputs.shapes)
+def _integers(capture: Capture, inputs: Inputs | None) -> set[str]:
+    """Return the names of the inputs of integers."""
+    if inputs is not None:
+        return {f"{INPUT_NAME}.{key}" for key, part in inputs.parts.items() if part.kind == "integers"}
+    return set() if capture.input.meta["val"].is_floating_point() else {INPUT_NAME}
 
 
 def _has_own(part: torch.nn.Module) -> bool:

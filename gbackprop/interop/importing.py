@@ -16,7 +16,7 @@ from gbackprop.calculus.layer import INPUT, Layer, leaves_of
 from gbackprop.calculus.several import Inputs, items_of
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.arguments import at, first_line
-from gbackprop.interop.assembly import Assembly, Failed
+from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, columns, evaluating
 from gbackprop.interop.gradients import check_gradients
@@ -29,7 +29,7 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 
 DECOMPOSED = frozenset({
     "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input", "lstm_cell", "gru_cell", "rnn_tanh_cell",
-    "rnn_relu_cell", "_weight_norm", "_weight_norm_interface", "addcdiv", "lerp.Scalar", "lerp.Tensor", "_trilinear",
+    "rnn_relu_cell", "_weight_norm", "_weight_norm_interface", "addcdiv", "lerp.Scalar", "lerp.Tensor",
 })  # fmt: skip
 """Functions that are decomposed into others."""
 
@@ -66,8 +66,8 @@ def _graph(
         wholes = wholes_of(module, without)
         own = partial(chosen, part=torch.ops.gbackprop.columns)
         with calling({each.module: each.forward for each in wholes.values()} | {module: own}):
-            capture = captured(module, x if len(x) > 1 else _larger(x, inputs), DECOMPOSED)
-        assembly = Assembly(module, capture, wholes, getattr(torch, dtype), inputs)
+            capture = captured(module, x if len(x) > 1 else _larger(x, inputs), DECOMPOSED, KNOWN)
+        assembly = Assembly(module, capture, wholes, getattr(torch, dtype), without, inputs)
         try:
             graph = assembly.graph()
         except Failed:
