@@ -17,6 +17,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.onnx_call import Draft, OnnxCall
 from gbackprop.interop.onnx_rows import TABLE
 from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor, is_free, starts_of
+from gbackprop.interop.onnx_windows import BatchNormalization
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
 from gbackprop.network.graph import INPUT_NAME
@@ -286,7 +287,7 @@ def _compare(network: Any, model: Any, x: np.ndarray, fixed: int | None, rounded
     """Check that the outputs are those of ONNX's reference, for two numbers of samples if any is possible."""
     (name,) = [each.name for each in model.graph.input if each.name not in {a.name for a in model.graph.initializer}]
     tolerance = 1e-5 if x.dtype == "float32" else 1e-6 if rounded else 1e-10
-    run = ReferenceEvaluator(model).run
+    run = ReferenceEvaluator(model, new_ops=[BatchNormalization]).run
     for batch in [x] if fixed else [x, x[np.arange(len(x) + 1) % len(x)]]:
         expected, ours = run(None, {name: batch})[0], network(batch)
         largest = np.abs(expected).max(initial=0)
