@@ -43,7 +43,7 @@ class FactoredLayer(Layer):
         raise NotImplementedError(f"{type(self).__name__} has no residual")
 
 
-def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array, at: Values) -> Factored:
+def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array, at: Values = None) -> Factored:
     """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k."""
     xp = array_module(like)
 
@@ -95,7 +95,7 @@ def _norms(mat: Array, value: Array | None) -> tuple[Array, Array]:
     if value is None:
         return norm, norm
     weights = xp.broadcast_to(value * value, (n, *features)).reshape(n, prod(features))
-    return norm, xp.sqrt(xp.einsum("vni,ni->vn", squares, weights))
+    return norm, xp.sqrt((squares * weights).sum(2))  # to the same bits in each column, so that ± cancel
 
 
 def _times(mat: Array, factor: Array) -> Array:

@@ -62,12 +62,15 @@ def network(dtype="float64"):
 
 
 def arrays(values):
-    """All arrays of a quantity, by parameter; approximations by eigenvectors as matrices, as these are not unique."""
+    """All arrays of a quantity, by parameter; approximations by eigenvectors as matrices, as these are not unique.
+
+    Numbers below 1e-17 are the rounding of a zero of numbers of size 1, and are zero.
+    """
     found = {}
     for name, value in values.items():
         factors = {"A": value.A, "B": value.B} if isinstance(value, Kronecker) else {"": value}
         found |= {(name, key): getattr(part, "to_dense", lambda part=part: part)() for key, part in factors.items()}
-    return {key: part for key, part in found.items() if part is not None}
+    return {key: np.where(abs(part) < 1e-17, 0, part) for key, part in found.items() if part is not None}
 
 
 def errors(got, want):
