@@ -106,14 +106,14 @@ def _unknown(model: Any) -> list[str]:
 
 def _inlined(model: Any) -> Any:
     """Return a model without calls of functions, but of those that the table has."""
-    model = inline_local_functions(model)
-    while True:
+    model, before = inline_local_functions(model), None
+    while before != (now := [node.op_type for node in model.graph.node]):  # not all opsets have a function's body
+        before = now
         ops = {node.op_type for node in model.graph.node if not node.domain} - {*TABLE, "Range"}
         schemas = [_schema(op, "", _version(model)) for op in ops]
         bodies = [("", s.name) for s in schemas if s and (s.has_function or s.has_context_dependent_function)]
-        if not bodies:
-            return model
-        model = inline_selected_functions(model, bodies, inline_schema_functions=True)
+        model = inline_selected_functions(model, bodies, inline_schema_functions=True) if bodies else model
+    return model
 
 
 def _batch(model: Any, example: Any) -> tuple[np.ndarray, int | None]:

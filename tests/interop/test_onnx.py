@@ -477,6 +477,11 @@ def test_a_bias_that_is_broadcast(shape):
     np.testing.assert_allclose(network(x), x @ arrays["fc.weight"].T + arrays["fc.bias"], rtol=1e-12)
 
 
+def test_an_operator_whose_opset_has_no_body_is_refused():
+    with pytest.raises(UnsupportedError, match="Shrink: there is no operation"):
+        taken([("Shrink", "x", "y", {})], opset=13)
+
+
 def test_samples_as_the_second_factor():
     w, x = a(4, 3), a(5, 3)
     network = taken([("Gemm", "w x", "z", {"transB": 1}), ("Transpose", "z", "y", {})], {"w": w})
