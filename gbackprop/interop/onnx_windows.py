@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
@@ -115,6 +116,16 @@ def _batch_norm(call: OnnxCall) -> OnnxTensor:
         return call.put(getattr(layers, f"BatchNorm{max(len(x.shape) - 1, 1)}d")(x.shape[0], eps), x, name=path)
     centre, factor = [Known(call.node.input[i], (array,)) for i, array in ((3, -mean), (4, 1 / np.sqrt(var + eps)))]
     return _scaled(call, _scaled(call, _scaled(call, x, None, centre), factor, None), scale, bias)
+
+
+class BatchNormalization(OpRun):
+    """Evaluation mode, for the comparison: onnx.reference mixes the batch's statistics in for opsets 9 to 13."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, scale: Any, bias: Any, mean: Any, var: Any, epsilon: float, **options: Any) -> tuple[Any]:
+        scale, bias, mean, var = (each.reshape(-1, *(1,) * (x.ndim - 2)) for each in (scale, bias, mean, var))
+        return ((scale * (x - mean) / np.sqrt(var + epsilon) + bias).astype(x.dtype),)
 
 
 def _layer_norm(call: OnnxCall) -> OnnxTensor:

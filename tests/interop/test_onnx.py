@@ -461,6 +461,33 @@ def test_running_statistics_are_buffers():
     assert {f"bn.{name}" for name in names} <= set(network.state_dict())
 
 
+@pytest.mark.parametrize("opset", [7, 9, 13, 15])
+def test_batch_normalization_of_all_opsets_is_in_evaluation_mode(opset):
+    nodes, arrays = [("BatchNormalization", "x s b m v", "y", {"epsilon": 0.1})], {**CHANNELS}
+    x = a(5, 4)
+    expected = CHANNELS["s"] * (x - CHANNELS["m"]) / np.sqrt(CHANNELS["v"] + 0.1) + CHANNELS["b"]
+    np.testing.assert_allclose(taken(nodes, arrays, ("n", 4), opset)(x), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (1,), (4,)])
+def test_a_bias_that_is_broadcast(shape):
+    arrays = {"fc.weight": a(4, 3), "fc.bias": a(*shape)}
+    network, x = taken([("Gemm", "x fc.weight fc.bias", "y", {"transB": 1})], arrays), a(5, 3)
+    assert network.parameters["fc.bias"].shape == shape
+    np.testing.assert_allclose(network(x), x @ arrays["fc.weight"].T + arrays["fc.bias"], rtol=1e-12)
+
+
+def test_an_operator_whose_opset_has_no_body_is_refused():
+    with pytest.raises(UnsupportedError, match="Shrink: there is no operation"):
+        taken([("Shrink", "x", "y", {})], opset=13)
+
+
+def test_samples_as_the_second_factor():
+    w, x = a(4, 3), a(5, 3)
+    network = taken([("Gemm", "w x", "z", {"transB": 1}), ("Transpose", "z", "y", {})], {"w": w})
+    np.testing.assert_allclose(network(x), x @ w.T, rtol=1e-12)
+
+
 def test_names_that_are_no_paths_are_changed():
     network = taken(
         [("MatMul", "x w.", "w.a", {}), ("Add", "w.a w", "input", {}), ("Exp", "input", "y", {})],

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ def curves(p, x):
 
 def pieces(p, x):
     z = x @ p["w"]
-    return np.clip(z, -1, 1) + np.minimum(z, 0.3) + np.abs(z) + np.sign(z) + np.maximum(z, p["v"][:2])
+    return np.clip(z, -1, 1) + z.clip(0) + np.minimum(z, 0.3) + np.abs(z) + np.sign(z) + np.maximum(z, p["v"][:2])
 
 
 def moves(p, x):
@@ -98,6 +99,11 @@ def columns(p, x):
 def matrices(p, x):
     norm = np.linalg.norm(p["m"], axis=0) + np.diagonal(p["m"]) + np.prod(x, axis=1, keepdims=True)
     return x @ (np.eye(3) + np.outer(p["v"], p["v"])) + norm + np.dot(x, p["v"])[:, None] + np.triu(p["m"]) @ p["v"]
+
+
+def polynomials(p, x):
+    z = x @ p["w"]
+    return (x[:, :, None] ** np.arange(5) * p["v"]).sum(1) + (z**2)[:, :1] ** np.array([0.5, 1, 1.5, 2, 3]) + z ** [[3]]
 
 
 def contractions(p, x):
@@ -123,7 +129,7 @@ FUNCTIONS = {
     class_token: ({"token": (1, 2), "g": (8,)}, (2, 2)), normalized: ({"g": (3,)}, (3,)), curves: ({"w": (3, 2)}, (3,)),
     pieces: ({"w": (3, 2), "v": (3,)}, (3,)), moves: ({"v": (3,)}, (3,)), columns: ({"w": (3, 2), "v": (3,)}, (3,)),
     matrices: ({"m": (3, 3), "v": (3,)}, (3,)), contractions: ({"m": (2, 2)}, (3, 2)), swapped: ({"w": (3, 2)}, (3,)),
-    flat: ({"m": (2, 2)}, (3, 2)),
+    flat: ({"m": (2, 2)}, (3, 2)), polynomials: ({"w": (3, 1), "v": (5,)}, (3,)),
 }  # fmt: skip
 
 
@@ -164,6 +170,26 @@ def test_tokens_are_indices_and_a_table_may_be_shared():
         network(x + 7 * (x == x.max()) - x * (x == x.max()))
 
 
+def test_fixed_exponents_are_right_for_bases_of_all_signs():
+    x = np.array([[1.0, 2.0], [-1.0, 0.0]])
+    network = gb.trace(lambda p, x: x**[2, 3] * p["v"] + x[:, :1] ** np.arange(2), {"v": np.ones(2)}, x[:1])
+    np.testing.assert_allclose(network(x), x**[2, 3] + x[:, :1] ** np.arange(2), rtol=1e-15)
+    found = gb.backward(network, losses.MSELoss("sum"), x, np.zeros((2, 2)), wrt="x").gradient["x"]
+    np.testing.assert_allclose(found, [[26, 216], [-10, 0]])
+
+
+def test_functions_in_float32():
+    def function(p, x):
+        h, k = np.zeros((len(x), 3), np.float32), np.zeros_like(x, dtype=np.float32)
+        h += x * p["w"].astype(np.float32)
+        k[:, 1] = x[:, 0]
+        return (h * (x > 0).astype("f4")).astype(np.float32) + k
+
+    x, w = (np.random.default_rng(0).standard_normal(shape).astype("f4") for shape in ((4, 3), 3))
+    network = gb.trace(function, {"w": w}, x)
+    np.testing.assert_allclose(network(x), function({"w": w}, x), rtol=1e-6)
+
+
 def test_names_are_paths():
     parameters = {"blocks": [{"w": np.ones((2, 2))}, {"w": np.ones((2, 2))}], "scale": 0.5}
 
@@ -175,6 +201,8 @@ def test_names_are_paths():
     network = gb.trace(function, parameters, np.ones((1, 2)))
     assert sorted(network.parameters) == ["blocks.0.w", "blocks.1.w", "scale"]
     assert network.parameters["scale"].shape == ()
+    pair = namedtuple("pair", "w b")(np.ones((2, 2)), np.ones(2))
+    assert sorted(gb.trace(lambda p, x: x @ p.w + p.b, pair, np.ones((1, 2))).parameters) == ["0", "1"]
     parameters["blocks"][0]["w"][:] = 0
     assert network.parameters["blocks.0.w"].all()
 

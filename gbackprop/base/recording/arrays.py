@@ -21,7 +21,7 @@ from gbackprop.base.recording.refused import (
     called,
     user_line,
 )
-from gbackprop.base.recording.tape import How, Ref, Tape, mapped, refs
+from gbackprop.base.recording.tape import How, Ref, Tape, assigned, cast, indexed, mapped, refs
 
 PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "shares_memory",
          "may_share_memory", "broadcast_shapes", "array_repr", "array_str", "array2string")  # fmt: skip
@@ -77,8 +77,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
             return _filled(tape, function, args, kwargs, FILLED.get(name))
         if out is None:
             return call(tape, name, function, args, kwargs)
-        found = call(tape, name, function, args, {key: value for key, value in kwargs.items() if key != "out"})
-        return _written(tape, out, found)
+        return _written(tape, out, call(tape, name, function, args, {k: v for k, v in kwargs.items() if k != "out"}))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -86,7 +85,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         if name in READING:
             self.tape.refuse(NumberReadError, f"`.{name}` reads numbers from an array, which must stay one")
         function = getattr(np, name, None)
-        if not hasattr(np.ndarray, name) or not callable(function) or name == "sort":
+        if not hasattr(np.ndarray, name) or not callable(function) or name in ("sort", "resize", "partition"):
             self.tape.refuse(MissingFunctionError, f"`.{name}` of an array is not in the table")
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
@@ -94,7 +93,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         parts = index if isinstance(index, tuple) else (index,)
         if any(isinstance(part, Recorded) and part.dtype.kind == "b" for part in parts):
             self.tape.refuse(NumberReadError, f"an index of booleans gives a shape that depends on numbers; {CHOOSE}")
-        return call(self.tape, "getitem", _getitem, (self, index), {})
+        return call(self.tape, "getitem", indexed, (self, index), {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
         tape_of((self, value, index))
@@ -124,9 +123,13 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         """Return a copy."""
         return np.copy(self)
 
+    def clip(self, *bounds: Any, **kwargs: Any) -> Any:
+        """Return the array within bounds, of which the second may be left out."""
+        return np.clip(self, *bounds, *(None,) * (len(bounds) == 1), **kwargs)
+
     def astype(self, dtype: Any, copy: bool = True, **kwargs: Any) -> Any:
         """Return the array in another dtype."""
-        return call(self.tape, "astype", lambda x, d: x.astype(d), (self, np.dtype(dtype)), {})
+        return call(self.tape, "astype", cast, (self, np.dtype(dtype)), {})
 
     def __array_namespace__(self) -> Any:
         """Return the module that makes new arrays of this kind."""
@@ -203,10 +206,10 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
             if self.number < tape.leaves:
                 tape.refuse(InPlaceError, "the function writes into its input or a parameter; write `a = a + b` for "
                             "`a += b`, or take a copy first")  # fmt: skip
-            self.number = call(tape, "setitem", _setitem, (self, index, value), {}).number
+            self.number = call(tape, "setitem", assigned, (self, index, value), {}).number
             self.version += 1
             return
-        new = call(tape, "setitem", _setitem, (self, index, value), {})
+        new = call(tape, "setitem", assigned, (self, index, value), {})
         name, _, args, kwargs = self.how
         base = self.base
         if name == "getitem":
@@ -260,16 +263,6 @@ class Namespace:
 
 MAKING = ("zeros", "ones", "full", "arange", "eye", "identity", "linspace")
 """Functions of NumPy that make an array of no other."""
-
-
-def _getitem(x: Any, index: Any) -> Any:
-    return x[index]
-
-
-def _setitem(x: np.ndarray, index: Any, value: Any) -> np.ndarray:
-    new = x.copy() if x.dtype.kind == "f" else x.astype(np.result_type(x, value))
-    new[index] = value
-    return new
 
 
 def recorded_in(value: Any) -> Iterator[Recorded]:
@@ -328,6 +321,8 @@ def _counts(name: str, args: Any, kwargs: Any) -> bool:
 
 
 def _filled(tape: Tape, function: Any, args: Any, kwargs: Any, fill: float | None) -> Any:
+    if fill is None and any(True for _ in recorded_in((args[1:], kwargs))):
+        tape.refuse(PlainArrayError, "np.full_like would make a constant of what was computed; use np.broadcast_to")
     value = function(*mapped_values(args), **mapped_values(kwargs))
     return tape.add("constant", value if fill is None else np.full_like(value, fill))
 

@@ -120,3 +120,20 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+
+
+def indexed(x: np.ndarray, index: Any) -> Any:
+    """Return `x[index]`."""
+    return x[index]
+
+
+def assigned(x: np.ndarray, index: Any, value: Any) -> np.ndarray:
+    """Return what `x[index] = value` leaves, in a dtype for both."""
+    new = x.astype(np.result_type(x, value if isinstance(value, int | float) else np.asarray(value)))
+    new[index] = value
+    return new
+
+
+def cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a copy in a dtype; float64 stays, where float32 is asked for, as the record is in float64."""
+    return x.astype(x.dtype if (x.dtype, dtype) == (np.float64, np.float32) else dtype)

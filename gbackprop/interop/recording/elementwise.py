@@ -14,6 +14,9 @@ from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 
 Reader = Callable[..., Any]
 
+MOST_EXPONENTS = 16
+"""Different exponents in a fixed array that are taken one by one."""
+
 
 def number(given: Any) -> float | None:
     """Return an operand that is one number, or None."""
@@ -102,6 +105,20 @@ def _powered(c: StepReader, x: str, n: float, left: bool) -> str | None:
     return c.op("exp", c.op("affine", x, factor=log(n))) if n > 0 else None
 
 
+def _power(c: StepReader, a: Any, b: Any) -> str:
+    """Read a power; exponents of a fixed array are taken one by one, as exp(b log a) is for positive bases alone."""
+    exponents = c.value(b).constant
+    each = np.unique([] if exponents is None or not exponents.ndim else exponents)
+    if not isinstance(a, Value) or a.constant is not None or not 0 < len(each) <= MOST_EXPONENTS:
+        return join("pow", _powered)(c, a, b)
+    name, found = c.reading.node(a, a.features), None
+    for n in each.tolist():
+        of_all = Value(a.shape, a.batch, a.data, "f", pieces=[_powered(c, name, n, False) or name])
+        chosen = joined(c, "where", exponents == n, of_all, found or of_all)
+        found = Value(c.out.shape, c.out.batch, c.out.data, "f", pieces=[chosen])
+    return chosen
+
+
 def _larger(c: StepReader, x: str, n: float, left: bool) -> str:
     return c.add(ReLU(), x) if n == 0 else c.op("clip", x, least=n)
 
@@ -161,8 +178,9 @@ def _same(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Value:
 
 
 def _cast(c: StepReader, x: Value, dtype: Any) -> Value:
-    if dtype.kind in "iu" and x.kind == "f" and x.data:
-        c.refuse(NoDerivativeError, f"astype({dtype}) has no derivative")
+    index = x.pieces == ["input"] and c.reading.integers
+    if (index and dtype.kind not in "iu") or (dtype.kind in "iu" and x.kind == "f" and x.data):
+        c.refuse(NoDerivativeError, f"astype({dtype}) of {'an index' if index else 'floats'} has no derivative")
     return _same(c, x)
 
 
@@ -190,7 +208,7 @@ ELEMENTWISE: dict[str, Reader] = {
     "tanh": layer(Tanh), "expit": layer(Sigmoid), "logaddexp": _soft,
     "add": join("add", _added), "subtract": join("subtract", _subtracted), "multiply": join("multiply", _multiplied),
     **dict.fromkeys(("divide", "true_divide"), join("divide", _divided)),
-    **dict.fromkeys(("power", "pow", "float_power"), join("pow", _powered)),
+    **dict.fromkeys(("power", "pow", "float_power"), _power),
     **dict.fromkeys(("maximum", "fmax"), join("maximum", _larger)),
     **dict.fromkeys(("minimum", "fmin"), join("minimum", _smaller)),
     "greater": compared(1, False), "greater_equal": compared(1, True), "less": compared(-1, False),

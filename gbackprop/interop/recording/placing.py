@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.recording.arrays import SHAPED, TURNS
-from gbackprop.base.recording.refused import MissingFunctionError, MixedSamplesError
+from gbackprop.base.recording.refused import BatchSizeError, MissingFunctionError, MixedSamplesError
 from gbackprop.base.recording.tape import mapped
 from gbackprop.interop.recording.elementwise import Reader
 from gbackprop.interop.recording.steps import ROWS, StepReader, Value
@@ -29,10 +29,25 @@ def fixed(value: Any) -> Any:
     return value.constant
 
 
+def index_of(c: StepReader, x: Value, index: Any) -> Any:
+    """Return an index with plain arrays; a slice of the samples that ends at a fixed number is an error."""
+    parts = fixed(index if isinstance(index, tuple) else (index,))
+    axes = [0 if p is None or p is Ellipsis else np.ndim(p) if np.asarray(p).dtype.kind == "b" else 1 for p in parts]
+    for i, part in enumerate(parts):
+        rest = any(p is Ellipsis for p in parts[:i])
+        at = len(x.shape) - sum(axes[i:]) if rest else sum(axes[:i])
+        if x.batch and at == x.batch[0] and isinstance(part, slice):
+            count = x.batch[1]
+            if part.start not in (None, 0, -count) or part.stop not in (None, count):
+                c.refuse(BatchSizeError, "a slice of the samples begins or ends at a fixed number; write len(x)")
+    return parts if isinstance(index, tuple) else parts[0]
+
+
 def move(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Any:
     """Read any function that only moves numbers, by what it does to the numbers of places."""
     function = c.step.function
-    given, named = fixed(args), fixed(kwargs)
+    given = (index_of(c, x, args[0]),) if c.step.name == "getitem" else fixed(args)
+    named = fixed(kwargs)
     if c.step.name in SHAPED:
         places = places_of(c.out.shape)
     else:
@@ -147,7 +162,7 @@ def placed(c: StepReader, like: Value, places: np.ndarray) -> Value:
 
 def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
     """Read `x[index] = value`: the result has the numbers of x, and those of the value at the index."""
-    target = places_of(x.shape)[fixed(index)]
+    target = places_of(x.shape)[index_of(c, x, index)]
     b = c.value(value)
     source = np.broadcast_to(places_of(b.shape), target.shape)
     for each in (x, b):

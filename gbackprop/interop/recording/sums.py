@@ -69,6 +69,8 @@ def _dot(c: StepReader, a: Any, b: Any) -> str:
 
 
 def _einsum(c: StepReader, subscripts: str, *operands: Any, optimize: Any = None) -> str:
+    if not isinstance(subscripts, str):
+        raise TypeError("expected subscripts as text")
     left, arrow, out = subscripts.replace(" ", "").partition("->")
     names, values = left.split(","), [c.value(each) for each in operands]
     if not arrow:
