@@ -85,7 +85,7 @@ def pieces(p, x):
 
 
 def moves(p, x):
-    padded = np.pad(x, ((0, 0), (1, 1)), mode="edge")[:, 2:] * p["v"]
+    padded = np.pad(x, ((0, 0), (1, 1)), mode="edge")[:, 2:] * np.hstack([p["v"][1:], p["v"][:1]])
     turned = np.roll(x, 1, axis=1) + np.flip(x, 1) + x[:, ::-1] + x[:, [2, 0, 1]] + x[:, None, :].squeeze(1)
     return padded + turned + np.repeat(x, 2, axis=1)[:, :3] + np.cumsum(x, 1) * np.expand_dims(x, 1)[:, 0] + x[..., :1]
 
