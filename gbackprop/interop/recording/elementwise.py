@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.interop.recording.refused import MixedSamplesError, NoDerivativeError
+from gbackprop.interop.recording.refused import NoDerivativeError
 from gbackprop.interop.recording.steps import StepReader, Value
 from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 
@@ -55,8 +55,6 @@ def joined(c: StepReader, row: str, *given: Any) -> str:
     ndim = len(c.out.shape)
     if any(each.batch and len(each.shape) != ndim for each in values):
         c.whole = True
-    if c.plain and any(not each.batch and len(each.shape) == ndim and each.shape[0] != 1 for each in values):
-        c.refuse(MixedSamplesError, f"np.{c.step.name} broadcasts the batch axis to an array without one")
     return c.op(row, *[c.operand(each, ndim) for each in values])
 
 
@@ -114,7 +112,6 @@ def _soft(c: StepReader, a: Any, b: Any) -> str:
     if number(a) == 0 and isinstance(b, Value):
         return layer(Softplus)(c, b)
     difference = joined(c, "subtract", a, b)
-    c.reading.shapes[difference]
     return c.op("add", c.add(Softplus(), difference), c.operand(b, len(c.out.shape)))
 
 
