@@ -96,7 +96,7 @@ def moves(p, x):
 
 def columns(p, x):
     first, second, third = x.T
-    return (first * second * p["v"][0] + third)[:, None] + (p["w"].T @ x.T).T + (p["w"].T @ x[:, :, None])[..., 0]
+    return (p["v"] @ x.T)[:, None] * (x @ p["v"])[:, None] + (first * second * p["v"][0] + third)[:, None] + (p["w"].T @ x.T).T + (p["w"].T @ x[:, :, None])[..., 0]
 
 
 def matrices(p, x):
@@ -153,6 +153,12 @@ def test_function(function):
     single = gb.trace(function, small, x.astype("float32"))
     assert single(x.astype("float32")).dtype == "float32"
     np.testing.assert_allclose(single(x.astype("float32")), network(x), rtol=1e-3, atol=1e-3)
+
+
+def test_sums_have_no_other_nodes_beside():
+    both = lambda p, x: x.sum(1) + np.add.reduce(x, 1) + np.linalg.norm(x, axis=1) + x.std(1) + p["w"]  # noqa: E731
+    network = gb.trace(both, {"w": np.ones(())}, np.ones((1, 3)))
+    assert not any("reshape" in name for name in network.children)
 
 
 def test_tokens_are_indices_and_a_table_may_be_shared():

@@ -50,9 +50,6 @@ def triangle(row: str) -> Reader:
 def _matmul(c: StepReader, a: Any, b: Any) -> str:
     a, b = c.value(a), c.value(b)
     c.among(a, b)
-    least = 2 if b.batch is None and len(b.shape) <= 2 else 3
-    if (a.batch and len(a.shape) < least) or (b.batch and len(b.shape) < 3):
-        c.whole = True
     wide = max(len(c.out.shape), 3)
     return c.op("matmul", c.operand(a, wide), c.operand(b, wide))
 
