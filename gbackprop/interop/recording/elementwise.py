@@ -29,7 +29,6 @@ def curve(*rows: str, **options: Any) -> Reader:
     """Return a reader of a function of each number, by rows one after the other; the last has the options."""
 
     def read(c: StepReader, x: Any) -> str:
-        c.among(x)
         name = c.operand(x)
         for row in rows:
             name = c.op(row, name, **(options if row == rows[-1] else {}))
@@ -41,11 +40,7 @@ def curve(*rows: str, **options: Any) -> Reader:
 def layer(make: Any) -> Reader:
     """Return a reader of a function of each number that is a layer."""
 
-    def read(c: StepReader, x: Any) -> str:
-        c.among(x)
-        return c.add(make(), c.operand(x))
-
-    return read
+    return lambda c, x: c.add(make(), c.operand(x))
 
 
 def joined(c: StepReader, row: str, *given: Any) -> str:
@@ -65,11 +60,9 @@ def join(row: str, with_number: Callable[..., str | None] | None = None) -> Read
         first, second = number(a), number(b)
         x, n = (a, second) if second is not None else (b, first)
         if with_number is not None and n is not None and isinstance(x, Value) and x.constant is None:
-            c.among(x)
-            if x.shape == c.out.shape:
-                found = with_number(c, c.operand(x), n, second is None)
-                if found is not None:
-                    return found
+            found = with_number(c, c.operand(x), n, second is None) if x.shape == c.out.shape else None
+            if found is not None:
+                return found
         return joined(c, row, a, b)
 
     return read

@@ -70,10 +70,6 @@ def _einsum(c: StepReader, subscripts: str, *operands: Any, optimize: Any = None
     if "." in subscripts or len(names) > 2 or any(len(set(each)) < len(each) for each in names):
         raise TypeError(f"{subscripts!r}: expected one or two operands, with a letter for each axis, once in each")
     c.among(*values)
-    batches = {name[value.batch[0]] for name, value in zip(names, values, strict=True) if value.batch}
-    c.whole = c.whole or batches != {out[:1]} or any(
-        out[:1] in name and not value.batch for name, value in zip(names, values, strict=True)
-    )  # fmt: skip
     taken = [c.operand(each) for each in values]
     if c.plain:
         drop = out[0]
