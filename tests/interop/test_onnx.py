@@ -433,6 +433,7 @@ WEIGHTS = {"0.weight": a(4, 3), "0.bias": a(4), "2.weight": a(2, 4)}
 def test_a_chain_is_a_sequential_of_layers():
     network = taken(CHAIN, WEIGHTS, opset=13)
     assert [type(layer).__name__ for layer in network] == ["Linear", "Tanh", "Linear"]
+    assert isinstance(taken(*CASES["Hardsigmoid of torch"])[0], layers.Hardsigmoid)
     assert all((network.parameters[name] == value).all() for name, value in WEIGHTS.items())
     x = a(3, 3)
     assert gb.backward(network, losses.MSELoss(), x, a(3, 2), q.KFAC(), rng=0)["kfac"]
@@ -586,7 +587,7 @@ def test_what_cannot_be_taken_over_is_named(nodes, words):
         (one("Selu", gamma=1.5), "expected the usual alpha and gamma"),
         *[(one("Einsum", "x w", (4, 3), {"w": a(4, 3)}, equation=text), "expected two inputs, all axes named")
           for text in ("nti,...i->nt", "nti,ti->ti", "nnn,ti->n")],
-        (one("Conv", "x w", (2, 1, 1, 1, 1), {"w": a(3, 2, 1, 1, 1, 1)}), "expected one to three axes after the channels"),
+        (one("Conv", "x w", (2, 1, 1, 1, 1), {"w": a(3, 2, 1, 1, 1, 1)}), "expected one to three axes after the"),
         *[(one("ConvTranspose", "x c.weight", (4, 5), {"c.weight": a(4, 3, 2)}, **more), "expected equal pads at both")
           for more in ({"pads": [1, 0]}, {"auto_pad": "SAME_UPPER"}, {"output_shape": [6]})],
         (one("ConvTranspose", "x c", (4, 5), {"c": a(4, 3, 2)}), "expected a weight of its own"),
@@ -605,6 +606,7 @@ def test_what_cannot_be_taken_over_is_named(nodes, words):
          "expected the samples along axis 0, got axes (4, (None,), 3)"),
         (([("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("MatMul", "t x", "y", {})], {}, ("n", 3, 3), 20),
          "expected the samples along the same axis of"),
+        (([("Transpose", "x", "t", {}), ("MatMul", "t w", "y", {})], {"w": a(2, 4)}, (2, 3), 20), "it sums over the"),
         (one("CumSum", "x x"), "input 1: expected an array that does not follow from the network's input"),
         (one("Reshape", "x x"), "input 1: expected sizes that follow from shapes alone"),
     ],

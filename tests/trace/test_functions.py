@@ -96,7 +96,9 @@ def moves(p, x):
 
 def columns(p, x):
     first, second, third = x.T
-    return (p["v"] @ x.T)[:, None] * (x @ p["v"])[:, None] + (first * second * p["v"][0] + third)[:, None] + (p["w"].T @ x.T).T + (p["w"].T @ x[:, :, None])[..., 0]
+    turned = (p["v"] @ x.T)[:, None] * (x @ p["v"])[:, None] + np.einsum("dn,de->ne", x.T, p["w"])
+    turned = turned + (p["w"].T @ x.T).T
+    return turned + (first * second * p["v"][0] + third)[:, None] + (p["w"].T @ x[:, :, None])[..., 0]
 
 
 def matrices(p, x):
@@ -110,7 +112,8 @@ def contractions(p, x):
     y = np.einsum("nti,nsi->nts", np.einsum("ntd,de->nte", x, p["m"]), x).sum((1, 2))
     z = np.tensordot(x, p["m"], axes=1) + np.tensordot(x, p["m"], axes=([2], [1]))
     y = y * np.einsum("ntd,nt->n", x, p["m"][:1, [0, 1, 1]]) + x.T.sum((0, 1)) * x.T.sum(1)[0]
-    y = y + np.tensordot(x, np.ones((3, 2))) * np.einsum("ntd->ndt", z)[:, 1, 0] + np.einsum("abc,cd", x, p["m"])[:, 2, 1]
+    y = y + np.tensordot(x, np.ones((3, 2))) * np.einsum("ntd->ndt", z)[:, 1, 0]
+    y = y + np.einsum("abc,cd", x, p["m"])[:, 2, 1]
     return y[:, None] + np.einsum("ntd->nd", z) + np.matmul(z, x.transpose(0, 2, 1)).max(axis=(1, 2))[:, None]
 
 

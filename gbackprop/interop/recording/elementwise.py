@@ -39,7 +39,6 @@ def curve(*rows: str, **options: Any) -> Reader:
 
 def layer(make: Any) -> Reader:
     """Return a reader of a function of each number that is a layer."""
-
     return lambda c, x: c.add(make(), c.operand(x))
 
 
