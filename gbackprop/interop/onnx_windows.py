@@ -143,8 +143,6 @@ def _layer_norm(call: OnnxCall) -> OnnxTensor:
 
 def _group_norm(call: OnnxCall) -> OnnxTensor:
     x, (scale, bias), eps = call.image(), call.inputs[1:3], call.attribute("epsilon", 1e-5)
-    if call.node.op_type == "GroupNormalization" and call.version < 21:
-        raise UnsupportedError("expected opset 21 or newer: before that, it had a scale for each group")
     groups = call.attribute("num_groups", x.shape[0])  # InstanceNormalization has one channel in each
     path = call.path(scale, "weight")
     if path is not None and call.path(bias, "bias") == path:

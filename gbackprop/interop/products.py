@@ -120,8 +120,7 @@ def attention(call: FunctionCall) -> str:
     scaled = call.scaled(names[0], call.shape(names[0])[-1] ** -0.5 if scale is None else finite(scale))
     count = len(call.shape(names[1]))
     keys = call.add(layers.Permute((0, *range(1, count - 1), count, count - 1)), names[1])
-    same = call.shape(scaled)[:-2] == call.shape(keys)[:-2]
-    scores = call.add(layers.MatMul(), scaled, keys) if same else call.op("matmul", scaled, keys)
+    scores = _matmul(call, scaled, keys)
     mask = call.given.get("attn_mask")
     square = call.shape(scores)[-1] == call.shape(scores)[-2]
     causal = bool(call.given.get("is_causal"))
@@ -132,8 +131,12 @@ def attention(call: FunctionCall) -> str:
             sizes = call.shape(scores)[-2:]
             mask = Fixed(torch.ones(sizes).tril().bool(), TensorLayout(sizes), "causal")
         weights = _without_empty_rows(call, call.add(layers.Softmax(-1), _masked(call, scores, mask)), mask)
-    same = call.shape(weights)[:-2] == call.shape(names[2])[:-2]
-    return call.add(layers.MatMul(), weights, names[2]) if same else call.op("matmul", weights, names[2])
+    return _matmul(call, weights, names[2])
+
+
+def _matmul(call: FunctionCall, a: str, b: str) -> str:
+    same = call.shape(a)[:-2] == call.shape(b)[:-2]
+    return call.add(layers.MatMul(), a, b) if same else call.op("matmul", a, b)
 
 
 def _masked(call: FunctionCall, scores: str, mask: Any) -> str:

@@ -66,8 +66,8 @@ class Layout:
 
     def shape_of(self, name: str) -> Shape:
         """Return the shape of what a piece of the data has of a parameter."""
-        first, *rest = self.shapes[name] or (0,)
-        return (len(range(first)[self.part]), *rest) if name in self.own else self.shapes[name]
+        shape = self.shapes[name]
+        return (len(range(shape[0])[self.part]), *shape[1:]) if name in self.own else shape
 
     def places(self) -> dict[str, slice]:
         """Return the place of each parameter in a vector."""

@@ -130,6 +130,8 @@ OPTIONS = {
     "batch norm": (lambda m, y: F.batch_norm(y, RUNNING, RUNNING + 1, m.w, eps=0.5), (4, 2)),
     "local response": (lambda m, y: F.local_response_norm(y, 3, alpha=0.5, beta=0.6, k=2.0), IMAGE),
     "attention": (attention(), (4, 6)),
+    "attention, one head of keys": (
+        lambda m, y: F.scaled_dot_product_attention(heads(y), heads(y)[:, :1], heads(2 * y)[:, 1:]), (4, 6)),
     "attention, scale": (attention(scale=0.3), (4, 6)),
     "attention, causal": (attention(is_causal=True), (4, 6)),
     "attention, causal, fewer keys": (attention(lambda y: y[:, :2].repeat(1, 2, 1), is_causal=True, scale=2.0), (4, 6)),

@@ -44,7 +44,6 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
     """An array that computes and writes down what is done to it."""
 
     __hash__ = None  # type: ignore[assignment]
-    __array_priority__ = 1000.0
 
     def __init__(self, tape: Tape, number: int) -> None:
         self.tape, self.number, self.version = tape, number, 0

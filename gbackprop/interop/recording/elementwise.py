@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.base.recording.refused import MixedSamplesError, NoDerivativeError
+from gbackprop.base.recording.refused import NoDerivativeError
 from gbackprop.interop.recording.steps import StepReader, Value
 from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 
@@ -32,7 +32,6 @@ def curve(*rows: str, **options: Any) -> Reader:
     """Return a reader of a function of each number, by rows one after the other; the last has the options."""
 
     def read(c: StepReader, x: Any) -> str:
-        c.among(x)
         name = c.operand(x)
         for row in rows:
             name = c.op(row, name, **(options if row == rows[-1] else {}))
@@ -43,12 +42,7 @@ def curve(*rows: str, **options: Any) -> Reader:
 
 def layer(make: Any) -> Reader:
     """Return a reader of a function of each number that is a layer."""
-
-    def read(c: StepReader, x: Any) -> str:
-        c.among(x)
-        return c.add(make(), c.operand(x))
-
-    return read
+    return lambda c, x: c.add(make(), c.operand(x))
 
 
 def joined(c: StepReader, row: str, *given: Any) -> str:
@@ -58,8 +52,6 @@ def joined(c: StepReader, row: str, *given: Any) -> str:
     ndim = len(c.out.shape)
     if any(each.batch and len(each.shape) != ndim for each in values):
         c.whole = True
-    if c.plain and any(not each.batch and len(each.shape) == ndim and each.shape[0] != 1 for each in values):
-        c.refuse(MixedSamplesError, f"np.{c.step.name} broadcasts the batch axis to an array without one")
     return c.op(row, *[c.operand(each, ndim) for each in values])
 
 
@@ -70,11 +62,9 @@ def join(row: str, with_number: Callable[..., str | None] | None = None) -> Read
         first, second = number(a), number(b)
         x, n = (a, second) if second is not None else (b, first)
         if with_number is not None and n is not None and isinstance(x, Value) and x.constant is None:
-            c.among(x)
-            if x.shape == c.out.shape:
-                found = with_number(c, c.operand(x), n, second is None)
-                if found is not None:
-                    return found
+            found = with_number(c, c.operand(x), n, second is None) if x.shape == c.out.shape else None
+            if found is not None:
+                return found
         return joined(c, row, a, b)
 
     return read
@@ -131,7 +121,6 @@ def _soft(c: StepReader, a: Any, b: Any) -> str:
     if number(a) == 0 and isinstance(b, Value):
         return layer(Softplus)(c, b)
     difference = joined(c, "subtract", a, b)
-    c.reading.shapes[difference]
     return c.op("add", c.add(Softplus(), difference), c.operand(b, len(c.out.shape)))
 
 
@@ -178,7 +167,7 @@ def _same(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Value:
 
 
 def _cast(c: StepReader, x: Value, dtype: Any) -> Value:
-    index = x.pieces == ["input"] and c.reading.integers
+    index = not c.reading.integers.isdisjoint(x.pieces)
     if (index and dtype.kind not in "iu") or (dtype.kind in "iu" and x.kind == "f" and x.data):
         c.refuse(NoDerivativeError, f"astype({dtype}) of {'an index' if index else 'floats'} has no derivative")
     return _same(c, x)

@@ -179,8 +179,6 @@ def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
 def _padded(c: StepReader, x: Value, pad_width: Any, mode: str = "constant", constant_values: float = 0) -> str:
     widths = [tuple(map(int, pair)) for pair in np.broadcast_to(pad_width, (len(x.shape), 2))]
     c.among(x)
-    if x.batch and widths[x.batch[0]] != (0, 0):
-        c.refuse(MixedSamplesError, "np.pad of the batch axis adds samples")
     more = {"value": float(constant_values)} if mode == "constant" else {}
     return c.op("pad", c.operand(x), widths=tuple(widths[1:] if c.plain else widths), mode=mode, **more)
 
@@ -191,10 +189,7 @@ def beside(row: str) -> Reader:
     def read(c: StepReader, arrays: Any, axis: Any = 0) -> str:
         values = [c.value(each) for each in arrays]
         c.among(*values)
-        c.whole = c.whole or any(not each.batch for each in values)
         at = c.axes(c.out, axis)[0] if row == "concatenate" else int(axis) - len(c.out.shape) * (axis >= 0)
-        if c.plain and at == -len(c.out.shape):
-            c.refuse(MixedSamplesError, f"np.{c.step.name} along the batch axis: use axis 1")
         taken = [c.operand(each) for each in values]
         return taken[0] if row == "concatenate" and len(taken) == 1 else c.op(row, *taken, axis=at)
 
