@@ -1,10 +1,6 @@
 """The cost of programs: formulas by hand, every function of NumPy that occurs, and memory as it is freed."""
 
-import contextlib
-import io
-import re
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -175,7 +171,8 @@ QUANTITIES = [
 def test_every_function_of_the_quantities_has_a_count(quantity):
     row = NETWORKS[2]
     cost = counted(row.network(), row.loss, *row.batch(), quantity)
-    assert cost.by_quantity()[quantity.name].written > 0
+    written = cost.by_quantity()[quantity.name].written
+    assert written == 0 if quantity.name == "batch_grad" else written > 0  # the plain gradient is the sum of these
 
 
 def owner(a):
@@ -275,15 +272,6 @@ def test_the_figure_has_a_bar_for_each_layer_and_section(runs):
     bars = figure.axes[0].patches
     assert sum(bar.get_width() for bar in bars) == cost.operations
     assert len(bars) == len(cost.by_layer()) * len(cost.by_section())
-
-
-def test_the_page_prints_what_it_says():
-    page = (Path(gb.__file__).parents[1] / "docs" / "program_cost.md").read_text()
-    code, printed = re.search(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", page, re.DOTALL).groups()
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(code, {})
-    assert out.getvalue() == printed
 
 
 def test_no_elementwise_function_is_said_to_move():

@@ -21,7 +21,18 @@ from gbackprop.base.recording.refused import (
     called,
     user_line,
 )
-from gbackprop.base.recording.tape import How, Ref, Tape, assigned, cast, indexed, mapped, refs
+from gbackprop.base.recording.tape import (
+    How,
+    Ref,
+    Tape,
+    assigned,
+    assigned_wide,
+    cast,
+    cast_wide,
+    indexed,
+    mapped,
+    refs,
+)
 
 PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "shares_memory",
          "may_share_memory", "broadcast_shapes", "array_repr", "array_str", "array2string")  # fmt: skip
@@ -128,7 +139,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
 
     def astype(self, dtype: Any, copy: bool = True, **kwargs: Any) -> Any:
         """Return the array in another dtype."""
-        return call(self.tape, "astype", cast, (self, np.dtype(dtype)), {})
+        return call(self.tape, "astype", cast_wide if self.tape.wide else cast, (self, np.dtype(dtype)), {})
 
     def __array_namespace__(self) -> Any:
         """Return the module that makes new arrays of this kind."""
@@ -200,15 +211,16 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
     def write(self, index: Any, value: Any) -> None:
         """Make `a[index] = value` functional: the array, and all views of it, have a new value from now on."""
         tape = self.tape
+        assign = assigned_wide if tape.wide else assigned
         tape.ref(value)
         if self.base is None:
             if self.number < tape.leaves:
                 tape.refuse(InPlaceError, "the function writes into its input or a parameter; write `a = a + b` for "
                             "`a += b`, or take a copy first")  # fmt: skip
-            self.number = call(tape, "setitem", assigned, (self, index, value), {}).number
+            self.number = call(tape, "setitem", assign, (self, index, value), {}).number
             self.version += 1
             return
-        new = call(tape, "setitem", assigned, (self, index, value), {})
+        new = call(tape, "setitem", assign, (self, index, value), {})
         name, _, args, kwargs = self.how
         base = self.base
         if name == "getitem":
@@ -337,8 +349,8 @@ def _written(tape: Tape, target: Any, found: Any) -> Any:
 
 
 def record(call_it: Callable[[dict[str, Recorded]], Any], leaves: Mapping[str, np.ndarray]) -> tuple[Tape, Any]:
-    """Run a function of named arrays; return what it did, and its result."""
-    tape = Tape(Recorded)
+    """Run a function of named arrays, those of floats in float64; return what it did, and its result."""
+    tape = Tape(Recorded, wide=True)
     given = {name: tape.add("leaf", value, (name,)) for name, value in leaves.items()}
     tape.leaves = len(given)
     try:

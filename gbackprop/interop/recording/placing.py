@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.recording.arrays import SHAPED, TURNS
-from gbackprop.base.recording.refused import BatchSizeError, MissingFunctionError, MixedSamplesError
+from gbackprop.base.recording.refused import BatchSizeError, MissingFunctionError
 from gbackprop.base.recording.tape import mapped
 from gbackprop.interop.recording.elementwise import Reader
 from gbackprop.interop.recording.steps import ROWS, StepReader, Value

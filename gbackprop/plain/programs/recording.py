@@ -52,7 +52,9 @@ class Recording:
         kind, path = section or Section("loss")
         if kind in ("forward", "extract", "carry", "append"):
             return f"layer {path or '(alone)'}, {self.layers[path]!r}, {kind}"
-        return f"quantity {path}, {kind}" if path else kind
+        if kind == "loss" or not path:
+            return " ".join(filter(None, (kind, path)))
+        return f"quantity {path}, {kind}"
 
     def leaf(self, name: str, value: Array) -> Recorded:
         """Return an input, which is the same each time that it is asked for."""
@@ -211,7 +213,7 @@ def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     new.__dict__.update(plan.__dict__, leaves=leaves, swept=[leaves[leaf.position] for leaf in plan.swept])
     factor: Any = plan.loss.factor(plan.scale.batch, y)
     scale = replace(plan.scale, factor=factor.astype(plan.scale.dtype)) if isinstance(factor, Recorded) else plan.scale
-    loss = announced(copy.copy(plan.loss), found, OF_LOSS)
+    announced(loss := copy.copy(plan.loss), found, OF_LOSS)
     loss.__dict__["check_output"] = lambda output: None  # reads numbers; each call of the program does
     new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale, loss=loss)
     new.__dict__["needs"] = _Announced(found.tape, plan.needs)
@@ -221,7 +223,7 @@ def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
 
 @dataclass
 class _Announced:
-    """What quantities need; who goes over it begins the section of each."""
+    """The statistics of quantities; an iteration over them begins the section of each."""
 
     tape: Tape
     needs: Iterable[Any]

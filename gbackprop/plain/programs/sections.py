@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,20 +67,28 @@ def turned(name: str) -> str:
     return "_".join(filter(None, (SYMBOLS.get(key, key), path)))
 
 
-def announced(owner: Any, recording: Any, methods: Mapping[str, tuple[str, str]], of: str = "") -> Any:
-    """Make a copied layer or loss name what its methods return."""
-    for method in methods:
-        if (plain := getattr(owner, method, None)) is not None:
+def announced(owner: Any, recording: Any, methods: Mapping[str, tuple[str, str]], of: str = "") -> None:
+    """Make a copied layer or loss name the results of its methods."""
 
-            def named(*args: Any, plain: Any = plain, method: str = method, **kwargs: Any) -> Any:
-                found = plain(*args, **kwargs)
-                drawn = method == "gradients" and recording.tape.section.layer != GRADIENT.name
-                letter, note = methods["drawn" if drawn else method]
-                recording.call(found, f"{letter}{of}", note)
-                return found
+    def named(method: str, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        found = plain(*args, **kwargs)
+        drawn = method == "gradients" and recording.tape.section.layer != GRADIENT.name
+        letter, note = methods["drawn" if drawn else method]
+        recording.call(found, f"{letter}{of}", note)
+        return found
 
-            owner.__dict__[method] = named
-    return owner
+    derive(owner, [name for name in methods if callable(getattr(owner, name, None))], named)
+
+
+def derive(owner: Any, methods: Iterable[str], around: Callable[..., Any]) -> None:
+    """Give an object a class of its own, so that its copies have it, too; calls of some methods go to `around`."""
+
+    def passed(name: str) -> Callable[..., Any]:
+        return lambda self, *args, **kwargs: around(name, getattr(super(new, self), name), *args, **kwargs)
+
+    kind = type(owner)
+    new = type(kind.__name__, (kind,), {"__module__": kind.__module__, **{name: passed(name) for name in methods}})
+    owner.__class__ = new
 
 
 OF_LOSS = {"gradients": ("grad", "∇ℓₙ"), "hessian_sqrt": ("S", "Sₙ"), "hessian_sqrt_mc": ("S_mc", "∇ℓ(fₙ, ŷₙₘ)"),
@@ -106,17 +114,15 @@ class Sections(AtLoss):
         """Make a copied layer say in which section its forward pass is, and name its output."""
         layer, recording = leaf.layer, self.recording
         announced(layer, recording, OF_LAYER, f"_{leaf.name}")
-        for method in ("forward", "forward_training"):
-            plain = getattr(type(layer), method).__get__(layer)
 
-            def forward(*args: Any, plain: Any = plain, **kwargs: Any) -> Any:
-                before, recording.tape.section = recording.tape.section, Section("forward", leaf.name)
-                output, saved = plain(*args, **kwargs)
-                recording.call(output, f"z_{leaf.name}")
-                recording.tape.section = before
-                return output, saved
+        def forward(method: str, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            before, recording.tape.section = recording.tape.section, Section("forward", leaf.name)
+            output, saved = plain(*args, **kwargs)
+            recording.call(output, f"z_{leaf.name}")
+            recording.tape.section = before
+            return output, saved
 
-            layer.__dict__[method] = forward
+        derive(layer, ("forward", "forward_training"), forward)
 
     def start(self, output: Any, target: Any) -> Signals:
         self.recording.tape.section = Section("loss", GRADIENT.name)
