@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
 from gbackprop.base.recording.tape import Ref, Tape
@@ -148,6 +149,8 @@ def _random(value: Any, give: Callable[[str, Array], Any], name: str) -> Any:
         return {key: _random(each, give, f"{name}_{key}") for key, each in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_random(each, give, f"{name}_{i}") for i, each in enumerate(value))
+    if value is not None:
+        raise UnsupportedError(f"program: {name}: expected random numbers as arrays, got {value!r:.80}")
     return value
 
 
