@@ -232,7 +232,7 @@ class Expressions:
             return ast.Constant(...)
         if type(value) is float and value in self.factors and self.section.kind in ("loss", "finish"):
             return expression(self.factors[value])
-        text = repr(value)
+        text = int.__repr__(value) if isinstance(value, int) and type(value) is not bool else repr(value)  # also of enums
         if isinstance(value, float | np.floating) and not np.isfinite(value):
             text = f"{'-' if value < 0 else ''}np.{'nan' if value != value else 'inf'}"
         return expression(text)

@@ -13,6 +13,7 @@ from gbackprop.array import Array
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
+from gbackprop.base.recording.refused import MissingFunctionError
 from gbackprop.base.recording.tape import Ref, Tape
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.plain.completion import complete
@@ -108,6 +109,10 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
     for quantity, value in zip(result.quantities, result.values, strict=True):
         found.tape.section = _finish(quantity)
         finished.append(mapped_arrays(value, found.tape.ref, ARRAYS))
+        for each in finished[-1].values() if isinstance(finished[-1], dict) else ():
+            if any(True for _ in arrays_in(list(getattr(each, "__dict__", {}).values()), (Recorded,))):
+                found.tape.refuse(MissingFunctionError, f"a result of class {type(each).__name__} is not in the table; "
+                                  "expected arrays, or a dataclass, dictionary or list of these")  # fmt: skip
     result = replace(result, values=finished, objective=None, scale=None)
     found.result = mapped_arrays(result, found.tape.ref)
     found.tape.open = False

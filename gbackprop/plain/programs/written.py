@@ -19,6 +19,7 @@ from gbackprop.base.recording.tape import Ref, TapeStep
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
+from gbackprop.plain.completion import by_inputs
 from gbackprop.plain.plan import Plan, plan_of
 from gbackprop.plain.programs.comparison import check_result, compare, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
@@ -213,7 +214,7 @@ class Program:
         got = self.function(x, y, values["parameters"], values["random"], self.constants)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
         plan.loss.check_output(result.output)
-        return replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
+        return by_inputs(plan, replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale))
 
     def _settings(self) -> dict[str, str]:
         """Return a digest of each part of the call without parameters and buffers, which are read in each call."""
