@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 

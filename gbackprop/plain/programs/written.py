@@ -203,7 +203,7 @@ class Program:
     # ------------------------------------------------------------------------------------------------------- inside
 
     def _planned(self, x: Array, y: Array, rng: int | np.random.Generator | None) -> Plan:
-        """Return the plan of a batch; layers that stand for others in training mode take the parameters of these now."""
+        """Return the plan of a batch, in which layers of training mode have the parameters as they are now."""
         plan, quantities = self.plan, [quantity for quantity, _ in self.plan.needs]
         return plan_of(plan.network, plan.loss, x, quantities, plan.training, plan.wrt).with_batch(x, y, rng)
 
