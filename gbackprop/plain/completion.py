@@ -15,9 +15,7 @@ from gbackprop.quantities.result import Result
 def complete(plan: Plan, x: Array, result: Result, run: Callable[[Plan], Result]) -> Result:
     """Run further sweeps, with the same draws, until each quantity has its result."""
     waiting = [value for value in result.values if isinstance(value, Quantity)]
-    if plan.scale.rows:
-        values = [each if isinstance(each, Quantity) else structured(plan.network, each) for each in result.values]
-        result = replace(result, gradient=structured(plan.network, result.gradient), values=values)
+    result = by_inputs(plan, result)
     if not waiting:
         return result
     following = plan_of(plan.network, plan.loss, x, waiting, plan.training, plan.wrt)
@@ -26,3 +24,11 @@ def complete(plan: Plan, x: Array, result: Result, run: Callable[[Plan], Result]
     following = replace(following, noise=noise, mc_noise=plan.mc_noise, scale=plan.scale)
     found = iter(complete(following, x, run(following), run).values)
     return replace(result, values=[next(found) if isinstance(value, Quantity) else value for value in result.values])
+
+
+def by_inputs(plan: Plan, result: Result) -> Result:
+    """Return a result in which what is of several inputs is also found by the name of all, "x"."""
+    if not plan.scale.rows:
+        return result
+    values = [each if isinstance(each, Quantity) else structured(plan.network, each) for each in result.values]
+    return replace(result, gradient=structured(plan.network, result.gradient), values=values)

@@ -57,6 +57,7 @@ def test_saved_files_run_with_numpy_alone(tmp_path):
     cross, dense = losses.CrossEntropyLoss(ignore_index=1, label_smoothing=0.1), layers.Linear(6, 3)
     programs = {
         "dense": saved([layers.Linear(6, 6), layers.GELU(), dense], cross, x, y, q.KFAC(), q.DiagHessian()),
+        "entries": saved([layers.Linear(6, 6), layers.Tanh(), layers.Linear(6, 3)], cross, x, y, wrt=["x", "0.bias"]),
         "raw": saved([layers.Linear(6, 3)], cross, x, y, q.KFLR(), fold=False),
         "single": saved([layers.Linear(6, 6), layers.Sigmoid(), layers.Linear(6, 3)], cross, x, y, q.DiagGGN(),
                         dtype="float32"),
@@ -66,6 +67,10 @@ def test_saved_files_run_with_numpy_alone(tmp_path):
         "functional": saved([gb.LSTM(6, 2), layers.Flatten(), layers.Linear(8, 3)], cross, np.stack([x] * 4, 1), y,
                             functional=True),
     }  # fmt: skip
+    parts = gb.Graph({"l": (layers.Linear(4, 3), "input.0"), "r": (layers.Linear(2, 3), "input.1"),
+                      "m": (layers.Multiply(), "l", "r")}, inputs=[(4,), (2,)], rng=0, dtype="float64")  # fmt: skip
+    pair = x[:, :4], x[:, 4:]
+    programs["several"] = gb.program(parts, cross, pair, y, wrt=["x", "l.bias"]), pair, y
     run(tmp_path, programs)
     assert (tmp_path / "table.npz").exists()
     assert not (tmp_path / "raw.npz").exists()

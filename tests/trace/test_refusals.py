@@ -227,6 +227,12 @@ def test_an_index_is_no_number():
         gb.trace(lambda p, x: x.astype(float) @ p["w"], {"w": FIXED.T}, FIXED.astype(int))
 
 
+def test_a_function_that_asks_for_the_dtype():
+    """It is recorded in float64."""
+    with pytest.raises(TraceError, match="computes otherwise with plain arrays of float32"):
+        gb.trace(lambda p, x: x @ p["w"] * x.itemsize, {"w": np.eye(3, dtype="float32")}, FIXED)
+
+
 def test_a_function_of_another_number_of_rows():
     with pytest.raises(TraceError, match="computes otherwise with plain arrays"):
         gb.trace(lambda p, x: x @ p["w"] if len(x) < 4 else x[:2], {"w": np.eye(3)}, FIXED)

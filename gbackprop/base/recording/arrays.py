@@ -68,6 +68,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         tape = tape_of((args, kwargs, out))
         if method not in ("__call__", "reduce"):
             tape.refuse(MissingFunctionError, f"np.{ufunc.__name__}.{method} is not in the table")
+        if method == "__call__" and kwargs.get("where", True) is not True:
+            tape.refuse(MissingFunctionError, f"np.{ufunc.__name__} with where= leaves numbers as they are; {CHOOSE}")
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.reduce"
         found = call(tape, name, getattr(ufunc, method), args, kwargs)
         return found if out is None else _written(tape, out[0], found)

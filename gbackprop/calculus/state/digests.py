@@ -69,7 +69,7 @@ def numbers_of(array: Array) -> bytes:
 class Walk:
     """A walk over objects and all that they refer to; objects with a name in `names`, by identity, count by that.
 
-    `numbers` gives the bytes by which an array counts; attributes of layers that are `left_out` do not count.
+    `numbers` gives the bytes by which an array counts; `left_out` are attributes of layers with names that do not count.
     """
 
     def __init__(
@@ -206,7 +206,8 @@ class Walk:
         if plain and (slots or isinstance(own, dict)):
             if isinstance(own, dict):
                 names = [name for name in sorted(own) if not isinstance(getattr(kind, name, None), cached_property)]
-                names = [name for name in names if name not in self.left_out or not isinstance(value, Layer)]
+                mine = isinstance(value, Layer) and id(value) in self.names  # a layer of others may have any attributes
+                names = [name for name in names if not mine or name not in self.left_out]
                 yield from self._items(own, [part for name in names for part in (name, own[name])])
             if slots:
                 yield from self._fields(value, slots)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, on_device_of
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import batch_of, positive
 from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Layer
@@ -85,6 +85,7 @@ def ggn_eigenpairs(network: Layer, loss: Loss, x: Array, y: Array, k: int | None
     """
     if k is not None:
         positive("k", k)
+    x = batch_of(network, x)
     with on_device_of(x):
         plan = make_plan(network, loss, x, y, [GramGGN()], None)
         if not plan.parameters:

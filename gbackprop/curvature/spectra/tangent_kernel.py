@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from gbackprop.array import Array, array_module, device_of, on_device_of
-from gbackprop.base.checks import check_array, check_memory
+from gbackprop.base.checks import batch_of, check_array, check_memory
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.forms.gram import products
 from gbackprop.operators import Jacobian
@@ -48,10 +48,10 @@ def ntk(network: Layer, x1: Array, x2: Array | None = None) -> Array:
 
     Source: Jacot, Gabriel, Hongler 2018.
     """
-    check_array("x1", x1)
+    check_array("x1", x1 := batch_of(network, x1))
     operators = [Jacobian(network, x1)]
     if x2 is not None:
-        check_array("x2", x2)
+        check_array("x2", x2 := batch_of(network, x2))
         operators.append(Jacobian(network, x2))
         if operators[0].plan.leaves[0].input_shapes != operators[1].plan.leaves[0].input_shapes:
             raise ValueError(f"x2: expected shape {('M', *x1.shape[1:])} as x1 has, got {x2.shape}")

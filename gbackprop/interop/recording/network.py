@@ -98,7 +98,13 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     same = function(rebuilt(parameters, exact), batch)
     words = "the function computes otherwise with plain arrays"
     close("x", network(batch), same, TraceError, words, 1e-8 if dtype == "float64" else 1e-4)
-    return network.astype(dtype)
+    network = network.astype(dtype)
+    if dtype == "float32":  # recorded in float64, of which a function may ask
+        single = {name: each.astype(dtype) if each.dtype.kind == "f" else each for name, each in parts.items()}
+        batch = rebuilt(x, single, "input")
+        same = function(rebuilt(parameters, values), batch)
+        close("x", network(batch), same, TraceError, f"{words} of float32", 1e-2)
+    return network
 
 
 def _check_used(unused: list[str]) -> None:

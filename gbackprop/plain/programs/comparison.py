@@ -1,10 +1,10 @@
-"""A second recording with other numbers: a step that differs has read a number from data, or has drawn one."""
+"""Checks of a recording: by a second one, in which a step differs if a number was read from data, and by the sweep."""
 
 from __future__ import annotations
 
-import copy
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import zip_longest
 
 import numpy as np
 
@@ -12,29 +12,36 @@ from gbackprop.array import Array
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import called
 from gbackprop.base.recording.tape import TapeStep, same
-from gbackprop.plain.plan import Plan
-from gbackprop.plain.programs.recording import Recording
+from gbackprop.plain.programs.recording import ARRAYS, Recording, arrays_in, attributes_of
+from gbackprop.quantities.result import Result
 
 
-def other_numbers(first: Recording, plan: Plan, x: Array, y: Array) -> tuple[Plan, Array, Array]:
-    """Return a copy of a plan, with x and y, in which all inputs of a recording have other numbers.
+@contextmanager
+def other_numbers(first: Recording, x: Array, y: Array) -> Iterator[tuple[Array, Array]]:
+    """Give the parameters and buffers of a recording other numbers for a while; yield x and y with others, too.
 
-    Samples are in the reverse order; floats, but for targets, move towards zero by a tenth at most, and none is zero:
-    labels, indices and probabilities remain what they are.
+    Whoever refers to these arrays, by whatever way, finds the other numbers. Samples are in the reverse order; floats,
+    but for targets, move towards zero by a tenth at most, and none is zero: labels, indices and probabilities remain
+    what they are.
     """
     rng = np.random.default_rng(0)
-    known: dict[int, Any] = {id(y): y[::-1].copy()}
-    for name, number in first.inputs.items():
-        array = first.tape.values[number]
-        if name != "y":
-            moved = array[::-1] if array.ndim and name == "x" else array
-            if array.dtype.kind == "f":
-                moved = (moved * rng.uniform(0.9, 1, array.shape) + 0.01 * (moved == 0)).astype(array.dtype)
-            known[id(array)] = moved.copy()
-    other = known[id(x)], known[id(y)]
-    with suppress(Exception):  # if an object of a user's cannot be copied, parameters remain what they are
-        plan = copy.deepcopy(plan, known)  # whatever refers to one of these arrays refers to the other one
-    return plan, *other
+    values = [first.tape.values[number] for name, number in first.inputs.items() if name.startswith("parameters/")]
+    arrays = {id(each): each for each in values if each.flags.writeable}.values()
+    before = [array.copy() for array in arrays]
+    try:
+        for array in arrays:
+            array[...] = _moved(array, rng)
+        yield _moved(x[::-1], rng), y[::-1].copy()
+    finally:
+        for array, numbers in zip(arrays, before, strict=True):
+            array[...] = numbers
+
+
+def _moved(array: Array, rng: np.random.Generator) -> Array:
+    """Return a copy whose floats are nearer to zero."""
+    if array.dtype.kind != "f":
+        return array.copy()
+    return (array * rng.uniform(0.9, 1, array.shape) + 0.01 * (array == 0)).astype(array.dtype)
 
 
 def compare(first: Recording, second: Recording) -> None:
@@ -52,12 +59,57 @@ def compare(first: Recording, second: Recording) -> None:
     if len(steps) != len(others):
         longer = max(first, second, key=lambda each: len(each.tape.steps))
         _refuse(longer, longer.tape.steps[min(len(steps), len(others))], DIFFERS)
+    for (path, one), (_, value) in zip(_numbers(first.result, False), _numbers(second.result, False), strict=True):
+        if not same(one, value):  # a number that no step computes
+            raise UnsupportedError(f"program: {path}: {DIFFERS}")
 
 
 DIFFERS = (
     "another step is computed if x, y and parameters have other numbers: one is read from data, or drawn here, and "
     "would be a constant (a layer draws in `noise`, from the rng that it is given)"
 )
+
+
+def check_result(got: Result, want: Result, fold: bool) -> None:
+    """Raise an error if a program's result is another one than that of the plain sweep."""
+    pairs = list(zip_longest(_numbers(got, fold), _numbers(want, fold), fillvalue=("", np.zeros(0))))
+    floats = [value for _, (_, value) in pairs if value.dtype.kind == "f"]
+    largest = max((np.abs(value[np.isfinite(value)]).max(initial=0) for value in floats), default=0)
+    for (path, a), (other, b) in pairs:
+        if (path, a.shape, a.dtype) == (other, b.shape, b.dtype):
+            own, all_in_all = BOUNDS.get(b.dtype.name, (0, 0))
+            size = np.abs(b[np.isfinite(b)]).max(initial=0) if own else 0
+            if np.allclose(a, b, 0, own * size + all_in_all * largest, equal_nan=True):
+                continue
+        raise UnsupportedError(f"program: {other or path}: {ANOTHER}")
+
+
+BOUNDS = {"float64": (1e-9, 1e-12), "float32": (1e-3, 1e-5)}
+"""Largest differences by rounding: of an array in parts of its largest number, and of the largest of all."""
+
+ANOTHER = (
+    "the program computes another one than gbackprop.reference: the network, the loss or a quantity asks for the class "
+    "of an array (`isinstance(x, np.ndarray)`) or of itself, or changes from call to call"
+)
+
+BASES = ("QA", "QB", "eigenvalues")
+"""Attributes that rounding changes, as eigenvectors of equal or tiny eigenvalues are not unique."""
+
+
+def _numbers(result: Result, fold: bool) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the numbers of a result with their paths; folded ones without those of bases."""
+    found = [("loss", result.loss), ("output", result.output), ("gradient", result.gradient)]
+    for quantity, values in zip(result.quantities, result.values, strict=True):
+        found.append((f"quantity {quantity.name}, {quantity!r}", values))
+    while found:
+        path, value = found.pop(0)
+        if isinstance(value, np.ndarray | np.generic | int | float | complex):
+            yield path, np.asarray(value)
+        elif isinstance(value, Mapping | list | tuple):
+            pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+            found += [(f"{path}, {key}", each) for key, each in pairs]
+        elif any(True for _ in arrays_in(value, ARRAYS)):
+            found += [(f"{path}, {key}", each) for key, each in attributes_of(value) if not fold or key not in BASES]
 
 
 def _refuse(recording: Recording, step: TapeStep, words: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from math import prod
 from textwrap import fill, indent
 from typing import Any
 
 import numpy as np
 
 from gbackprop.base.recording.tape import refs
+from gbackprop.calculus.wrt import InputRows
 from gbackprop.plain.explanation.steps import STARTS
 from gbackprop.plain.programs.lines import Expressions
 from gbackprop.plain.programs.recording import Section
@@ -39,6 +41,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     recording, same = program.recording, program.same
     names, notes = ({same.get(number, number): text for number, text in reversed(each.items())}
                     for each in (recording.names, recording.notes))  # fmt: skip
+    names |= {number: recording.names[number] for number in recording.inputs.values()}  # also of what equals them
     uses = Counter(number for step in program.steps for number in refs((step.args, step.kwargs)))
     for step in program.steps if program.fold else []:
         if step.name in ("reshape", "transpose") and step.section.kind != "forward" and uses[step.args[0].number] > 1:
@@ -200,8 +203,10 @@ def check(inputs):
     losses = []
     for step in (size, -size):
         moved = {name: (a + step * direction.get(name, 0)).astype(a.dtype) for name, a in parameters.items()}
-        at = (x + step * direction["x"]).astype(x.dtype) if "x" in direction else x
-        losses.append(float(program(at, y, moved, random, constants)["loss"]))
+        at = x.reshape(len(x), -1).copy()
+        for name, start, stop in {columns}:
+            at[:, start:stop] += step * direction[name].reshape(len(x), -1)
+        losses.append(float(program(at.reshape(x.shape), y, moved, random, constants)["loss"]))
     return abs((losses[0] - losses[1]) / (2 * size) - slope) / max(abs(slope), size * abs(losses[0]), 1e-300)
 
 
@@ -224,6 +229,10 @@ def check_of(program: Any) -> str:
     lines = [f"        {name!r}: {_made_up(recording.tape.values[i])}," for name, i in recording.inputs.items()]
     single = recording.tape.values[recording.result.loss.number].dtype == np.float32
     text = CHECK.replace("{inputs}", "\n".join(lines)).replace("{size}", "1e-2" if single else "1e-5")
+    inputs = [leaf for leaf in program.plan.leaves if isinstance(leaf.layer, InputRows)]
+    columns = [(name, at := getattr(leaf.layer, "start", 0), at + prod(leaf.output_shape))
+               for leaf in inputs for name in leaf.parameters.values()]  # fmt: skip
+    text = text.replace("{columns}", repr(columns))
     return text.replace("{bound}", "0.1" if single else "1e-5")
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
+from gbackprop.base.recording.refused import MissingFunctionError
 from gbackprop.base.recording.tape import Ref, Tape
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.plain.completion import complete
@@ -107,6 +109,10 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
     for quantity, value in zip(result.quantities, result.values, strict=True):
         found.tape.section = _finish(quantity)
         finished.append(mapped_arrays(value, found.tape.ref, ARRAYS))
+        for each in finished[-1].values() if isinstance(finished[-1], dict) else ():
+            if any(True for _ in arrays_in(list(getattr(each, "__dict__", {}).values()), (Recorded,))):
+                found.tape.refuse(MissingFunctionError, f"a result of class {type(each).__name__} is not in the table; "
+                                  "expected arrays, or a dataclass, dictionary or list of these")  # fmt: skip
     result = replace(result, values=finished, objective=None, scale=None)
     found.result = mapped_arrays(result, found.tape.ref)
     found.tape.open = False
@@ -148,6 +154,8 @@ def _random(value: Any, give: Callable[[str, Array], Any], name: str) -> Any:
         return {key: _random(each, give, f"{name}_{key}") for key, each in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_random(each, give, f"{name}_{i}") for i, each in enumerate(value))
+    if value is not None:
+        raise UnsupportedError(f"program: {name}: expected random numbers as arrays, got {value!r:.80}")
     return value
 
 

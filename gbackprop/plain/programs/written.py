@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import batch_of, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import TraceError
 from gbackprop.base.recording.tape import Ref, TapeStep
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
+from gbackprop.plain.completion import by_inputs
 from gbackprop.plain.plan import Plan, plan_of
-from gbackprop.plain.programs.comparison import compare, other_numbers
+from gbackprop.plain.programs.comparison import check_result, compare, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import check_of, source_of
 from gbackprop.plain.programs.recording import (
@@ -32,6 +33,7 @@ from gbackprop.plain.programs.recording import (
     record,
 )
 from gbackprop.plain.programs.simplify import needed, simplified
+from gbackprop.plain.reference import completed
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
@@ -65,8 +67,10 @@ def program(
     ------
     TypeError, ValueError, UnsupportedError
         As `gbackprop.reference` does; and if a layer, the loss or a quantity reads a number from an array (`if x > 0`,
-        `float(x)`), which would be a constant of the program: the message names it, and its line.
+        `float(x)`), which would be a constant of the program: the message names it, and its line; and if the program
+        gives another result for x and y than `gbackprop.reference`.
     """
+    x = batch_of(network, x)
     if device_of(x) != "cpu":
         raise ValueError(f"x: expected an array on the host, got one on {device_of(x)}")
     plan = plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, 0, first=True)
@@ -87,7 +91,9 @@ class Program:
     def __init__(self, plan: Plan, x: Array, y: Array, fold: bool, functional: bool) -> None:
         self.plan, self.fold, self.functional = plan, fold, functional
         self.recording = recorded(plan, x, y)
-        compare(self.recording, recorded(*other_numbers(self.recording, plan, x, y)))
+        with other_numbers(self.recording, x, y) as other:
+            second = recorded(plan, *other)
+        compare(self.recording, second)
         self.kinds = {name: _kind(self.recording.tape.values[i]) for name, i in self.recording.inputs.items()}
         self.settings = self._settings()
         self.results = results_of(self.recording.result)
@@ -99,6 +105,8 @@ class Program:
         scope: dict[str, Any] = {}
         exec(compile(self.source, "<program>", "exec"), scope)
         self.function = scope["program"]
+        with np.errstate(all="ignore"):
+            check_result(self._run(plan, x, y), completed(plan, x, y), fold)
 
     def __call__(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> Result:
         """Run the program with the network's parameters as they are now.
@@ -115,21 +123,16 @@ class Program:
         ValueError
             If shapes or dtypes are others, or the network, the loss or a quantity has changed since.
         """
+        x = batch_of(self.plan.network, x)
         self._check({"x": x, "y": y})
         if (found := self._settings()) != self.settings:
             parts = [name for name in (*self.settings, *found) if self.settings.get(name) != found.get(name)]
             raise ValueError(f"program: {parts[0]} has changed since it was written; write it again")
-        plan = self.plan.with_batch(x, y, rng)
-        values = inputs_of(plan)
-        self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
-        got = self.function(x, y, values["parameters"], values["random"], self.constants)
-        result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
-        plan.loss.check_output(result.output)
-        return replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
+        return self._run(self._planned(x, y, rng), x, y)
 
     def inputs(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> dict[str, Array]:
         """Return all that a saved program takes, by name: ``numpy.savez(path, **program.inputs(x, y))``."""
-        values = inputs_of(self.plan.with_batch(x, y, rng))
+        values = inputs_of(self._planned(x := batch_of(self.plan.network, x), y, rng))
         named = {f"{kind}/{name}": array for kind, arrays in values.items() for name, array in arrays.items()}
         return {"x": x, "y": y, **named}
 
@@ -199,9 +202,25 @@ class Program:
 
     # ------------------------------------------------------------------------------------------------------- inside
 
+    def _planned(self, x: Array, y: Array, rng: int | np.random.Generator | None) -> Plan:
+        """Return the plan of a batch, in which layers of training mode have the parameters as they are now."""
+        plan, quantities = self.plan, [quantity for quantity, _ in self.plan.needs]
+        return plan_of(plan.network, plan.loss, x, quantities, plan.training, plan.wrt).with_batch(x, y, rng)
+
+    def _run(self, plan: Plan, x: Array, y: Array) -> Result:
+        """Run the program with a plan and its batch."""
+        values = inputs_of(plan)
+        self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
+        got = self.function(x, y, values["parameters"], values["random"], self.constants)
+        result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
+        plan.loss.check_output(result.output)
+        return by_inputs(plan, replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale))
+
     def _settings(self) -> dict[str, str]:
         """Return a digest of each part of the call without parameters and buffers, which are read in each call."""
         parts = parts_of(self.plan.network, self.plan.loss, [quantity for quantity, _ in self.plan.needs])
+        known = set(map(id, parts.values()))
+        parts |= {f"layer {each.name} here": each.layer for each in self.plan.leaves if id(each.layer) not in known}
         return digests_of(parts, left_out=("drawn", "buffers"))[0]
 
     def _check(self, arrays: Mapping[str, Any]) -> None:

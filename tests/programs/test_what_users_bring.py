@@ -1,0 +1,158 @@
+"""Layers, losses and quantities of users at other parameters: a program equals the plain sweep, or it is refused."""
+
+import enum
+import threading
+
+import numpy as np
+import pytest
+from common import batch, chain
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+
+X, Y = batch(4, 6)
+NET = chain(layers.Linear(6, 3))
+
+
+class Axis(enum.IntEnum):
+    FEATURES = 1
+
+
+class Own(layers.Layer):
+    """A layer of the user's whose function is `function(self, x)`, with numbers that `draw_all(rng)` draws."""
+
+    def __init__(self, function, draw_all=None, **more):
+        self.function, self.draw_all = function, draw_all
+        self.__dict__.update(more)
+
+    def output_shape(self, shape):
+        return shape
+
+    def noise(self, batch_shape, rng):
+        return None if self.draw_all is None else self.draw_all(rng)
+
+    def forward(self, x):
+        return self.function(self, x), None
+
+    def forward_training(self, x, noise):
+        return self.forward(x)[0] * (1 if noise is None else noise), None
+
+    def mjp(self, saved, mat):
+        return mat
+
+
+class Result:
+    def __init__(self, array):
+        self.array = array
+
+
+class Asked(q.BatchGrad):
+    """A quantity of the user's, of `function(each)`."""
+
+    name = "asked"
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.lock = function, threading.Lock()
+
+    def finish(self, scale, each):
+        return self.function(each)
+
+
+class Decay(losses.MSELoss):
+    """A loss with the squares of parameters that are found by a global name."""
+
+    def values(self, output, target):
+        return super().values(output, target) + sum((p**2).sum() for p in NET.parameters.values())
+
+
+class Distilled(losses.MSELoss):
+    """A loss with a network of its own."""
+
+    def __init__(self, teacher):
+        super().__init__()
+        self.teacher = teacher
+
+    def values(self, output, target):
+        return super().values(output, self.teacher.forward(target)[0])
+
+    def gradients(self, output, target):
+        return super().gradients(output, self.teacher.forward(target)[0])
+
+
+def refuse(words, net, loss, *quantities, **options):
+    with pytest.raises(gb.UnsupportedError, match=words):
+        gb.program(net, loss, X, X[:, :3], *quantities, **options)
+
+
+@pytest.mark.parametrize(("function", "words"), [
+    (lambda self, x: x if isinstance(x, np.ndarray) else 2 * x, "another one than gbackprop.reference"),
+    (lambda self, x: x if type(self) is Own else 2 * x, "another one than gbackprop.reference"),
+    (lambda self, x: np.multiply(x, 2, out=x * 1, where=np.arange(6) > 2), "np.multiply with where="),
+])  # fmt: skip
+def test_layers_that_are_refused(function, words):
+    refuse(words, chain(Own(function), layers.Linear(6, 3)), losses.MSELoss())
+
+
+@pytest.mark.parametrize("draw_all", [lambda rng: rng.random(), lambda rng: rng.random(1)[0], lambda rng: 3])
+def test_random_numbers_that_are_no_arrays(draw_all):
+    net = chain(Own(lambda self, x: x, draw_all), layers.Linear(6, 3))
+    refuse("noise_0: expected random numbers as arrays", net, losses.MSELoss(), training=True)
+
+
+@pytest.mark.parametrize(("loss", "function", "words"), [
+    (losses.MSELoss(), lambda each: each * NET.parameters["0.bias"].sum(), "asked.*another step is computed"),
+    (losses.MSELoss(), lambda each: float(NET.parameters["0.weight"].sum()), "asked.*another step is computed"),
+    (losses.MSELoss(), Result, "asked.*class Result is not in the table"),
+    (Decay(), lambda each: each, "loss value.*another step is computed"),
+])  # fmt: skip
+def test_parameters_that_are_found_by_another_way(loss, function, words):
+    before = {name: value.copy() for name, value in NET.parameters.items()}
+    refuse(words, NET, loss, Asked(function))
+    assert all(value.tobytes() == before[name].tobytes() for name, value in NET.parameters.items())
+
+
+def test_layers_that_others_have_must_not_change():
+    inner, teacher = chain(layers.Linear(6, 6)).layers[0], chain(layers.Linear(3, 3)).layers[0]
+    net = chain(layers.Linear(6, 6), Own(lambda self, x: self.inner.forward(x)[0], inner=inner), layers.Linear(6, 3))
+    program = gb.program(net, loss := Distilled(teacher), X, X[:, :3])
+    for layer, words in ((inner, "layer 1 has changed"), (teacher, "loss has changed")):
+        before, layer.drawn = layer.drawn, {name: 2 * value for name, value in layer.drawn.items()}
+        with pytest.raises(ValueError, match=words):
+            program(X, X[:, :3])
+        layer.drawn = before
+    np.testing.assert_array_equal(program(-X, X[:, :3]).loss, gb.reference(net, loss, -X, X[:, :3]).loss)
+
+
+def several():
+    nodes = {"l": (layers.Linear(4, 3), "input.a"), "r": (layers.Linear(2, 3), "input.b"),
+             "m": (layers.Multiply(), "l", "r")}  # fmt: skip
+    return gb.Graph(nodes, inputs={"a": (4,), "b": (2,)}, rng=0, dtype="float64")
+
+
+EQUAL = [
+    (lambda: chain(layers.Linear(6, 5), layers.BatchNorm1d(5), layers.Linear(5, 3)), {"training": True}),
+    (lambda: chain(layers.LayerNorm(3, bias=False), layers.Flatten(), layers.Linear(6, 3)), {"x": X.reshape(4, 2, 3)}),
+    (lambda: chain(Own(lambda self, x: x - 0 * x.sum(Axis.FEATURES, keepdims=True)), layers.Linear(6, 3)), {}),
+    (several, {"wrt": ["x", "l.bias"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "options"), EQUAL)
+def test_parameters_are_read_in_each_call(make, options):
+    net, x = make(), options.get("x", X)
+    x = {"b": X[:, 4:], "a": X[:, :4]} if make is several else x
+    options, loss = {key: value for key, value in options.items() if key != "x"}, losses.CrossEntropyLoss()
+    program, folded = (gb.program(net, loss, x, Y, fold=fold, **options) for fold in (False, True))
+    for _, layer in net.named_layers():
+        layer.drawn = {name: 1.5 * value + 0.1 for name, value in layer.parameters.items()}
+    x = {key: -value for key, value in x.items()} if make is several else -x
+    got, want = program(x, Y), gb.reference(net, loss, x, Y, **options)
+    assert got.output.tobytes() == want.output.tobytes()
+    for name, value in want.gradient.items():
+        assert got.gradient[name].tobytes() == value.tobytes(), name
+        np.testing.assert_allclose(folded(x, Y).gradient[name], value, rtol=0, atol=1e-13)
+    if make is several:
+        np.testing.assert_array_equal(got.gradient["x"]["b"], want.gradient["x"]["b"])
+        assert gb.program(net, loss, x, Y, fold=False)(x, Y).output.tobytes() == want.output.tobytes()
