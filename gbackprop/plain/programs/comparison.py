@@ -12,26 +12,27 @@ from gbackprop.array import Array
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import called
 from gbackprop.base.recording.tape import TapeStep, same
+from gbackprop.losses.sample_weights import Targets
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.programs.recording import Recording
 
 
-def other_numbers(first: Recording, plan: Plan, x: Array, y: Array) -> tuple[Plan, Array, Array]:
+def other_numbers(first: Recording, plan: Plan, x: Array, y: Any) -> tuple[Plan, Array, Array]:
     """Return a copy of a plan, with x and y, in which all inputs of a recording have other numbers.
 
     Samples are in the reverse order; floats, but for targets, move towards zero by a tenth at most, and none is zero:
     labels, indices and probabilities remain what they are.
     """
     rng = np.random.default_rng(0)
-    known: dict[int, Any] = {id(y): y[::-1].copy()}
+    known: dict[int, Any] = {}
     for name, number in first.inputs.items():
         array = first.tape.values[number]
-        if name != "y":
-            moved = array[::-1] if array.ndim and name == "x" else array
-            if array.dtype.kind == "f":
-                moved = (moved * rng.uniform(0.9, 1, array.shape) + 0.01 * (moved == 0)).astype(array.dtype)
-            known[id(array)] = moved.copy()
-    other = known[id(x)], known[id(y)]
+        moved = array[::-1] if array.ndim and "/" not in name else array
+        if array.dtype.kind == "f" and name != "y":
+            moved = (moved * rng.uniform(0.9, 1, array.shape) + 0.01 * (moved == 0)).astype(array.dtype)
+        known[id(array)] = moved.copy()
+    weighted = isinstance(y, Targets)
+    other = known[id(x)], Targets(known[id(y.y)], known[id(y.weight)]) if weighted else known[id(y)]
     with suppress(Exception):  # if an object of a user's cannot be copied, parameters remain what they are
         plan = copy.deepcopy(plan, known)  # whatever refers to one of these arrays refers to the other one
     return plan, *other
