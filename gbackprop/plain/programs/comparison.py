@@ -11,7 +11,7 @@ import numpy as np
 from gbackprop.array import Array
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import called
-from gbackprop.base.recording.tape import TapeStep, same
+from gbackprop.base.recording.tape import Tape, TapeStep, refs, same
 from gbackprop.losses.sample_weights import Targets
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.programs.recording import Recording
@@ -36,6 +36,19 @@ def other_numbers(first: Recording, plan: Plan, x: Array, y: Any) -> tuple[Plan,
     with suppress(Exception):  # if an object of a user's cannot be copied, parameters remain what they are
         plan = copy.deepcopy(plan, known)  # whatever refers to one of these arrays refers to the other one
     return plan, *other
+
+
+def forget(tape: Tape) -> None:
+    """Leave of what was computed from inputs shapes and dtypes alone: nothing of a program follows from its numbers."""
+    computed: set[int] = set()
+    for step in tape.steps:
+        if step.name == "leaf":
+            computed.update(step.results)
+        elif not computed.isdisjoint(refs((step.args, step.kwargs))):
+            computed.update(step.results)
+            for number in step.results:
+                value = tape.values[number]
+                tape.values[number] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
 
 
 def compare(first: Recording, second: Recording) -> None:

@@ -21,7 +21,7 @@ from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
 from gbackprop.losses.sample_weights import Targets, weighted
 from gbackprop.plain.plan import Plan, plan_of
-from gbackprop.plain.programs.comparison import compare, other_numbers
+from gbackprop.plain.programs.comparison import compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import check_of, source_of
 from gbackprop.plain.programs.recording import (
@@ -90,6 +90,7 @@ class Program:
     def __init__(self, plan: Plan, x: Array, y: Array, fold: bool, functional: bool) -> None:
         self.plan, self.fold, self.functional = plan, fold, functional
         self.recording = recorded(plan, x, y)
+        forget(self.recording.tape)
         compare(self.recording, recorded(*other_numbers(self.recording, plan, x, y)))
         self.kinds = {name: _kind(self.recording.tape.values[i]) for name, i in self.recording.inputs.items()}
         self.settings = self._settings()
