@@ -83,6 +83,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
             tape.refuse(InPlaceError, f"np.{name} writes into an array; use np.where, or `a[index] = value`")
         if _counts(name, args, kwargs):
             tape.refuse(NumberReadError, f"{called(name)} gives a shape that depends on numbers; {CHOOSE}")
+        if name in SHAPING:  # places where to split are numbers, not an array that is computed with
+            args = (args[0], *(each.tolist() if isinstance(each, np.ndarray) else each for each in args[1:]))
         if name in FILLED or name == "full_like":
             return _filled(tape, function, args, kwargs, FILLED.get(name))
         if out is None:

@@ -39,6 +39,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     recording, same = program.recording, program.same
     names, notes = ({same.get(number, number): text for number, text in reversed(each.items())}
                     for each in (recording.names, recording.notes))  # fmt: skip
+    names |= {number: recording.names[number] for number in recording.inputs.values()}  # as the function's arguments
     uses = Counter(number for step in program.steps for number in refs((step.args, step.kwargs)))
     for step in program.steps if program.fold else []:
         if step.name in ("reshape", "transpose") and step.section.kind != "forward" and uses[step.args[0].number] > 1:
