@@ -11,6 +11,7 @@ from gbackprop import quantities as q
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.tape import Ref, mapped, refs
 from gbackprop.plain.programs.counts import MOVES, RULES, operations
+from gbackprop.plain.programs.written import recorded
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES, NETWORKS
 
 SIZES = [(2, 3, 4, 3), (7, 5, 6, 4)]
@@ -220,9 +221,11 @@ def freed(program):
         found.append(live[0])
         for number in [n for n in values if last.get(n, -1) <= at and n not in given and n not in wanted]:
             del values[number]
+    x, y = (tape.values[program.recording.inputs[name]] for name in ("x", "y"))
+    want = recorded(program.plan, x, y).tape.values
     for number in program.paths:  # written in place, they are right
-        number = program.same.get(number, number)
-        np.testing.assert_allclose(values[number], tape.values[number], rtol=1e-10, atol=1e-12)
+        got = values[program.same.get(number, number)]
+        np.testing.assert_allclose(got, want[number], rtol=1e-10, atol=1e-12)
     return found
 
 

@@ -132,3 +132,11 @@ def test_a_saved_file_runs_with_numpy_alone(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "relative error" in done.stdout
+
+
+def test_an_input_keeps_its_name_where_a_layer_gives_it_a_letter():
+    net = gb.Sequential(layers.RMSNorm(4), layers.Linear(4, 3), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((5, 4))
+    program = gb.program(net, losses.CrossEntropyLoss(), x, np.arange(5) % 3)
+    want = gb.reference(net, losses.CrossEntropyLoss(), x, np.arange(5) % 3)
+    np.testing.assert_allclose(program(x, np.arange(5) % 3).loss, want.loss, rtol=1e-13)

@@ -85,6 +85,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
             tape.refuse(InPlaceError, f"np.{name} writes into an array; use np.where, or `a[index] = value`")
         if _counts(name, args, kwargs):
             tape.refuse(NumberReadError, f"{called(name)} gives a shape that depends on numbers; {CHOOSE}")
+        if name in SHAPING:  # places where to split are numbers, not an array that is computed with
+            args = (args[0], *(each.tolist() if isinstance(each, np.ndarray) else each for each in args[1:]))
         if name in FILLED or name == "full_like":
             return _filled(tape, function, args, kwargs, FILLED.get(name))
         if out is None:
@@ -105,7 +107,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         parts = index if isinstance(index, tuple) else (index,)
         if any(isinstance(part, Recorded) and part.dtype.kind == "b" for part in parts):
             self.tape.refuse(NumberReadError, f"an index of booleans gives a shape that depends on numbers; {CHOOSE}")
-        return call(self.tape, "getitem", indexed, (self, index), {})
+        return call(tape_of((self, index)), "getitem", indexed, (self, index), {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
         tape_of((self, value, index))
@@ -278,16 +280,12 @@ MAKING = ("zeros", "ones", "full", "arange", "eye", "identity", "linspace")
 """Functions of NumPy that make an array of no other."""
 
 
-def recorded_in(value: Any) -> Iterator[Recorded]:
-    """Yield the recorded arrays in arguments."""
+def recorded_in(value: Any) -> list[Recorded]:
+    """Return the recorded arrays in arguments."""
     if isinstance(value, Recorded):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from recorded_in(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from recorded_in(each)
+        return [value]
+    inner = value.values() if type(value) is dict else value if isinstance(value, list | tuple) else ()
+    return [each for part in inner for each in recorded_in(part)]
 
 
 def mapped_values(value: Any) -> Any:
@@ -306,7 +304,6 @@ def tape_of(args: Any) -> Tape:
 
 def call(tape: Tape, name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute with the arrays' values and write the call down."""
-    tape_of((args, kwargs))
     given, named = tape.ref(args), tape.ref(kwargs)
     try:
         with np.errstate(all="ignore"):
@@ -328,13 +325,13 @@ def call(tape: Tape, name: str, function: Any, args: tuple[Any, ...], kwargs: di
 def _counts(name: str, args: Any, kwargs: Any) -> bool:
     """Return whether the shape of a function's result depends on numbers."""
     if name in SHAPING:
-        return any(True for _ in recorded_in(args[1:2]))
+        return bool(recorded_in(args[1:2]))
     fewest = {"where": 1, "bincount": 2}.get(name, -1)  # with further arguments the shape follows from them
     return name in COUNTING or (len(args) <= fewest and "minlength" not in kwargs)
 
 
 def _filled(tape: Tape, function: Any, args: Any, kwargs: Any, fill: float | None) -> Any:
-    if fill is None and any(True for _ in recorded_in((args[1:], kwargs))):
+    if fill is None and recorded_in((args[1:], kwargs)):
         tape.refuse(PlainArrayError, "np.full_like would make a constant of what was computed; use np.broadcast_to")
     value = function(*mapped_values(args), **mapped_values(kwargs))
     return tape.add("constant", value if fill is None else np.full_like(value, fill))

@@ -87,10 +87,10 @@ def user_line() -> UserLine:
     """Return the line that called NumPy or a recorded array; of the package's own if a program is being recorded."""
     frame, own = sys._getframe(1), None
     while frame.f_back is not None and (name := frame.f_globals.get("__name__", "")).partition(".")[0] in PACKAGES:
-        if own is None and name.startswith("gbackprop") and not name.startswith(RECORDERS):
-            own = UserLine(frame.f_code.co_filename, frame.f_lineno)
-        if own is not None and name == PROGRAM:
-            return own
+        if own is None:
+            own = frame if name.startswith("gbackprop") and not name.startswith(RECORDERS) else None
+        elif name == PROGRAM:
+            return UserLine(own.f_code.co_filename, own.f_lineno)
         frame = frame.f_back
     return UserLine(frame.f_code.co_filename, frame.f_lineno)
 

@@ -92,13 +92,14 @@ class Tape:
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
     """Apply a function to what is inside lists, tuples, dictionaries and slices; return other values as they are."""
-    if isinstance(value, Ref):
+    kind = type(value)
+    if kind in (Ref, int, str, type(None)):
         return value
     if isinstance(value, list | tuple):
-        return type(value)([change(each) for each in value])
-    if isinstance(value, dict):
+        return kind([change(each) for each in value])
+    if kind is dict:
         return {key: change(each) for key, each in value.items()}
-    if isinstance(value, slice):
+    if kind is slice:
         return slice(change(value.start), change(value.stop), change(value.step))
     return value
 
@@ -106,14 +107,16 @@ def mapped(change: Callable[[Any], Any], value: Any) -> Any:
 def refs(value: Any) -> list[int]:
     """Return the numbers of arrays in arguments."""
     found: list[int] = []
-
-    def look(each: Any) -> Any:
-        if isinstance(each, Ref):
+    for each in value:
+        kind = type(each)
+        if kind is Ref:
             found.append(each.number)
-            return each
-        return mapped(look, each)
-
-    look(list(value))
+        elif kind is dict:
+            found += refs(each.values())
+        elif kind is slice:
+            found += refs((each.start, each.stop, each.step))
+        elif isinstance(each, list | tuple):
+            found += refs(each)
     return found
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import called
-from gbackprop.base.recording.tape import TapeStep, same
+from gbackprop.base.recording.tape import Tape, TapeStep, refs, same
+from gbackprop.losses.sample_weights import Targets
 from gbackprop.plain.programs.recording import ARRAYS, Recording, arrays_in, attributes_of
 from gbackprop.quantities.result import Result
 
 
 @contextmanager
-def other_numbers(first: Recording, x: Array, y: Array) -> Iterator[tuple[Array, Array]]:
+def other_numbers(first: Recording, x: Array, y: Any) -> Iterator[tuple[Array, Any]]:
     """Give the parameters and buffers of a recording other numbers for a while; yield x and y with others, too.
 
     Whoever refers to these arrays, by whatever way, finds the other numbers. Samples are in the reverse order; floats,
@@ -31,7 +33,8 @@ def other_numbers(first: Recording, x: Array, y: Array) -> Iterator[tuple[Array,
     try:
         for array in arrays:
             array[...] = _moved(array, rng)
-        yield _moved(x[::-1], rng), y[::-1].copy()
+        weighted = isinstance(y, Targets)
+        yield _moved(x[::-1], rng), Targets(y.y[::-1], _moved(y.weight[::-1], rng)) if weighted else y[::-1].copy()
     finally:
         for array, numbers in zip(arrays, before, strict=True):
             array[...] = numbers
@@ -42,6 +45,19 @@ def _moved(array: Array, rng: np.random.Generator) -> Array:
     if array.dtype.kind != "f":
         return array.copy()
     return (array * rng.uniform(0.9, 1, array.shape) + 0.01 * (array == 0)).astype(array.dtype)
+
+
+def forget(tape: Tape) -> None:
+    """Leave of what was computed from inputs shapes and dtypes alone: nothing of a program follows from its numbers."""
+    computed: set[int] = set()
+    for step in tape.steps:
+        if step.name == "leaf":
+            computed.update(step.results)
+        elif not computed.isdisjoint(refs((step.args, step.kwargs))):
+            computed.update(step.results)
+            for number in step.results:
+                value = tape.values[number]
+                tape.values[number] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
 
 
 def compare(first: Recording, second: Recording) -> None:

@@ -41,7 +41,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     recording, same = program.recording, program.same
     names, notes = ({same.get(number, number): text for number, text in reversed(each.items())}
                     for each in (recording.names, recording.notes))  # fmt: skip
-    names |= {number: recording.names[number] for number in recording.inputs.values()}  # also of what equals them
+    names |= {number: recording.names[number] for number in recording.inputs.values()}  # as the function's arguments
     uses = Counter(number for step in program.steps for number in refs((step.args, step.kwargs)))
     for step in program.steps if program.fold else []:
         if step.name in ("reshape", "transpose") and step.section.kind != "forward" and uses[step.args[0].number] > 1:
@@ -76,7 +76,8 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     text = "\n".join([*inputs, *body, "", f"return {result}"])
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
     helper = HELPERS if program.functional else ""
-    function = f"def program(x, y, parameters, random, constants):\n{indent(text, '    ')}\n"
+    weight = ", sample_weight" * ("sample_weight" in recording.inputs)
+    function = f"def program(x, y, parameters, random, constants{weight}):\n{indent(text, '    ')}\n"
     return f"{head}\n{helper}\n{function}", lines.constants, lines.copied
 
 
@@ -116,13 +117,14 @@ def _words(text: str, deep: int) -> list[tuple[str, int]]:
 
 def _head(program: Any) -> str:
     """Return the first lines: the call, shapes and dtypes, versions, how to run it."""
-    plan, tape = program.plan, program.recording.tape
+    plan, recording = program.plan, program.recording
     asked = ", ".join(["the gradient", *[repr(quantity) for quantity, _ in plan.needs]])
-    arrays = [f"    {name}: {_kind(tape.values[number])}" for name, number in program.recording.inputs.items()]
+    arrays = [f"    {name}: {_kind(recording.tape.values[number])}" for name, number in recording.inputs.items()]
     ours, python = sys.modules["gbackprop"].__version__, sys.version.split()[0]
     versions = f"gbackprop {ours}, NumPy {np.__version__}, Python {python}"
     lines = [
-        f"{asked[0].upper()}{asked[1:]} of {type(plan.network).__name__} with {plan.loss!r}.",
+        f"{asked[0].upper()}{asked[1:]} of {type(plan.network).__name__} with {plan.loss!r}"
+        f"{', and a weight for each sample' if 'sample_weight' in recording.inputs else ''}.",
         "",
         f"Written by {versions}. Run it by `python FILE`, or `python FILE inputs.npz` with these arrays:",
         "",
@@ -228,7 +230,9 @@ def check_of(program: Any) -> str:
     recording = program.recording
     lines = [f"        {name!r}: {_made_up(recording.tape.values[i])}," for name, i in recording.inputs.items()]
     single = recording.tape.values[recording.result.loss.number].dtype == np.float32
-    text = CHECK.replace("{inputs}", "\n".join(lines)).replace("{size}", "1e-2" if single else "1e-5")
+    weight = ", inputs['sample_weight']" * ("sample_weight" in recording.inputs)
+    text = CHECK.replace("constants)", f"constants{weight})")
+    text = text.replace("{inputs}", "\n".join(lines)).replace("{size}", "1e-2" if single else "1e-5")
     inputs = [leaf for leaf in program.plan.leaves if isinstance(leaf.layer, InputRows)]
     columns = [(name, at := getattr(leaf.layer, "start", 0), at + prod(leaf.output_shape))
                for leaf in inputs for name in leaf.parameters.values()]  # fmt: skip

@@ -16,6 +16,7 @@ from gbackprop.base.recording.arrays import Recorded
 from gbackprop.base.recording.refused import MissingFunctionError
 from gbackprop.base.recording.tape import Ref, Tape
 from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.losses.sample_weights import Targets
 from gbackprop.plain.completion import complete
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.programs.sections import OF_LOSS, LetterTape, Section, Sections, announced, turned
@@ -74,7 +75,11 @@ class Recording:
 
 def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
     """Record `gb.reference` with a plan and its batch."""
-    leaves: dict[str, Any] = {"x": found.leaf("x", x), "y": found.leaf("y", y)}
+    leaves: dict[str, Any] = {"x": found.leaf("x", x)}
+    if isinstance(y, Targets):
+        leaves["y"] = Targets(found.leaf("y", y.y), found.leaf("sample_weight", y.weight))
+    else:
+        leaves["y"] = found.leaf("y", y)
     found.tape.leaves = len(found.inputs)
 
     def run(following: Plan) -> Result:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from gbackprop.base.recording.tape import Ref, TapeStep, refs
 
@@ -45,7 +46,7 @@ def _moved(done: Any, step: TapeStep) -> TapeStep | int | None:
         first, rest = first[0], [(rest or [0])[0]]
     if not isinstance(first, Ref) or step.kwargs or (step.name == "getitem" and not _basic(rest[0])):
         return None
-    number, numbers = step.results[0], np.arange(value.size)
+    number = step.results[0]
     argument = done.tape.values[first.number]
     if value.size != argument.size or value.dtype != argument.dtype:
         return None
@@ -56,14 +57,13 @@ def _moved(done: Any, step: TapeStep) -> TapeStep | int | None:
             base, lead = first.number, next((i for i, size in enumerate(argument.shape) if size != 1), 0)
             if best is None and step.name != "reshape" and _adds_units(done, base):
                 base = done.shaped(step, base, argument.shape[lead:])
-            known = [(base, numbers.reshape(argument.shape))]
+            known = [(base, np.zeros(argument.shape, np.int8))]
         for base, places in known if best is None else []:
             if step.name not in ("copy", "astype", "ascontiguousarray"):
-                more = done.tape.lowered(rest)
-                places = np.stack([places], *rest) if step.name == "stack" else step.function(places, *more)
+                places = _gone_on(step, places, rest, done.tape.lowered(rest))
             found.append((base, places))
             shape = done.shape(base)
-            order = tuple(range(len(shape))) if (places.ravel() == numbers).all() else _order(places, shape)
+            order = tuple(range(len(shape))) if _in_order(places) else _order(places, shape)
             if order is not None:
                 turns = order != tuple(range(len(shape)))
                 cost = turns + (tuple(shape[i] for i in order) != value.shape)
@@ -73,7 +73,7 @@ def _moved(done: Any, step: TapeStep) -> TapeStep | int | None:
         return step
     (cost, _), base, order, turns = best
     if number in done.named:
-        found.append((number, numbers.reshape(value.shape)))
+        found.append((number, np.zeros(value.shape, np.int8)))
     if cost == 2:
         base = done.make(step, "transpose", Ref(base), order)
     if cost == 0:
@@ -88,18 +88,57 @@ def _basic(index: Any) -> bool:
     return all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts)
 
 
+def _gone_on(step: TapeStep, places: np.ndarray, rest: Any, more: Any) -> np.ndarray:
+    """Return places after a move: of views of an array the strides say them, of other arrays the numbers."""
+
+    def moved(places: np.ndarray) -> np.ndarray:
+        return np.stack([places], *rest) if step.name == "stack" else step.function(places, *more)
+
+    found = moved(places)
+    if places.dtype != np.int8 or (np.may_share_memory(found, places) and min(found.strides, default=0) >= 0):
+        return found
+    return moved(as_strided(np.arange(places.size), places.shape, [8 * each for each in places.strides]))
+
+
+def _in_order(places: np.ndarray) -> bool:
+    if places.dtype == np.int8:
+        return places.flags.c_contiguous
+    return bool((places.ravel() == np.arange(places.size)).all())
+
+
+def _place(places: np.ndarray, at: int) -> int:
+    """Return the place of a number relative to that of the first one."""
+    if places.dtype == np.int8:
+        return int(sum(int(i) * stride for i, stride in zip(np.unravel_index(at, places.shape), places.strides, strict=True)))
+    return places.flat[at] - places.flat[0]
+
+
+def _axes(view: np.ndarray) -> list[tuple[int, int]]:
+    """Return the sizes and strides of axes, of which those that are one in memory are joined."""
+    found: list[tuple[int, int]] = []
+    for size, stride in zip(view.shape, view.strides, strict=True):
+        if found and found[-1][1] == size * stride:
+            found[-1] = found[-1][0] * size, stride
+        elif size != 1:
+            found.append((size, stride))
+    return found
+
+
 def _order(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the order of axes in which an array of a shape has its numbers at these places, row by row."""
-    flat, size, order = places.ravel(), 1, list[int]()
+    size, order = 1, list[int]()
     units, left = ([i for i, each in enumerate(shape) if (each == 1) == unit] for unit in (True, False))
-    while left and size < flat.size:
-        step = flat[size] - flat[0]
+    while left and size < places.size:
+        step = _place(places, size)
         axis = next((i for i in left if np.prod(shape[i + 1 :]) == step), None)
         if axis is None:
             return None
         left.remove(axis)
         order, size = [axis, *order], size * shape[axis]
-    if not np.array_equal(np.arange(flat.size).reshape(shape).transpose(order + units).ravel(), flat):
+    if places.dtype == np.int8:
+        if _axes(np.zeros(shape, np.int8).transpose(order + units)) != _axes(places):
+            return None
+    elif not np.array_equal(np.arange(places.size).reshape(shape).transpose(order + units).ravel(), places.ravel()):
         return None
     if [each for each in places.shape if each > 1] == [shape[i] for i in order]:
         rest, ones = iter(order), iter(units)
@@ -190,8 +229,8 @@ def _setitem(done: Any, step: TapeStep) -> TapeStep | int:
     part = old[index]
     if part.size != old.size or new.shape != part.shape or new.dtype != done.tape.values[step.results[0]].dtype:
         return step
-    places = np.arange(old.size).reshape(old.shape)[index]
-    in_order = np.array_equal(places.ravel(), np.arange(old.size))
+    places = np.zeros(old.shape, np.int8)[index]
+    in_order = _in_order(places) and min(places.strides, default=0) >= 0
     return done.shaped(step, value.number, old.shape) if in_order else step
 
 
@@ -237,7 +276,9 @@ def _without_units(done: Any, step: TapeStep, least: int) -> TapeStep | int:
     outer = step.name == "matmul" and done.shape(args[0].number)[-1] == 1
     if args == list(step.args) and not outer:
         return step
-    return done.shaped(step, done.make(step, "multiply" if outer else step.name, *args), result)
+    most = max(len(done.shape(each.number)) for each in args if isinstance(each, Ref))
+    value = done.tape.values[step.results[0]].reshape(result[max(len(result) - most, 0) :])
+    return done.shaped(step, done.make(step, "multiply" if outer else step.name, *args, value=value), result)
 
 
 def _reduced(done: Any, step: TapeStep) -> TapeStep | int:
@@ -258,7 +299,8 @@ def _reduced(done: Any, step: TapeStep) -> TapeStep | int:
         return step
     number = done.shaped(step, first.number, tuple(shape[i] for i in kept))
     if left:
-        number = done.make(step, step.name, Ref(number), left[0] if len(left) == 1 else tuple(left))
+        value = done.tape.values[step.results[0]].reshape([shape[i] for i in kept if i not in axes])
+        number = done.make(step, step.name, Ref(number), left[0] if len(left) == 1 else tuple(left), value=value)
     return done.shaped(step, number, result)
 
 

@@ -44,12 +44,14 @@ class LetterTape(Tape):
 
     def add(self, name: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         found = super().add(name, value, *args, **kwargs)
+        if self.section is None or self.section.kind not in ("forward", "loss"):
+            return found
         frame: Any = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PASSED):
             frame = frame.f_back
         place, number = (frame.f_code, frame.f_lineno), len(self.values) - 1
         text = re.match(r"\s*(\w+) = ", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
-        if text and text[1] in LETTERS and self.section is not None and self.section.kind in ("forward", "loss"):
+        if text and text[1] in LETTERS:
             if self.last == place:
                 self.letters.pop(number - 1, None)
             self.letters[number] = f"{text[1]}_{self.section.layer}" if self.section.kind == "forward" else text[1]

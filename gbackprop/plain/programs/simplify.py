@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from gbackprop.base.recording.tape import Ref, Tape, TapeStep, mapped, refs
+from gbackprop.base.recording.tape import Ref, Tape, TapeStep, indexed, mapped, refs
 from gbackprop.plain.programs.rules import shorter
 
 SMALL = 64
@@ -56,12 +57,17 @@ class Simplification:
 
     def add(self, step: TapeStep) -> int:
         """Append a step, or note which value equals its result; return the number of the (first) result."""
-        step = replace(step, args=self._renamed(step.args), kwargs=self._renamed(step.kwargs))
-        values = [self.tape.values[number] for number in step.results]
-        if step.name != "leaf" and self.constant.issuperset(refs((step.args, step.kwargs))):
+        given = refs((step.args, step.kwargs))
+        if not self.same.keys().isdisjoint(given):
+            step = replace(step, args=self._renamed(step.args), kwargs=self._renamed(step.kwargs))
+            given = refs((step.args, step.kwargs))
+        if step.name != "leaf" and self.constant.issuperset(given):
             self.constant.update(step.results)
-            if len(values) == 1 and (values[0].size <= SMALL or (values[0] == values[0].flat[0]).all()):
-                step = replace(step, name="constant", args=(), kwargs={}, function=None)
+            self._compute(step)
+        values = [self.tape.values[number] for number in step.results]
+        fixed = len(values) == 1 and self.constant.issuperset(step.results)
+        if fixed and (values[0].size <= SMALL or (values[0] == values[0].flat[0]).all()):
+            step = replace(step, name="constant", args=(), kwargs={}, function=None)
         found = shorter(self, step)
         if not isinstance(found, int):
             content = values[0].tobytes() if found.name == "constant" else None
@@ -77,12 +83,12 @@ class Simplification:
             part.section = step.section  # columns are named where they arrive
         return number
 
-    def make(self, like: TapeStep, name: str, *args: Any, **kwargs: Any) -> int:
+    def make(self, like: TapeStep, name: str, *args: Any, value: np.ndarray | None = None) -> int:
         """Append a step that was not recorded, in the section of another; return the number of its result."""
-        function = {"getitem": _taken}.get(name) or getattr(np, name)
-        self.tape.values.append(np.asarray(function(*self.tape.lowered(args), **kwargs)))
+        function = {"getitem": indexed}.get(name) or operator.attrgetter(name)(np)
+        self.tape.values.append(np.asarray(function(*self.tape.lowered(args))) if value is None else value)
         number = len(self.tape.values) - 1
-        return self.add(replace(like, name=name, args=args, kwargs=kwargs, results=[number], function=function))
+        return self.add(replace(like, name=name, args=args, kwargs={}, results=[number], function=function))
 
     def shaped(self, like: TapeStep, number: int, shape: tuple[int, ...]) -> int:
         """Return the number of a value in another shape."""
@@ -102,11 +108,14 @@ class Simplification:
         step = self.steps.get(number)
         return step if step is not None and step.name == name else None
 
+    def _compute(self, step: TapeStep) -> None:
+        """Compute a constant: numbers of what is recorded are forgotten."""
+        if step.function is not None:
+            made = step.function(*self.tape.lowered(step.args), **self.tape.lowered(step.kwargs))
+            for number, value in zip(step.results, made if isinstance(made, tuple | list) else [made], strict=True):
+                self.tape.values[number] = np.asarray(value)
+
     def _renamed(self, value: Any) -> Any:
         if isinstance(value, Ref):
             return Ref(self.same.get(value.number, value.number))
         return mapped(self._renamed, value)
-
-
-def _taken(x: Any, index: Any) -> Any:
-    return x[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib import import_module
@@ -19,9 +19,10 @@ from gbackprop.base.recording.tape import Ref, TapeStep
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
+from gbackprop.losses.sample_weights import Targets, weighted
 from gbackprop.plain.completion import by_inputs
 from gbackprop.plain.plan import Plan, plan_of
-from gbackprop.plain.programs.comparison import check_result, compare, other_numbers
+from gbackprop.plain.programs.comparison import check_result, compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import check_of, source_of
 from gbackprop.plain.programs.recording import (
@@ -42,15 +43,16 @@ MOST = 20_000
 
 
 def program(
-    network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity, training: bool = False, wrt: Any = None,
-    fold: bool = True, functional: bool = False,
+    network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity, training: bool = False,
+    sample_weight: Array | None = None, wrt: Any = None, fold: bool = True, functional: bool = False,
 ) -> Program:  # fmt: skip
     """Write down what `gbackprop.reference` does for arrays of these shapes, as a function of NumPy calls.
 
     Parameters
     ----------
-    network, loss, x, y, *quantities, training, wrt
-        As for `gbackprop.backward`; x and y are on the host. Of them the program needs shapes and dtypes alone.
+    network, loss, x, y, *quantities, training, sample_weight, wrt
+        As for `gbackprop.backward`; arrays are on the host. Of x, y and weights the program needs shapes and dtypes
+        alone; one that was written with weights takes others in each call.
     fold : bool
         Whether what nobody needs is left out, what is computed twice is computed once, constants are computed, and
         values that are used once are written where they are used. Without, each line is a step of the plain sweep,
@@ -73,6 +75,7 @@ def program(
     x = batch_of(network, x)
     if device_of(x) != "cpu":
         raise ValueError(f"x: expected an array on the host, got one on {device_of(x)}")
+    loss, y = (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
     plan = plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, 0, first=True)
     return Program(plan, x, y, fold, functional)
 
@@ -91,6 +94,7 @@ class Program:
     def __init__(self, plan: Plan, x: Array, y: Array, fold: bool, functional: bool) -> None:
         self.plan, self.fold, self.functional = plan, fold, functional
         self.recording = recorded(plan, x, y)
+        forget(self.recording.tape)
         with other_numbers(self.recording, x, y) as other:
             second = recorded(plan, *other)
         compare(self.recording, second)
@@ -106,9 +110,12 @@ class Program:
         exec(compile(self.source, "<program>", "exec"), scope)
         self.function = scope["program"]
         with np.errstate(all="ignore"):
-            check_result(self._run(plan, x, y), completed(plan, x, y), fold)
+            weights = [y.weight] if isinstance(y, Targets) else []
+            check_result(self._run(plan, x, y.y if weights else y, weights), completed(plan, x, y), fold)
 
-    def __call__(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> Result:
+    def __call__(
+        self, x: Array, y: Array, rng: int | np.random.Generator | None = None, sample_weight: Array | None = None
+    ) -> Result:
         """Run the program with the network's parameters as they are now.
 
         Parameters
@@ -117,6 +124,8 @@ class Program:
             Of the shapes and dtypes of the program.
         rng : None, int or numpy.random.Generator
             As for `gbackprop.reference`.
+        sample_weight : ndarray, shape (N), optional
+            Given, if the program was written with weights.
 
         Raises
         ------
@@ -124,17 +133,24 @@ class Program:
             If shapes or dtypes are others, or the network, the loss or a quantity has changed since.
         """
         x = batch_of(self.plan.network, x)
-        self._check({"x": x, "y": y})
+        weights = [] if sample_weight is None else [sample_weight]
+        self._check({"x": x, "y": y, "sample_weight": sample_weight})
+        if weights and "sample_weight" not in self.kinds:
+            raise ValueError("sample_weight: expected None, as the program was written without weights")
         if (found := self._settings()) != self.settings:
             parts = [name for name in (*self.settings, *found) if self.settings.get(name) != found.get(name)]
             raise ValueError(f"program: {parts[0]} has changed since it was written; write it again")
-        return self._run(self._planned(x, y, rng), x, y)
+        return self._run(self._planned(x, y, rng, sample_weight), x, y, weights)
 
-    def inputs(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> dict[str, Array]:
+    def inputs(
+        self, x: Array, y: Array, rng: int | np.random.Generator | None = None, sample_weight: Array | None = None
+    ) -> dict[str, Array]:
         """Return all that a saved program takes, by name: ``numpy.savez(path, **program.inputs(x, y))``."""
-        values = inputs_of(self._planned(x := batch_of(self.plan.network, x), y, rng))
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        x = batch_of(self.plan.network, x)
+        values = inputs_of(self._planned(x, y, rng, sample_weight))
         named = {f"{kind}/{name}": array for kind, arrays in values.items() for name, array in arrays.items()}
-        return {"x": x, "y": y, **named}
+        return {"x": x, "y": y, **weights, **named}
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the program as a Python file that runs without gbackprop.
@@ -202,16 +218,17 @@ class Program:
 
     # ------------------------------------------------------------------------------------------------------- inside
 
-    def _planned(self, x: Array, y: Array, rng: int | np.random.Generator | None) -> Plan:
+    def _planned(self, x: Array, y: Array, rng: Any, weight: Array | None) -> Plan:
         """Return the plan of a batch, in which layers of training mode have the parameters as they are now."""
         plan, quantities = self.plan, [quantity for quantity, _ in self.plan.needs]
-        return plan_of(plan.network, plan.loss, x, quantities, plan.training, plan.wrt).with_batch(x, y, rng)
+        plan = plan_of(plan.network, plan.loss, x, quantities, plan.training, plan.wrt)
+        return plan.with_batch(x, y if weight is None else Targets(y, weight), rng)  # type: ignore[arg-type]
 
-    def _run(self, plan: Plan, x: Array, y: Array) -> Result:
+    def _run(self, plan: Plan, x: Array, y: Any, weights: Sequence[Array]) -> Result:
         """Run the program with a plan and its batch."""
         values = inputs_of(plan)
         self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
-        got = self.function(x, y, values["parameters"], values["random"], self.constants)
+        got = self.function(x, y, values["parameters"], values["random"], self.constants, *weights)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
         plan.loss.check_output(result.output)
         return by_inputs(plan, replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale))
@@ -225,6 +242,8 @@ class Program:
 
     def _check(self, arrays: Mapping[str, Any]) -> None:
         """Check shapes and dtypes."""
+        if arrays.get("sample_weight") is not None and "sample_weight" not in self.kinds:
+            raise ValueError("sample_weight: expected None, as the program was written without weights")
         for name, array in arrays.items():
             if name in self.kinds and (given := _kind(array)) != self.kinds[name]:
                 want, got = ("{} {} on {}".format(*each).removesuffix(" on cpu") for each in (self.kinds[name], given))
