@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array
+from gbackprop.array import Array, asnumpy, device_of
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
@@ -130,6 +130,16 @@ def inputs_of(plan: Plan) -> dict[str, dict[str, Array]]:
     for name, value in _draws(plan):
         _random(value, random.setdefault, name)
     return {"parameters": parameters, "random": random}
+
+
+def on_host(plan: Plan, x: Array, y: Any) -> tuple[Plan, Array, Any]:
+    """Return a plan with x and y on the host, where they are not a copy."""
+    if device_of(x) == "cpu":
+        return plan, x, y
+    targets = [y.y, y.weight] if isinstance(y, Targets) else [y]
+    arrays = [x, *targets, *(each for kind in inputs_of(plan).values() for each in kind.values())]
+    known: dict[int, Any] = {id(each): asnumpy(each) for each in arrays}
+    return copy.deepcopy((plan, x, y), known)
 
 
 def _state(leaf: Leaf) -> Iterator[tuple[str, Array]]:

@@ -109,8 +109,9 @@ def _in_order(places: np.ndarray) -> bool:
 def _place(places: np.ndarray, at: int) -> int:
     """Return the place of a number relative to that of the first one."""
     if places.dtype == np.int8:
-        return int(sum(int(i) * stride for i, stride in zip(np.unravel_index(at, places.shape), places.strides, strict=True)))
-    return places.flat[at] - places.flat[0]
+        index = np.unravel_index(at, places.shape)
+        return sum(int(i) * stride for i, stride in zip(index, places.strides, strict=True))
+    return int(places.flat[at] - places.flat[0])
 
 
 def _axes(view: np.ndarray) -> list[tuple[int, int]]:

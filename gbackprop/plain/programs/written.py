@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, device_of
+from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of
 from gbackprop.base.checks import batch_of, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import TraceError
@@ -20,7 +20,7 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
 from gbackprop.losses.sample_weights import Targets, weighted
-from gbackprop.plain.completion import by_inputs
+from gbackprop.plain.completion import by_inputs, complete
 from gbackprop.plain.plan import Plan, plan_of
 from gbackprop.plain.programs.comparison import check_result, compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
@@ -31,10 +31,11 @@ from gbackprop.plain.programs.recording import (
     attributes_of,
     inputs_of,
     mapped_arrays,
+    on_host,
     record,
 )
 from gbackprop.plain.programs.simplify import needed, simplified
-from gbackprop.plain.reference import completed
+from gbackprop.plain.reference import run
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
@@ -51,8 +52,8 @@ def program(
     Parameters
     ----------
     network, loss, x, y, *quantities, training, sample_weight, wrt
-        As for `gbackprop.backward`; arrays are on the host. Of x, y and weights the program needs shapes and dtypes
-        alone; one that was written with weights takes others in each call.
+        As for `gbackprop.backward`. Of x, y and weights the program needs shapes and dtypes alone; one that was written
+        with weights takes others in each call. On a device it runs with `cupy` in place of `numpy`.
     fold : bool
         Whether what nobody needs is left out, what is computed twice is computed once, constants are computed, and
         values that are used once are written where they are used. Without, each line is a step of the plain sweep,
@@ -73,11 +74,10 @@ def program(
         gives another result for x and y than `gbackprop.reference`.
     """
     x = batch_of(network, x)
-    if device_of(x) != "cpu":
-        raise ValueError(f"x: expected an array on the host, got one on {device_of(x)}")
     loss, y = (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
-    plan = plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, 0, first=True)
-    return Program(plan, x, y, fold, functional)
+    with on_device_of(x):
+        plan = plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, 0, first=True)
+        return Program(plan, x, y, fold, functional)
 
 
 class Program:
@@ -91,8 +91,9 @@ class Program:
         The larger arrays that neither follow from these nor change.
     """
 
-    def __init__(self, plan: Plan, x: Array, y: Array, fold: bool, functional: bool) -> None:
+    def __init__(self, plan: Plan, x: Array, y: Any, fold: bool, functional: bool) -> None:
         self.plan, self.fold, self.functional = plan, fold, functional
+        device, module, (plan, x, y) = device_of(x), array_module(x), on_host(plan, x, y)
         self.recording = recorded(plan, x, y)
         forget(self.recording.tape)
         with other_numbers(self.recording, x, y) as other:
@@ -108,10 +109,14 @@ class Program:
         self.source, self.constants, self.copied = source_of(self)
         scope: dict[str, Any] = {}
         exec(compile(self.source, "<program>", "exec"), scope)
-        self.function = scope["program"]
+        self.function, self.device, self.constants_there = scope["program"], "cpu", self.constants
         with np.errstate(all="ignore"):
             weights = [y.weight] if isinstance(y, Targets) else []
-            check_result(self._run(plan, x, y.y if weights else y, weights), completed(plan, x, y), fold)
+            want = complete(plan, x, run(plan, x, y), lambda following: run(following, x, y))
+            check_result(self._run(plan, x, y.y if weights else y, weights), want, fold)
+        scope["np"], self.device = module, device
+        self.kinds = {name: (shape, dtype, device) for name, (shape, dtype, _) in self.kinds.items()}
+        self.constants_there = {name: asarray(each, device) for name, each in self.constants.items()}
 
     def __call__(
         self, x: Array, y: Array, rng: int | np.random.Generator | None = None, sample_weight: Array | None = None
@@ -135,8 +140,6 @@ class Program:
         x = batch_of(self.plan.network, x)
         weights = [] if sample_weight is None else [sample_weight]
         self._check({"x": x, "y": y, "sample_weight": sample_weight})
-        if weights and "sample_weight" not in self.kinds:
-            raise ValueError("sample_weight: expected None, as the program was written without weights")
         if (found := self._settings()) != self.settings:
             parts = [name for name in (*self.settings, *found) if self.settings.get(name) != found.get(name)]
             raise ValueError(f"program: {parts[0]} has changed since it was written; write it again")
@@ -145,12 +148,12 @@ class Program:
     def inputs(
         self, x: Array, y: Array, rng: int | np.random.Generator | None = None, sample_weight: Array | None = None
     ) -> dict[str, Array]:
-        """Return all that a saved program takes, by name: ``numpy.savez(path, **program.inputs(x, y))``."""
+        """Return all that a saved program takes by name, on the host: ``numpy.savez(path, **program.inputs(x, y))``."""
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         x = batch_of(self.plan.network, x)
         values = inputs_of(self._planned(x, y, rng, sample_weight))
         named = {f"{kind}/{name}": array for kind, arrays in values.items() for name, array in arrays.items()}
-        return {"x": x, "y": y, **weights, **named}
+        return {name: asnumpy(array) for name, array in {"x": x, "y": y, **weights, **named}.items()}
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the program as a Python file that runs without gbackprop.
@@ -227,11 +230,13 @@ class Program:
     def _run(self, plan: Plan, x: Array, y: Any, weights: Sequence[Array]) -> Result:
         """Run the program with a plan and its batch."""
         values = inputs_of(plan)
+        values["random"] = {name: asarray(each, self.device) for name, each in values["random"].items()}
         self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
-        got = self.function(x, y, values["parameters"], values["random"], self.constants, *weights)
+        got = self.function(x, y, values["parameters"], values["random"], self.constants_there, *weights)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
         plan.loss.check_output(result.output)
-        return by_inputs(plan, replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale))
+        result = replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
+        return by_inputs(plan, result) if plan.scale.rows else result
 
     def _settings(self) -> dict[str, str]:
         """Return a digest of each part of the call without parameters and buffers, which are read in each call."""
