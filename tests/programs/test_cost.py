@@ -10,8 +10,8 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.tape import Ref, mapped, refs
-from gbackprop.plain.programs.written import recorded
 from gbackprop.plain.programs.counts import MOVES, RULES, operations
+from gbackprop.plain.programs.written import recorded
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES, NETWORKS
 
 SIZES = [(2, 3, 4, 3), (7, 5, 6, 4)]

@@ -17,7 +17,7 @@ from gbackprop.plain.plan import Plan
 from gbackprop.plain.programs.recording import Recording
 
 
-def other_numbers(first: Recording, plan: Plan, x: Array, y: Any) -> tuple[Plan, Array, Array]:
+def other_numbers(first: Recording, plan: Plan, x: Array, y: Any) -> tuple[Plan, Array, Any]:
     """Return a copy of a plan, with x and y, in which all inputs of a recording have other numbers.
 
     Samples are in the reverse order; floats, but for targets, move towards zero by a tenth at most, and none is zero:

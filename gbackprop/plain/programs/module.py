@@ -227,8 +227,8 @@ def check_of(program: Any) -> str:
     lines = [f"        {name!r}: {_made_up(recording.tape.values[i])}," for name, i in recording.inputs.items()]
     single = recording.tape.values[recording.result.loss.number].dtype == np.float32
     weight = ", inputs['sample_weight']" * ("sample_weight" in recording.inputs)
-    text = CHECK.replace("constants)", f"constants{weight})").replace("{inputs}", "\n".join(lines)).replace("{size}", "1e-2" if single else "1e-5")
-    return text.replace("{bound}", "0.1" if single else "1e-5")
+    text = CHECK.replace("constants)", f"constants{weight})").replace("{inputs}", "\n".join(lines))
+    return text.replace("{size}", "1e-2" if single else "1e-5").replace("{bound}", "0.1" if single else "1e-5")
 
 
 def _made_up(value: np.ndarray) -> str:

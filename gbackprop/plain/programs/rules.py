@@ -109,7 +109,7 @@ def _in_order(places: np.ndarray) -> bool:
 def _place(places: np.ndarray, at: int) -> int:
     """Return the place of a number relative to that of the first one."""
     if places.dtype == np.int8:
-        return sum(i * stride for i, stride in zip(np.unravel_index(at, places.shape), places.strides, strict=True))
+        return int(np.dot(np.unravel_index(at, places.shape), places.strides))
     return places.flat[at] - places.flat[0]
 
 

@@ -65,9 +65,9 @@ class Simplification:
             self.constant.update(step.results)
             self._compute(step)
         values = [self.tape.values[number] for number in step.results]
-        if self.constant.issuperset(step.results):
-            if len(values) == 1 and (values[0].size <= SMALL or (values[0] == values[0].flat[0]).all()):
-                step = replace(step, name="constant", args=(), kwargs={}, function=None)
+        known = len(values) == 1 and self.constant.issuperset(step.results)
+        if known and (values[0].size <= SMALL or (values[0] == values[0].flat[0]).all()):
+            step = replace(step, name="constant", args=(), kwargs={}, function=None)
         found = shorter(self, step)
         if not isinstance(found, int):
             content = values[0].tobytes() if found.name == "constant" else None

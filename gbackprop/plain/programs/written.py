@@ -127,7 +127,8 @@ class Program:
         if (found := self._settings()) != self.settings:
             parts = [name for name in (*self.settings, *found) if self.settings.get(name) != found.get(name)]
             raise ValueError(f"program: {parts[0]} has changed since it was written; write it again")
-        plan = self.plan.with_batch(x, y if sample_weight is None else Targets(y, sample_weight), rng)
+        target: Any = y if sample_weight is None else Targets(y, sample_weight)
+        plan = self.plan.with_batch(x, target, rng)
         values = inputs_of(plan)
         self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
         weights = [] if sample_weight is None else [sample_weight]
@@ -141,7 +142,8 @@ class Program:
     ) -> dict[str, Array]:
         """Return all that a saved program takes, by name: ``numpy.savez(path, **program.inputs(x, y))``."""
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        values = inputs_of(self.plan.with_batch(x, Targets(y, sample_weight) if weights else y, rng))
+        target: Any = Targets(y, sample_weight) if weights else y
+        values = inputs_of(self.plan.with_batch(x, target, rng))
         named = {f"{kind}/{name}": array for kind, arrays in values.items() for name, array in arrays.items()}
         return {"x": x, "y": y, **weights, **named}
 
