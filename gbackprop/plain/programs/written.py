@@ -91,7 +91,9 @@ class Program:
         self.plan, self.fold, self.functional = plan, fold, functional
         self.recording = recorded(plan, x, y)
         forget(self.recording.tape)
-        compare(self.recording, recorded(*other_numbers(self.recording, plan, x, y)))
+        other = recorded(*other_numbers(self.recording, plan, x, y))
+        compare(self.recording, other)
+        other.tape.values.clear()  # now, not when the circle of its layers' classes is found
         self.kinds = {name: _kind(self.recording.tape.values[i]) for name, i in self.recording.inputs.items()}
         self.settings = self._settings()
         self.results = results_of(self.recording.result)
