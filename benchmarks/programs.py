@@ -26,9 +26,11 @@ def calls(name: str, narrow: int, quantity: str, samples: int) -> tuple[dict[str
     """Return a call of each side, of one batch in float32; seconds for the text of the program, and to compile it."""
     spec, shape, classes = SPECS[name]
     sizes = ("in_channels", "out_channels", "in_features", "out_features")
-    spec = [(kind, {key: value // narrow if key in sizes and value > classes else value for key, value in given.items()})
-            for kind, given in spec]  # fmt: skip
-    net = gb.Sequential(*(getattr(layers, kind)(**keywords) for kind, keywords in spec), rng=0, dtype="float32")
+
+    def divided(keywords: dict[str, Any]) -> dict[str, Any]:
+        return {key: each // narrow if key in sizes and each > classes else each for key, each in keywords.items()}
+
+    net = gb.Sequential(*(getattr(layers, kind)(**divided(given)) for kind, given in spec), rng=0, dtype="float32")
     rng, loss = np.random.default_rng(0), losses.CrossEntropyLoss()
     x, y = rng.standard_normal((samples, *shape), dtype=np.float32), rng.integers(0, classes, samples)
     asked = [getattr(quantities, quantity)()] if quantity else []
@@ -70,7 +72,8 @@ def main(samples: str = "8") -> None:
     for name, narrow, quantity in SETTINGS:
         pair, written, compiled = calls(name, narrow, quantity, int(samples))
         times = {side: each["median"] for side, each in take_turns(pair, repetitions=7).items()}
-        cells = [name + f", width / {narrow}" * (narrow > 1), quantity or "the gradient", f"{times['ours']:.3g}", f"{times['JAX']:.3g}"]
+        cells = [name + f", width / {narrow}" * (narrow > 1), quantity or "the gradient"]
+        cells += [f"{times[side]:.3g}" for side in ("ours", "JAX")]
         print("|", " | ".join([*cells, f"{written:.2g}", f"{compiled:.2g}"]), "|", flush=True)
 
 

@@ -12,16 +12,16 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES
 
 NAMES = """
-abs arange argmax argmin array bincount broadcast_to clip concatenate copy cumsum diff dot einsum exp expm1 eye flip
-float32 float64 full inf int32 int64 isfinite isinf isnan linalg.cholesky linalg.eigh linalg.inv linalg.norm linalg.qr
-linalg.solve linalg.svd log log1p log2 logical_and logical_not logical_or max maximum mean min minimum moveaxis nan
-ones pad prod repeat rint roll s_ sign sin cos sinh cosh tan tanh arctan split sqrt square stack sum take
-take_along_axis tensordot tile trace tril triu vecdot where zeros
+abs arange arctan argmax argmin array bincount broadcast_to ceil clip concatenate copy cos cosh cumsum diff dot einsum
+exp expm1 eye flip float32 float64 full inf int32 int64 isfinite isinf isnan linalg.cholesky linalg.eigh linalg.inv
+linalg.norm linalg.qr linalg.solve linalg.svd log log1p log2 logical_and logical_not logical_or max maximum mean min
+minimum moveaxis nan ones pad prod repeat rint roll round s_ sign sin sinh split sqrt square stack sum take
+take_along_axis tan tanh tensordot tile trace tril triu vecdot where zeros
 """
 """Names that functional programs may take from NumPy."""
 
 METHODS = "T argmax astype copy cumsum max mean min prod reshape sum swapaxes transpose"
-SPECIAL = "erf erfc erfinv expit gammaln digamma polygamma log_ndtr logsumexp ndtr ndtri xlogy"
+SPECIAL = "pdtrik pdtr erf erfc erfinv expit gammaln digamma polygamma log_ndtr logsumexp ndtr ndtri xlogy"
 
 
 def cases(start, step):

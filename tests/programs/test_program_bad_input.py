@@ -2,6 +2,7 @@
 
 import math
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -270,3 +271,15 @@ def test_results_are_the_users():
     before[...] = np.nan
     assert program.constants
     np.testing.assert_array_equal(program(X, X[:, :4])["kflr"]["0.weight"].B, want)
+
+
+def test_a_program_has_the_numbers_of_its_inputs_alone():
+    net = gb.Sequential(layers.Linear(50, 40), layers.Sigmoid(), layers.Linear(40, 10), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((20, 50))
+    tracemalloc.start()
+    program = gb.program(net, losses.CrossEntropyLoss(), x, np.arange(20) % 10, q.DiagGGN())
+    size, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert program(x, np.arange(20) % 10).loss > 0
+    assert size < 3e6  # a product of each of 10 columns and 20 samples has 3.2 MB
+    assert peak < 3.5 * 10 * 20 * 40 * 50 * 8

@@ -109,8 +109,7 @@ def _in_order(places: np.ndarray) -> bool:
 def _place(places: np.ndarray, at: int) -> int:
     """Return the place of a number relative to that of the first one."""
     if places.dtype == np.int8:
-        index = np.unravel_index(at, places.shape)
-        return sum(int(i) * stride for i, stride in zip(index, places.strides, strict=True))
+        return int(np.dot(np.unravel_index(at, places.shape), places.strides))
     return int(places.flat[at] - places.flat[0])
 
 

@@ -65,8 +65,8 @@ class Simplification:
             self.constant.update(step.results)
             self._compute(step)
         values = [self.tape.values[number] for number in step.results]
-        fixed = len(values) == 1 and self.constant.issuperset(step.results)
-        if fixed and (values[0].size <= SMALL or (values[0] == values[0].flat[0]).all()):
+        known = len(values) == 1 and self.constant.issuperset(step.results)
+        if known and (values[0].size <= SMALL or (values[0] == values[0].flat[0]).all()):
             step = replace(step, name="constant", args=(), kwargs={}, function=None)
         found = shorter(self, step)
         if not isinstance(found, int):

@@ -99,6 +99,7 @@ class Program:
         with other_numbers(self.recording, x, y) as other:
             second = recorded(plan, *other)
         compare(self.recording, second)
+        second.tape.values.clear()  # now, not when the circle of its layers' classes is found
         self.kinds = {name: _kind(self.recording.tape.values[i]) for name, i in self.recording.inputs.items()}
         self.settings = self._settings()
         self.results = results_of(self.recording.result)
