@@ -15,7 +15,8 @@ from gbackprop.quantities.result import Result
 def complete(plan: Plan, x: Array, result: Result, run: Callable[[Plan], Result]) -> Result:
     """Run further sweeps, with the same draws, until each quantity has its result."""
     waiting = [value for value in result.values if isinstance(value, Quantity)]
-    result = by_inputs(plan, result)
+    if plan.scale.rows:
+        result = by_inputs(plan, result)
     if not waiting:
         return result
     following = plan_of(plan.network, plan.loss, x, waiting, plan.training, plan.wrt)
@@ -28,7 +29,5 @@ def complete(plan: Plan, x: Array, result: Result, run: Callable[[Plan], Result]
 
 def by_inputs(plan: Plan, result: Result) -> Result:
     """Return a result in which what is of several inputs is also found by the name of all, "x"."""
-    if not plan.scale.rows:
-        return result
     values = [each if isinstance(each, Quantity) else structured(plan.network, each) for each in result.values]
     return replace(result, gradient=structured(plan.network, result.gradient), values=values)

@@ -19,7 +19,7 @@ from gbackprop.base.recording.tape import Ref, TapeStep
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
-from gbackprop.plain.completion import by_inputs
+from gbackprop.plain.completion import by_inputs, complete
 from gbackprop.plain.plan import Plan, plan_of
 from gbackprop.plain.programs.comparison import check_result, compare, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
@@ -33,7 +33,7 @@ from gbackprop.plain.programs.recording import (
     record,
 )
 from gbackprop.plain.programs.simplify import needed, simplified
-from gbackprop.plain.reference import completed
+from gbackprop.plain.reference import run
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
@@ -106,7 +106,8 @@ class Program:
         exec(compile(self.source, "<program>", "exec"), scope)
         self.function = scope["program"]
         with np.errstate(all="ignore"):
-            check_result(self._run(plan, x, y), completed(plan, x, y), fold)
+            want = complete(plan, x, run(plan, x, y), lambda following: run(following, x, y))
+            check_result(self._run(plan, x, y), want, fold)
 
     def __call__(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> Result:
         """Run the program with the network's parameters as they are now.
@@ -214,7 +215,8 @@ class Program:
         got = self.function(x, y, values["parameters"], values["random"], self.constants)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
         plan.loss.check_output(result.output)
-        return by_inputs(plan, replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale))
+        result = replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
+        return by_inputs(plan, result) if plan.scale.rows else result
 
     def _settings(self) -> dict[str, str]:
         """Return a digest of each part of the call without parameters and buffers, which are read in each call."""
