@@ -69,7 +69,7 @@ def numbers_of(array: Array) -> bytes:
 class Walk:
     """A walk over objects and all that they refer to; objects with a name in `names`, by identity, count by that.
 
-    `numbers` gives the bytes by which an array counts; `left_out` are attributes of layers with names, which do not.
+    `numbers` gives the bytes by which an array counts; `left_out` are attributes of layers with a name, not counted.
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -233,7 +232,7 @@ class Expressions:
             return ast.Constant(...)
         if type(value) is float and value in self.factors and self.section.kind in ("loss", "finish"):
             return expression(self.factors[value])
-        text = int.__repr__(value) if isinstance(value, enum.IntEnum) else repr(value)
+        text = repr(getattr(value, "_value_", value))  # that of an enum
         if isinstance(value, float | np.floating) and not np.isfinite(value):
             text = f"{'-' if value < 0 else ''}np.{'nan' if value != value else 'inf'}"
         return expression(text)
