@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, RecordedArray, array_module
 
 IDLE_BYTES = 2**29
 """Largest number of bytes cached for the next call, for arenas and for results each."""
@@ -114,7 +114,8 @@ class Reused(Filling):
     def empty(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
         if not isinstance(like, np.ndarray):
             return super().empty(like, shape, dtype)
-        return result_array(shape, like.dtype if dtype is None else dtype, LEAST_REUSED)
+        made = like.made if isinstance(like, RecordedArray) else lambda function, *args: function(*args)
+        return made(result_array, shape, like.dtype if dtype is None else dtype, LEAST_REUSED)
 
 
 def result_array(shape: Sequence[int], dtype: Any, least: int | None = None) -> np.ndarray:
@@ -138,6 +139,8 @@ def result_array(shape: Sequence[int], dtype: Any, least: int | None = None) -> 
 def result_like(x: Array, shape: Sequence[int], dtype: Any = None) -> Array:
     """Return an array as from `result_array`, of the module of `x` and by default of its dtype."""
     dtype = x.dtype if dtype is None else dtype
+    if isinstance(x, RecordedArray):
+        return x.made(result_array, shape, dtype)
     return result_array(shape, dtype) if isinstance(x, np.ndarray) else array_module(x).empty(shape, dtype)
 
 

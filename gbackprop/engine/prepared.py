@@ -15,7 +15,7 @@ pseudo-targets that are given, are prepared anew in each call, because what they
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -26,10 +26,11 @@ import numpy as np
 from gbackprop.array import Array, device_of, is_array
 from gbackprop.base.checks import is_shipped
 from gbackprop.base.threads import cpu_count
-from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
+from gbackprop.engine.programs import inside
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
@@ -45,7 +46,7 @@ Options = tuple[Any, ...]
 _LIMITS = {type(None), int, str}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
     """The preparations that calls share which differ in numbers alone."""
 
@@ -57,6 +58,7 @@ class Prepared:
     others: list[dict[str, Any]]  # attributes of the loss and of each quantity
     kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
     processors: int  # 0 where the blocks do not depend on their number
+    program: Any = None  # a `Program`, once a second call has asked for one; False if there can be none
 
     def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
         """Return whether nothing has changed on which this depends, parameters apart."""
@@ -103,7 +105,7 @@ class Calls:
         """Store a call, if all that it depends on is known."""
         plan, cut = run.plan, run.cut
         network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
-        layers = list(_inside(network, plan.leaves))
+        layers = list(inside(network, plan.leaves))
         parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))
@@ -134,18 +136,6 @@ class Calls:
 def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:
     training, _, wrt, *limits = options
     return (x.shape, x.dtype, device_of(x), type(loss), tuple(map(type, quantities)), training, wrt, *limits)
-
-
-def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:
-    """Yield a network, all containers in it, and all layers that the sweep meets, each once."""
-    seen, waiting = {id(network)}, [network, *[leaf.layer for leaf in leaves]]
-    while waiting:
-        layer = waiting.pop()
-        if id(layer) not in seen or layer is network:
-            seen.add(id(layer))
-            yield layer
-            parts = [*layer.__dict__.values(), *getattr(layer, "children", {}).values()]
-            waiting += [part for part in parts if isinstance(part, Layer) and id(part) not in seen]
 
 
 def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
