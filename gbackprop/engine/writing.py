@@ -62,6 +62,7 @@ class Writer:
         self.names: dict[Any, str] = {}  # of objects in the scope
         self.roots: dict[str, str] = {}  # of each array, that in whose memory it is
         self.bytes: dict[str, int] = {}
+        self.whole: dict[str, Written] = {}  # the array of which another one is all numbers
         self.written: set[str] = set()  # the roots of arrays that are written to
         self.scalars: set[str] = set()  # results that are numbers, not arrays
         self.count = 0
@@ -87,6 +88,8 @@ class Writer:
         result = function(*plain(list(args)), **plain(named))
         found = [*result] if isinstance(result, tuple | list) else [] if result is None else [result]
         bases = [each for each in args if isinstance(each, Written)]
+        if bases and len(found) == 1 and (view := self._view(found[0], bases[0])) is not None:
+            return view
         arrays = [self._wrapped(each, bases) for each in found]
         line = text.format(self.text(function, []) if "{0}" in text else "", *given, all=", ".join(given))
         names = [each.name for each in arrays]
@@ -98,6 +101,24 @@ class Writer:
         if result is None or writes:
             return None
         return type(result)(arrays) if isinstance(result, tuple | list) else arrays[0]
+
+    def _view(self, value: Any, base: Written) -> Written | None:
+        """Return a result that has all numbers of an array, in their order in memory, as that array in another shape."""
+        base = self.whole.get(base.name, base)
+        own = plain(base)
+        if not isinstance(value, np.ndarray) or not (value.flags.c_contiguous and own.flags.c_contiguous):
+            return None
+        if value.nbytes != own.nbytes or value.dtype != own.dtype or not own.nbytes or base.name in self.scalars:
+            return None
+        if value.__array_interface__["data"] != own.__array_interface__["data"]:
+            return None
+        if value.shape == own.shape:
+            return base
+        array = self._wrapped(value, [base])
+        self.whole[array.name] = base
+        text = f"{array.name} = {base.name}.reshape({', '.join(map(str, value.shape)) or '()'})"
+        self.statements.append(Statement([array.name], text, [base.name], (), False))
+        return array
 
     def write(self, arrays: Sequence[Any]) -> None:
         """Note that arrays are written to."""
@@ -159,7 +180,10 @@ class Written(np.ndarray, RecordedArray):
             if len(out) > 1:
                 raise CannotWriteError("several results are written")
             return self._into(writer, function, args, named, out[0])
-        return writer.do("{0}({all})", function, args, named, args[:1] if method == "at" else ())
+        sign = INFIX.get(ufunc.__name__) if method == "__call__" and not named else None
+        args = _typed(args) if method == "__call__" else args
+        text = f"{{1}} {sign} {{2}}" if sign else "{0}({all})"
+        return writer.do(text, function, args, named, args[:1] if method == "at" else ())
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = function.__name__
@@ -181,7 +205,15 @@ class Written(np.ndarray, RecordedArray):
             return writer.do("{0}({all})", function, args, named)
         line = writer.text(function, [])
         taken: list[str] = []
+        sign = INFIX.get(function.__name__) if args and args[0] is out and not named else None
+        args = _typed(args) if isinstance(function, np.ufunc) else args
         given = [writer.text(each, taken) for each in args]
+        if sign:
+            function(*plain(list(args)), out=plain(out))
+            errors = tuple((k, v) for k, v in np.geterr().items() if v != ERRORS[k])
+            writer.write([out])
+            writer.statements.append(Statement([], f"{out.name} {sign}= {given[1]}", taken, errors, True))
+            return out
         given += [f"{key}={writer.text(value, taken)}" for key, value in {**named, "out": out}.items()]
         function(*plain(list(args)), **plain(named), out=plain(out))
         errors = tuple((k, v) for k, v in np.geterr().items() if v != ERRORS[k])
@@ -254,6 +286,8 @@ class Written(np.ndarray, RecordedArray):
 DEFAULTS = (("dtype", None), ("where", True), ("keepdims", False))
 """Arguments that say what holds without them."""
 
+INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@"}
+
 PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "may_share_memory", "shares_memory", "iscomplexobj")
 WRITING = ("copyto", "put", "put_along_axis", "place", "putmask", "fill_diagonal")
 READING = ("item", "tolist", "tobytes", "data", "ctypes", "view", "sort", "partition", "resize", "setfield", "put")
@@ -287,6 +321,14 @@ class Calls:
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.functions, name)
         return lambda *args: self.writer.do("{0}({all})", function, args, {}, [a for a in args if is_written(a)])
+
+
+def _typed(args: Sequence[Any]) -> Sequence[Any]:
+    """Return arguments with arrays for numbers, in the dtype that all others have: NumPy finds it anew each time."""
+    dtypes = {each.dtype for each in args if isinstance(each, np.ndarray)}
+    if len(dtypes) != 1 or not (dtype := dtypes.pop()).kind == "f":
+        return args
+    return [Constant(np.array(each, dtype)) if type(each) in (int, float) else each for each in args]
 
 
 def is_written(value: Any) -> bool:
