@@ -18,6 +18,7 @@ import numpy as np
 from gbackprop.array import Array, all_finite
 from gbackprop.base.recording.tape import mapped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
+from gbackprop.calculus.inputs import check_input
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.engine.finite import floats_of
@@ -38,7 +39,7 @@ NAME = re.compile(r"\bt\d+\b")
 LARGE = 2**14
 """Least size, in bytes, of an array that is deleted after its last use."""
 
-MOST = 5_000
+MOST = 2_000
 """Most statements of a program."""
 
 MAKERS = (np.empty, np.empty_like, result_array)
@@ -71,7 +72,8 @@ class Program:
         arrays = [x, y, *state_of(self.layers)]
         if [_kind(array) for array in arrays] != self.kinds or not all_finite(x, *arrays[2:]):
             return None
-        plan.loss.check_target("y", y, x, self.batch_shape)
+        like = x if plan.floats else check_input(plan.leaves, x)
+        plan.loss.check_target("y", y, like, self.batch_shape)
         if self.random or rng is not None:
             drawn = plan.draws(self.batch_shape, rng)
             arrays += _random(*drawn) if self.random else []
@@ -88,7 +90,7 @@ def _kind(array: Array) -> Any:
 def is_small(run: Execution) -> bool:
     """Return whether a call may become a program: one small block, whose R does not depend on targets."""
     plan = run.plan
-    usual = run.cut.written and run.reuse and plan.floats and plan.loss.plain is None and not plan.loss.weighted
+    usual = run.cut.written and run.reuse and plan.loss.plain is None and not plan.loss.weighted
     return usual and not run.updates and run.x.flags.c_contiguous
 
 
@@ -270,8 +272,9 @@ def function_of(writer: Writer, names: list[str], result: str, taken: list[str])
         raise ValueError("too many statements")
     last = {name: i for i, each in enumerate(statements) for name in (*each.given, *each.taken)}
     ends: dict[int, list[str]] = {}
+    made = {name for each in statements for name in each.given} - {*taken}
     for name, i in last.items():
-        if writer.bytes[writer.roots[name]] >= LARGE and name not in (*taken, *names):
+        if name in made and writer.bytes[writer.roots[name]] >= LARGE:
             ends.setdefault(i, []).append(name)
     lines, before = [f"def run({', '.join(names)}):"], ()
     for i, (_, text, _, errors, _) in enumerate(statements):
@@ -322,6 +325,11 @@ def _once(writer: Writer, wanted: list[str]) -> list[Statement]:
 # ---------------------------------------------------------------------------------------------------------- comparison
 
 
+def _order(array: Any) -> list[int]:
+    """Return the strides of an array's axes, but for those of length 1."""
+    return [stride for stride, n in zip(array.strides, array.shape, strict=True) if n > 1]
+
+
 def _same(one: Any, other: Any) -> bool:
     """Return whether two values are equal, arrays in every bit and in their order in memory."""
     if one is other:
@@ -331,7 +339,7 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Written):
         return one.name == other.name
     if isinstance(one, np.ndarray | np.generic):
-        alike = (one.shape, one.dtype, one.strides) == (other.shape, other.dtype, other.strides)
+        alike = (one.shape, one.dtype, _order(one)) == (other.shape, other.dtype, _order(other))
         return alike and one.tobytes() == other.tobytes()
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import BuiltinMethodType, MethodType, ModuleType
+from types import BuiltinMethodType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -100,7 +100,9 @@ class Writer:
         self.write(writes)
         if result is None or writes:
             return None
-        return type(result)(arrays) if isinstance(result, tuple | list) else arrays[0]
+        if not isinstance(result, tuple | list):
+            return arrays[0]
+        return type(result)(*arrays) if hasattr(result, "_fields") else type(result)(arrays)
 
     def _view(self, value: Any, base: Written) -> Written | None:
         """Return a result that has all numbers of an array, in their order in memory, as that array in another shape."""
@@ -248,8 +250,7 @@ class Written(np.ndarray, RecordedArray):
         return self.writer.do(text, lambda x: function(x, *args, **named), (self,))
 
     def __getitem__(self, index: Any) -> Any:
-        parts = index if type(index) is tuple else (index,)
-        if not all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts):
+        if not _is_basic(index):
             return writer_of([self, index]).do("{1}[{2}]", lambda x, i: x[i], (self, index))
         found = plain(self)[index]
         if isinstance(found, np.ndarray) and (found.shape, found.strides) == (self.shape, self.strides):
@@ -259,7 +260,8 @@ class Written(np.ndarray, RecordedArray):
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, Written) and value.base is not None and _is_part(self, index, value):
             return  # a[i] += b has written into a[i] already
-        writer_of([self, index, value]).do("{1}[{2}] = {3}", _put, (self, index, value), {}, (self,))
+        given = Constant(index) if _is_basic(index) else index
+        writer_of([self, index, value]).do("{1}[{2}] = {3}", _put, (self, given, value), {}, (self,))
 
     def __iter__(self) -> Any:
         return iter([self[i] for i in range(len(self))])
@@ -305,6 +307,12 @@ class Namespace:
             return lambda *args, **named: self.writer.do("{0}({all})", found, args, named)
         return found
 
+    @property
+    def lib(self) -> Any:
+        """Return views of any strides, which NumPy makes without asking an array."""
+        as_strided = partial(self.writer.do, "{0}({all})", np.lib.stride_tricks.as_strided)
+        return SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=lambda *args: as_strided(args)))
+
     def asarray(self, x: Any, dtype: Any = None) -> Any:
         """Return an array that is written down as it is or in another dtype, and what else is given as NumPy does."""
         if not isinstance(x, Written):
@@ -321,6 +329,12 @@ class Calls:
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.functions, name)
         return lambda *args: self.writer.do("{0}({all})", function, args, {}, [a for a in args if is_written(a)])
+
+
+def _is_basic(index: Any) -> bool:
+    """Return whether an index has no array in it."""
+    parts = index if type(index) is tuple else (index,)
+    return all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts)
 
 
 def _typed(args: Sequence[Any]) -> Sequence[Any]:
