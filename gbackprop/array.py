@@ -186,8 +186,8 @@ def all_finite(*arrays: Array) -> bool:
     if not arrays:
         return True
     if array_module(arrays[0]) is np:
-        rows = [x if x.flags.c_contiguous else x.ravel("K") for x in arrays]
-        squares = sum(map(float, map(np.vdot, rows, rows)))  # neither a product by BLAS nor Python warns of overflow
+        rows = [x.ravel("K") for x in arrays]
+        squares = sum(map(float, map(np.ndarray.dot, rows, rows)))  # neither a product by BLAS nor Python warns
         return isfinite(squares) or all(np.isfinite(x).all() for x in arrays)
     with on_device_of(arrays[0]):
         xp, together = array_module(arrays[0]), arrays

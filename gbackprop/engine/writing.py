@@ -62,7 +62,6 @@ class Writer:
         self.names: dict[Any, str] = {}  # of objects in the scope
         self.roots: dict[str, str] = {}  # of each array, that in whose memory it is
         self.bytes: dict[str, int] = {}
-        self.whole: dict[str, Written] = {}  # the array of which another one is all numbers
         self.written: set[str] = set()  # the roots of arrays that are written to
         self.scalars: set[str] = set()  # results that are numbers, not arrays
         self.count = 0
@@ -106,7 +105,7 @@ class Writer:
 
     def _view(self, value: Any, base: Written) -> Written | None:
         """Return a result that has all numbers of an array, in their order in memory, as that array in another shape."""
-        base = self.whole.get(base.name, base)
+        base = base if base.whole is None else base.whole
         own = plain(base)
         if not isinstance(value, np.ndarray) or not (value.flags.c_contiguous and own.flags.c_contiguous):
             return None
@@ -117,7 +116,7 @@ class Writer:
         if value.shape == own.shape:
             return base
         array = self._wrapped(value, [base])
-        self.whole[array.name] = base
+        array.whole = base
         text = f"{array.name} = {base.name}.reshape({', '.join(map(str, value.shape)) or '()'})"
         self.statements.append(Statement([array.name], text, [base.name], (), False))
         return array
@@ -173,6 +172,7 @@ class Written(np.ndarray, RecordedArray):
 
     writer: Any = None  # of views that NumPy makes by itself there is none: they cannot be used
     name = ""
+    whole: Any = None  # the array of which this one is all numbers, in another shape
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, out: Any = (), **named: Any) -> Any:
         writer = writer_of([*args, *out, *named.values()])
