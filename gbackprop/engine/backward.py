@@ -26,7 +26,7 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, reported
-from gbackprop.engine.programs import is_small, program_of
+from gbackprop.engine.programs import AFTER, program_of
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rewrites import with_visits, with_whole_sequences
 from gbackprop.engine.rows import SampleRows
@@ -149,8 +149,8 @@ def backward(
         prepared = _CALLS.find(network, plain, x, quantities, options)
         if prepared is not None and prepared.program and progress is False and plain is loss:
             plan = prepared.plan(network, loss, quantities)
-            if (done := prepared.program(plan, x, y, rng)) is not None:
-                result, finite = done
+            result, finite = prepared.program(plan, x, y, rng)
+            if result is not None:
                 if not finite:
                     warn_not_finite(plan, result)
                 return result
@@ -190,8 +190,10 @@ def backward(
             free_memory()
             raise TooLargeError(f"{error}; {advice(plan, x, latest.cut, FORMS)}") from error
         warn_not_finite(plan, result)
-        if prepared is not None and prepared.program is None:
-            prepared.program = is_small(latest) and program_of(latest, result) or False
+        if prepared is not None and prepared.program is None and progress is False:
+            prepared.calls += 1
+            if prepared.calls == AFTER:
+                prepared.program = program_of(latest, result)
         for update in updates:  # what fails has changed nothing
             update()
         return result

@@ -30,7 +30,7 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.programs import inside
+from gbackprop.engine.programs import Program, inside
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
@@ -54,22 +54,21 @@ class Prepared:
     statistics: list[Any]  # those of each quantity
     cut: Cut
     known: NetworkForms
-    layers: list[tuple[Layer | None, dict[str, Any]]]  # attributes of layers and containers; the network itself is None
-    others: list[dict[str, Any]]  # attributes of the loss and of each quantity
+    layers: list[Layer]  # layers and containers but for the network, which this must not keep alive
+    attributes: list[dict[str, Any]]  # of the network, of these, of the loss and of each quantity
     kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
+    proxies: list[Any]  # the attributes of these classes as they are
     processors: int  # 0 where the blocks do not depend on their number
-    program: Any = None  # a `Program`, once a second call has asked for one; False if there can be none
+    calls: int = 0  # for which this was found
+    program: Program | None = None  # what such calls run, once it is written
 
     def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
         """Return whether nothing has changed on which this depends, parameters apart."""
+        parts = [network, *self.layers, loss, *quantities]
         try:
-            for layer, attributes in self.layers:
-                if (network if layer is None else layer).__dict__ != attributes:
-                    return False
-            for part, attributes in zip((loss, *quantities), self.others, strict=True):
-                if part.__dict__ != attributes:
-                    return False
-            if changed_class(self.kinds):
+            if [part.__dict__ for part in parts] != self.attributes:
+                return False
+            if [*self.proxies] != [*self.kinds.values()] and changed_class(self.kinds):
                 return False
         except ValueError:  # of the comparison of two arrays: an attribute is another array now
             return False
@@ -105,8 +104,8 @@ class Calls:
         """Store a call, if all that it depends on is known."""
         plan, cut = run.plan, run.cut
         network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
-        layers = list(inside(network, plan.leaves))
-        parts = [*layers, loss, *quantities]
+        layers = [layer for layer in inside(network, plan.leaves) if layer is not network]
+        parts = [network, *layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
@@ -115,15 +114,17 @@ class Calls:
         for name in ("network", "loss", "needs"):
             del fields[name]
         classes = {kind for part in parts for kind in type(part).__mro__}
+        kinds = {kind: dict(kind.__dict__) for kind in classes if is_shipped(kind)}
         whole = len(cut.samples) == 1 and cut.threads == 1
         prepared = Prepared(
             fields,
             [statistics for _, statistics in plan.needs],
             cut,
             run.known,
-            [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
-            [_copied(part.__dict__) for part in (loss, *quantities)],
-            {kind: dict(kind.__dict__) for kind in classes if is_shipped(kind)},
+            layers,
+            [_copied(part.__dict__) for part in parts],
+            kinds,
+            [kind.__dict__ for kind in kinds],
             0 if whole else cpu_count(),
         )
         with self.lock:

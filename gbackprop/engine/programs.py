@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, all_finite
+from gbackprop.array import FLOATS, Array, all_finite
 from gbackprop.base.recording.tape import mapped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.inputs import check_input
@@ -26,18 +26,23 @@ from gbackprop.engine.memory import Allocator, result_array
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rows import SampleRows
 from gbackprop.engine.sweep import OUTPUT, Execution, SampleBlock, sweep_block
-from gbackprop.engine.writing import ERRORS, Statement, Writer, Written, is_written
+from gbackprop.engine.writing import ERRORS, CannotWriteError, Statement, Writer, Written, is_written
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan
 from gbackprop.plain.reference import finish
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
+LARGEST = {np.dtype(name): float(np.finfo(name).max) for name in FLOATS}
+
 NAME = re.compile(r"\bt\d+\b")
 """The name of an array that a statement makes."""
 
 LARGE = 2**14
 """Least size, in bytes, of an array that is deleted after its last use."""
+
+AFTER = 8
+"""The number of equal calls after which there is a program: it takes as long to write as some forty calls."""
 
 MOST = 2_000
 """Most statements of a program."""
@@ -55,7 +60,8 @@ class Program:
     Attributes
     ----------
     run : function of arrays
-        Returns loss, output, gradient and the values of the quantities; and the arrays to look for NaN in.
+        Returns loss, output, gradient and the values of the quantities; and in what to look for NaN: arrays, and
+        pairs of which the outer product is a result.
     kinds : list of (type, shape, strides, dtype)
         Of each array.
     """
@@ -65,29 +71,40 @@ class Program:
         self.kinds = [_kind(array) for array in (x, y, *state_of(self.layers))]
         self.context = one_blas_thread() if alone else NO_CONTEXT
         self.scale, self.batch_shape = plan.scale, (plan.scale.batch, *plan.output_shape)
+        self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
         self.random = plan.training or plan.mc_noise
 
-    def __call__(self, plan: Plan, x: Array, y: Array, rng: Any) -> tuple[Result, bool] | None:
+    def __call__(self, plan: Plan, x: Array, y: Array, rng: Any) -> tuple[Result | None, bool]:
         """Return the result of a call, and whether it is finite; None where the sweep must look at the arguments."""
         arrays = [x, y, *state_of(self.layers)]
-        if [_kind(array) for array in arrays] != self.kinds or not all_finite(x, *arrays[2:]):
-            return None
+        try:
+            if [_kind(array) for array in arrays] != self.kinds or not all_finite(x, *arrays[2:]):
+                return None, False
+        except AttributeError:  # what is no array
+            return None, False
         like = x if plan.floats else check_input(plan.leaves, x)
-        plan.loss.check_target("y", y, like, self.batch_shape)
+        plan.loss.check_values(self.where, y, self.batch_shape, like)  # the rest is in `kinds`
         if self.random or rng is not None:
             drawn = plan.draws(self.batch_shape, rng)
             arrays += _random(*drawn) if self.random else []
         with self.context:
-            loss, output, gradient, values, numbers = self.run(*arrays)
+            loss, output, gradient, values, numbers, products = self.run(*arrays)
         asked = tuple([each for each, _ in plan.needs])
-        return Result(loss, output, gradient, asked, values, plan.loss, self.scale), all_finite(*numbers)
+        finite = all_finite(*numbers) and all([_is_product_finite(*factors) for factors in products])
+        return Result(loss, output, gradient, asked, values, plan.loss, self.scale), finite
+
+
+def _is_product_finite(a: Array, b: Array) -> bool:
+    """Return whether an outer product is finite, by the norms of its factors; False also where these overflow."""
+    a, b = a.ravel("K"), b.ravel("K")
+    return float(a.dot(a)) ** 0.5 * float(b.dot(b)) ** 0.5 < LARGEST[a.dtype]
 
 
 def _kind(array: Array) -> Any:
     return type(array), array.shape, array.strides, array.dtype
 
 
-def is_small(run: Execution) -> bool:
+def _is_small(run: Execution) -> bool:
     """Return whether a call may become a program: one small block, whose R does not depend on targets."""
     plan = run.plan
     usual = run.cut.written and run.reuse and plan.loss.plain is None and not plan.loss.weighted
@@ -95,25 +112,27 @@ def is_small(run: Execution) -> bool:
 
 
 def program_of(run: Execution, result: Result) -> Program | None:
-    """Return the program of a call, which gave a result; None if there can be none."""
+    """Return the program of a call, which gave a result; None if there can be none, or the call is large."""
+    if not _is_small(run):
+        return None
     try:
         texts = [_written(run, np.random.default_rng(seed)) for seed in (0, 1)]
         if texts[0][0] != texts[1][0] or not _same(texts[0][1], texts[1][1]):
             return None
-        text, scope = texts[0]
+        scope, code = texts[0][1], compile(texts[0][0], "<call>", "exec")
         arrays = inputs_of(run.plan, run.x, run.y)
         dirty = {name: _dirty(value) if any(value is each for each in MAKERS) else value for name, value in scope.items()}
-        loss, output, gradient, values, _ = _compiled(text, dirty)(*arrays)
+        loss, output, gradient, values, *_ = _compiled(code, dirty)(*arrays)
         if not _same([loss, output, gradient, *values], [result.loss, result.output, result.gradient, *result.values]):
             return None
-        return Program(_compiled(text, scope), run.plan, run.x, run.y, run.cut.small)
+        return Program(_compiled(code, scope), run.plan, run.x, run.y, run.cut.small)
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done: the sweep runs
         return None
 
 
-def _compiled(text: str, scope: dict[str, Any]) -> Callable[..., Any]:
+def _compiled(code: Any, scope: dict[str, Any]) -> Callable[..., Any]:
     scope = {**scope}
-    exec(compile(text, "<call>", "exec"), scope)
+    exec(code, scope)
     run: Callable[..., Any] = scope["run"]
     return run
 
@@ -191,15 +210,15 @@ def _written(run: Execution, rng: np.random.Generator) -> tuple[str, dict[str, A
     """Run a call with other numbers; return the text of the function, and what it refers to."""
     plan, writer = run.plan, Writer()
     network, loss = plan.network, plan.loss
-    arrays, memo, given = inputs_of(plan, run.x, run.y), {}, []
+    arrays, given = inputs_of(plan, run.x, run.y), []
     labels = int(run.x.max()) + 1 if run.x.dtype.kind in "iu" else plan.output_shape[0]
     for i, array in enumerate(arrays):
-        if id(array) in memo:
-            raise ValueError("two inputs are one array")
         classes = labels if i == 0 else plan.output_shape[0]
         given.append(writer.input(_made_up(array, rng, classes), f"a{i}"))
-        memo[id(array)] = given[-1]
-    x, y = given[:2]
+    x, y, *others = given
+    memo = {id(array): each for array, each in zip(arrays[2:], others, strict=True)}
+    if len(memo) < len(others):
+        raise CannotWriteError("two inputs are one array")
     names = [each.name for each in given]
     found = digests_of(parts_of(network, loss), lambda array: b"")[1].arrays
     found = found + digests_of(parts_of(network, loss, [q for q, _ in plan.needs]), lambda array: b"")[1].arrays
@@ -221,11 +240,13 @@ def _written(run: Execution, rng: np.random.Generator) -> tuple[str, dict[str, A
         total.found.update(rows.arrays)
         result = finish(new, total.loss, output, total.found)
     if call.updates:
-        raise ValueError("buffers are updated")
+        raise CannotWriteError("buffers are updated")
     taken: list[str] = []
     text = ", ".join(_text(each, writer, taken) for each in (result.loss, result.output, result.gradient))
     text += f", [{', '.join(_text(each, writer, taken) for each in result.values)}]"
-    text += f", ({', '.join(_text(each, writer, taken) for each in floats_of(result))},)"
+    numbers = [(each, writer.factors(each) if is_written(each) else None) for each in floats_of(result)]
+    text += f", ({', '.join(_text(each, writer, taken) for each, factors in numbers if factors is None)},)"
+    text += f", [{', '.join(_text(factors, writer, taken) for _, factors in numbers if factors is not None)}]"
     return function_of(writer, names, text, taken), writer.scope
 
 
@@ -252,7 +273,7 @@ def _text(value: Any, writer: Writer, taken: list[str]) -> str:
         inside = "".join(f"{_text(each, writer, taken)}, " for each in value)
         return f"[{inside}]" if type(value) is list else f"({inside})"
     if isinstance(value, Quantity):
-        raise ValueError("there is a further sweep")
+        raise CannotWriteError("there is a further sweep")
     if getattr(value, "__dict__", None) and not isinstance(value, type) and not callable(value):
         return f"{writer.text(_object, taken)}({writer.text(type(value), taken)}, {_text(vars(value), writer, taken)})"
     return writer.text(value, taken)
@@ -269,7 +290,7 @@ def function_of(writer: Writer, names: list[str], result: str, taken: list[str])
     """Return the text of a function: the statements that the result needs, each once."""
     statements = _needed(_once(writer, taken), taken)
     if len(statements) > MOST:
-        raise ValueError("too many statements")
+        raise CannotWriteError("too many statements")
     last = {name: i for i, each in enumerate(statements) for name in (*each.given, *each.taken)}
     ends: dict[int, list[str]] = {}
     made = {name for each in statements for name in each.given} - {*taken}

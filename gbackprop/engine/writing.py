@@ -6,6 +6,7 @@ statement that is run again does the same to other numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import BuiltinMethodType, MethodType, ModuleType, SimpleNamespace
@@ -62,7 +63,9 @@ class Writer:
         self.names: dict[Any, str] = {}  # of objects in the scope
         self.roots: dict[str, str] = {}  # of each array, that in whose memory it is
         self.bytes: dict[str, int] = {}
-        self.written: set[str] = set()  # the roots of arrays that are written to
+        self.written: Counter[str] = Counter()  # how often each root was written to
+        # by its root, an array that is the outer product of two, and how often these three were written to
+        self.products: dict[str, tuple[Written, Written, list[int]]] = {}
         self.scalars: set[str] = set()  # results that are numbers, not arrays
         self.count = 0
 
@@ -97,6 +100,8 @@ class Writer:
         errors = tuple((k, v) for k, v in np.geterr().items() if v != ERRORS[k])
         self.statements.append(Statement(names, line, taken, errors, bool(writes)))
         self.write(writes)
+        if len(writes) == 3:
+            self.note(function, args, args[2])
         if result is None or writes:
             return None
         if not isinstance(result, tuple | list):
@@ -126,7 +131,22 @@ class Writer:
         for each in arrays:
             if not isinstance(each, Written):
                 raise CannotWriteError("a constant is written to")
-            self.written.add(self.roots[each.name])
+            self.written[self.roots[each.name]] += 1
+
+    def note(self, function: Any, args: Sequence[Any], out: Any) -> None:
+        """Note that an array was written, if it was, that is the outer product of two."""
+        a, b = (*args, None, None)[:2]
+        if getattr(function, "__name__", "") in ("multiply", "outer") and is_written(a) and is_written(b):
+            if a.size * b.size == out.size:
+                self.products[self.roots[out.name]] = a, b, self._times(a, b, out)
+
+    def factors(self, array: Written) -> tuple[Written, Written] | None:
+        """Return two arrays whose outer product is all of an array; None if none are known."""
+        a, b, times = self.products.get(self.roots[array.name], (array, array, []))
+        return (a, b) if times == self._times(a, b, array) and a.size * b.size == array.size else None
+
+    def _times(self, *arrays: Written) -> list[int]:
+        return [self.written[self.roots[each.name]] for each in arrays]
 
     def _wrapped(self, value: Any, bases: Sequence[Written]) -> Written:
         self.count += 1
@@ -221,6 +241,7 @@ class Written(np.ndarray, RecordedArray):
         errors = tuple((k, v) for k, v in np.geterr().items() if v != ERRORS[k])
         writer.write([out])
         writer.statements.append(Statement([], f"{line}({', '.join(given)})", taken, errors, True))
+        writer.note(function, args, out)
         return out
 
     def __getattribute__(self, name: str) -> Any:
