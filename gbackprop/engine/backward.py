@@ -26,7 +26,7 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
 from gbackprop.engine.progress import Progress, check_progress, reported
-from gbackprop.engine.programs import AFTER, program_of
+from gbackprop.engine.programs.program import AFTER, program_of
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rewrites import with_visits, with_whole_sequences
 from gbackprop.engine.rows import SampleRows

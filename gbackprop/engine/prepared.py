@@ -30,7 +30,8 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.programs import Program, inside
+from gbackprop.engine.programs.program import Program
+from gbackprop.engine.programs.recording import layers_of
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
@@ -104,7 +105,7 @@ class Calls:
         """Store a call, if all that it depends on is known."""
         plan, cut = run.plan, run.cut
         network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
-        layers = [layer for layer in inside(network, plan.leaves) if layer is not network]
+        layers = layers_of(plan)
         parts = [network, *layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))

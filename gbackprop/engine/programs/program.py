@@ -1,0 +1,140 @@
+"""Programs of small calls: what one did, as a function of its arrays, for calls that differ in numbers alone.
+
+A call is recorded with numbers that are made up: twice, so that a number which was read from them is noticed. What is
+recorded must give the results of a call to every bit; otherwise the sweep runs, as it does for larger calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import FLOATS, Array, all_finite
+from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
+from gbackprop.calculus.inputs import check_input
+from gbackprop.engine.memory import result_array
+from gbackprop.engine.programs.recording import inputs_of, layers_of, random_of, recorded, state_of
+from gbackprop.engine.sweep import Execution
+from gbackprop.plain.plan import Plan
+from gbackprop.quantities.result import Result
+
+AFTER = 8
+"""The number of equal calls after which there is a program: it takes as long to write as some forty calls."""
+
+MAKERS = (np.empty, np.empty_like, result_array)
+"""Functions whose arrays have any numbers."""
+
+LARGEST = {np.dtype(name): float(np.finfo(name).max) for name in FLOATS}
+"""The largest number of each dtype."""
+
+
+class Program:
+    """A call as a function of its arrays.
+
+    Attributes
+    ----------
+    run : function of arrays
+        Returns loss, output, gradient and the values of the quantities; and in what to look for NaN: arrays, and
+        pairs of which the outer product is a result.
+    kinds : list of (type, shape, strides, dtype)
+        Of x, y and each array of the layers.
+    """
+
+    def __init__(self, run: Callable[..., Any], plan: Plan, x: Array, y: Array, alone: bool) -> None:
+        self.run, self.layers = run, layers_of(plan)
+        self.kinds = [_kind(array) for array in (x, y, *state_of(self.layers))]
+        self.context = one_blas_thread() if alone else NO_CONTEXT
+        self.scale, self.batch_shape = plan.scale, (plan.scale.batch, *plan.output_shape)
+        self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
+        self.random = plan.training or bool(plan.mc_noise)
+
+    def __call__(self, plan: Plan, x: Array, y: Array, rng: Any) -> tuple[Result | None, bool]:
+        """Return the result of a call, and whether it is finite; None where the sweep must look at the arguments."""
+        arrays = [x, y, *state_of(self.layers)]
+        try:
+            if [_kind(array) for array in arrays] != self.kinds or not all_finite(x, *arrays[2:]):
+                return None, False
+        except AttributeError:  # of what is no array
+            return None, False
+        like = x if plan.floats else check_input(plan.leaves, x)
+        plan.loss.check_values(self.where, y, self.batch_shape, like)  # what else is checked is in `kinds`
+        if self.random or rng is not None:
+            drawn = plan.draws(self.batch_shape, rng)
+            arrays += random_of(*drawn) if self.random else []
+        with self.context:
+            loss, output, gradient, values, numbers, products = self.run(*arrays)
+        finite = all_finite(*numbers) and all([_is_product_finite(*factors) for factors in products])
+        asked = tuple([quantity for quantity, _ in plan.needs])
+        return Result(loss, output, gradient, asked, values, plan.loss, self.scale), finite
+
+
+def _kind(array: Array) -> Any:
+    return type(array), array.shape, array.strides, array.dtype
+
+
+def _is_product_finite(a: Array, b: Array) -> bool:
+    """Return whether an outer product is finite, by the norms of its factors; False also where these overflow."""
+    a, b = a.ravel("K"), b.ravel("K")
+    return float(a.dot(a)) ** 0.5 * float(b.dot(b)) ** 0.5 < LARGEST[a.dtype]
+
+
+def program_of(run: Execution, result: Result) -> Program | None:
+    """Return the program of a small call, which gave a result; None if there can be none."""
+    plan = run.plan  # R may depend on targets that have weights
+    if not run.cut.written or not run.reuse or run.updates or plan.loss.plain is not None or plan.loss.weighted:
+        return None
+    try:
+        (text, scope), again = (recorded(run, np.random.default_rng(seed)) for seed in (0, 1))
+        if not _same((text, scope), again):
+            return None
+        code = compile(text, "<call>", "exec")
+        dirty = {name: _dirty(value) if any(value is each for each in MAKERS) else value for name, value in scope.items()}
+        found = _function(code, dirty)(*inputs_of(plan, run.x, run.y))[:4]
+        if not _same(found, (result.loss, result.output, result.gradient, list(result.values))):
+            return None
+        return Program(_function(code, scope), plan, run.x, run.y, run.cut.small)
+    except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
+        return None
+
+
+def _function(code: Any, scope: dict[str, Any]) -> Callable[..., Any]:
+    scope = {**scope}
+    exec(code, scope)
+    run: Callable[..., Any] = scope["run"]
+    return run
+
+
+def _dirty(make: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a function that makes arrays as another one does, with numbers that no result has."""
+
+    def made(*args: Any, **named: Any) -> Array:
+        array = make(*args, **named)
+        array.fill(np.nan if array.dtype.kind == "f" else 77)
+        return array
+
+    return made
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal, arrays in every bit and in their order in memory."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray | np.generic):
+        alike = (one.shape, one.dtype, _order(one)) == (other.shape, other.dtype, _order(other))
+        return alike and one.tobytes() == other.tobytes()
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if hasattr(one, "__dict__") and not callable(one) and not isinstance(one, type):
+        return _same(vars(one), vars(other))
+    return bool(one == other)
+
+
+def _order(array: Any) -> list[int]:
+    """Return the strides of an array's axes, but for those of length 1."""
+    return [stride for stride, n in zip(array.strides, array.shape, strict=True) if n > 1]
