@@ -29,11 +29,18 @@ FLOATS = ("float32", "float64")
 FLOAT_NAMES = {np.dtype(order + name[0] + str(int(name[5:]) // 8)): name for name in FLOATS for order in "<>"}
 """The name of each such dtype: NumPy takes 3 µs to put one together."""
 
+
 class RecordedArray:
     """Base class of arrays that compute as those of NumPy and write down what is done to them.
 
     ``__array_namespace__()`` is the module that makes new arrays of the same kind.
     """
+
+    made: Any
+    """A method of (function, *args) that returns the new array of a function, where that can be written down."""
+
+    module: Any
+    """A method that returns a module of functions such that their calls are written down, where they can be."""
 
 
 _CACHE_BYTES = 2**20

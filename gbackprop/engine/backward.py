@@ -25,8 +25,8 @@ from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
-from gbackprop.engine.progress import Progress, check_progress, reported
 from gbackprop.engine.programs.program import AFTER, program_of
+from gbackprop.engine.progress import Progress, check_progress, reported
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rewrites import with_visits, with_whole_sequences
 from gbackprop.engine.rows import SampleRows
@@ -168,9 +168,9 @@ def backward(
         if prepared is None:
             latest = _execution(plan, x, y, Limits(*blocks))
             plan = latest.plan
-            _CALLS.add(latest, options)
+            stored = _CALLS.add(latest, options)
         else:
-            latest = Execution(plan, x, y, prepared.cut, prepared.known, memory is None, None, [])
+            latest, stored = Execution(plan, x, y, prepared.cut, prepared.known, memory is None, None, []), prepared
 
         updates = latest.updates
 
@@ -190,10 +190,10 @@ def backward(
             free_memory()
             raise TooLargeError(f"{error}; {advice(plan, x, latest.cut, FORMS)}") from error
         warn_not_finite(plan, result)
-        if prepared is not None and prepared.program is None and progress is False:
-            prepared.calls += 1
-            if prepared.calls == AFTER:
-                prepared.program = program_of(latest, result)
+        if stored is not None and stored.program is None:
+            stored.calls += 1
+            if stored.calls == AFTER:
+                stored.program = program_of(latest, result)
         for update in updates:  # what fails has changed nothing
             update()
         return result

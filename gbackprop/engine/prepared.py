@@ -60,7 +60,7 @@ class Prepared:
     kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
     proxies: list[Any]  # the attributes of these classes as they are
     processors: int  # 0 where the blocks do not depend on their number
-    calls: int = 0  # for which this was found
+    calls: int = 0  # so far
     program: Program | None = None  # what such calls run, once it is written
 
     def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
@@ -101,8 +101,8 @@ class Calls:
             return None
         return found
 
-    def add(self, run: Execution, options: Options) -> None:
-        """Store a call, if all that it depends on is known."""
+    def add(self, run: Execution, options: Options) -> Prepared | None:
+        """Store a call, if all that it depends on is known, and return it."""
         plan, cut = run.plan, run.cut
         network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
         layers = layers_of(plan)
@@ -110,7 +110,7 @@ class Calls:
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
-            return
+            return None
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs"):
             del fields[name]
@@ -133,6 +133,7 @@ class Calls:
             calls[_key(loss, run.x, quantities, options)] = prepared
             if len(calls) > MOST:
                 calls.popitem(last=False)
+        return prepared
 
 
 def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:

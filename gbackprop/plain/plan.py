@@ -135,7 +135,7 @@ class Plan(Meeting):
 
     def draws(self, batch_shape: tuple[int, ...], rng: Any) -> tuple[list[Any], dict[Signal, np.ndarray]]:
         """Return the random numbers of a batch: for each layer, and for each Monte-Carlo signal."""
-        leaves, mc_noise = self.leaves, {}
+        leaves, mc_noise = self.leaves, dict[Signal, np.ndarray]()
         noise: list[Any] = [None] * len(leaves)
         drawn = [signal for signal in self.signals if isinstance(signal, MonteCarlo) and signal.targets is None]
         if self.training or drawn or not (rng is None or (type(rng) is int and rng >= 0)):

@@ -57,7 +57,9 @@ def outer_product(g: Array, u: Array, out: Array | None = None) -> Array:
 
 def outer_product_of_rows(g: Array, u: Array, out: Array) -> None:
     """g uᵀ of rows: ``[..., O], [..., I] -> [..., O, I]``, written to `out`."""
-    kernels = calls_of(out, numba_kernels()) if out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray) else None
+    kernels = (
+        calls_of(out, numba_kernels()) if out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray) else None
+    )
     o, i = out.shape[-2:]
     if kernels is not None and out.flags.c_contiguous and g.dtype == u.dtype == out.dtype:
         kernels.outer(g.reshape(-1, o), u.reshape(-1, i), out.reshape(-1, o, i))

@@ -74,10 +74,10 @@ class Written(np.ndarray, RecordedArray):
 
     def __getitem__(self, index: Any) -> Any:
         found = plain(self)[plain(index)]
-        if _is_basic(index) and isinstance(found, np.ndarray):
-            if (found.shape, found.strides) == (self.shape, self.strides):
-                return self
-        given = Constant(index) if _is_basic(index) else index
+        basic = _is_basic(index)
+        if basic and isinstance(found, np.ndarray) and (found.shape, found.strides) == (self.shape, self.strides):
+            return self
+        given = Constant(index) if basic else index
         return writer_of([self, index]).do("{1}[{2}]", lambda x, i: x[i], (self, given))
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -89,7 +89,7 @@ class Written(np.ndarray, RecordedArray):
     def __iter__(self) -> Any:
         return iter([self[i] for i in range(len(self))])
 
-    def __array_namespace__(self) -> Any:
+    def __array_namespace__(self) -> Any:  # type: ignore[override]
         """Return NumPy, but that new arrays are written down."""
         return Namespace(self.writer)
 
@@ -105,7 +105,7 @@ class Written(np.ndarray, RecordedArray):
         raise CannotWriteError("a number is read")
 
     __bool__ = __float__ = __int__ = __index__ = __complex__ = __contains__ = _refused
-    __reduce__ = __reduce_ex__ = __deepcopy__ = __copy__ = _refused  # type: ignore[assignment]
+    __reduce__ = __reduce_ex__ = __deepcopy__ = __copy__ = _refused
 
 
 CALL = "{0}({all})"
@@ -187,10 +187,10 @@ def _method(self: Any, name: str, *args: Any, **named: Any) -> Any:
     return writer.do(f"{{1}}.{name}({', '.join(given)})", lambda x: function(x, *args, **named), (self,))
 
 
-def _typed(args: Sequence[Any]) -> Sequence[Any]:
+def _typed(args: Sequence[Any]) -> Any:
     """Return arguments with arrays for numbers, in the dtype that all others have: NumPy finds it anew each time."""
     dtypes = {each.dtype for each in args if isinstance(each, np.ndarray)}
-    if len(dtypes) != 1 or not (dtype := dtypes.pop()).kind == "f":
+    if len(dtypes) != 1 or (dtype := dtypes.pop()).kind != "f":
         return args
     return [Constant(np.array(each, dtype)) if type(each) in (int, float) else each for each in args]
 

@@ -42,10 +42,12 @@ class Program:
         Of x, y and each array of the layers.
     """
 
-    def __init__(self, run: Callable[..., Any], plan: Plan, x: Array, y: Array, alone: bool) -> None:
+    def __init__(self, run: Callable[..., Any], call: Execution) -> None:
+        plan = call.plan
         self.run, self.layers = run, layers_of(plan)
-        self.kinds = [_kind(array) for array in (x, y, *state_of(self.layers))]
-        self.context = one_blas_thread() if alone else NO_CONTEXT
+        self.kinds = [_kind(array) for array in (call.x, call.y, *state_of(self.layers))]
+        self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
+        self.definitions = [(kind, function) for kind, function, *_ in call.known.jacobians]
         self.scale, self.batch_shape = plan.scale, (plan.scale.batch, *plan.output_shape)
         self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
         self.random = plan.training or bool(plan.mc_noise)
@@ -58,6 +60,8 @@ class Program:
                 return None, False
         except AttributeError:  # of what is no array
             return None, False
+        if any(kind.per_sample is not function for kind, function in self.definitions):
+            return None, False
         like = x if plan.floats else check_input(plan.leaves, x)
         plan.loss.check_values(self.where, y, self.batch_shape, like)  # what else is checked is in `kinds`
         if self.random or rng is not None:
@@ -65,7 +69,7 @@ class Program:
             arrays += random_of(*drawn) if self.random else []
         with self.context:
             loss, output, gradient, values, numbers, products = self.run(*arrays)
-        finite = all_finite(*numbers) and all([_is_product_finite(*factors) for factors in products])
+        finite = all_finite(*numbers) and all(_is_product_finite(*factors) for factors in products)
         asked = tuple([quantity for quantity, _ in plan.needs])
         return Result(loss, output, gradient, asked, values, plan.loss, self.scale), finite
 
@@ -90,11 +94,11 @@ def program_of(run: Execution, result: Result) -> Program | None:
         if not _same((text, scope), again):
             return None
         code = compile(text, "<call>", "exec")
-        dirty = {name: _dirty(value) if any(value is each for each in MAKERS) else value for name, value in scope.items()}
-        found = _function(code, dirty)(*inputs_of(plan, run.x, run.y))[:4]
+        makers = {name: _dirty(value) for name, value in scope.items() if any(value is each for each in MAKERS)}
+        found = _function(code, {**scope, **makers})(*inputs_of(plan, run.x, run.y))[:4]
         if not _same(found, (result.loss, result.output, result.gradient, list(result.values))):
             return None
-        return Program(_function(code, scope), plan, run.x, run.y, run.cut.small)
+        return Program(_function(code, scope), run)
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
 

@@ -90,7 +90,7 @@ def recorded(run: Execution, rng: np.random.Generator) -> tuple[str, dict[str, A
             memo[id(array)] = writer.constant(array)
     if _arrays_in(dict(enumerate([quantity for quantity, _ in plan.needs]))):
         raise CannotWriteError("a quantity has an array")
-    with np.errstate(**ERRORS, call=lambda *error: None):  # type: ignore[call-overload]
+    with np.errstate(**ERRORS, call=lambda *error: None):  # type: ignore[arg-type]
         result = _swept(run, _copied(plan, memo), x, y)
     taken: list[str] = []
     numbers = [(each, writer.factors(each) if is_written(each) else None) for each in floats_of(result)]
@@ -118,7 +118,8 @@ def _nothing(array: Array) -> bytes:
 
 def _copied(plan: Plan, memo: dict[int, Any]) -> Plan:
     """Return a plan of layers, a loss and random numbers whose arrays are those of `memo`."""
-    *layers, loss = copy.deepcopy([*[leaf.layer for leaf in plan.leaves], plan.loss], memo)
+    parts: list[Any] = [*[leaf.layer for leaf in plan.leaves], plan.loss]
+    *layers, loss = copy.deepcopy(parts, memo)
     leaves = [replace(leaf, layer=layer) for leaf, layer in zip(plan.leaves, layers, strict=True)]
     noise, mc_noise = _each([plan.noise, plan.mc_noise], lambda array: memo[id(array)])
     visits: list[Any] = [*plan.swept]
@@ -168,7 +169,7 @@ def _text(value: Any, writer: Writer, taken: list[str]) -> str:
 
 def _object(kind: type, attributes: dict[str, Any]) -> Any:
     """Return an object of a class with attributes."""
-    new = object.__new__(kind)
+    new: Any = object.__new__(kind)
     new.__dict__.update(attributes)
     return new
 
@@ -183,7 +184,7 @@ def _function(writer: Writer, names: list[str], result: str, taken: list[str]) -
     for name in {name for each in statements for name in each.made} - {*taken}:
         if writer.bytes[writer.roots[name]] >= LARGE:
             ends.setdefault(last[name], []).append(name)
-    lines, before = [f"def run({', '.join(names)}):"], ()
+    lines, before = [f"def run({', '.join(names)}):"], tuple[tuple[str, str], ...]()
     for i, (_, text, _, errors, _) in enumerate(statements):
         if errors and errors != before:
             lines.append(f"    with {writer.text(np.errstate, [])}({', '.join(f'{k}={v!r}' for k, v in errors)}):")

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from types import BuiltinMethodType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -143,9 +143,9 @@ class Writer:
     def _note(self, function: Any, args: Sequence[Any], out: Any) -> None:
         """Note that an array is the outer product of two, if it is."""
         a, b = (*args, None, None)[:2]
-        if getattr(function, "__name__", "") in ("multiply", "outer") and is_written(a) and is_written(b):
-            if a.size * b.size == out.size and self.bytes[self.roots[out.name]] == out.nbytes:
-                self.products[self.roots[out.name]] = a, b, self._times(a, b, out)
+        two = is_written(a) and is_written(b) and getattr(function, "__name__", "") in ("multiply", "outer")
+        if two and a.size * b.size == out.size and self.bytes[self.roots[out.name]] == out.nbytes:
+            self.products[self.roots[out.name]] = a, b, self._times(a, b, out)
 
     def factors(self, array: Any) -> tuple[Any, Any] | None:
         """Return two arrays whose outer product is all of an array; None if none are known."""
@@ -229,7 +229,7 @@ def is_written(value: Any) -> bool:
 def plain(value: Any) -> Any:
     """Return arguments with arrays of NumPy."""
     if isinstance(value, RecordedArray):
-        return np.ndarray.view(value, np.ndarray)  # type: ignore[arg-type]
+        return cast(Any, np.ndarray).view(value, np.ndarray)
     if isinstance(value, Constant):
         return value.value
     if isinstance(value, list | tuple):
