@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from math import isfinite
@@ -31,32 +31,20 @@ FLOAT_NAMES = {np.dtype(order + name[0] + str(int(name[5:]) // 8)): name for nam
 
 
 class RecordedArray:
-    """Base class of arrays that compute as those of NumPy and write down what is done to them.
+    """Base class of arrays that compute as those of NumPy and write down what is done to them."""
 
-    ``__array_namespace__()`` is the module that makes new arrays of the same kind.
-    """
+    made: Any  # a method of (function, *args) that calls what makes an array, where that can be written down
+    module: Any  # a method that returns a module of functions with which that is done
 
-    made: Any
-    """A method of (function, *args) that returns the new array of a function, where that can be written down."""
-
-    module: Any
-    """A method that returns a module of functions such that their calls are written down, where they can be."""
-
-
-_CACHE_BYTES = 2**20
-"""Target size of the scratch array of `row_blocks` on the host: about the second-level cache of a core."""
-
-_GPU_BYTES = 2**29
-"""Target size on a GPU, where few large products are fastest and memory is the only limit."""
+    def __array_namespace__(self) -> Any:
+        """Return the module that makes new arrays of the same kind."""
 
 
 def is_array(x: object) -> bool:
     """Return whether `x` is a NumPy or CuPy array, and no masked array or matrix, whose operations differ."""
-    if type(x) is np.ndarray:
+    if type(x) is np.ndarray or _is_cupy(x):
         return True
-    if isinstance(x, np.ndarray):
-        return not isinstance(x, np.ma.MaskedArray | np.matrix)
-    return _is_cupy(x) or isinstance(x, RecordedArray)
+    return isinstance(x, np.ndarray | RecordedArray) and not isinstance(x, np.ma.MaskedArray | np.matrix)
 
 
 def _is_cupy(x: object) -> bool:
@@ -66,11 +54,9 @@ def _is_cupy(x: object) -> bool:
 
 def array_module(x: Array) -> ModuleType:
     """Return the module to which `x` belongs: NumPy, CuPy, or the one that records."""
-    if type(x) is np.ndarray:
-        return np
-    if isinstance(x, RecordedArray):
-        return cast(Any, x).__array_namespace__()
-    return sys.modules["cupy"] if _is_cupy(x) else np
+    if type(x) is not np.ndarray and isinstance(x, RecordedArray):
+        return x.__array_namespace__()
+    return np if type(x) is np.ndarray or not _is_cupy(x) else sys.modules["cupy"]
 
 
 def device_of(x: Any) -> str:
@@ -115,7 +101,7 @@ def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
         If the device is unknown.
     """
     if isinstance(x, RecordedArray):
-        return cast(Any, x) if dtype in (None, cast(Any, x).dtype) else cast(Any, x).astype(dtype)
+        return cast(Array, x.__array_namespace__().asarray(x, dtype))
     if device == "cpu":
         return np.asarray(x.get() if _is_cupy(x) else x, dtype=dtype)
     cupy = cupy_with_gpu(device)
@@ -212,17 +198,12 @@ def bounds(x: Array) -> tuple[Any, ...]:
         return tuple(asnumpy(array_module(x).stack([x.min(), x.max()])).tolist())
 
 
-def erfc(x: Array) -> Array:
-    """1 − erf(x), with its leading digits where it is small."""
-    return scipy_module(x, "special").erfc(x)
-
-
 def scipy_module(x: Array, name: str) -> ModuleType:
     """Return a module of SciPy, or the one of CuPy's for arrays on a GPU."""
     return import_module(f"cupyx.scipy.{name}" if _is_cupy(x) else f"scipy.{name}")
 
 
-# ------------------------------------------------------------------------------------------------ layouts and blocks
+# ------------------------------------------------------------------------------------------------------------ layouts
 
 
 def channels_last(x: Array, lead: int = 1) -> Array:
@@ -233,15 +214,3 @@ def channels_last(x: Array, lead: int = 1) -> Array:
 def channels_first(x: Array, lead: int = 1) -> Array:
     """Return the view ``[*lead, C, *S]`` of ``[*lead, *S, C]``."""
     return x.transpose(*range(lead), x.ndim - 1, *range(lead, x.ndim - 1)) if x.ndim > lead else x
-
-
-def scratch_bytes(x: Array, wanted: int) -> int:
-    """Return the bytes of three scratch arrays of `wanted` bytes each, after `row_blocks` has limited their size."""
-    return 3 * min(wanted, _GPU_BYTES if _is_cupy(x) else _CACHE_BYTES)
-
-
-def row_blocks(rows: int, row_bytes: int, x: Array) -> Iterator[slice]:
-    """Return slices of `rows` whose scratch array, `row_bytes` per row, fits into the cache (`_GPU_BYTES` on a GPU)."""
-    budget = _GPU_BYTES if _is_cupy(x) else _CACHE_BYTES
-    step = max(1, budget // max(1, row_bytes))
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

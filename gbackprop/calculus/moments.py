@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, RecordedArray, array_module
 
 TIGHT = 1e-6
 """Deviations whose mean square is below this share of the squared mean: the rounding of the means then counts."""
@@ -71,11 +71,13 @@ class Moments:
             square = mean * mean
             square *= count
             q -= square
-            if _tight(q, k, count) if tight is None else tight:
-                low = array_module(first).zeros_like(first) if low is None else low
-                mean[...], low[rows] = _two_sum(k, mean if error is None else mean + error[rows])
-            else:
+            narrow = _tight(q, k, count) if tight is None else tight
+            if narrow is False:
                 mean += k
+            else:
+                low = array_module(first).zeros_like(first) if low is None else low
+                parts = _two_sum(k, mean if error is None else mean + error[rows])
+                mean[...], low[rows] = parts if narrow is True else np.where(narrow, parts, (mean + k, 0 * k))
         return Moments(count, first, second, low)
 
     def merge(self, other: Moments) -> Moments:
@@ -115,8 +117,13 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - part)) + (b - part)
 
 
-def _tight(q: Array, k: Array, count: int) -> bool:
-    """Return whether the rounding of a mean counts; False on a GPU, which the host would have to wait for."""
+def _tight(q: Array, k: Array, count: int) -> Any:
+    """Return whether the rounding of a mean counts; False on a GPU, which the host would have to wait for.
+
+    Of a recorded array the answer is an array, too.
+    """
+    if isinstance(q, RecordedArray):
+        return (q < TIGHT * count * k * k).any()
     return isinstance(q, np.ndarray) and bool((q < TIGHT * count * k * k).any())
 
 

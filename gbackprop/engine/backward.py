@@ -21,11 +21,11 @@ from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.wrt import names_of
 from gbackprop.engine.arena import arena, fresh
 from gbackprop.engine.blocks import Limits, advice, choose_blocks
+from gbackprop.engine.calls.call import AFTER, program_of
 from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
-from gbackprop.engine.programs.program import AFTER, program_of
 from gbackprop.engine.progress import Progress, check_progress, reported
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rewrites import with_visits, with_whole_sequences

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, device_of, is_array, scratch_bytes
+from gbackprop.array import Array, array_module, device_of, is_array
 from gbackprop.base.checks import KFRA_COPIES, size
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
@@ -30,6 +30,7 @@ from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.calculus.wrt import InputRows
 from gbackprop.engine.costs import STEP_NUMBERS
+from gbackprop.engine.kernels.scratch import scratch_bytes
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count

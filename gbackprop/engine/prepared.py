@@ -30,8 +30,8 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.programs.program import Program
-from gbackprop.engine.programs.recording import layers_of
+from gbackprop.engine.calls.call import RecordedCall
+from gbackprop.engine.calls.sweeping import layers_of
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
@@ -61,7 +61,7 @@ class Prepared:
     proxies: list[Any]  # the attributes of these classes as they are
     processors: int  # 0 where the blocks do not depend on their number
     calls: int = 0  # so far
-    program: Program | None = None  # what such calls run, once it is written
+    program: RecordedCall | None = None  # what such calls run, once it is written
 
     def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
         """Return whether nothing has changed on which this depends, parameters apart."""

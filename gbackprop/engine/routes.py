@@ -18,9 +18,10 @@ from math import prod
 
 import numpy as np
 
-from gbackprop.array import Array, channels_last, row_blocks
+from gbackprop.array import Array, channels_last
 from gbackprop.calculus.jacobian import Outer, ParameterJacobian
 from gbackprop.engine import costs
+from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.memory import Allocator
 
 

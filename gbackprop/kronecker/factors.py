@@ -9,13 +9,13 @@ from types import ModuleType
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, get_lapack_funcs
 
-from gbackprop.array import Array, array_module, asnumpy
+from gbackprop.array import Array, array_module, asnumpy, device_of
 
 
 def solve(name: str, factor: Array, shift: Array | None, rhs: Array, cap: float | None) -> Array:
     """(factor + shift I)⁻¹ rhs for a symmetric positive semi-definite factor; the inverse's eigenvalues are ≤ `cap`."""
     if shift is not None and _needs_no_eigenvalues(factor, shift, cap):
-        on_host = array_module(factor) is np  # in float64, as NumPy computes eigenvalues: float32 would lose digits
+        on_host = device_of(factor) == "cpu"  # in float64, as NumPy computes eigenvalues: float32 would lose digits
         solution = _by_factorization(shifted(factor.astype(np.float64) if on_host else factor, shift), rhs)
         if solution is not None:
             return solution

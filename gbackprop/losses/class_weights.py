@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from math import prod
 from numbers import Integral, Real
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -103,13 +103,11 @@ class ClassWeights(Loss):
         xp = array_module(target)
         counted = xp.ones(target.shape) if self.ignore_index is None else target != self.ignore_index
         if self.weight is not None:
-            counted = self.weight.astype(np.float64)[xp.where(counted, target, 0)] * counted
-        total: Any = counted.sum()
-        if isinstance(total, RecordedArray):
-            return prod(target.shape[1:]) / total  # type: ignore[operator]
-        if total == 0:
+            counted = xp.asarray(self.weight.astype(np.float64))[xp.where(counted, target, 0)] * counted
+        total = counted.sum() if isinstance(target, RecordedArray) else float(counted.sum())
+        if isinstance(total, float) and total == 0:
             raise ValueError(f"targets of {self!r}: expected one of weight above 0, got {target.size} without")
-        return prod(target.shape[1:]) / float(total)
+        return prod(target.shape[1:]) / total
 
     def summed_weight(self, shape: Shape) -> float:
         return 1 / prod(shape[1:]) if self.reduction == "mean" else 1.0

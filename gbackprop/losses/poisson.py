@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy import special
 
-from gbackprop.array import Array, array_module, asnumpy, bounds, like
+from gbackprop.array import Array, RecordedArray, array_module, asnumpy, bounds, like
 from gbackprop.base.checks import number
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
@@ -109,7 +109,7 @@ class PoissonNLLLoss(ElementwiseLoss):
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
         # Inversion of the distribution function, on the host, where SciPy has it, and in float64 for all dtypes.
         logarithms, below = asnumpy(output).astype(np.float64), asnumpy(noise)
-        if logarithms.max() > LARGEST_LOGARITHM:
+        if not isinstance(output, RecordedArray) and logarithms.max() > LARGEST_LOGARITHM:
             words = f"expected logarithms of rates up to {LARGEST_LOGARITHM:.0f}, got {logarithms.max():.4g}"
             raise ValueError(f"output of {self!r}, of which counts are drawn: {words}")
         rate = np.exp(logarithms)

@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 import gbackprop as gb
 from gbackprop import array
+from gbackprop.engine.kernels import scratch
 
 # ------------------------------------------------------------------------------------------------------- finite numbers
 
@@ -37,10 +38,10 @@ def test_all_finite_when_the_sum_overflows(dtype):
 
 @given(st.integers(0, 300), st.integers(0, 2**22))
 def test_row_blocks_cover_all_rows_once_and_stay_in_bounds(rows, row_bytes):
-    blocks = list(array.row_blocks(rows, row_bytes, np.zeros(1)))
+    blocks = list(scratch.row_blocks(rows, row_bytes, np.zeros(1)))
     assert [row for block in blocks for row in range(rows)[block]] == list(range(rows))
     sizes = [block.stop - block.start for block in blocks]
-    assert all(size == 1 or size * row_bytes <= array._CACHE_BYTES for size in sizes)
+    assert all(size == 1 or size * row_bytes <= scratch._CACHE_BYTES for size in sizes)
     assert all(size > 0 for size in sizes)
     assert not blocks or blocks[-1].stop == rows
 

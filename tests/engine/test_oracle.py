@@ -10,10 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import gbackprop as gb
-from gbackprop import array, layers, losses
+from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.engine import blocks, costs, memory
 from gbackprop.engine.forms import FORMS
+from gbackprop.engine.kernels import scratch
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.runs import SHIPPED, every_quantity
@@ -86,7 +87,7 @@ def image_problems(draw):
 def engine(opt):
     """The engine with thresholds that drive small networks through the paths of large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array, "_CACHE_BYTES", opt.cache)
+        patch.setattr(scratch, "_CACHE_BYTES", opt.cache)
         patch.setattr(blocks, "BLOCK_BYTES", opt.block)
         patch.setattr(blocks, "SMALL_BYTES", 0 if opt.block < 2**20 else blocks.SMALL_BYTES)
         patch.setattr(blocks, "REUSED_BYTES", opt.cache)

@@ -7,11 +7,12 @@ import pytest
 from common import batch, both, chain, peak
 
 import gbackprop as gb
-from gbackprop import array, layers, losses
+from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.signals import EXACT
 from gbackprop.engine.forms import FORMS, outer, products
+from gbackprop.engine.kernels import scratch
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context, JacobianForms
 
@@ -69,7 +70,7 @@ def test_squares_by_pairs_of_positions_keep_digits_where_positions_cancel():
 
 def test_products_are_made_in_blocks_of_columns_and_samples(monkeypatch):
     weight, mat = jacobian(layers.Conv2d(4, 4, 3), batch(6, 4, 6, 6, dtype="float32")[0], 8)
-    monkeypatch.setattr(array, "_CACHE_BYTES", 2**12)
+    monkeypatch.setattr(scratch, "_CACHE_BYTES", 2**12)
     sizes = [product.nbytes for *_, product in outer.products(weight, weight.split(mat))]
     assert max(sizes) <= 2**12
     assert sum(sizes) == 6 * 8 * 4 * 4 * 9 * 4
@@ -122,7 +123,7 @@ def test_outer_products_of_rows_are_written_in_any_layout(dtype, groups, numba, 
 
 def test_a_large_convolution_is_unfolded_for_a_few_samples_at_a_time(monkeypatch):
     monkeypatch.setattr("gbackprop.engine.costs.UNFOLDED_BYTES", 0)
-    monkeypatch.setattr("gbackprop.array._CACHE_BYTES", 2**11)  # two samples
+    monkeypatch.setattr("gbackprop.engine.kernels.scratch._CACHE_BYTES", 2**11)  # two samples
     layer = layers.Conv2d(2, 3, 3, stride=2, padding=1)
     layer.dtype = "float64"
     x = np.random.default_rng(0).standard_normal((5, 2, 6, 5))

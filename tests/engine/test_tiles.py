@@ -6,12 +6,13 @@ from common import batch, both, chain
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gbackprop import array, layers, losses
+from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine import costs, kernels
 from gbackprop.engine.arena import Arena
 from gbackprop.engine.forms import FORMS, conv, outer
+from gbackprop.engine.kernels import scratch
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
 
@@ -69,7 +70,7 @@ def test_the_fast_convolution_against_the_plain_one(transforms, dtype, drawn, co
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "TILED_CHANNELS", 1)
         patch.setattr(costs, "TILED_POSITIONS", 1)
-        patch.setattr(array, "_CACHE_BYTES", 2**10)  # several blocks of rows, of columns, and of pairs of positions
+        patch.setattr(scratch, "_CACHE_BYTES", 2**10)  # several blocks of rows, of columns, and of pairs of positions
         if transforms is None:
             patch.setattr(conv, "tiles", no_tiles)
         else:
@@ -144,6 +145,6 @@ def test_squares_by_pairs_of_positions_in_several_blocks(signed, monkeypatch):
     sign = rng.integers(-1, 2, (60, 3)).astype(float) if signed else None
     weight = layer.parameter_jacobians(saved)["weight"]
     want = REDUCTIONS["square"].define(weight, mat, sign)
-    monkeypatch.setattr(array, "_CACHE_BYTES", 2**12)
+    monkeypatch.setattr(scratch, "_CACHE_BYTES", 2**12)
     got = weight.joined(outer.square_by_positions(weight, weight.split(mat), sign))
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-13 * np.abs(want).max())

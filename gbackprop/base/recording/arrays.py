@@ -61,6 +61,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         name = f"{function.__module__}.{function.__name__}".removeprefix("numpy.").removeprefix("lib.stride_tricks.")
         if name in PLAIN:
             return function(*mapped_values(args), **mapped_values(kwargs))
+        if name == "put_along_axis" and isinstance(args[0], Recorded):
+            return _put_along_axis(*args, **kwargs)
         if name in WRITING:
             tape.refuse(InPlaceError, f"np.{name} writes into an array; use np.where, or `a[index] = value`")
         if name in FILLED or name == "full_like":
@@ -213,6 +215,13 @@ ASSIGNED = (
 )
 
 
+def _put_along_axis(array: Any, indices: Any, values: Any, axis: int) -> None:
+    """Write values at indices along an axis."""
+    axis %= array.ndim
+    across = np.indices(np.shape(indices), sparse=True)
+    array[tuple(indices if i == axis else each for i, each in enumerate(across))] = values
+
+
 class Namespace:
     """NumPy, but that new arrays are recorded ones."""
 
@@ -227,9 +236,9 @@ class Namespace:
         return self.tape.add(name, function(*args, **kwargs), args, kwargs, function)
 
     def asarray(self, x: Any, dtype: Any = None) -> Any:
-        """Return a recorded array as it is or in another dtype, and what else is given as a plain array."""
+        """Return an array as a recorded one."""
         if not isinstance(x, Recorded):
-            return np.asarray(x, dtype)
+            return Recorded(self.tape, self.tape.ref(np.asarray(x, dtype)).number)
         return x if dtype is None or x.dtype == np.dtype(dtype) else x.astype(dtype)
 
     ascontiguousarray = asarray

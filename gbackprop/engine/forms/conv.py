@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
+from gbackprop.array import Array, array_module, channels_first, channels_last
 from gbackprop.calculus.jacobian import Outer, ParameterJacobian
 from gbackprop.calculus.layer import Shape
 from gbackprop.engine import costs
@@ -16,6 +16,7 @@ from gbackprop.engine.forms.moves import padded
 from gbackprop.engine.forms.outer import OUTER, outer_sums, without
 from gbackprop.engine.forms.products import over_columns
 from gbackprop.engine.kernels import transforms_of, windows_of
+from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.kernels.tiles import Tiles
 from gbackprop.engine.kernels.view import unfold
 from gbackprop.engine.memory import Allocator

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, row_blocks
+from gbackprop.array import Array, array_module
 from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.jacobian import REDUCTIONS, Outer, Reduction, group_blocks, weigh
 from gbackprop.calculus.layer import Shape
@@ -29,6 +29,7 @@ from gbackprop.engine.forms.products import (
     summed,
     total_of,
 )
+from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.memory import result_like
 from gbackprop.engine.registry import SUM, Context, JacobianForms
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, channels_first, channels_last, row_blocks
+from gbackprop.array import Array, array_module, channels_first, channels_last
 from gbackprop.calculus.jacobian import congruence
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import pad
 from gbackprop.engine.forms.moves import padded
 from gbackprop.engine.kernels import on_gpu, windows_of
+from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, LayerForms
 from gbackprop.engine.routes import Route, numbered

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, row_blocks
+from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Outer, weigh
 from gbackprop.engine import costs
 from gbackprop.engine.kernels import calls_of, numba_kernels
+from gbackprop.engine.kernels.scratch import row_blocks
 
 
 def summed(g: Array, u: Array) -> Array:

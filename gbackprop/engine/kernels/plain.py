@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from gbackprop.array import row_blocks
 from gbackprop.calculus.window import Window
+from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.kernels.view import seen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import pi
 from typing import ClassVar
 
-from gbackprop.array import Array, array_module, erfc
+from gbackprop.array import Array, array_module, scipy_module
 from gbackprop.base.checks import number
 from gbackprop.layers.elementwise.activation import Elementwise, sigmoid
 
@@ -203,7 +203,8 @@ class GELU(Gated):
             p, rest = sigmoid(w), sigmoid(-w)  # (1 + tanh z) / 2 = σ(2z)
             return p, p * rest * slope, p * rest * (bend + (rest - p) * slope * slope)
         density = xp.exp(-x * x / 2) / (2 * pi) ** 0.5
-        return erfc(x * -(0.5**0.5)) / 2, density, -x * density
+        # erfc(x) = 1 − erf(x), with its leading digits where it is small
+        return scipy_module(x, "special").erfc(x * -(0.5**0.5)) / 2, density, -x * density
 
 
 def softplus(x: Array) -> Array:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.plain.programs.lines import Expressions
 from gbackprop.plain.programs.recording import Section
-from gbackprop.plain.programs.text import Expressions
 
 WIDTH = 100
 """Most columns of a comment."""

@@ -30,7 +30,7 @@ class Section(NamedTuple):
 
 @dataclass
 class Recording:
-    """What a call did.
+    """The record of a call.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         for name, value in values.items():
             for array in arrays_in(value):
                 found.call(array, f"{quantity.name}_{_turned(name)}")
-    found.result = mapped_arrays(result, lambda array: Ref(array.current()))
+    found.result = mapped_arrays(replace(result, scale=None), lambda array: Ref(array.current()))
     found.tape.open = False
 
 

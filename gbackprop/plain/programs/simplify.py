@@ -101,7 +101,7 @@ def _reshape(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
 
 def _getitem(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
     """Shorten x[:] to x."""
-    index = step.args[1] if isinstance(step.args[1], tuple) else (step.args[1],)
+    index = step.args[1] if type(step.args[1]) is tuple else (step.args[1],)
     sizes = self.tape.values[base].shape
     if len(index) > len(sizes) or not all(isinstance(each, slice) for each in index):
         return step
@@ -145,4 +145,4 @@ RULES: dict[str, Any] = {
     "reshape": _reshape, "getitem": _getitem, "setitem": _setitem, "copy": _unchanged, "astype": _unchanged,
     "multiply": _multiply, "add": _add, "transpose": _transpose, "ascontiguousarray": _unchanged,
 }  # fmt: skip
-"""What can be said in less, by the step's name."""
+"""Rules that shorten a step, by its name."""

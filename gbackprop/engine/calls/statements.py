@@ -23,7 +23,7 @@ class CannotWriteError(Exception):
     """What is done reads a number, or is done outside of NumPy."""
 
 
-class Constant(NamedTuple):
+class Argument(NamedTuple):
     """An argument that is the same in each call."""
 
     value: Any
@@ -39,7 +39,7 @@ class Statement(NamedTuple):
     writes: bool
 
 
-class Writer:
+class Statements:
     """The statements so far.
 
     Parameters
@@ -94,7 +94,7 @@ class Writer:
         self.add([each.name for each in arrays], several, text, (function, args, named or {}), writes)
         if not several:
             return arrays[0] if arrays else None
-        return type(result)(*arrays) if hasattr(result, "_fields") else type(result)(arrays)  # type: ignore[call-arg]
+        return type(result)(*arrays) if hasattr(result, "_fields") else type(result)(arrays)
 
     def add(self, made: list[str], several: bool, text: str, called: tuple[Any, Any, Any], writes: Any) -> None:
         """Append a statement: a call of a function with arguments, that makes arrays and writes to others."""
@@ -104,7 +104,7 @@ class Writer:
         given += [f"{key}={self.text(value, taken)}" for key, value in named.items()]
         line = text.format(self.text(function, []) if "{0}" in text else "", *given, all=", ".join(given))
         line = f"{', '.join(made)}{',' * several} = {line}" if made else line
-        errors = tuple((key, value) for key, value in np.geterr().items() if value != ERRORS[key])
+        errors = tuple((key, str(value)) for key, value in np.geterr().items() if value != ERRORS[key])
         self.statements.append(Statement(made, line, taken, errors, bool(writes)))
         for each in writes:
             if not is_written(each):
@@ -173,7 +173,7 @@ class Writer:
             return f"slice({', '.join(self.text(each, taken) for each in (value.start, value.stop, value.step))})"
         if kind is dict:
             return "{" + ", ".join(f"{self.text(k, taken)}: {self.text(v, taken)}" for k, v in value.items()) + "}"
-        value = value.value if kind is Constant else value
+        value = value.value if kind is Argument else value
         key = value if isinstance(value, BuiltinMethodType | MethodType) else id(value)  # `np.add.reduce` is made anew
         name = self.names.setdefault(key, f"k{len(self.names)}")
         self.scope[name] = value
@@ -230,7 +230,7 @@ def plain(value: Any) -> Any:
     """Return arguments with arrays of NumPy."""
     if isinstance(value, RecordedArray):
         return cast(Any, np.ndarray).view(value, np.ndarray)
-    if isinstance(value, Constant):
+    if isinstance(value, Argument):
         return value.value
     if isinstance(value, list | tuple):
         return type(value)(plain(each) for each in value)

@@ -196,7 +196,7 @@ class Expressions:
 
     def _index(self, index: Any) -> ast.expr:
         """Return what stands between brackets."""
-        if not isinstance(index, tuple):
+        if isinstance(index, Ref) or not isinstance(index, tuple):
             return self._part(index)
         return ast.Tuple([self._part(each) for each in index])
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gbackprop.array import RecordedArray
 from gbackprop.base.recording.arrays import MAKING, PLAIN, WRITING
-from gbackprop.engine.programs.writer import CannotWriteError, Constant, Writer, is_written, plain
+from gbackprop.engine.calls.statements import CannotWriteError, Argument, Statements, is_written, plain
 
 METHODS = ("reshape", "transpose", "swapaxes", "squeeze", "ravel", "diagonal", "astype", "copy", "flatten", "repeat",
            "take", "argmax", "argmin", "cumsum", "nonzero", "dot")  # fmt: skip
@@ -44,11 +44,11 @@ class Written(np.ndarray, RecordedArray):
             if method not in ("reduce", "outer", "accumulate"):
                 raise CannotWriteError(f"{ufunc.__name__}.{method}")
             function = getattr(ufunc, method)
-            return _into(writer, function, args, named, out[0]) if out else writer.do(CALL, function, args, named)
+            return _into(writer, (function, args, named), out[0]) if out else writer.do(CALL, function, args, named)
         args = _typed(args)
         sign = None if named else INFIX.get(ufunc.__name__)
         if out:
-            return _into(writer, ufunc, args, named, out[0], sign if args[0] is out[0] else None)
+            return _into(writer, (ufunc, args, named), out[0], sign if args[0] is out[0] else None)
         return writer.do(f"{{1}} {sign} {{2}}" if sign else CALL, ufunc, args, named)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -59,7 +59,8 @@ class Written(np.ndarray, RecordedArray):
             return writer.do(CALL, function, args, kwargs, args[:1])
         if out is None:
             return writer.do(CALL, function, args, kwargs)
-        return _into(writer, function, args, {key: value for key, value in kwargs.items() if key != "out"}, out)
+        named = {key: value for key, value in kwargs.items() if key != "out"}
+        return _into(writer, (function, args, named), out)
 
     def __getattribute__(self, name: str) -> Any:
         if name in METHODS:
@@ -77,13 +78,13 @@ class Written(np.ndarray, RecordedArray):
         basic = _is_basic(index)
         if basic and isinstance(found, np.ndarray) and (found.shape, found.strides) == (self.shape, self.strides):
             return self
-        given = Constant(index) if basic else index
+        given = Argument(index) if basic else index
         return writer_of([self, index]).do("{1}[{2}]", lambda x, i: x[i], (self, given))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if is_written(value) and _is_part(plain(self)[plain(index)], plain(value)):
             return  # a[i] += b has written into a[i] already
-        given = Constant(index) if _is_basic(index) else index
+        given = Argument(index) if _is_basic(index) else index
         writer_of([self, index, value]).do("{1}[{2}] = {3}", _put, (self, given, value), {}, (self,))
 
     def __iter__(self) -> Any:
@@ -91,11 +92,11 @@ class Written(np.ndarray, RecordedArray):
 
     def __array_namespace__(self) -> Any:  # type: ignore[override]
         """Return NumPy, but that new arrays are written down."""
-        return Namespace(self.writer)
+        return WritingModule(self.writer)
 
     def module(self, functions: ModuleType) -> Any:
         """Return a module whose functions, which write into arrays, are written down as calls."""
-        return Calls(self.writer, functions)
+        return WritingKernels(self.writer, functions)
 
     def made(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a new array of a function, written down as a call."""
@@ -112,10 +113,10 @@ CALL = "{0}({all})"
 """A call in a statement."""
 
 
-class Namespace:
+class WritingModule:
     """NumPy, but that new arrays are written down."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Statements) -> None:
         self.writer = writer
 
     def __getattr__(self, name: str) -> Any:
@@ -138,10 +139,10 @@ class Namespace:
         return x if dtype is None or x.dtype == np.dtype(dtype) else x.astype(dtype)
 
 
-class Calls:
+class WritingKernels:
     """A module whose functions, which write into arrays, are written down as calls."""
 
-    def __init__(self, writer: Writer, functions: ModuleType) -> None:
+    def __init__(self, writer: Statements, functions: ModuleType) -> None:
         self.writer, self.functions = writer, functions
 
     def __getattr__(self, name: str) -> Any:
@@ -149,7 +150,7 @@ class Calls:
         return lambda *args: self.writer.do(CALL, function, args, {}, [each for each in args if is_written(each)])
 
 
-def writer_of(values: Any) -> Writer:
+def writer_of(values: Any) -> Statements:
     """Return the writer of the arrays in arguments."""
     found = _writer_in(values)
     if found is None:
@@ -165,8 +166,9 @@ def _writer_in(values: Any) -> Any:
     return None
 
 
-def _into(writer: Writer, function: Any, args: Sequence[Any], named: Any, out: Any, sign: str | None = None) -> Any:
-    """Call a function that writes its result into an array."""
+def _into(writer: Statements, called: tuple[Any, Any, Any], out: Any, sign: str | None = None) -> Any:
+    """Call a function with arguments, that writes its result into an array."""
+    function, args, named = called
     if not is_written(out):
         raise CannotWriteError("a constant is written to")
     if out.name in writer.scalars:  # numbers cannot be written to: `a += b` makes another one
@@ -192,7 +194,7 @@ def _typed(args: Sequence[Any]) -> Any:
     dtypes = {each.dtype for each in args if isinstance(each, np.ndarray)}
     if len(dtypes) != 1 or (dtype := dtypes.pop()).kind != "f":
         return args
-    return [Constant(np.array(each, dtype)) if type(each) in (int, float) else each for each in args]
+    return [Argument(np.array(each, dtype)) if type(each) in (int, float) else each for each in args]
 
 
 def _is_basic(index: Any) -> bool:

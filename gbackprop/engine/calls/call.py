@@ -14,8 +14,8 @@ import numpy as np
 from gbackprop.array import FLOATS, Array, all_finite
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.inputs import check_input
+from gbackprop.engine.calls.sweeping import inputs_of, layers_of, random_of, recorded, state_of
 from gbackprop.engine.memory import result_array
-from gbackprop.engine.programs.recording import inputs_of, layers_of, random_of, recorded, state_of
 from gbackprop.engine.sweep import Execution
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.result import Result
@@ -30,7 +30,7 @@ LARGEST = {np.dtype(name): float(np.finfo(name).max) for name in FLOATS}
 """The largest number of each dtype."""
 
 
-class Program:
+class RecordedCall:
     """A call as a function of its arrays.
 
     Attributes
@@ -84,7 +84,7 @@ def _is_product_finite(a: Array, b: Array) -> bool:
     return float(a.dot(a)) ** 0.5 * float(b.dot(b)) ** 0.5 < LARGEST[a.dtype]
 
 
-def program_of(run: Execution, result: Result) -> Program | None:
+def program_of(run: Execution, result: Result) -> RecordedCall | None:
     """Return the program of a small call, which gave a result; None if there can be none."""
     plan = run.plan  # R may depend on targets that have weights
     if not run.cut.written or not run.reuse or run.updates or plan.loss.plain is not None or plan.loss.weighted:
@@ -98,7 +98,7 @@ def program_of(run: Execution, result: Result) -> Program | None:
         found = _function(code, {**scope, **makers})(*inputs_of(plan, run.x, run.y))[:4]
         if not _same(found, (result.loss, result.output, result.gradient, list(result.values))):
             return None
-        return Program(_function(code, scope), run)
+        return RecordedCall(_function(code, scope), run)
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
 

@@ -13,10 +13,10 @@ from gbackprop.array import Array
 from gbackprop.base.recording.tape import mapped
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.state import digests_of, parts_of
+from gbackprop.engine.calls.statements import ERRORS, CannotWriteError, Statements, is_written
+from gbackprop.engine.calls.written import Written
 from gbackprop.engine.finite import floats_of
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.programs.arrays import Written
-from gbackprop.engine.programs.writer import ERRORS, CannotWriteError, Writer, is_written
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.rows import SampleRows
 from gbackprop.engine.sweep import OUTPUT, Execution, SampleBlock, sweep_block
@@ -77,7 +77,7 @@ def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:
 
 def recorded(run: Execution, rng: np.random.Generator) -> tuple[str, dict[str, Any]]:
     """Run a call with numbers that are made up; return the text of a function, and what it refers to."""
-    plan, writer = run.plan, Writer(Written)
+    plan, writer = run.plan, Statements(Written)
     inputs, classes = inputs_of(plan, run.x, run.y), plan.output_shape[0]
     labels = [int(run.x.max()) + 1 if run.x.dtype.kind in "iu" else classes, *[classes] * (len(inputs) - 1)]
     given = [_made_up(array, rng, most) for array, most in zip(inputs, labels, strict=True)]
@@ -148,7 +148,7 @@ def _swept(run: Execution, plan: Plan, x: Any, y: Any) -> Result:
 # ---------------------------------------------------------------------------------------------------------------- text
 
 
-def _text(value: Any, writer: Writer, taken: list[str]) -> str:
+def _text(value: Any, writer: Statements, taken: list[str]) -> str:
     """Return a part of the result as text."""
     if is_written(value):
         return writer.text(value, taken)
@@ -174,7 +174,7 @@ def _object(kind: type, attributes: dict[str, Any]) -> Any:
     return new
 
 
-def _function(writer: Writer, names: list[str], result: str, taken: list[str]) -> str:
+def _function(writer: Statements, names: list[str], result: str, taken: list[str]) -> str:
     """Return the text of a function of arrays."""
     statements = writer.needed(taken)
     if len(statements) > MOST:
