@@ -33,9 +33,6 @@ FLOAT_NAMES = {np.dtype(order + name[0] + str(int(name[5:]) // 8)): name for nam
 class RecordedArray:
     """Base class of arrays that compute as those of NumPy and write down what is done to them."""
 
-    made: Any  # a method of (function, *args) that calls what makes an array, where that can be written down
-    module: Any  # a method that returns a module of functions with which that is done
-
     def __array_namespace__(self) -> Any:
         """Return the module that makes new arrays of the same kind."""
 

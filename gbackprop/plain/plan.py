@@ -126,18 +126,8 @@ class Plan(Meeting):
                     check_draws(quantity, loss, signal.mc_samples, batch_shape)
         if AVERAGE in self.signals:
             check_average(self.swept, like)
-        noise, mc_noise = self.draws(batch_shape, rng)
-        new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
-        n, known = x.shape[0], self.scale
-        scale = Scale(n, loss.factor(n, y), FLOAT_NAMES[like.dtype], known.rows, known.meets)
-        new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
-        return new
-
-    def draws(self, batch_shape: tuple[int, ...], rng: Any) -> tuple[list[Any], dict[Signal, np.ndarray]]:
-        """Return the random numbers of a batch: for each layer, and for each Monte-Carlo signal."""
-        leaves, mc_noise = self.leaves, dict[Signal, np.ndarray]()
-        noise: list[Any] = [None] * len(leaves)
         drawn = [signal for signal in self.signals if isinstance(signal, MonteCarlo) and signal.targets is None]
+        noise, mc_noise = [None] * len(leaves), {}
         if self.training or drawn or not (rng is None or (type(rng) is int and rng >= 0)):
             # a Generator advances equally for all quantities; an int has no state
             entropy = generator(rng).integers(2**32, size=4).tolist()
@@ -145,8 +135,12 @@ class Plan(Meeting):
             noise = [None if masks is None else noise_of(leaf, batch_shape[0], masks) for leaf in leaves]
             for signal in drawn:
                 source = np.random.default_rng([*entropy, signal.mc_samples])
-                mc_noise[signal] = self.loss.noise(batch_shape, signal.mc_samples, source)
-        return noise, mc_noise
+                mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)
+        new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
+        n, known = x.shape[0], self.scale
+        scale = Scale(n, loss.factor(n, y), FLOAT_NAMES[like.dtype], known.rows, known.meets)
+        new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
+        return new
 
     def reaches(self, source: int) -> bool:
         """Return whether the sweep visits the layer at a position."""

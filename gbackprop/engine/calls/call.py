@@ -7,11 +7,13 @@ recorded must give the results of a call to every bit; otherwise the sweep runs,
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import FLOATS, Array, all_finite
+from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.inputs import check_input
 from gbackprop.engine.calls.sweeping import inputs_of, layers_of, random_of, recorded, state_of
@@ -62,11 +64,12 @@ class RecordedCall:
             return None, False
         if any(kind.per_sample is not function for kind, function in self.definitions):
             return None, False
-        like = x if plan.floats else check_input(plan.leaves, x)
-        plan.loss.check_values(self.where, y, self.batch_shape, like)  # what else is checked is in `kinds`
         if self.random or rng is not None:
-            drawn = plan.draws(self.batch_shape, rng)
-            arrays += random_of(*drawn) if self.random else []
+            plan = plan.with_batch(x, y, rng)
+            arrays += random_of(plan.noise, plan.mc_noise)
+        else:
+            like = x if plan.floats else check_input(plan.leaves, x)
+            plan.loss.check_values(self.where, y, self.batch_shape, like)  # what else is checked is in `kinds`
         with self.context:
             loss, output, gradient, values, numbers, products = self.run(*arrays)
         finite = all_finite(*numbers) and all(_is_product_finite(*factors) for factors in products)
@@ -89,6 +92,8 @@ def program_of(run: Execution, result: Result) -> RecordedCall | None:
     plan = run.plan  # R may depend on targets that have weights
     if not run.cut.written or not run.reuse or run.updates or plan.loss.plain is not None or plan.loss.weighted:
         return None
+    if not all(map(_is_as_shipped, [plan.network, *layers_of(plan), plan.loss, *[each for each, _ in plan.needs]])):
+        return None
     try:
         (text, scope), again = (recorded(run, np.random.default_rng(seed)) for seed in (0, 1))
         if not _same((text, scope), again):
@@ -101,6 +106,22 @@ def program_of(run: Execution, result: Result) -> RecordedCall | None:
         return RecordedCall(_function(code, scope), run)
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
+
+
+def _is_as_shipped(part: Any) -> bool:
+    """Return whether an object's functions are gbackprop's: another one may do more than compute, in each call."""
+    if any(callable(value) and hasattr(type(part), name) for name, value in vars(part).items()):
+        return False
+    kinds = [kind for kind in type(part).__mro__ if is_shipped(kind)]
+    return all(_is_ours(value) for kind in kinds for value in vars(kind).values())
+
+
+def _is_ours(value: Any) -> bool:
+    """Return whether an attribute of a class is no function of somebody else's, whatever name that bears."""
+    function = getattr(value, "__func__", getattr(value, "fget", value))
+    if isinstance(function, FunctionType):
+        return str(function.__globals__["__name__"]).startswith(SHIPPED)
+    return isinstance(function, type) or not callable(function)
 
 
 def _function(code: Any, scope: dict[str, Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What is done to arrays, as statements of Python in the order in which it is done."""
+"""Statements of Python: a record of each thing that is done to arrays, in its order."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from gbackprop.array import RecordedArray
 
 ERRORS = {"divide": "call", "over": "call", "under": "call", "invalid": "call"}
-"""How errors of arithmetic are treated while statements are written: what differs belongs to a statement."""
+"""The treatment of errors of arithmetic while statements are written; another one belongs to a statement."""
 
 NAME = re.compile(r"\bt\d+\b")
 """The name of an array that a statement makes."""
 
 
 class CannotWriteError(Exception):
-    """What is done reads a number, or is done outside of NumPy."""
+    """A number is read, or something is done outside of NumPy."""
 
 
 class Argument(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 
 from gbackprop.array import RecordedArray
 from gbackprop.base.recording.arrays import MAKING, PLAIN, WRITING
-from gbackprop.engine.calls.statements import CannotWriteError, Argument, Statements, is_written, plain
+from gbackprop.engine.calls.statements import Argument, CannotWriteError, Statements, is_written, plain
 
 METHODS = ("reshape", "transpose", "swapaxes", "squeeze", "ravel", "diagonal", "astype", "copy", "flatten", "repeat",
            "take", "argmax", "argmin", "cumsum", "nonzero", "dot")  # fmt: skip

@@ -39,7 +39,9 @@ def transforms_of(x: Array) -> ModuleType | None:
 
 def calls_of(x: Array, kernels: ModuleType | None) -> Any:
     """Return kernels; for an array that writes down what is done to it, such that their calls are written down."""
-    return x.module(kernels) if kernels is not None and isinstance(x, RecordedArray) else kernels
+    if kernels is None or not isinstance(x, RecordedArray):
+        return kernels
+    return x.module(kernels)  # type: ignore[attr-defined]
 
 
 def on_host(x: Array) -> bool:
