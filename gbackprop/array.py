@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from math import isfinite
@@ -176,15 +176,19 @@ def all_finite(*arrays: Array) -> bool:
     if not arrays:
         return True
     if array_module(arrays[0]) is np:
-        rows = [x.ravel("K") for x in arrays]
-        squares = sum(map(float, map(np.ndarray.dot, rows, rows)))  # neither a product by BLAS nor Python warns
-        return isfinite(squares) or all(np.isfinite(x).all() for x in arrays)
+        return isfinite(sum_of_squares(arrays)) or all(np.isfinite(x).all() for x in arrays)
     with on_device_of(arrays[0]):
         xp, together = array_module(arrays[0]), arrays
         if len(arrays) > 1:
             with suppress(MemoryError):  # one kernel that copies costs less than a kernel for each
                 together = (xp.concatenate([x.ravel() for x in arrays]),)
         return bool(xp.isfinite(sum([x.sum() for x in together]))) or all(bool(xp.isfinite(x).all()) for x in arrays)
+
+
+def sum_of_squares(arrays: Iterable[Array]) -> float:
+    """Return the sum of all squares in arrays on the host; neither a product by BLAS nor Python warns of overflow."""
+    rows = [x.ravel("K") for x in arrays]
+    return sum(map(float, map(np.ndarray.dot, rows, rows)))
 
 
 def bounds(x: Array) -> tuple[Any, ...]:

@@ -59,6 +59,7 @@ class Prepared:
     attributes: list[dict[str, Any]]  # of the network, of these, of the loss and of each quantity
     kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
     proxies: list[Any]  # the attributes of these classes as they are
+    before: list[Any]  # as they were
     processors: int  # 0 where the blocks do not depend on their number
     calls: int = 0  # so far
     program: RecordedCall | None = None  # what such calls run, once it is written
@@ -69,7 +70,7 @@ class Prepared:
         try:
             if [part.__dict__ for part in parts] != self.attributes:
                 return False
-            if [*self.proxies] != [*self.kinds.values()] and changed_class(self.kinds):
+            if self.proxies != self.before and changed_class(self.kinds):
                 return False
         except ValueError:  # of the comparison of two arrays: an attribute is another array now
             return False
@@ -126,6 +127,7 @@ class Calls:
             [_copied(part.__dict__) for part in parts],
             kinds,
             [kind.__dict__ for kind in kinds],
+            list(kinds.values()),
             0 if whole else cpu_count(),
         )
         with self.lock:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, all_finite
+from gbackprop.array import FLOATS, Array, all_finite, sum_of_squares
 from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.inputs import check_input
 from gbackprop.engine.calls.sweeping import inputs_of, layers_of, random_of, recorded, state_of
+from gbackprop.engine.finite import is_finite
 from gbackprop.engine.memory import result_array
 from gbackprop.engine.sweep import Execution
 from gbackprop.plain.plan import Plan
@@ -28,7 +29,7 @@ AFTER = 8
 MAKERS = (np.empty, np.empty_like, result_array)
 """Functions whose arrays have any numbers."""
 
-LARGEST = {np.dtype(name): float(np.finfo(name).max) for name in FLOATS}
+LARGEST = {name: float(np.finfo(name).max) for name in FLOATS}
 """The largest number of each dtype."""
 
 
@@ -38,8 +39,8 @@ class RecordedCall:
     Attributes
     ----------
     run : function of arrays
-        Returns loss, output, gradient and the values of the quantities; and in what to look for NaN: arrays, and
-        pairs of which the outer product is a result.
+        Returns loss, output, gradient and the values of the quantities; and the arrays in which to look for NaN: of
+        an outer product its factors, which are smaller.
     kinds : list of (type, shape, strides, dtype)
         Of x, y and each array of the layers.
     """
@@ -71,20 +72,15 @@ class RecordedCall:
             like = x if plan.floats else check_input(plan.leaves, x)
             plan.loss.check_values(self.where, y, self.batch_shape, like)  # what else is checked is in `kinds`
         with self.context:
-            loss, output, gradient, values, numbers, products = self.run(*arrays)
-        finite = all_finite(*numbers) and all(_is_product_finite(*factors) for factors in products)
+            loss, output, gradient, values, numbers = self.run(*arrays)
         asked = tuple([quantity for quantity, _ in plan.needs])
-        return Result(loss, output, gradient, asked, values, plan.loss, self.scale), finite
+        result = Result(loss, output, gradient, asked, values, plan.loss, self.scale)
+        # |a b| ≤ a² + b²: below the largest number no product of two is beyond it
+        return result, sum_of_squares(numbers) < LARGEST[self.scale.dtype] or is_finite(result)
 
 
 def _kind(array: Array) -> Any:
     return type(array), array.shape, array.strides, array.dtype
-
-
-def _is_product_finite(a: Array, b: Array) -> bool:
-    """Return whether an outer product is finite, by the norms of its factors; False also where these overflow."""
-    a, b = a.ravel("K"), b.ravel("K")
-    return float(a.dot(a)) ** 0.5 * float(b.dot(b)) ** 0.5 < LARGEST[a.dtype]
 
 
 def program_of(run: Execution, result: Result) -> RecordedCall | None:

@@ -147,11 +147,11 @@ class Statements:
         if two and a.size * b.size == out.size and self.bytes[self.roots[out.name]] == out.nbytes:
             self.products[self.roots[out.name]] = a, b, self._times(a, b, out)
 
-    def factors(self, array: Any) -> tuple[Any, Any] | None:
-        """Return two arrays whose outer product is all of an array; None if none are known."""
+    def factors(self, array: Any) -> list[Any]:
+        """Return two arrays whose outer product is all of an array; or that array, where none are known."""
         root = self.roots[array.name]
         a, b, times = self.products.get(root, (array, array, []))
-        return (a, b) if times == self._times(a, b, array) and array.nbytes == self.bytes[root] else None
+        return [a, b] if times == self._times(a, b, array) and array.nbytes == self.bytes[root] else [array]
 
     def _times(self, *arrays: Any) -> list[int]:
         return [self.written[self.roots[each.name]] for each in arrays]

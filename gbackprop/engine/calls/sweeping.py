@@ -93,9 +93,8 @@ def recorded(run: Execution, rng: np.random.Generator) -> tuple[str, dict[str, A
     with np.errstate(**ERRORS, call=lambda *error: None):  # type: ignore[arg-type]
         result = _swept(run, _copied(plan, memo), x, y)
     taken: list[str] = []
-    numbers = [(each, writer.factors(each) if is_written(each) else None) for each in floats_of(result)]
-    parts = [result.loss, result.output, result.gradient, list(result.values)]
-    parts += [[each for each, factors in numbers if factors is None], [pair for _, pair in numbers if pair is not None]]
+    numbers = [part for each in floats_of(result) for part in (writer.factors(each) if is_written(each) else [each])]
+    parts = [result.loss, result.output, result.gradient, list(result.values), numbers]
     text = ", ".join(_text(part, writer, taken) for part in parts)
     return _function(writer, [f"a{i}" for i in range(len(inputs))], text, taken), writer.scope
 
