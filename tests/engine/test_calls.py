@@ -196,3 +196,21 @@ def test_a_product_beyond_the_range_is_noticed_by_its_factors(ran):
         with np.errstate(over="ignore"), pytest.warns(NotFiniteWarning, match=r"gradient of 0\.weight"):
             gb.backward(network, losses.MSELoss(), x, np.zeros((1, 3), "float32"))
     assert len(ran) == 1
+
+
+def test_parameters_are_found_by_their_names(ran, monkeypatch):
+    network = gb.Sequential(layers.Flatten(), layers.LayerNorm(36), layers.Linear(36, 3), rng=0, dtype="float64")
+    gb.backward(network, CE, X, Y)
+    values = network.layers[1].parameters
+    values["weight"] = values.pop("weight") * 3  # now it comes after "bias", which has the same shape
+    found = gb.backward(network, CE, X, Y)
+    assert ran == [found]
+    common.assert_same(found, swept(monkeypatch, network, CE, X, Y), 0)
+
+
+def test_derivatives_in_the_input_are_written_down(ran, monkeypatch):
+    network, options = mlp(), {"wrt": ("x", "1.bias")}
+    for x in (X, X + 1):
+        found = gb.backward(network, CE, x, Y, q.DiagGGN(), **options)
+    assert ran == [found]
+    common.assert_same(found, swept(monkeypatch, network, CE, X + 1, Y, q.DiagGGN(), **options), 0)

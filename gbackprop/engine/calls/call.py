@@ -16,7 +16,7 @@ from gbackprop.array import FLOATS, Array, all_finite, sum_of_squares
 from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.inputs import check_input
-from gbackprop.engine.calls.sweeping import inputs_of, layers_of, random_of, recorded, state_of
+from gbackprop.engine.calls.sweeping import inputs_of, layers_of, places_of, random_of, recorded, state_of
 from gbackprop.engine.finite import is_finite
 from gbackprop.engine.memory import result_array
 from gbackprop.engine.sweep import Execution
@@ -47,8 +47,8 @@ class RecordedCall:
 
     def __init__(self, run: Callable[..., Any], call: Execution) -> None:
         plan = call.plan
-        self.run, self.layers = run, layers_of(plan)
-        self.kinds = [_kind(array) for array in (call.x, call.y, *state_of(self.layers))]
+        self.run, self.places = run, places_of(plan)
+        self.kinds = [_kind(array) for array in (call.x, call.y, *state_of(self.places))]
         self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
         self.definitions = [(kind, function) for kind, function, *_ in call.known.jacobians]
         self.scale, self.batch_shape = plan.scale, (plan.scale.batch, *plan.output_shape)
@@ -57,11 +57,11 @@ class RecordedCall:
 
     def __call__(self, plan: Plan, x: Array, y: Array, rng: Any) -> tuple[Result | None, bool]:
         """Return the result of a call, and whether it is finite; None where the sweep must look at the arguments."""
-        arrays = [x, y, *state_of(self.layers)]
         try:
+            arrays = [x, y, *state_of(self.places)]
             if [_kind(array) for array in arrays] != self.kinds or not all_finite(x, *arrays[2:]):
                 return None, False
-        except AttributeError:  # of what is no array
+        except (AttributeError, KeyError):  # what is no array, or not there any more
             return None, False
         if any(kind.per_sample is not function for kind, function in self.definitions):
             return None, False

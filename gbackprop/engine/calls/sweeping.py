@@ -34,16 +34,18 @@ MOST = 2_000
 
 def inputs_of(plan: Plan, x: Array, y: Array) -> list[Array]:
     """Return all arrays that a call reads: the batch, parameters and buffers, random numbers."""
-    return [x, y, *state_of(layers_of(plan)), *random_of(plan.noise, plan.mc_noise)]
+    return [x, y, *state_of(places_of(plan)), *random_of(plan.noise, plan.mc_noise)]
 
 
-def state_of(layers: Iterable[Layer]) -> list[Array]:
-    """Return parameters and buffers of layers."""
-    found: list[Array] = []
-    for layer in layers:
-        for values in (layer.drawn, getattr(layer, "buffers", None)):
-            found += values.values() if values else ()
-    return found
+def places_of(plan: Plan) -> list[tuple[Layer, str, tuple[str, ...]]]:
+    """Return where a call finds parameters and buffers: layers, the attribute, and the keys in it."""
+    places = [(layer, kind) for layer in layers_of(plan) for kind in ("drawn", "buffers")]
+    return [(layer, kind, tuple(values)) for layer, kind in places if (values := getattr(layer, kind, None))]
+
+
+def state_of(places: Iterable[tuple[Layer, str, tuple[str, ...]]]) -> list[Array]:
+    """Return parameters and buffers as they are."""
+    return [values[key] for layer, kind, keys in places for values in (getattr(layer, kind),) for key in keys]
 
 
 def random_of(*drawn: Any) -> list[Array]:
