@@ -92,6 +92,16 @@ def check_batch(x: Any) -> None:
         raise ValueError(f"x: expected a batch of at least one sample, got shape {x.shape}")
 
 
+def batch_of(network: Any, x: Any) -> Any:
+    """Return a batch as the network computes with it: several inputs as columns of one array."""
+    inputs = getattr(network, "several", None)
+    if inputs is not None:
+        return inputs.packed(x, next((value.dtype for value in network.parameters.values()), "float32"))
+    if isinstance(x, tuple | Mapping):
+        raise TypeError(f"x: expected an array, as the network has one input, got a {type(x).__name__} of {len(x)}")
+    return x
+
+
 def check_array(name: str, x: Any) -> None:
     """Check that `x` is an array."""
     if not is_array(x):

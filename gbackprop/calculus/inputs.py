@@ -10,6 +10,7 @@ import numpy as np
 from gbackprop.array import FLOATS, Array
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import INPUT, Leaf
+from gbackprop.calculus.several import InputPart
 
 
 def check_input(leaves: Sequence[Leaf], x: Array) -> Array:
@@ -19,6 +20,9 @@ def check_input(leaves: Sequence[Leaf], x: Array) -> Array:
     for leaf in leaves:
         if not leaf.sources:
             integers[leaf.position], makers[leaf.position] = None, leaf
+            continue
+        if isinstance(leaf.layer, InputPart) and leaf.sources == (INPUT,):
+            integers[leaf.position], makers[leaf.position] = leaf.layer.indices(x), None
             continue
         takes, at, maker = leaf.layer.takes, integers[leaf.sources[0]], makers[leaf.sources[0]]
         if takes == "integers" and maker is not None:

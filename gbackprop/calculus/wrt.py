@@ -68,16 +68,19 @@ def names_of(wrt: Any) -> Names:
 
 def check_names(network: Layer, wrt: Names, x: Array) -> Names:
     """Check that each name is that of a parameter that is not frozen, or the input's, which has floats."""
-    frozen = network.frozen
+    frozen, inputs = network.frozen, getattr(network, "several", None)
     known = [name for name in network.parameter_shapes() if name not in frozen]
+    parts = {} if inputs is None else {f"{X}.{key}": part.kind == "floats" for key, part in inputs.parts.items()}
+    own = {X: any(parts.values()) if parts else x.dtype.kind == "f", **parts}  # whether these are floats
     for name in sorted(wrt):
-        if name == X and name in known:
-            raise ValueError(f"wrt: expected a network without a parameter of the input's name {X!r}")
-        if name != X and name not in known:
-            raise ValueError(f"wrt: expected names among {[X, *known]}, got {name!r}{near_miss(name, known)}")
-    if X in wrt and x.dtype.kind != "f":
-        raise TypeError(f"wrt: expected an input of floats for {X!r}, got {x.dtype}: an index has no derivative")
-    return wrt
+        if name in own and name in known:
+            raise ValueError(f"wrt: expected a network without a parameter of the input's name {name!r}")
+        if name not in own and name not in known:
+            raise ValueError(f"wrt: expected names among {[*own, *known]}, got {name!r}{near_miss(name, known)}")
+        if not own.get(name, True):
+            got = x.dtype if name == X else "integers"
+            raise TypeError(f"wrt: expected an input of floats for {name!r}, got {got}: an index has no derivative")
+    return wrt - {X} | {name for name in parts if parts[name]} if parts and X in wrt else wrt
 
 
 def placed(network: Layer, nodes: Nodes) -> list[Leaf]:

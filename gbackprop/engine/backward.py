@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
-from gbackprop.base.checks import check_batch, positive
+from gbackprop.base.checks import batch_of, check_batch, positive
 from gbackprop.base.errors import TooLargeError, naming, release
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.gram import Pairs
@@ -69,7 +69,8 @@ def backward(
     loss : Loss
     x : ndarray, shape (N, *in)
         A batch, with the dtype (float32 or float64) and the device of the network's parameters; of integers if the
-        network begins with a layer that takes them, such as `Embedding`.
+        network begins with a layer that takes them, such as `Embedding`. For a network of several inputs, see `Graph`,
+        a tuple or a dictionary of arrays.
     y : ndarray, shape (N, ...)
         Targets as the loss expects them.
     *quantities : Quantity
@@ -108,6 +109,8 @@ def backward(
         parameter of shape (N, *in) of which each sample has a row, so that what a parameter has in shape (*p) it has
         in shape (N, *in): R ∂ℓₙ/∂xₙ in the gradient, diag(R ∂²ℓₙ/∂xₙ²) in `DiagHessian`. Where a result has a row for
         each sample, it is that sample's own; in the other rows of x it is zero.
+        Of several inputs, ``"x.name"`` or ``"x.0"`` is one, and ``"x"`` all of floats: results of that name have the
+        structure of x, with None for the others.
 
     Returns
     -------
@@ -143,7 +146,7 @@ def backward(
     plain, blocks = loss, (sample_block, column_block, workers, memory)
     if sample_weight is not None:
         loss, y = weighted(loss, y, sample_weight)
-    names = None if wrt is None else names_of(wrt)
+    names, x = None if wrt is None else names_of(wrt), batch_of(network, x)
     options = (training, FORMS, names, *blocks)
     with on_device_of(x):
         prepared = _CALLS.find(network, plain, x, quantities, options)

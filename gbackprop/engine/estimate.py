@@ -30,9 +30,9 @@ from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.calculus.wrt import InputRows
 from gbackprop.engine.costs import STEP_NUMBERS
-from gbackprop.engine.kernels.scratch import scratch_bytes
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms
+from gbackprop.engine.scratch import scratch_bytes
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Statistic

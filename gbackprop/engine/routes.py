@@ -21,8 +21,8 @@ import numpy as np
 from gbackprop.array import Array, channels_last
 from gbackprop.calculus.jacobian import Outer, ParameterJacobian
 from gbackprop.engine import costs
-from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.memory import Allocator
+from gbackprop.engine.scratch import row_blocks
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ def from_onnx(
     Parameters
     ----------
     model : str, Path or bytes
-        A file, or its contents; with one input and one output, the samples along axis 0 of both.
-    example : array, shape (N, *in), optional
+        A file, or its contents; with one output, the samples along axis 0 of it and of each input.
+    example : array, shape (N, *in), or a tuple or dictionary of these, optional
         A batch on which outputs are compared with those of onnx.reference, and by which shapes are found where the file
         leaves them open. By default drawn from the normal distribution.
     constants, parameters : collection of str
@@ -63,10 +63,11 @@ def from_torch(module: Any, example: Any, output: Any = None) -> Graph | Sequent
     Parameters
     ----------
     module : torch.nn.Module
-        On the CPU, in float32 or float64, with one input. It is not changed.
-    example : array or tensor, shape (N, *in)
+        On the CPU, in float32 or float64. It is not changed.
+    example : array or tensor, shape (N, *in), or a tuple or dictionary of these
         A batch by which shapes are found, and on which the outputs of both are compared; so they are on a batch of one
-        more sample, and on each sample alone. With two positions or more if there is a causal mask.
+        more sample, and on each sample alone. With two positions or more if there is a causal mask. A tuple is of the
+        module's arguments in order, a dictionary of those by name; the network then takes its inputs so.
     output : str or int, optional
         The key or the number of the output, for a module that returns several.
 

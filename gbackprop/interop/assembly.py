@@ -12,28 +12,37 @@ from gbackprop.interop.arguments import at
 from gbackprop.interop.building import Building
 from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.capture import DROPOUT, line_of, path_of
+from gbackprop.interop.convolutions import CONVOLUTIONS
 from gbackprop.interop.functions import FUNCTIONS
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout, layout_of, reshaped, rows_alike
+from gbackprop.interop.lookups import LOOKUPS
 from gbackprop.interop.moves import MOVES
 from gbackprop.interop.norms import NORMS
 from gbackprop.interop.products import PRODUCTS
 from gbackprop.interop.wholes import States, called, unlike_layer
-from gbackprop.layers import Dropout
+from gbackprop.layers import Dropout, Parameter
 from gbackprop.network import Graph
 from gbackprop.network.graph import INPUT_NAME
 
-TABLE: dict[str, Callable[[FunctionCall], Any]] = {**FUNCTIONS, **NORMS, **PRODUCTS, **MOVES}
+TABLE: dict[str, Callable[[FunctionCall], Any]] = {
+    **FUNCTIONS, **NORMS, **PRODUCTS, **CONVOLUTIONS, **LOOKUPS, **MOVES,
+}  # fmt: skip
 
 OF_SHAPES = {"sym_size", "sym_numel", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",
              "new_full", "new_empty", "_assert_tensor_metadata",
              "_assert_scalar"}  # fmt: skip
 """Functions that take nothing of a tensor but its shape."""
 
-SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "whole"}
+KNOWN = {*TABLE, *OF_SHAPES, "gbackprop::whole", "gbackprop::columns"}
+"""Functions that torch has not to decompose."""
+
+SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "whole", "columns"}
 """Functions that take sizes, of which those of the samples follow from the output's shape."""
 
 SHAPES = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"}
 """Functions that give a tensor another shape."""
+
+NARROW = {torch.uint8, torch.int8, torch.int16}
 
 SIZES = (2, 3, 11)
 """Numbers of samples for which what is the same for all data is computed."""
@@ -55,11 +64,14 @@ class Assembly(Building):
         """Return the graph."""
         shape = layout_of(self.capture.input.meta["val"].shape, self.capture.symbol)
         self.shapes[INPUT_NAME] = shape.features
+        for key, part in self.inputs.parts.items() if self.inputs else ():
+            self.shapes[f"{INPUT_NAME}.{key}"] = part.shape
         self.values[self.capture.input] = Place(INPUT_NAME, shape)
         self._find_fixed()
         for node in self.used():
             if node not in self.values:
                 self._take(node)
+        self._find_shared()
         if self.broken:
             raise Failed
         if self.refusals:
@@ -70,6 +82,13 @@ class Assembly(Building):
         if not output.layout.is_plain:
             raise at("", self.modules[""], f"expected the samples alone as axis 0 of its output, got {output.layout}")
         return self._named_as_torch(output.name)
+
+    def _find_shared(self) -> None:
+        """Find layers whose parameters other calls take, too, so that these have to be nodes."""
+        for name, (layer, *_) in self.nodes.items():
+            path = name.rpartition(".")[0]
+            if type(layer) is Parameter and path in self.layers:
+                self.broken.add(path if path in self.wholes else name)
 
     def used(self) -> list[torch.fx.Node]:
         """Return the calls on which the output depends, in the order of computation."""
@@ -168,8 +187,14 @@ class Assembly(Building):
         if function == "whole":
             found = self._whole(call)
             return found
+        if function == "columns":
+            return self._placed(f"{INPUT_NAME}.{given['key']}", layouts[0])
         if function not in TABLE:
             raise UnsupportedError("there is no layer and no row of the table for it")
+        kinds = {value.dtype for value in [node.meta["val"]] if isinstance(value, torch.Tensor)}
+        if kinds & NARROW and function in FUNCTIONS:
+            raise UnsupportedError(f"expected integers of 32 bits or more, got {kinds.pop()}, which may overflow")
+        self.casts = self.casts or (torch.float32 in kinds and self.dtype == torch.float64)
         try:
             found = TABLE[function](call)
         except ValueError as error:

@@ -9,13 +9,16 @@ import torch
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.several import Inputs
+from gbackprop.interop.arguments import at
 from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.capture import Capture, path_of
 from gbackprop.interop.layouts import Fixed
 from gbackprop.interop.wholes import WholeModule
 from gbackprop.layers import Constant, Identity, Parameter
+from gbackprop.layers.embedding import Floats
 from gbackprop.network import Graph
-from gbackprop.network.graph import INPUT_NAME
+from gbackprop.network.graph import INPUT_NAME, sources_of
 from gbackprop.network.patterns import replaced
 
 LARGE = 1e30
@@ -26,11 +29,13 @@ class Building:
     """A graph of nodes to which layers are added."""
 
     def __init__(
-        self, module: torch.nn.Module, capture: Capture, wholes: dict[str, WholeModule], dtype: torch.dtype
-    ) -> None:
-        self.capture, self.wholes, self.dtype = capture, wholes, dtype
+        self, module: torch.nn.Module, capture: Capture, wholes: dict[str, WholeModule], dtype: torch.dtype,
+        apart: set[str], inputs: Inputs | None = None,
+    ) -> None:  # fmt: skip
+        self.capture, self.wholes, self.dtype, self.inputs = capture, wholes, dtype, inputs
+        self.sources = sources_of(inputs)
         self.modules = dict(module.named_modules())
-        self.known = {*self.modules, *dict(module.named_parameters()), *dict(module.named_buffers()), INPUT_NAME}
+        self.known = {*self.modules, *dict(module.named_parameters()), *dict(module.named_buffers()), *self.sources}
         self.nodes: dict[str, tuple[Any, ...]] = {}
         self.shapes: dict[str, Shape] = {}
         self.values: dict[torch.fx.Node, Any] = {}
@@ -38,8 +43,11 @@ class Building:
         self.names: dict[torch.fx.Node, str] = {}
         self.constants: dict[tuple[str, bool], str] = {}
         self.refusals: list[str] = []
-        self.broken: set[str] = set()  # paths of modules that are not taken as a whole
+        self.broken: set[str] = set()  # paths of modules that are not taken as a whole, and names of shared parameters
+        self.apart = apart  # names of parameters that no layer takes
         self.varying: set[torch.fx.Node] = set()
+        self.integers = _integers(capture, inputs)  # names of nodes
+        self.floats: dict[str, str] = {}  # the nodes that have these as floats
         self.casts = False  # whether torch computes a part in float32
 
     def add(self, node: torch.fx.Node, layer: Layer, *sources: str, path: str | None = None) -> str:
@@ -48,11 +56,25 @@ class Building:
         shape = layer.output_shape(*shapes)
         name = self._new_name(path_of(node) if path is None else path, node, path)
         self.nodes[name], self.shapes[name] = (layer, *sources), shape
+        if layer.takes == "any":
+            self.integers |= {name for source in sources if source in self.integers}
+        elif layer.takes == "integers" and sources[0] not in self.integers:
+            layer.takes = "floats"  # type: ignore[misc]  # of indices that are computed
+        if layer.takes == "floats":
+            for each, (own, *taken) in list(self.nodes.items()):
+                if own is layer and not self.integers.isdisjoint(taken):
+                    self.nodes[each] = own, *[self._as_floats(node, source) for source in taken]
         return name
+
+    def _as_floats(self, node: torch.fx.Node, name: str) -> str:
+        """Return the node that has integers as floats, or the one itself."""
+        if name in self.integers and name not in self.floats:
+            self.floats[name] = self.add(node, Floats(), name)
+        return self.floats.get(name, name)
 
     def _leaf(self, name: str) -> str:
         """Add a parameter as a node when it is first taken."""
-        if name not in self.nodes and name != INPUT_NAME:
+        if name not in self.nodes and name not in self.sources:
             self.nodes[name] = (Parameter(self.shapes[name]),)
         return name
 
@@ -100,7 +122,7 @@ class Building:
             path, _, last = name.rpartition(".")
             nodes = [n for n in (*own.parameters, *own.buffers) if own.parameters.get(n, own.buffers.get(n)) == name]
             users = {(user.target, self._place_in(user, node)) for n in nodes for user in n.users}
-            if last != key or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
+            if last != key or name in self.apart or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
                 return None
             paths.add(path)
         path = paths.pop()
@@ -167,11 +189,13 @@ class Building:
     def _named_as_torch(self, output: str) -> Graph:
         """Give the path of a module with several calls to the call that is computed first: it names parameters."""
         nodes = self._needed(output)
-        if output == INPUT_NAME:
-            output = "output"
-            nodes = {output: (Identity(), INPUT_NAME)}
+        if output in self.sources:
+            output, nodes = "output", {"output": (Identity(), output)}
+        if unused := set(self.sources) - {source for node in nodes.values() for source in node[1:]}:
+            raise at("", self.modules[""], f"expected an output that depends on all inputs, got {sorted(unused)}, too")
+        inputs = self.inputs and self.inputs.shapes
         swaps: dict[str, str] = {}
-        order = Graph(nodes, output).order
+        order = Graph(nodes, output, inputs=inputs).order
         paths: dict[int, str] = {}
         for path, layer in self.layers.items():
             paths[id(layer)] = path
@@ -188,17 +212,24 @@ class Building:
         }
         self.names = {node: swaps.get(name, name) for node, name in self.names.items()}
         last = swaps.get(output, output)
-        return Graph(replaced(renamed, last), last)
+        return Graph(replaced(renamed, last), last, inputs=inputs)
 
     def _needed(self, output: str) -> dict[str, tuple[Any, ...]]:
         """Return the nodes on which the output depends."""
         found, waiting = set(), [output]
         while waiting:
             name = waiting.pop()
-            if name not in found and name != INPUT_NAME:
+            if name not in found and name not in self.sources:
                 found.add(name)
                 waiting += self.nodes[name][1:]
         return {name: node for name, node in self.nodes.items() if name in found}
+
+
+def _integers(capture: Capture, inputs: Inputs | None) -> set[str]:
+    """Return the names of the inputs of integers."""
+    if inputs is not None:
+        return {f"{INPUT_NAME}.{key}" for key, part in inputs.parts.items() if part.kind == "integers"}
+    return set() if capture.input.meta["val"].is_floating_point() else {INPUT_NAME}
 
 
 def _has_own(part: torch.nn.Module) -> bool:

@@ -46,12 +46,19 @@ class FunctionCall:
         """Add a node of a row of the table; return its name."""
         return self.add(Operation(row, **options), *sources)
 
+    def dtype(self, key: str) -> torch.dtype:
+        """Return the dtype that an argument has in torch."""
+        names = [argument.name for argument in self.node.target._schema.arguments]
+        raw = {**dict(zip(names, self.node.args)), **self.node.kwargs}[key]
+        return raw.meta["val"].dtype if isinstance(raw, torch.fx.Node) else torch.as_tensor(raw).dtype
+
     def place(self, value: Any, floats: bool = True) -> Place:
         """Return an operand as a tensor of the network; fixed numbers become a node."""
         if isinstance(value, Place):
             return value
         if not isinstance(value, Fixed):
-            value = Fixed(torch.as_tensor(value), TensorLayout(()), "number")
+            dtype = torch.float64 if isinstance(value, float) else None
+            value = Fixed(torch.as_tensor(value, dtype=dtype), TensorLayout(()), "number")
         return Place(self.assembly.constant(self.node, value, floats), value.layout)
 
     def reshape(self, name: str, shape: Shape) -> str:

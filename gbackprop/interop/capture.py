@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from os.path import basename, dirname, sep
 from traceback import walk_tb
 from typing import Any
@@ -19,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.arguments import at, first_line
+from gbackprop.interop.inplace import functional
 
 LIBRARY = torch.library.Library("gbackprop", "DEF")
 LIBRARY.define("whole(Tensor x, Tensor? mask, str path, str entry, SymInt[] shape, ScalarType dtype) -> Tensor")
@@ -32,6 +35,15 @@ def _whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> 
 def whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> torch.Tensor:
     """FunctionCall a module, or torch's dropout, that remains one call in what is captured; give one of its outputs."""
     return torch.ops.gbackprop.whole(x, mask, path, entry, list(shape), dtype)
+
+
+def columns(x: torch.Tensor, start: int, shape: Any, dtype: torch.dtype, key: str) -> torch.Tensor:
+    """Return one of several inputs, whose columns x has side by side, by its name."""
+    return x[:, start : start + prod(shape[1:])].reshape(shape).to(dtype)
+
+
+LIBRARY.define("columns(Tensor x, int start, SymInt[] shape, ScalarType dtype, str key) -> Tensor")
+torch.library.impl(LIBRARY, "columns", "CompositeExplicitAutograd")(columns)
 
 
 DROPOUT = "dropout "
@@ -72,7 +84,8 @@ class Capture:
         with torch.set_grad_enabled(gradients):
             for node in self.graph.nodes:
                 if node.op == "call_function" and (only is None or node in only):
-                    function = calls if node.target is torch.ops.gbackprop.whole.default else node.target
+                    own = {torch.ops.gbackprop.whole.default: calls, torch.ops.gbackprop.columns.default: columns}
+                    function = own.get(node.target, node.target)
                     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                     values[node] = function(*args, **kwargs)
         return values
@@ -105,19 +118,24 @@ def calling(forwards: dict[torch.nn.Module, Callable[..., Any]]) -> Iterator[Non
                 module.__dict__["forward"] = given
 
 
-def captured(module: torch.nn.Module, x: torch.Tensor, tables: frozenset[str] = frozenset()) -> Capture:
-    """Capture a module in evaluation mode for batches of any size; some functions are decomposed into others."""
+def captured(
+    module: torch.nn.Module, x: torch.Tensor, tables: frozenset[str] = frozenset(), known: Any = frozenset()
+) -> Capture:
+    """Capture a module in evaluation mode for batches of any size; functions that are not known are decomposed."""
     try:
         program = _program(module, x, Dim.AUTO)
         if not _is_general(program):
-            program = _program(module, x, Dim.DYNAMIC)  # which may say why not
+            with _symbolic_len():
+                program = _program(module, x, Dim.DYNAMIC)  # which may say why not
         if not _is_general(program):
             raise at("", module, FOR_ONE)
-        every = torch.export.default_decompositions()
-        chosen = {op: every[op] for op in every if op.name().removeprefix("aten::") in tables}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = program.run_decompositions(chosen)
+        if not functional(program.graph, tables, known):
+            program.graph_module.recompile()
+            every = torch.export.default_decompositions()
+            chosen = {op: every[op] for op in every if op.name().removeprefix("aten::") in tables}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program = program.run_decompositions(chosen)
     except UnsupportedError:
         raise
     except Exception as error:  # the module's own code runs here, and may raise anything
@@ -135,6 +153,17 @@ def _hints_as_given() -> Iterator[None]:
         yield
     finally:
         room._detect_is_causal_mask = before
+
+
+@contextmanager
+def _symbolic_len() -> Iterator[None]:
+    """Let ``len`` of a tensor be its size as a symbol, which Python's own makes a number."""
+    before = builtins.len
+    builtins.len = lambda of: of.shape[0] if isinstance(of, torch.Tensor) and of.ndim else before(of)
+    try:
+        yield
+    finally:
+        builtins.len = before
 
 
 FOR_ONE = (

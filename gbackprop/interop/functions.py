@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log
+from math import log, pi
 from typing import Any
+
+import torch
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
@@ -28,6 +30,11 @@ CURVES = {
     "erf": "erf", "special_erf": "erf", "abs": "absolute", "sign": "sign", "square": "square",
 }  # fmt: skip
 """The rows of elementwise functions, by torch's names."""
+
+COMPARISONS = {
+    "gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal", "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
+"""The rows of comparisons, by torch's names."""
 
 ARGUMENTS = {"lambd": "lambd", "lambda": "lambd"}
 
@@ -122,11 +129,20 @@ def clamp(call: FunctionCall) -> str:
 
 def compared(call: FunctionCall) -> str:
     """Return 1 where a comparison is true, else 0; its derivative is 0."""
-    kind = call.assembly.function(call.node)
-    flip = kind in ("lt", "ge")  # a < b is b > a, a ≥ b is not b > a
-    a, b = call.aligned(call.self, call.other)
-    over = call.op("sign", call.add(layers.ReLU(), call.op("subtract", *((b, a) if flip else (a, b)))))
-    return call.op("affine", over, factor=-1, shift=1) if kind in ("ge", "le") else over
+    return call.op(COMPARISONS[call.assembly.function(call.node)], *call.aligned(call.self, call.other))
+
+
+def logical(row: str, *keys: str) -> Callable[[FunctionCall], str]:
+    """Return a function of conditions, which are 0 or 1."""
+
+    def found(call: FunctionCall) -> str:
+        kinds = {call.dtype(key) for key in keys}
+        if kinds != {torch.bool}:
+            raise UnsupportedError(f"expected conditions, got {' and '.join(map(str, kinds))}")
+        names = call.aligned(*[call.given[key] for key in keys])
+        return call.op(row, *names) if row else call.op("affine", *names, factor=-1, shift=1)
+
+    return found
 
 
 def where(call: FunctionCall) -> str:
@@ -149,6 +165,15 @@ def addcmul(call: FunctionCall) -> str:
 
 
 # --------------------------------------------------------------------------------------------------- sums over axes
+
+
+def bilinear(call: FunctionCall) -> str:
+    """Return aᵀ W b + c for each matrix W of a weight."""
+    a, b, weight = [call.place(each).name for each in (call.input1, call.input2, call.weight)]
+    lead = "xyz"[: len(call.shape(a)) - 1]
+    half = call.op("einsum", a, weight, subscripts=f"{lead}i,oij->{lead}oj")
+    y = call.op("einsum", half, b, subscripts=f"{lead}oj,{lead}j->{lead}o")
+    return y if call.given.get("bias") is None else call.op("add", y, call.place(call.bias).name)
 
 
 def reduction(row: str, **more: Any) -> Callable[[FunctionCall], str]:
@@ -190,17 +215,41 @@ def log2(base: float) -> Callable[[FunctionCall], str]:
     return lambda call: call.scaled(call.op("log", call.place(call.self).name), 1 / log(base))
 
 
+def norm_except(call: FunctionCall) -> str:
+    """Return the 2-norm over all axes but one, or over all."""
+    place = call.place(call.v)
+    if call.given.get("pow", 2) != 2:
+        raise UnsupportedError(f"pow={call.pow} is not supported, expected 2")
+    dims = [i for i in range(len(place.layout.shape)) if i != call.given.get("dim", 0)]
+    return call.op("norm", place.name, axis=place.layout.axes_of(dims), keepdims=len(dims) < len(place.layout.shape))
+
+
+def arcsine(call: FunctionCall) -> str:
+    """Return arcsin(x) = arctan(x / √(1 − x²))."""
+    x = call.place(call.self).name
+    cosine = call.op("affine", call.op("square", x), factor=-1, shift=1)
+    return call.op("arctan", call.op("multiply", x, call.op("rsqrt", cosine)))
+
+
+def arccosine(call: FunctionCall) -> str:
+    """Return arccos(x) = π/2 − arcsin(x)."""
+    return call.op("affine", arcsine(call), factor=-1, shift=pi / 2)
+
 
 FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(ACTIVATIONS, activation), **dict.fromkeys(CURVES, curve),
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax", "special_log_softmax"), softmax),
     **dict.fromkeys(("add", "add_"), add), **dict.fromkeys(("sub", "subtract"), sub),
     **dict.fromkeys(("mul", "multiply"), mul), **dict.fromkeys(("div", "divide", "true_divide"), div),
-    "addcmul": addcmul,
+    "addcmul": addcmul, "bilinear": bilinear,
     "rsub": lambda c: c.plus(c.other, _times(c, c.self, -c.given.get("alpha", 1))),
     "neg": lambda c: c.scaled(c.place(c.self).name, -1), "pow": power, "log2": log2(2), "log10": log2(10),
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), clamp),
-    **dict.fromkeys(("gt", "lt", "ge", "le"), compared),
+    **dict.fromkeys(COMPARISONS, compared),
+    **dict.fromkeys(("logical_and", "bitwise_and", "__and__"), logical("multiply", "self", "other")),
+    **dict.fromkeys(("logical_or", "bitwise_or", "__or__"), logical("maximum", "self", "other")),
+    **dict.fromkeys(("logical_not", "bitwise_not"), logical("", "self")),
+    "any": reduction("max"), "all": reduction("min"),
     "where": where, "masked_fill": masked_fill,
     "maximum": lambda c: c.op("maximum", *c.aligned(c.self, c.other)),
     "minimum": lambda c: c.op("minimum", *c.aligned(c.self, c.other)),
@@ -208,6 +257,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     "max": reduction("max"), "min": reduction("min"), "prod": reduction("prod"), "var": reduction("var"),
     "std": reduction("std"), "var_mean": var_mean, "logsumexp": reduction("logsumexp"),
     **dict.fromkeys(("linalg_vector_norm", "norm"), vector_norm),
+    "norm_except_dim": norm_except, "asin": arcsine, "acos": arccosine,
     "cumsum": lambda c: c.op("cumsum", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
     "glu": lambda c: c.op("glu", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
     "cosine_similarity": lambda c: c.op("cosine_similarity", c.place(c.x1).name, c.place(c.x2).name, eps=c.eps,

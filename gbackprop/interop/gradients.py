@@ -47,7 +47,7 @@ def _gradients(output: torch.Tensor, leaves: dict[str, torch.Tensor]) -> dict[st
         return {name: torch.zeros_like(value) for name, value in leaves.items()}
     factors = torch.arange(output.numel(), dtype=output.dtype).cos().reshape(output.shape)
     found = torch.autograd.grad((output * factors).sum(), list(leaves.values()), materialize_grads=True)
-    return {name: value.nan_to_num() for name, value in zip(leaves, found, strict=True)}
+    return {name: value.nan_to_num_() for name, value in zip(leaves, found, strict=True)}
 
 
 def _differ(a: torch.Tensor, b: torch.Tensor, noise: float) -> bool:

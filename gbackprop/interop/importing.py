@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ import torch
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import INPUT, Layer, leaves_of
+from gbackprop.calculus.several import Inputs, items_of
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.arguments import at, first_line
-from gbackprop.interop.assembly import Assembly, Failed
+from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
-from gbackprop.interop.capture import calling, captured, evaluating
+from gbackprop.interop.capture import calling, captured, columns, evaluating
 from gbackprop.interop.gradients import check_gradients
 from gbackprop.interop.wholes import WholeModule, converted, is_known, wholes_of
 from gbackprop.network import Container, Graph, Sequential
@@ -26,7 +29,7 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 
 DECOMPOSED = frozenset({
     "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input", "lstm_cell", "gru_cell", "rnn_tanh_cell",
-    "rnn_relu_cell", "_weight_norm", "_weight_norm_interface", "addcdiv", "lerp.Scalar", "lerp.Tensor", "_trilinear",
+    "rnn_relu_cell", "_weight_norm", "_weight_norm_interface", "addcdiv", "lerp.Scalar", "lerp.Tensor",
 })  # fmt: skip
 """Functions that are decomposed into others."""
 
@@ -35,10 +38,11 @@ def imported(module: Any, example: Any, output: Any = None) -> Graph | Sequentia
     """Return the network that is a torch module; see `gbackprop.interop.from_torch`."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
-    x, dtype = _batch(example, _dtype(module))
-    chosen = _chosen(module, output)
+    x, dtype, inputs = _batch(example, _dtype(module))
+    dtypes = {key: torch.as_tensor(each).dtype for key, each in items_of(example)}
+    chosen = _chosen(module, output, inputs, {key: each for key, each in dtypes.items() if not each.is_floating_point})
     theirs = [_output(module, chosen, x)]
-    if _is_chain(module) and output is None:
+    if _is_chain(module) and output is None and inputs is None:
         network: Graph | Sequential = _sequential(module, "", {})
         try:
             leaves_of(network, tuple(x.shape[1:]))
@@ -46,21 +50,24 @@ def imported(module: Any, example: Any, output: Any = None) -> Graph | Sequentia
             raise UnsupportedError(str(error)) from error
         names: Any = None
     else:
-        network, names = _graph(module, chosen, x, dtype)
+        network, names = _graph(module, chosen, x, dtype, inputs)
     _load(network, module, dtype)
-    theirs += _others(module, chosen, x)
+    theirs += _others(module, chosen, x, inputs)
     _compare(network, x, theirs, names)
     return network
 
 
-def _graph(module: torch.nn.Module, chosen: Any, x: torch.Tensor, dtype: str) -> tuple[Graph, Any]:
+def _graph(
+    module: torch.nn.Module, chosen: Any, x: torch.Tensor, dtype: str, inputs: Inputs | None
+) -> tuple[Graph, Any]:
     """Return the graph of a module, and what compares its layers with torch's calls."""
     without: set[str] = set()
     while True:
         wholes = wholes_of(module, without)
-        with calling({each.module: each.forward for each in wholes.values()} | {module: chosen}):
-            capture = captured(module, x if len(x) > 1 else _larger(x), DECOMPOSED)
-        assembly = Assembly(module, capture, wholes, getattr(torch, dtype))
+        own = partial(chosen, part=torch.ops.gbackprop.columns)
+        with calling({each.module: each.forward for each in wholes.values()} | {module: own}):
+            capture = captured(module, x if len(x) > 1 else _larger(x, inputs), DECOMPOSED, KNOWN)
+        assembly = Assembly(module, capture, wholes, getattr(torch, dtype), without, inputs)
         try:
             graph = assembly.graph()
         except Failed:
@@ -81,29 +88,45 @@ def _dtype(module: torch.nn.Module) -> str | None:
     return kinds.pop() if kinds else None
 
 
-def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str]:
-    """Return the example as a tensor, and the network's dtype; floats are in it, and None stands for theirs."""
+def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs | None]:
+    """Return the example as a tensor, the network's dtype, and several inputs; floats are in it, None is for theirs."""
+    if isinstance(example, tuple | Mapping):
+        parts = {key: _batch(value, dtype) for key, value in items_of(example)}
+        dtype = dtype or max([of for _, of, _ in parts.values()], default="float32")
+        floats = {key: x for key, (x, *_) in parts.items() if x.is_floating_point()}
+        arrays = {key: x.numpy().astype(dtype if key in floats else x.numpy().dtype) for key, (x, *_) in parts.items()}
+        given = arrays if isinstance(example, Mapping) else tuple(arrays.values())
+        inputs = Inputs.of(given)
+        if inputs is not None:
+            return torch.from_numpy(inputs.packed(given, dtype)), dtype, inputs
     if not isinstance(example, torch.Tensor | np.ndarray) or example.ndim < 1 or len(example) < 1:
         got = getattr(example, "shape", type(example).__name__)
         raise TypeError(f"example: expected an array or a tensor of at least one sample, got {got}")
     x = torch.as_tensor(example).detach().cpu()
     if dtype is None:
         dtype = "float64" if x.dtype == torch.float64 else "float32"
-    return (x.to(getattr(torch, dtype)) if x.is_floating_point() else x).clone(), dtype
+    return (x.to(getattr(torch, dtype)) if x.is_floating_point() else x).clone(), dtype, None
 
 
 # ------------------------------------------------------------------------------------------------------------- outputs
 
 
-def _chosen(module: torch.nn.Module, output: Any) -> Any:
-    """Return the function of a batch that gives one tensor."""
+def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes: dict[str, torch.dtype]) -> Any:
+    """Return the function of a batch that gives one tensor, where `part` takes each of several inputs from it."""
     parameters = inspect.signature(type(module).forward).parameters
     several = [p for p in list(parameters.values())[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if not several or any(p.default is p.empty for p in several[1:]):
-        raise at("", module, f"expected one input, got {[p.name for p in several]}")
+    if inputs is None and (not several or any(p.default is p.empty for p in several[1:])):
+        words = f"got {[p.name for p in several]} (give several as a tuple or a dictionary, as example)"
+        raise at("", module, f"expected one input, {words}")
 
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        given = type(module).forward(module, x)
+    def forward(x: torch.Tensor, part: Any = columns) -> torch.Tensor:
+        parts = {} if inputs is None else {
+            key: part(x, each.start, (x.shape[0], *each.shape), dtypes.get(key, x.dtype), key)
+            for key, each in inputs.parts.items()
+        }  # fmt: skip
+        by_name = inputs is not None and inputs.named
+        args: Any = () if by_name else [*parts.values()] or [x]
+        given = type(module).forward(module, *args, **(parts if by_name else {}))
         try:
             found = given if output is None else given[output]
         except (KeyError, IndexError, TypeError) as error:
@@ -128,10 +151,12 @@ def _output(module: torch.nn.Module, chosen: Any, x: torch.Tensor) -> tuple[torc
             raise ValueError(f"example: the module cannot compute it: {first_line(error)}") from error
 
 
-def _others(module: torch.nn.Module, chosen: Any, x: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _others(
+    module: torch.nn.Module, chosen: Any, x: torch.Tensor, inputs: Inputs | None
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return a batch of one more sample, and the example again with its samples alone; both with the outputs."""
     found = []
-    for several in ([_larger(x)], x.split(1)):
+    for several in ([_larger(x, inputs)], x.split(1)):
         try:
             outputs = [_output(module, chosen, batch)[1] for batch in several]
         except ValueError as error:
@@ -141,8 +166,13 @@ def _others(module: torch.nn.Module, chosen: Any, x: torch.Tensor) -> list[tuple
     return found
 
 
-def _larger(x: torch.Tensor) -> torch.Tensor:
+def _larger(x: torch.Tensor, inputs: Inputs | None = None) -> torch.Tensor:
     """Return a batch of one more sample: the others in turned order, and before them one of new floats."""
+    if inputs is not None:
+        x = torch.cat([x[:1], x.flip(0)])
+        for part in inputs.parts.values() if x.is_floating_point() else ():
+            x[0, part.start : part.start + prod(part.shape)] /= 2 if part.kind == "floats" else 1
+        return x
     new = x[:1].flip(tuple(range(1, x.ndim))) / 2 if x.is_floating_point() else x[:1]
     return torch.cat([new, x.flip(0)])
 

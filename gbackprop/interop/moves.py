@@ -9,7 +9,7 @@ import torch
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.interop.calls import FunctionCall, move
+from gbackprop.interop.calls import FunctionCall, finite, move
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 
 
@@ -32,8 +32,12 @@ def detach(call: FunctionCall) -> str:
 
 
 def cast(call: FunctionCall) -> str:
-    """Return a tensor of floats, converted to the network's dtype."""
-    call.assembly.check_dtype(call.given.get("dtype"))
+    """Return a tensor of floats, converted to the network's dtype; integers and conditions are floats here, too."""
+    before, after = call.dtype("self"), call.node.meta["val"].dtype
+    if before.is_floating_point:
+        call.assembly.check_dtype(after)
+    elif after == torch.bool != before:
+        return call.op("not_equal", *call.aligned(call.self, 0))
     return same(call)
 
 
@@ -213,20 +217,6 @@ def diagonal_matrix(call: FunctionCall) -> str:
     return call.op(call.assembly.function(call.node), own.name, k=call.given.get("diagonal", 0))
 
 
-def index(call: FunctionCall) -> str:
-    """Return entries by fixed integers."""
-    if any(isinstance(value, Place) for value in call.indices):
-        raise UnsupportedError("indices: expected fixed integers, got numbers of the data")
-    return move(call, call.self)
-
-
-def gather(call: FunctionCall) -> str:
-    """Return entries by fixed integers."""
-    if isinstance(call.index, Place):
-        raise UnsupportedError("index: expected fixed integers, got numbers of the data")
-    return move(call, call.self)
-
-
 def along(axes: int) -> Callable[[FunctionCall], str]:
     """Return a linear map of each of the last axes, by its matrix: torch's results for the unit vectors."""
 
@@ -264,15 +254,16 @@ MOVES: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh"), same),
     **dict.fromkeys(("_to_copy", "to", "type_as"), cast), "copy": copied, "detach": detach,
     "zero": lambda c: c.op("affine", c.place(c.self).name, factor=0),
-    "fill": lambda c: c.op("affine", c.place(c.self).name, factor=0, shift=c.value),
-    **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "select": select,
+    "fill": lambda c: c.op("affine", c.place(c.self).name, factor=0, shift=finite(c.value)),
+    **dict.fromkeys(("permute", "transpose", "t", "numpy_T"), permute), "expand": expand, "expand_as": expand,
+    "select": select,
     "slice": cut, "unbind": unbind,
     **dict.fromkeys(
         ("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "tensor_split"), pieces
     ),
     **dict.fromkeys(("cat", "stack"), joined),
     **dict.fromkeys(("slice_scatter", "select_scatter"), scattered), **dict.fromkeys(("pad", "constant_pad_nd"), pad),
-    **dict.fromkeys(("tril", "triu"), diagonal_matrix), "index": index, "gather": gather, "index_select": gather,
+    **dict.fromkeys(("tril", "triu"), diagonal_matrix),
     **dict.fromkeys(
         ("flip", "roll", "repeat", "unfold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "diagonal",
          "repeat_interleave", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "rot90",

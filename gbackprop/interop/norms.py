@@ -68,6 +68,8 @@ def instance_norm(call: FunctionCall) -> str:
 
 def batch_norm(call: FunctionCall) -> list[str]:
     """Return a BatchNorm with its running statistics."""
+    if call.given.get("training"):
+        return standardized(call)
     x = call.plain(call.input)
     features = call.layout.features
     kind = getattr(layers, f"BatchNorm{max(1, len(features) - 1)}d")
@@ -88,6 +90,16 @@ def batch_norm(call: FunctionCall) -> list[str]:
     return [y]
 
 
+def standardized(call: FunctionCall) -> list[str]:
+    """Return a parameter, standardized by a batch norm in training mode, over all axes but its second."""
+    layout = call.place(call.input).layout
+    shape, has_buffers = layout.shape, call.given.get("running_mean") is not None
+    if layout.axis is not None or shape[:1] != (1,) or has_buffers:
+        raise UnsupportedError("expected running statistics, or a parameter of shape (1, C, …), got a batch's own")
+    kind = getattr(layers, f"InstanceNorm{len(shape) - 2}d")
+    return [norm(call, lambda affine: kind(shape[1], call.eps, affine=affine))]
+
+
 # -------------------------------------------------------------------------------------------------------------- pools
 
 
@@ -101,7 +113,11 @@ def pool(kind: str, defaults: Mapping[str, Any]) -> Callable[[FunctionCall], Any
         if given.get("stride") == ():
             given["stride"] = None
         layer = constructed(getattr(layers, f"{kind}{dims}d"), {key: (v, defaults[key]) for key, v in given.items()})
-        return call.add(layer, call.plain(call.self))
+        x = call.plain(call.self)
+        if len(call.shape(x)) > dims:
+            return call.add(layer, x)
+        single = call.add(layer, call.reshape(x, (1, *call.shape(x))))  # torch has the samples as channels
+        return call.reshape(single, call.layout.features)
 
     return pooled
 
@@ -114,7 +130,8 @@ ADAPTIVE = {"output_size": None}
 
 NORMS: dict[str, Callable[[FunctionCall], Any]] = {
     "layer_norm": layer_norm, "rms_norm": rms_norm, "group_norm": group_norm, "instance_norm": instance_norm,
-    "_native_batch_norm_legit_no_training": batch_norm,
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), batch_norm),
+    "_native_batch_norm_legit": standardized,
     **{f"avg_pool{d}d": pool("AvgPool", AVG if d > 1 else dict(list(AVG.items())[:5])) for d in (1, 2, 3)},
     **{f"max_pool{d}d": pool("MaxPool", MAX) for d in (1, 2, 3)},
     **{f"max_pool{d}d_with_indices": pool("MaxPool", MAX) for d in (1, 2, 3)},

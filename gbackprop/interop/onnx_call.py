@@ -157,6 +157,7 @@ class OnnxCall:
         """
         path, bias = self.path(self.get(1), "weight"), self.get(2)
         own = bias is not None and path is not None and self.path(bias, "bias") == path
+        own = own and make(True).parameter_shapes()["bias"] == bias.axes
         if path is None or (not own and f"{path}.bias" in self.draft.names.values()):
             return None, bias
         return self.put(make(own), x, axes=axes, name=path), None if own else bias

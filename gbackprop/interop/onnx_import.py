@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ from onnx.numpy_helper import to_array
 from onnx.reference import ReferenceEvaluator
 
 from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.several import Inputs
 from gbackprop.interop.onnx_call import Draft, OnnxCall
 from gbackprop.interop.onnx_rows import TABLE
 from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor, is_free, starts_of
+from gbackprop.interop.onnx_windows import BatchNormalization
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
-from gbackprop.network.graph import INPUT_NAME
+from gbackprop.network.graph import INPUT_NAME, sources_of
 from gbackprop.network.patterns import replaced
 
 NEWEST = 28
@@ -105,24 +107,39 @@ def _unknown(model: Any) -> list[str]:
 
 def _inlined(model: Any) -> Any:
     """Return a model without calls of functions, but of those that the table has."""
-    model = inline_local_functions(model)
-    while True:
+    model, before = inline_local_functions(model), None
+    while before != (now := [node.op_type for node in model.graph.node]):  # not all opsets have a function's body
+        before = now
         ops = {node.op_type for node in model.graph.node if not node.domain} - {*TABLE, "Range"}
         schemas = [_schema(op, "", _version(model)) for op in ops]
         bodies = [("", s.name) for s in schemas if s and (s.has_function or s.has_context_dependent_function)]
-        if not bodies:
-            return model
-        model = inline_selected_functions(model, bodies, inline_schema_functions=True)
+        model = inline_selected_functions(model, bodies, inline_schema_functions=True) if bodies else model
+    return model
 
 
-def _batch(model: Any, example: Any) -> tuple[np.ndarray, int | None]:
-    """Return a batch of the model's input, and the number of samples if that is fixed."""
+def _batch(model: Any, example: Any) -> tuple[dict[str, np.ndarray], int | None]:
+    """Return a batch of the model's inputs, and the number of samples if that is fixed."""
     graph = model.graph
     inputs = [each for each in graph.input if each.name not in {array.name for array in graph.initializer}]
-    if len(inputs) != 1 or len(graph.output) != 1:
+    if not inputs or len(graph.output) != 1:
         got = f"{[each.name for each in inputs]} and {[each.name for each in graph.output]}"
-        raise UnsupportedError(f"expected one input and one output, got {got}")
-    kind, name = inputs[0].type.tensor_type, inputs[0].name
+        raise UnsupportedError(f"expected inputs and one output, got {got}")
+    names = [each.name for each in inputs]
+    given = dict.fromkeys(names) if example is None else {names[0]: example}
+    if isinstance(example, tuple | Mapping):
+        given = dict(example if isinstance(example, Mapping) else zip(names, example, strict=False))
+    if given.keys() != set(names) or (isinstance(example, tuple) and len(example) != len(names)):
+        raise ValueError(f"example: expected the inputs {names}, in a tuple or a dictionary, got {len(given)}")
+    found = {each.name: _one_of(each, given[each.name]) for each in inputs}
+    x, alike = {name: array for name, (array, _) in found.items()}, {(len(a), a.dtype, n) for a, n in found.values()}
+    if len(alike) > 1:
+        raise UnsupportedError(f"expected inputs of one dtype, and of one number of samples, got {sorted(alike)}")
+    return x, found[names[0]][1]
+
+
+def _one_of(given: Any, example: Any) -> tuple[np.ndarray, int | None]:
+    """Return a batch of one input, and the number of samples if that is fixed."""
+    kind, name = given.type.tensor_type, given.name
     dtype = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}.get(kind.elem_type)
     if dtype is None:
         got = onnx.TensorProto.DataType.Name(kind.elem_type)
@@ -145,11 +162,14 @@ def _batch(model: Any, example: Any) -> tuple[np.ndarray, int | None]:
 class _Taken:
     """A graph that is being taken over, node by node."""
 
-    def __init__(self, model: Any, x: np.ndarray, fixed: int | None, chosen: tuple[Collection[str], ...]) -> None:
-        self.graph, initializers = model.graph, {each.name for each in model.graph.initializer}
-        self.draft = Draft(SAMPLES if fixed is None else (fixed,), _version(model), x.dtype.name)
-        name = next(each.name for each in self.graph.input if each.name not in initializers)
-        self.values: dict[str, Any] = {"": None, name: OnnxTensor(0, (BATCH, *x.shape[1:]))}
+    def __init__(
+        self, model: Any, x: dict[str, np.ndarray], fixed: int | None, chosen: tuple[Collection[str], ...]
+    ) -> None:
+        self.graph, self.inputs = model.graph, Inputs.of(x) if len(x) > 1 else None
+        dtype = next(iter(x.values())).dtype.name
+        self.draft = Draft(SAMPLES if fixed is None else (fixed,), _version(model), dtype)
+        inputs = {name: OnnxTensor(-i, (BATCH, *each.shape[1:])) for i, (name, each) in enumerate(x.items())}
+        self.values: dict[str, Any] = {"": None, **inputs}
         self.problems: list[str] = []
         self._take_initializers(*chosen)
         for node in self.graph.node:
@@ -238,10 +258,12 @@ class _Taken:
         draft, last = self.draft, self.values[self.graph.output[0].name]
         if not isinstance(last, OnnxTensor) or last.axes[:1] != (BATCH,):
             raise UnsupportedError(f"output {self.graph.output[0].name!r}: expected the samples along axis 0")
-        output = last.node or draft.add(self.graph.output[0].name, Identity(), 0)
+        output = last.node if last.node > 0 else draft.add(self.graph.output[0].name, Identity(), last.node)
         names = self._names(output)
-        nodes = {names[i]: (draft.nodes[i][0], *[names[k] for k in draft.nodes[i][1:]]) for i in sorted(names) if i}
-        network = _chain(nodes) or Graph(replaced(nodes, names[output]), names[output])
+        nodes = {names[i]: (draft.nodes[i][0], *[names[k] for k in draft.nodes[i][1:]]) for i in sorted(names) if i > 0}
+        inputs = self.inputs and self.inputs.shapes
+        found = replaced(nodes, names[output])
+        network = (None if inputs else _chain(nodes)) or Graph(found, names[output], inputs=inputs)
         network.astype(draft.dtype)
         arrays = {draft.names[number]: array for number, array in draft.parameters.items()}
         arrays |= {names[number]: array for number, array in draft.parameters.items() if number in names}
@@ -258,10 +280,11 @@ class _Taken:
         used, waiting = set(), [output]
         while waiting:
             number = waiting.pop()
-            if number and number not in used:
+            if number > 0 and number not in used:
                 used.add(number)
                 waiting += self.draft.nodes[number][1:]
-        names, taken = {0: INPUT_NAME}, {INPUT_NAME}
+        names = {-i: name for i, name in enumerate(sources_of(self.inputs))}
+        taken = set(names.values())
         order = sorted(used, key=lambda number: (not self.draft.nodes[number][0].parameter_shapes(), -number))
         for number in order:
             wanted = ".".join(filter(None, self.draft.names[number].split("."))) or "node"
@@ -282,13 +305,15 @@ def _chain(nodes: dict[str, tuple[Any, ...]]) -> Sequential | None:
     return network if network.parameter_shapes().keys() == Graph(nodes).parameter_shapes().keys() else None
 
 
-def _compare(network: Any, model: Any, x: np.ndarray, fixed: int | None, rounded: bool) -> None:
+def _compare(network: Any, model: Any, x: dict[str, np.ndarray], fixed: int | None, rounded: bool) -> None:
     """Check that the outputs are those of ONNX's reference, for two numbers of samples if any is possible."""
-    (name,) = [each.name for each in model.graph.input if each.name not in {a.name for a in model.graph.initializer}]
-    tolerance = 1e-5 if x.dtype == "float32" else 1e-6 if rounded else 1e-10
-    run = ReferenceEvaluator(model).run
-    for batch in [x] if fixed else [x, x[np.arange(len(x) + 1) % len(x)]]:
-        expected, ours = run(None, {name: batch})[0], network(batch)
+    first = next(iter(x.values()))
+    tolerance = 1e-5 if first.dtype == "float32" else 1e-6 if rounded else 1e-10
+    run = ReferenceEvaluator(model, new_ops=[BatchNormalization]).run
+    more = np.arange(len(first) + 1) % len(first)
+    for feeds in [x] if fixed else [x, {name: each[more] for name, each in x.items()}]:
+        batch = next(iter(feeds.values()))
+        expected, ours = run(None, feeds)[0], network(feeds if len(feeds) > 1 else batch)
         largest = np.abs(expected).max(initial=0)
         if ours.shape != expected.shape:
             raise ValueError(f"output: expected shape {expected.shape} for {len(batch)} samples, got {ours.shape}")

@@ -137,8 +137,8 @@ def _gemm(call: OnnxCall) -> OnnxTensor:
     if call.attribute("transA", 0):
         x = call.transposed(x, (1, 0))
     if call.attribute("transB", 0):
-        outs, ins = weight.shape
-        if alpha == beta == 1 and x.axes[0] == BATCH:
+        if alpha == beta == 1 and x.axes[0] == BATCH and len(weight.shape) == 2:
+            outs, ins = weight.shape
             y, bias = call.weighted(lambda own: layers.Linear(ins, outs, own), x)
         weight = weight if y else call.transposed(weight, (1, 0))
     y = y or _product(call, x, weight)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
@@ -117,6 +118,16 @@ def _batch_norm(call: OnnxCall) -> OnnxTensor:
     return _scaled(call, _scaled(call, _scaled(call, x, None, centre), factor, None), scale, bias)
 
 
+class BatchNormalization(OpRun):
+    """Evaluation mode, for the comparison: onnx.reference mixes the batch's statistics in for opsets 9 to 13."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, scale: Any, bias: Any, mean: Any, var: Any, epsilon: float, **options: Any) -> tuple[Any]:
+        scale, bias, mean, var = (each.reshape(-1, *(1,) * (x.ndim - 2)) for each in (scale, bias, mean, var))
+        return ((scale * (x - mean) / np.sqrt(var + epsilon) + bias).astype(x.dtype),)
+
+
 def _layer_norm(call: OnnxCall) -> OnnxTensor:
     x, scale, bias, eps = call.x, call.get(1), call.get(2), call.attribute("epsilon", 1e-5)
     axis = call.attribute("axis", -1) % len(x.axes)
@@ -132,8 +143,6 @@ def _layer_norm(call: OnnxCall) -> OnnxTensor:
 
 def _group_norm(call: OnnxCall) -> OnnxTensor:
     x, (scale, bias), eps = call.image(), call.inputs[1:3], call.attribute("epsilon", 1e-5)
-    if call.node.op_type == "GroupNormalization" and call.version < 21:
-        raise UnsupportedError("expected opset 21 or newer: before that, it had a scale for each group")
     groups = call.attribute("num_groups", x.shape[0])  # InstanceNormalization has one channel in each
     path = call.path(scale, "weight")
     if path is not None and call.path(bias, "bias") == path:

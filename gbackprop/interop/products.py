@@ -1,12 +1,10 @@
-"""torch's functions of tensors and parameters: products, convolutions, embeddings and attention."""
+"""torch's functions of tensors and parameters: products and attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 
 from gbackprop import layers
@@ -14,7 +12,6 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.calls import FunctionCall, finite
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 from gbackprop.layers.elementwise.softmax import CausalSoftmax
-from gbackprop.layers.embedding import OneHot
 
 
 def product(call: FunctionCall, a: Any, b: Any) -> str:
@@ -59,23 +56,32 @@ def dot(call: FunctionCall) -> str:
 
 
 def einsum(call: FunctionCall) -> str:
-    """Return a sum of products of two tensors."""
-    tensors = [call.place(value) for value in call.tensors]
+    """Return a sum of products of tensors, of which the first two are multiplied first."""
     left, _, out = call.equation.replace(" ", "").partition("->")
-    names = left.split(",")
-    if len(tensors) != 2 or "." in left or not out or any(len(set(n)) < len(n) for n in names):
-        raise UnsupportedError(f"expected two tensors and 'a,b->c' without repeated letters, got {call.equation!r}")
-    places, wanted = [], out
-    for i, (place, letters) in enumerate(zip(tensors, names, strict=True)):
-        axis = place.layout.axis
-        if axis is not None:
-            if letters[axis] not in wanted:
-                raise UnsupportedError(f"{MIXED}, got a sum over the samples")
-            if place.layout.shape[axis] == 1:
-                names[i] = letters[:axis] + letters[axis + 1 :]
-                out = out.replace(letters[axis], "")
-        places.append(place.name)
-    return call.op("einsum", *places, subscripts=f"{names[0]},{names[1]}->{out}")
+    letters, places = left.split(","), [call.place(value) for value in call.tensors]
+    counts = [len(p.layout.shape) - len(names) + 3 for p, names in zip(places, letters, strict=True) if "..." in names]
+    if counts and "..." in out:  # the axes that an ellipsis stands for, from the last on
+        free = "".join(each for each in "ABCDEFGHIJ" if each not in left)[: max(counts)]
+        letters = [names.replace("...", free[len(free) - len(p.layout.shape) + len(names) - 3 :])
+                   for p, names in zip(places, letters, strict=True)]  # fmt: skip
+        out = out.replace("...", free)
+    if len(places) < 2 or "." in "".join(letters) or not out or any(len(set(n)) < len(n) for n in letters):
+        words = "'a,b->c', or more than two, without repeated letters"
+        raise UnsupportedError(f"expected two tensors and {words}, got {call.equation!r}")
+    for place, names in zip(places, letters, strict=True):
+        if place.layout.axis is not None and names[place.layout.axis] not in out:
+            raise UnsupportedError(f"{MIXED}, got a sum over the samples")
+    features = {names[p.layout.axis] for p, names in zip(places, letters, strict=True)
+                if p.layout.axis is not None and p.layout.shape[p.layout.axis] == 1}  # fmt: skip
+    letters = ["".join(each for each in names if each not in features) for names in letters]
+    names, found = [place.name for place in places], "".join(each for each in out if each not in features)
+    while len(names) > 1:
+        rest = found + "".join(letters[2:])
+        made = found if len(names) == 2 else "".join(each for each in dict.fromkeys(letters[0] + letters[1])
+                                                     if each in rest)  # fmt: skip
+        names[:2] = [call.op("einsum", *names[:2], subscripts=f"{letters[0]},{letters[1]}->{made}")]
+        letters[:2] = [made]
+    return names[0]
 
 
 # -------------------------------------------------------------------------------------------- layers with parameters
@@ -96,115 +102,6 @@ def linear(call: FunctionCall) -> str:
     return y if bias is None else call.op("add", y, call.place(bias).name)
 
 
-def convolution(call: FunctionCall) -> str:
-    """Return a convolution, or the transpose of one."""
-    if call.given.get("transposed"):
-        return transposed(call)
-    x, weight, bias = call.plain(call.input), call.weight, call.given.get("bias")
-    (c, *size), shape = call.shape(x), call.place(weight).layout.shape
-    dims, padding = len(size), call.given.get("padding", 0)
-    padding = padding if isinstance(padding, str) else tuple(padding)
-    options = [_several(call.given.get(key, 1), dims) for key in ("stride", "dilation")]
-    groups = call.given.get("groups", 1)
-    kind = getattr(layers, f"Conv{dims}d")
-
-    def make() -> layers.Layer:
-        return kind(c, shape[0], shape[2:], options[0], padding, options[1], groups, bias is not None)
-
-    path = call.assembly.owner(call, ["weight"] if bias is None else ["weight", "bias"], make)
-    if path is not None:
-        return call.assembly.owned(call.node, path, x)
-    patches = _patches(call, x, shape[2:], (*options, padding))  # (C k, L)
-    k = prod(shape[1:])
-    stacked = call.reshape(patches, (groups, k, call.shape(patches)[-1]))
-    matrices = call.reshape(call.place(weight).name, (groups, shape[0] // groups, k))
-    y = call.reshape(call.op("matmul", matrices, stacked), call.layout.features)
-    if bias is None:
-        return y
-    return call.op("add", y, call.reshape(call.place(bias).name, (shape[0], *(1,) * dims)))
-
-
-def _patches(call: FunctionCall, x: str, window: tuple[int, ...], options: tuple[Any, ...]) -> str:
-    """Return the numbers under the windows of a convolution, ``(C, *S) -> (C K, L)``."""
-    stride, dilation, padding = options
-    c, *size = call.shape(x)
-    if isinstance(padding, str):
-        total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, window, strict=True)]
-        pairs = [(each // 2, each - each // 2) for each in total]
-    else:
-        pairs = [(p, p) for p in _several(padding, len(size))]
-    if any(map(any, pairs)):
-        x = call.op("pad", x, widths=[(0, 0), *pairs])
-    places = np.arange(prod(call.shape(x))).reshape(call.shape(x))
-    views = np.lib.stride_tricks.sliding_window_view(
-        places, [d * (k - 1) + 1 for d, k in zip(dilation, window, strict=True)], tuple(range(1, len(size) + 1))
-    )
-    steps = (slice(None), *(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
-    moved = np.moveaxis(views[steps], range(1, len(size) + 1), range(-len(size), 0))
-    return call.op("gather", x, places=np.ascontiguousarray(moved.reshape(c * prod(window), -1)))
-
-
-def transposed(call: FunctionCall) -> str:
-    """Return the transpose of a convolution by a layer's own weight."""
-    x, bias = call.plain(call.input), call.given.get("bias")
-    (c, *size), shape = call.shape(x), call.place(call.weight).layout.shape
-    names = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
-    options = {key: _several(call.given.get(key, default), len(size)) for key, default in names.items()}
-    groups = call.given.get("groups", 1)
-    kind = getattr(layers, f"ConvTranspose{len(size)}d")
-
-    def make() -> layers.Layer:
-        return kind(c, shape[1] * groups, shape[2:], bias=bias is not None, groups=groups, **options)
-
-    path = call.assembly.owner(call, ["weight"] if bias is None else ["weight", "bias"], make)
-    if path is None:
-        raise UnsupportedError("expected weight and bias that are parameters of one module, and used there alone")
-    return call.assembly.owned(call.node, path, x)
-
-
-def _several(value: Any, dims: int) -> tuple[int, ...]:
-    given = tuple(value) if isinstance(value, list | tuple) else (value,)
-    return given * dims if len(given) == 1 else given
-
-
-def unfold_images(call: FunctionCall) -> str:
-    """Return the numbers under windows of images, as torch.nn.functional.unfold."""
-    options = tuple(call.stride), tuple(call.dilation), tuple(call.padding)
-    return _patches(call, call.plain(call.self), tuple(call.kernel_size), options)
-
-
-def fold_images(call: FunctionCall) -> str:
-    """Return images to which the numbers under windows are added, as torch.nn.functional.fold."""
-    shape, x = call.layout.features, call.plain(call.self)
-    options = {key: tuple(call.given[key]) for key in ("kernel_size", "dilation", "padding", "stride")}
-    places = torch.arange(1, prod(shape) + 1, dtype=torch.float64).reshape(1, *shape)
-    at = torch.nn.functional.unfold(places, **options)[0].long().numpy()  # 0 for those outside
-    flat = call.op("scatter_add", x, places=at, shape=(prod(shape) + 1,))
-    return call.reshape(call.op("getitem", flat, index=slice(1, None)), shape)
-
-
-def embedding(call: FunctionCall) -> str:
-    """Return rows of a weight, by integers that are the network's input or fixed."""
-    indices, weight = call.indices, call.place(call.weight)
-    if call.given.get("scale_grad_by_freq"):
-        raise UnsupportedError("scale_grad_by_freq: expected False")
-    rows, size = weight.layout.shape
-    padding = call.given.get("padding_idx", -1)
-    if isinstance(indices, Fixed):
-        if padding >= 0:
-            raise UnsupportedError("padding_idx: expected None for fixed indices")
-        return call.op("take", weight.name, indices=indices.value.numpy(), axis=1)
-    kind = layers.Embedding(rows, size, None if padding < 0 else padding)
-    path = call.assembly.owner(call, ["weight"], lambda: kind)
-    if path is not None:
-        return call.assembly.owned(call.node, path, indices.name)
-    chosen = call.add(OneHot(rows), indices.name)
-    found = call.op("matmul", chosen, weight.name)
-    if padding < 0:
-        return found
-    raise UnsupportedError("padding_idx: expected None of a weight that other modules use, too")
-
-
 # ---------------------------------------------------------------------------------------------------------- attention
 
 
@@ -223,8 +120,7 @@ def attention(call: FunctionCall) -> str:
     scaled = call.scaled(names[0], call.shape(names[0])[-1] ** -0.5 if scale is None else finite(scale))
     count = len(call.shape(names[1]))
     keys = call.add(layers.Permute((0, *range(1, count - 1), count, count - 1)), names[1])
-    same = call.shape(scaled)[:-2] == call.shape(keys)[:-2]
-    scores = call.add(layers.MatMul(), scaled, keys) if same else call.op("matmul", scaled, keys)
+    scores = _matmul(call, scaled, keys)
     mask = call.given.get("attn_mask")
     square = call.shape(scores)[-1] == call.shape(scores)[-2]
     causal = bool(call.given.get("is_causal"))
@@ -235,8 +131,12 @@ def attention(call: FunctionCall) -> str:
             sizes = call.shape(scores)[-2:]
             mask = Fixed(torch.ones(sizes).tril().bool(), TensorLayout(sizes), "causal")
         weights = _without_empty_rows(call, call.add(layers.Softmax(-1), _masked(call, scores, mask)), mask)
-    same = call.shape(weights)[:-2] == call.shape(names[2])[:-2]
-    return call.add(layers.MatMul(), weights, names[2]) if same else call.op("matmul", weights, names[2])
+    return _matmul(call, weights, names[2])
+
+
+def _matmul(call: FunctionCall, a: str, b: str) -> str:
+    same = call.shape(a)[:-2] == call.shape(b)[:-2]
+    return call.add(layers.MatMul(), a, b) if same else call.op("matmul", a, b)
 
 
 def _masked(call: FunctionCall, scores: str, mask: Any) -> str:
@@ -245,16 +145,24 @@ def _masked(call: FunctionCall, scores: str, mask: Any) -> str:
     to = TensorLayout((*call.layout.shape[:-1], call.shape(scores)[-1]), call.layout.axis, call.layout.outer)
     place = call.place(mask, floats=False)
     name = call.fitted(place, to, len(to.shape))
-    if isinstance(mask, Fixed) and mask.value.dtype == torch.bool:
+    if _is_condition(call, mask):
         least = call.place(Fixed(torch.tensor(-torch.inf), TensorLayout(()), "masked"))
         return call.op("where", name, scores, least.name)
     return call.op("add", scores, name)
 
 
+def _is_condition(call: FunctionCall, mask: Any) -> bool:
+    return (mask.value.dtype if isinstance(mask, Fixed) else call.dtype("attn_mask")) == torch.bool
+
+
 def _without_empty_rows(call: FunctionCall, weights: str, mask: Any) -> str:
-    """Return weights that are 0 in rows that a fixed mask masks entirely, as in torch."""
+    """Return weights that are 0 in rows that a mask masks entirely, as in torch."""
     if not isinstance(mask, Fixed):
-        return weights
+        if mask is None or not _is_condition(call, mask):
+            return weights
+        to = TensorLayout((*call.layout.shape[:-1], 1), call.layout.axis, call.layout.outer)
+        name = call.fitted(mask, to, len(to.shape))
+        return call.op("multiply", weights, call.op("max", name, axis=-1, keepdims=True))
     masked = ~mask.value if mask.value.dtype == torch.bool else mask.value == -torch.inf
     empty = masked.all(-1, keepdim=True)
     if not empty.any():
@@ -283,13 +191,37 @@ def outer(call: FunctionCall) -> str:
     return call.op("multiply", call.op("reshape", a.name, shape=(*a.layout.shape, 1)), b.name)
 
 
+def distances(call: FunctionCall) -> str:
+    """Return the 2-norms of the differences of rows."""
+    if call.p != 2:
+        raise UnsupportedError(f"p={call.p} is not supported, expected 2")
+    a, b = call.place(call.x1), call.place(call.x2)
+    if b.layout.axis == len(b.layout.shape) - 2:
+        raise UnsupportedError(f"{MIXED}, got distances among samples")
+    one, two = call.shape(a.name), call.shape(b.name)
+    if a.layout.axis != len(a.layout.shape) - 2:
+        one = (*one[:-1], 1, one[-1])
+        two = (*two[:-2], 1, *two[-2:])
+    difference = call.op("subtract", call.reshape(a.name, one), call.reshape(b.name, two))
+    return call.op("norm", difference, axis=-1)
+
+
+def bilinear(call: FunctionCall) -> str:
+    """Return x₁ᵀ W x₂ + b."""
+    a, b = call.place(call.input1), call.place(call.input2)
+    ahead = "abcdefgh"[: len(call.shape(a.name)) - 1]
+    halves = call.op("einsum", a.name, call.place(call.weight).name, subscripts=f"{ahead}x,zxy->{ahead}zy")
+    y = call.op("einsum", halves, b.name, subscripts=f"{ahead}zy,{ahead}y->{ahead}z")
+    return y if call.given.get("bias") is None else call.op("add", y, call.place(call.bias).name)
+
+
 PRODUCTS: dict[str, Callable[[FunctionCall], Any]] = {
     "matmul": lambda c: product(c, c.self, c.other), "mm": lambda c: product(c, c.self, c.mat2),
     "bmm": lambda c: product(c, c.self, c.mat2), "mv": lambda c: product(c, c.self, c.vec),
     "addmm": addmm, "baddbmm": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear,
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), convolution),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), transposed),
-    "im2col": unfold_images, "col2im": fold_images, "embedding": embedding, "scaled_dot_product_attention": attention,
+    "bilinear": bilinear,
+    **dict.fromkeys(("cdist", "_cdist_forward"), distances),
+    "scaled_dot_product_attention": attention,
     "_safe_softmax": safe_softmax,
 }  # fmt: skip
 """torch's functions by name: each gives the name of a node."""

@@ -73,6 +73,7 @@ class Embedding(Layer):
             raise ValueError(f"{name}: expected indices from 0 to {self.num_embeddings - 1}, got {worst}")
 
     def forward(self, x: Array) -> tuple[Array, Any]:
+        x = _indices(self, x)
         return self.parameters["weight"][x], x
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
@@ -108,7 +109,7 @@ class OneHot(Layer):
     takes = "integers"
     formulas = {"forward": "y[t] = e_x[t]", "mjp": "none: x is an index"}
     shown = ("num_embeddings",)
-    check_indices = Embedding.check_indices
+    check_indices: Any = Embedding.check_indices
 
     def __init__(self, num_embeddings: int) -> None:
         self.num_embeddings = positive("num_embeddings", num_embeddings)
@@ -117,5 +118,32 @@ class OneHot(Layer):
         return (*shape, self.num_embeddings)
 
     def forward(self, x: Array) -> tuple[Array, Any]:
-        xp = array_module(x)
+        xp, x = array_module(x), _indices(self, x)
         return (x[..., None] == xp.arange(self.num_embeddings)).astype(self.dtype or "float32"), x
+
+
+class Floats(Layer):
+    """A layer that converts integers to floats, for operations that compute masks and other indices of them."""
+
+    takes = "integers"
+    formulas = {"forward": "y = x", "mjp": "none: x is an index"}
+
+    def check_indices(self, name: str, x: Array) -> None:
+        """Check that the integers are floats, too, without rounding; the error begins with `name`."""
+        if x.size and max(map(abs, bounds(x))) > 2**24:
+            raise ValueError(f"{name}: expected integers of at most 2**24, got {max(map(abs, bounds(x)))}")
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        return x.astype(self.dtype or "float32"), None
+
+
+def _indices(layer: Embedding | OneHot, x: Array) -> Array:
+    """Return indices; those that were computed of others are floats, and are checked here."""
+    if x.dtype.kind != "f":
+        return x
+    found = x.astype("int64")
+    layer.check_indices(f"indices of {layer!r}", found)
+    return found

@@ -14,7 +14,7 @@ class ElementwiseLoss(Loss):
     """ℓₙ = c Σⱼ l(fₙⱼ, yₙⱼ) with c = 1 for "sum" and 1/C for "mean" (C outputs a sample), as in torch."""
 
     def target_shape(self, batch_shape: Shape) -> Shape:
-        if len(batch_shape) < 2:
+        if not batch_shape:
             raise ValueError(f"expected outputs of shape (N, …), got {batch_shape}")
         return batch_shape
 

@@ -8,11 +8,12 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.array import Array, array_module, asarray, check_device, on_device_of
-from gbackprop.base.checks import check_batch, check_parameters, float_name, generator
+from gbackprop.base.checks import batch_of, check_batch, check_parameters, float_name, generator
 from gbackprop.base.errors import naming
 from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, leaves_of
+from gbackprop.calculus.several import Inputs
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.forward import output_of
@@ -66,6 +67,9 @@ class Container(Layer):
     own: frozenset[str] = frozenset()
     """Names of the children whose parameters are the container's: they have its path before their names."""
 
+    several: Inputs | None = None
+    """The inputs of a network that has several."""
+
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         raise NotImplementedError(f"{type(self).__name__} has no place")
 
@@ -101,7 +105,8 @@ class Container(Layer):
         Parameters
         ----------
         x : ndarray, shape (N, *in)
-            On the network's device and of its dtype; integers if the first layer takes them.
+            On the network's device and of its dtype; integers if the first layer takes them. A tuple or a dictionary of
+            arrays if the network has several inputs.
 
         Returns
         -------
@@ -112,6 +117,7 @@ class Container(Layer):
         TypeError, ValueError
             If `x` does not fit; the message names the layer or the argument.
         """
+        x = batch_of(self, x)
         check_batch(x)
         leaves = leaves_of(self, x.shape[1:])
         check_parameters(self.parameters, check_input(leaves, x))

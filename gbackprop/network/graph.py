@@ -10,6 +10,7 @@ from typing import Any
 
 from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
+from gbackprop.calculus.several import Inputs
 from gbackprop.layers.operations.weights import named_by_node
 from gbackprop.network.container import Container
 
@@ -30,6 +31,10 @@ class Graph(Container):
         The node that is the output; the last by default.
     rng, dtype
         As for `Sequential`.
+    inputs : mapping of str to shape, or sequence of shapes, optional
+        Those of a network with several inputs, without the batch axis: x is then a dictionary of arrays, or a tuple,
+        and nodes take "input.name", or "input.0", "input.1", …. An input of integers begins with that word,
+        ``("integers", 7)``.
 
     Raises
     ------
@@ -48,25 +53,31 @@ class Graph(Container):
     """
 
     def __init__(
-        self, nodes: Mapping[str, Sequence[Any]], output: str | None = None, rng: Any = None, dtype: Any = None
-    ) -> None:
-        self.inputs = _checked(nodes)
+        self, nodes: Mapping[str, Sequence[Any]], output: str | None = None, rng: Any = None, dtype: Any = None,
+        inputs: Any = None,
+    ) -> None:  # fmt: skip
+        if inputs is not None:
+            self.several = Inputs(inputs)
+        sources = list(sources_of(self.several))
+        self.inputs = _checked(nodes, sources)
         self.output = next(reversed(self.inputs)) if output is None else output
         if not isinstance(self.output, str) or self.output not in self.inputs:
             raise ValueError(f"output: expected one of the nodes {list(self.inputs)}, got {output!r}")
         self.order = _ordered(self.inputs)
-        _check_used(self.inputs, self.output)
+        _check_used(self.inputs, self.output, sources)
         self.own = frozenset(name for name in self.order if named_by_node(nodes[name][0]))
         super().__init__({name: nodes[name][0] for name in self.order}, rng, dtype)
 
     def describe(self) -> str:
         nodes = [f"{name!r}: {(self.children[name], *self.inputs[name])!r}" for name in self.inputs]
-        return f"{{{', '.join(nodes)}}}, output={self.output!r}"
+        more = "" if self.several is None else f", inputs={self.several.shapes!r}"
+        return f"{{{', '.join(nodes)}}}, output={self.output!r}{more}"
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         (source,) = sources
         self.claim(nodes, name)
-        at = {INPUT_NAME: source}
+        found = {} if self.several is None else self.several.place(nodes, source)
+        at = {f"{INPUT_NAME}.{key}": position for key, position in found.items()} or {INPUT_NAME: source}
         for node in self.order:
             taken = [at[other] for other in self.inputs[node]]
             _check_number(inside(name, node), self.children[node], taken)
@@ -74,14 +85,19 @@ class Graph(Container):
         return at[self.output]
 
 
-def _checked(nodes: Any) -> dict[str, tuple[str, ...]]:
+def sources_of(inputs: Inputs | None) -> dict[str, None]:
+    """Return the names by which nodes refer to the network's inputs, in order."""
+    return dict.fromkeys([INPUT_NAME] if inputs is None else [f"{INPUT_NAME}.{key}" for key in inputs.parts])
+
+
+def _checked(nodes: Any, sources: list[str]) -> dict[str, tuple[str, ...]]:
     """Return the names of each node's inputs."""
     if not isinstance(nodes, Mapping) or not nodes:
         raise TypeError(f"nodes: expected a mapping of names to (layer, inputs …), got {nodes!r:.80}")
     inputs = {}
     for name, node in nodes.items():
-        if not isinstance(name, str) or not all(name.split(".")) or name == INPUT_NAME:
-            raise ValueError(f"node {name!r}: expected a name or a path with dots, other than {INPUT_NAME!r}")
+        if not isinstance(name, str) or not all(name.split(".")) or name in (INPUT_NAME, *sources):
+            raise ValueError(f"node {name!r}: expected a name or a path with dots, other than {sources[0]!r}")
         if not isinstance(node, Sequence) or not node or not isinstance(node[0], Layer) or not _fits(node):
             raise TypeError(f"node {name!r}: expected (layer, inputs …), got {node!r:.80}")
         inputs[name] = tuple(node[1:])
@@ -91,8 +107,8 @@ def _checked(nodes: Any) -> dict[str, tuple[str, ...]]:
             if start in inputs:
                 raise ValueError(f"node {name!r}: expected a path that no other node's name starts, got {start!r}, too")
         for other in taken:
-            if not isinstance(other, str) or (other != INPUT_NAME and other not in inputs):
-                known = [INPUT_NAME, *inputs]
+            if not isinstance(other, str) or (other not in sources and other not in inputs):
+                known = [*sources, *inputs]
                 raise ValueError(f"node {name!r}: expected inputs among {known}, got {other!r}")
     return inputs
 
@@ -101,7 +117,7 @@ def _ordered(inputs: dict[str, tuple[str, ...]]) -> list[str]:
     """Return the nodes in an order in which each comes after its inputs."""
     try:
         order = TopologicalSorter(inputs).static_order()
-        return [name for name in order if name != INPUT_NAME]
+        return [name for name in order if name in inputs]
     except CycleError as error:
         raise ValueError(f"nodes: expected no cycle, got {' → '.join(reversed(error.args[1]))}") from None
 
@@ -136,7 +152,7 @@ def _signature(function: Any) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def _check_used(inputs: dict[str, tuple[str, ...]], output: str) -> None:
+def _check_used(inputs: dict[str, tuple[str, ...]], output: str, sources: list[str]) -> None:
     """Check that the output depends on every node."""
     used, waiting = set(), [output]
     while waiting:
@@ -147,5 +163,6 @@ def _check_used(inputs: dict[str, tuple[str, ...]], output: str) -> None:
     unused = [name for name in inputs if name not in used]
     if unused:
         raise ValueError(f"nodes: expected nodes that the output {output!r} depends on, got {unused} which it does not")
-    if INPUT_NAME not in used:
-        raise ValueError(f"output {output!r}: expected an output that depends on the network's input")
+    if missing := [source for source in sources if source not in used]:
+        words = "the network's input" if sources == [INPUT_NAME] else f"all inputs, got one that does not on {missing}"
+        raise ValueError(f"output {output!r}: expected an output that depends on {words}")

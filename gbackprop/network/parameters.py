@@ -123,8 +123,7 @@ def check_numbers(before: Mapping[str, Array], after: Mapping[str, Array], word:
     name, value = next((name, value) for name, value in after.items() if not all_finite(value))
     if not all_finite(before[name]):
         raise ValueError(f"{word} {name}: expected finite numbers, got NaN or infinity")
-    least, most = bounds(before[name])
-    largest = most if most >= -least else least
+    largest = max(bounds(before[name]), key=abs)
     raise ValueError(f"{word} {name}: expected numbers within the range of {value.dtype}, got {largest:.3g}")
 
 

@@ -38,12 +38,12 @@ class _Patterns:
             self._sum(name)
 
     def _with_data(self) -> set[str]:
-        """Return the names of what depends on the input."""
+        """Return the names of what depends on the inputs, which are no nodes."""
         takers: dict[str, list[str]] = {}
         for name, node in self.found.items():
             for each in node[1:]:
                 takers.setdefault(each, []).append(name)
-        found, waiting = set(), ["input"]
+        found, waiting = set(), [name for name in takers if name not in self.found]
         while waiting:
             name = waiting.pop()
             if name not in found:

@@ -43,6 +43,8 @@ class Sequential(Container):
 
     def __init__(self, *layers: Layer, rng: int | np.random.Generator | None = None, dtype: Any = None) -> None:
         self.layers = layers
+        if layers and getattr(layers[0], "several", None) is not None:
+            self.several = layers[0].several  # type: ignore[attr-defined]
         super().__init__({str(i): layer for i, layer in enumerate(layers)}, rng, dtype)
 
     def __len__(self) -> int:

@@ -14,7 +14,6 @@ from gbackprop.base.checks import check_flag
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError, warn
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import Watch
-from gbackprop.calculus.wrt import X
 from gbackprop.losses.base import Loss
 from gbackprop.operators.batches import Batches
 from gbackprop.operators.matrix import OperatorAlgebra, beside
@@ -52,7 +51,7 @@ class Operator(OperatorAlgebra):
         if executor is not None and not isinstance(executor, Executor):
             raise TypeError(f"executor: expected a concurrent.futures.Executor, got {type(executor).__name__}")
         self.network, self.loss, self.executor = network, loss, executor
-        self.batches = Batches(data, self.parts)
+        self.batches = Batches(data, self.parts, network)
         self.extras: list[Any] = []
         self.count, divisor, plan = 0, 0.0, None
         for i, arrays in self.batches.first():
@@ -72,9 +71,11 @@ class Operator(OperatorAlgebra):
         self.factor = 1 / divisor if loss.reduction == "mean" else 1.0
         named = [(leaf, key, name) for leaf in self.plan.leaves for key, name in leaf.parameters.items()]
         values = {name: leaf.layer.parameters[key] for leaf, key, name in named if name not in plan.scale.rows}
-        (x, *_), shape = arrays, (self.count, *arrays[0].shape[1:])
-        values |= dict.fromkeys(plan.scale.rows, array_module(x).broadcast_to(x[:1, ...] * 0, shape))
-        self.layout = self.columns = Layout({name: values[name] for name in self.plan.parameters}, plan.scale.rows)
+        zero = array_module(arrays[0]).zeros(1, dtype=arrays[0].dtype)
+        rows = {name: (self.count, *leaf.output_shape) for leaf, _, name in named if name in plan.scale.rows}
+        values |= {name: array_module(zero).broadcast_to(zero, shape) for name, shape in rows.items()}
+        ordered = {name: values[name] for name in self.plan.parameters}
+        self.layout = self.columns = Layout(ordered, plan.scale.rows, network)
         self.watch = Watch(network, loss, self.quantities)
         self.like = self.layout.like
         self.dtype = np.dtype(self.like.dtype)
@@ -84,7 +85,7 @@ class Operator(OperatorAlgebra):
         with on_device_of(x):
             check_flag("training", self.training)
             plan = plan_of(self.network, self.loss, x, self.quantities, self.training, self.wrt)
-            if plan.meeting and X in (plan.wrt or ()):
+            if plan.meeting and plan.scale.rows:
                 raise UnsupportedError(f"{plan.meeting} has no operator over the input: samples meet there")
             if first is None:
                 if not plan.parameters:

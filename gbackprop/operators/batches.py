@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gbackprop.array import Array, is_array
+from gbackprop.base.checks import batch_of
 from gbackprop.calculus.state import checksum
 
 Batch = tuple[Array, ...]
@@ -21,6 +22,8 @@ class Batches:
         One batch, or an object that gives the same batches each time it is gone through.
     parts : int
         Number of arrays in a batch: 2 for (x, y), 1 for x alone.
+    network : Layer, optional
+        If it has several inputs, x is a tuple or a dictionary; in a list of batches, each is.
 
     Raises
     ------
@@ -28,8 +31,13 @@ class Batches:
         If it is neither, or an iterator, which can be gone through only once.
     """
 
-    def __init__(self, data: Any, parts: int) -> None:
-        self.data, self.parts, self.prints = data, parts, list[Any]()
+    def __init__(self, data: Any, parts: int, network: Any = None) -> None:
+        self.parts, self.prints = parts, list[Any]()
+        self.network = network if getattr(network, "several", None) else None
+        y = isinstance(data, tuple) and len(data) == 2 and is_array(data[1])  # and not a second batch
+        if self.network is not None and (y if parts == 2 else isinstance(data, tuple | Mapping)):
+            data = self._packed(data)
+        self.data = data
         what = "(x, y)" if parts == 2 else "x"
         self.single = is_array(data) if parts == 1 else _is_batch(data, parts)
         if self.single:
@@ -71,7 +79,13 @@ class Batches:
             raise ValueError(f"data: expected {len(self.prints)} batches as when the operator was made, got {count}")
 
     def _batches(self) -> Iterable[Any]:
-        return [self.data] if self.single else self.data
+        return [self.data] if self.single else self.data if self.network is None else map(self._packed, self.data)
+
+    def _packed(self, batch: Any) -> Any:
+        """Return a batch with several inputs as columns of one array."""
+        if self.parts == 1:
+            return batch_of(self.network, batch)
+        return (batch_of(self.network, batch[0]), *batch[1:]) if isinstance(batch, tuple | list) and batch else batch
 
 
 def _is_batch(data: Any, parts: int) -> bool:

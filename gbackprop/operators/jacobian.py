@@ -83,10 +83,8 @@ class _Jacobian(Operator):
             tasks = ((piece, units) for piece in self._pieces())
             found = list(self.cutter.results(partial(individual, self.layout), tasks, len(units)))
             whole = {name: [each[name] for each in found] for name in self.layout.shapes}
-            return {
-                name: self._warned(parts[0] if len(parts) == 1 else xp.concatenate(parts))
-                for name, parts in whole.items()
-            }
+            joined = {name: each[0] if len(each) == 1 else xp.concatenate(each) for name, each in whole.items()}
+            return self.layout.named({name: self._warned(each) for name, each in joined.items()})
 
     def to_dense(self) -> Array:
         """Return the matrix, of the arrays that `to_arrays` gives."""

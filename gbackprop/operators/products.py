@@ -94,8 +94,7 @@ class VectorProducts(Constructed):
                 product = self._matmat(given.T)
                 if self.rows is None:
                     return product[:, 0] if single else product
-                parts = self.rows.split(product.T)
-                return {name: value[0] for name, value in parts.items()} if single else parts
+                return self.rows.named(self.rows.split(product.T), single)
         if is_array(x) and x.ndim not in (1, 2):
             self._checked("v", x, self.shape[1], (1, 2))
         return super().dot(x)  # type: ignore[misc]
@@ -153,8 +152,7 @@ class VectorProducts(Constructed):
         check_numbers("v", v, self.like, finite=False)
         if v.ndim not in (1, 2) or len(v) != layout.size:
             raise ValueError(f"v: expected shape ({layout.size},) or ({layout.size}, K), got {v.shape}")
-        parts = layout.split(v.T if v.ndim == 2 else v[None])
-        return {name: value[0] for name, value in parts.items()} if v.ndim == 1 else parts
+        return layout.named(layout.split(v.T if v.ndim == 2 else v[None]), v.ndim == 1)
 
     def _parameters(self) -> Layout:
         layout = self.columns or self.rows

@@ -16,6 +16,8 @@ import numpy as np
 from gbackprop.array import Array, all_finite, array_module, is_array
 from gbackprop.base.checks import check_same, kind_of
 from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.several import flattened, structured
+from gbackprop.calculus.wrt import X
 from gbackprop.engine.memory import result_like
 
 
@@ -28,6 +30,8 @@ class Layout:
         The parameters' values by name.
     own : set of str
         The names of what has a row for each sample of the data: the input.
+    network : Layer, optional
+        By which several inputs have their structure in dictionaries.
 
     Attributes
     ----------
@@ -37,9 +41,9 @@ class Layout:
         D.
     """
 
-    def __init__(self, values: Mapping[str, Array], own: Set[str] = frozenset()) -> None:
+    def __init__(self, values: Mapping[str, Array], own: Set[str] = frozenset(), network: Any = None) -> None:
         self.shapes: dict[str, Shape] = {name: value.shape for name, value in values.items()}
-        self.own, self.part = own, slice(None)
+        self.own, self.part, self.network = own, slice(None), network
         self.like = next(iter(values.values()))
         self.size = sum(map(prod, self.shapes.values()))
 
@@ -50,6 +54,10 @@ class Layout:
         some.size = sum(map(prod, some.shapes.values()))
         return some
 
+    def named(self, parts: dict[str, Array], single: bool = False) -> dict[str, Array]:
+        """Return a dictionary for the user, of K vectors or of one."""
+        return structured(self.network, {name: value[0] for name, value in parts.items()} if single else parts)
+
     def within(self, part: slice) -> Layout:
         """Return the layout for a piece of data: `split` takes its rows of the input, `join` puts zeros elsewhere."""
         some = copy(self)
@@ -58,8 +66,8 @@ class Layout:
 
     def shape_of(self, name: str) -> Shape:
         """Return the shape of what a piece of the data has of a parameter."""
-        first, *rest = self.shapes[name] or (0,)
-        return (len(range(first)[self.part]), *rest) if name in self.own else self.shapes[name]
+        shape = self.shapes[name]
+        return (len(range(shape[0])[self.part]), *shape[1:]) if name in self.own else shape
 
     def places(self) -> dict[str, slice]:
         """Return the place of each parameter in a vector."""
@@ -95,6 +103,7 @@ class Layout:
 
     def read(self, name: str, given: Mapping[str, Any]) -> tuple[Array, bool]:
         """Check a dictionary of arrays; return K vectors (K, D), and whether it is one without the axis K."""
+        given = flattened(given) if X in given and X not in self.shapes else given
         if set(given) != set(self.shapes):
             missing, unknown = [key for key in self.shapes if key not in given], list(given.keys() - self.shapes)
             names = list(self.shapes)

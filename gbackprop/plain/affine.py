@@ -21,7 +21,7 @@ INSTEAD = "DiagGGN, operators.GGN and quantities of gradients"
 def lacks_affinity(leaf: Leaf, inputs: Sequence[Array], together: bool = False) -> str | None:
     """Return the reason why a layer has second derivatives in its parameters, or None."""
     layer = leaf.layer
-    others = {key: _changed(layer.parameters[key], k + 1) for k, key in enumerate(leaf.parameters)}
+    others = {key: _changed(layer.parameters[key], k) for k, key in enumerate(leaf.parameters)}
     for key in leaf.parameters:
         if _depends(leaf, key, inputs, others if together else {key: others[key]}):
             several = together and not _depends(leaf, key, inputs, {key: others[key]})

@@ -48,9 +48,9 @@ class Meeting:
         return self.scale.batch if self.meeting and (leaf is None or not leaf.layer.mixes) else 1
 
 
-def statistics_of(needs: list[Needs], meeting: Leaf | None, wrt: Names | None) -> list[Needs]:
+def statistics_of(needs: list[Needs], meeting: Leaf | None, own: Names) -> list[Needs]:
     """Return the statistics of quantities: where samples meet, those of the batch as one sample."""
-    if meeting and needs and X in (wrt or ()):
+    if meeting and needs and own:
         raise UnsupportedError(f"{meeting}: samples meet there, so the entries of {X!r} have a gradient alone")
     found = []
     for quantity, used in needs:

@@ -193,14 +193,14 @@ def plan_of(
     leaves = leaves_of(network, shape, nodes) if wrt is None else placed(network, nodes)
     leaves = leaves or [Leaf("", network, (shape,), shape)]
     used = [name for leaf in leaves for name in leaf.parameters.values()]
+    own = frozenset(name for leaf in leaves if isinstance(leaf.layer, InputRows) for name in leaf.parameters.values())
     meeting = next((leaf for leaf in leaves if leaf.layer.mixes), None)
     needs = [(quantity, quantity.statistics()) for quantity in quantities]
     if meeting or any(statistic.signal == SAMPLES for _, each in needs for statistic in each):
-        needs = statistics_of(needs, meeting, wrt)
+        needs = statistics_of(needs, meeting, own)
     statistics = tuple(dict.fromkeys([GRADIENT_SUM, *[statistic for _, each in needs for statistic in each]]))
     signals = tuple(dict.fromkeys(s.signal for s in statistics if s.signal is not None))
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
-    own = frozenset({X} if wrt and X in wrt else ())
     todo = extracted(statistics, parameters, own) if own else dict.fromkeys(parameters, statistics)
     follow = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
     chain = follow and len(parameters) == len(used) and meeting is None
@@ -230,7 +230,7 @@ def _check_supported(plan: Plan) -> None:
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
     layer, reduction = leaf.layer, statistic.reduction
-    if isinstance(layer, InputRows) and statistic.only in (None, X) and in_rows(statistic) is None:
+    if isinstance(layer, InputRows) and statistic.only in (None, leaf.name) and in_rows(statistic) is None:
         return f"{layer.kronecker_factors} (leave {X!r} out of wrt, or ask for another quantity)"
     if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
         return reason

@@ -17,7 +17,7 @@ from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack
 from gbackprop.losses.base import Loss
-from gbackprop.plain import GRADIENT_SUM, Plan, complete, plan_of, weighted
+from gbackprop.plain import GRADIENT_SUM, Plan, batch_of, complete, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
@@ -45,7 +45,7 @@ def reference(
     TypeError, ValueError, UnsupportedError, TooLargeError
         As `gbackprop.backward` does.
     """
-    loss, y = (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
+    x, (loss, y) = batch_of(network, x), (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
     with on_device_of(x):
         plan = plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, rng, first=True)
         return complete(plan, x, run(plan, x, y), lambda following: run(following, x, y))

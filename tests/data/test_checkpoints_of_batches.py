@@ -11,6 +11,8 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.base.npz import read_checkpoint, write_checkpoint
+from gbackprop.curvature.data import checkpoint
+from gbackprop.curvature.data.summary import summary
 from gbackprop.engine.backward import PreparedCall
 
 
@@ -48,10 +50,13 @@ def test_without_rng_the_file_says_what_was_drawn(tmp_path):
     assert_same_bits(run(parts(*samples())), first)
 
 
-def test_states_are_written_on_the_way(tmp_path):
-    path, there = tmp_path / "state.npz", []
+def test_states_are_written_on_the_way(tmp_path, monkeypatch):
+    path, there, written = tmp_path / "state.npz", [], []
+    monkeypatch.setattr(
+        checkpoint, "write_checkpoint", lambda *given: (written.append(given[1]["done"]), write_checkpoint(*given))
+    )
     once(checkpoint=path, checkpoint_every=0, progress=lambda done, total: there.append(header(path)["done"]))
-    assert there == list(range(1, len(SIZES) + 1))
+    assert there == written == list(range(1, len(SIZES) + 1))  # the last one is not written again at the end
     assert [each.name for each in tmp_path.iterdir()] == ["state.npz"]
 
 
@@ -182,6 +187,12 @@ def test_rounding_is_no_other_result(tmp_path, dtype):
     stored["first"] += 2 * np.finfo(dtype).eps * np.random.default_rng(0).standard_normal(stored["first"].shape)
     write_checkpoint(path, header, stored)
     gb.accumulate(net, loss, batches, *asked, checkpoint=path)
+
+
+def test_the_size_of_a_variance_is_that_of_its_mean_squared():
+    parts = {"count": np.array(3), "mean": np.array([1.0, 2.0]), "centered": np.array([3.0, 4.0]), "low": np.ones(1)}
+    norms = 5.0**0.5, 5 + 3 * 17**0.5, 1 + 3 * 17**0.5
+    np.testing.assert_allclose(summary({"key": parts})[1:, -1], norms)
 
 
 def test_a_folder_that_is_missing_is_told_before_anything_is_computed(tmp_path):

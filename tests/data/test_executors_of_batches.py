@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import mortal
 import numpy as np
@@ -17,6 +18,7 @@ from accumulating import N, assert_close, assert_same_bits, network, numbers, on
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.curvature.data import executors
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +31,18 @@ def test_an_executor_of_ones_own_stays_open():
 
 def test_processes_change_no_bit():
     assert_same_bits(once(executor="processes", workers=2), serial())
+
+
+def test_a_process_of_a_pool_ends_when_its_parent_has(monkeypatch):
+    ended = []
+    parent = SimpleNamespace(join=lambda: ended.append("parent"))
+    monkeypatch.setattr(executors, "parent_process", lambda: parent)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    executors._end_with_parent()
+    assert ended == ["parent", 1]
+    monkeypatch.setattr(executors, "parent_process", lambda: None)
+    executors._end_with_parent()
+    assert len(ended) == 2
 
 
 class Copies:

@@ -123,7 +123,7 @@ def test_fast_forms_come_after_what_they_are_held_against(page):
 
 def test_the_index_names_every_page():
     text = INDEX.read_text()
-    assert {FOLDER / target for target in LINK.findall(text)} == set(PAGES)
+    assert {FOLDER / target for target in LINK.findall(text) if not target.startswith("../")} == set(PAGES)
 
 
 PAPERS = ["batch_grad", "batch_l2_grad", "second_moment", "variance", "diag_ggn", "diag_ggn_mc", "diag_hessian"]

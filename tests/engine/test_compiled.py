@@ -233,7 +233,7 @@ def test_largest_first_places_and_scatter(dtype, drawn, seed):
 def test_blocks_of_two_samples_and_a_rest(dtype, samples, monkeypatch):
     window, rng = Window((3, 2), (2, 1), (1, 1), ((0, 1), (1, 0))), np.random.default_rng(0)
     image = rng.standard_normal((samples, *window.padded((6, 5)), 3)).astype(dtype)
-    monkeypatch.setattr("gbackprop.engine.kernels.scratch._CACHE_BYTES", 2 * image[0].nbytes)
+    monkeypatch.setattr("gbackprop.engine.scratch._CACHE_BYTES", 2 * image[0].nbytes)
     y = check("largest", image, window, out=np.zeros((samples, *window.out((6, 5)), 3)), dtype=dtype)
     places = check("first_places", image, y, window, out=np.zeros(y.shape, np.int32), dtype=dtype)
     rows = rng.standard_normal((2, *y.shape))

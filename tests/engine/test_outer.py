@@ -123,7 +123,7 @@ def test_outer_products_of_rows_are_written_in_any_layout(dtype, groups, numba, 
 
 def test_a_large_convolution_is_unfolded_for_a_few_samples_at_a_time(monkeypatch):
     monkeypatch.setattr("gbackprop.engine.costs.UNFOLDED_BYTES", 0)
-    monkeypatch.setattr("gbackprop.engine.kernels.scratch._CACHE_BYTES", 2**11)  # two samples
+    monkeypatch.setattr("gbackprop.engine.scratch._CACHE_BYTES", 2**11)  # two samples
     layer = layers.Conv2d(2, 3, 3, stride=2, padding=1)
     layer.dtype = "float64"
     x = np.random.default_rng(0).standard_normal((5, 2, 6, 5))

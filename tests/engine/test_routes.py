@@ -97,7 +97,7 @@ def test_parameters_give_the_same_from_routed_columns(dtype, drawn, columns, gro
     back, route = pulled(passed, mat).astype(dtype), routed(passed)
     with pytest.MonkeyPatch.context() as patch:
         if small_cache:
-            patch.setattr("gbackprop.engine.kernels.scratch._CACHE_BYTES", 2**8)  # one output at a time
+            patch.setattr("gbackprop.engine.scratch._CACHE_BYTES", 2**8)  # one output at a time
         jacobians = conv.parameter_jacobians(saved)
         quick = routed_jacobians(conv, jacobians, route)
         assert set(quick) == set(jacobians)

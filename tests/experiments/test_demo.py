@@ -267,6 +267,7 @@ def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
     largest = max(abs(part).max() for both in (ggn, hessian) for part in both.values())
     lowest = min(0, *(part.min() for part in hessian.values()))
     assert diagonals.get_xlim() == pytest.approx((-largest / 5e4, 2 * largest))
+    assert not [*diagonals.xaxis.get_minorticklocs(), *diagonals.yaxis.get_minorticklocs()]
     assert diagonals.get_ylim() == pytest.approx((min(-largest / 5e4, 2 * lowest), 2 * largest))
     shown = [axes for axes in factors if axes.get_title()]
     weights = [name for name in sweep.gradient if name.endswith("weight")][:2]

@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch_models import MODELS, Own  # noqa: E402
 from torch_sequences import Doing  # noqa: E402
 
-WORDS = {"tied language model", "GPT"}
+WORDS = {"tied language model", "GPT", "masked words", "segments", "mean of words"}
 
 
 def case(name):
@@ -50,7 +50,8 @@ def test_outputs_gradients_and_individual_gradients_are_torchs(name):
     assert all(not theirs[key].any() for key in set(theirs) - set(result.gradient))
 
 
-CURVED = ["SIREN", "GLU", "mixture density", "radial", "products of parameters", "weight norm", "LoRA", "normalized"]
+CURVED = ["SIREN", "GLU", "mixture density", "radial", "products of parameters", "weight norm", "LoRA", "normalized",
+          "splines", "standardized by a batch norm", "tied autoencoder", "tied convolutions", "masked words"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -147,7 +148,7 @@ def test_one_of_several_outputs_is_chosen():
 
 def test_all_refusals_are_in_one_message_with_their_lines():
     def forward(m, x):
-        return torch.sort(x, 1)[0] + torch.linalg.inv(x[:, :, None] * x[:, None])[:, 0]
+        return torch.sort(x, 1)[0] + torch.linalg.inv(x[:, :, None] * x[:, None] + torch.eye(3))[:, 0]
 
     with pytest.raises(gb.UnsupportedError) as caught:
         from_torch(Doing(forward), torch.rand(2, 3))

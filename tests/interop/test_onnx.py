@@ -335,6 +335,38 @@ CASES = {
         for mode in ("nearest", "linear", "cubic")
         for way in ("half_pixel", "align_corners", "asymmetric")
     },
+    "Swish alone": one("Swish", opset=24),
+    "Clip from below": one("Clip", "x low", arrays={"low": np.array(0.2)}),
+    "Sub of numbers": one("Sub", "c x", (2, 3), {"c": np.array([[1.5]])}),
+    "a number with more axes": (
+        [("Mul", "x c", "m", {}), ("Squeeze", "m s", "y", {})],
+        {"c": np.array([[[1.5]]]), "s": np.array([0])}, ("n", 3), 20,
+    ),
+    "ReduceMax of all but samples": one("ReduceMax", "x a", (4, 3), {"a": np.array([-1])}, keepdims=0),
+    "Flatten and back": (
+        [("Flatten", "x", "f", {"axis": 2}), ("Softmax", "f", "s", {}), ("Reshape", "s t", "y", {})],
+        {"t": np.array([-1, 4, 3])}, ("n", 4, 3), 20,
+    ),
+    "Trilu alone": one("Trilu", shape=(4, 3)),
+    "Pad of opset 10": one("Pad", shape=(4, 3), opset=10, pads=[0, 1, 0, 0, 0, 2], value=0.5),
+    "Pad of nothing": one("Pad", "x p", (4, 3), {"p": np.zeros(6, int)}),
+    "MaxPool ceil": one("MaxPool", shape=IMAGE, kernel_shape=[2, 2], strides=[2, 3], ceil_mode=1),
+    "MaxPool of spread entries": one("MaxPool", shape=IMAGE, kernel_shape=[3, 2], dilations=[1, 2]),
+    "AveragePool ceil": one("AveragePool", shape=IMAGE, kernel_shape=[3, 2], strides=[2, 3], ceil_mode=1),
+    "AveragePool of one axis": one("AveragePool", shape=(2, 7), kernel_shape=[3], pads=[1, 1], count_include_pad=1),
+    "Conv of a shared weight": (
+        [("Conv", "x w b", "g", {"pads": [1, 1]}), ("Conv", "g w", "y", {"strides": [2], "dilations": [2]})],
+        {"w": a(2, 2, 3), "b": a(2)}, ("n", 2, 9), 20,
+    ),
+    "BatchNormalization by name": one("BatchNormalization", "x c.weight c.bias m v", IMAGE, {
+        "c.weight": a(4), "c.bias": a(4), "m": a(4), "v": a(4) ** 2}),
+    **{f"{kind} by name": one(kind, "x c.weight c.bias", shape, {"c.weight": a(4), "c.bias": a(4)}, 21, **more)
+       for kind, shape, more in (("LayerNormalization", (3, 4), {}), ("InstanceNormalization", IMAGE, {}),
+                                 ("GroupNormalization", IMAGE, {"num_groups": 2}))},
+    "LayerNormalization of another shape": one("LayerNormalization", "x c.weight c.bias", (3, 4), {
+        "c.weight": a(3, 4), "c.bias": a(4)}, axis=2),
+    "Resize to sizes": one("Resize", "x   s".replace("   ", " r q "), (2, 3, 4), {
+        "r": np.zeros(0), "q": np.zeros(0, "float32"), "s": np.array([6, 3])}, axes=[2, 3]),
     "constants are folded": (
         [
             ("Constant", "", "c", {"value": numpy_helper.from_array(np.arange(3.0))}),
@@ -401,6 +433,7 @@ WEIGHTS = {"0.weight": a(4, 3), "0.bias": a(4), "2.weight": a(2, 4)}
 def test_a_chain_is_a_sequential_of_layers():
     network = taken(CHAIN, WEIGHTS, opset=13)
     assert [type(layer).__name__ for layer in network] == ["Linear", "Tanh", "Linear"]
+    assert isinstance(taken(*CASES["Hardsigmoid of torch"])[0], layers.Hardsigmoid)
     assert all((network.parameters[name] == value).all() for name, value in WEIGHTS.items())
     x = a(3, 3)
     assert gb.backward(network, losses.MSELoss(), x, a(3, 2), q.KFAC(), rng=0)["kfac"]
@@ -459,6 +492,33 @@ def test_running_statistics_are_buffers():
     network = taken(nodes, {f"bn.{name}": abs(a(3)) for name in names})
     assert isinstance(network.children["bn"], layers.BatchNorm1d)
     assert {f"bn.{name}" for name in names} <= set(network.state_dict())
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13, 15])
+def test_batch_normalization_of_all_opsets_is_in_evaluation_mode(opset):
+    nodes, arrays = [("BatchNormalization", "x s b m v", "y", {"epsilon": 0.1})], {**CHANNELS}
+    x = a(5, 4)
+    expected = CHANNELS["s"] * (x - CHANNELS["m"]) / np.sqrt(CHANNELS["v"] + 0.1) + CHANNELS["b"]
+    np.testing.assert_allclose(taken(nodes, arrays, ("n", 4), opset)(x), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (1,), (4,)])
+def test_a_bias_that_is_broadcast(shape):
+    arrays = {"fc.weight": a(4, 3), "fc.bias": a(*shape)}
+    network, x = taken([("Gemm", "x fc.weight fc.bias", "y", {"transB": 1})], arrays), a(5, 3)
+    assert network.parameters["fc.bias"].shape == shape
+    np.testing.assert_allclose(network(x), x @ arrays["fc.weight"].T + arrays["fc.bias"], rtol=1e-12)
+
+
+def test_an_operator_whose_opset_has_no_body_is_refused():
+    with pytest.raises(UnsupportedError, match="Shrink: there is no operation"):
+        taken([("Shrink", "x", "y", {})], opset=13)
+
+
+def test_samples_as_the_second_factor():
+    w, x = a(4, 3), a(5, 3)
+    network = taken([("Gemm", "w x", "z", {"transB": 1}), ("Transpose", "z", "y", {})], {"w": w})
+    np.testing.assert_allclose(network(x), x @ w.T, rtol=1e-12)
 
 
 def test_names_that_are_no_paths_are_changed():
@@ -542,6 +602,46 @@ def test_what_cannot_be_taken_over_is_named(nodes, words):
         taken(nodes, arrays, ("n", 4))
     assert words in str(caught.value)
     assert str(caught.value).startswith("model of ")
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (one("CumSum", "x i", (4,), {"i": np.array(1)}, exclusive=1), "expected exclusive=0 and reverse=0"),
+        (one("CumSum", "x i", (4,), {"i": np.array(1)}, reverse=1), "expected exclusive=0 and reverse=0"),
+        (one("Softmax", shape=(4, 3), opset=11, axis=1), "expected the last axis before opset 13"),
+        (one("Selu", alpha=1.5), "expected the usual alpha and gamma"),
+        (one("Selu", gamma=1.5), "expected the usual alpha and gamma"),
+        *[(one("Einsum", "x w", (4, 3), {"w": a(4, 3)}, equation=text), "expected two inputs, all axes named")
+          for text in ("nti,...i->nt", "nti,ti->ti", "nnn,ti->n")],
+        (one("Conv", "x w", (2, 1, 1, 1, 1), {"w": a(3, 2, 1, 1, 1, 1)}), "expected one to three axes after the"),
+        *[(one("ConvTranspose", "x c.weight", (4, 5), {"c.weight": a(4, 3, 2)}, **more), "expected equal pads at both")
+          for more in ({"pads": [1, 0]}, {"auto_pad": "SAME_UPPER"}, {"output_shape": [6]})],
+        (one("ConvTranspose", "x c", (4, 5), {"c": a(4, 3, 2)}), "expected a weight of its own"),
+        (one("AveragePool", shape=IMAGE, kernel_shape=[2, 2], pads=[0, 0, 1, 1]), "expected no dilations, and equal"),
+        (one("AveragePool", shape=IMAGE, kernel_shape=[2, 2], dilations=[2, 1]), "expected no dilations, and equal"),
+        (one("DepthToSpace", shape=(4, 2, 3), blocksize=2), "expected mode='CRD'"),
+        (one("Trilu"), "expected matrices of features"),
+        (one("Concat", "x x", axis=0), "it joins samples"),
+        (one("Split", "x", opset=13), "axis 0 is that of the samples"),
+        (one("Gather", "x i", arrays={"i": np.array([0])}), "axis 0 is that of the samples"),
+        (one("Squeeze", "x i", arrays={"i": np.array([1])}), "expected axes of length 1"),
+        (one("Resize", "x r s", (2, 3, 4), {"r": np.zeros(8), "s": np.array([1, 1, 2, 2])},
+             coordinate_transformation_mode="tf_crop_and_resize"), "expected opset 11 or newer, no crop"),
+        (one("Resize", "x s", (2, 3), {"s": np.array([1.0, 1, 2])}, 10), "expected opset 11 or newer, no crop"),
+        (([("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("GlobalMaxPool", "t", "y", {})], {}, ("n", 4, 3), 20),
+         "expected the samples along axis 0, got axes (4, (None,), 3)"),
+        (([("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("MatMul", "t x", "y", {})], {}, ("n", 3, 3), 20),
+         "expected the samples along the same axis of"),
+        (([("Transpose", "x", "t", {}), ("MatMul", "t w", "y", {})], {"w": a(2, 4)}, (2, 3), 20), "it sums over the"),
+        (one("CumSum", "x x"), "input 1: expected an array that does not follow from the network's input"),
+        (one("Reshape", "x x"), "input 1: expected sizes that follow from shapes alone"),
+    ],
+)  # fmt: skip
+def test_options_that_cannot_be_taken_over_are_named(case, words):
+    with pytest.raises(UnsupportedError) as caught:
+        taken(*case)
+    assert words in str(caught.value)
 
 
 def test_all_refusals_are_in_one_message():

@@ -112,6 +112,14 @@ OPTIONS = {
     "convolution, same": (lambda m, y: F.conv2d(y, m.k, padding="same", dilation=2, groups=2), IMAGE),
     "convolution, modes": (lambda m, y: m.circular(y) + m.reflect(y), IMAGE),
     "transposed": (lambda m, y: m.turned(y), IMAGE),
+    "transposed, computed weight": (
+        lambda m, y: F.conv_transpose2d(y, m.k[:2].tanh(), m.v[:2], (2, 3), (1, 0), (0, 2), 2, (1, 2)), IMAGE),
+    "added at places": (lambda m, y: y.index_add(1, torch.tensor([2, 0, 2]), y[:, :3].tanh(), alpha=2), (4, 3)),
+    "three tensors": (lambda m, y: torch.einsum("nab,...bc,nac->n...a", y, m.square, y), (4, 6)),
+    "arcs": (lambda m, y: torch.acos(y.tanh()) + torch.asin(y.tanh() / 2), (6,)),
+    "conditions": (
+        lambda m, y: y.masked_fill((y > 0.1) & ~(y < m.v) | (y != y).logical_not() & (y == 0), 0.5)
+        * (y > 0).any(-1, keepdim=True), (6,)),
     "windows": (lambda m, y: F.unfold(y, (2, 3), dilation=(2, 1), padding=(1, 0), stride=2), IMAGE),
     "windows, back": (
         lambda m, y: F.fold(y, (4, 5), (2, 2), dilation=(1, 2), padding=(1, 0), stride=(2, 1)), (4, 9)),
@@ -122,6 +130,8 @@ OPTIONS = {
     "batch norm": (lambda m, y: F.batch_norm(y, RUNNING, RUNNING + 1, m.w, eps=0.5), (4, 2)),
     "local response": (lambda m, y: F.local_response_norm(y, 3, alpha=0.5, beta=0.6, k=2.0), IMAGE),
     "attention": (attention(), (4, 6)),
+    "attention, one head of keys": (
+        lambda m, y: F.scaled_dot_product_attention(heads(y), heads(y)[:, :1], heads(2 * y)[:, 1:]), (4, 6)),
     "attention, scale": (attention(scale=0.3), (4, 6)),
     "attention, causal": (attention(is_causal=True), (4, 6)),
     "attention, causal, fewer keys": (attention(lambda y: y[:, :2].repeat(1, 2, 1), is_causal=True, scale=2.0), (4, 6)),
@@ -156,8 +166,8 @@ OPTIONS = {
 }  # fmt: skip
 REFUSED = {
     "rrelu", "prelu", "nan to num", "deviation and mean", "norm, infinite", "norm, p", "norm of matrices", "distance",
-    "cdist", "float power", "floor", "remainder", "grid", "cropping", "einsum, ellipsis", "tensordot", "comparison",
-    "bilinear", "embedding", "logit", "log of other bases", "smooth", "antialias",
+    "float power", "floor", "remainder", "grid", "cropping", "tensordot",
+    "embedding", "logit", "log of other bases", "smooth", "antialias",
 }  # fmt: skip
 """Those that are refused with a message; all others have to be right."""
 

@@ -317,6 +317,7 @@ def test_what_cannot_be_taken_is_named_with_its_module(name):
             lambda: nn.Embedding(5, 4, scale_grad_by_freq=True),
             "module 0, Embedding: scale_grad_by_freq=True is not sup",
         ),
+        (lambda: Inner(lambda m, x: m.weight[0] * x.gather(1, x)), "module 0, Inner: gather: index: expected fixed"),
     ],
 )
 def test_a_keyword_that_a_layer_lacks_is_named(part, words):

@@ -57,6 +57,7 @@ TRANSFORMERS = {
     "GPT2LMHeadModel": ("GPT2Config", SMALL_GPT, "logits"), "PhiForCausalLM": ("PhiConfig", SMALL, "logits"),
     "GPTNeoXForCausalLM": ("GPTNeoXConfig", SMALL, "logits"), "ViTModel": ("ViTConfig", IMAGES, 0),
     "DeiTModel": ("DeiTConfig", IMAGES, 0), "CLIPVisionModel": ("CLIPVisionConfig", IMAGES, 0),
+    "RobertaModel": ("RobertaConfig", SMALL, 0), "MPNetModel": ("MPNetConfig", SMALL, 0),
     "LlamaForCausalLM": ("LlamaConfig", SMALL, "logits"), "T5EncoderModel": ("T5Config", SMALL_T5, 0),
 }  # fmt: skip
 """Configuration, its arguments, and the output that is taken, by the model's name."""

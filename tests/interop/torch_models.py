@@ -225,6 +225,43 @@ def given_state():
     return Own(forward, {"start": torch.randn(1, 1, 3)}, rnn=nn.GRU(4, 3, batch_first=True))
 
 
+def words_masked():
+    """Positions and a mask that are computed of the numbers of words, as in RoBERTa."""
+
+    def forward(m, x):
+        known = x.ne(1).int()
+        h = m.words(x) + m.places((torch.cumsum(known, 1).type_as(known) * known).long() + 1)
+        h = h + m.kinds[(x > 3).long()] + m.words(torch.roll(x, 1, 1))
+        scores = (h @ h.mT).masked_fill(~known.bool()[:, None] | (x == 2)[:, None], -1e9)
+        return F.scaled_dot_product_attention(scores.softmax(-1) @ h, h, h, attn_mask=(x != 1)[:, None])
+
+    parts = {"words": nn.Embedding(7, 4, padding_idx=1), "places": nn.Embedding(9, 4, padding_idx=1)}
+    return Own(forward, {"kinds": torch.randn(2, 4)}, **parts)
+
+
+def splines():
+    """Basis functions of degree 2 by Cox and de Boor, as in Kolmogorov-Arnold networks."""
+
+    def forward(m, x):
+        x, g = x[..., None], m.grid
+        bases = ((x >= g[:-1]) & (x < g[1:])).to(x.dtype)
+        for k in (1, 2):
+            left = (x - g[: -k - 1]) / (g[k:-1] - g[: -k - 1])
+            right = (g[k + 1 :] - x) / (g[k + 1 :] - g[1:-k])
+            bases = left * bases[..., :-1] + right * bases[..., 1:]
+        return torch.einsum("nik,oik,oi->no", bases, m.w, m.scale)
+
+    return Own(forward, {"w": torch.randn(2, 4, 5), "scale": torch.rand(2, 4)}, {"grid": torch.arange(-2.0, 6) / 3})
+
+
+def standardized_by_batch_norm():
+    def forward(m, x):
+        w = F.batch_norm(m.w.reshape(1, 4, -1), None, None, weight=m.gain, training=True, eps=0.01)
+        return F.conv2d(x, w.reshape_as(m.w)).add_(m.gain[:, None, None])
+
+    return Own(forward, {"w": torch.randn(4, 2, 3, 3), "gain": torch.rand(4)})
+
+
 def parametrized(wrap):
     return lambda: nn.Sequential(wrap(nn.Linear(4, 3)), nn.Tanh(), wrap(nn.Linear(3, 2)))
 
@@ -280,6 +317,18 @@ MODELS = {
     "numbers of the batch's size": (
         doing(lambda m, x: m.w.expand(x.size(0), -1) + x.new_zeros(x.size(0), 4) + x.view(-1, 2).view(-1, 4), w=(1, 4)),
         (4,)),
+    "masked words": (words_masked, (5,)),
+    "segments": (lambda: Doing(lambda m, x: m.a(torch.zeros_like(x)) + m.a(x), a=nn.Embedding(7, 3)), (5,)),
+    "mean of words": (lambda: Doing(lambda m, x: F.avg_pool2d(m.a(x), (5, 1)).squeeze(1), a=nn.Embedding(7, 3)), (5,)),
+    "splines": (splines, (4,)),
+    "standardized by a batch norm": (standardized_by_batch_norm, (2, 4, 4)),
+    "tied autoencoder": (
+        lambda: Doing(lambda m, x: F.linear(torch.sigmoid(m.a(x)), m.a.weight.t(), x.new_ones(4)), a=nn.Linear(4, 3)),
+        (4,)),
+    "tied convolutions": (
+        doing(lambda m, x: F.conv_transpose2d(torch.tanh(F.conv2d(x, m.w)), m.w, stride=2), w=(3, 2, 2, 2)), (2, 3, 3)),
+    "distances": (doing(lambda m, x: torch.exp(-torch.cdist(x, m.c) ** 2), c=(3, 4)), (4,)),
+    "length of the batch": (doing(lambda m, x: m.w.expand(len(x), -1) * x.reshape(len(x), -1), w=(1, 4)), (4,)),
     "constants": (lambda: Own(lambda m, x: math.pi * x @ m.b + torch.arange(3), None, {"b": torch.rand(4, 3)}), (4,)),
     **TRANSFORMERS,
 }  # fmt: skip

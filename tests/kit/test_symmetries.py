@@ -109,6 +109,18 @@ def test_only_some_and_none_of_that_name():
         check_symmetries(network, losses.CrossEntropyLoss(), x, y, only=["frozen"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "axes"), [(layers.Conv1d, (4,)), (layers.Conv2d, (4, 3)), (layers.Conv3d, (4, 3, 2))]
+)
+def test_a_convolution_of_single_pixels_is_a_linear_layer_of_them(kind, axes):
+    claim = "linear layers as 1×1 convolutions, and back"
+    network = gb.Sequential(kind(2, 3, 1), layers.Tanh(), layers.Flatten(), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((2, 2, *axes))
+    report = check_symmetries(network, losses.MSELoss(), x, 2 * network(x), only=[claim])
+    report.assert_ok()
+    assert any(row.verdict == "ok" for row in report.rows)
+
+
 def test_what_does_not_apply_says_why():
     network, x, y = big_chain("float64")
     report = check_symmetries(network, losses.HuberLoss(), x[:1], np.eye(5)[y[:1]])

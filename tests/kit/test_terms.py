@@ -1,12 +1,14 @@
 """Named arrays and sizes of a diagnosis: functions of entries, the axes that an array fits, sizes of arguments."""
 
 import numpy as np
+import pytest
 
 import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
-from gbackprop.testing.diagnosis.terms import FUNCTIONS, arrays_of, library, scalars_of, sizes_of
+from gbackprop.testing.diagnosis.terms import FUNCTIONS, _reductions, arrays_of, library, scalars_of, sizes_of
 from gbackprop.testing.loss_probe import LossProbe
+from gbackprop.testing.points import CANCELLED, sizes_of_terms
 from gbackprop.testing.probe import Probe
 
 RNG = np.random.default_rng(0)
@@ -85,3 +87,26 @@ def test_what_is_multiplied_by_an_option_is_named():
     x = RNG.standard_normal((3, 2))
     found = arrays_of((Probe.at(L.LeakyReLU(0.25), x, None, False, RNG),))
     np.testing.assert_array_equal(found["(negative_slope x)"], x / 4)
+
+
+def test_sums_over_samples_and_outputs_are_what_their_names_say():
+    j = RNG.standard_normal((2, 3, 4))
+    found, sums = dict(_reductions("J", j)), {"‖Σₙ J‖²": (j.sum(0) ** 2).sum(), "var J": j.var(0)}
+    for name, a in (("J", j), ("J²", j**2), ("|J|", abs(j))):
+        sums |= {name: a, f"Σₙ {name}": a[0] + a[1], f"maxₙ {name}": np.maximum(a[0], a[1]), f"Σ {name}": a.sum(),
+                 f"{name} of the first sample": a[0], f"{name} of the last sample": a[1],
+                 f"Σ {name} of each sample": [a[0].sum(), a[1].sum()], f"(Σₙ {name})²": (a[0] + a[1]) ** 2,
+                 f"‖{name}‖ of each sample": [np.linalg.norm(a[0]), np.linalg.norm(a[1])],
+                 f"Σ {name} over outputs": a.sum(1), f"Σₙ Σ {name} over outputs": a.sum(1).sum(0),
+                 f"Σₙ (Σ {name} over outputs)²": (a.sum(1) ** 2).sum(0)}  # fmt: skip
+    assert set(found) == set(sums)
+    for name, want in sums.items():
+        np.testing.assert_allclose(found[name], want, err_msg=name)
+
+
+def test_terms_that_cancel_are_measured_by_the_powers_of_the_output_over_the_input():
+    probe = Probe.at(L.LeakyReLU(5.0), np.full((3, 2), -4.0), None, False, RNG)
+    bend, slope = CANCELLED * 20 / 4**2, CANCELLED * 20 / 4
+    average = slope**2 * abs(probe.curvature).max()
+    want = {"jmp": slope, "mjp": slope, "vjp": slope, "residual": bend, "average": average}
+    assert sizes_of_terms(probe) == pytest.approx(want)

@@ -287,6 +287,13 @@ def test_where_rounding_ends():
                     block.inverse(damping, method)
 
 
+def test_a_regular_factor_whose_norms_do_not_show_that_is_inverted():
+    q, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))
+    factor = q * np.geomspace(1, 10**-13.5, 60) @ q.T
+    block = Kronecker(None, (factor + factor.T) / 2)
+    np.testing.assert_allclose(block.inverse().B @ factor, np.eye(60), atol=0.01)
+
+
 def test_a_damping_that_leaves_an_eigenvalue_negative_is_not_enough():
     plain = Kronecker(None, np.diag([1.0, -1.0]))
     grouped = GroupedKronecker(np.ones((2, 1, 1)), np.stack([np.eye(2), np.diag([1.0, -1.0])]))

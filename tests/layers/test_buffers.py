@@ -119,9 +119,11 @@ def test_a_conversion_converts_floats_alone_and_names_a_buffer_out_of_range():
         assert [value.dtype.name for value in net.buffers.values()] == [dtype, dtype, "int64"] * 2
         for name, value in net.buffers.items():
             np.testing.assert_array_equal(value, before[name].astype("float32") if value.ndim else 7)
-    net.buffers["2.running_var"] = np.full(4, 1e300)
-    with pytest.raises(ValueError, match=r"buffer 2.running_var: expected numbers within the range of float32, got 1e"):
-        net.astype("float32")
+    largest = {"2.running_var": [1e300] * 4, "2.running_mean": [1e301, -1e302, 0, 1]}
+    for name, numbers in largest.items():
+        net.buffers[name], got = np.array(numbers), rf"{numbers[1]:.3g}".replace("+", r"\+")
+        with pytest.raises(ValueError, match=f"buffer {name}: expected numbers within the range of float32, got {got}"):
+            net.astype("float32")
     assert {value.dtype.name for value in net.parameters.values()} == {"float64"}
 
 

@@ -32,7 +32,7 @@ def test_every_row(row):
 
 @pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_work_in_small_blocks_is_the_same(row, monkeypatch):
-    monkeypatch.setattr("gbackprop.engine.kernels.scratch._CACHE_BYTES", 100)  # so that nearly every block has one row
+    monkeypatch.setattr("gbackprop.engine.scratch._CACHE_BYTES", 100)  # so that nearly every block has one row
     layer = row.layer()
     check_layer(layer, row.x(), reference=row.reference(layer)).assert_ok()
 

@@ -129,10 +129,75 @@ def test_derivatives_at_ties_and_kinks(name, options, inputs, expected):
     ("prod", {"axis": 4}, [(2,)], "axis: expected different axes"),
     ("var", {"ddof": 2}, [(2,)], "ddof: expected an integer from 0"),
     ("pad", {"widths": ((1, 1),)}, [(2, 2)], "widths: expected"),
+    ("pad", {"widths": ((1, -1),)}, [(2,)], "widths: expected"),
+    ("pad", {"widths": ((1, 1, 1),)}, [(2,)], "widths: expected"),
+    ("pad", {"widths": ((1, 1),), "mode": "mirror"}, [(2,)], "mode: expected one of"),
+    ("sum", {"axis": True}, [(2,)], "axis: expected axes after the batch axis"),
+    ("sum", {"keepdims": 1}, [(2,)], "keepdims: expected True or False, got 1"),
+    ("cumsum", {"axis": None}, [(2,)], "axis: expected one axis after the batch axis, got None"),
+    ("softmax", {"axis": (1, 2)}, [(2, 2)], "axis: expected one axis"),
+    ("roll", {"shift": 1.5, "axis": 1}, [(2,)], "shift: expected integers, got 1.5"),
+    ("roll", {"shift": True, "axis": 1}, [(2,)], "shift: expected integers, got True"),
+    ("roll", {"shift": "1", "axis": 1}, [(2,)], "shift: expected integers, got '1'"),
+    ("roll", {"shift": 1}, [(2,)], "axis, shift: expected axes and a shift for each"),
+    ("roll", {"shift": (1, 1), "axis": 1}, [(2,)], "axis, shift: expected axes and a shift for each"),
+    ("repeat", {"repeats": 0, "axis": 1}, [(2,)], "repeats: expected a positive integer, got 0"),
+    ("reshape", {"shape": (-2, -3)}, [(2, 3)], "shape: expected one of 6 numbers"),
+    ("reshape", {"shape": (-1, -1, 6)}, [(2, 3)], "shape: expected one of 6 numbers"),
+    ("reshape", {"shape": (-1, 4)}, [(2, 3)], "shape: expected one of 6 numbers"),
+    ("transpose", {"axes": (1,)}, [(2, 3)], "axes: expected all axes after the batch axis"),
+    ("broadcast_to", {"shape": (1, 3)}, [(2, 3)], "shape: expected one to which features"),
+    ("getitem", {"index": [0, 1]}, [(2, 3)], "use 'gather'"),
+    ("gather", {"places": np.array([-7])}, [(2, 3)], "places: expected integers from -6 to 5"),
+    ("scatter_add", {"places": np.array([0]), "shape": (3,)}, [(2,)], "places: expected one for each number"),
+    ("along", {"matrix": np.ones((2, 3)), "axis": 1}, [(2,)], r"matrix: expected an array of shape \(…, 2\)"),
+    ("along", {"matrix": np.ones(2), "axis": 1}, [(2,)], r"matrix: expected an array of shape \(…, 2\)"),
+    ("along", {"matrix": [[1, 2]], "axis": 1}, [(2,)], r"matrix: expected an array of shape \(…, 2\)"),
+    ("tril", {}, [(2,)], "expected features of matrices"),
+    ("var", {"ddof": True}, [(2,)], "ddof: expected an integer from 0"),
+    ("var", {"ddof": -1}, [(2,)], "ddof: expected an integer from 0"),
+    ("glu", {}, [(3,)], "expected features with an even axis -1"),
+    ("stack", {"axis": 1}, [(2,), (3,)], "expected features of equal shape"),
+    ("index_add", {"indices": [0], "axis": 1}, [(2,), (2,)], r"expected features \(1,\) to be added"),
+    ("unfold", {"kernel": (2, 2, 2)}, [(1, 3, 3)], "expected 2 integers each for an image"),
+    *[("unfold", {"kernel": 2, **more}, [(1, 3, 3)], "kernel: expected windows inside the padded image")
+      for more in ({"kernel": 4}, {"dilation": 3}, {"padding": -1}, {"stride": 0}, {"kernel": 0})],
+    ("fold", {"size": (3, 3), "kernel": 2}, [(4, 3)], r"expected features \(4, 4\) of windows"),
+    ("interpolate", {"size": 2, "mode": "nearest", "corners": True}, [(1, 3)], "mode: expected one of"),
+    ("interpolate", {"size": 2, "mode": "area"}, [(1, 3)], "mode: expected one of"),
+    *[("interpolate", {"size": size, **more}, [(1, 3)], "size: expected that of each axis after the channels")
+      for size, more in ((0, {}), ((2, 2), {}), (2, {"factors": (1.0, 2.0)}))],
+    ("power", {"exponent": True}, [(2,)], "exponent: expected a number, got True"),
+    ("affine", {"factor": "2"}, [(2,)], "factor: expected a number, got '2'"),
+    ("clip", {"least": 2, "most": 1}, [(2,)], "least, most: expected one bound, or two in order"),
+    ("matmul", {}, [(), (2,)], "expected vectors or matrices"),
+    ("where", {}, [(2,), (2,)], "expected 3 inputs, got 2"),
+    *[("einsum", {"subscripts": text}, [(2,), (2,)], "subscripts: expected 'a,b->c'")
+      for text in ("a,b", "a->a", "1,b->b")],
+    *[("einsum", {"subscripts": text}, [(2,), (3,)], words) for text, words in (
+        ("a,b->c", "expected each letter once"), ("a,b->aa", "expected each letter once"),
+        ("a,a->", "expected letters for"), ("ab,c->c", "expected letters for"))],
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(name, options, shapes, words):
     with pytest.raises(ValueError, match=words):
         Operation(name, **options).output_shape(*shapes)
+
+
+COSTS = {  # numbers of operations, of the first case of each row
+    0: "reshape transpose", 2: "getitem", 3: "reciprocal negative", 4: "square absolute sign minimum multiply",
+    5: "concatenate", 8: "repeat", 9: "tril", 10: "clip", 16: "std fold", 20: "prod", 32: "unfold",
+    6: "sqrt root rsqrt affine sum mean gather take flip roll scatter_add cumsum add subtract maximum where einsum "
+       "greater greater_equal less less_equal equal not_equal index_add stack",
+    12: "max min broadcast_to pad along triu matmul divide var norm", 36: "cosine_similarity", 40: "glu", 120: "pow",
+    30: "expm1 log log1p power sin cos tan arctan sinh cosh erf", 60: "exp logsumexp softmax log_softmax",
+    64: "interpolate",
+}  # fmt: skip
+
+
+def test_costs_are_operations_on_numbers():
+    first = {name: (options, shapes) for name, options, shapes in reversed(CASES)}
+    found = {name: Operation(name, **options).cost(*shapes) for name, (options, shapes) in first.items()}
+    assert found == {name: cost for cost, names in COSTS.items() for name in names.split()}
 
 
 def test_a_name_or_an_option_that_does_not_exist_is_refused():

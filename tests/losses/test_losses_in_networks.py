@@ -122,3 +122,18 @@ def test_draws_for_probabilities_have_the_weight_of_their_sum():
     want = np.einsum("vni,vnj->nij", root, root)
     np.testing.assert_allclose(np.einsum("nm,mni,mnj->nij", p, s, s), want, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(want[:, 0, 0], 1.0005 * p[:, 0] * (1 - p[:, 0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [losses.MSELoss(), losses.BCEWithLogitsLoss("sum")])
+def test_one_output_may_have_no_axis(loss):
+    """An output (N,) has the quantities of an output (N, 1)."""
+    x, y = np.arange(12.0).reshape(4, 3) / 9, np.array([0.0, 1.0, 1.0, 0.0])
+    whole = gb.Sequential(layers.Linear(3, 1), rng=0, dtype="float64")
+    flat = gb.Sequential(layers.Linear(3, 1), layers.Select(1, 0), dtype="float64")
+    flat.load_state_dict(whole.state_dict())
+    asked = [q.BatchGrad(), q.DiagGGN(), q.DiagHessian()]
+    one, other = gb.backward(flat, loss, x, y, *asked), gb.backward(whole, loss, x, y[:, None], *asked)
+    assert one.loss == other.loss
+    for quantity in asked:
+        for name, value in other[quantity].items():
+            np.testing.assert_allclose(one[quantity][name], value, rtol=1e-13)

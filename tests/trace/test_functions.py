@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,8 @@ def summed(p, x):
 
 def masked(p, x):
     m = x > 0
-    steps = m.astype(float) + (x <= 0.2) + (x != 0.1) + (x == 1) + (x >= 2) + ((x < -1) | m)
+    ties = (x >= x) + 2.0 * (x > x) + 3.0 * (x <= x) + 4.0 * (x < x) + 5.0 * (x == x) + 6.0 * (x != x)
+    steps = ties * m.astype(float) + (x <= 0.2) + (x != 0.1) + (x == 1) + (x >= 2) + ((x < -1) | m)
     return np.where(m & ~(x > 1), x, 0.2 * x) @ p["w"] + (steps * x) @ p["w"]
 
 
@@ -76,33 +78,48 @@ def normalized(p, x):
 def curves(p, x):
     z = x @ p["w"]
     smooth = np.log1p(np.exp(z)) + np.logaddexp(0, z) + np.logaddexp(z, x[:, :2]) + special.expit(z) + special.erf(z)
+    smooth = smooth + np.logaddexp(1, z) + 0.5**z + np.exp2(z) + 1 / (2 + z**2)
     return smooth + 2.0**z + np.log2(1 + z**2) + (z**2 + 1) ** -0.5 + 2 / (3 + z**2) + np.log10(z**2 + 2) + z**3
 
 
 def pieces(p, x):
     z = x @ p["w"]
-    return np.clip(z, -1, 1) + np.minimum(z, 0.3) + np.abs(z) + np.sign(z) + np.maximum(z, p["v"][:2])
+    z = np.maximum(z, 1) - np.maximum(0, z) + np.minimum(z, 0) + np.clip(z, None, 0.5) + np.clip(z, -0.3, None)
+    return np.clip(z, -1, 1) + z.clip(0) + np.minimum(z, 0.3) + np.abs(z) + np.sign(z) + np.maximum(z, p["v"][:2])
 
 
 def moves(p, x):
-    padded = np.pad(x, ((0, 0), (1, 1)), mode="edge")[:, 2:] * p["v"]
+    padded = np.pad(x, ((0, 0), (1, 1)), mode="edge")[:, 2:] * np.hstack([p["v"][1:], p["v"][:1]])
+    padded = padded + np.pad(p["v"][:2], (1, 0)) + np.pad(x[:, 1:], ((0, 0), (0, 1)), constant_values=2.0)
     turned = np.roll(x, 1, axis=1) + np.flip(x, 1) + x[:, ::-1] + x[:, [2, 0, 1]] + x[:, None, :].squeeze(1)
     return padded + turned + np.repeat(x, 2, axis=1)[:, :3] + np.cumsum(x, 1) * np.expand_dims(x, 1)[:, 0] + x[..., :1]
 
 
 def columns(p, x):
     first, second, third = x.T
-    return (first * second * p["v"][0] + third)[:, None] + (p["w"].T @ x.T).T + (p["w"].T @ x[:, :, None])[..., 0]
+    turned = (p["v"] @ x.T)[:, None] * (x @ p["v"])[:, None] + np.einsum("dn,de->ne", x.T, p["w"])
+    turned = turned + (p["w"].T @ x.T).T
+    return turned + (first * second * p["v"][0] + third)[:, None] + (p["w"].T @ x[:, :, None])[..., 0]
 
 
 def matrices(p, x):
     norm = np.linalg.norm(p["m"], axis=0) + np.diagonal(p["m"]) + np.prod(x, axis=1, keepdims=True)
+    norm = norm + np.linalg.norm(x, 2, axis=1)[:, None] + np.linalg.norm(x[:, :, None] * p["m"], "fro", (1, 2))[:, None]
+    norm = norm + np.dot(x, p["m"]) + np.dot(2.0, x) + np.tril(x[:, :, None] * p["m"], -1).sum(1)
     return x @ (np.eye(3) + np.outer(p["v"], p["v"])) + norm + np.dot(x, p["v"])[:, None] + np.triu(p["m"]) @ p["v"]
+
+
+def polynomials(p, x):
+    z = x @ p["w"]
+    return (x[:, :, None] ** np.arange(5) * p["v"]).sum(1) + (z**2)[:, :1] ** np.array([0.5, 1, 1.5, 2, 3]) + z ** [[3]]
 
 
 def contractions(p, x):
     y = np.einsum("nti,nsi->nts", np.einsum("ntd,de->nte", x, p["m"]), x).sum((1, 2))
     z = np.tensordot(x, p["m"], axes=1) + np.tensordot(x, p["m"], axes=([2], [1]))
+    y = y * np.einsum("ntd,nt->n", x, p["m"][:1, [0, 1, 1]]) + x.T.sum((0, 1)) * x.T.sum(1)[0]
+    y = y + np.tensordot(x, np.ones((3, 2))) * np.einsum("ntd->ndt", z)[:, 1, 0]
+    y = y + np.einsum("abc,cd", x, p["m"])[:, 2, 1]
     return y[:, None] + np.einsum("ntd->nd", z) + np.matmul(z, x.transpose(0, 2, 1)).max(axis=(1, 2))[:, None]
 
 
@@ -123,7 +140,7 @@ FUNCTIONS = {
     class_token: ({"token": (1, 2), "g": (8,)}, (2, 2)), normalized: ({"g": (3,)}, (3,)), curves: ({"w": (3, 2)}, (3,)),
     pieces: ({"w": (3, 2), "v": (3,)}, (3,)), moves: ({"v": (3,)}, (3,)), columns: ({"w": (3, 2), "v": (3,)}, (3,)),
     matrices: ({"m": (3, 3), "v": (3,)}, (3,)), contractions: ({"m": (2, 2)}, (3, 2)), swapped: ({"w": (3, 2)}, (3,)),
-    flat: ({"m": (2, 2)}, (3, 2)),
+    flat: ({"m": (2, 2)}, (3, 2)), polynomials: ({"w": (3, 1), "v": (5,)}, (3,)),
 }  # fmt: skip
 
 
@@ -134,7 +151,7 @@ def test_function(function):
     parameters = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     x = rng.standard_normal((4, *features))
     network = gb.trace(function, parameters, x[:1])
-    np.testing.assert_allclose(network(x), function(parameters, x), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(network(x), function(parameters, x), rtol=1e-14, atol=1e-13)
     y = rng.standard_normal(network(x).shape)
     result = gb.backward(network, losses.MSELoss(), x, y, q.BatchGrad(), q.DiagGGN(), q.DiagHessian())
     for key, want in brute_force(function, parameters, x, y).items():
@@ -146,6 +163,12 @@ def test_function(function):
     single = gb.trace(function, small, x.astype("float32"))
     assert single(x.astype("float32")).dtype == "float32"
     np.testing.assert_allclose(single(x.astype("float32")), network(x), rtol=1e-3, atol=1e-3)
+
+
+def test_sums_have_no_other_nodes_beside():
+    both = lambda p, x: x.sum(1) + np.add.reduce(x, 1) + np.linalg.norm(x, axis=1) + x.std(1) + p["w"] * np.array(2.0)  # noqa: E731
+    network = gb.trace(both, {"w": np.ones(())}, np.ones((1, 3)))
+    assert not any("reshape" in name or "constant" in name for name in network.children)
 
 
 def test_tokens_are_indices_and_a_table_may_be_shared():
@@ -164,6 +187,26 @@ def test_tokens_are_indices_and_a_table_may_be_shared():
         network(x + 7 * (x == x.max()) - x * (x == x.max()))
 
 
+def test_fixed_exponents_are_right_for_bases_of_all_signs():
+    x = np.array([[1.0, 2.0], [-1.0, 0.0]])
+    network = gb.trace(lambda p, x: x**[2, 3] * p["v"] + x[:, :1] ** np.arange(2), {"v": np.ones(2)}, x[:1])
+    np.testing.assert_allclose(network(x), x**[2, 3] + x[:, :1] ** np.arange(2), rtol=1e-15)
+    found = gb.backward(network, losses.MSELoss("sum"), x, np.zeros((2, 2)), wrt="x").gradient["x"]
+    np.testing.assert_allclose(found, [[26, 216], [-10, 0]])
+
+
+def test_functions_in_float32():
+    def function(p, x):
+        h, k = np.zeros((len(x), 3), np.float32), np.zeros_like(x, dtype=np.float32)
+        h += x * p["w"].astype(np.float32)
+        k[:, 1] = x[:, 0]
+        return (h * (x > 0).astype("f4")).astype(np.float32) + k
+
+    x, w = (np.random.default_rng(0).standard_normal(shape).astype("f4") for shape in ((4, 3), 3))
+    network = gb.trace(function, {"w": w}, x)
+    np.testing.assert_allclose(network(x), function({"w": w}, x), rtol=1e-6)
+
+
 def test_names_are_paths():
     parameters = {"blocks": [{"w": np.ones((2, 2))}, {"w": np.ones((2, 2))}], "scale": 0.5}
 
@@ -175,6 +218,8 @@ def test_names_are_paths():
     network = gb.trace(function, parameters, np.ones((1, 2)))
     assert sorted(network.parameters) == ["blocks.0.w", "blocks.1.w", "scale"]
     assert network.parameters["scale"].shape == ()
+    pair = namedtuple("pair", "w b")(np.ones((2, 2)), np.ones(2))
+    assert sorted(gb.trace(lambda p, x: x @ p.w + p.b, pair, np.ones((1, 2))).parameters) == ["0", "1"]
     parameters["blocks"][0]["w"][:] = 0
     assert network.parameters["blocks.0.w"].all()
 

@@ -36,7 +36,8 @@ def rebuilt(parameters, arrays):
 
 def brute_force(function, parameters, x, y):
     """BatchGrad, DiagGGN and DiagHessian of the mean squared error, by differences of the user's function alone."""
-    arrays, y, n = leaves(parameters), y.reshape(len(x), -1), len(x)
+    arrays, n = leaves(parameters), len(y)
+    y = y.reshape(n, -1)
 
     def output(k, i, step):
         moved = [array.copy() for array in arrays]
@@ -131,3 +132,25 @@ def test_a_recurrent_layer_as_a_function():
     for key, other in (("i", "0.weight_ih_l0"), ("h", "0.weight_hh_l0"), ("b", "0.bias_ih_l0")):
         for name in ("batch_grad", "diag_ggn", "diag_hessian"):
             np.testing.assert_allclose(one[name][key], two[name][other], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_function_of_several_inputs(named):
+    def two(p, a, i):
+        return np.tanh(a @ p["w"]) * p["table"][i].mean(axis=1) + a.sum(axis=1, keepdims=True)
+
+    function = (lambda p, x: two(p, x["a"], x["i"])) if named else (lambda p, x: two(p, *x))
+    rng = np.random.default_rng(0)
+    parameters = {"w": rng.standard_normal((3, 2)), "table": rng.standard_normal((4, 2))}
+    values = {"a": rng.standard_normal((3, 3)), "i": rng.integers(0, 4, (3, 5))}
+    x, y = values if named else tuple(values.values()), rng.standard_normal((3, 2))
+    network = gb.trace(function, parameters, x)
+    got = gb.backward(network, losses.MSELoss(), x, y, *ASKED, wrt=["x", *network.parameters])
+    for name, want in brute_force(function, parameters, x, y).items():
+        parts = [got[name][key].reshape(*got[name][key].shape[: name == "batch_grad"], -1) for key in parameters]
+        np.testing.assert_allclose(np.concatenate(parts, axis=-1), want, atol=1e-7)
+    gradients = got.gradient["x"] if named else dict(zip("ai", got.gradient["x"], strict=True))
+    assert gradients["i"] is None
+    assert gradients["a"].shape == (3, 3)
+    with pytest.raises(ValueError, match="expected 3 samples as in"):
+        gb.trace(function, parameters, {**values, "i": values["i"][:2]} if named else (values["a"], values["i"][:2]))

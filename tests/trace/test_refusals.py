@@ -106,6 +106,12 @@ def changing(p, x):
     return x @ p["w"] if len(KEPT) < 2 else np.tanh(x @ p["w"])
 
 
+def first_ones(p, x):
+    y = x @ p["w"]
+    y[:9] = 0
+    return y + x
+
+
 def one_by_one(p, x):
     return np.stack([each @ p["w"] for each in x])
 
@@ -120,6 +126,7 @@ CASES = [
     (one_place, PlainArrayError, r"`h\[0\] = .*`: .* np.stack"),
     (part_of_plain, PlainArrayError, r"`part \+= x\[:, :2\]`"),
     (lambda p, x: np.asarray(x) @ p["w"], PlainArrayError, "leave out np.asarray"),
+    (lambda p, x: x @ p["w"] + np.full_like(x, p["w"][0, 0]), PlainArrayError, "np.full_like would make a constant"),
     (lambda p, x: np.array([x, x])[0] @ p["w"], PlainArrayError, r"np.stack\(\[a, b\]\) for np.array"),
     (lambda p, x: x @ p["w"] - x.mean(0), MixedSamplesError, r"np.mean gives shape \(3,\) for 2 samples and"),
     (lambda p, x: (x - x.mean(0, keepdims=True)) @ p["w"], MixedSamplesError, "np.mean"),
@@ -136,6 +143,10 @@ CASES = [
     (lambda p, x: x @ p["w"] + np.arange(len(x))[:, None], BatchSizeError, "differs from sample to sample"),
     (lambda p, x: x @ p["w"] * np.full(3, len(x)), BatchSizeError, "no number to compute with"),
     (lambda p, x: (x @ p["w"]).sum(1) * np.arange(len(x)), BatchSizeError, "an index of rows"),
+    (lambda p, x: (x @ p["w"])[:4], BatchSizeError, "a slice of the samples begins or ends at a fixed number"),
+    (lambda p, x: (x @ p["w"])[..., -3:, :], BatchSizeError, "a slice of the samples"),
+    (lambda p, x: (x @ p["w"]).T[:, :4].T, BatchSizeError, "a slice of the samples"),
+    (first_ones, BatchSizeError, "a slice of the samples"),
     (one_by_one, BatchSizeError, "write loops over samples as operations of the whole batch"),
     (lambda p, x: x @ p["w"] + SOURCE.normal(size=3), RandomNumbersError, "random numbers"),
     (lambda p, x: x @ p["w"] * SOURCE.normal(), RandomNumbersError, "random numbers"),
@@ -146,6 +157,7 @@ CASES = [
     (lambda p, x: np.sort(x @ p["w"], axis=1), MissingFunctionError, "np.sort is not in the table"),
     (lambda p, x: np.sum(x @ p["w"], axis=1, where=FIXED[0] > 0), MissingFunctionError, "keyword argument 'where'"),
     (lambda p, x: np.add.accumulate(x @ p["w"], axis=1), MissingFunctionError, "np.add.accumulate is not"),
+    (lambda p, x: np.einsum(x, [0, 1], p["w"], [1, 2]), MissingFunctionError, "expected subscripts as text"),
     (lambda p, x: (x @ p["w"]).byteswap(), MissingFunctionError, "`.byteswap` of an array is not in the table"),
     (own_input, InPlaceError, r"`x \+= 1`: the function writes into its input or a parameter; write `a = a \+ b`"),
     (other_name, InPlaceError, "writes into its input"),
@@ -156,6 +168,19 @@ CASES = [
     (lambda p, x: x @ p["w"] + np.ones(4), BroadcastError, r"np.add of shapes \(2, 3\) and \(4,\): operands could not"),
     (lambda p, x: x @ p["w"][:2], BroadcastError, r"np.matmul of shapes \(2, 3\) and \(2, 3\)"),
     (lambda p, x: x[:, 5] + p["w"][0, 0], BroadcastError, "out of bounds"),
+    (lambda p, x: x @ p["w"] * np.logical_and(x > 0, x), NoDerivativeError, "compare them first"),
+    (lambda p, x: x @ p["w"] * np.logical_or(x, x > 0), NoDerivativeError, "compare them first"),
+    (lambda p, x: x @ p["w"] * np.logical_not(x), NoDerivativeError, "compare them first"),
+    (lambda p, x: x @ p["w"] + np.cumsum(p["w"])[:3], MissingFunctionError, "np.cumsum .* expected an axis"),
+    (lambda p, x: np.linalg.norm(x, 1, axis=1)[:, None] + p["w"][0], MissingFunctionError, "ord=1"),
+    (lambda p, x: np.dot(x, np.ones((2, 3, 3)) * p["w"]).sum(1), MissingFunctionError, "use np.matmul or np.einsum"),
+    (lambda p, x: np.einsum("nd,de,ef->nf", x, p["w"], p["w"]), MissingFunctionError, "expected one or two operands"),
+    (lambda p, x: np.einsum("...d,de->...e", x, p["w"]), MissingFunctionError, "expected one or two operands"),
+    (lambda p, x: x + np.einsum("ii->i", p["w"]), MissingFunctionError, "expected one or two operands"),
+    (lambda p, x: np.clip(x, p["w"][0], 1), MissingFunctionError, "use np.maximum and np.minimum"),
+    (lambda p, x: np.pad(x, ((1, 0), (0, 0))) @ p["w"], MixedSamplesError, "np.pad gives shape"),
+    (lambda p, x: np.stack([x, x]) @ p["w"], MixedSamplesError, "expected an output with one row for each sample"),
+    (lambda p, x: np.concatenate([x, p["w"][:2]])[:2] @ p["w"], MixedSamplesError, "np.concatenate gives shape"),
     (lambda p, x: x.astype(int) @ p["w"], NoDerivativeError, "has no derivative"),
     (lambda p, x: (x @ p["w"], x), TraceError, "function: expected one array that depends on x, got tuple"),
     (lambda p, x: np.ones((len(x), 3)), TraceError, "function: expected one array that depends on x"),
@@ -181,6 +206,7 @@ def test_what_cannot_be_traced(function, kind, words):
     ({"a": {"b": "heads"}}, FIXED, TypeError, "parameters a.b: expected an array of floats, got str"),
     ({}, FIXED, ValueError, "expected at least one array"),
     ({"input": FIXED}, FIXED, ValueError, "expected names other than 'input'"),
+    ({"a.b": FIXED, "a": {"b": FIXED}}, FIXED, ValueError, r"expected different paths, got \['a.b', 'a.b'\]"),
     ({"w": FIXED}, 3.0, TypeError, r"x: expected an array \(N, \*in\)"),
     ({"w": FIXED}, FIXED[:0], TypeError, r"x: expected an array \(N, \*in\)"),
     ({"w": FIXED}, FIXED > 0, NoDerivativeError, "x: expected floats, or integers that are indices, got bool"),
@@ -194,3 +220,13 @@ def test_arguments_that_do_not_fit(parameters, x, kind, words):
 def test_every_kind_has_a_paragraph():
     kinds = {name for name, kind in vars(refused).items() if inspect.isclass(kind) and issubclass(kind, TraceError)}
     assert set(re.findall(r"^### `(\w+)`", DOCS.read_text(), re.MULTILINE)) == kinds - {"TraceError"}
+
+
+def test_an_index_is_no_number():
+    with pytest.raises(NoDerivativeError, match="of an index has no derivative"):
+        gb.trace(lambda p, x: x.astype(float) @ p["w"], {"w": FIXED.T}, FIXED.astype(int))
+
+
+def test_a_function_of_another_number_of_rows():
+    with pytest.raises(TraceError, match="computes otherwise with plain arrays"):
+        gb.trace(lambda p, x: x @ p["w"] if len(x) < 4 else x[:2], {"w": np.eye(3)}, FIXED)

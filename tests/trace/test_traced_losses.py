@@ -115,6 +115,9 @@ def test_targets_and_outputs_are_checked():
     loss = gb.trace_loss(cross_entropy, OUTPUT, LABELS)
     with pytest.raises(TypeError, match="expected integers, got float64"):
         loss(OUTPUT, LABELS.astype(float))
+    for wrong in (4, -5):
+        with pytest.raises(ValueError, match=f"target of TracedLoss.*got index {wrong} is out of bounds"):
+            loss(OUTPUT, np.array([0, 1, wrong, 2, 3]))
     with pytest.raises(ValueError, match=r"expected outputs \(N, 4\) as traced"):
         loss(OUTPUT[:, :2], LABELS)
     assert loss(OUTPUT.astype("float32"), LABELS).dtype == "float32"

@@ -21,14 +21,31 @@ from gbackprop.base.recording.refused import (
     called,
     user_line,
 )
-from gbackprop.base.recording.tape import How, Ref, Tape, mapped, refs
+from gbackprop.base.recording.tape import (
+    How,
+    Ref,
+    Tape,
+    assigned,
+    assigned_wide,
+    cast,
+    cast_wide,
+    indexed,
+    mapped,
+    refs,
+)
 
 PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "shares_memory",
          "may_share_memory", "broadcast_shapes", "array_repr", "array_str", "array2string")  # fmt: skip
 """Functions that return no array, and need no record."""
 
+SHAPING = ("repeat", "tile", "pad", "resize", "split", "array_split", "delete")
+CHOOSE = "np.where(condition, a, b) chooses number by number"
+
 WRITING = ("copyto", "put", "put_along_axis", "place", "putmask", "fill_diagonal")
 READING = ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "data")
+COUNTING = ("nonzero", "flatnonzero", "argwhere", "unique", "unique_values", "compress", "extract", "trim_zeros")
+"""Functions whose result has a shape that depends on numbers."""
+
 FILLED = {"zeros_like": 0.0, "empty_like": 0.0, "ones_like": 1.0}
 TURNS = ("transpose", "swapaxes", "moveaxis", "permute_dims", "matrix_transpose")
 SHAPED = ("reshape", "ravel", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d")
@@ -38,7 +55,6 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
     """An array that computes and writes down what is done to it."""
 
     __hash__ = None  # type: ignore[assignment]
-    __array_priority__ = 1000.0
 
     def __init__(self, tape: Tape, number: int) -> None:
         self.tape, self.number, self.version = tape, number, 0
@@ -65,12 +81,13 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
             return _put_along_axis(*args, **kwargs)
         if name in WRITING:
             tape.refuse(InPlaceError, f"np.{name} writes into an array; use np.where, or `a[index] = value`")
+        if _counts(name, args, kwargs):
+            tape.refuse(NumberReadError, f"{called(name)} gives a shape that depends on numbers; {CHOOSE}")
         if name in FILLED or name == "full_like":
             return _filled(tape, function, args, kwargs, FILLED.get(name))
         if out is None:
             return call(tape, name, function, args, kwargs)
-        found = call(tape, name, function, args, {key: value for key, value in kwargs.items() if key != "out"})
-        return _written(tape, out, found)
+        return _written(tape, out, call(tape, name, function, args, {k: v for k, v in kwargs.items() if k != "out"}))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -78,12 +95,15 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         if name in READING:
             self.tape.refuse(NumberReadError, f"`.{name}` reads numbers from an array, which must stay one")
         function = getattr(np, name, None)
-        if not hasattr(np.ndarray, name) or not callable(function) or name == "sort":
+        if not hasattr(np.ndarray, name) or not callable(function) or name in ("sort", "resize", "partition"):
             self.tape.refuse(MissingFunctionError, f"`.{name}` of an array is not in the table")
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
-        return call(self.tape, "getitem", _getitem, (self, index), {})
+        parts = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(part, Recorded) and part.dtype.kind == "b" for part in parts):
+            self.tape.refuse(NumberReadError, f"an index of booleans gives a shape that depends on numbers; {CHOOSE}")
+        return call(self.tape, "getitem", indexed, (self, index), {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
         tape_of((self, value, index))
@@ -113,9 +133,13 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         """Return a copy."""
         return np.copy(self)
 
+    def clip(self, *bounds: Any, **kwargs: Any) -> Any:
+        """Return the array within bounds, of which the second may be left out."""
+        return np.clip(self, *bounds, *(None,) * (len(bounds) == 1), **kwargs)
+
     def astype(self, dtype: Any, copy: bool = True, **kwargs: Any) -> Any:
         """Return the array in another dtype."""
-        return call(self.tape, "astype", lambda x, d: x.astype(d), (self, np.dtype(dtype)), {})
+        return call(self.tape, "astype", cast_wide if self.tape.wide else cast, (self, np.dtype(dtype)), {})
 
     def __array_namespace__(self) -> Any:
         """Return the module that makes new arrays of this kind."""
@@ -146,8 +170,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         line = user_line()
         if re.search(r"\]\s*=[^=]", line.source) and how != "bool":
             self.tape.refuse(PlainArrayError, ASSIGNED)
-        self.tape.refuse(NumberReadError, f"{how}() of an array reads a number, and what follows would be a constant; "
-                         "np.where(condition, a, b) chooses number by number")  # fmt: skip
+        words = f"{how}() of an array reads a number, and what follows would be a constant; {CHOOSE}"
+        self.tape.refuse(NumberReadError, words)
 
     def __bool__(self) -> bool:
         self._read("bool")
@@ -187,15 +211,16 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
     def write(self, index: Any, value: Any) -> None:
         """Make `a[index] = value` functional: the array, and all views of it, have a new value from now on."""
         tape = self.tape
+        assign = assigned_wide if tape.wide else assigned
         tape.ref(value)
         if self.base is None:
             if self.number < tape.leaves:
                 tape.refuse(InPlaceError, "the function writes into its input or a parameter; write `a = a + b` for "
                             "`a += b`, or take a copy first")  # fmt: skip
-            self.number = call(tape, "setitem", _setitem, (self, index, value), {}).number
+            self.number = call(tape, "setitem", assign, (self, index, value), {}).number
             self.version += 1
             return
-        new = call(tape, "setitem", _setitem, (self, index, value), {})
+        new = call(tape, "setitem", assign, (self, index, value), {})
         name, _, args, kwargs = self.how
         base = self.base
         if name == "getitem":
@@ -205,6 +230,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         elif name in TURNS:
             order = self.how.function(np.empty(range(base.ndim)), *args, **kwargs).shape
             base.write(..., np.transpose(new, np.argsort(order)))
+        elif name == "flip":
+            base.write(..., np.flip(new, *args, **kwargs))
         else:
             tape.refuse(InPlaceError, f"the function writes into a view made by {name or 'a split'}; copy it first")
 
@@ -229,6 +256,7 @@ class Namespace:
         self.tape = tape
 
     def __getattr__(self, name: str) -> Any:
+        name = {"empty": "zeros"}.get(name, name)  # what is in memory is no number to write down
         found = getattr(np, name)
         return partial(self._made, name, found) if name in MAKING else found
 
@@ -244,18 +272,8 @@ class Namespace:
     ascontiguousarray = asarray
 
 
-MAKING = ("zeros", "ones", "empty", "full", "arange", "eye", "identity", "linspace")
+MAKING = ("zeros", "ones", "full", "arange", "eye", "identity", "linspace")
 """Functions of NumPy that make an array of no other."""
-
-
-def _getitem(x: Any, index: Any) -> Any:
-    return x[index]
-
-
-def _setitem(x: np.ndarray, index: Any, value: Any) -> np.ndarray:
-    new = x.copy() if x.dtype.kind == "f" else x.astype(np.result_type(x, value))
-    new[index] = value
-    return new
 
 
 def recorded_in(value: Any) -> Iterator[Recorded]:
@@ -305,7 +323,17 @@ def call(tape: Tape, name: str, function: Any, args: tuple[Any, ...], kwargs: di
     return found
 
 
+def _counts(name: str, args: Any, kwargs: Any) -> bool:
+    """Return whether the shape of a function's result depends on numbers."""
+    if name in SHAPING:
+        return any(True for _ in recorded_in(args[1:2]))
+    fewest = {"where": 1, "bincount": 2}.get(name, -1)  # with further arguments the shape follows from them
+    return name in COUNTING or (len(args) <= fewest and "minlength" not in kwargs)
+
+
 def _filled(tape: Tape, function: Any, args: Any, kwargs: Any, fill: float | None) -> Any:
+    if fill is None and any(True for _ in recorded_in((args[1:], kwargs))):
+        tape.refuse(PlainArrayError, "np.full_like would make a constant of what was computed; use np.broadcast_to")
     value = function(*mapped_values(args), **mapped_values(kwargs))
     return tape.add("constant", value if fill is None else np.full_like(value, fill))
 
@@ -321,8 +349,8 @@ def _written(tape: Tape, target: Any, found: Any) -> Any:
 
 
 def record(call_it: Callable[[dict[str, Recorded]], Any], leaves: Mapping[str, np.ndarray]) -> tuple[Tape, Any]:
-    """Run a function of named arrays; return what it did, and its result."""
-    tape = Tape(Recorded)
+    """Run a function of named arrays, those of floats in float64; return what it did, and its result."""
+    tape = Tape(Recorded, wide=True)
     given = {name: tape.add("leaf", value, (name,)) for name, value in leaves.items()}
     tape.leaves = len(given)
     try:

@@ -12,6 +12,8 @@ from gbackprop.base.errors import UnsupportedError
 PACKAGES = ("gbackprop", "numpy", "scipy")
 """The packages between a line of the user's and the recorder."""
 
+RECORDERS, PROGRAM = ("gbackprop.base.recording", "gbackprop.plain.programs"), "gbackprop.plain.programs.written"
+
 
 class TraceError(ValueError):
     """A function cannot be traced; the message begins with the line at which it stopped."""
@@ -82,9 +84,13 @@ class UserLine:
 
 
 def user_line() -> UserLine:
-    """Return the line that called NumPy or a recorded array."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in PACKAGES:
+    """Return the line that called NumPy or a recorded array; of the package's own if a program is being recorded."""
+    frame, own = sys._getframe(1), None
+    while frame.f_back is not None and (name := frame.f_globals.get("__name__", "")).partition(".")[0] in PACKAGES:
+        if own is None and name.startswith("gbackprop") and not name.startswith(RECORDERS):
+            own = UserLine(frame.f_code.co_filename, frame.f_lineno)
+        if own is not None and name == PROGRAM:
+            return own
         frame = frame.f_back
     return UserLine(frame.f_code.co_filename, frame.f_lineno)
 

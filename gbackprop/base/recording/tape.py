@@ -43,7 +43,8 @@ class TapeStep:
 class Tape:
     """The steps of a function in order, and the value of each array by its number.
 
-    `array` is the arrays' class; `section` is whatever the caller says of the steps that follow.
+    `array` is the arrays' class; `section` is whatever the caller says of the steps that follow; `wide` says that
+    float32 is recorded as float64.
     """
 
     array: type[Any]
@@ -54,6 +55,7 @@ class Tape:
     constants: dict[int, tuple[Any, int]] = field(default_factory=dict)
     leaves: int = 0
     section: Any = None
+    wide: bool = False
 
     def add(self, name: str, value: Any, args: tuple[Any, ...] = (), kwargs: Any = None, function: Any = None) -> Any:
         """Append a step; return its result, or the list of them, as recorded arrays."""
@@ -120,3 +122,30 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+
+
+def indexed(x: np.ndarray, index: Any) -> Any:
+    """Return `x[index]`."""
+    return x[index]
+
+
+def assigned(x: np.ndarray, index: Any, value: Any) -> np.ndarray:
+    """Return the array that `x[index] = value` leaves."""
+    new = x.copy()
+    new[index] = value
+    return new
+
+
+def assigned_wide(x: np.ndarray, index: Any, value: Any) -> np.ndarray:
+    """Return the array that `x[index] = value` leaves, in a dtype for both."""
+    return assigned(x.astype(np.result_type(x, np.asarray(value))), index, value)
+
+
+def cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a copy in a dtype."""
+    return x.astype(dtype)
+
+
+def cast_wide(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a copy in a dtype; float64 where float32 is asked for."""
+    return x.astype(np.result_type(x, dtype) if dtype == np.float32 else dtype)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
-from gbackprop.base.checks import check_flag, generator, kind_of, number, positive
+from gbackprop.base.checks import batch_of, check_flag, generator, kind_of, number, positive
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError
 from gbackprop.base.threads import cpu_count, one_blas_thread
 from gbackprop.calculus.layer import Layer, in_mode
@@ -154,7 +154,7 @@ def accumulate(
         if not isinstance(pool.executor, ThreadPoolExecutor):
             _ = call.packed  # raises now if something cannot be sent
         flights = Flights(pool, call, in_flight or 2 * pool.slots)
-        batches_left = _checked(batches, saved)
+        batches_left = _checked(network, batches, saved)
         total = len(batches) if isinstance(batches, Sized) else None
         with closing(flights.results(batches_left)) as results:
             return _merged(results, saved, report, total)
@@ -191,7 +191,7 @@ def _opened(executor: Any, workers: int | None, network: Layer) -> Iterator[Pool
         raise TypeError(f"executor: expected a name or a concurrent.futures.Executor, got {kind_of(executor)}")
 
 
-def _checked(batches: Any, saved: Checkpoint | None) -> Iterator[Batch]:
+def _checked(network: Layer, batches: Any, saved: Checkpoint | None) -> Iterator[Batch]:
     """Yield the batches that are to be computed: all, or after a checkpoint the first one and those it lacks."""
     try:
         every = iter(batches)
@@ -204,6 +204,8 @@ def _checked(batches: Any, saved: Checkpoint | None) -> Iterator[Batch]:
             raise TypeError(
                 f"batch {number}: expected a pair (x, y), or with sample_weight, got {got} (gb.data.batches cuts them)"
             )
+        if getattr(network, "several", None) is not None:
+            batch = (_packed(number, network, batch[0]), *batch[1:])
         x = batch[0]
         for name, part in zip(("x", "y", "sample_weight"), batch, strict=False):
             if not is_array(part) or part.ndim == 0:
@@ -220,6 +222,13 @@ def _checked(batches: Any, saved: Checkpoint | None) -> Iterator[Batch]:
         raise ValueError("batches: expected at least one, got none")
     if saved is not None and number + 1 < saved.done:
         raise ValueError(f"{saved.path}: the checkpoint contains {saved.done} batches, there are {number + 1} now")
+
+
+def _packed(number: int, network: Layer, x: Any) -> Array:
+    try:
+        return batch_of(network, x)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"batch {number}, {error}") from None
 
 
 def _merged(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array
-from gbackprop.base.checks import check_flag, number, positive
+from gbackprop.base.checks import batch_of, check_flag, number, positive
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.backward import backward
 from gbackprop.losses import Loss
@@ -149,6 +149,7 @@ class _Curved:
             raise ValueError(f"curvature: expected 'hessian' or 'ggn', got {curvature!r}")
         damping, self.rtol = number("damping", damping, least=0), number("rtol", rtol, above=0, below=1)
         self.maxiter = None if maxiter is None else positive("maxiter", maxiter)
+        data = (batch_of(network, data[0]), data[1]) if isinstance(data, tuple) and len(data) == 2 else data
         if not (isinstance(data, tuple) and len(data) == 2 and all(map(is_array, data))):
             raise TypeError(f"data: expected one batch (x, y), got {type(data).__name__}")
         if device_of(data[0]) != "cpu":

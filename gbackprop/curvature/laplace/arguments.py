@@ -58,7 +58,7 @@ def check_joint_prior(asked: list[Quantity], precision: Any) -> None:
 
 def batches_of(data: Any) -> Any:
     """Return the batches of a data set; those in a list or tuple are checked."""
-    if isinstance(data, tuple) and data and all(map(is_array, data)):
+    if isinstance(data, tuple) and data and (all(map(is_array, data)) or (len(data) == 2 and is_array(data[1]))):
         _check_pair("", data)
         return [data]
     if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):

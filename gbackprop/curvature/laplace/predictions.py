@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, array_module, like, on_device_of
-from gbackprop.base.checks import check_flag, generator, positive
+from gbackprop.base.checks import batch_of, check_flag, generator, positive
 from gbackprop.curvature.laplace import likelihoods
 from gbackprop.curvature.laplace.arguments import check_joint
 from gbackprop.curvature.laplace.evidence import Evidence, Hyperparameters
@@ -89,6 +89,7 @@ class Predictions:
         Memory: K vectors of all parameters beside the result.
         """
         positive("k", k)
+        x = batch_of(self._network, x)
         output, steps = self._network(x), self._steps(k, rng)
         operator = Jacobian(self._network, x)
         with on_device_of(output):
@@ -125,6 +126,7 @@ class Predictions:
         for each pair of slices.
         """
         check_flag("joint", joint)
+        x = batch_of(self._network, x)
         output = self._network(x)
         if joint:
             check_joint(output)

@@ -16,12 +16,12 @@ from gbackprop.engine.forms.moves import padded
 from gbackprop.engine.forms.outer import OUTER, outer_sums, without
 from gbackprop.engine.forms.products import over_columns
 from gbackprop.engine.kernels import transforms_of, windows_of
-from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.kernels.tiles import Tiles
 from gbackprop.engine.kernels.view import unfold
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import SUM, Context, LayerForms, Routed
 from gbackprop.engine.routes import Route, RoutedBias, RoutedOuter
+from gbackprop.engine.scratch import row_blocks
 from gbackprop.layers.windows.conv import _Conv as Conv
 
 

@@ -29,9 +29,9 @@ from gbackprop.engine.forms.products import (
     summed,
     total_of,
 )
-from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.memory import result_like
 from gbackprop.engine.registry import SUM, Context, JacobianForms
+from gbackprop.engine.scratch import row_blocks
 
 
 def batch(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Array:

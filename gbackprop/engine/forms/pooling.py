@@ -13,10 +13,10 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import pad
 from gbackprop.engine.forms.moves import padded
 from gbackprop.engine.kernels import on_gpu, windows_of
-from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, LayerForms
 from gbackprop.engine.routes import Route, numbered
+from gbackprop.engine.scratch import row_blocks
 from gbackprop.layers.windows.pooling import _AvgPool, _MaxPool
 
 

@@ -13,7 +13,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Outer, weigh
 from gbackprop.engine import costs
 from gbackprop.engine.kernels import calls_of, numba_kernels
-from gbackprop.engine.kernels.scratch import row_blocks
+from gbackprop.engine.scratch import row_blocks
 
 
 def summed(g: Array, u: Array) -> Array:

@@ -10,8 +10,8 @@ from math import prod
 import numpy as np
 
 from gbackprop.calculus.window import Window
-from gbackprop.engine.kernels.scratch import row_blocks
 from gbackprop.engine.kernels.view import seen
+from gbackprop.engine.scratch import row_blocks
 
 
 def fold(cols: np.ndarray, window: Window, image: np.ndarray) -> None:

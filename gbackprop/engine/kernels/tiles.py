@@ -24,7 +24,7 @@ import numpy as np
 from gbackprop.array import Array
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import Window
-from gbackprop.engine.kernels.scratch import row_blocks
+from gbackprop.engine.scratch import row_blocks
 
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 GG = np.kron(G, G)

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.base.recording.refused import MixedSamplesError, NoDerivativeError
+from gbackprop.base.recording.refused import NoDerivativeError
 from gbackprop.interop.recording.steps import StepReader, Value
 from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 
 Reader = Callable[..., Any]
+
+MOST_EXPONENTS = 16
+"""Different exponents in a fixed array that are taken one by one."""
 
 
 def number(given: Any) -> float | None:
@@ -29,7 +32,6 @@ def curve(*rows: str, **options: Any) -> Reader:
     """Return a reader of a function of each number, by rows one after the other; the last has the options."""
 
     def read(c: StepReader, x: Any) -> str:
-        c.among(x)
         name = c.operand(x)
         for row in rows:
             name = c.op(row, name, **(options if row == rows[-1] else {}))
@@ -40,12 +42,7 @@ def curve(*rows: str, **options: Any) -> Reader:
 
 def layer(make: Any) -> Reader:
     """Return a reader of a function of each number that is a layer."""
-
-    def read(c: StepReader, x: Any) -> str:
-        c.among(x)
-        return c.add(make(), c.operand(x))
-
-    return read
+    return lambda c, x: c.add(make(), c.operand(x))
 
 
 def joined(c: StepReader, row: str, *given: Any) -> str:
@@ -55,8 +52,6 @@ def joined(c: StepReader, row: str, *given: Any) -> str:
     ndim = len(c.out.shape)
     if any(each.batch and len(each.shape) != ndim for each in values):
         c.whole = True
-    if c.plain and any(not each.batch and len(each.shape) == ndim and each.shape[0] != 1 for each in values):
-        c.refuse(MixedSamplesError, f"np.{c.step.name} broadcasts the batch axis to an array without one")
     return c.op(row, *[c.operand(each, ndim) for each in values])
 
 
@@ -67,11 +62,9 @@ def join(row: str, with_number: Callable[..., str | None] | None = None) -> Read
         first, second = number(a), number(b)
         x, n = (a, second) if second is not None else (b, first)
         if with_number is not None and n is not None and isinstance(x, Value) and x.constant is None:
-            c.among(x)
-            if x.shape == c.out.shape:
-                found = with_number(c, c.operand(x), n, second is None)
-                if found is not None:
-                    return found
+            found = with_number(c, c.operand(x), n, second is None) if x.shape == c.out.shape else None
+            if found is not None:
+                return found
         return joined(c, row, a, b)
 
     return read
@@ -102,6 +95,20 @@ def _powered(c: StepReader, x: str, n: float, left: bool) -> str | None:
     return c.op("exp", c.op("affine", x, factor=log(n))) if n > 0 else None
 
 
+def _power(c: StepReader, a: Any, b: Any) -> str:
+    """Read a power; exponents of a fixed array are taken one by one, as exp(b log a) is for positive bases alone."""
+    exponents = c.value(b).constant
+    each = np.unique([] if exponents is None or not exponents.ndim else exponents)
+    if not isinstance(a, Value) or a.constant is not None or not 0 < len(each) <= MOST_EXPONENTS:
+        return join("pow", _powered)(c, a, b)
+    name, found = c.reading.node(a, a.features), None
+    for n in each.tolist():
+        of_all = Value(a.shape, a.batch, a.data, "f", pieces=[_powered(c, name, n, False) or name])
+        chosen = joined(c, "where", exponents == n, of_all, found or of_all)
+        found = Value(c.out.shape, c.out.batch, c.out.data, "f", pieces=[chosen])
+    return chosen
+
+
 def _larger(c: StepReader, x: str, n: float, left: bool) -> str:
     return c.add(ReLU(), x) if n == 0 else c.op("clip", x, least=n)
 
@@ -114,7 +121,6 @@ def _soft(c: StepReader, a: Any, b: Any) -> str:
     if number(a) == 0 and isinstance(b, Value):
         return layer(Softplus)(c, b)
     difference = joined(c, "subtract", a, b)
-    c.reading.shapes[difference]
     return c.op("add", c.add(Softplus(), difference), c.operand(b, len(c.out.shape)))
 
 
@@ -161,8 +167,9 @@ def _same(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Value:
 
 
 def _cast(c: StepReader, x: Value, dtype: Any) -> Value:
-    if dtype.kind in "iu" and x.kind == "f" and x.data:
-        c.refuse(NoDerivativeError, f"astype({dtype}) has no derivative")
+    index = not c.reading.integers.isdisjoint(x.pieces)
+    if (index and dtype.kind not in "iu") or (dtype.kind in "iu" and x.kind == "f" and x.data):
+        c.refuse(NoDerivativeError, f"astype({dtype}) of {'an index' if index else 'floats'} has no derivative")
     return _same(c, x)
 
 
@@ -190,7 +197,7 @@ ELEMENTWISE: dict[str, Reader] = {
     "tanh": layer(Tanh), "expit": layer(Sigmoid), "logaddexp": _soft,
     "add": join("add", _added), "subtract": join("subtract", _subtracted), "multiply": join("multiply", _multiplied),
     **dict.fromkeys(("divide", "true_divide"), join("divide", _divided)),
-    **dict.fromkeys(("power", "pow", "float_power"), join("pow", _powered)),
+    **dict.fromkeys(("power", "pow", "float_power"), _power),
     **dict.fromkeys(("maximum", "fmax"), join("maximum", _larger)),
     **dict.fromkeys(("minimum", "fmin"), join("minimum", _smaller)),
     "greater": compared(1, False), "greater_equal": compared(1, True), "less": compared(-1, False),

@@ -237,6 +237,12 @@ class TracedLoss(Loss):
             raise TypeError(f"{name}: expected {'floats' if kinds == 'f' else 'integers'}, got {target.dtype}")
         if kinds == "f" and not all_finite(target):
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
+        if kinds != "f":  # they may be indices, which the graph does not check
+            try:
+                with np.errstate(all="ignore"):
+                    self.function(np.ones(batch_shape), asnumpy(target))
+            except IndexError as error:
+                raise ValueError(f"{name}: expected indices that the function can take, got {error}") from None
 
 
 def curved(residual: Any, slopes: list[Array]) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.recording.arrays import SHAPED, TURNS
-from gbackprop.base.recording.refused import MissingFunctionError, MixedSamplesError
+from gbackprop.base.recording.refused import BatchSizeError, MissingFunctionError
 from gbackprop.base.recording.tape import mapped
 from gbackprop.interop.recording.elementwise import Reader
 from gbackprop.interop.recording.steps import ROWS, StepReader, Value
@@ -29,10 +29,25 @@ def fixed(value: Any) -> Any:
     return value.constant
 
 
+def index_of(c: StepReader, x: Value, index: Any) -> Any:
+    """Return an index with plain arrays; a slice of the samples that ends at a fixed number is an error."""
+    parts = fixed(index if isinstance(index, tuple) else (index,))
+    axes = [0 if p is None or p is Ellipsis else np.ndim(p) if np.asarray(p).dtype.kind == "b" else 1 for p in parts]
+    for i, part in enumerate(parts):
+        rest = any(p is Ellipsis for p in parts[:i])
+        at = len(x.shape) - sum(axes[i:]) if rest else sum(axes[:i])
+        if x.batch and at == x.batch[0] and isinstance(part, slice):
+            count = x.batch[1]
+            if part.start not in (None, 0, -count) or part.stop not in (None, count):
+                c.refuse(BatchSizeError, "a slice of the samples begins or ends at a fixed number; write len(x)")
+    return parts if isinstance(index, tuple) else parts[0]
+
+
 def move(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Any:
     """Read any function that only moves numbers, by what it does to the numbers of places."""
     function = c.step.function
-    given, named = fixed(args), fixed(kwargs)
+    given = (index_of(c, x, args[0]),) if c.step.name == "getitem" else fixed(args)
+    named = fixed(kwargs)
     if c.step.name in SHAPED:
         places = places_of(c.out.shape)
     else:
@@ -96,8 +111,8 @@ def _taken(c: StepReader, x: Value, indices: Any, axis: Any = None) -> Any:
 
 def one_hot(c: StepReader, index: Value, size: int) -> str:
     """Append nodes that are 1 at an index and 0 elsewhere; not a number where it is none of -size to size − 1."""
-    if index.pieces == ["input"] and index.kind in "iu":
-        return c.add(OneHot(size), "input")
+    if index.kind in "iu" and len(index.pieces) == 1 and index.pieces[0] in c.reading.integers:
+        return c.add(OneHot(size), index.pieces[0])
     name = c.operand(index)
     wide = c.reading.shaped(name, (*c.reading.shapes[name], 1))
     found = []
@@ -147,7 +162,7 @@ def placed(c: StepReader, like: Value, places: np.ndarray) -> Value:
 
 def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
     """Read `x[index] = value`: the result has the numbers of x, and those of the value at the index."""
-    target = places_of(x.shape)[fixed(index)]
+    target = places_of(x.shape)[index_of(c, x, index)]
     b = c.value(value)
     source = np.broadcast_to(places_of(b.shape), target.shape)
     for each in (x, b):
@@ -164,8 +179,6 @@ def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
 def _padded(c: StepReader, x: Value, pad_width: Any, mode: str = "constant", constant_values: float = 0) -> str:
     widths = [tuple(map(int, pair)) for pair in np.broadcast_to(pad_width, (len(x.shape), 2))]
     c.among(x)
-    if x.batch and widths[x.batch[0]] != (0, 0):
-        c.refuse(MixedSamplesError, "np.pad of the batch axis adds samples")
     more = {"value": float(constant_values)} if mode == "constant" else {}
     return c.op("pad", c.operand(x), widths=tuple(widths[1:] if c.plain else widths), mode=mode, **more)
 
@@ -176,10 +189,7 @@ def beside(row: str) -> Reader:
     def read(c: StepReader, arrays: Any, axis: Any = 0) -> str:
         values = [c.value(each) for each in arrays]
         c.among(*values)
-        c.whole = c.whole or any(not each.batch for each in values)
         at = c.axes(c.out, axis)[0] if row == "concatenate" else int(axis) - len(c.out.shape) * (axis >= 0)
-        if c.plain and at == -len(c.out.shape):
-            c.refuse(MixedSamplesError, f"np.{c.step.name} along the batch axis: use axis 1")
         taken = [c.operand(each) for each in values]
         return taken[0] if row == "concatenate" and len(taken) == 1 else c.op(row, *taken, axis=at)
 

@@ -44,7 +44,7 @@ class Reading:
         self.values: dict[int, Value] = {}
         self.counts: dict[str, int] = {}
         self.kept: dict[Any, str] = {}
-        self.integers = False
+        self.integers: set[str] = set()  # those of the inputs
 
     def read(self, leaves: dict[str, Layer | None]) -> str:
         """Fill the nodes; return the output's. `leaves` has each leaf's layer, None for the network's input."""
@@ -200,8 +200,8 @@ class Reading:
     def _leaf(self, name: str, value: Value) -> None:
         layer = self.leaves[name]
         if layer is None:
-            value.pieces, self.shapes["input"] = ["input"], value.features
-            self.integers = value.kind in "iub"
+            value.pieces, self.shapes[name] = [name], value.features
+            self.integers |= {name} if value.kind in "iub" else set()
             return
         value.pieces = [name]
         self.nodes[name], self.shapes[name] = (layer,), value.shape
@@ -226,7 +226,7 @@ class Reading:
         if value.kind == ROWS:
             self.refuse(BatchSizeError, "np.arange of the number of samples is an index of rows, and no number to "
                         "compute with")  # fmt: skip
-        if value.pieces == ["input"] and value.kind in "iub" and self.integers:
+        if value.kind in "iub" and self.integers.intersection(value.pieces):
             self.refuse(NoDerivativeError, "integers of x can be an index of a table, `table[x]`, and nothing else; "
                         "give x as floats to compute with it")  # fmt: skip
         if value.constant is not None and not value.pieces:

@@ -41,7 +41,7 @@ def triangle(row: str) -> Reader:
     """Return a reader of tril or triu."""
 
     def read(c: StepReader, m: Value, k: int = 0) -> str:
-        c.whole = not m.plain or len(m.shape) < 3
+        c.whole = True  # of one sample there may be no matrix
         return c.op(row, c.operand(m), k=int(k))
 
     return read
@@ -50,12 +50,6 @@ def triangle(row: str) -> Reader:
 def _matmul(c: StepReader, a: Any, b: Any) -> str:
     a, b = c.value(a), c.value(b)
     c.among(a, b)
-    least = 2 if b.batch is None and len(b.shape) <= 2 else 3
-    if (a.batch and len(a.shape) < least) or (b.batch and len(b.shape) < 3):
-        c.whole = True
-    if any(not each.batch and len(each.shape) == len(c.out.shape) and each.shape[0] != 1 and len(each.shape) > 2
-           for each in (a, b)):  # fmt: skip
-        c.whole = True
     wide = max(len(c.out.shape), 3)
     return c.op("matmul", c.operand(a, wide), c.operand(b, wide))
 
@@ -69,6 +63,8 @@ def _dot(c: StepReader, a: Any, b: Any) -> str:
 
 
 def _einsum(c: StepReader, subscripts: str, *operands: Any, optimize: Any = None) -> str:
+    if not isinstance(subscripts, str):
+        raise TypeError("expected subscripts as text")
     left, arrow, out = subscripts.replace(" ", "").partition("->")
     names, values = left.split(","), [c.value(each) for each in operands]
     if not arrow:
@@ -76,10 +72,6 @@ def _einsum(c: StepReader, subscripts: str, *operands: Any, optimize: Any = None
     if "." in subscripts or len(names) > 2 or any(len(set(each)) < len(each) for each in names):
         raise TypeError(f"{subscripts!r}: expected one or two operands, with a letter for each axis, once in each")
     c.among(*values)
-    batches = {name[value.batch[0]] for name, value in zip(names, values, strict=True) if value.batch}
-    c.whole = c.whole or batches != {out[:1]} or any(
-        out[:1] in name and not value.batch for name, value in zip(names, values, strict=True)
-    )  # fmt: skip
     taken = [c.operand(each) for each in values]
     if c.plain:
         drop = out[0]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, on_device_of
+from gbackprop.base.checks import batch_of
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.residual import FactoredLayer
 from gbackprop.calculus.signals import RESIDUAL, MonteCarlo, Signal, Signals
@@ -25,6 +26,7 @@ from gbackprop.plain.plan import GRADIENT_SUM, Plan, make_plan
 from gbackprop.plain.reference import GraphSweep, finish
 from gbackprop.quantities.base import Quantity, Statistic
 from gbackprop.quantities.result import Result
+from gbackprop.quantities.rows import in_rows
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,13 @@ def explain(
     *quantities: Quantity,
     rng: int | np.random.Generator | None = None,
     training: bool = False,
+    wrt: str | Sequence[str] | None = None,
 ) -> Explanation:
     """Run the plain sweep, that of `gbackprop.reference`, and record each step.
 
     Parameters
     ----------
-    network, loss, x, y, *quantities, rng, training
+    network, loss, x, y, *quantities, rng, training, wrt
         As for `gbackprop.reference`: the whole batch and all columns at once, so a few samples are enough.
 
     Returns
@@ -81,8 +84,9 @@ def explain(
     TypeError, ValueError, UnsupportedError, TooLargeError
         As `gbackprop.reference` does.
     """
+    x = batch_of(network, x)
     with on_device_of(x):
-        plan = make_plan(network, loss, x, y, quantities, rng, training)
+        plan = make_plan(network, loss, x, y, quantities, rng, training, wrt)
         sweep = GraphSweep(plan)
         recorder = Recorder(plan, sweep.found)
         output, saved = sweep.forward(x)
@@ -143,8 +147,13 @@ class Recorder(Observer):
             if (statistic, name) not in self.known and value is not None:  # a bias has no input factor
                 signal = None if statistic.signal is None else label(statistic.signal)
                 named = (name, statistic.reduction.name, statistic.reduction.text, signal)
-                yield Extracted(*named, tuple(self.wanted[statistic]), tuple(value.shape))
+                yield Extracted(*named, self._wanted(statistic, name), tuple(value.shape))
         self.known.update(self.found)
+
+    def _wanted(self, statistic: Statistic, name: str) -> tuple[str, ...]:
+        """Return what a statistic of a parameter is for; of the input, it stands in for those that have no rows."""
+        asked = {each: in_rows(each) if name in self.plan.scale.rows else each for each in self.wanted}
+        return tuple(word for each, found in asked.items() if found == statistic for word in self.wanted[each])
 
     def _uses(self, leaf: Leaf, name: str) -> str:
         """Return what is done with a use of a parameter that has several."""

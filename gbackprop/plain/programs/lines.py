@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import keyword
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gbackprop.base.recording.tape import Ref, Tape, TapeStep, refs
+from gbackprop.plain.programs.words import COMPARED, INFIX, METHODS, PREFIX, VIEWS, expression, identifier, written
 
 WIDTH = 100
 """Most columns of a line."""
@@ -19,64 +18,36 @@ WIDTH = 100
 DEPTH = 3
 """Most operations in an expression."""
 
-LITERAL = 12
-"""Most numbers of an array that is written out; a larger one is in the file of constants."""
-
-INFIX: dict[str, ast.operator] = {
-    "add": ast.Add(), "subtract": ast.Sub(), "multiply": ast.Mult(), "divide": ast.Div(), "power": ast.Pow(),
-    "matmul": ast.MatMult(), "floor_divide": ast.FloorDiv(), "remainder": ast.Mod(), "bitwise_and": ast.BitAnd(),
-    "bitwise_or": ast.BitOr(), "bitwise_xor": ast.BitXor(),
-}  # fmt: skip
-
-COMPARED: dict[str, ast.cmpop] = {
-    "less": ast.Lt(), "less_equal": ast.LtE(), "greater": ast.Gt(), "greater_equal": ast.GtE(), "equal": ast.Eq(),
-    "not_equal": ast.NotEq(),
-}  # fmt: skip
-
-PREFIX: dict[str, ast.unaryop] = {"negative": ast.USub(), "invert": ast.Invert()}
-
-METHODS = ("reshape", "transpose", "swapaxes", "sum", "mean", "max", "min", "astype", "argmax", "cumsum", "prod")
-"""Functions of NumPy that are written as methods of their first argument."""
+FREE = ("getitem", "setitem", "reshape", "transpose", "swapaxes")
+"""Steps that move numbers, and are not counted."""
 
 
 class Expressions:
     """The values of steps as expressions: names, and what is used once as part of the line that uses it.
 
-    Parameters
-    ----------
-    tape : Tape
-    steps : sequence of TapeStep
-    names : mapping of int to str
-        The names of values that have one.
-    wanted : iterable of int
-        Results, which are used by whoever calls the program.
-    inline : bool
-        Whether values that are used once are written where they are used.
-    functional : bool
-        Whether assignments to parts of an array are functions of whole arrays.
+    `wanted` are results, which whoever calls the program uses; `inline` says whether what is used once is written where
+    it is used, `factors` are numbers that have a name at the loss.
 
-    Attributes
-    ----------
-    constants : dict of str to ndarray
-        The arrays that the program takes beside its inputs.
-    imports : set of str
-        Modules besides NumPy.
+    `constants` are the arrays that the program takes beside its inputs, `imports` modules besides NumPy, `copied` the
+    results of assignments that begin with a copy.
     """
 
     def __init__(
         self, tape: Tape, steps: Sequence[TapeStep], names: Mapping[int, str], wanted: Iterable[int], inline: bool,
-        functional: bool = False,
+        functional: bool = False, factors: Mapping[float, str] | None = None,
     ) -> None:  # fmt: skip
-        self.tape, self.steps, self.inline = tape, steps, inline
+        self.tape, self.steps, self.inline, self.factors = tape, steps, inline, factors or {}
+        self.section: Any = None
         self.constants: dict[str, np.ndarray] = {}
         self.imports: set[str] = set()
+        self.copied: set[int] = set()
         self.wanted, self.functional = frozenset(wanted), functional
         self.makers = {number: step for step in steps for number in step.results}
         self.users: dict[int, list[TapeStep]] = defaultdict(list)
         for step in steps:
             for number in refs((step.args, step.kwargs)):
                 self.users[number].append(step)
-        self.named, self.taken = dict(names), Counter[str]()
+        self.named, self.taken = dict(names), set[str]()
         self.known: dict[int, tuple[ast.expr, int]] = {}  # the expression of each value, and its operations
         self.count = 0
 
@@ -84,9 +55,11 @@ class Expressions:
         """Yield the section of each statement, its text, and the numbers of its results."""
         for step in self.steps:
             if step.name == "leaf":
-                number = step.results[0]
-                self._name(number)
+                self._name(step.results[0])
                 continue
+            self.copied.update(step.results if step.name == "setitem" and self.functional else ())
+            self.section = step.section
+            yield from self._shortened(step)
             if step.name == "setitem" and not self.functional:
                 for text in self._assignment(step):
                     yield step.section, text, tuple(step.results)
@@ -98,6 +71,17 @@ class Expressions:
                 continue
             targets = ", ".join(self._name(each) for each in step.results)
             yield step.section, f"{targets} = {ast.unparse(value)}", tuple(step.results)
+
+    def _shortened(self, step: TapeStep) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
+        """Yield statements of values that a line would have inside, while it has too many operations."""
+        given = set(refs((step.args, step.kwargs)))
+        inside = sorted((n for n in given if self.known[n][1]), key=lambda n: (-self.known[n][1], n))
+        total = (step.name not in FREE) + sum(self.known[number][1] for number in inside)
+        for number in inside:
+            if total > DEPTH:
+                value, depth = self.known[number]
+                total -= depth
+                yield step.section, f"{self._name(number)} = {ast.unparse(value)}", (number,)
 
     def is_used(self, number: int) -> bool:
         """Return whether a value is an argument of a step, or a result."""
@@ -111,27 +95,46 @@ class Expressions:
 
     def _name(self, number: int) -> str:
         """Give a value its name, which no other has."""
-        name = self.named.get(number)
+        name = next((self.named[each] for each in self._written_to(number) if each in self.named), None)
         if name is None:
             self.count += 1
             name = f"t{self.count}"
         name = identifier(name)
-        self.taken[name] += 1
-        if self.taken[name] > 1:
-            name = f"{name}_{self.taken[name]}"
-            self.taken[name] += 1
+        first, more = name, iter("bcdefghijklmnopqrstuvwxyz")
+        while name in self.taken:
+            name = f"{first}{next(more, None) or len(self.taken)}"
+        self.taken.add(name)
         self.known[number] = ast.Name(name), 0
         return name
+
+    def _written_to(self, number: int) -> Iterator[int]:
+        """Yield a value, and what it is after each assignment to parts of it."""
+        yield number
+        for user in self.users[number]:
+            if user.name == "setitem" and not self.functional and user.args[0] == Ref(number):
+                yield from self._written_to(user.results[0])
+
+    def purpose(self, number: int) -> str:
+        """Return for which value with a name one without is computed."""
+        if not self.inline or any(each in self.named for each in self._written_to(number)):
+            return ""
+        while number not in self.named and self.users[number]:
+            number = self.users[number][0].results[0]
+        known = self.known.get(number)
+        return f"for {known[0].id}" if known is not None and isinstance(known[0], ast.Name) else ""
 
     def _goes_inside(self, step: TapeStep, value: ast.expr, depth: int) -> bool:
         """Return whether a value is written where it is used: it is, if it is used once, nearby, and short."""
         number = step.results[0]
+        move = self.inline and step.name in ("reshape", "transpose") and depth == 0 and number not in self.wanted
+        if move and (number not in self.named or self._units(step)) and len(ast.unparse(value)) < WIDTH // 2:
+            return True
         if step.name == "constant" or (not refs((step.args, step.kwargs)) and depth <= 1):
             return len(ast.unparse(value)) < WIDTH // 2
         users = self.users[number]
         if not self.inline or number in self.named or number in self.wanted or len(users) != 1 or depth > DEPTH:
             return False
-        return users[0].section == step.section and len(ast.unparse(value)) < WIDTH * 2 // 3
+        return users[0].section == step.section and len(ast.unparse(value)) < WIDTH * 3 // 4
 
     # ------------------------------------------------------------------------------------------------- expressions
 
@@ -139,8 +142,9 @@ class Expressions:
         """Return a step's value as an expression, and the number of its operations."""
         if step.name == "constant":
             return self._constant(self.tape.values[step.results[0]]), 0
-        inner = sum(self.known[number][1] for number in refs((step.args, step.kwargs)))
-        return self._operation(step), inner + (step.name not in ("getitem", "reshape"))
+        given = refs((step.args, step.kwargs))
+        inner = sum(self.known[number][1] for number in given)
+        return self._operation(step), inner + (step.name not in FREE and bool(given))
 
     def _operation(self, step: TapeStep) -> ast.expr:
         args = [self._value(each) for each in step.args] if step.name not in ("getitem", "setitem") else []
@@ -152,20 +156,57 @@ class Expressions:
             return ast.Compare(args[0], [COMPARED[step.name]], [args[1]])
         if step.name in PREFIX and not step.kwargs:
             return ast.UnaryOp(PREFIX[step.name], args[0])
+        if step.name in ("reshape", "transpose", "swapaxes") and isinstance(step.args[0], Ref) and not step.kwargs:
+            return self._move(step, args)
         keywords = [ast.keyword(key, self._value(each)) for key, each in step.kwargs.items()]
         if step.name in METHODS and isinstance(step.args[0], Ref):
-            if step.name == "transpose" and len(args) == 1:
-                return ast.Attribute(args[0], "T")
             return ast.Call(ast.Attribute(args[0], step.name), args[1:], keywords)
         if step.name == "setitem":
             index = ast.Subscript(ast.Attribute(ast.Name("np"), "s_"), self._index(step.args[1]))
             return ast.Call(ast.Name("assigned"), [self._value(step.args[0]), index, self._value(step.args[2])], [])
         return ast.Call(self._function(step), args, keywords)
 
+    def _units(self, step: TapeStep) -> ast.expr | None:
+        """Return the index of a reshape that adds and leaves out axes of size 1 alone."""
+        if step.name != "reshape":
+            return None
+        old, new = (list(self.tape.values[n].shape) for n in (step.args[0].number, step.results[0]))
+        parts: list[str] = []
+        while old or new:
+            if old and new and old[0] == new[0]:
+                old, new = old[1:], new[1:]
+                parts.append(":")
+            elif new and new[0] == 1:
+                new = new[1:]
+                parts.append("None")
+            elif old and old[0] == 1:
+                old = old[1:]
+                parts.append("0")
+            else:
+                return None
+        while parts and parts[-1] == ":":
+            parts.pop()
+        return expression(f"_[{', '.join(parts)}]").slice if parts else None  # type: ignore[attr-defined]
+
+    def _move(self, step: TapeStep, args: list[ast.expr]) -> ast.expr:
+        """Return numbers in other places: by an index, `.T`, `.swapaxes(i, j)`, `.transpose(…)` or `.reshape(…)`."""
+        if (index := self._units(step)) is not None and self.inline:
+            return ast.Subscript(args[0], index)
+        order = step.args[1] if len(step.args) > 1 else None
+        if step.name == "transpose" and (order is None or (not isinstance(order, Ref) and tuple(order) == (1, 0))):
+            return ast.Attribute(args[0], "T")
+        if step.name == "transpose" and type(order) is tuple:
+            moved = [i for i, axis in enumerate(order) if i != axis]
+            if len(moved) == 2:
+                return ast.Call(ast.Attribute(args[0], "swapaxes"), [self._value(each) for each in moved], [])
+        if len(args) == 2 and isinstance(args[1], ast.Tuple) and args[1].elts:
+            args = [args[0], *args[1].elts]
+        return ast.Call(ast.Attribute(args[0], step.name), args[1:], [])
+
     def _function(self, step: TapeStep) -> ast.expr:
         """Return the name of a step's function: of NumPy, or else of SciPy."""
         path = {"sliding_window_view": "lib.stride_tricks.sliding_window_view", "as_strided":
-                "lib.stride_tricks.as_strided"}.get(step.name, step.name)  # fmt: skip
+                "lib.stride_tricks.as_strided", "absolute": "abs"}.get(step.name, step.name)  # fmt: skip
         module: Any = np
         for part in path.split("."):
             module = getattr(module, part, None)
@@ -189,6 +230,8 @@ class Expressions:
             return expression(f"np.{value.__name__}" if issubclass(value, np.generic) else value.__name__)
         if value is Ellipsis:
             return ast.Constant(...)
+        if type(value) is float and value in self.factors and self.section.kind in ("loss", "finish"):
+            return expression(self.factors[value])
         text = repr(value)
         if isinstance(value, float | np.floating) and not np.isfinite(value):
             text = f"{'-' if value < 0 else ''}np.{'nan' if value != value else 'inf'}"
@@ -202,7 +245,7 @@ class Expressions:
 
     def _part(self, part: Any) -> ast.expr:
         if isinstance(part, slice):
-            parts = (part.start or None, part.stop, part.step)
+            parts = (part.start or None, part.stop, None if part.step == 1 else part.step)
             return ast.Slice(*[None if each is None else self._value(each) for each in parts])
         return self._value(part)
 
@@ -210,10 +253,13 @@ class Expressions:
         """Return the statements of `a[index] = value`, on a copy of a if its numbers are needed elsewhere."""
         base, index, value = step.args
         made, ends = self.known[base.number][0], self._ends_in(base.number, step)
-        if ends and isinstance(made, ast.Name):
+        if self.makers[base.number].name == "constant" and isinstance(made, ast.Call):
+            ends = True
+        elif ends and isinstance(made, ast.Name):
             self.known[step.results[0]] = made, 0
             return [self._assigned(made, made, index, value)]
         name = self._name(step.results[0])
+        self.copied.update(() if ends else step.results)
         whole = ast.unparse(made) if ends else f"np.copy({ast.unparse(made)})"
         return [f"{name} = {whole}", self._assigned(ast.Name(name), made, index, value)]
 
@@ -226,23 +272,20 @@ class Expressions:
 
     def _ends_in(self, number: int, last: TapeStep) -> bool:
         """Return whether an array of its own is needed by no step after one, and by no line that is still to come."""
-        if self.makers[number].name in (*VIEWS, "leaf", "constant") or number in self.wanted:
+        if self.makers[number].name in (*VIEWS, "leaf", "constant") or number in self.wanted or number in self.named:
             return False
-        for user in self.users[number]:
-            if user is not last and ((user.name in VIEWS and not _copies(user)) or not self._is_done(user, last)):
-                return False
-        return True
+        return all(self._is_done(user, last) for user in self.users[number])
 
     def _is_done(self, step: TapeStep, last: TapeStep) -> bool:
-        """Return whether a step's line is written, or is part of that of the last."""
-        while step is not last:
-            known = self.known.get(step.results[0])
-            if known is None or len(step.results) > 1:
-                return False
-            if isinstance(known[0], ast.Name):
-                return True
-            (step,) = self.users[step.results[0]]
-        return True
+        """Return whether what a step computes from an array is written, or is part of the last step's line."""
+        if step is last:
+            return True
+        known = self.known.get(step.results[0])
+        if known is None or len(step.results) > 1:
+            return False
+        if isinstance(known[0], ast.Name):
+            return step.name not in VIEWS or _copies(step)
+        return all(self._is_done(user, last) for user in self.users[step.results[0]])
 
     def _constant(self, value: np.ndarray) -> ast.expr:
         """Return an array as an expression, or as the name of one that is given."""
@@ -256,45 +299,6 @@ class Expressions:
         return expression(f"constants['{name}']")
 
 
-VIEWS = ("getitem", "reshape", "transpose", "swapaxes", "moveaxis", "broadcast_to", "ravel", "squeeze", "expand_dims",
-         "sliding_window_view", "as_strided", "real", "imag", "diagonal", "split", "array_split", "atleast_1d",
-         "atleast_2d", "rollaxis", "flip", "rot90", "matrix_transpose", "permute_dims", "ascontiguousarray",
-         "asarray")  # fmt: skip
-"""Functions whose result may be a view of their argument."""
-
-
 def _copies(step: TapeStep) -> bool:
     """Return whether an index takes numbers out into an array of its own: one with an array in it does."""
     return step.name == "getitem" and bool(refs((step.args[1:],)))
-
-
-def expression(text: str) -> ast.expr:
-    """Parse an expression."""
-    return ast.parse(text, mode="eval").body
-
-
-def written(value: np.ndarray) -> str | None:
-    """Return an array as text, None if that is long."""
-    dtype = f", dtype={value.dtype.name!r}"
-    if value.ndim == 1 and value.dtype == np.int64 and value.size > 1 and (value == np.arange(value.size)).all():
-        return f"np.arange({value.size})"
-    if value.size and (value == value.flat[0]).all() and value.size > 1:
-        first = value.flat[0].item()
-        name = {0: "zeros", 1: "ones"}.get(first)
-        return f"np.{name}({value.shape}{dtype})" if name else f"np.full({value.shape}, {first!r}{dtype})"
-    if value.ndim == 2 and value.shape[0] == value.shape[1] > 1 and (value == np.eye(len(value))).all():
-        return f"np.eye({len(value)}{dtype})"
-    if value.size <= LITERAL and value.dtype.kind in "fiub" and (value.dtype.kind != "f" or np.isfinite(value).all()):
-        return f"np.array({value.tolist()}{dtype})"
-    return None
-
-
-def identifier(name: str) -> str:
-    """Return a name that Python takes."""
-    name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    if not name or name[0].isdigit() or keyword.iskeyword(name) or name in RESERVED:
-        name = f"{name}_" if name and not name[0].isdigit() else f"_{name}"
-    return name
-
-
-RESERVED = frozenset({"np", "special", "parameters", "random", "constants", "assigned", "slice"})

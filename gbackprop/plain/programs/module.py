@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from importlib.metadata import version
+from collections import Counter
 from textwrap import fill, indent
 from typing import Any
 
 import numpy as np
 
+from gbackprop.base.recording.tape import refs
+from gbackprop.plain.explanation.steps import STARTS
 from gbackprop.plain.programs.lines import Expressions
 from gbackprop.plain.programs.recording import Section
 
@@ -16,9 +19,10 @@ WIDTH = 100
 """Most columns of a comment."""
 
 FORMULAS = {"forward": "forward", "carry": "mjp", "append": "residual"}
-"""The formula of a layer that belongs to each section."""
+SAID = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| with the signs of r = "}
+"""The formula of a layer that belongs to each section, and what is said before it."""
 
-ASSIGNED = '''
+HELPERS = '''
 def assigned(array, index, value):
     """Return a copy of an array with other numbers at an index."""
     if hasattr(array, "at"):
@@ -30,12 +34,21 @@ def assigned(array, index, value):
 '''
 
 
-def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
-    """Return the text of the module without its check, and the constants that it takes."""
+def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
+    """Return the text of the module without its check, the constants that it takes, and what it assigns on copies."""
     recording, same = program.recording, program.same
-    names = {same.get(number, number): name for number, name in reversed(recording.names.items())}
+    names, notes = ({same.get(number, number): text for number, text in reversed(each.items())}
+                    for each in (recording.names, recording.notes))  # fmt: skip
+    uses = Counter(number for step in program.steps for number in refs((step.args, step.kwargs)))
+    for step in program.steps if program.fold else []:
+        if step.name in ("reshape", "transpose") and step.section.kind != "forward" and uses[step.args[0].number] > 1:
+            for each in (names, notes):
+                each.setdefault(step.args[0].number, each.get(step.results[0]) or "")
+    names = {number: name for number, name in names.items() if name}
     wanted = [same.get(number, number) for number in program.paths]
-    lines = Expressions(recording.tape, program.steps, names, wanted, program.fold, program.functional)
+    factor = program.plan.scale.factor
+    factors = {factor: "R", factor**0.5: "R ** 0.5"} if type(factor) is float and factor != 1 and program.fold else {}
+    lines = Expressions(recording.tape, program.steps, names, wanted, program.fold, program.functional, factors)
     body, last, by = [], None, program.needed_by()
     statements = list(lines.lines())
     inputs = [
@@ -44,18 +57,58 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray]]:
         for kind, _, key in [name.partition("/")]
         if key and lines.is_used(number)
     ]
-    for section, text, numbers in statements:
+    if factors:
+        batch = program.plan.scale.batch
+        inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ")
+    for (section, text, numbers), after in zip(statements, [*statements[1:], None], strict=True):
         title = _title(program, section, by.get(numbers[0], []))
         if title != last:
             body += ["", *_comment(title)]
             last = title
-        body.append(text + _shape(recording.tape.values[numbers[0]]))
-    result = _mapping(program.results, lambda number: lines.name(same.get(number, number)))
+        shape, note = _shape(recording.tape.values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
+        more = after is not None and after[2] == numbers
+        part = "[" in text[: text.index("=")]
+        body += _statement(text, shape if more or not note else note if part else f"{shape}, {note}")
+    result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
     text = "\n".join([*inputs, *body, "", f"return {result}"])
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
-    helper = ASSIGNED if program.functional else ""
+    helper = HELPERS if program.functional else ""
     function = f"def program(x, y, parameters, random, constants):\n{indent(text, '    ')}\n"
-    return f"{head}\n{helper}\n{function}", lines.constants
+    return f"{head}\n{helper}\n{function}", lines.constants, lines.copied
+
+
+def _statement(text: str, comment: str) -> list[str]:
+    """Return a statement with its comment, in lines that are not too long."""
+    most = WIDTH - 4
+    if len(text) + 4 + len(comment) <= most:
+        return [f"{text}  # {comment}"]
+    if len(text) <= most:
+        return [f"# {comment}", text]
+    for deep in (1, 2, 3, 99):  # brackets within which a line may end
+        words = _words(text, deep)
+        lines, inside = [words[0][0]], True
+        for word, depth in words[1:]:
+            if len(lines[-1]) + len(word) + 1 <= most - 4:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(f"    {word}")
+                inside = inside and depth > 0
+        if inside and max(map(len, lines)) <= most:
+            return [f"# {comment}", *lines]
+    target, sign, value = re.fullmatch(r"(.+?) (\S*=) (.*)", text).groups()  # type: ignore[union-attr]
+    wrapped = value.startswith("(") and value.endswith(")")
+    return [f"# {comment}", text] if wrapped else _statement(f"{target} {sign} ({value})", comment)
+
+
+def _words(text: str, deep: int) -> list[tuple[str, int]]:
+    """Cut a statement at spaces within so many brackets at most; yield each part and the brackets that it begins in."""
+    found, depth, begins, start = [], 0, 0, 0
+    for match in re.finditer(r"'(?:\\.|[^'\\])*'|[\[({]|[\])}]| ", text):
+        if match[0] == " " and depth <= deep:
+            found.append((text[start : match.start()], begins))
+            start, begins = match.end(), depth
+        depth += {"[": 1, "(": 1, "{": 1, "]": -1, ")": -1, "}": -1}.get(match[0], 0)
+    return [*found, (text[start:], begins)]
 
 
 def _head(program: Any) -> str:
@@ -63,7 +116,8 @@ def _head(program: Any) -> str:
     plan, tape = program.plan, program.recording.tape
     asked = ", ".join(["the gradient", *[repr(quantity) for quantity, _ in plan.needs]])
     arrays = [f"    {name}: {_kind(tape.values[number])}" for name, number in program.recording.inputs.items()]
-    versions = f"gbackprop {version('gbackprop')}, NumPy {np.__version__}, Python {sys.version.split()[0]}"
+    ours, python = sys.modules["gbackprop"].__version__, sys.version.split()[0]
+    versions = f"gbackprop {ours}, NumPy {np.__version__}, Python {python}"
     lines = [
         f"{asked[0].upper()}{asked[1:]} of {type(plan.network).__name__} with {plan.loss!r}.",
         "",
@@ -71,6 +125,8 @@ def _head(program: Any) -> str:
         "",
         *arrays,
     ]
+    lines[2:3] = fill(lines[2], WIDTH).splitlines()
+    lines[0:1] = fill(lines[0], WIDTH - 3).splitlines()
     return "\n".join(lines).replace('"""', "'''").replace("\\", "\\\\")
 
 
@@ -79,25 +135,38 @@ def _kind(value: np.ndarray) -> str:
 
 
 def _shape(value: np.ndarray) -> str:
-    return f"  # {tuple(value.shape)}"
+    return f"{tuple(value.shape)}"
 
 
 def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
     """Return the comment above the statements of a section."""
-    if section is None:
-        return "Constants"
-    if section.kind == "finish":
-        return "Finish " + ", ".join(needed_by)
+    plan, section = program.plan, section or Section("constants")
+    kind = section.kind
+    scales = {quantity.name: quantity.scale for quantity, _ in plan.needs}
+    if kind == "finish":
+        scales["loss"] = "L = R Σₙ ℓₙ"
+        return "Finish " + "; ".join(": ".join(filter(None, (name, scales.get(name)))) for name in needed_by)
+    if kind == "loss":
+        formula = plan.loss.formulas.get({"value": "values", "gradient": "gradients"}.get(section.layer, ""), "")
+        parts = [STARTS.get(section.layer), f"∇ℓₙ = {formula}" if section.layer == "gradient" and formula else formula]
+        return f"Loss, {section.layer}: {', '.join(filter(None, parts))}"
     layer = program.recording.layers.get(section.layer)
     if layer is None:
-        return "Loss"
-    formula = layer.formulas.get(FORMULAS.get(section.kind, ""), "")
-    title = f"{section.kind.capitalize()}, layer {section.layer or '(alone)'}, {layer!r}"
-    return f"{title}: {formula}" if formula else title
+        return kind.capitalize()
+    if kind == "columns":
+        return f"Columns at the output of layer {section.layer or '(alone)'}"
+    formula = layer.formulas.get(FORMULAS.get(kind, ""), "")
+    title = f"{kind.capitalize()}, layer {section.layer or '(alone)'}, {layer!r}"
+    return f"{title}: {SAID.get(kind, '')}{formula}" if formula else title
 
 
 def _comment(title: str) -> list[str]:
     return [f"# {line}" for line in fill(title, WIDTH - 6).splitlines()]
+
+
+def _owned(text: str) -> str:
+    """Return the text of a result, which is the caller's: a copy of a constant."""
+    return f"{text}.copy()" if text.startswith("constants[") else text
 
 
 def _mapping(value: Any, text: Any, depth: int = 1) -> str:
@@ -133,7 +202,7 @@ def check(inputs):
         moved = {name: (a + step * direction.get(name, 0)).astype(a.dtype) for name, a in parameters.items()}
         at = (x + step * direction["x"]).astype(x.dtype) if "x" in direction else x
         losses.append(float(program(at, y, moved, random, constants)["loss"]))
-    return abs((losses[0] - losses[1]) / (2 * size) - slope) / max(abs(slope), 1e-8)
+    return abs((losses[0] - losses[1]) / (2 * size) - slope) / max(abs(slope), size * abs(losses[0]), 1e-300)
 
 
 if __name__ == "__main__":

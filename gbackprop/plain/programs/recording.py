@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,18 +14,12 @@ from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
 from gbackprop.base.recording.tape import Ref, Tape
 from gbackprop.calculus.layer import Layer, Leaf
-from gbackprop.calculus.signals import Signals
 from gbackprop.plain.completion import complete
 from gbackprop.plain.plan import Plan
-from gbackprop.plain.reference import AtLoss, GraphSweep, Sweep, finish
+from gbackprop.plain.programs.sections import OF_LOSS, LetterTape, Section, Sections, announced, turned
+from gbackprop.plain.reference import GraphSweep, Sweep, finish
+from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
-
-
-class Section(NamedTuple):
-    """A part of the sweep: forward, loss, extract, carry, append or finish; and the layer's path."""
-
-    kind: str
-    layer: str = ""
 
 
 @dataclass
@@ -40,17 +34,27 @@ class Recording:
         The number of each input: "x", "y", "parameters/0.weight", "random/0".
     result : Result
         The result, with a `Ref` for each array.
-    names : dict of int to str
-        The letters of values, by their number.
+    names, notes : dict of int to str
+        The letters of values, and what they are, by their number.
     layers : dict of str to Layer
         The layers that were met, by their paths.
     """
 
-    tape: Tape = field(default_factory=lambda: Tape(Recorded))
+    tape: Tape = field(default_factory=lambda: LetterTape(Recorded))
     inputs: dict[str, int] = field(default_factory=dict)
     result: Any = None
     names: dict[int, str] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
     layers: dict[str, Layer] = field(default_factory=dict)
+
+    def part(self, section: Section | None) -> str:
+        """Return the part of the call that a section is, for messages."""
+        kind, path = section or Section("loss")
+        if kind in ("forward", "extract", "carry", "append"):
+            return f"layer {path or '(alone)'}, {self.layers[path]!r}, {kind}"
+        if kind == "loss" or not path:
+            return " ".join(filter(None, (kind, path)))
+        return f"quantity {path}, {kind}"
 
     def leaf(self, name: str, value: Array) -> Recorded:
         """Return an input, which is the same each time that it is asked for."""
@@ -59,10 +63,11 @@ class Recording:
             self.names[number] = name.rpartition("/")[2]
         return Recorded(self.tape, self.inputs[name])
 
-    def call(self, value: Any, name: str) -> None:
-        """Name a value, if it is an array that has no name yet."""
-        if isinstance(value, Recorded):
-            self.names.setdefault(value.current(), name)
+    def call(self, value: Any, name: str, note: str = "") -> None:
+        """Name a value, if it is an array that has no name yet, and say what it is."""
+        if isinstance(value, Recorded) and value.current() not in self.names:
+            self.names[value.current()] = name
+            self.notes[value.current()] = note
 
 
 def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
@@ -75,8 +80,11 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         sweep: Any = (_ChainSweep if plan.chain else _GraphSweep)(plan, found)
         output, saved = sweep.forward(leaves["x"])
         sweep.backward(output, leaves["y"], saved)
+        found.tape.section = Section("loss", "value")
+        value = plan.loss.values(output, leaves["y"]).sum()
         found.tape.section = Section("finish")
-        return finish(plan, plan.loss.values(output, leaves["y"]).sum(), output, sweep.found)
+        plan.__dict__["loss"] = following.loss
+        return finish(plan, value, output, sweep.found)
 
     try:
         result = complete(plan, x, run(plan), run)
@@ -86,12 +94,21 @@ def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
         raise
     if found.tape.refused is not None:
         raise found.tape.refused
-    found.call(result.loss, "loss")
+    found.call(result.loss, "L")
     for quantity, values in zip(result.quantities, result.values, strict=True):
         for name, value in values.items():
-            for array in arrays_in(value):
-                found.call(array, f"{quantity.name}_{_turned(name)}")
-    found.result = mapped_arrays(replace(result, scale=None), lambda array: Ref(array.current()))
+            if isinstance(value, Recorded):
+                found.call(value, f"{quantity.name}_{turned(name)}")
+                continue
+            for key, array in attributes_of(value) if any(True for _ in arrays_in(value)) else []:
+                found.call(array, f"{key}_{name.rpartition('.')[0]}")
+    found.names = {**found.tape.letters, **found.names}  # type: ignore[attr-defined]
+    finished: list[Any] = []
+    for quantity, value in zip(result.quantities, result.values, strict=True):
+        found.tape.section = _finish(quantity)
+        finished.append(mapped_arrays(value, found.tape.ref, ARRAYS))
+    result = replace(result, values=finished, objective=None, scale=None)
+    found.result = mapped_arrays(result, found.tape.ref)
     found.tape.open = False
 
 
@@ -108,7 +125,12 @@ def _state(leaf: Leaf) -> Iterator[tuple[str, Array]]:
     """Yield the parameters and buffers of a layer by their names in the network."""
     for kind in STATE:
         for key, value in (getattr(leaf.layer, kind, None) or {}).items():
-            yield inside(leaf.name, key), value
+            yield _name(leaf, key), value
+
+
+def _name(leaf: Leaf, key: str) -> str:
+    """Return the network's name of a parameter; of what is frozen, and of buffers, that of the layer's own."""
+    return leaf.parameters.get(key) or inside(leaf.name, key)
 
 
 def _draws(plan: Plan) -> Iterator[tuple[str, Any]]:
@@ -133,35 +155,39 @@ STATE = ("drawn", "buffers")
 """The attributes of layers that a program reads in each call: dictionaries of arrays."""
 
 
-def mapped_arrays(value: Any, change: Callable[[Any], Any]) -> Any:
+RECORDED = (Recorded, Ref)
+ARRAYS = (*RECORDED, np.ndarray)
+
+
+def mapped_arrays(value: Any, change: Callable[[Any], Any], kinds: tuple[type, ...] = RECORDED) -> Any:
     """Return a copy of a value in which each recorded array, or its `Ref`, is replaced."""
-    if isinstance(value, Recorded | Ref):
+    if isinstance(value, kinds):
         return change(value)
     if isinstance(value, dict):
-        return {key: mapped_arrays(each, change) for key, each in value.items()}
+        return {key: mapped_arrays(each, change, kinds) for key, each in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(mapped_arrays(each, change) for each in value)
-    if any(True for _ in arrays_in(value)):
+        return type(value)(mapped_arrays(each, change, kinds) for each in value)
+    if any(True for _ in arrays_in(value, kinds)):
         new = object.__new__(type(value))
         for name, each in attributes_of(value):
-            object.__setattr__(new, name, mapped_arrays(each, change))
+            object.__setattr__(new, name, mapped_arrays(each, change, kinds))
         return new
     return value
 
 
-def arrays_in(value: Any) -> Iterator[Any]:
+def arrays_in(value: Any, kinds: tuple[type, ...] = RECORDED) -> Iterator[Any]:
     """Yield the recorded arrays in a value."""
-    if isinstance(value, Recorded | Ref):
+    if isinstance(value, kinds):
         yield value
     elif isinstance(value, dict):
         for each in value.values():
-            yield from arrays_in(each)
+            yield from arrays_in(each, kinds)
     elif type(value) in (list, tuple):
         for each in value:
-            yield from arrays_in(each)
+            yield from arrays_in(each, kinds)
     elif type(value).__module__.startswith("gbackprop.kronecker") or is_dataclass(value):
         for _, each in attributes_of(value):
-            yield from arrays_in(each)
+            yield from arrays_in(each, kinds)
 
 
 def attributes_of(value: Any) -> list[tuple[str, Any]]:
@@ -176,8 +202,7 @@ def attributes_of(value: Any) -> list[tuple[str, Any]]:
 
 def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     """Return the plan with recorded parameters, random numbers, and R where it follows from the targets."""
-    copies: dict[int, Layer] = {}
-    leaves = [replace(leaf, layer=_copied(leaf, found, copies)) for leaf in plan.leaves]
+    leaves = [replace(leaf, layer=_copied(leaf, found)) for leaf in plan.leaves]
 
     def give(name: str, value: Array) -> Recorded:
         return found.leaf(f"random/{name}", value)
@@ -188,93 +213,46 @@ def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     new.__dict__.update(plan.__dict__, leaves=leaves, swept=[leaves[leaf.position] for leaf in plan.swept])
     factor: Any = plan.loss.factor(plan.scale.batch, y)
     scale = replace(plan.scale, factor=factor.astype(plan.scale.dtype)) if isinstance(factor, Recorded) else plan.scale
-    new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale)
+    announced(loss := copy.copy(plan.loss), found, OF_LOSS)
+    loss.__dict__["check_output"] = lambda output: None  # reads numbers; each call of the program does
+    new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale, loss=loss)
+    new.__dict__["needs"] = _Announced(found.tape, plan.needs)
     new.__dict__.pop("flow", None)
     return new
 
 
-def _copied(leaf: Leaf, found: Recording, copies: dict[int, Layer]) -> Layer:
-    """Return a copy of a layer whose parameters and buffers are recorded, and that says when it goes forward."""
-    layer = leaf.layer
-    if id(layer) not in copies:
-        new = copies[id(layer)] = copy.copy(layer)
-        layer.parameters  # noqa: B018  # drawn now, if they were not
-        found.layers[leaf.name] = layer
-        for kind in STATE:
-            if values := getattr(layer, kind, None):
-                new.__dict__[kind] = {k: found.leaf(f"parameters/{inside(leaf.name, k)}", v) for k, v in values.items()}
-                found.names |= {array.number: f"{key}_{leaf.name}" for key, array in new.__dict__[kind].items()}
-    return copies[id(layer)]
+@dataclass
+class _Announced:
+    """The statistics of quantities; an iteration over them begins the section of each."""
+
+    tape: Tape
+    needs: Iterable[Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        for quantity, statistics in self.needs:
+            self.tape.section = _finish(quantity)
+            yield quantity, statistics
 
 
-class _Sections(AtLoss):
-    """The sections of a sweep, and the letters of what crosses from one to the next."""
-
-    def __init__(self, plan: Plan, recording: Recording) -> None:
-        super().__init__(plan)
-        self.recording = recording
-
-    def forward(self, x: Any) -> Any:
-        """Compute the layers' outputs, each in a section of its own."""
-        for leaf in self.plan.leaves:
-            self._announce(leaf)
-        return super().forward(x)  # type: ignore[misc]
-
-    def _announce(self, leaf: Leaf) -> None:
-        """Make a copied layer say in which section its forward pass is, and name its output."""
-        layer, recording = leaf.layer, self.recording
-        for method in ("forward", "forward_training"):
-            plain = getattr(type(layer), method).__get__(layer)
-
-            def announced(*args: Any, plain: Any = plain, **kwargs: Any) -> Any:
-                before, recording.tape.section = recording.tape.section, Section("forward", leaf.name)
-                output, saved = plain(*args, **kwargs)
-                recording.call(output, f"z_{leaf.name}")
-                recording.tape.section = before
-                return output, saved
-
-            layer.__dict__[method] = announced
-
-    def start(self, output: Any, target: Any) -> Signals:
-        self.recording.tape.section = Section("loss")
-        signals = super().start(output, target)
-        self._signals(signals, self.plan.leaves[-1].name)
-        return signals
-
-    def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
-        self.recording.tape.section = Section("extract", leaf.name)
-        self._signals(signals, leaf.name)
-        before = set(self.found)
-        super().extract(leaf, saved, signals)  # type: ignore[misc]
-        for statistic, name in [key for key in self.found if key not in before]:
-            value, text = self.found[statistic, name], f"{statistic.reduction.name}_{_turned(name)}"
-            for letter, part in zip(("", "_more"), value if isinstance(value, tuple) else (value,), strict=False):
-                self.recording.call(part, text + letter)
-
-    def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Any:
-        self.recording.tape.section = Section("carry", leaf.name)
-        return super().carry(leaf, saved, signals)  # type: ignore[misc]
-
-    def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Any) -> Any:
-        self.recording.tape.section = Section("append", leaf.name)
-        return super().append(leaf, saved, signals, below)  # type: ignore[misc]
-
-    def _signals(self, signals: Signals, name: str) -> None:
-        """Name the columns at the output of a layer."""
-        self.recording.call(signals.stack.values, f"u_{name}")
-        if signals.average is not None:
-            self.recording.call(signals.average, f"G_{name}")
+def _finish(quantity: Quantity) -> Section:
+    return Section("finish", f"{quantity.name}, {quantity!r}")
 
 
-def _turned(name: str) -> str:
-    """Return the name of a parameter with its layer last: "weight_0" of "0.weight"."""
-    path, _, key = name.rpartition(".")
-    return "_".join(filter(None, (key, path)))
+def _copied(leaf: Leaf, found: Recording) -> Layer:
+    """Return a copy of a layer whose parameters and buffers are recorded."""
+    leaf.layer.parameters  # noqa: B018  # drawn now, if they were not
+    found.layers[leaf.name], new = leaf.layer, copy.copy(leaf.layer)
+    for kind in STATE:
+        for key, value in (getattr(new, kind, None) or {}).items():
+            array = found.leaf(f"parameters/{_name(leaf, key)}", value)
+            new.__dict__[kind] = {**getattr(new, kind), key: array}
+            found.names[array.number] = turned(_name(leaf, key))
+    return new
 
 
-class _ChainSweep(_Sections, Sweep):
+class _ChainSweep(Sections, Sweep):
     """The sections of the sweep through a chain."""
 
 
-class _GraphSweep(_Sections, GraphSweep):
+class _GraphSweep(Sections, GraphSweep):
     """The sections of the sweep through a graph."""

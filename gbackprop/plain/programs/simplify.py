@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gbackprop.base.recording.tape import Ref, Tape, TapeStep, mapped, refs
+from gbackprop.plain.programs.rules import shorter
 
 SMALL = 64
 """Largest size of an array that is written as numbers in place of what computes it."""
 
 
-def simplified(tape: Tape, wanted: Sequence[int]) -> tuple[list[TapeStep], dict[int, int]]:
+def simplified(tape: Tape, wanted: Sequence[int], named: Container[int]) -> tuple[list[TapeStep], dict[int, int]]:
     """Return the steps that wanted values need, and for each value that goes the one that takes its place."""
-    passing = Simplification(tape)
+    passing = Simplification(tape, named)
     for step in tape.steps:
         passing.add(step)
     return needed(passing.steps.values(), [passing.same.get(each, each) for each in wanted]), passing.same
@@ -39,45 +42,55 @@ class Simplification:
         By the number of their first result.
     same : dict of int to int
         For each value that is computed no more, the value that equals it.
+    places : dict of int to list of (int, ndarray)
+        For each value that is another one with its numbers in other places: that value, and the place of each number;
+        then the values on the way from which it is shorter to go on.
     """
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, named: Container[int]) -> None:
+        self.named = named
         self.tape, self.steps, self.same = tape, dict[int, TapeStep](), dict[int, int]()
+        self.places: dict[int, list[tuple[int, np.ndarray]]] = {}
         self.seen: dict[Any, list[int]] = {}
         self.constant: set[int] = set()
 
-    def add(self, step: TapeStep) -> None:
-        """Append a step, or note which value equals its result."""
+    def add(self, step: TapeStep) -> int:
+        """Append a step, or note which value equals its result; return the number of the (first) result."""
         step = replace(step, args=self._renamed(step.args), kwargs=self._renamed(step.kwargs))
         values = [self.tape.values[number] for number in step.results]
         if step.name != "leaf" and self.constant.issuperset(refs((step.args, step.kwargs))):
             self.constant.update(step.results)
-            if len(values) == 1 and values[0].size <= SMALL:
+            if len(values) == 1 and (values[0].size <= SMALL or (values[0] == values[0].flat[0]).all()):
                 step = replace(step, name="constant", args=(), kwargs={}, function=None)
-        found = self._shorter(step)
+        found = shorter(self, step)
         if not isinstance(found, int):
             content = values[0].tobytes() if found.name == "constant" else None
             key = (found.name, repr((found.args, found.kwargs)), content, values[0].dtype.str, values[0].shape)
             if key not in self.seen:
                 self.seen[key], self.steps[found.results[0]] = found.results, found
-                return
+                return found.results[0]
             self.same.update(zip(step.results, self.seen[key], strict=True))
         else:
             self.same[step.results[0]] = found
+        number = self.same[step.results[0]]
+        if (part := self.before(number, "getitem")) is not None and getattr(step.section, "kind", "") == "columns":
+            part.section = step.section  # columns are named where they arrive
+        return number
 
-    def _renamed(self, value: Any) -> Any:
-        if isinstance(value, Ref):
-            return Ref(self.same.get(value.number, value.number))
-        return mapped(self._renamed, value)
+    def make(self, like: TapeStep, name: str, *args: Any, **kwargs: Any) -> int:
+        """Append a step that was not recorded, in the section of another; return the number of its result."""
+        function = {"getitem": _taken}.get(name) or getattr(np, name)
+        self.tape.values.append(np.asarray(function(*self.tape.lowered(args), **kwargs)))
+        number = len(self.tape.values) - 1
+        return self.add(replace(like, name=name, args=args, kwargs=kwargs, results=[number], function=function))
 
-    # ---------------------------------------------------------------------------------------------------------- rules
+    def shaped(self, like: TapeStep, number: int, shape: tuple[int, ...]) -> int:
+        """Return the number of a value in another shape."""
+        return number if self.shape(number) == shape else self.make(like, "reshape", Ref(number), shape)
 
-    def _shorter(self, step: TapeStep) -> TapeStep | int:
-        """Return a step that computes the same in less, or the value that its result equals in every bit."""
-        rule = RULES.get(step.name)
-        if rule is None or not step.args or not isinstance(step.args[0], Ref) or step.kwargs:
-            return step
-        return rule(self, step, step.args[0].number)
+    def shape(self, number: int) -> tuple[int, ...]:
+        """Return a value's shape."""
+        return self.tape.values[number].shape
 
     def same_type(self, step: TapeStep, number: int) -> bool:
         """Return whether a step's result has the shape and dtype of another value."""
@@ -89,60 +102,11 @@ class Simplification:
         step = self.steps.get(number)
         return step if step is not None and step.name == name else None
 
-
-def _reshape(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
-    """Shorten reshape(reshape(x)) to one reshape, and one to x's own shape to x."""
-    while (first := self.before(base, "reshape")) is not None and not first.kwargs:
-        base = first.args[0].number
-    if self.same_type(step, base):
-        return base
-    return replace(step, args=(Ref(base), self.tape.values[step.results[0]].shape))
+    def _renamed(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return Ref(self.same.get(value.number, value.number))
+        return mapped(self._renamed, value)
 
 
-def _getitem(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
-    """Shorten x[:] to x."""
-    index = step.args[1] if type(step.args[1]) is tuple else (step.args[1],)
-    sizes = self.tape.values[base].shape
-    if len(index) > len(sizes) or not all(isinstance(each, slice) for each in index):
-        return step
-    whole = all(range(*each.indices(size)) == range(size) for each, size in zip(index, sizes, strict=False))
-    return base if whole else step
-
-
-def _setitem(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
-    """Shorten x[...] = v, of the same shape and dtype, to v."""
-    _, index, value = step.args
-    if index is Ellipsis and isinstance(value, Ref) and self.same_type(step, value.number):
-        return value.number
-    return step
-
-
-def _unchanged(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
-    """Shorten a copy, or a conversion to x's own dtype, to x."""
-    return base if self.same_type(step, base) else step
-
-
-def _multiply(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
-    """Shorten x · 1 to x."""
-    factor = step.args[1]
-    return base if not isinstance(factor, Ref) and factor == 1 and self.same_type(step, base) else step
-
-
-def _add(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
-    """Shorten x + 0 to x."""
-    more = step.args[1]
-    nothing = type(more) in (int, float) and more == 0
-    return base if nothing and self.same_type(step, base) else step
-
-
-def _transpose(self: Simplification, step: TapeStep, base: int) -> TapeStep | int:
-    """Shorten a transposition that leaves the axes in order."""
-    order = step.args[1] if len(step.args) > 1 else None
-    return base if order is not None and tuple(order) == tuple(range(len(order))) else step
-
-
-RULES: dict[str, Any] = {
-    "reshape": _reshape, "getitem": _getitem, "setitem": _setitem, "copy": _unchanged, "astype": _unchanged,
-    "multiply": _multiply, "add": _add, "transpose": _transpose, "ascontiguousarray": _unchanged,
-}  # fmt: skip
-"""Rules that shorten a step, by its name."""
+def _taken(x: Any, index: Any) -> Any:
+    return x[index]

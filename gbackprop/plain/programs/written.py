@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of
+from gbackprop.base.checks import positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import TraceError
 from gbackprop.base.recording.tape import Ref, TapeStep
@@ -19,10 +20,11 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan, plan_of
+from gbackprop.plain.programs.comparison import compare, other_numbers
+from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import check_of, source_of
 from gbackprop.plain.programs.recording import (
     Recording,
-    Section,
     arrays_in,
     attributes_of,
     inputs_of,
@@ -84,15 +86,16 @@ class Program:
 
     def __init__(self, plan: Plan, x: Array, y: Array, fold: bool, functional: bool) -> None:
         self.plan, self.fold, self.functional = plan, fold, functional
-        self.shapes = {name: (array.shape, array.dtype) for name, array in (("x", x), ("y", y))}
         self.recording = recorded(plan, x, y)
+        compare(self.recording, recorded(*other_numbers(self.recording, plan, x, y)))
+        self.kinds = {name: _kind(self.recording.tape.values[i]) for name, i in self.recording.inputs.items()}
         self.settings = self._settings()
         self.results = results_of(self.recording.result)
         self.paths = {number: path for path, number in leaves_in(self.results)}
         self.steps, self.same = self._steps()
         if len(self.steps) > MOST:
             raise UnsupportedError(f"program: {len(self.steps)} lines, expected at most {MOST}")
-        self.source, self.constants = source_of(self)
+        self.source, self.constants, self.copied = source_of(self)
         scope: dict[str, Any] = {}
         exec(compile(self.source, "<program>", "exec"), scope)
         self.function = scope["program"]
@@ -112,19 +115,17 @@ class Program:
         ValueError
             If shapes or dtypes are others, or the network, the loss or a quantity has changed since.
         """
-        for name, array in (("x", x), ("y", y)):
-            given = np.shape(array), getattr(array, "dtype", type(array).__name__)
-            if given != self.shapes[name]:
-                want, got = ("{} {}".format(*each) for each in (self.shapes[name], given))
-                raise ValueError(f"{name}: expected {want}, for which the program was written, got {got}")
+        self._check({"x": x, "y": y})
         if (found := self._settings()) != self.settings:
             parts = [name for name in (*self.settings, *found) if self.settings.get(name) != found.get(name)]
             raise ValueError(f"program: {parts[0]} has changed since it was written; write it again")
         plan = self.plan.with_batch(x, y, rng)
         values = inputs_of(plan)
+        self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
         got = self.function(x, y, values["parameters"], values["random"], self.constants)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
-        return replace(result, scale=plan.scale)
+        plan.loss.check_output(result.output)
+        return replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
 
     def inputs(self, x: Array, y: Array, rng: int | np.random.Generator | None = None) -> dict[str, Array]:
         """Return all that a saved program takes, by name: ``numpy.savez(path, **program.inputs(x, y))``."""
@@ -163,6 +164,28 @@ class Program:
         np.savez(beside, **self.constants)  # type: ignore[arg-type]
         return [path, beside]
 
+    def cost(self, runs: int = 0) -> Cost:
+        """Count the operations of each step on numbers, the bytes that it reads and writes, and those in use.
+
+        Parameters
+        ----------
+        runs : int
+            How often each step is run for its time, of which the median is taken; with 0 there are no times.
+
+        Returns
+        -------
+        Cost
+            `operations`, `read`, `written` and `largest`, the most bytes in use, in all; `by_section()`, `by_layer()`
+            and `by_quantity()`; `rows`, one for each step; `figure()`. It is shown as a table.
+
+        Raises
+        ------
+        UnsupportedError
+            If there is no count for a function of NumPy.
+        """
+        with np.errstate(all="ignore"):
+            return cost_of(self, positive("runs", runs, least=0))
+
     def __repr__(self) -> str:
         return self.source
 
@@ -181,10 +204,17 @@ class Program:
         parts = parts_of(self.plan.network, self.plan.loss, [quantity for quantity, _ in self.plan.needs])
         return digests_of(parts, left_out=("drawn", "buffers"))[0]
 
+    def _check(self, arrays: Mapping[str, Any]) -> None:
+        """Check shapes and dtypes."""
+        for name, array in arrays.items():
+            if name in self.kinds and (given := _kind(array)) != self.kinds[name]:
+                want, got = ("{} {} on {}".format(*each).removesuffix(" on cpu") for each in (self.kinds[name], given))
+                raise ValueError(f"{name}: expected {want}, for which the program was written, got {got}")
+
     def _steps(self) -> tuple[list[TapeStep], dict[int, int]]:
         """Return the steps of the program, and which value takes the place of another."""
         if self.fold:
-            return simplified(self.recording.tape, list(self.paths))
+            return simplified(self.recording.tape, list(self.paths), self.recording.names)
         return list(self.recording.tape.steps), {}
 
     def needed_by(self) -> dict[int, list[str]]:
@@ -203,11 +233,16 @@ def recorded(plan: Plan, x: Array, y: Array) -> Recording:
     try:
         record(recording, plan, x, y)
     except TraceError as error:
-        section = recording.tape.section or Section("forward")
-        layer = recording.layers.get(section.layer)
-        where = f"layer {section.layer or '(alone)'}, {layer!r}" if layer is not None else section.kind
-        raise UnsupportedError(f"program: {where}, {section.kind}: {error}") from None
+        part = recording.part(recording.tape.section)
+        instead = "; gbackprop.reference computes it" if part.startswith("quantity") else ""
+        raise UnsupportedError(f"program: {part}: {error}{instead}") from None
     return recording
+
+
+def _kind(array: Any) -> tuple[Any, Any, str]:
+    """Return the shape and dtype of an array, and where it is; of anything else the name of its class."""
+    shape = array.shape if hasattr(array, "shape") else np.shape(array)
+    return shape, getattr(array, "dtype", type(array).__name__), device_of(array)
 
 
 def results_of(result: Result) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def large(expr: Any) -> bool:
 def recognized(value: float) -> tuple[Any, float]:
     """Return the number that a float stands for, and how far the float is from it.
 
-    That is r √q πᵏ, for a decimal number or fraction r of few digits, ½ log(r πᵏ), or the float itself.
+    That is r √q πᵏ, for a decimal number or fraction r of few digits, or the float itself.
     """
     if not math.isfinite(value):
         return (sp.nan, math.inf) if math.isnan(value) else (sp.oo if value > 0 else -sp.oo, 0.0)
@@ -57,8 +57,6 @@ def recognized(value: float) -> tuple[Any, float]:
     if len(Decimal(repr(value)).normalize().as_tuple().digits) > 10 and abs(value) < 1e6:
         roots = [(sp.sqrt(q) * sp.pi ** sp.Rational(k, 2)) for q in (1, 2, 3) for k in (0, -1, 1, -2, 2)]
         found = [r * root for root in roots for r in simple(value / float(root))] + found
-        for k in (0, 1) if abs(value) < 6 else ():
-            found += [sp.log(r * sp.pi**k) / 2 for r in simple(math.exp(2 * value) / math.pi**k)]
     for number in found:
         error = abs(float(sp.N(number - exact, 30)))
         if error <= 2.0**-50 * abs(value):

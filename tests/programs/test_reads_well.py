@@ -1,0 +1,134 @@
+"""Printed programs are short, of narrow lines, in the letters of the pages, and run with NumPy alone."""
+
+import ast
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+
+MOST = [((), 40), ((q.DiagGGN(),), 60), ((q.KFLR(),), 60), ((q.DiagHessian(),), 60)]
+
+
+def written(n, c, *quantities, inner=None, **options):
+    inner = inner or [layers.Linear(5, 4), layers.Sigmoid(), layers.Linear(4, c)]
+    net = gb.Sequential(*inner, rng=0, dtype="float64")
+    x, y = np.random.default_rng(0).standard_normal((n, 5)), np.arange(n) % c
+    return gb.program(net, losses.CrossEntropyLoss(), x, y, *quantities, **options)
+
+
+def convolutional(*quantities, **options):
+    net = gb.Sequential(
+        layers.Conv2d(2, 3, 3, padding=1), layers.Sigmoid(), layers.MaxPool2d(2), layers.Flatten(),
+        layers.Linear(12, 3), rng=0, dtype="float64",
+    )  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((4, 2, 4, 4))
+    return gb.program(net, losses.CrossEntropyLoss(), x, np.arange(4) % 3, *quantities, **options)
+
+
+def statements(program):
+    (function,) = (node for node in ast.parse(program.source).body if getattr(node, "name", "") == "program")
+    return function.body
+
+
+@pytest.mark.parametrize(("quantities", "most"), MOST, ids=["gradient", "DiagGGN", "KFLR", "DiagHessian"])
+def test_a_page_of_statements_at_every_size(quantities, most):
+    counts = {len(statements(written(n, c, *quantities))) for n, c in [(2, 3), (6, 3), (3, 2), (7, 20), (150, 90)]}
+    assert len(counts) == 1
+    assert counts.pop() <= most
+
+
+EVERYTHING = (q.BatchGrad(), q.Variance(), q.DiagGGN(), q.DiagGGNMC(2), q.KFAC(), q.KFRA(), q.DiagHessian())
+
+
+@pytest.mark.parametrize("options", [{}, {"fold": False}, {"functional": True}], ids=str)
+def test_lines_are_narrow(options):
+    for program in (written(6, 3, *EVERYTHING, **options), convolutional(*EVERYTHING, **options)):
+        wide = [line for line in program.source.splitlines() if len(line) > 100]
+        assert wide == []
+
+
+def operations(node):
+    arithmetic = ast.BinOp | ast.UnaryOp | ast.Compare | ast.Call
+    found = [each for each in ast.walk(node) if isinstance(each, arithmetic)]
+    names = [each.func.attr if isinstance(each, ast.Call) else "" for each in found]
+    literal = [isinstance(each, ast.UnaryOp) and isinstance(each.operand, ast.Constant) for each in found]
+    moves = ("reshape", "transpose", "swapaxes", "arange", "zeros", "ones", "full", "array", "eye", "copy")
+    factors = [isinstance(each, ast.BinOp) and ast.unparse(each).startswith("R **") for each in found]
+    return sum(name not in moves for name, a, b in zip(names, literal, factors, strict=True) if not a and not b)
+
+
+def test_a_line_has_three_operations_at_most():
+    for program in (written(6, 3, *EVERYTHING), convolutional(*EVERYTHING)):
+        many = [ast.unparse(each) for each in statements(program) if operations(each) > 3]
+        assert many == []
+
+
+def test_letters_are_those_of_the_pages():
+    source = written(6, 3, q.DiagHessian(), q.KFAC()).source
+    wanted = ["W_0", "b_2", "z_0", "z_2", "p", "grad", "g_2", "S_2", "S_mc_2", "r_1", "P_0", "sign_0", "grad_W_0"]
+    wanted += ["A_2", "square_S_W_0", "square_P_W_0", "B_0", "diag_hessian_W_0", "d_1", "L"]
+    assert [name for name in wanted if not re.search(rf"^    {name} = ", source, re.MULTILINE)] == []
+    assert "R = 1 / 6" in source
+    assert "square_S_W_0 + square_P_W_0" in source
+
+
+def test_each_statement_says_what_it_is():
+    program = written(6, 3, *EVERYTHING)
+    lines = program.source.split("def program")[1].splitlines()[1:]
+    unnamed = [i for i, line in enumerate(lines) if re.match(r"    t\d+ = ", line)]
+    assert unnamed
+    assert [lines[i] for i in unnamed if ", for " not in lines[i] + lines[i - 1] and "= np.copy" not in lines[i]] == []
+    titles = [line for line in lines if re.match(r"    # [A-Z]", line)]
+    for words in ("Forward, layer 1, Sigmoid(): y = σ(x)", "Loss, exact: √R Sₙ", "Columns at the output of layer 2",
+                  "Extract, layer 0, Linear(5, 4)", "Carry, layer 2, Linear(4, 3): each column g becomes Jᵀ g = Wᵀ g",
+                  "Append, layer 1, Sigmoid()", "Finish diag_hessian: diag(∇²L)"):  # fmt: skip
+        assert any(words in title for title in titles), words
+
+
+def test_moves_fold_and_nothing_is_done_twice():
+    body = written(6, 3, q.DiagGGN(), q.KFAC()).source.split("def program")[1]
+    assert not re.search(r"\.T\.T|moveaxis|np\.absolute|\.reshape\([^()]*\)\.reshape|\[None\]\[|np\.stack", body)
+    right = [line.split(" = ", 1)[1].split("  #")[0] for line in body.splitlines() if re.match(r"    \w+ = ", line)]
+    right = [each for each in right if not each.startswith(("np.zeros", "np.copy", "("))]
+    assert len(right) == len(set(right))
+
+
+def test_what_is_folded_is_recorded_too():
+    first, second = written(6, 3, *EVERYTHING), written(6, 3, *EVERYTHING, fold=False)
+    assert len(statements(first)) < 0.4 * len(statements(second))
+
+
+NAMES = ["lambda", "0", "a b", "np", "x", "class", "program", "t1", "R", "p", "S_2", "c.b", "c_b", "z_c_b"]
+NAMES += ["parameters"]
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_layers_with_odd_names(fold):
+    before = ["input", *NAMES]
+    nodes = {name: (layers.Linear(3, 3), last) for name, last in zip(NAMES, before, strict=False)}
+    net = gb.Graph(nodes, rng=0, dtype="float64")
+    x, y = np.random.default_rng(0).standard_normal((4, 3)), np.arange(4) % 3
+    program = gb.program(net, losses.CrossEntropyLoss(), x, y, q.DiagGGN(), fold=fold)
+    want = gb.reference(net, losses.CrossEntropyLoss(), x, y, q.DiagGGN())
+    for name, value in want["diag_ggn"].items():
+        np.testing.assert_allclose(program(x, y)["diag_ggn"][name], value, rtol=1e-12)
+
+
+def test_a_saved_file_runs_with_numpy_alone(tmp_path):
+    program = convolutional(q.KFAC(), q.DiagHessian())
+    program.save(tmp_path / "one.py")
+    x, y = np.random.default_rng(1).standard_normal((4, 2, 4, 4)), np.arange(4) % 3
+    np.savez(tmp_path / "inputs.npz", **program.inputs(x, y, rng=0))
+    only = "import sys, runpy; sys.modules.update(scipy=None, gbackprop=None); sys.argv = sys.argv[1:]; "
+    only += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    for more in ([], [str(tmp_path / "inputs.npz")]):
+        command = [sys.executable, "-I", "-c", only, str(tmp_path / "one.py"), *more]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "relative error" in done.stdout
