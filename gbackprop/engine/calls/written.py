@@ -121,7 +121,7 @@ class WritingModule:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(np, name)
-        if name in MAKING or name == "ascontiguousarray":
+        if name in MAKING or name in ("empty", "ascontiguousarray"):
             return lambda *args, **named: self.writer.do(CALL, found, args, named)
         return found
 
