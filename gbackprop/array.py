@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from math import isfinite
@@ -28,7 +28,6 @@ FLOATS = ("float32", "float64")
 
 FLOAT_NAMES = {np.dtype(order + name[0] + str(int(name[5:]) // 8)): name for name in FLOATS for order in "<>"}
 """The name of each such dtype: NumPy takes 3 µs to put one together."""
-
 
 class RecordedArray:
     """Base class of arrays that compute as those of NumPy and write down what is done to them."""
@@ -176,19 +175,15 @@ def all_finite(*arrays: Array) -> bool:
     if not arrays:
         return True
     if array_module(arrays[0]) is np:
-        return isfinite(sum_of_squares(arrays)) or all(np.isfinite(x).all() for x in arrays)
+        rows = [x if x.flags.c_contiguous else x.ravel("K") for x in arrays]
+        squares = sum(map(float, map(np.vdot, rows, rows)))  # neither a product by BLAS nor Python warns of overflow
+        return isfinite(squares) or all(np.isfinite(x).all() for x in arrays)
     with on_device_of(arrays[0]):
         xp, together = array_module(arrays[0]), arrays
         if len(arrays) > 1:
             with suppress(MemoryError):  # one kernel that copies costs less than a kernel for each
                 together = (xp.concatenate([x.ravel() for x in arrays]),)
         return bool(xp.isfinite(sum([x.sum() for x in together]))) or all(bool(xp.isfinite(x).all()) for x in arrays)
-
-
-def sum_of_squares(arrays: Iterable[Array]) -> float:
-    """Return the sum of all squares in arrays on the host; neither a product by BLAS nor Python warns of overflow."""
-    rows = [x.ravel("K") for x in arrays]
-    return sum(map(float, map(np.ndarray.dot, rows, rows)))
 
 
 def bounds(x: Array) -> tuple[Any, ...]:

@@ -21,7 +21,6 @@ from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.wrt import names_of
 from gbackprop.engine.arena import arena, fresh
 from gbackprop.engine.blocks import Limits, advice, choose_blocks
-from gbackprop.engine.calls.call import AFTER, program_of
 from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
@@ -150,13 +149,6 @@ def backward(
     options = (training, FORMS, names, *blocks)
     with on_device_of(x):
         prepared = _CALLS.find(network, plain, x, quantities, options)
-        if prepared is not None and prepared.program and progress is False and plain is loss:
-            plan = prepared.plan(network, loss, quantities)
-            result, finite = prepared.program(plan, x, y, rng)
-            if result is not None:
-                if not finite:
-                    warn_not_finite(plan, result)
-                return result
         try:
             if prepared is None:
                 _check_whole(quantities, x, Limits(*blocks))
@@ -164,8 +156,13 @@ def backward(
             else:
                 check_batch(x)
                 plan = prepared.plan(network, loss, quantities).with_batch(x, y, rng)
+                written = prepared.written if progress is False and plain is loss else None
+                if written is not None and (result := written(plan, x, y)) is not None:
+                    warn_not_finite(plan, result)
+                    return result
         except MemoryError:
             free_memory()  # the memory cached from earlier calls may be enough
+            prepared = None
             with naming(lambda: f"random numbers and checks for {list(quantities)}"):
                 plan = make_plan(network, loss, x, y, quantities, rng, training, names)
         if prepared is None:
@@ -193,10 +190,8 @@ def backward(
             free_memory()
             raise TooLargeError(f"{error}; {advice(plan, x, latest.cut, FORMS)}") from error
         warn_not_finite(plan, result)
-        if stored is not None and stored.program is None:
-            stored.calls += 1
-            if stored.calls == AFTER:
-                stored.program = program_of(latest, result)
+        if stored is not None:
+            stored.count(latest, result)
         for update in updates:  # what fails has changed nothing
             update()
         return result

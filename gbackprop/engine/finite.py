@@ -47,13 +47,8 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
 
 def is_finite(result: Result) -> bool:
     """Return whether nothing in a result is NaN or infinite."""
-    return all_finite(*floats_of(result))
-
-
-def floats_of(result: Result) -> list[Array]:
-    """Return the arrays that are looked at first."""
     others = [part for *_, parts in _quantities(result, rows=False) for part in parts] if result.values else []
-    return [result.loss, result.output, *result.gradient.values(), *others]
+    return all_finite(result.loss, result.output, *result.gradient.values(), *others)
 
 
 def _parts(result: Result) -> Iterator[tuple[str, str, list[Array]]]:

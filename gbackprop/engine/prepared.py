@@ -9,13 +9,14 @@ of the call, and as long as nothing changes on which they depend:
 - the number of processors that the process may use, where blocks depend on it.
 
 Parameters are read in each call: they may be replaced or changed in place. Layers, losses and quantities of users, and
-pseudo-targets that are given, are prepared anew in each call, because what they depend on is unknown.
+pseudo-targets that are given, are prepared anew in each call, because what they depend on is unknown. Small calls are
+written down after some: see `calls`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -26,17 +27,17 @@ import numpy as np
 from gbackprop.array import Array, device_of, is_array
 from gbackprop.base.checks import is_shipped
 from gbackprop.base.threads import cpu_count
-from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.calls.call import RecordedCall
-from gbackprop.engine.calls.sweeping import layers_of
+from gbackprop.engine.calls.call import AFTER, WrittenCall, write_call
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Quantity
+from gbackprop.quantities.result import Result
 
 MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""
@@ -55,22 +56,23 @@ class Prepared:
     statistics: list[Any]  # those of each quantity
     cut: Cut
     known: NetworkForms
-    layers: list[Layer]  # layers and containers but for the network, which this must not keep alive
-    attributes: list[dict[str, Any]]  # of the network, of these, of the loss and of each quantity
+    layers: list[tuple[Layer | None, dict[str, Any]]]  # attributes of layers and containers; the network itself is None
+    others: list[dict[str, Any]]  # attributes of the loss and of each quantity
     kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
-    proxies: list[Any]  # the attributes of these classes as they are
-    before: list[Any]  # as they were
     processors: int  # 0 where the blocks do not depend on their number
     calls: int = 0  # so far
-    program: RecordedCall | None = None  # what such calls run, once it is written
+    written: WrittenCall | None = None  # what such calls run, once it is there
 
     def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
         """Return whether nothing has changed on which this depends, parameters apart."""
-        parts = [network, *self.layers, loss, *quantities]
         try:
-            if [part.__dict__ for part in parts] != self.attributes:
-                return False
-            if self.proxies != self.before and changed_class(self.kinds):
+            for layer, attributes in self.layers:
+                if (network if layer is None else layer).__dict__ != attributes:
+                    return False
+            for part, attributes in zip((loss, *quantities), self.others, strict=True):
+                if part.__dict__ != attributes:
+                    return False
+            if changed_class(self.kinds):
                 return False
         except ValueError:  # of the comparison of two arrays: an attribute is another array now
             return False
@@ -82,6 +84,12 @@ class Prepared:
         needs = list(zip(quantities, self.statistics, strict=True))
         plan.__dict__.update(self.fields, network=network, loss=loss, needs=needs)
         return plan
+
+    def count(self, run: Execution, result: Result) -> None:
+        """Count a call that swept, and had a result; write it down after some."""
+        self.calls += 1
+        if self.calls == AFTER:
+            self.written = write_call(run, result, [layer for layer, _ in self.layers if layer is not None])
 
 
 class Calls:
@@ -106,8 +114,8 @@ class Calls:
         """Store a call, if all that it depends on is known, and return it."""
         plan, cut = run.plan, run.cut
         network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
-        layers = layers_of(plan)
-        parts = [network, *layers, loss, *quantities]
+        layers = list(_inside(network, plan.leaves))
+        parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
@@ -116,18 +124,15 @@ class Calls:
         for name in ("network", "loss", "needs"):
             del fields[name]
         classes = {kind for part in parts for kind in type(part).__mro__}
-        kinds = {kind: dict(kind.__dict__) for kind in classes if is_shipped(kind)}
         whole = len(cut.samples) == 1 and cut.threads == 1
         prepared = Prepared(
             fields,
             [statistics for _, statistics in plan.needs],
             cut,
             run.known,
-            layers,
-            [_copied(part.__dict__) for part in parts],
-            kinds,
-            [kind.__dict__ for kind in kinds],
-            list(kinds.values()),
+            [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
+            [_copied(part.__dict__) for part in (loss, *quantities)],
+            {kind: dict(kind.__dict__) for kind in classes if is_shipped(kind)},
             0 if whole else cpu_count(),
         )
         with self.lock:
@@ -141,6 +146,18 @@ class Calls:
 def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:
     training, _, wrt, *limits = options
     return (x.shape, x.dtype, device_of(x), type(loss), tuple(map(type, quantities)), training, wrt, *limits)
+
+
+def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:
+    """Yield a network, all containers in it, and all layers that the sweep meets, each once."""
+    seen, waiting = {id(network)}, [network, *[leaf.layer for leaf in leaves]]
+    while waiting:
+        layer = waiting.pop()
+        if id(layer) not in seen or layer is network:
+            seen.add(id(layer))
+            yield layer
+            parts = [*layer.__dict__.values(), *getattr(layer, "children", {}).values()]
+            waiting += [part for part in parts if isinstance(part, Layer) and id(part) not in seen]
 
 
 def _copied(attributes: dict[str, Any]) -> dict[str, Any]:

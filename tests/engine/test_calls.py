@@ -12,7 +12,8 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.base.errors import NotFiniteWarning
-from gbackprop.engine.calls.call import RecordedCall
+from gbackprop.engine import prepared
+from gbackprop.engine.calls.call import WrittenCall
 from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 
 driver = __import__("sys").modules["gbackprop.engine.backward"]
@@ -23,15 +24,15 @@ X, Y = common.batch(6, 1, 6, 6)
 @pytest.fixture(autouse=True)
 def ran(monkeypatch):
     """The results of calls that were written down, at the first call of each kind."""
-    results, plain = [], RecordedCall.__call__
+    results, plain = [], WrittenCall.__call__
 
     def counted(*given):
         found = plain(*given)
-        results.extend([found[0]] if found[0] is not None else [])
+        results.extend([found] if found is not None else [])
         return found
 
-    monkeypatch.setattr(driver, "AFTER", 1)
-    monkeypatch.setattr(RecordedCall, "__call__", counted)
+    monkeypatch.setattr(prepared, "AFTER", 1)
+    monkeypatch.setattr(WrittenCall, "__call__", counted)
     return results
 
 
@@ -43,7 +44,7 @@ def swept(monkeypatch, *given, **options):
     """The same call by the sweep."""
     with monkeypatch.context() as patch:
         patch.setattr(driver, "_CALLS", driver.Calls())
-        patch.setattr(driver, "AFTER", 0)
+        patch.setattr(prepared, "AFTER", 0)
         return gb.backward(*given, **options)
 
 

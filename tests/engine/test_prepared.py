@@ -31,7 +31,7 @@ X, Y = common.batch(6, 1, 6, 6)
 @pytest.fixture(autouse=True, params=["sweeps", "programs"])
 def calls(request, monkeypatch):
     """Prepared calls of this test alone, which count how often one is found; the second may run a program."""
-    monkeypatch.setattr(driver, "AFTER", 1 if request.param == "programs" else 0)
+    monkeypatch.setattr(prepared, "AFTER", 1 if request.param == "programs" else 0)
 
     class Counted(Calls):
         found = 0
@@ -346,4 +346,4 @@ def test_a_prepared_gradient_takes_few_function_calls():
     step(x, y)
     profile = cProfile.Profile()
     profile.runcall(step, x, y)
-    assert pstats.Stats(profile).total_calls <= (130 if driver.AFTER else 330)
+    assert pstats.Stats(profile).total_calls <= (130 if prepared.AFTER else 330)

@@ -1,4 +1,4 @@
-"""Programs of small calls: what one did, as a function of its arrays, for calls that differ in numbers alone.
+"""Small calls written down: what one did, as a function of its arrays, for calls that differ in numbers alone.
 
 A call is recorded with numbers that are made up: twice, so that a number which was read from them is noticed. What is
 recorded must give the results of a call to every bit; otherwise the sweep runs, as it does for larger calls.
@@ -6,110 +6,94 @@ recorded must give the results of a call to every bit; otherwise the sweep runs,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from gbackprop.array import FLOATS, Array, all_finite, sum_of_squares
+from gbackprop.array import Array
 from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
-from gbackprop.calculus.inputs import check_input
-from gbackprop.engine.calls.sweeping import inputs_of, layers_of, places_of, random_of, recorded, state_of
-from gbackprop.engine.finite import is_finite
-from gbackprop.engine.memory import result_array
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.state import changed_class
+from gbackprop.engine.calls.recorded import arrays_of, places_of, recorded
 from gbackprop.engine.sweep import Execution
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.result import Result
 
 AFTER = 8
-"""The number of equal calls after which there is a program: it takes as long to write as some forty calls."""
-
-MAKERS = (np.empty, np.empty_like, result_array)
-"""Functions whose arrays have any numbers."""
-
-LARGEST = {name: float(np.finfo(name).max) for name in FLOATS}
-"""The largest number of each dtype."""
+"""The number of equal calls after which one is written down: that takes as long as some forty calls."""
 
 
-class RecordedCall:
+class WrittenCall:
     """A call as a function of its arrays.
 
     Attributes
     ----------
     run : function of arrays
-        Returns loss, output, gradient and the values of the quantities; and the arrays in which to look for NaN: of
-        an outer product its factors, which are smaller.
+        Returns loss, output, gradient and the values of the quantities.
     kinds : list of (type, shape, strides, dtype)
-        Of x, y and each array of the layers.
+        Of x, y, each array of the layers, and random numbers.
+    classes : dict
+        The classes of the Jacobians, with their attributes.
     """
 
-    def __init__(self, run: Callable[..., Any], call: Execution) -> None:
-        plan = call.plan
-        self.run, self.places = run, places_of(plan)
-        self.kinds = [_kind(array) for array in (call.x, call.y, *state_of(self.places))]
+    def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer]) -> None:
+        self.run, self.places, self.scale = run, places_of(layers), call.plan.scale
+        self.kinds = [_kind(array) for array in arrays_of(call.plan, call.x, call.y, self.places)]
         self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
-        self.definitions = [(kind, function) for kind, function, *_ in call.known.jacobians]
-        self.scale, self.batch_shape = plan.scale, (plan.scale.batch, *plan.output_shape)
-        self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
-        self.random = plan.training or bool(plan.mc_noise)
+        self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
 
-    def __call__(self, plan: Plan, x: Array, y: Array, rng: Any) -> tuple[Result | None, bool]:
-        """Return the result of a call, and whether it is finite; None where the sweep must look at the arguments."""
+    def __call__(self, plan: Plan, x: Array, y: Array) -> Result | None:
+        """Return the result of a call whose arguments are checked; None where its arrays are of other kinds."""
         try:
-            arrays = [x, y, *state_of(self.places)]
-            if [_kind(array) for array in arrays] != self.kinds or not all_finite(x, *arrays[2:]):
-                return None, False
+            arrays = arrays_of(plan, x, y, self.places)
+            if [_kind(array) for array in arrays] != self.kinds or plan.scale != self.scale:
+                return None
         except (AttributeError, KeyError):  # what is no array, or not there any more
-            return None, False
-        if any(kind.per_sample is not function for kind, function in self.definitions):
-            return None, False
-        if self.random or rng is not None:
-            plan = plan.with_batch(x, y, rng)
-            arrays += random_of(plan.noise, plan.mc_noise)
-        else:
-            like = x if plan.floats else check_input(plan.leaves, x)
-            plan.loss.check_values(self.where, y, self.batch_shape, like)  # what else is checked is in `kinds`
+            return None
+        if changed_class(self.classes):
+            return None
         with self.context:
-            loss, output, gradient, values, numbers = self.run(*arrays)
+            loss, output, gradient, values = self.run(*arrays)
         asked = tuple([quantity for quantity, _ in plan.needs])
-        result = Result(loss, output, gradient, asked, values, plan.loss, self.scale)
-        # |a b| ≤ a² + b²: below the largest number no product of two is beyond it
-        return result, sum_of_squares(numbers) < LARGEST[self.scale.dtype] or is_finite(result)
+        return Result(loss, output, gradient, asked, values, plan.loss, self.scale)
+
+
+def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> WrittenCall | None:
+    """Write down a small call, which gave a result; return None if that cannot be done."""
+    plan = call.plan
+    if not call.cut.written or not call.reuse or call.updates or plan.loss.plain is not None or plan.loss.weighted:
+        return None  # R may depend on targets that have weights
+    parts = [plan.network, *layers, plan.loss, *[each for each, _ in plan.needs]]
+    kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | _jacobians(call)
+    if not all(map(_is_as_shipped, parts)) or not all(_is_ours(value) for kind in kinds for value in vars(kind).values()):
+        return None
+    try:
+        (text, scope), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))
+        if not _same((text, scope), again):
+            return None
+        exec(compile(text, "<call>", "exec"), scope)
+        written = WrittenCall(scope["run"], call, layers)
+        with written.context:
+            found = written.run(*arrays_of(plan, call.x, call.y, written.places))
+    except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
+        return None
+    return written if _same(found, (result.loss, result.output, result.gradient, [*result.values])) else None
 
 
 def _kind(array: Array) -> Any:
     return type(array), array.shape, array.strides, array.dtype
 
 
-def program_of(run: Execution, result: Result) -> RecordedCall | None:
-    """Return the program of a small call, which gave a result; None if there can be none."""
-    plan = run.plan  # R may depend on targets that have weights
-    if not run.cut.written or not run.reuse or run.updates or plan.loss.plain is not None or plan.loss.weighted:
-        return None
-    if not all(map(_is_as_shipped, [plan.network, *layers_of(plan), plan.loss, *[each for each, _ in plan.needs]])):
-        return None
-    try:
-        (text, scope), again = (recorded(run, np.random.default_rng(seed)) for seed in (0, 1))
-        if not _same((text, scope), again):
-            return None
-        code = compile(text, "<call>", "exec")
-        makers = {name: _dirty(value) for name, value in scope.items() if any(value is each for each in MAKERS)}
-        found = _function(code, {**scope, **makers})(*inputs_of(plan, run.x, run.y))[:4]
-        if not _same(found, (result.loss, result.output, result.gradient, list(result.values))):
-            return None
-        return RecordedCall(_function(code, scope), run)
-    except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
-        return None
+def _jacobians(call: Execution) -> set[type]:
+    return {kind for of, *_ in call.known.jacobians for kind in of.__mro__ if is_shipped(kind)}
 
 
 def _is_as_shipped(part: Any) -> bool:
-    """Return whether an object's functions are gbackprop's: another one may do more than compute, in each call."""
-    if any(callable(value) and hasattr(type(part), name) for name, value in vars(part).items()):
-        return False
-    kinds = [kind for kind in type(part).__mro__ if is_shipped(kind)]
-    return all(_is_ours(value) for kind in kinds for value in vars(kind).values())
+    """Return whether no method of an object is its own: it may do more than compute, in each call."""
+    return not any(callable(value) and hasattr(type(part), name) for name, value in vars(part).items())
 
 
 def _is_ours(value: Any) -> bool:
@@ -118,24 +102,6 @@ def _is_ours(value: Any) -> bool:
     if isinstance(function, FunctionType):
         return str(function.__globals__["__name__"]).startswith(SHIPPED)
     return isinstance(function, type) or not callable(function)
-
-
-def _function(code: Any, scope: dict[str, Any]) -> Callable[..., Any]:
-    scope = {**scope}
-    exec(code, scope)
-    run: Callable[..., Any] = scope["run"]
-    return run
-
-
-def _dirty(make: Callable[..., Array]) -> Callable[..., Array]:
-    """Return a function that makes arrays as another one does, with numbers that no result has."""
-
-    def made(*args: Any, **named: Any) -> Array:
-        array = make(*args, **named)
-        array.fill(np.nan if array.dtype.kind == "f" else 77)
-        return array
-
-    return made
 
 
 def _same(one: Any, other: Any) -> bool:
