@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, RecordedArray, array_module
+from gbackprop.array import Array, ModuleArray, array_module
 
 IDLE_BYTES = 2**29
 """Largest number of bytes cached for the next call, for arenas and for results each."""
@@ -138,7 +138,7 @@ def result_like(x: Any, shape: Sequence[int], dtype: Any = None, least: int | No
     dtype = x.dtype if dtype is None else dtype
     if not isinstance(x, np.ndarray):
         return array_module(x).empty(shape, dtype)
-    if isinstance(x, RecordedArray):
+    if isinstance(x, ModuleArray):
         return x.made(result_array, shape, dtype, least)  # type: ignore[attr-defined]
     return result_array(shape, dtype, least)
 

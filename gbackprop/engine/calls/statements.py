@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gbackprop.array import RecordedArray
+from gbackprop.array import ModuleArray
 
 ERRORS = {"divide": "call", "over": "call", "under": "call", "invalid": "call"}
 """The treatment of errors of arithmetic while statements are written; another one belongs to a statement."""
@@ -108,12 +108,12 @@ class Statements:
 
 def is_written(value: Any) -> bool:
     """Return whether a value is an array that writes down what is done to it."""
-    return isinstance(value, RecordedArray)
+    return isinstance(value, ModuleArray)
 
 
 def plain(value: Any) -> Any:
     """Return arguments with arrays of NumPy."""
-    if isinstance(value, RecordedArray):
+    if isinstance(value, ModuleArray):
         return cast(Any, np.ndarray).view(value, np.ndarray)
     if isinstance(value, list | tuple):
         return type(value)(plain(each) for each in value)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gbackprop.array import RecordedArray
+from gbackprop.array import ModuleArray
 from gbackprop.base.recording.arrays import MAKING, PLAIN
 from gbackprop.engine.calls.statements import CannotWriteError, Statements, is_written, plain
 
@@ -31,7 +31,7 @@ DEFAULTS = (("dtype", None), ("where", True), ("keepdims", False))
 """Arguments that say what holds without them."""
 
 
-class Written(np.ndarray, RecordedArray):
+class Written(np.ndarray, ModuleArray):
     """An array that computes and writes down what is done to it."""
 
     writer: Any = None  # views that NumPy makes by itself have none: they cannot be used
@@ -46,8 +46,6 @@ class Written(np.ndarray, RecordedArray):
             return writer.do(function, args, named)
         if len(out) > 1 or not is_written(out[0]):
             raise CannotWriteError("a constant is written to")
-        if method == "__call__":
-            return writer.do(function, (*args, *out), named, out[0])
         return writer.do(function, args, {**named, "out": out[0]}, out[0])
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import FLOAT_NAMES, Array, RecordedArray
+from gbackprop.array import FLOAT_NAMES, Array, ModuleArray
 from gbackprop.engine.kernels import device, plain, plain_tiles
 
 
@@ -39,7 +39,7 @@ def transforms_of(x: Array) -> ModuleType | None:
 
 def calls_of(x: Array, kernels: ModuleType | None) -> Any:
     """Return kernels; for an array that writes down what is done to it, such that their calls are written down."""
-    if kernels is None or not isinstance(x, RecordedArray):
+    if kernels is None or not isinstance(x, ModuleArray):
         return kernels
     return x.module(kernels)  # type: ignore[attr-defined]
 
