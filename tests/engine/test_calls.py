@@ -1,20 +1,32 @@
 """Small calls that are written down: to every bit what the sweep gives, and the sweep where they do not apply."""
 
 import functools
+import gc
+import pickle
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 import common
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.base.errors import NotFiniteWarning
+from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine import prepared
 from gbackprop.engine.calls.call import WrittenCall
+from gbackprop.plain.plan import make_plan
 from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
+from gbackprop.testing.graphs import graph_problems
+from gbackprop.testing.runs import SHIPPED
+from gbackprop.testing.strategies import problems
 
 driver = __import__("sys").modules["gbackprop.engine.backward"]
 CE, RNG = losses.CrossEntropyLoss(), np.random.default_rng(0)
@@ -105,11 +117,12 @@ def test_a_generator_advances_as_in_a_sweep(ran):
 
 
 def test_what_reads_numbers_is_swept(ran):
-    """`Variance` chooses a formula by its numbers, and R of weighted labels depends on them."""
-    for loss, asked in ((CE, [q.Variance()]), (losses.CrossEntropyLoss(weight=np.array([1.0, 2, 3])), [])):
+    """`Variance` chooses a formula by its numbers, R of weighted labels depends on them, draws of counts check them."""
+    weighted, poisson = losses.CrossEntropyLoss(weight=np.array([1.0, 2, 3])), losses.PoissonNLLLoss()
+    for loss, y, asked in ((CE, Y, q.Variance()), (weighted, Y, q.BatchGrad()), (poisson, np.ones((6, 3)), q.KFAC())):
         network = mlp()
         for _ in range(3):
-            gb.backward(network, loss, X, Y, *asked)
+            gb.backward(network, loss, X, y, asked, rng=0)
     assert not ran
 
 
@@ -191,7 +204,7 @@ def test_threads_may_run_one_call(ran):
     assert len(ran) == 32
 
 
-def test_a_product_beyond_the_range_is_noticed_by_its_factors(ran):
+def test_a_product_beyond_the_range_is_noticed(ran):
     network, x = gb.Sequential(layers.Linear(4, 3), rng=0), np.full((1, 4), 1e25, "float32")
     for _ in range(2):
         with np.errstate(over="ignore"), pytest.warns(NotFiniteWarning, match=r"gradient of 0\.weight"):
@@ -215,3 +228,159 @@ def test_derivatives_in_the_input_are_written_down(ran, monkeypatch):
         found = gb.backward(network, CE, x, Y, q.DiagGGN(), **options)
     assert ran == [found]
     common.assert_same(found, swept(monkeypatch, network, CE, X + 1, Y, q.DiagGGN(), **options), 0)
+
+
+def bits(value):
+    """All arrays in a result with their order in memory, as bytes; NaN is NaN."""
+    if isinstance(value, np.ndarray | np.generic):
+        strides = [stride for stride, n in zip(value.strides, value.shape, strict=True) if n > 1]
+        return value.dtype, value.shape, strides, np.where(value != value, np.nan, value).tobytes()
+    parts = value if isinstance(value, dict | list) else getattr(value, "__dict__", None)
+    if isinstance(value, q.Quantity | losses.Loss) or parts is None:
+        return value
+    return type(value), [bits(part) for part in (parts.values() if isinstance(parts, dict) else parts)]
+
+
+def outcome(call, *given, **options):
+    """The bits of a result, or its error; and the kinds of all warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = bits(call(*given, **options))
+        except ValueError as error:
+            found = str(error)
+    return found, {str(each.message) for each in caught}
+
+
+def extremes(x):
+    """Batches with ties, zeros, dead units, and numbers at the ends of the range."""
+    ends = np.finfo(x.dtype)
+    yield from (-x, 0 * x, np.ones_like(x), np.repeat(x[:1], len(x), 0), np.round(2 * x), x * ends.tiny / 4)
+    yield from (1e4 * x, x * ends.max ** x.dtype.type(0.6), np.where(x > 0.5, np.nan, x), np.where(x > 0.5, np.inf, x))
+
+
+KINDS = [*{kind for name, kind in SHIPPED.items() if name != "kronecker_error"}, lambda: q.KFAC(joint_bias=True)]
+
+
+@settings(max_examples=40)
+@given(problems() | graph_problems(), st.lists(st.sampled_from(KINDS), max_size=3, unique=True), st.booleans())
+def test_drawn_calls_give_the_same_to_every_bit(case, kinds, single):
+    dtype = "float32" if single else "float64"
+    network = case.network.astype(dtype)
+    x, y = (each.astype(dtype) if each.dtype.kind == "f" else each for each in (case.x, case.y))
+    asked = []
+    for kind in kinds:
+        with suppress(gb.UnsupportedError, ValueError):
+            make_plan(network, case.loss, x, y, [kind()], 0)
+            asked.append(kind())
+    given = [network, case.loss, x, y, *asked]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepared, "AFTER", 1)
+        outcome(gb.backward, *given, rng=0)
+        for parameter in network.parameters.values():
+            parameter *= 1.25
+        for other in extremes(x):
+            given[2] = other.astype(x.dtype)
+            assert outcome(gb.backward, *given, rng=1) == outcome(partial(swept, patch), *given, rng=1)
+
+
+def test_a_class_of_jacobians_that_changes_ends_a_call(ran, monkeypatch):
+    network = mlp()
+    for _ in range(2):
+        gb.backward(network, CE, X, Y, q.BatchL2Grad())
+    assert len(ran) == 1
+    monkeypatch.setattr(Outer, "own", lambda self: None, raising=False)
+    gb.backward(network, CE, X, Y, q.BatchL2Grad())
+    assert len(ran) == 1
+
+
+def test_parameters_in_another_order_are_swept(ran, monkeypatch):
+    network = mlp()
+    gb.backward(network, CE, X, Y)
+    values = network.layers[1].parameters
+    values["weight"] = np.asfortranarray(values["weight"])
+    assert outcome(gb.backward, network, CE, X, Y) == outcome(partial(swept, monkeypatch), network, CE, X, Y)
+    assert not ran
+
+
+@pytest.mark.parametrize("turned", [X[::-1], X[:, :, :, ::-1], np.repeat(X, 2, 3)[..., ::2]], ids=["rows", "x", "gaps"])
+def test_batches_with_gaps_or_turned_are_swept(turned, ran):
+    network = mlp()
+    for _ in range(3):
+        gb.backward(network, CE, turned, Y)
+    assert not ran
+
+
+def test_memory_that_runs_out_ends_in_a_sweep(monkeypatch):
+    network = mlp()
+    want = gb.backward(network, CE, X, Y)
+
+    def full(*given):
+        raise MemoryError
+
+    monkeypatch.setattr(WrittenCall, "__call__", full)
+    common.assert_same(gb.backward(network, CE, X, Y), want, 0)
+
+
+def test_a_written_call_keeps_neither_network_nor_batch(ran):
+    network, x = mlp(), X.copy()
+    for _ in range(2):
+        gb.backward(network, CE, x, Y, q.KFAC(), rng=0)
+    assert ran
+    ran.clear()
+    seen = [weakref.ref(each) for each in (network, x, network.layers[1].parameters["weight"])]
+    del network, x
+    gc.collect()
+    assert [each() for each in seen] == [None] * 3
+
+
+def test_results_stay_when_batch_and_parameters_change(ran):
+    network, x = mlp(layers.ReLU), X.copy()
+    for _ in range(2):
+        found = gb.backward(network, CE, x, Y, q.BatchGrad(), q.KFLR())
+    before = bits(found)
+    x *= 3
+    for parameter in network.parameters.values():
+        parameter *= 3
+    gb.backward(network, CE, x, Y, q.BatchGrad(), q.KFLR())
+    assert bits(found) == before
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize("change", ["frozen", "p", "container", "copy"])
+def test_changes_of_the_network_are_seen(change, ran, monkeypatch):
+    dropout = layers.Dropout(0.5)
+    network = gb.Sequential(layers.Flatten(), layers.Linear(36, 5), dropout, layers.Linear(5, 3), rng=0)
+    x = X.astype("float32")
+    for seed in (0, 1):
+        gb.backward(network, CE, x, Y, rng=seed, training=True)
+    assert len(ran) == 1
+    if change == "frozen":
+        network.freeze("1.weight")
+    elif change == "p":
+        dropout.p = 0.25
+    elif change == "container":
+        network.children["2"] = layers.Identity()
+        network.layers = tuple(network.children.values())
+    else:
+        network = pickle.loads(pickle.dumps(network))
+    given, options = (network, CE, x, Y), {"rng": 2, "training": True}
+    assert outcome(gb.backward, *given, **options) == outcome(partial(swept, monkeypatch), *given, **options)
+    assert len(ran) == 1
+
+
+def test_errors_of_arithmetic_are_treated_as_the_call_asks(ran):
+    network = mlp(layers.ReLU)
+    for _ in range(2):
+        gb.backward(network, losses.MSELoss(), X, np.zeros((6, 3)))
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        gb.backward(network, losses.MSELoss(), X * 1e200, np.zeros((6, 3)))
+    assert len(ran) == 1
+
+
+def test_calls_with_weights_are_swept(ran, monkeypatch):
+    network, weights = mlp(), np.arange(6.0)
+    gb.backward(network, CE, X, Y)
+    found = gb.backward(network, CE, X, Y, sample_weight=weights)
+    common.assert_same(found, swept(monkeypatch, network, CE, X, Y, sample_weight=weights), 0)
+    assert not ran
