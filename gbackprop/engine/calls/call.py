@@ -68,7 +68,8 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
         return None  # R may depend on targets that have weights
     parts = [plan.network, *layers, plan.loss, *[each for each, _ in plan.needs]]
     kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | _jacobians(call)
-    if not all(map(_is_as_shipped, parts)) or not all(_is_ours(value) for kind in kinds for value in vars(kind).values()):
+    functions = [value for kind in kinds for value in vars(kind).values()]
+    if not all(map(_is_as_shipped, parts)) or not all(map(_is_ours, functions)):
         return None
     try:
         (text, scope), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))

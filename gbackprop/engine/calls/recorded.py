@@ -66,7 +66,8 @@ def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator)
     if len(writer.lines) > MOST:
         raise CannotWriteError("too many statements")
     used: list[str] = []
-    text = ", ".join([_text(each, writer, used) for each in (result.loss, result.output, result.gradient, result.values)])
+    parts = [result.loss, result.output, result.gradient, result.values]
+    text = ", ".join([_text(each, writer, used) for each in parts])
     return writer.function([each.name for each in given], text, used), writer.scope
 
 
@@ -114,7 +115,8 @@ def _text(value: Any, writer: Statements, used: list[str]) -> str:
     if isinstance(value, np.ndarray):
         return f"{writer.text(value, used)}.copy()"
     if type(value) is dict:
-        return f"{{{', '.join([f'{writer.text(key, used)}: {_text(each, writer, used)}' for key, each in value.items()])}}}"
+        pairs = [f"{writer.text(key, used)}: {_text(each, writer, used)}" for key, each in value.items()]
+        return f"{{{', '.join(pairs)}}}"
     if type(value) in (list, tuple):
         inside = "".join([f"{_text(each, writer, used)}, " for each in value])
         return f"[{inside}]" if type(value) is list else f"({inside})"

@@ -86,8 +86,8 @@ def square(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Ar
     groups, columns, n, t, o = g.shape
     i = u.shape[3]
     if t == 1:
-        squares = _squares(outer, mat, sign, context)
-        return outer.joined(summed(squares, context.memory.multiply(u, u).reshape(groups, n, -1)))
+        squares = _squares(outer, mat, sign, context).swapaxes(1, 2)
+        return outer.joined(squares @ context.memory.multiply(u, u).reshape(groups, n, -1))
     if costs.square_by_positions(columns, t, i, o) < costs.square_by_products(columns, t, i):
         return outer.joined(square_by_positions(outer, g, sign))
     total = array_module(mat).zeros((groups, o, i), dtype=mat.dtype)
