@@ -29,6 +29,10 @@ FLOATS = ("float32", "float64")
 FLOAT_NAMES = {np.dtype(order + name[0] + str(int(name[5:]) // 8)): name for name in FLOATS for order in "<>"}
 """The name of each such dtype: NumPy takes 3 µs to put one together."""
 
+ODD = np.ma.MaskedArray | np.matrix
+"""Arrays of NumPy whose operations differ."""
+
+
 class ModuleArray:
     """Base class of arrays that compute as those of NumPy, with a module of their own."""
 
@@ -42,9 +46,7 @@ class RecordedArray(ModuleArray):
 
 def is_array(x: object) -> bool:
     """Return whether `x` is a NumPy or CuPy array, and no masked array or matrix, whose operations differ."""
-    if type(x) is np.ndarray or _is_cupy(x):
-        return True
-    return isinstance(x, np.ndarray | ModuleArray) and not isinstance(x, np.ma.MaskedArray | np.matrix)
+    return type(x) is np.ndarray or _is_cupy(x) or (isinstance(x, np.ndarray | ModuleArray) and not isinstance(x, ODD))
 
 
 def _is_cupy(x: object) -> bool:

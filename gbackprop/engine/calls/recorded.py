@@ -27,7 +27,7 @@ MOST = 2_000
 """Most statements of a call."""
 
 Places = list[tuple[Layer, str, tuple[str, ...]]]
-"""Where a call finds parameters and buffers: layers, the attribute, and the keys in it."""
+"""Places of parameters and buffers: layers, the attribute, and the keys in it."""
 
 
 def places_of(layers: Sequence[Layer]) -> Places:
@@ -66,9 +66,8 @@ def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator)
     if len(writer.lines) > MOST:
         raise CannotWriteError("too many statements")
     used: list[str] = []
-    parts = [result.loss, result.output, result.gradient, result.values]
-    text = ", ".join([_text(each, writer, used) for each in parts])
-    return writer.function([each.name for each in given], text, used), writer.scope
+    found = _text((result.loss, result.output, result.gradient, result.values), writer, used)
+    return writer.function([each.name for each in given], found, used), writer.scope
 
 
 def _made_up(array: Array, classes: int, rng: np.random.Generator) -> Array:
