@@ -94,10 +94,13 @@ def check_batch(x: Any) -> None:
 
 def batch_of(network: Any, x: Any) -> Any:
     """Return a batch as the network computes with it: several inputs as columns of one array."""
-    inputs = getattr(network, "several", None)
+    try:
+        inputs = network.several
+    except AttributeError:  # a layer, or no network, which others say
+        inputs = None
     if inputs is not None:
         return inputs.packed(x, next((value.dtype for value in network.parameters.values()), "float32"))
-    if isinstance(x, tuple | Mapping):
+    if type(x) in (tuple, dict):
         raise TypeError(f"x: expected an array, as the network has one input, got a {type(x).__name__} of {len(x)}")
     return x
 

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 import gbackprop as gb
 from gbackprop import array
-from gbackprop.engine.kernels import scratch
+from gbackprop.engine import scratch
 
 # ------------------------------------------------------------------------------------------------------- finite numbers
 

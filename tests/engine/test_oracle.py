@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.engine import blocks, costs, memory
+from gbackprop.engine import blocks, costs, memory, scratch
 from gbackprop.engine.forms import FORMS
-from gbackprop.engine.kernels import scratch
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.runs import SHIPPED, every_quantity

@@ -11,8 +11,8 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.signals import EXACT
+from gbackprop.engine import scratch
 from gbackprop.engine.forms import FORMS, outer, products
-from gbackprop.engine.kernels import scratch
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context, JacobianForms
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.engine import costs, kernels
+from gbackprop.engine import costs, kernels, scratch
 from gbackprop.engine.arena import Arena
 from gbackprop.engine.forms import FORMS, conv, outer
-from gbackprop.engine.kernels import scratch
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
 

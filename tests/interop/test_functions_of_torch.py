@@ -9,7 +9,7 @@ from gbackprop.interop.importing import _batch  # noqa: E402
 
 def test_a_batch_has_the_dtype_of_its_floats():
     for given, want in (("float64", "float64"), ("float32", "float32"), ("float16", "float32"), ("int64", "float32")):
-        x, dtype = _batch(np.ones((2, 3), given), None)
+        x, dtype, _ = _batch(np.ones((2, 3), given), None)
         assert dtype == want
         assert str(x.dtype) == f"torch.{want if given != 'int64' else given}"
     for wrong in (np.ones(()), np.ones((0, 2)), [1, 2]):

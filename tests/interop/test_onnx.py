@@ -675,7 +675,7 @@ def test_a_fixed_number_of_samples_in_an_array_is_named():
         (
             lambda m: m.graph.input.append(helper.make_tensor_value_info("z", 11, [1])),
             UnsupportedError,
-            "expected one input and one output, got ['x', 'z'] and ['y']",
+            "expected inputs of one dtype, and of one number of samples, got",
         ),
         (
             lambda m: m.graph.input[0].type.tensor_type.__setattr__("elem_type", TensorProto.INT64),

@@ -239,6 +239,22 @@ def test_results_of_batches_are_not_merged(tmp_path):
             gb.data.merge([result, result])
 
 
+def test_the_input_has_a_gradient_alone():
+    net = gb.Sequential(L.Linear(2, 3), L.BatchNorm1d(3), L.Tanh(), L.Linear(3, 2), rng=0, dtype="float64")
+    x, y, step = np.random.default_rng(0).standard_normal((4, 2)), np.arange(4) % 2, 1e-6
+    want = np.zeros_like(x)
+    for n, i in np.ndindex(x.shape):
+        moved = [x.copy(), x.copy()]
+        for each, sign in zip(moved, (1, -1)):
+            each[n, i] += sign * step
+        above, below = (gb.reference(net, CE, each, y, training=True).loss for each in moved)
+        want[n, i] = (above - below) / (2 * step)
+    for call in (gb.backward, gb.reference):
+        np.testing.assert_allclose(call(net, CE, x, y, wrt="x", training=True).gradient["x"], want, atol=1e-9)
+        with pytest.raises(gb.UnsupportedError, match=r"samples meet there, so the entries of 'x'"):
+            call(net, CE, x, y, q.DiagGGN(), wrt="x", training=True)
+
+
 @pytest.mark.parametrize("momentum", STEPS)
 def test_running_statistics_are_those_of_torch(momentum):
     network = chain(L.BatchNorm2d(2, momentum=momentum), L.Flatten())
