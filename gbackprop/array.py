@@ -29,18 +29,24 @@ FLOATS = ("float32", "float64")
 FLOAT_NAMES = {np.dtype(order + name[0] + str(int(name[5:]) // 8)): name for name in FLOATS for order in "<>"}
 """The name of each such dtype: NumPy takes 3 µs to put one together."""
 
-class RecordedArray:
-    """Base class of arrays that compute as those of NumPy and write down what is done to them."""
+ODD = np.ma.MaskedArray | np.matrix
+"""Arrays of NumPy whose operations differ."""
+
+
+class ModuleArray:
+    """Base class of arrays that compute as those of NumPy, with a module of their own."""
 
     def __array_namespace__(self) -> Any:
         """Return the module that makes new arrays of the same kind."""
 
 
+class RecordedArray(ModuleArray):
+    """Base class of arrays, without memory, that write down what is done to them."""
+
+
 def is_array(x: object) -> bool:
     """Return whether `x` is a NumPy or CuPy array, and no masked array or matrix, whose operations differ."""
-    if type(x) is np.ndarray or _is_cupy(x):
-        return True
-    return isinstance(x, np.ndarray | RecordedArray) and not isinstance(x, np.ma.MaskedArray | np.matrix)
+    return type(x) is np.ndarray or _is_cupy(x) or (isinstance(x, np.ndarray | ModuleArray) and not isinstance(x, ODD))
 
 
 def _is_cupy(x: object) -> bool:
@@ -50,7 +56,7 @@ def _is_cupy(x: object) -> bool:
 
 def array_module(x: Array) -> ModuleType:
     """Return the module to which `x` belongs: NumPy, CuPy, or the one that records."""
-    if type(x) is not np.ndarray and isinstance(x, RecordedArray):
+    if type(x) is not np.ndarray and isinstance(x, ModuleArray):
         return x.__array_namespace__()
     return np if type(x) is np.ndarray or not _is_cupy(x) else sys.modules["cupy"]
 
@@ -96,7 +102,7 @@ def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
     ValueError
         If the device is unknown.
     """
-    if isinstance(x, RecordedArray):
+    if isinstance(x, ModuleArray):
         return cast(Array, x.__array_namespace__().asarray(x, dtype))
     if device == "cpu":
         return np.asarray(x.get() if _is_cupy(x) else x, dtype=dtype)

@@ -30,7 +30,7 @@ class _OneBlasThread:
     def __enter__(self) -> None:
         with self.lock:
             if self.depth == 0:
-                self.before = [(put, get()) for get, put in blas_functions()]
+                self.before = [(put, number) for get, put in blas_functions() if (number := get()) != 1]
                 for put, _ in self.before:
                     put(1)
             self.depth += 1

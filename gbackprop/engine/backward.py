@@ -156,16 +156,21 @@ def backward(
             else:
                 check_batch(x)
                 plan = prepared.plan(network, loss, quantities).with_batch(x, y, rng)
+                written = prepared.written if progress is False and plain is loss else None
+                if written is not None and (result := written(plan, x, y)) is not None:
+                    warn_not_finite(plan, result)
+                    return result
         except MemoryError:
             free_memory()  # the memory cached from earlier calls may be enough
+            prepared = None
             with naming(lambda: f"random numbers and checks for {list(quantities)}"):
                 plan = make_plan(network, loss, x, y, quantities, rng, training, names)
         if prepared is None:
             latest = _execution(plan, x, y, Limits(*blocks))
             plan = latest.plan
-            _CALLS.add(latest, options)
+            stored = _CALLS.add(latest, options)
         else:
-            latest = Execution(plan, x, y, prepared.cut, prepared.known, memory is None, None, [])
+            latest, stored = Execution(plan, x, y, prepared.cut, prepared.known, memory is None, None, []), prepared
 
         updates = latest.updates
 
@@ -185,6 +190,8 @@ def backward(
             free_memory()
             raise TooLargeError(f"{error}; {advice(plan, x, latest.cut, FORMS)}") from error
         warn_not_finite(plan, result)
+        if stored is not None:
+            stored.count(latest, result)
         for update in updates:  # what fails has changed nothing
             update()
         return result

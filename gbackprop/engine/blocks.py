@@ -44,6 +44,7 @@ class Cut:
     threads: int
     small: bool = False  # whether the products are so small that one thread of BLAS is best
     reuses: bool = False  # whether a call without blocks takes its arrays from an arena
+    written: bool = False  # whether such a call, on the host, is so small that it may become a program
 
 
 class Limits(NamedTuple):
@@ -79,7 +80,8 @@ def choose_blocks(plan: Plan, x: Array, limits: Limits = FREE, forms: Forms = PL
     small = device_of(x) == "cpu" and (n * multiplications(plan) <= SMALL_PRODUCTS or n < least)
     shipped = all(REDUCTIONS.get(each.reduction.name) is each.reduction for each in plan.statistics)
     reuses = memory is None and device_of(x) == "cpu" and shipped and n * max(each, output_bytes(plan)) >= REUSED_BYTES
-    return Cut(blocks, columns, spans(plan, columns), min(threads, len(blocks)), small, reuses)
+    written = memory is None and device_of(x) == "cpu" and n * each <= SMALL_BYTES and len(blocks) == 1
+    return Cut(blocks, columns, spans(plan, columns), min(threads, len(blocks)), small, reuses, written)
 
 
 def check_pairs(plan: Plan, x: Array) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, ModuleArray, array_module
 
 IDLE_BYTES = 2**29
 """Largest number of bytes cached for the next call, for arenas and for results each."""
@@ -112,9 +112,7 @@ class Reused(Filling):
     """
 
     def empty(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
-        if not isinstance(like, np.ndarray):
-            return super().empty(like, shape, dtype)
-        return result_array(shape, like.dtype if dtype is None else dtype, LEAST_REUSED)
+        return result_like(like, shape, dtype, LEAST_REUSED)
 
 
 def result_array(shape: Sequence[int], dtype: Any, least: int | None = None) -> np.ndarray:
@@ -135,10 +133,14 @@ def result_array(shape: Sequence[int], dtype: Any, least: int | None = None) -> 
     return array.view(dtype).reshape(shape)
 
 
-def result_like(x: Array, shape: Sequence[int], dtype: Any = None) -> Array:
+def result_like(x: Any, shape: Sequence[int], dtype: Any = None, least: int | None = None) -> Array:
     """Return an array as from `result_array`, of the module of `x` and by default of its dtype."""
     dtype = x.dtype if dtype is None else dtype
-    return result_array(shape, dtype) if isinstance(x, np.ndarray) else array_module(x).empty(shape, dtype)
+    if not isinstance(x, np.ndarray):
+        return array_module(x).empty(shape, dtype)
+    if isinstance(x, ModuleArray):
+        return x.made(result_array, shape, dtype, least)  # type: ignore[attr-defined]
+    return result_array(shape, dtype, least)
 
 
 def free_memory() -> None:

@@ -9,7 +9,8 @@ of the call, and as long as nothing changes on which they depend:
 - the number of processors that the process may use, where blocks depend on it.
 
 Parameters are read in each call: they may be replaced or changed in place. Layers, losses and quantities of users, and
-pseudo-targets that are given, are prepared anew in each call, because what they depend on is unknown.
+pseudo-targets that are given, are prepared anew in each call, because what they depend on is unknown. Small calls are
+written down after some: see `calls`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
+from gbackprop.engine.calls.call import AFTER, WrittenCall, write_call
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.base import Quantity
+from gbackprop.quantities.result import Result
 
 MOST = 16
 """Largest number of prepared calls of one network; one more replaces the oldest."""
@@ -45,7 +48,7 @@ Options = tuple[Any, ...]
 _LIMITS = {type(None), int, str}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
     """The preparations that calls share which differ in numbers alone."""
 
@@ -57,6 +60,8 @@ class Prepared:
     others: list[dict[str, Any]]  # attributes of the loss and of each quantity
     kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
     processors: int  # 0 where the blocks do not depend on their number
+    calls: int = 0  # so far
+    written: WrittenCall | None = None  # what such calls run, once it is there
 
     def is_valid(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> bool:
         """Return whether nothing has changed on which this depends, parameters apart."""
@@ -80,6 +85,12 @@ class Prepared:
         plan.__dict__.update(self.fields, network=network, loss=loss, needs=needs)
         return plan
 
+    def count(self, run: Execution, result: Result) -> None:
+        """Count a call that swept, and had a result; write it down after some."""
+        self.calls += 1
+        if self.calls == AFTER:
+            self.written = write_call(run, result, [layer for layer, _ in self.layers if layer is not None])
+
 
 class Calls:
     """The prepared calls of networks, as long as these exist."""
@@ -99,8 +110,8 @@ class Calls:
             return None
         return found
 
-    def add(self, run: Execution, options: Options) -> None:
-        """Store a call, if all that it depends on is known."""
+    def add(self, run: Execution, options: Options) -> Prepared | None:
+        """Store a call, if all that it depends on is known, and return it."""
         plan, cut = run.plan, run.cut
         network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
         layers = list(_inside(network, plan.leaves))
@@ -108,7 +119,7 @@ class Calls:
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))
         if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
-            return
+            return None
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs"):
             del fields[name]
@@ -129,6 +140,7 @@ class Calls:
             calls[_key(loss, run.x, quantities, options)] = prepared
             if len(calls) > MOST:
                 calls.popitem(last=False)
+        return prepared
 
 
 def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.engine.memory import result_array
+from gbackprop.engine.memory import result_like
 
 
 class SampleRows:
@@ -51,8 +51,8 @@ class SampleRows:
 
     def _empty(self, like: Array) -> Array:
         xp, shape = array_module(like), (self.batch, *like.shape[1:])
-        if xp is not np or not self.reuse:
+        if not isinstance(like, np.ndarray) or not self.reuse:
             return xp.empty_like(like, shape=shape)
         axes = [0, *sorted(range(1, like.ndim), key=lambda axis: -abs(like.strides[axis]))]
-        array = result_array([shape[axis] for axis in axes], like.dtype)
+        array = result_like(like, [shape[axis] for axis in axes])
         return array.transpose([axes.index(axis) for axis in range(like.ndim)])

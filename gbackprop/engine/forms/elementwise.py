@@ -13,7 +13,7 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.engine import costs
 from gbackprop.engine.forms.bias import pull
 from gbackprop.engine.forms.norms import by_channel, spread
-from gbackprop.engine.kernels import numba_kernels, on_gpu, on_host
+from gbackprop.engine.kernels import calls_of, numba_kernels, on_gpu, on_host
 from gbackprop.engine.memory import compact
 from gbackprop.engine.registry import Context, JacobianForms, LayerForms
 from gbackprop.engine.routes import Route
@@ -74,7 +74,7 @@ def relu_in_place(layer: ReLU, saved: Any, mat: Array) -> Array | None:
 
 def _loops(x: Array) -> ModuleType | None:
     """Return the compiled loops for an array such as `x`; None where a call of them would take as long as NumPy."""
-    return numba_kernels() if x.size > costs.COMPILED_LOOP and on_host(x) else None
+    return calls_of(x, numba_kernels()) if x.size > costs.COMPILED_LOOP and on_host(x) else None
 
 
 def _slope(layer: Elementwise, saved: Any, mat: Array) -> Array:

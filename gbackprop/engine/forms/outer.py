@@ -112,7 +112,7 @@ def square_by_positions(outer: Outer, g: Array, sign: Array | None) -> Array:
     xp, u = array_module(g), outer.u.astype(np.float64)  # pairs can cancel, where a square of sums does not
     groups, columns, n, t, o = g.shape
     total = xp.zeros((groups, o, u.shape[3]), dtype=np.float64)
-    t_, r, times = _pairs(xp, t)
+    t_, r, times = _pairs(np if isinstance(g, np.ndarray) else xp, t)
     for rows in row_blocks(n, groups * o * t * max(t, columns) * 8, g):  # usually one sample each on the host
         each = xp.moveaxis(g[:, :, rows], 1, 4).astype(np.float64, order="C").swapaxes(2, 3)  # [G, n, O, T, V]
         weighted = each if sign is None else each * sign[:, rows].T[:, None, None]
@@ -153,12 +153,12 @@ def kronecker(outer: Outer, mat: Array, sign: Array | None, context: Context) ->
 
 def input_square(outer: Outer, context: Context) -> Array | None:
     """Σₙₜ u uᵀ of each group."""
-    u, xp = outer.u.reshape(outer.groups, -1, outer.u.shape[3]), array_module(outer.u)
+    u = outer.u.reshape(outer.groups, -1, outer.u.shape[3])
     few = u.shape[1] < u.shape[2]
     if few:  # the smaller one is put in the order of the parameter's entries: u here, else the squares
         u = by_entries(outer, u)
     # NumPy detects the symmetry and mirrors one half: for few rows that takes longer than computing the other half.
-    other = u.copy() if xp is np and not costs.mirrored(*u.shape[1:]) else u
+    other = u.copy() if isinstance(u, np.ndarray) and not costs.mirrored(*u.shape[1:]) else u
     squares = summed(u, other) if few else outer.by_entries(summed(u, other))
     return squares if outer.groups > 1 else squares[0]
 

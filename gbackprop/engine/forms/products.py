@@ -12,7 +12,7 @@ import numpy as np
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Outer, weigh
 from gbackprop.engine import costs
-from gbackprop.engine.kernels import numba_kernels
+from gbackprop.engine.kernels import calls_of, numba_kernels
 from gbackprop.engine.scratch import row_blocks
 
 
@@ -58,7 +58,9 @@ def outer_product(g: Array, u: Array, out: Array | None = None) -> Array:
 
 def outer_product_of_rows(g: Array, u: Array, out: Array) -> None:
     """g uᵀ of rows: ``[..., O], [..., I] -> [..., O, I]``, written to `out`."""
-    kernels = numba_kernels() if out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray) else None
+    kernels = (
+        calls_of(out, numba_kernels()) if out.size > costs.COMPILED_OUTER and isinstance(out, np.ndarray) else None
+    )
     o, i = out.shape[-2:]
     if kernels is not None and out.flags.c_contiguous and g.dtype == u.dtype == out.dtype:
         kernels.outer(g.reshape(-1, o), u.reshape(-1, i), out.reshape(-1, o, i))

@@ -18,10 +18,10 @@ from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps
 def forward(layer: LSTMSteps, a: Array, context: Context) -> tuple[Array, Any]:
     """Compute `LSTMSteps.forward`, with σ(z) as 1 / (1 + e⁻ᶻ): where e⁻ᶻ overflows, that is 0."""
     xp = array_module(a)
-    if xp is not np:
+    if not isinstance(a, np.ndarray):
         return layer.forward(a)
     (n, length), size = a.shape[:2], layer.size
-    weight = np.ascontiguousarray(layer.weight.parameters[layer.weight.key].reshape(4, size, size).swapaxes(1, 2))
+    weight = xp.ascontiguousarray(layer.weight.parameters[layer.weight.key].reshape(4, size, size).swapaxes(1, 2))
     bias = layer.bias and layer.parts_of(layer.bias.parameters[layer.bias.key])[:, None]
     h, c = context.memory.empty(a, (2, length + 1, n, size))
     h[0] = c[0] = 0
@@ -52,16 +52,17 @@ def _sigmoid(z: Array) -> None:
 
 def carry(layer: LSTMSteps, saved: Any, mat: Array, context: Context) -> Array:
     """Compute `LSTMSteps.mjp`."""
-    if array_module(mat) is not np:
+    if not isinstance(mat, np.ndarray):
         return layer.mjp(saved, mat)
+    xp = array_module(mat)
     of_cell, of_output, slope, f = _slopes(layer, saved, context)
     weight, steps = layer.parameters[layer.weight.key], layer.ordered(mat)
     length, v, n, size = steps.shape
     delta = context.memory.empty(mat, (v, n, length, 4 * size))
     ordered = layer.ordered(delta)
-    now = np.zeros((v, n, 4 * size), dtype=mat.dtype)  # δ of the step above: 0 for the last
+    now = xp.zeros((v, n, 4 * size), dtype=mat.dtype)  # δ of the step above: 0 for the last
     parts = layer.parts_of(now)
-    state, cell, product = np.zeros((3, v, n, size), dtype=mat.dtype)
+    state, cell, product = xp.zeros((3, v, n, size), dtype=mat.dtype)
     for t in range(length - 1, -1, -1):
         np.matmul(now.reshape(v * n, -1), weight, out=state.reshape(v * n, size))
         state += steps[t]

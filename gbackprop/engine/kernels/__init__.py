@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import warnings
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from gbackprop.array import FLOAT_NAMES, Array
+from gbackprop.array import FLOAT_NAMES, Array, ModuleArray
 from gbackprop.engine.kernels import device, plain, plain_tiles
 
 
@@ -21,7 +22,7 @@ def windows_of(x: Array, axes: int) -> ModuleType | None:
     Each module has ``fold``, ``scatter``, ``first_places`` and ``largest``, with the same arguments.
     """
     if on_host(x):
-        return numba_kernels() or plain
+        return calls_of(x, numba_kernels() or plain)
     return on_gpu(x) if axes <= device.AXES else None
 
 
@@ -30,10 +31,17 @@ def transforms_of(x: Array) -> ModuleType | None:
     if not on_host(x):
         return None
     if numba_kernels() is None:
-        return plain_tiles
+        return calls_of(x, plain_tiles)
     from gbackprop.engine.kernels import compiled_tiles
 
-    return compiled_tiles
+    return calls_of(x, compiled_tiles)
+
+
+def calls_of(x: Array, kernels: ModuleType | None) -> Any:
+    """Return kernels; for an array that writes down what is done to it, such that their calls are written down."""
+    if kernels is None or not isinstance(x, ModuleArray):
+        return kernels
+    return x.module(kernels)  # type: ignore[attr-defined]
 
 
 def on_host(x: Array) -> bool:

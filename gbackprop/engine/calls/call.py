@@ -1,0 +1,128 @@
+"""Small calls written down: what one did, as a function of its arrays, for calls that differ in numbers alone.
+
+A call is recorded with numbers that are made up: twice, so that a number which was read from them is noticed. What is
+recorded must give the results of a call to every bit; otherwise the sweep runs, as it does for larger calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array
+from gbackprop.base.checks import SHIPPED, is_shipped
+from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.state import changed_class
+from gbackprop.engine.calls.recorded import arrays_of, places_of, recorded
+from gbackprop.engine.sweep import Execution
+from gbackprop.plain.plan import Plan
+from gbackprop.quantities.result import Result
+
+AFTER = 8
+"""The number of equal calls after which one is written down: that takes as long as some forty calls."""
+
+
+class WrittenCall:
+    """A call as a function of its arrays.
+
+    Attributes
+    ----------
+    run : function of arrays
+        Returns loss, output, gradient and the values of the quantities.
+    kinds : list of (type, shape, strides, dtype)
+        Of x, y, each array of the layers, and random numbers.
+    classes : dict
+        The classes of the Jacobians, with their attributes.
+    """
+
+    def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer]) -> None:
+        self.run, self.places, self.scale = run, places_of(layers), call.plan.scale
+        self.kinds = [_kind(array) for array in arrays_of(call.plan, call.x, call.y, self.places)]
+        self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
+        self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
+
+    def __call__(self, plan: Plan, x: Array, y: Array) -> Result | None:
+        """Return the result of a call whose arguments are checked; None where its arrays are of other kinds."""
+        try:
+            arrays = arrays_of(plan, x, y, self.places)
+            if [_kind(array) for array in arrays] != self.kinds or plan.scale != self.scale:
+                return None
+        except (AttributeError, KeyError):  # what is no array, or not there any more
+            return None
+        if changed_class(self.classes):
+            return None
+        with self.context:
+            loss, output, gradient, values = self.run(*arrays)
+        asked = tuple([quantity for quantity, _ in plan.needs])
+        return Result(loss, output, gradient, asked, values, plan.loss, self.scale)
+
+
+def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> WrittenCall | None:
+    """Write down a small call, which gave a result; return None if that cannot be done."""
+    plan = call.plan
+    if not call.cut.written or not call.reuse or call.updates or plan.loss.plain is not None or plan.loss.weighted:
+        return None  # R may depend on targets that have weights
+    parts = [plan.network, *layers, plan.loss, *[each for each, _ in plan.needs]]
+    kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | _jacobians(call)
+    functions = [value for kind in kinds for value in vars(kind).values()]
+    if not all(map(_is_as_shipped, parts)) or not all(map(_is_ours, functions)):
+        return None
+    try:
+        (text, scope), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))
+        if not _same((text, scope), again):
+            return None
+        exec(compile(text, "<call>", "exec"), scope)
+        written = WrittenCall(scope["run"], call, layers)
+        with written.context:
+            found = written.run(*arrays_of(plan, call.x, call.y, written.places))
+    except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
+        return None
+    return written if _same(found, (result.loss, result.output, result.gradient, [*result.values])) else None
+
+
+def _kind(array: Array) -> Any:
+    return type(array), array.shape, array.strides, array.dtype
+
+
+def _jacobians(call: Execution) -> set[type]:
+    return {kind for of, *_ in call.known.jacobians for kind in of.__mro__ if is_shipped(kind)}
+
+
+def _is_as_shipped(part: Any) -> bool:
+    """Return whether no method of an object is its own: it may do more than compute, in each call."""
+    return not any(callable(value) and hasattr(type(part), name) for name, value in vars(part).items())
+
+
+def _is_ours(value: Any) -> bool:
+    """Return whether an attribute of a class is no function of somebody else's, whatever name that bears."""
+    function = getattr(value, "__func__", getattr(value, "fget", value))
+    if isinstance(function, FunctionType):
+        return str(function.__globals__["__name__"]).startswith(SHIPPED)
+    return isinstance(function, type) or not callable(function)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal, arrays in every bit and in their order in memory."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray | np.generic):
+        alike = (one.shape, one.dtype, _order(one)) == (other.shape, other.dtype, _order(other))
+        return alike and one.tobytes() == other.tobytes()
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if hasattr(one, "__dict__") and not callable(one) and not isinstance(one, type):
+        return _same(vars(one), vars(other))
+    return bool(one == other)
+
+
+def _order(array: Any) -> list[int]:
+    """Return the strides of an array's axes, but for those of length 1."""
+    return [stride for stride, n in zip(array.strides, array.shape, strict=True) if n > 1]

@@ -1,0 +1,135 @@
+"""The sweep of a call run on arrays that write down what is done: the text of a function of the call's arrays."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gbackprop.array import Array
+from gbackprop.base.recording.tape import mapped
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.state import digests_of
+from gbackprop.engine.calls.statements import ERRORS, CannotWriteError, Statements, is_written
+from gbackprop.engine.calls.written import Written
+from gbackprop.engine.memory import Allocator
+from gbackprop.engine.rows import SampleRows
+from gbackprop.engine.sweep import OUTPUT, Execution, SampleBlock, sweep_block
+from gbackprop.plain.plan import Plan
+from gbackprop.plain.reference import finish
+from gbackprop.quantities.base import Quantity
+from gbackprop.quantities.result import Result
+
+MOST = 2_000
+"""Most statements of a call."""
+
+Places = list[tuple[Layer, str, tuple[str, ...]]]
+"""Places of parameters and buffers: layers, the attribute, and the keys in it."""
+
+
+def places_of(layers: Sequence[Layer]) -> Places:
+    """Return where parameters and buffers of layers are."""
+    places = [(layer, kind) for layer in layers for kind in ("drawn", "buffers")]
+    return [(layer, kind, tuple(values)) for layer, kind in places if (values := getattr(layer, kind, None))]
+
+
+def arrays_of(plan: Plan, x: Array, y: Array, places: Places) -> list[Array]:
+    """Return all arrays that a call reads: the batch, parameters and buffers as they are, random numbers."""
+    state = [values[key] for layer, kind, keys in places for values in (getattr(layer, kind),) for key in keys]
+    if plan.training or plan.mc_noise:
+        _each([plan.noise, plan.mc_noise], state.append)
+    return [x, y, *state]
+
+
+def _each(value: Any, change: Callable[[Array], Any]) -> Any:
+    """Return a value in which each array is changed."""
+    return change(value) if isinstance(value, np.ndarray) else mapped(lambda part: _each(part, change), value)
+
+
+def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator) -> tuple[str, dict[str, Any]]:
+    """Run a call with numbers that are made up; return the text of a function, and what it refers to."""
+    plan, writer, classes = call.plan, Statements(Written), call.plan.output_shape[0]
+    arrays = arrays_of(plan, call.x, call.y, places_of(layers))
+    most = [int(call.x.max()) + 1 if call.x.dtype.kind in "iu" else classes, *[classes] * (len(arrays) - 1)]
+    given = [writer.array(_made_up(*each, rng), f"a{i}") for i, each in enumerate(zip(arrays, most, strict=True))]
+    x, y, *others = given
+    memo: dict[int, Any] = {id(array): each for array, each in zip(arrays[2:], others, strict=True)}
+    parts = [plan.network, *layers, plan.loss, *[quantity for quantity, _ in plan.needs]]
+    inside = digests_of({str(i): part for i, part in enumerate(parts)}, lambda array: b"")[1].arrays
+    if len(memo) < len(others) or any(id(array) not in memo for array, _ in inside):
+        raise CannotWriteError("two arrays are one, or there is one that is no parameter, buffer or random number")
+    with np.errstate(**ERRORS, call=lambda *error: None):  # type: ignore[arg-type]
+        result = _swept(call, memo, x, y)
+    if len(writer.lines) > MOST:
+        raise CannotWriteError("too many statements")
+    used: list[str] = []
+    found = _text((result.loss, result.output, result.gradient, result.values), writer, used)
+    return writer.function([each.name for each in given], found, used), writer.scope
+
+
+def _made_up(array: Array, classes: int, rng: np.random.Generator) -> Array:
+    """Return other numbers of the kind of an array's: labels, shares between 0 and 1, or truth values."""
+    new = np.empty_like(array)
+    if new.strides != array.strides:
+        raise CannotWriteError("an array has gaps, or is turned")
+    floats = array.dtype.kind == "f"
+    new[...] = rng.uniform(0.1, 0.9, array.shape) if floats else rng.integers(0, max(1, classes), array.shape)
+    return new
+
+
+def _swept(call: Execution, memo: dict[int, Any], x: Any, y: Any) -> Result:
+    """Return the result of a call that has one block of samples, on copies of the layers with the arrays of `memo`."""
+    plan, known = call.plan, copy.copy(call.known)
+    new = dict(memo)  # the copies, too
+    parts: list[Any] = [*[leaf.layer for leaf in plan.leaves], plan.loss]
+    *layers, loss = copy.deepcopy(parts, new)
+    leaves = [replace(leaf, layer=layer) for leaf, layer in zip(plan.leaves, layers, strict=True)]
+    known.layers = {id(layer): (layer, forms) for layer, forms in zip(layers, known.at, strict=True)}
+    visits: list[Any] = [*plan.swept]
+    swept = [
+        replace(visit, layer=layers[visit.position], passed=tuple(leaves[leaf.position] for leaf in visit.passed))
+        for visit in visits
+    ]
+    noise, mc_noise = _each([plan.noise, plan.mc_noise], lambda array: memo[id(array)])
+    same: Plan = object.__new__(Plan)
+    same.__dict__.update(plan.__dict__, leaves=leaves, swept=swept, noise=noise, mc_noise=mc_noise, loss=loss)
+    same.__dict__.pop("flow", None)
+    rows, updates = SampleRows(len(x), call.reuse), []  # type: ignore[var-annotated]
+    block = SampleBlock(call.cut.samples[0], rows)
+    total = sweep_block(Execution(same, x, y, call.cut, known, updates=updates), block, Allocator())
+    if updates:
+        raise CannotWriteError("buffers are updated")
+    output = rows.arrays.pop(OUTPUT)
+    total.found.update(rows.arrays)  # type: ignore[arg-type]
+    return finish(same, total.loss, output, total.found)
+
+
+def _text(value: Any, writer: Statements, used: list[str]) -> str:
+    """Return a part of the result as text."""
+    if is_written(value):
+        return writer.text(value, used)
+    if isinstance(value, np.ndarray):
+        return f"{writer.text(value, used)}.copy()"
+    if type(value) is dict:
+        pairs = [f"{writer.text(key, used)}: {_text(each, writer, used)}" for key, each in value.items()]
+        return f"{{{', '.join(pairs)}}}"
+    if type(value) in (list, tuple):
+        inside = "".join([f"{_text(each, writer, used)}, " for each in value])
+        return f"[{inside}]" if type(value) is list else f"({inside})"
+    if isinstance(value, Quantity):
+        raise CannotWriteError("there is a further sweep")
+    if getattr(value, "__dict__", None) and not isinstance(value, type) and not callable(value):
+        return f"{writer.text(_object, used)}({writer.text(type(value), used)}, {_text(vars(value), writer, used)})"
+    return writer.text(value, used)
+
+
+def _object(kind: type, attributes: dict[str, Any]) -> Any:
+    """Return an object of a class with attributes."""
+    new: Any = object.__new__(kind)
+    new.__dict__.update(attributes)
+    return new
+
+

@@ -1,0 +1,386 @@
+"""Small calls that are written down: to every bit what the sweep gives, and the sweep where they do not apply."""
+
+import functools
+import gc
+import pickle
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import common
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.base.errors import NotFiniteWarning
+from gbackprop.calculus.jacobian import Outer
+from gbackprop.engine import prepared
+from gbackprop.engine.calls.call import WrittenCall
+from gbackprop.plain.plan import make_plan
+from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
+from gbackprop.testing.graphs import graph_problems
+from gbackprop.testing.runs import SHIPPED
+from gbackprop.testing.strategies import problems
+
+driver = __import__("sys").modules["gbackprop.engine.backward"]
+CE, RNG = losses.CrossEntropyLoss(), np.random.default_rng(0)
+X, Y = common.batch(6, 1, 6, 6)
+
+
+@pytest.fixture(autouse=True)
+def ran(monkeypatch):
+    """The results of calls that were written down, at the first call of each kind."""
+    results, plain = [], WrittenCall.__call__
+
+    def counted(*given):
+        found = plain(*given)
+        results.extend([found] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(prepared, "AFTER", 1)
+    monkeypatch.setattr(WrittenCall, "__call__", counted)
+    return results
+
+
+def mlp(activation=layers.Sigmoid, dtype="float64"):
+    return gb.Sequential(layers.Flatten(), layers.Linear(36, 5), activation(), layers.Linear(5, 3), rng=0, dtype=dtype)
+
+
+def swept(monkeypatch, *given, **options):
+    """The same call by the sweep."""
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_CALLS", driver.Calls())
+        patch.setattr(prepared, "AFTER", 0)
+        return gb.backward(*given, **options)
+
+
+def window():
+    parts = [layers.Conv2d(1, 2, 3), layers.ReLU(), layers.BatchNorm2d(2), layers.MaxPool2d(2), layers.Flatten()]
+    return gb.Sequential(*parts, layers.Linear(8, 3), rng=0)
+
+
+def lstm():
+    return gb.Sequential(gb.LSTM(6, 4), layers.Flatten(), layers.Linear(24, 3), rng=0)
+
+
+NETWORKS = {
+    "mlp": (mlp, X),
+    "windows": (window, X.astype("float32")),
+    "lstm": (lstm, X[:, 0].astype("float32")),
+    "branched": (BRANCHED.network, RNG.standard_normal((6, 2, 2))),
+    "attentive": (ATTENTIVE.network, RNG.standard_normal((6, 3, 2))),
+    "labels": (lambda: gb.Sequential(layers.Embedding(9, 2), layers.Flatten(), layers.Linear(8, 3), rng=0),
+               RNG.integers(0, 9, (6, 4))),
+}  # fmt: skip
+ASKED = [(), (q.BatchGrad(),), (q.DiagGGN(), q.DiagGGNMC(2)), (q.KFAC(), q.KFLR())]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_kind_of_network_is_written_down(name, asked, ran, monkeypatch):
+    make, x = NETWORKS[name]
+    if name in ("labels", "windows") and asked == ASKED[-1]:
+        pytest.skip("no Kronecker factors")
+    network = make()
+    gb.backward(network, CE, x, Y, *asked, rng=1)
+    for parameter in network.parameters.values():
+        parameter *= 1.5
+    other, labels = x[::-1].copy(), (Y + 1) % 3
+    found = gb.backward(network, CE, other, labels, *asked, rng=2)
+    assert ran == [found]
+    common.assert_same(found, swept(monkeypatch, network, CE, other, labels, *asked, rng=2), 0)
+
+
+def test_masks_are_drawn_anew(ran, monkeypatch):
+    network = mlp(layers.Dropout)
+    gb.backward(network, CE, X, Y, rng=1, training=True)
+    for seed in (2, 3):
+        found = gb.backward(network, CE, X, Y, rng=seed, training=True)
+        common.assert_same(found, swept(monkeypatch, network, CE, X, Y, rng=seed, training=True), 0)
+    assert len(ran) == 2
+
+
+def test_a_generator_advances_as_in_a_sweep(ran):
+    network, states = mlp(), []
+    for _ in range(2):
+        rng = np.random.default_rng(5)
+        gb.backward(network, CE, X, Y, rng=rng)
+        states.append(rng.random())
+    assert ran
+    assert states[0] == states[1]
+
+
+def test_what_reads_numbers_is_swept(ran):
+    """`Variance` chooses a formula by its numbers, R of weighted labels depends on them, draws of counts check them."""
+    weighted, poisson = losses.CrossEntropyLoss(weight=np.array([1.0, 2, 3])), losses.PoissonNLLLoss()
+    for loss, y, asked in ((CE, Y, q.Variance()), (weighted, Y, q.BatchGrad()), (poisson, np.ones((6, 3)), q.KFAC())):
+        network = mlp()
+        for _ in range(3):
+            gb.backward(network, loss, X, y, asked, rng=0)
+    assert not ran
+
+
+def test_functions_of_users_are_called_each_time(ran, monkeypatch):
+    network, seen, plain = mlp(), [], layers.Linear.mjp
+
+    @functools.wraps(plain)
+    def kept(self, saved, mat):
+        seen.append(mat)
+        return plain(self, saved, mat)
+
+    for target, function in ((network.layers[3], functools.partial(kept, network.layers[3])), (layers.Linear, kept)):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, "mjp", function, raising=False)
+            seen.clear()
+            for _ in range(3):
+                gb.backward(network, CE, X, Y)
+            assert [type(each) for each in seen] == [np.ndarray] * 3
+    assert not ran
+
+
+def test_arrays_of_another_order_dtype_or_kind_are_swept(ran):
+    network = mlp()
+    want = gb.backward(network, CE, X, Y)
+    for x, y in ((np.asfortranarray(X), Y), (X, Y.astype("int32")), (X, Y.repeat(2)[::2])):
+        common.assert_same(gb.backward(network, CE, x, y), want, 1e-12)
+    with pytest.raises(TypeError, match="y of CrossEntropyLoss"):
+        gb.backward(network, CE, X, Y.tolist())
+    assert not ran
+
+
+@pytest.mark.parametrize("factor", [1e200, np.inf])
+def test_warnings_and_errors_are_those_of_the_sweep(factor, ran, monkeypatch):
+    messages = []
+    for call in (gb.backward, functools.partial(swept, monkeypatch)):
+        network = mlp(layers.ReLU)
+        for scale in (1.0, factor):
+            network.parameters["1.weight"][0, 0] *= scale
+            with warnings.catch_warnings(record=True) as caught, np.errstate(over="ignore"):
+                warnings.simplefilter("always")
+                try:
+                    call(network, losses.MSELoss(), X, np.zeros((6, 3)))
+                except ValueError as error:
+                    messages.append((scale, str(error)))
+            messages += [(scale, str(each.message)) for each in caught if each.category is NotFiniteWarning]
+    assert len(messages) == 2
+    assert messages[0] == messages[1]
+
+
+def test_a_target_may_be_the_input(ran, monkeypatch):
+    network, x = gb.Sequential(layers.Linear(3, 3), layers.Tanh(), rng=0), RNG.standard_normal((4, 3)).astype("f4")
+    gb.backward(network, losses.MSELoss(), x, x)
+    found = gb.backward(network, losses.MSELoss(), x, -x)
+    assert ran == [found]
+    common.assert_same(found, swept(monkeypatch, network, losses.MSELoss(), x, -x), 0)
+
+
+def test_results_are_nobody_elses(ran):
+    network, asked = mlp(), [q.DiagGGN(), q.KFAC()]
+    gb.backward(network, CE, X, Y, *asked, rng=0)
+    first = gb.backward(network, CE, X, Y, *asked, rng=0)
+    before = first["diag_ggn"]["1.weight"].copy()
+    for array in (first.output, *first.gradient.values(), *first["diag_ggn"].values()):
+        array.fill(7)
+    again = gb.backward(network, CE, X, Y, *asked, rng=0)
+    np.testing.assert_array_equal(again["diag_ggn"]["1.weight"], before)
+    assert ran == [first, again]
+
+
+def test_threads_may_run_one_call(ran):
+    network = mlp()
+    xs = [RNG.standard_normal(X.shape) for _ in range(32)]
+    want = [gb.backward(network, CE, x, Y, sample_block=5) for x in xs]
+    gb.backward(network, CE, X, Y)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda x: gb.backward(network, CE, x, Y), xs))
+    for one, other in zip(found, want, strict=True):
+        common.assert_same(one, other, 1e-12)
+    assert len(ran) == 32
+
+
+def test_a_product_beyond_the_range_is_noticed(ran):
+    network, x = gb.Sequential(layers.Linear(4, 3), rng=0), np.full((1, 4), 1e25, "float32")
+    for _ in range(2):
+        with np.errstate(over="ignore"), pytest.warns(NotFiniteWarning, match=r"gradient of 0\.weight"):
+            gb.backward(network, losses.MSELoss(), x, np.zeros((1, 3), "float32"))
+    assert len(ran) == 1
+
+
+def test_parameters_are_found_by_their_names(ran, monkeypatch):
+    network = gb.Sequential(layers.Flatten(), layers.LayerNorm(36), layers.Linear(36, 3), rng=0, dtype="float64")
+    gb.backward(network, CE, X, Y)
+    values = network.layers[1].parameters
+    values["weight"] = values.pop("weight") * 3  # now it comes after "bias", which has the same shape
+    found = gb.backward(network, CE, X, Y)
+    assert ran == [found]
+    common.assert_same(found, swept(monkeypatch, network, CE, X, Y), 0)
+
+
+def test_derivatives_in_the_input_are_written_down(ran, monkeypatch):
+    network, options = mlp(), {"wrt": ("x", "1.bias")}
+    for x in (X, X + 1):
+        found = gb.backward(network, CE, x, Y, q.DiagGGN(), **options)
+    assert ran == [found]
+    common.assert_same(found, swept(monkeypatch, network, CE, X + 1, Y, q.DiagGGN(), **options), 0)
+
+
+def bits(value):
+    """All arrays in a result with their order in memory, as bytes; NaN is NaN."""
+    if isinstance(value, np.ndarray | np.generic):
+        strides = [stride for stride, n in zip(value.strides, value.shape, strict=True) if n > 1]
+        return value.dtype, value.shape, strides, np.where(value != value, np.nan, value).tobytes()
+    parts = value if isinstance(value, dict | list) else getattr(value, "__dict__", None)
+    if isinstance(value, q.Quantity | losses.Loss) or parts is None:
+        return value
+    return type(value), [bits(part) for part in (parts.values() if isinstance(parts, dict) else parts)]
+
+
+def outcome(call, *given, **options):
+    """The bits of a result, or its error; and the kinds of all warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = bits(call(*given, **options))
+        except ValueError as error:
+            found = str(error)
+    return found, {str(each.message) for each in caught}
+
+
+def extremes(x):
+    """Batches with ties, zeros, dead units, and numbers at the ends of the range."""
+    ends = np.finfo(x.dtype)
+    yield from (-x, 0 * x, np.ones_like(x), np.repeat(x[:1], len(x), 0), np.round(2 * x), x * ends.tiny / 4)
+    yield from (1e4 * x, x * ends.max ** x.dtype.type(0.6), np.where(x > 0.5, np.nan, x), np.where(x > 0.5, np.inf, x))
+
+
+KINDS = [*{kind for name, kind in SHIPPED.items() if name != "kronecker_error"}, lambda: q.KFAC(joint_bias=True)]
+
+
+@settings(max_examples=40)
+@given(problems() | graph_problems(), st.lists(st.sampled_from(KINDS), max_size=3, unique=True), st.booleans())
+def test_drawn_calls_give_the_same_to_every_bit(case, kinds, single):
+    dtype = "float32" if single else "float64"
+    network = case.network.astype(dtype)
+    x, y = (each.astype(dtype) if each.dtype.kind == "f" else each for each in (case.x, case.y))
+    asked = []
+    for kind in kinds:
+        with suppress(gb.UnsupportedError, ValueError):
+            make_plan(network, case.loss, x, y, [kind()], 0)
+            asked.append(kind())
+    given = [network, case.loss, x, y, *asked]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepared, "AFTER", 1)
+        outcome(gb.backward, *given, rng=0)
+        for parameter in network.parameters.values():
+            parameter *= 1.25
+        for other in extremes(x):
+            given[2] = other.astype(x.dtype)
+            assert outcome(gb.backward, *given, rng=1) == outcome(partial(swept, patch), *given, rng=1)
+
+
+def test_a_class_of_jacobians_that_changes_ends_a_call(ran, monkeypatch):
+    network = mlp()
+    for _ in range(2):
+        gb.backward(network, CE, X, Y, q.BatchL2Grad())
+    assert len(ran) == 1
+    monkeypatch.setattr(Outer, "own", lambda self: None, raising=False)
+    gb.backward(network, CE, X, Y, q.BatchL2Grad())
+    assert len(ran) == 1
+
+
+def test_parameters_in_another_order_are_swept(ran, monkeypatch):
+    network = mlp()
+    gb.backward(network, CE, X, Y)
+    values = network.layers[1].parameters
+    values["weight"] = np.asfortranarray(values["weight"])
+    assert outcome(gb.backward, network, CE, X, Y) == outcome(partial(swept, monkeypatch), network, CE, X, Y)
+    assert not ran
+
+
+@pytest.mark.parametrize("turned", [X[::-1], X[:, :, :, ::-1], np.repeat(X, 2, 3)[..., ::2]], ids=["rows", "x", "gaps"])
+def test_batches_with_gaps_or_turned_are_swept(turned, ran):
+    network = mlp()
+    for _ in range(3):
+        gb.backward(network, CE, turned, Y)
+    assert not ran
+
+
+def test_memory_that_runs_out_ends_in_a_sweep(monkeypatch):
+    network = mlp()
+    want = gb.backward(network, CE, X, Y)
+
+    def full(*given):
+        raise MemoryError
+
+    monkeypatch.setattr(WrittenCall, "__call__", full)
+    common.assert_same(gb.backward(network, CE, X, Y), want, 0)
+
+
+def test_a_written_call_keeps_neither_network_nor_batch(ran):
+    network, x = mlp(), X.copy()
+    for _ in range(2):
+        gb.backward(network, CE, x, Y, q.KFAC(), rng=0)
+    assert ran
+    ran.clear()
+    seen = [weakref.ref(each) for each in (network, x, network.layers[1].parameters["weight"])]
+    del network, x
+    gc.collect()
+    assert [each() for each in seen] == [None] * 3
+
+
+def test_results_stay_when_batch_and_parameters_change(ran):
+    network, x = mlp(layers.ReLU), X.copy()
+    for _ in range(2):
+        found = gb.backward(network, CE, x, Y, q.BatchGrad(), q.KFLR())
+    before = bits(found)
+    x *= 3
+    for parameter in network.parameters.values():
+        parameter *= 3
+    gb.backward(network, CE, x, Y, q.BatchGrad(), q.KFLR())
+    assert bits(found) == before
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize("change", ["frozen", "p", "container", "copy"])
+def test_changes_of_the_network_are_seen(change, ran, monkeypatch):
+    dropout = layers.Dropout(0.5)
+    network = gb.Sequential(layers.Flatten(), layers.Linear(36, 5), dropout, layers.Linear(5, 3), rng=0)
+    x = X.astype("float32")
+    for seed in (0, 1):
+        gb.backward(network, CE, x, Y, rng=seed, training=True)
+    assert len(ran) == 1
+    if change == "frozen":
+        network.freeze("1.weight")
+    elif change == "p":
+        dropout.p = 0.25
+    elif change == "container":
+        network.children["2"] = layers.Identity()
+        network.layers = tuple(network.children.values())
+    else:
+        network = pickle.loads(pickle.dumps(network))
+    given, options = (network, CE, x, Y), {"rng": 2, "training": True}
+    assert outcome(gb.backward, *given, **options) == outcome(partial(swept, monkeypatch), *given, **options)
+    assert len(ran) == 1
+
+
+def test_errors_of_arithmetic_are_treated_as_the_call_asks(ran):
+    network = mlp(layers.ReLU)
+    for _ in range(2):
+        gb.backward(network, losses.MSELoss(), X, np.zeros((6, 3)))
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        gb.backward(network, losses.MSELoss(), X * 1e200, np.zeros((6, 3)))
+    assert len(ran) == 1
+
+
+def test_calls_with_weights_are_swept(ran, monkeypatch):
+    network, weights = mlp(), np.arange(6.0)
+    gb.backward(network, CE, X, Y)
+    found = gb.backward(network, CE, X, Y, sample_weight=weights)
+    common.assert_same(found, swept(monkeypatch, network, CE, X, Y, sample_weight=weights), 0)
+    assert not ran
