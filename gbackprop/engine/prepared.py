@@ -86,7 +86,9 @@ class Prepared:
         return plan
 
     def count(self, run: Execution, result: Result) -> None:
-        """Count a call that swept, and had a result; write it down after some."""
+        """Count a call that swept, and had a result; write it down after some. Those with weights are not counted."""
+        if run.plan.loss.plain is not None:
+            return
         self.calls += 1
         if self.calls == AFTER:
             self.written = write_call(run, result, [layer for layer, _ in self.layers if layer is not None])
