@@ -225,7 +225,7 @@ def test_more_lines_than_a_program_may_have(monkeypatch):
 
 def test_arrays_on_a_device(gpu):
     net = chain(layers.Linear(6, 3))
-    with pytest.raises(TypeError, match="x: expected an array on cpu as 0.weight is, got one on cuda:0"):
+    with pytest.raises(TypeError, match=r"x: expected an array on cpu as 0\.weight is, got one on cuda:0"):
         gb.program(net, losses.CrossEntropyLoss(), gb.asarray(X, gpu), gb.asarray(Y, gpu))
     program = gb.program(net, losses.CrossEntropyLoss(), X, Y)
     with pytest.raises((ValueError, TypeError), match=r"^y: "):
