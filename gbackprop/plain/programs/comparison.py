@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -98,6 +99,13 @@ def check_result(got: Result, want: Result, fold: bool) -> None:
             if np.allclose(a, b, 0, own * size + all_in_all * largest, equal_nan=True):
                 continue
         raise UnsupportedError(f"program: {other or path}: {ANOTHER}")
+
+
+def check_there(source: str, special: Any) -> None:
+    """Raise an error if a program calls a function of SciPy that the module on its device lacks."""
+    for name in re.findall(r"\bspecial\.(\w+)", source):
+        if not hasattr(special, name):
+            raise UnsupportedError(f"program: scipy.special.{name}: expected one that CuPy has, too")
 
 
 BOUNDS = {"float64": (1e-9, 1e-12), "float32": (1e-3, 1e-5)}

@@ -28,8 +28,8 @@ class Expressions:
     `wanted` are results, which whoever calls the program uses; `inline` says whether what is used once is written where
     it is used, `factors` are numbers that have a name at the loss.
 
-    `constants` are the arrays that the program takes beside its inputs, `imports` modules besides NumPy, `copied` the
-    results of assignments that begin with a copy.
+    `constants` are the arrays that the program takes beside its inputs, few numbers among them if these are not
+    `listed` in its text; `imports` modules besides NumPy, `copied` the results of assignments that begin with a copy.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Expressions:
         self.constants: dict[str, np.ndarray] = {}
         self.imports: set[str] = set()
         self.copied: set[int] = set()
-        self.wanted, self.functional = frozenset(wanted), functional
+        self.wanted, self.functional, self.listed = frozenset(wanted), functional, True
         self.makers = {number: step for step in steps for number in step.results}
         self.users: dict[int, list[TapeStep]] = defaultdict(list)
         for step in steps:
@@ -289,7 +289,7 @@ class Expressions:
 
     def _constant(self, value: np.ndarray) -> ast.expr:
         """Return an array as an expression, or as the name of one that is given."""
-        if (text := written(value)) is not None:
+        if (text := written(value, self.listed)) is not None:
             return expression(text)
         for name, other in self.constants.items():
             if other is value:

@@ -52,6 +52,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     factor = program.plan.scale.factor
     factors = {factor: "R", factor**0.5: "R ** 0.5"} if type(factor) is float and factor != 1 and program.fold else {}
     lines = Expressions(recording.tape, program.steps, names, wanted, program.fold, program.functional, factors)
+    lines.listed = program.device == "cpu"  # elsewhere a list of numbers is a transfer
     body, last, by = [], None, program.needed_by()
     statements = list(lines.lines())
     inputs = [

@@ -16,6 +16,7 @@ from gbackprop.base.recording.arrays import Recorded
 from gbackprop.base.recording.refused import MissingFunctionError
 from gbackprop.base.recording.tape import Ref, Tape
 from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.sample_weights import Targets
 from gbackprop.plain.completion import complete
 from gbackprop.plain.plan import Plan
@@ -137,7 +138,9 @@ def on_host(plan: Plan, x: Array, y: Any) -> tuple[Plan, Array, Any]:
     if device_of(x) == "cpu":
         return plan, x, y
     targets = [y.y, y.weight] if isinstance(y, Targets) else [y]
-    arrays = [x, *targets, *(each for kind in inputs_of(plan).values() for each in kind.values())]
+    parts = parts_of(plan.network, plan.loss, [quantity for quantity, _ in plan.needs])
+    constants = [array for array, _ in digests_of(parts, lambda array: b"")[1].arrays]
+    arrays = [x, *targets, *constants, *(each for kind in inputs_of(plan).values() for each in kind.values())]
     known: dict[int, Any] = {id(each): asnumpy(each) for each in arrays}
     return copy.deepcopy((plan, x, y), known)
 

@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 LITERAL = 12
-"""Most numbers of an array that is written out; a larger one is in the file of constants."""
+"""Most numbers of an array that is written out; a larger one, and on a device each, is among the constants."""
 
 INFIX: dict[str, ast.operator] = {
     "add": ast.Add(), "subtract": ast.Sub(), "multiply": ast.Mult(), "divide": ast.Div(), "power": ast.Pow(),
@@ -39,8 +39,8 @@ def expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def written(value: np.ndarray) -> str | None:
-    """Return an array as text, None if that is long."""
+def written(value: np.ndarray, listed: bool = True) -> str | None:
+    """Return an array as text, None if that is long; a list of numbers only if `listed` says so."""
     dtype = f", dtype={value.dtype.name!r}"
     if value.ndim == 1 and value.dtype == np.int64 and value.size > 1 and (value == np.arange(value.size)).all():
         return f"np.arange({value.size})"
@@ -53,7 +53,8 @@ def written(value: np.ndarray) -> str | None:
     eye = np.eye(len(value), dtype=value.dtype) if value.ndim == 2 and len(value) > 1 else value[..., None]
     if value.shape == eye.shape and content == eye.tobytes():
         return f"np.eye({len(value)}{dtype})"
-    if value.size <= LITERAL and value.dtype.kind in "fiub" and (value.dtype.kind != "f" or np.isfinite(value).all()):
+    finite = value.dtype.kind in "iub" or (value.dtype.kind == "f" and np.isfinite(value).all())
+    if value.size <= LITERAL * listed and finite:
         return f"np.array({value.tolist()}{dtype})"
     return None
 
@@ -66,4 +67,4 @@ def identifier(name: str) -> str:
     return name
 
 
-RESERVED = frozenset({"np", "special", "parameters", "random", "constants", "assigned", "windows", "slice", "R"})
+RESERVED = frozenset({"np", "special", "parameters", "random", "constants", "assigned", "slice", "R"})

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of
+from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of, scipy_module
 from gbackprop.base.checks import batch_of, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import TraceError
@@ -22,7 +22,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.losses.sample_weights import Targets, weighted
 from gbackprop.plain.completion import by_inputs, complete
 from gbackprop.plain.plan import Plan, plan_of
-from gbackprop.plain.programs.comparison import check_result, compare, forget, other_numbers
+from gbackprop.plain.programs.comparison import check_result, check_there, compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import check_of, source_of
 from gbackprop.plain.programs.recording import (
@@ -93,7 +93,8 @@ class Program:
 
     def __init__(self, plan: Plan, x: Array, y: Any, fold: bool, functional: bool) -> None:
         self.plan, self.fold, self.functional = plan, fold, functional
-        device, module, (plan, x, y) = device_of(x), array_module(x), on_host(plan, x, y)
+        self.device, modules = device_of(x), {"np": array_module(x), "special": scipy_module(x, "special")}
+        plan, x, y = on_host(plan, x, y)
         self.recording = recorded(plan, x, y)
         forget(self.recording.tape)
         with other_numbers(self.recording, x, y) as other:
@@ -110,12 +111,15 @@ class Program:
         self.source, self.constants, self.copied = source_of(self)
         scope: dict[str, Any] = {}
         exec(compile(self.source, "<program>", "exec"), scope)
-        self.function, self.device, self.constants_there = scope["program"], "cpu", self.constants
+        check_there(self.source, modules["special"])
+        self.function, self.constants_there = scope["program"], self.constants
+        device, self.device = self.device, "cpu"
         with np.errstate(all="ignore"):
             weights = [y.weight] if isinstance(y, Targets) else []
             want = complete(plan, x, run(plan, x, y), lambda following: run(following, x, y))
             check_result(self._run(plan, x, y.y if weights else y, weights), want, fold)
-        scope["np"], self.device = module, device
+        scope.update(modules)
+        self.device = device
         self.kinds = {name: (shape, dtype, device) for name, (shape, dtype, _) in self.kinds.items()}
         self.constants_there = {name: asarray(each, device) for name, each in self.constants.items()}
 
