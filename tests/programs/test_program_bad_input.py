@@ -217,9 +217,9 @@ def test_a_network_that_changed_since(change, words):
     assert words in str(caught.value)
 
 
-def test_more_lines_than_a_program_may_have(monkeypatch):
+def test_more_steps_than_a_program_may_have(monkeypatch):
     monkeypatch.setattr(sys.modules[gb.Program.__module__], "MOST", 10)
-    with pytest.raises(gb.UnsupportedError, match=r"program: \d\d lines, expected at most 10"):
+    with pytest.raises(gb.UnsupportedError, match=r"program: \d\d steps, expected at most 10"):
         gb.program(chain(layers.Linear(6, 3)), losses.CrossEntropyLoss(), X, Y, q.KFLR())
 
 

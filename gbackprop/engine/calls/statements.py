@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from gbackprop.array import ModuleArray
+from gbackprop.base.recording.tape import mapped
 
 ERRORS = {"divide": "call", "over": "call", "under": "call", "invalid": "call"}
 """The treatment of errors of arithmetic while statements are written; another one belongs to a statement."""
@@ -115,13 +116,7 @@ def plain(value: Any) -> Any:
     """Return arguments with arrays of NumPy."""
     if isinstance(value, ModuleArray):
         return cast(Any, np.ndarray).view(value, np.ndarray)
-    if isinstance(value, list | tuple):
-        return type(value)(plain(each) for each in value)
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, slice):
-        return slice(plain(value.start), plain(value.stop), plain(value.step))
-    return value
+    return mapped(plain, value)
 
 
 def _is_all(value: Any, array: np.ndarray) -> bool:

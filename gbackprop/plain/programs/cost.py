@@ -56,7 +56,7 @@ class Cost:
     largest = property(lambda self: max((row.live for row in self.rows), default=0))
 
     def by_section(self) -> dict[str, Amounts]:
-        """Return the amounts of each kind of section: forward, loss, extract, carry, append, finish."""
+        """Return the amounts of each kind of section: forward, loss, columns, extract, carry, append, finish."""
         return self._by([row.section for row in self.rows])
 
     def by_layer(self) -> dict[str, Amounts]:

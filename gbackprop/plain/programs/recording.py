@@ -54,7 +54,7 @@ class Recording:
     def part(self, section: Section | None) -> str:
         """Return the part of the call that a section is, for messages."""
         kind, path = section or Section("loss")
-        if kind in ("forward", "extract", "carry", "append"):
+        if kind in ("forward", "columns", "extract", "carry", "append"):
             return f"layer {path or '(alone)'}, {self.layers[path]!r}, {kind}"
         if kind == "loss" or not path:
             return " ".join(filter(None, (kind, path)))

@@ -23,9 +23,8 @@ KINDS = {"mc": "Monte-Carlo"}
 """The letters of the columns of each signal, and what they are called where that is not the signal's name."""
 
 
-
 class Section(NamedTuple):
-    """A part of the sweep: forward, loss, extract, carry, append or finish; and the layer's path."""
+    """A part of the sweep: forward, loss, columns, extract, carry, append or finish; and the layer's path."""
 
     kind: str
     layer: str = ""

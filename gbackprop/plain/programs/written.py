@@ -40,7 +40,7 @@ from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
 MOST = 20_000
-"""Most lines of a program."""
+"""Most steps of a program."""
 
 
 def program(
@@ -89,6 +89,8 @@ class Program:
         The text of a Python module with a function of x, y, a mapping of parameters and one of random numbers.
     constants : dict of str to ndarray
         The larger arrays that neither follow from these nor change.
+    function : callable
+        That function; it returns dictionaries of arrays.
     """
 
     def __init__(self, plan: Plan, x: Array, y: Any, fold: bool, functional: bool) -> None:
@@ -107,7 +109,7 @@ class Program:
         self.paths = {number: path for path, number in leaves_in(self.results)}
         self.steps, self.same = self._steps()
         if len(self.steps) > MOST:
-            raise UnsupportedError(f"program: {len(self.steps)} lines, expected at most {MOST}")
+            raise UnsupportedError(f"program: {len(self.steps)} steps, expected at most {MOST}")
         self.source, self.constants, self.copied = source_of(self)
         scope: dict[str, Any] = {}
         exec(compile(self.source, "<program>", "exec"), scope)
