@@ -123,7 +123,8 @@ class Sections(AtLoss):
             recording.tape.section = before
             return output, saved
 
-        derive(layer, ("forward", "forward_training"), forward)
+        if not hasattr(layer, "children"):  # a network without layers computes nothing
+            derive(layer, ("forward", "forward_training"), forward)
 
     def start(self, output: Any, target: Any) -> Signals:
         self.recording.tape.section = Section("loss", GRADIENT.name)
