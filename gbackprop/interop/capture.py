@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from os.path import basename, dirname, sep
+from threading import get_ident
 from traceback import walk_tb
 from typing import Any
 
@@ -157,9 +158,11 @@ def _hints_as_given() -> Iterator[None]:
 
 @contextmanager
 def _symbolic_len() -> Iterator[None]:
-    """Let ``len`` of a tensor be its size as a symbol, which Python's own makes a number."""
-    before = builtins.len
-    builtins.len = lambda of: of.shape[0] if isinstance(of, torch.Tensor) and of.ndim else before(of)
+    """Let ``len`` of a tensor be its size as a symbol in this thread, which Python's own makes a number."""
+    before, here = builtins.len, get_ident()
+    builtins.len = lambda of: (
+        of.shape[0] if isinstance(of, torch.Tensor) and of.ndim and get_ident() == here else before(of)
+    )
     try:
         yield
     finally:
