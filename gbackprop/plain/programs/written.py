@@ -57,7 +57,7 @@ def program(
     fold : bool
         Whether what nobody needs is left out, what is computed twice is computed once, constants are computed, and
         values that are used once are written where they are used. Without, each line is a step of the plain sweep,
-        and the results are equal to those of `gbackprop.reference` in every bit.
+        and the results are equal to those of `gbackprop.reference` in every bit (exceptions: docs/programs.md).
     functional : bool
         Whether assignments to parts of an array are functions of whole arrays, so that the program runs with
         `jax.numpy` in place of `numpy`.
