@@ -154,10 +154,16 @@ def backward(
                 _check_whole(quantities, x, Limits(*blocks))
                 plan = make_plan(network, loss, x, y, quantities, rng, training, names)
             else:
-                check_batch(x)
-                plan = prepared.plan(network, loss, quantities).with_batch(x, y, rng)
+                plan = prepared.plan(network, loss, quantities)
                 written = prepared.written if progress is False and plain is loss else None
-                if written is not None and (result := written(plan, x, y)) is not None:
+                result = None
+                if written and (rng is None or (type(rng) is int and rng >= 0)):
+                    result = written(plan, x, y, checked=False)
+                if result is None:
+                    check_batch(x)
+                    plan = plan.with_batch(x, y, rng)
+                    result = written(plan, x, y) if written else None
+                if result is not None:
                     warn_not_finite(plan, result)
                     return result
         except MemoryError:

@@ -38,8 +38,8 @@ def ran(monkeypatch):
     """The results of calls that were written down, at the first call of each kind."""
     results, plain = [], WrittenCall.__call__
 
-    def counted(*given):
-        found = plain(*given)
+    def counted(*given, **named):
+        found = plain(*given, **named)
         results.extend([found] if found is not None else [])
         return found
 
@@ -315,7 +315,7 @@ def test_memory_that_runs_out_ends_in_a_sweep(monkeypatch):
     network = mlp()
     want = gb.backward(network, CE, X, Y)
 
-    def full(*given):
+    def full(*given, **named):
         raise MemoryError
 
     monkeypatch.setattr(WrittenCall, "__call__", full)

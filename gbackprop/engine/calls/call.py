@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array
+from gbackprop.array import Array, all_finite
 from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import changed_class
-from gbackprop.engine.calls.recorded import arrays_of, places_of, recorded
+from gbackprop.engine.calls.recorded import arrays_of, drawn_in, places_of, recorded
 from gbackprop.engine.sweep import Execution
 from gbackprop.plain.plan import Plan
 from gbackprop.quantities.result import Result
@@ -35,25 +35,40 @@ class WrittenCall:
         Returns loss, output, gradient and the values of the quantities.
     kinds : list of (type, shape, strides, dtype)
         Of x, y, each array of the layers, and random numbers.
+    plain : bool
+        Whether numbers of the batch and of parameters are to be finite, and no others are drawn.
     classes : dict
         The classes of the Jacobians, with their attributes.
     """
 
     def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer]) -> None:
-        self.run, self.places, self.scale = run, places_of(layers), call.plan.scale
-        self.kinds = [_kind(array) for array in arrays_of(call.plan, call.x, call.y, self.places)]
+        plan, self.run, self.places = call.plan, run, places_of(layers)
+        given, drawn = arrays_of(call.x, call.y, self.places), drawn_in(plan)
+        self.kinds, self.scale = [_kind(array) for array in (*given, *drawn)], plan.scale
+        self.plain, self.shape = plan.floats and plan.wrt is None and not drawn, (len(call.x), *plan.output_shape)
         self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
         self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
 
-    def __call__(self, plan: Plan, x: Array, y: Array) -> Result | None:
-        """Return the result of a call whose arguments are checked; None where its arrays are of other kinds."""
+    def __call__(self, plan: Plan, x: Array, y: Array, checked: bool = True) -> Result | None:
+        """Return the result of a call; None where its arrays are of other kinds.
+
+        A plan with a batch has `checked` all arguments, and drawn random numbers. With another, arrays of these kinds
+        lack a look at their numbers alone; None where there is more to do, such as to say which are not finite.
+        """
         try:
-            arrays = arrays_of(plan, x, y, self.places)
-            if [_kind(array) for array in arrays] != self.kinds or plan.scale != self.scale:
+            arrays = arrays_of(x, y, self.places)
+            if checked:
+                arrays += drawn_in(plan)
+            if [_kind(array) for array in arrays] != self.kinds or changed_class(self.classes):
                 return None
         except (AttributeError, KeyError):  # what is no array, or not there any more
             return None
-        if changed_class(self.classes):
+        if checked:
+            if plan.scale != self.scale:
+                return None
+        elif self.plain and all_finite(x, *arrays[2:]):
+            plan.loss.check_target("y", y, x, self.shape)
+        else:
             return None
         with self.context:
             loss, output, gradient, values = self.run(*arrays)
@@ -78,7 +93,7 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
         exec(compile(text, "<call>", "exec"), scope)
         written = WrittenCall(scope["run"], call, layers)
         with written.context:
-            found = written.run(*arrays_of(plan, call.x, call.y, written.places))
+            found = written.run(*arrays_of(call.x, call.y, written.places), *drawn_in(plan))
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
     return written if _same(found, (result.loss, result.output, result.gradient, [*result.values])) else None

@@ -36,12 +36,18 @@ def places_of(layers: Sequence[Layer]) -> Places:
     return [(layer, kind, tuple(values)) for layer, kind in places if (values := getattr(layer, kind, None))]
 
 
-def arrays_of(plan: Plan, x: Array, y: Array, places: Places) -> list[Array]:
-    """Return all arrays that a call reads: the batch, parameters and buffers as they are, random numbers."""
+def arrays_of(x: Array, y: Array, places: Places) -> list[Array]:
+    """Return the arrays that a call is given: the batch, parameters and buffers as they are."""
     state = [values[key] for layer, kind, keys in places for values in (getattr(layer, kind),) for key in keys]
-    if plan.training or plan.mc_noise:
-        _each([plan.noise, plan.mc_noise], state.append)
     return [x, y, *state]
+
+
+def drawn_in(plan: Plan) -> list[Array]:
+    """Return the random numbers of a call."""
+    found: list[Array] = []
+    if plan.training or plan.mc_noise:
+        _each([plan.noise, plan.mc_noise], found.append)
+    return found
 
 
 def _each(value: Any, change: Callable[[Array], Any]) -> Any:
@@ -52,7 +58,7 @@ def _each(value: Any, change: Callable[[Array], Any]) -> Any:
 def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator) -> tuple[str, dict[str, Any]]:
     """Run a call with numbers that are made up; return the text of a function, and what it refers to."""
     plan, writer, classes = call.plan, Statements(Written), call.plan.output_shape[0]
-    arrays = arrays_of(plan, call.x, call.y, places_of(layers))
+    arrays = [*arrays_of(call.x, call.y, places_of(layers)), *drawn_in(plan)]
     most = [int(call.x.max()) + 1 if call.x.dtype.kind in "iu" else classes, *[classes] * (len(arrays) - 1)]
     given = [writer.array(_made_up(*each, rng), f"a{i}") for i, each in enumerate(zip(arrays, most, strict=True))]
     x, y, *others = given
