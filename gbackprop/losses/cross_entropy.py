@@ -86,4 +86,5 @@ def exponentials(f: Array) -> tuple[Array, Array, Array]:
     """Compute z = f − max f, e^z and Σ e^z over axis 1: softmax(f) = e^z / Σ e^z, in which nothing overflows."""
     z = f - f.real.max(1, keepdims=True)
     e = array_module(f).exp(z)
-    return z, e, e.sum(1, keepdims=True)
+    total = e.sum(1, keepdims=True)
+    return z, e, total

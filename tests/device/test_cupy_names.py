@@ -43,12 +43,17 @@ def path_of(node, names):
     return ".".join(reversed(parts)) if parts and begins else None
 
 
+@functools.cache
 def uses(tree):
     """(path, keywords, line) of what is taken from an array module; the longest path counts."""
-    names = modules_in(tree)
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    return list(_uses(tree))
+
+
+def _uses(tree):
+    names, nodes = modules_in(tree), list(ast.walk(tree))
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    calls = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
         path = path_of(node, names) if isinstance(node, ast.Attribute) and id(node) not in inner else None
         if path is not None:
             call = calls.get(id(node))

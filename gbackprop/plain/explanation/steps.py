@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 STARTS = {
     "gradient": "R ∇ℓₙ",
-    "exact": "√R Sₙ, S Sᵀ = ∇²ℓₙ",
+    "exact": "√R Sₙ, where Sₙ Sₙᵀ = ∇²ℓₙ",
     "mc": "√(R/(c M)) ∇ℓ(fₙ, ŷₙₘ)",
     "average": "Ḡ = R Σₙ ∇²ℓₙ",
     "residual": "√|r|, signs of r",

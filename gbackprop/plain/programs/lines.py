@@ -134,7 +134,9 @@ class Expressions:
         users = self.users[number]
         if not self.inline or number in self.named or number in self.wanted or len(users) != 1 or depth > DEPTH:
             return False
-        return users[0].section == step.section and len(ast.unparse(value)) < WIDTH * 3 // 4
+        adds = users[0].name == "setitem" and isinstance(value, ast.BinOp) and isinstance(value.left, ast.Subscript)
+        text = ast.unparse(value.right if adds else value)  # type: ignore[attr-defined]
+        return users[0].section == step.section and len(text) < WIDTH * 3 // 4
 
     # ------------------------------------------------------------------------------------------------- expressions
 

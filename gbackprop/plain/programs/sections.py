@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gbackprop.base.recording.tape import Tape
+from gbackprop.base.recording.tape import Tape, refs
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, Signals
 from gbackprop.plain.explanation.steps import STARTS
@@ -30,8 +30,14 @@ class Section(NamedTuple):
     layer: str = ""
 
 
-LETTERS = ("p", "e", "z", "u", "total", "roots", "steps", "mean", "variance", "sigma", "reached")
-"""The variables of the package's functions whose names are those of the derivations."""
+LETTERS: dict[str, dict[str, str]] = {
+    "": {name: name for name in ("p", "e", "z", "u", "total", "roots", "steps", "mean", "variance", "sigma", "reached")},
+    "gbackprop.layers.elementwise.activation": {"below": "min"},
+    "gbackprop.layers.windows.pooling": {"places": "k"},
+    "gbackprop.calculus.moments": {"shift": "K", "q": "Q"},
+}
+"""The letters of variables in modules' functions; of the modules without letters of their own, those in forward
+passes and losses that are called as in the derivations."""
 
 
 @dataclass
@@ -43,17 +49,21 @@ class LetterTape(Tape):
 
     def add(self, name: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         found = super().add(name, value, *args, **kwargs)
-        if self.section is None or self.section.kind not in ("forward", "loss"):
+        if self.section is None:
             return found
         frame: Any = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PASSED):
             frame = frame.f_back
-        place, number = (frame.f_code, frame.f_lineno), len(self.values) - 1
-        text = re.match(r"\s*(\w+) = ", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
-        if text and text[1] in LETTERS:
-            if self.last == place:
-                self.letters.pop(number - 1, None)
-            self.letters[number] = f"{text[1]}_{self.section.layer}" if self.section.kind == "forward" else text[1]
+        plain = LETTERS[""] if self.section.kind in ("forward", "loss") else {}
+        letters, number = LETTERS.get(frame.f_globals.get("__name__", ""), plain), len(self.values) - 1
+        place = (frame.f_code, frame.f_lineno)
+        text = re.match(r"\s*(\w+) [-+*/&]?= ", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
+        if text and (letter := letters.get(text[1])):
+            letter = letter if self.section.kind == "loss" else f"{letter}_{self.section.layer}"
+            for before in (*refs(args), *[number - 1] * (self.last == place)):
+                if self.letters.get(before) == letter:  # it is a part of this value
+                    del self.letters[before]
+            self.letters[number] = letter
         self.last = place
         return found
 
@@ -94,7 +104,7 @@ def derive(owner: Any, methods: Iterable[str], around: Callable[..., Any]) -> No
 
 OF_LOSS = {"gradients": ("grad", "∇ℓₙ"), "hessian_sqrt": ("S", "Sₙ"), "hessian_sqrt_mc": ("S_mc", "∇ℓ(fₙ, ŷₙₘ)"),
            "pseudo_targets": ("y_mc", "ŷₙₘ"), "values": ("l", "ℓₙ"), "drawn": ("grad_mc", "∇ℓ(fₙ, ŷₙₘ)")}  # fmt: skip
-OF_LAYER = {"residual": ("r", "the residual"), "first": ("d", "φ'(x)"), "second": ("d2", "φ''(x)")}
+OF_LAYER = {"residual": ("r", "the residual's diagonal"), "first": ("d", "φ'(x)"), "second": ("d2", "φ''(x)")}
 """The letters of what methods return, and their formulas."""
 
 
@@ -127,6 +137,11 @@ class Sections(AtLoss):
             derive(layer, ("forward", "forward_training"), forward)
 
     def start(self, output: Any, target: Any) -> Signals:
+        def average(method: str, plain: Callable[..., Any], *args: Any) -> Any:
+            self.recording.tape.section = Section("loss", AVERAGE.name)
+            return plain(*args)
+
+        derive(self.plan.loss, ("hessian_sum",), average)
         self.recording.tape.section = Section("loss", GRADIENT.name)
         signals = super().start(output, target)
         self._signals(signals, self.plan.leaves[-1].name)
@@ -148,14 +163,15 @@ class Sections(AtLoss):
             letter, path = COLUMNS.get(getattr(statistic.signal, "name", ""), ""), turned(name)
             text = {"kronecker": "B", "average_kronecker": "B", "input_square": "uu"}.get(reduction.name)
             text = f"{text}_{leaf.name}" if text else f"{reduction.name}_{letter}_{path}".replace("sum_g_", "grad_")
+            formula = reduction.text.replace("± " * (statistic.signal != RESIDUAL), "").replace("Jᵀ", "J_θᵀ")
             for more, part in zip(("", "_more"), value if isinstance(value, tuple) else (value,), strict=False):
-                self.recording.call(part, text + more, reduction.text.replace("g", letter or "g"))
+                self.recording.call(part, text + more, formula.replace("g", letter or "g"))
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Any:
         self.recording.tape.section = Section("carry", leaf.name)
         found = super().carry(leaf, saved, signals)  # type: ignore[misc]
         if isinstance(found, Signals):
-            self.recording.call(found.stack.values, f"carried_{leaf.name}", "all columns at the input")
+            self.recording.call(found.stack.values, f"carried_{leaf.name}", "these columns at the input")
         return found
 
     def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Any) -> Any:
