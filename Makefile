@@ -10,6 +10,9 @@ CUDA ?= cuda13x
 # Tests run in as many processes as there are processors, so products of matrices have one thread in each.
 PARALLEL := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
+# Compiled modules are stored: tests start many processes, and each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo audit experiments faults museum mutants referee test test-long test-touched test-torch gpu-test cupy-names lint bench bench-gpu profile clean
 

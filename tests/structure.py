@@ -8,6 +8,7 @@ neither empty, nor comments, nor docstrings.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections import Counter, defaultdict
@@ -42,7 +43,10 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-TREES = {module_name(path): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax of each module of the package by its name."""
+    return {module_name(path): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -53,7 +57,7 @@ def imported(tree: ast.AST) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-    return found & TREES.keys()
+    return found & trees().keys()
 
 
 def part_of(module: str) -> str | None:
@@ -65,7 +69,7 @@ def part_of(module: str) -> str | None:
 def parts() -> dict[str, set[str]]:
     """Return the parts that each part imports."""
     graph: dict[str, set[str]] = defaultdict(set)
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         if part := part_of(module):
             graph[part] |= {part_of(other) for other in imported(tree)} - {part, None}  # type: ignore[arg-type]
     return graph
@@ -82,7 +86,7 @@ def floors(graph: dict[str, set[str]]) -> tuple[dict[str, int], list[str]]:
 def wide(part: str) -> list[str]:
     """Return the functions of a part with more than five arguments, the public ones of the package apart."""
     functions = []
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in ast.walk(tree) if part_of(module) == part else ():
             if isinstance(node, ast.FunctionDef):
                 given = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
@@ -94,10 +98,10 @@ def wide(part: str) -> list[str]:
 
 def public_names() -> set[str]:
     """Return all names that a package of the package lists in ``__all__``, and the bases of classes among them."""
-    lists = [node.value for tree in TREES.values() for node in tree.body if isinstance(node, ast.Assign)
+    lists = [node.value for tree in trees().values() for node in tree.body if isinstance(node, ast.Assign)
              and ast.unparse(node.targets[0]) == "__all__"]  # fmt: skip
     found = {ast.literal_eval(name) for names in lists if isinstance(names, ast.List) for name in names.elts}
-    classes = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     while more := {ast.unparse(base) for each in classes if each.name in found for base in each.bases} - found:
         found |= more
     return found
@@ -116,31 +120,31 @@ def private_sections() -> list[str]:
                 if not (named and (shown or node.name in public)):
                     found.append(f"{module}.{node.name}")
 
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         look(module, tree.body, False)
     return found
 
 
 def repeated_classes() -> list[str]:
     """Return the names of classes that stand more than once."""
-    names = Counter(node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     return sorted(name for name, number in names.items() if number > 1)
 
 
 def repeated_modules() -> list[str]:
     """Return the names of files that stand more than once in a part."""
-    names = Counter((part_of(module), module.rpartition(".")[2]) for module in TREES if module.count(".") > 1)
+    names = Counter((part_of(module), module.rpartition(".")[2]) for module in trees() if module.count(".") > 1)
     return sorted(f"{part}: {name}" for (part, name), number in names.items() if number > 1)
 
 
 def hidden_modules() -> list[str]:
     """Return the modules that a function or class of their package hides, as an import binds the same name."""
     hidden = []
-    for module, tree in TREES.items():
-        for node in tree.body if any(other.startswith(f"{module}.") for other in TREES) else ():
+    for module, tree in trees().items():
+        for node in tree.body if any(other.startswith(f"{module}.") for other in trees()) else ():
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-                hidden += [f"{module}.{n}" for n in names if f"{module}.{n}" in TREES and names[n] not in TREES]
+                hidden += [f"{module}.{n}" for n in names if f"{module}.{n}" in trees() and names[n] not in trees()]
     return hidden
 
 

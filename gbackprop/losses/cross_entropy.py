@@ -75,11 +75,10 @@ class CrossEntropyLoss(ClassWeights):
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
         # Inversion of the distribution function, in float64 so that a run in float32 draws the same as one in float64.
         # "<=" skips classes of probability zero; only by rounding can the last bound exceed the total.
-        xp = array_module(output)
         _, e, total = exponentials(output.astype(np.float64))
-        steps = xp.cumsum(e / total, axis=1)
+        steps = (e / total).cumsum(axis=1)
         reached = (steps <= (noise * steps[:, -1])[:, :, None]).sum(2)
-        return xp.minimum(reached, output.shape[1] - 1)
+        return array_module(output).minimum(reached, output.shape[1] - 1)
 
 
 def exponentials(f: Array) -> tuple[Array, Array, Array]:

@@ -140,7 +140,7 @@ def kill(process, whole_group):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL, no process groups")
-@pytest.mark.parametrize("most", [5, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_killed_again_and_again(tmp_path, most):
     rng = np.random.default_rng(5)
     alone = Place(tmp_path / "alone")
@@ -211,7 +211,7 @@ def test_the_log_is_judged(log):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL, no process groups")
-@pytest.mark.parametrize("most", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_real_runs_killed(place, tmp_path, most):
     rng = np.random.default_rng(6)
     alone = Place(tmp_path / "alone")

@@ -34,7 +34,7 @@ def test_every_layer_is_on_one_page(depth, quantities):
     assert titles == [f"{i}: {'Linear' if i % 2 == 0 or i == depth - 1 else 'Sigmoid'}" for i in reversed(range(depth))]
 
 
-@pytest.mark.parametrize("depth", [3, 10, 25])
+@pytest.mark.parametrize("depth", [3, 10, pytest.param(25, marks=pytest.mark.long)])
 def test_nothing_is_beyond_the_edge_or_too_small_to_read(depth):
     drawn = figure(depth, ALL)
     drawn.canvas.draw()

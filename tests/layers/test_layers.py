@@ -37,7 +37,7 @@ def test_work_in_small_blocks_is_the_same(row, monkeypatch):
     check_layer(layer, row.x(), reference=row.reference(layer)).assert_ok()
 
 
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(layer_cases())
 def test_drawn_layers(case):
     check_layer(case.layer, case.x, case.seed).assert_ok()

@@ -203,7 +203,7 @@ def test_every_quantity_of_drawn_graphs_is_its_definition(problem):
             assert np.abs(got[key] - value).max(initial=0) <= 1e-9 * size[name] + rounding, (name, key)
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 4)
 @given(problems())
 def test_the_kit_finds_no_fault_in_drawn_networks(device, problem):
     check_network(problem.network, problem.loss, problem.x, problem.y, problem.seed, device).assert_ok()
