@@ -59,6 +59,15 @@ def _use_gpu():
     assert asnumpy(asarray([1.0, 2.0], "cuda") @ asarray([3.0, 4.0], "cuda")) == 11
 
 
+@pytest.fixture
+def apart(monkeypatch):
+    """Let `check_network` leave out what other tests check: each layer and the loss alone; estimates by many runs."""
+    from gbackprop.testing import networks, quantities
+
+    monkeypatch.setattr(networks, "_parts", lambda *given: [])
+    monkeypatch.setattr(quantities, "RUNS", 2)
+
+
 @pytest.fixture(scope="session")
 def device(request):
     """Where to compute: "cpu" unless --device says otherwise."""

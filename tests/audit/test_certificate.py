@@ -19,7 +19,8 @@ from gbackprop.testing.certificate.notation import FormulaError
 EXAMPLE = run_path(str(Path(__file__).parents[2] / "examples" / "audit_a_layer.py"))
 Swish, sigmoid = EXAMPLE["Mended"], EXAMPLE["sigmoid"]
 
-SLOW = ("CrossEntropyLoss", "GELU", "Mish", "HuberLoss", "SmoothL1Loss", "PoissonNLLLoss", "GaussianNLLLoss")
+SLOW = ("CrossEntropyLoss", "GELU", "Mish", "HuberLoss", "SmoothL1Loss", "PoissonNLLLoss", "GaussianNLLLoss", "BCELoss",
+        "BCEWithLogitsLoss")  # fmt: skip
 SHIPPED = [
     pytest.param(each, id=repr(each), marks=[pytest.mark.long] * (type(each).__name__ in SLOW))
     for each in shipped_functions(Auditor())

@@ -65,7 +65,7 @@ def test_the_legend_says_what_signs_signals_and_letters_are():
     for part in (
         "◆ a signal starts    ● a layer's parameters reduce it    ← Jᵀ times its V columns",
         "← Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ, D² numbers",
-        "exact: √R Sₙ, S Sᵀ = ∇²ℓₙ, for diag_hessian",
+        "exact: √R Sₙ, where Sₙ Sₙᵀ = ∇²ℓₙ, for diag_hessian",
         "mc (M = 2): √(R/(c M)) ∇ℓ(fₙ, ŷₙₘ), for kfac",
         "inputs: Σₙₜ u uᵀ, for kfac, kfra",
         "N: samples in the batch",

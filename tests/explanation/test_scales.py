@@ -70,7 +70,7 @@ def squares(columns):
 
 SIGNALS = {
     "gradient": (lambda c: q.BatchGrad(), "R ∇ℓₙ", lambda c: [c.R * g for g in c.over(gradient, c.y)]),
-    "exact": (lambda c: q.KFLR(), "√R Sₙ, S Sᵀ = ∇²ℓₙ", lambda c: c.R * sum(c.over(hessian, c.y))),
+    "exact": (lambda c: q.KFLR(), "√R Sₙ, where Sₙ Sₙᵀ = ∇²ℓₙ", lambda c: c.R * sum(c.over(hessian, c.y))),
     "average": (lambda c: q.KFRA(), "R Σₙ ∇²ℓₙ", lambda c: c.R * sum(c.over(hessian, c.y))),
     "Monte Carlo": (
         lambda c: q.KFAC(targets=c.targets),

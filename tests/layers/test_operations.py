@@ -32,7 +32,7 @@ def test_every_row_has_a_case():
 @pytest.mark.parametrize(("name", "options", "shapes"), [
     case for case in CASES if isinstance(Operation(case[0], **case[1]), ComposedOperation)
 ], ids=str)  # fmt: skip
-def test_quantities_through_composed_rows(name, options, shapes):
+def test_quantities_through_composed_rows(name, options, shapes, apart):
     network, x = around(name, options, shapes)
     y = np.random.default_rng(2).standard_normal(network(x).shape)
     check_network(network, losses.MSELoss(), x, y).assert_ok()

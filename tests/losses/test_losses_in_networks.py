@@ -63,7 +63,7 @@ REDUCTIONS = pytest.mark.parametrize("reduction", ["mean", "sum"])
 
 @REDUCTIONS
 @EACH
-def test_every_quantity(make, kind, options, soft, reduction):
+def test_every_quantity(make, kind, options, soft, reduction, apart):
     """In float64, float32, blocks, threads, and by both engines."""
     (network, x, shape), loss = make(), kind(reduction, **options)
     report = check_network(network, loss, x, targets(loss, shape, 2, soft))

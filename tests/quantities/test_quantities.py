@@ -14,7 +14,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.signals import EXACT, GRADIENT
-from gbackprop.testing import check_network, check_quantity, networks
+from gbackprop.testing import check_network, check_quantity
 from gbackprop.testing import quantities as kit
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.table import Terminal
@@ -38,12 +38,10 @@ WITHOUT = {"kfra": LAWS, "gram_gradients": LAWS, "gram_ggn": {f"{options} change
 
 
 @pytest.mark.parametrize("at", range(len(LAYERS)), ids=lambda at: str(LAYERS[at]))
-def test_every_quantity_on_every_layer(at, device, monkeypatch):
+def test_every_quantity_on_every_layer(at, device, apart, monkeypatch):
     """With one loss and one way to cut the work, in turn; drawn networks have all of them, and the draws' means."""
     row, loss = LAYERS[at], THREE_LOSSES[at % len(THREE_LOSSES)]
-    monkeypatch.setattr(networks, "_parts", lambda *given: [])  # tests/layers and tests/losses check them
     monkeypatch.setattr(kit, "BLOCKS", dict([list(BLOCKS.items())[at % len(BLOCKS)]]))
-    monkeypatch.setattr(kit, "RUNS", 2)
     report = check_network(around(row), loss, row.x(3), targets(loss, (3, 2), 0), device=device)
     report.assert_ok()
     judged = {r.method for r in report.rows if r.claim.startswith("is ") and r.oracle == "dense Jacobians"}
