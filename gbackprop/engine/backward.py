@@ -11,16 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, device_of, is_array, on_device_of
+from gbackprop.array import Array, device_of, on_device_of
 from gbackprop.base.checks import batch_of, check_batch, positive
 from gbackprop.base.errors import TooLargeError, naming, release
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
-from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.wrt import names_of
 from gbackprop.engine.arena import arena, fresh
-from gbackprop.engine.blocks import Limits, advice, choose_blocks
+from gbackprop.engine.blocks import Limits, advice, check_whole, choose_blocks
 from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
@@ -151,7 +149,7 @@ def backward(
         prepared = _CALLS.find(network, plain, x, quantities, options)
         try:
             if prepared is None:
-                _check_whole(quantities, x, Limits(*blocks))
+                check_whole(quantities, x, Limits(*blocks))
                 plan = make_plan(network, loss, x, y, quantities, rng, training, names)
             else:
                 plan = prepared.plan(network, loss, quantities)
@@ -258,29 +256,6 @@ def _execution(plan: Plan, x: Array, y: Array, limits: Limits) -> Execution:
     known, free = NetworkForms(FORMS, plan.leaves), limits.memory is None  # a budget's estimate is of no routed columns
     plan = with_visits(plan, x, limits.column_block, known, routed=free)
     return Execution(plan, x, y, choose_blocks(plan, x, limits, FORMS), known, free, None, [])
-
-
-def _check_whole(quantities: Sequence[Any], x: Any, limits: Limits) -> None:
-    """Check that blocks are whole where KFRA and Gram matrices need that: the batch, and for the latter all columns."""
-    sample_block, column_block, workers, _ = limits
-    if sample_block is None and column_block is None and workers is None:
-        return
-    asked = [quantity for quantity in quantities if isinstance(quantity, Quantity)]
-    statistics = [(type(quantity).__name__, statistic) for quantity in asked for statistic in quantity.statistics()]
-    if column_block is not None and any(statistic.signal == SAMPLES for _, statistic in statistics):
-        raise ValueError("BatchGrad(coupled=True) has a row for each of its columns: column_block must be None")
-    averages = [name for name, statistic in statistics if statistic.signal == AVERAGE]
-    pairs = [(name, statistic) for name, statistic in statistics if isinstance(statistic.reduction, Pairs)]
-    if not (averages or pairs) or not is_array(x) or x.ndim == 0:
-        return
-    cut = (sample_block or len(x)) < len(x) or (workers or 1) > 1
-    if cut and averages:
-        raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
-    for name, statistic in pairs:
-        if cut:
-            raise ValueError(f"{name} pairs all samples: sample_block and workers must be None")
-        if column_block is not None and statistic.signal != GRADIENT:
-            raise ValueError(f"{name} pairs all columns: column_block must be None")
 
 
 def _backward(run: Execution) -> Result:

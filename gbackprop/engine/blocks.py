@@ -6,14 +6,17 @@ products. Small batches are not cut: starting threads would cost more than they 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from gbackprop.array import Array, available_memory, device_of
+from gbackprop.array import Array, available_memory, device_of, is_array
 from gbackprop.base.checks import size
 from gbackprop.base.errors import TooLargeError
 from gbackprop.base.threads import blas_controller, cpu_count
+from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.jacobian import REDUCTIONS
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.engine.costs import BLOCK_BYTES, COUPLED_BYTES, REUSED_BYTES, SMALL_BYTES, SMALL_PRODUCTS
 from gbackprop.engine.estimate import (
     Largest,
@@ -32,6 +35,7 @@ from gbackprop.engine.estimate import (
 from gbackprop.engine.registry import PLAIN, Forms
 from gbackprop.engine.spans import column_count, spans
 from gbackprop.plain.plan import Plan
+from gbackprop.quantities.base import Quantity
 
 
 @dataclass(frozen=True)
@@ -118,3 +122,26 @@ def advice(plan: Plan, x: Array, cut: Cut, forms: Forms = PLAIN) -> str:
     words += [f"column_block={fitting.columns}"] if (fitting.columns or total) < total else []
     words += ["workers=1"] if cut.threads > 1 else []
     return f"{', '.join(words)} would fit into {there}, by an estimate"
+
+
+def check_whole(quantities: Sequence[Any], x: Any, limits: Limits) -> None:
+    """Check that blocks are whole where KFRA and Gram matrices need that: the batch, and for the latter all columns."""
+    sample_block, column_block, workers, _ = limits
+    if sample_block is None and column_block is None and workers is None:
+        return
+    asked = [quantity for quantity in quantities if isinstance(quantity, Quantity)]
+    statistics = [(type(quantity).__name__, statistic) for quantity in asked for statistic in quantity.statistics()]
+    if column_block is not None and any(statistic.signal == SAMPLES for _, statistic in statistics):
+        raise ValueError("BatchGrad(coupled=True) has a row for each of its columns: column_block must be None")
+    averages = [name for name, statistic in statistics if statistic.signal == AVERAGE]
+    pairs = [(name, statistic) for name, statistic in statistics if isinstance(statistic.reduction, Pairs)]
+    if not (averages or pairs) or not is_array(x) or x.ndim == 0:
+        return
+    cut = (sample_block or len(x)) < len(x) or (workers or 1) > 1
+    if cut and averages:
+        raise ValueError("KFRA averages over the whole batch at each layer: sample_block and workers must be None")
+    for name, statistic in pairs:
+        if cut:
+            raise ValueError(f"{name} pairs all samples: sample_block and workers must be None")
+        if column_block is not None and statistic.signal != GRADIENT:
+            raise ValueError(f"{name} pairs all columns: column_block must be None")

@@ -30,8 +30,9 @@ class Section(NamedTuple):
     layer: str = ""
 
 
+PLAIN = ("p", "e", "z", "u", "total", "roots", "steps", "mean", "variance", "sigma", "reached")
 LETTERS: dict[str, dict[str, str]] = {
-    "": {name: name for name in ("p", "e", "z", "u", "total", "roots", "steps", "mean", "variance", "sigma", "reached")},
+    "": dict(zip(PLAIN, PLAIN, strict=True)),
     "gbackprop.layers.elementwise.activation": {"below": "min"},
     "gbackprop.layers.windows.pooling": {"places": "k"},
     "gbackprop.calculus.moments": {"shift": "K", "q": "Q"},
