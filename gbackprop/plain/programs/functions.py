@@ -1,0 +1,191 @@
+"""Equal sections of a program printed once, as a function of what they take from elsewhere.
+
+    # Forward, layer 1, Sigmoid(): y = σ(x)           def sigmoid_forward(x):
+    t1 = np.minimum(z_0, 0)                               # Forward, Sigmoid(): y = σ(x)
+    t2 = np.exp(2 * t1 - z_0)                  becomes    t1 = np.minimum(x, 0)
+    z_1 = np.exp(t1) / (1 + t2)                           t2 = np.exp(2 * t1 - x)
+                                                          y = np.exp(t1) / (1 + t2)
+                                                          return y
+
+and z_1 = sigmoid_forward(z_0). Sections are equal if their layers are equal but for names, and if their statements,
+shapes and dtypes are, when values are numbered in the order in which they are met. A function is made where it saves
+statements: n of them that stand there k times become k calls, and n + 2 with `def` and `return`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gbackprop.plain.programs.sections import Section
+from gbackprop.plain.programs.words import RESERVED, identifier
+
+KINDS = ("forward", "extract", "carry", "append")
+"""The sections of layers."""
+
+PURPOSE = re.compile(r"(^|, )for (\w+)$")
+"""The end of a comment that says for which value one without a letter is computed."""
+
+UNNAMED = re.compile(r"t\d+")
+
+
+@dataclass
+class Part:
+    """Statements, each with its comment, under a title: a section, or as much of it as stands together."""
+
+    title: str
+    section: Section
+    statements: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Function(NamedTuple):
+    """A function: its first line, the comments below it, and its statements with comments."""
+
+    head: str
+    comments: tuple[str, str]
+    statements: list[tuple[str, str]]
+
+
+def shared(
+    parts: Sequence[Part], kinds: Mapping[str, Any], wanted: Collection[str], layers: Mapping[str, Any]
+) -> tuple[list[Function], list[Part]]:
+    """Return functions, and the parts with calls of them.
+
+    `kinds` has shape and dtype of each value by its name, `wanted` the names of results, `layers` layers by their paths.
+    """
+    units = [_Unit(each, kinds) for each in _together(parts)]
+    uses = Counter(name for unit in units for name in unit.names)
+    made = {"x"}.union(*(unit.bound for unit in units))
+    groups: dict[str, list[_Unit]] = defaultdict(list)
+    for unit in units:
+        unit.results = sorted((n for n in unit.bound if n in wanted or uses[n] > 1), key=_unnamed)
+        unit.given = sorted((n for n in unit.names if n not in unit.bound), key=lambda n: n not in made)
+        if unit.alone and len(unit.statements) > 1:
+            groups[unit.key(kinds)].append(unit)
+    functions, taken, calls = list[Function](), {*kinds}, dict[int, list[Part]]()
+    for group in groups.values():
+        times, many = len(group), len(group[0].statements)
+        if times * many > times + many + 2:
+            best = min(group, key=lambda unit: sum(map(_unnamed, unit.names)))
+            layer = type(layers[best.section.layer]).__name__.lower()
+            name = _unique(identifier(f"{layer}_{best.section.kind}"), taken)
+            functions.append(best.function(name, kinds, layers))
+            calls |= {id(unit): unit.call(name, kinds) for unit in group}
+    return functions, [part for unit in units for part in calls.get(id(unit), unit.parts)]
+
+
+def _together(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Yield each part; the columns at the output of a layer together with what is extracted from them."""
+    last: list[Part] = []
+    for part in parts:
+        columns = len(last) == 1 and last[0].section == Section("columns", part.section.layer)
+        if last and not (columns and part.section.kind == "extract"):
+            yield last
+            last = []
+        last.append(part)
+    if last:
+        yield last
+
+
+class _Unit:
+    """What may become a function: its parts, the names of values in it in order, and those that it makes.
+
+    It is `alone` if it belongs to a layer and writes into no array but its own; `given` are made elsewhere, and `results`
+    used elsewhere.
+    """
+
+    def __init__(self, parts: list[Part], values: Collection[str]) -> None:
+        self.parts, self.section = parts, parts[-1].section
+        self.title = parts[-1].title.replace(f"layer {self.section.layer}, ", "", 1)
+        self.statements = [statement for part in parts for statement in part.statements]
+        self.names, self.bound = dict[str, None](), dict[str, None]()
+        self.given, self.results = list[str](), list[str]()
+        self.alone = self.section.kind in KINDS
+        for text, _ in self.statements:
+            statement: Any = ast.parse(text).body[0]
+            self.names |= dict.fromkeys(each.id for each in _names(statement) if each.id in values)
+            (target,) = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if isinstance(target, ast.Subscript):
+                self.alone &= ast.unparse(target.value) in self.bound
+            else:
+                self.bound |= dict.fromkeys(each.id for each in _names(target))
+
+    def key(self, kinds: Mapping[str, Any]) -> str:
+        """Return what equal sections have in common."""
+        numbers = {name: f"_{i}" for i, name in enumerate(self.names)}
+        statements = [(text, PURPOSE.sub("", comment)) for text, comment in self.renamed(numbers)]
+        outside = [[numbers[name] for name in names] for names in (self.given, self.results)]
+        return repr((self.section.kind, self.title, statements, outside, [kinds[name] for name in self.names]))
+
+    def renamed(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Return the statements and comments with other names; a comment does not speak of what is elsewhere."""
+
+        def purpose(found: re.Match[str]) -> str:
+            return f"{found[1]}for {names[found[2]]}" if found[2] in names else ""
+
+        trees = [(ast.parse(text), comment) for text, comment in self.statements]
+        for tree, _ in trees:
+            for each in _names(tree):
+                each.id = names.get(each.id, each.id)
+        return [(ast.unparse(tree), PURPOSE.sub(purpose, comment)) for tree, comment in trees]
+
+    def function(self, name: str, kinds: Mapping[str, Any], layers: Collection[str]) -> Function:
+        """Return the section as a function, in which values have the letters of the layer's formulas."""
+        letters = self._letters([_joined(path) for path in layers])
+        shapes = ", ".join(f"{letters[each]} {kinds[each][0]}" for each in self.given if kinds[each])
+        last = f"return {', '.join(letters[each] for each in self.results)}", ""
+        head = f"def {name}({', '.join(letters[each] for each in self.given)}):"
+        return Function(head, (self.title, shapes), [*self.renamed(letters), last])
+
+    def call(self, name: str, kinds: Mapping[str, Any]) -> list[Part]:
+        """Return the part that calls a function instead."""
+        text = f"{', '.join(self.results)} = {name}({', '.join(self.given)})"
+        shape = str(kinds[self.results[0]][0]) if len(self.results) == 1 else ""
+        return [Part(self.parts[-1].title, self.section, [(text, shape)])]
+
+    def _letters(self, paths: Sequence[str]) -> dict[str, str]:
+        """Return the names without layers: x and y for the layer's input and output, `carried` for columns made."""
+        found, taken, count = dict[str, str](), set[str](), 0
+        for name in (*self.given, *self.bound):
+            path = max((path for path in paths if path and name.endswith(f"_{path}")), key=len, default="")
+            letter = name.removesuffix(f"_{path}")
+            if letter == "z":
+                letter = "y" if path == _joined(self.section.layer) else "x"
+            elif letter in ("columns", "carried"):
+                letter = "carried" if name in self.bound else "columns"
+            elif _unnamed(name):
+                count += 1
+                letter = f"t{count}"
+            found[name] = _unique(letter if name in RESERVED else identifier(letter), taken)
+        return found
+
+
+def _unnamed(name: str) -> bool:
+    return UNNAMED.fullmatch(name) is not None
+
+
+def _joined(path: str) -> str:
+    """Return a layer's path as it stands in names."""
+    return re.sub(r"\W", "_", path, flags=re.ASCII)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """Return a name that is not taken, with a number if need be, and take it."""
+    first, count = name, 1
+    while name in taken:
+        count += 1
+        name = f"{first}{count}"
+    taken.add(name)
+    return name
+
+
+def _names(tree: ast.AST) -> Iterator[ast.Name]:
+    """Yield the names in a statement in the order of its text."""
+    if isinstance(tree, ast.Name):
+        yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from _names(child)
