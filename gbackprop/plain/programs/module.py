@@ -124,11 +124,12 @@ def _statement(text: str, comment: str) -> list[str]:
                 inside = inside and depth > 0
         if inside and max(map(len, lines)) <= most:
             return [*above, *lines]
-    target, sign, value = re.fullmatch(r"(.+?) (\S*=) (.*)", text).groups()  # type: ignore[union-attr]
+    start, value = re.fullmatch(r"(return|.+? \S*=) (.*)", text).groups()  # type: ignore[union-attr]
+    target, _, sign = start.rpartition(" ")
     if ", " in target and target[0] != "(":  # several results
         return _statement(f"({target}) {sign} {value}", comment)
     wrapped = value.startswith("(") and value.endswith(")")
-    return [*above, text] if wrapped else _statement(f"{target} {sign} ({value})", comment)
+    return [*above, text] if wrapped else _statement(f"{start} ({value})", comment)
 
 
 def _words(text: str, deep: int) -> list[tuple[str, int]]:
