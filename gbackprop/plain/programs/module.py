@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.tape import refs
 from gbackprop.calculus.wrt import InputRows
 from gbackprop.plain.explanation.steps import STARTS
@@ -22,6 +23,9 @@ from gbackprop.plain.programs.recording import Section
 
 WIDTH = 100
 """Most columns of a comment."""
+
+MOST = 20_000
+"""Most statements of a program."""
 
 FORMULAS = {"forward": "forward", "carry": "mjp", "append": "residual"}
 SAID = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| with the signs of r = "}
@@ -56,8 +60,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     factors = {factor: "R", factor**0.5: "R ** 0.5"} if type(factor) is float and factor != 1 and program.fold else {}
     lines = Expressions(recording.tape, program.steps, names, wanted, program.fold, program.functional, factors)
     lines.listed = program.device == "cpu"  # elsewhere a list of numbers is a transfer
-    parts, by = list[Part](), program.needed_by()
-    statements = list(lines.lines())
+    parts = _parts(program, lines, notes)
     inputs = [
         f"{lines.name(number)} = {kind}[{key!r}]"
         for name, number in recording.inputs.items()
@@ -67,20 +70,13 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     if factors:
         batch = program.plan.scale.batch
         inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ")
-    for (section, text, numbers), after in zip(statements, [*statements[1:], None], strict=True):
-        title = _title(program, section, by.get(numbers[0], []))
-        if not parts or title != parts[-1].title:
-            parts.append(Part(title, section or Section("constants")))
-        shape, note = _shape(recording.tape.values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
-        more = after is not None and after[2] == numbers
-        part = "[" in text[: text.index("=")]
-        comment = shape if more or not note else note if part else f"{shape}, {note}"
-        parts[-1].statements.append((text, comment))
     result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
     functions: list[Function] = []
     if program.fold:
         kinds = {"R": None, "constants": None, **_kinds(lines)}
         functions, parts = shared(parts, kinds, set(map(lines.name, wanted)), recording.layers)
+    if (count := sum(len(each.statements) for each in [*functions, *parts])) > MOST:
+        raise UnsupportedError(f"program: {count} statements, expected at most {MOST}")
     body = [line for part in parts for line in ["", *_comment(part.title), *_written(part.statements)]]
     text = "\n".join([*inputs, *body, "", f"return {result}"])
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
@@ -89,6 +85,22 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     weight = ", sample_weight" * ("sample_weight" in recording.inputs)
     function = f"def program(x, y, parameters, random, constants{weight}):\n{indent(text, '    ')}\n"
     return f"{head}\n{helper}\n{function}", lines.constants, lines.copied
+
+
+def _parts(program: Any, lines: Expressions, notes: dict[int, str]) -> list[Part]:
+    """Return the statements with their comments, in sections."""
+    parts, by, values = list[Part](), program.needed_by(), program.recording.tape.values
+    statements = list(lines.lines())
+    for (section, text, numbers), after in zip(statements, [*statements[1:], None], strict=True):
+        title = _title(program, section, by.get(numbers[0], []))
+        if not parts or title != parts[-1].title:
+            parts.append(Part(title, section or Section("constants")))
+        shape, note = _shape(values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
+        more = after is not None and after[2] == numbers
+        part = "[" in text[: text.index("=")]
+        comment = shape if more or not note else note if part else f"{shape}, {note}"
+        parts[-1].statements.append((text, comment))
+    return parts
 
 
 def _kinds(lines: Expressions) -> dict[str, tuple[Any, str]]:
@@ -113,7 +125,9 @@ def _statement(text: str, comment: str) -> list[str]:
         return [f"{text}  # {comment}" if comment else text]
     if len(text) <= most:
         return [*above, text]
-    for deep in (1, 2, 3, 99):  # brackets within which a line may end
+    start, value = re.fullmatch(r"(def|return|.+? \S*=) (.*)", text).groups()  # type: ignore[union-attr]
+    wrapped = start == "def" or (value.startswith("(") and value.endswith(")"))
+    for deep in (1, 2, 3, 99, *[100] * wrapped):  # brackets within which a line may end
         words = _words(text, deep)
         lines, inside = [words[0][0]], True
         for word, depth in words[1:]:
@@ -124,18 +138,17 @@ def _statement(text: str, comment: str) -> list[str]:
                 inside = inside and depth > 0
         if inside and max(map(len, lines)) <= most:
             return [*above, *lines]
-    start, value = re.fullmatch(r"(return|.+? \S*=) (.*)", text).groups()  # type: ignore[union-attr]
     target, _, sign = start.rpartition(" ")
     if ", " in target and target[0] != "(":  # several results
         return _statement(f"({target}) {sign} {value}", comment)
-    wrapped = value.startswith("(") and value.endswith(")")
     return [*above, text] if wrapped else _statement(f"{start} ({value})", comment)
 
 
 def _words(text: str, deep: int) -> list[tuple[str, int]]:
     """Cut a statement at spaces within so many brackets at most; yield each part and the brackets that it begins in."""
     found, depth, begins, start = [], 0, 0, 0
-    for match in re.finditer(r"'(?:\\.|[^'\\])*'|\((?:-?\d+, ){1,7}-?\d+\)|[\[({]|[\])}]| ", text):
+    whole = r"\((?:-?\d+, )+-?\d+\)|" * (deep < 100)  # numbers in brackets stay together, if they can
+    for match in re.finditer(rf"{whole}'(?:\\.|[^'\\])*'|[\[({{]|[\])}}]| ", text):
         if match[0] == " " and (text[0] == "(") <= depth <= deep:  # results in brackets stand before their "="
             found.append((text[start : match.start()], begins))
             start, begins = match.end(), depth
