@@ -67,12 +67,17 @@ def shared(
         if unit.alone and len(unit.statements) > 1:
             groups[unit.key(kinds)].append(unit)
     functions, taken, calls = list[Function](), {*kinds}, dict[int, list[Part]]()
+    numbers: dict[str, int] = {}  # of each layer among those of its class that differ
     for group in groups.values():
         times, many = len(group), len(group[0].statements)
         if times * many > times + many + 4:
             best = min(group, key=lambda unit: sum(map(_unnamed, unit.names)))
-            layer = type(layers[best.section.layer]).__name__.lower()
-            name = _unique(identifier(f"{layer}_{best.section.kind}"), taken)
+            kind, path = best.section
+            known = [numbers[each] for each in numbers if type(layers[each]) is type(layers[path])]
+            paths = [unit.section.layer for unit in group]
+            number = next((numbers[each] for each in paths if each in numbers), max(known, default=0) + 1)
+            numbers = dict.fromkeys(paths, number) | numbers
+            name = _unique(identifier(f"{type(layers[path]).__name__.lower()}_{kind}"), taken, number)
             functions.append(best.function(name, kinds, layers))
             calls |= {id(unit): unit.call(name, kinds) for unit in group}
     return functions, [part for unit in units for part in calls.get(id(unit), unit.parts)]
@@ -175,14 +180,13 @@ def _joined(path: str) -> str:
     return re.sub(r"\W", "_", path, flags=re.ASCII)
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken, with a number if need be, and take it."""
-    first, count = name, 1
-    while name in taken:
-        count += 1
-        name = f"{first}{count}"
-    taken.add(name)
-    return name
+def _unique(name: str, taken: set[str], number: int = 1) -> str:
+    """Return a name that is not taken, with a number if that is not 1, and take it."""
+    new = name if number == 1 else f"{name}{number}"
+    if new in taken:
+        return _unique(name, taken, number + 1)
+    taken.add(new)
+    return new
 
 
 def _names(tree: ast.AST) -> Iterator[ast.Name]:
