@@ -201,8 +201,8 @@ def test_names_that_collide(monkeypatch):
     nodes, last = {}, "input"
     for name in ODD:
         new = Matrix("sigmoid", 6, 6, 1.0) if name == "forward" else layers.Linear(6, 6)
-        nodes |= {name: (new, last), f"{name}.sigmoid": (layers.Sigmoid(), name)}
-        last = f"{name}.sigmoid"
+        last, before = f"z-{name}", last
+        nodes |= {name: (new, before), last: (layers.Sigmoid(), name)}
     net = gb.Graph(nodes | {"head": (layers.Linear(6, 3), last)}, rng=0, dtype="float64")
     _, x, y = chain(layers.Linear(6, 3))
     args = net, CROSS, x, y, q.DiagGGN()
