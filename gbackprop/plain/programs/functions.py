@@ -18,7 +18,6 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gbackprop.plain.programs.sections import Section
@@ -30,19 +29,16 @@ KINDS = ("forward", "extract", "carry", "append")
 PURPOSE = re.compile(r"(^|, )for (\w+)$")
 """The end of a comment that says for which value one without a letter is computed."""
 
-UNNAMED = re.compile(r"t\d+")
 
-
-@dataclass
-class Part:
+class ProgramPart(NamedTuple):
     """Statements, each with its comment, under a title: a section, or as much of it as stands together."""
 
     title: str
     section: Section
-    statements: list[tuple[str, str]] = field(default_factory=list)
+    statements: list[tuple[str, str]]
 
 
-class Function(NamedTuple):
+class ProgramFunction(NamedTuple):
     """A function: its first line, the comments below it, and its statements with comments."""
 
     head: str
@@ -51,11 +47,11 @@ class Function(NamedTuple):
 
 
 def shared(
-    parts: Sequence[Part], kinds: Mapping[str, Any], wanted: Collection[str], layers: Mapping[str, Any]
-) -> tuple[list[Function], list[Part]]:
+    parts: Sequence[ProgramPart], kinds: Mapping[str, Any], wanted: Collection[str], layers: Mapping[str, Any]
+) -> tuple[list[ProgramFunction], list[ProgramPart]]:
     """Return functions, and the parts with calls of them.
 
-    `kinds` has shape and dtype of each value by its name, `wanted` the names of results, `layers` layers by their paths.
+    `kinds` are shape and dtype of each value by its name, `wanted` names of results, `layers` layers by their paths.
     """
     units = [_Unit(each, kinds) for each in _together(parts)]
     uses = Counter(name for unit in units for name in unit.names)
@@ -66,7 +62,7 @@ def shared(
         unit.given = sorted((n for n in unit.names if n not in unit.bound), key=lambda n: n not in made)
         if unit.alone and len(unit.statements) > 1:
             groups[unit.key(kinds)].append(unit)
-    functions, taken, calls = list[Function](), {*kinds}, dict[int, list[Part]]()
+    functions, taken, calls = list[ProgramFunction](), {*kinds}, dict[int, list[ProgramPart]]()
     numbers: dict[str, int] = {}  # of each layer among those of its class that differ
     for group in groups.values():
         times, many = len(group), len(group[0].statements)
@@ -83,27 +79,26 @@ def shared(
     return functions, [part for unit in units for part in calls.get(id(unit), unit.parts)]
 
 
-def _together(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield each part; the columns at the output of a layer together with what is extracted from them."""
-    last: list[Part] = []
+def _together(parts: Sequence[ProgramPart]) -> list[list[ProgramPart]]:
+    """Return the parts; the columns at the output of a layer are together with what is extracted from them."""
+    found: list[list[ProgramPart]] = []
     for part in parts:
-        columns = len(last) == 1 and last[0].section == Section("columns", part.section.layer)
-        if last and not (columns and part.section.kind == "extract"):
-            yield last
-            last = []
-        last.append(part)
-    if last:
-        yield last
+        columns = Section("columns", part.section.layer)
+        if part.section.kind == "extract" and found and found[-1][-1].section == columns:
+            found[-1].append(part)
+        else:
+            found.append([part])
+    return found
 
 
 class _Unit:
-    """What may become a function: its parts, the names of values in it in order, and those that it makes.
+    """Statements that may become a function: their parts, the names of values in order, and those that they make.
 
-    It is `alone` if it belongs to a layer and writes into no array but its own; `given` are made elsewhere, and `results`
-    used elsewhere.
+    They are `alone` if they are of a layer and write into no array but their own; `given` are values made elsewhere,
+    `results` those used elsewhere.
     """
 
-    def __init__(self, parts: list[Part], values: Collection[str]) -> None:
+    def __init__(self, parts: list[ProgramPart], values: Collection[str]) -> None:
         self.parts, self.section = parts, parts[-1].section
         self.title = parts[-1].title.replace(f"layer {self.section.layer}, ", "", 1)
         self.statements = [statement for part in parts for statement in part.statements]
@@ -138,20 +133,20 @@ class _Unit:
                 each.id = names.get(each.id, each.id)
         return [(ast.unparse(tree), PURPOSE.sub(purpose, comment)) for tree, comment in trees]
 
-    def function(self, name: str, kinds: Mapping[str, Any], layers: Collection[str]) -> Function:
+    def function(self, name: str, kinds: Mapping[str, Any], layers: Collection[str]) -> ProgramFunction:
         """Return the section as a function, in which values have the letters of the layer's formulas."""
         paths = {path[: dot.start()] for path in layers for dot in re.finditer(r"\.|$", path)}
         letters = self._letters({_joined(path) for path in paths})
         shapes = ", ".join(f"{letters[each]} {kinds[each][0]}" for each in self.given if kinds[each])
         last = f"return {', '.join(letters[each] for each in self.results)}", ""
         head = f"def {name}({', '.join(letters[each] for each in self.given)}):"
-        return Function(head, (self.title, shapes), [*self.renamed(letters), last])
+        return ProgramFunction(head, (self.title, shapes), [*self.renamed(letters), last])
 
-    def call(self, name: str, kinds: Mapping[str, Any]) -> list[Part]:
+    def call(self, name: str, kinds: Mapping[str, Any]) -> list[ProgramPart]:
         """Return the part that calls a function instead."""
         text = f"{', '.join(self.results)} = {name}({', '.join(self.given)})"
         shape = str(kinds[self.results[0]][0]) if len(self.results) == 1 else ""
-        return [Part(self.parts[-1].title, self.section, [(text, shape)])]
+        return [ProgramPart(self.parts[-1].title, self.section, [(text, shape)])]
 
     def _letters(self, paths: Collection[str]) -> dict[str, str]:
         """Return the names without layers: x and y for the layer's input and output, `carried` for columns made."""
@@ -159,10 +154,10 @@ class _Unit:
         ending = re.compile(rf"(.+?)_({'|'.join(sorted(paths))})[b-z]?")  # a name that was taken has a letter more
         for name in (*self.given, *self.bound):
             letter, path = parts.groups() if (parts := ending.fullmatch(name)) else (name, "")
-            carried = self.section.kind == "carry" and name in self.results and _unnamed(name)
+            carry = self.section.kind == "carry" and name in self.results
             if letter == "z":
                 letter = "y" if path == _joined(self.section.layer) else "x"
-            elif letter in ("columns", "carried") or carried:
+            elif letter in ("columns", "carried") or (carry and (letter == "g" or _unnamed(name))):
                 letter = "carried" if name in self.bound else "columns"
             elif _unnamed(name):
                 count += 1
@@ -172,7 +167,7 @@ class _Unit:
 
 
 def _unnamed(name: str) -> bool:
-    return UNNAMED.fullmatch(name) is not None
+    return re.fullmatch(r"t\d+", name) is not None
 
 
 def _joined(path: str) -> str:
@@ -183,8 +178,9 @@ def _joined(path: str) -> str:
 def _unique(name: str, taken: set[str], number: int = 1) -> str:
     """Return a name that is not taken, with a number if that is not 1, and take it."""
     new = name if number == 1 else f"{name}{number}"
-    if new in taken:
-        return _unique(name, taken, number + 1)
+    while new in taken:
+        number += 1
+        new = f"{name}{number}"
     taken.add(new)
     return new
 

@@ -17,7 +17,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.tape import refs
 from gbackprop.calculus.wrt import InputRows
 from gbackprop.plain.explanation.steps import STARTS
-from gbackprop.plain.programs.functions import Function, Part, shared
+from gbackprop.plain.programs.functions import ProgramFunction, ProgramPart, shared
 from gbackprop.plain.programs.lines import Expressions
 from gbackprop.plain.programs.recording import Section
 
@@ -71,11 +71,12 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
         batch = program.plan.scale.batch
         inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ")
     result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
-    functions: list[Function] = []
+    functions: list[ProgramFunction] = []
     if program.fold:
         kinds = {"R": None, "constants": None, **_kinds(lines)}
         functions, parts = shared(parts, kinds, set(map(lines.name, wanted)), recording.layers)
-    if (count := sum(len(each.statements) for each in [*functions, *parts])) > MOST:
+    count = sum(len(each.statements) for each in parts) + sum(len(each.statements) for each in functions)
+    if count > MOST:
         raise UnsupportedError(f"program: {count} statements, expected at most {MOST}")
     body = [line for part in parts for line in ["", *_comment(part.title), *_written(part.statements)]]
     text = "\n".join([*inputs, *body, "", f"return {result}"])
@@ -87,14 +88,14 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     return f"{head}\n{helper}\n{function}", lines.constants, lines.copied
 
 
-def _parts(program: Any, lines: Expressions, notes: dict[int, str]) -> list[Part]:
+def _parts(program: Any, lines: Expressions, notes: dict[int, str]) -> list[ProgramPart]:
     """Return the statements with their comments, in sections."""
-    parts, by, values = list[Part](), program.needed_by(), program.recording.tape.values
+    parts, by, values = list[ProgramPart](), program.needed_by(), program.recording.tape.values
     statements = list(lines.lines())
     for (section, text, numbers), after in zip(statements, [*statements[1:], None], strict=True):
         title = _title(program, section, by.get(numbers[0], []))
         if not parts or title != parts[-1].title:
-            parts.append(Part(title, section or Section("constants")))
+            parts.append(ProgramPart(title, section or Section("constants"), []))
         shape, note = _shape(values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
         more = after is not None and after[2] == numbers
         part = "[" in text[: text.index("=")]
@@ -109,7 +110,7 @@ def _kinds(lines: Expressions) -> dict[str, tuple[Any, str]]:
     return {name: (tuple(value.shape), value.dtype.name) for name, value in named}
 
 
-def _function(function: Function) -> str:
+def _function(function: ProgramFunction) -> str:
     lines = [line for comment in function.comments for line in _comment(comment)] + _written(function.statements)
     return "\n".join([*_statement(function.head, ""), indent("\n".join(lines), "    "), ""])
 
