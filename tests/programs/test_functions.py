@@ -133,6 +133,14 @@ def test_functions_of_a_deep_chain(blocks, names, lines, monkeypatch):
     assert ast.unparse(found["linear_extract"].body[-1]) == "return (grad_W, square_S_W, grad_b, square_S_b)"
 
 
+def test_letters_of_functions_are_those_of_the_formulas():
+    found = functions_of(gb.program(*convolutional(), q.DiagGGN()))[0] | functions_of(gb.program(*deep(8)))[0]
+    heads = {name: (ast.unparse(each.args), ast.unparse(each.body[-1])) for name, each in found.items()}
+    assert heads["batchnorm2d_forward"] == ("x, running_var, running_mean, W, b", "return (y, t1, t2)")
+    assert heads["conv2d_carry"] == ("columns, W", "return carried")
+    assert heads["sigmoid_carry"] == ("y, g", "return carried")
+
+
 def test_short_programs_and_recorded_ones_have_no_functions():
     for program in (gb.program(*deep(2), q.DiagGGN()), gb.program(*deep(16), fold=False)):
         assert functions_of(program)[0] == {}
@@ -235,13 +243,13 @@ OUTSIDE = ["a_#[0] = 2"] * 8
     ], ids=["equal", "another dtype", "a result more", "another constant", "writes into another array"])  # fmt: skip
 def test_sections_that_are_equal_and_that_are_not(first, second, dtype, more, made):
     texts = {"0": first, "1": second, "2": more}
-    lines = {i: [(each.replace("#", i), "") for each in steps] for i, steps in texts.items()}
+    lines = {i: [(each.replace("#", i), f"for c_{2 * int(i)}") for each in steps] for i, steps in texts.items()}
     parts = [functions.ProgramPart(f"Carry, layer {i}, Own()", Section("carry", i), lines[i]) for i in lines]
     kinds = {f"{letter}_{i}": ((2,), dtype if i else "float64") for letter in "abcd" for i in (0, 1)}
     found, after = functions.shared(parts, kinds, {"c_0", "c_1"}, dict.fromkeys(texts, layers.Sigmoid()))
     assert len(found) == made
     if made:
         assert [part.statements for part in after[:2]] == [[(f"c_{i} = sigmoid_carry(a_{i})", "(2,)")] for i in (0, 1)]
-        assert [text for text, _ in found[0].statements][-2:] == ["carried = b * 3", "return carried"]
+        assert found[0].statements[-2:] == [("c = b * 3", "for c"), ("return c", "")]
     else:
         assert after == parts
