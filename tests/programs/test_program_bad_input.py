@@ -1,7 +1,6 @@
 """What a program cannot have is named with its place; a program is not run for what it was not written for."""
 
 import math
-import sys
 import tracemalloc
 
 import numpy as np
@@ -11,6 +10,7 @@ from common import batch, chain
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.plain.programs import module
 
 OUTSIDE, SOURCE = np.arange(6.0), np.random.default_rng(0)
 X, Y = batch(4, 6)
@@ -217,9 +217,9 @@ def test_a_network_that_changed_since(change, words):
     assert words in str(caught.value)
 
 
-def test_more_steps_than_a_program_may_have(monkeypatch):
-    monkeypatch.setattr(sys.modules[gb.Program.__module__], "MOST", 10)
-    with pytest.raises(gb.UnsupportedError, match=r"program: \d\d steps, expected at most 10"):
+def test_more_statements_than_a_program_may_have(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 10)
+    with pytest.raises(gb.UnsupportedError, match=r"program: \d\d statements, expected at most 10"):
         gb.program(chain(layers.Linear(6, 3)), losses.CrossEntropyLoss(), X, Y, q.KFLR())
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from math import prod
 from textwrap import fill, indent
 from typing import Any
 
 import numpy as np
 
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.tape import refs
 from gbackprop.calculus.wrt import InputRows
 from gbackprop.plain.explanation.steps import STARTS
+from gbackprop.plain.programs.functions import ProgramFunction, ProgramPart, shared
 from gbackprop.plain.programs.lines import Expressions
 from gbackprop.plain.programs.recording import Section
 
 WIDTH = 100
 """Most columns of a comment."""
+
+MOST = 20_000
+"""Most statements of a program."""
 
 FORMULAS = {"forward": "forward", "carry": "mjp", "append": "residual"}
 SAID = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| with the signs of r = "}
@@ -53,8 +60,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     factors = {factor: "R", factor**0.5: "R ** 0.5"} if type(factor) is float and factor != 1 and program.fold else {}
     lines = Expressions(recording.tape, program.steps, names, wanted, program.fold, program.functional, factors)
     lines.listed = program.device == "cpu"  # elsewhere a list of numbers is a transfer
-    body, last, by = [], None, program.needed_by()
-    statements = list(lines.lines())
+    parts = _parts(program, lines, notes)
     inputs = [
         f"{lines.name(number)} = {kind}[{key!r}]"
         for name, number in recording.inputs.items()
@@ -64,32 +70,65 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     if factors:
         batch = program.plan.scale.batch
         inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ")
-    for (section, text, numbers), after in zip(statements, [*statements[1:], None], strict=True):
-        title = _title(program, section, by.get(numbers[0], []))
-        if title != last:
-            body += ["", *_comment(title)]
-            last = title
-        shape, note = _shape(recording.tape.values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
-        more = after is not None and after[2] == numbers
-        part = "[" in text[: text.index("=")]
-        body += _statement(text, shape if more or not note else note if part else f"{shape}, {note}")
     result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
+    functions: list[ProgramFunction] = []
+    if program.fold:
+        kinds = {"R": None, "constants": None, **_kinds(lines)}
+        functions, parts = shared(parts, kinds, set(map(lines.name, wanted)), recording.layers)
+    count = sum(len(each.statements) for each in parts) + sum(len(each.statements) for each in functions)
+    if count > MOST:
+        raise UnsupportedError(f"program: {count} statements, expected at most {MOST}")
+    body = [line for part in parts for line in ["", *_comment(part.title), *_written(part.statements)]]
     text = "\n".join([*inputs, *body, "", f"return {result}"])
     head = f'"""{_head(program)}\n"""\n\nimport numpy as np\n' + "".join(f"{each}\n" for each in sorted(lines.imports))
     helper = HELPERS if program.functional else ""
+    helper += "".join(f"\n{_function(each)}\n" for each in functions)
     weight = ", sample_weight" * ("sample_weight" in recording.inputs)
     function = f"def program(x, y, parameters, random, constants{weight}):\n{indent(text, '    ')}\n"
     return f"{head}\n{helper}\n{function}", lines.constants, lines.copied
 
 
+def _parts(program: Any, lines: Expressions, notes: dict[int, str]) -> list[ProgramPart]:
+    """Return the statements with their comments, in sections."""
+    parts, by, values = list[ProgramPart](), program.needed_by(), program.recording.tape.values
+    statements = list(lines.lines())
+    for (section, text, numbers), after in zip(statements, [*statements[1:], None], strict=True):
+        title = _title(program, section, by.get(numbers[0], []))
+        if not parts or title != parts[-1].title:
+            parts.append(ProgramPart(title, section or Section("constants"), []))
+        shape, note = _shape(values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
+        more = after is not None and after[2] == numbers
+        part = "[" in text[: text.index("=")]
+        comment = shape if more or not note else note if part else f"{shape}, {note}"
+        parts[-1].statements.append((text, comment))
+    return parts
+
+
+def _kinds(lines: Expressions) -> dict[str, tuple[Any, str]]:
+    """Return shape and dtype of each value that has a name."""
+    named = [(each.id, lines.tape.values[n]) for n, (each, _) in lines.known.items() if isinstance(each, ast.Name)]
+    return {name: (tuple(value.shape), value.dtype.name) for name, value in named}
+
+
+def _function(function: ProgramFunction) -> str:
+    lines = [line for comment in function.comments for line in _comment(comment)] + _written(function.statements)
+    return "\n".join([*_statement(function.head, ""), indent("\n".join(lines), "    "), ""])
+
+
+def _written(statements: Iterable[tuple[str, str]]) -> list[str]:
+    return [line for text, comment in statements for line in _statement(text, comment)]
+
+
 def _statement(text: str, comment: str) -> list[str]:
-    """Return a statement with its comment, in lines that are not too long."""
-    most = WIDTH - 4
+    """Return a statement with its comment, if any, in lines that are not too long."""
+    most, above = WIDTH - 4, [f"# {comment}"] if comment else []
     if len(text) + 4 + len(comment) <= most:
-        return [f"{text}  # {comment}"]
+        return [f"{text}  # {comment}" if comment else text]
     if len(text) <= most:
-        return [f"# {comment}", text]
-    for deep in (1, 2, 3, 99):  # brackets within which a line may end
+        return [*above, text]
+    start, value = re.fullmatch(r"(def|return|.+? \S*=) (.*)", text).groups()  # type: ignore[union-attr]
+    wrapped = start == "def" or (value.startswith("(") and value.endswith(")"))
+    for deep in (1, 2, 3, 99, *[100] * wrapped):  # brackets within which a line may end
         words = _words(text, deep)
         lines, inside = [words[0][0]], True
         for word, depth in words[1:]:
@@ -99,17 +138,19 @@ def _statement(text: str, comment: str) -> list[str]:
                 lines.append(f"    {word}")
                 inside = inside and depth > 0
         if inside and max(map(len, lines)) <= most:
-            return [f"# {comment}", *lines]
-    target, sign, value = re.fullmatch(r"(.+?) (\S*=) (.*)", text).groups()  # type: ignore[union-attr]
-    wrapped = value.startswith("(") and value.endswith(")")
-    return [f"# {comment}", text] if wrapped else _statement(f"{target} {sign} ({value})", comment)
+            return [*above, *lines]
+    target, _, sign = start.rpartition(" ")
+    if ", " in target and target[0] != "(":  # several results
+        return _statement(f"({target}) {sign} {value}", comment)
+    return [*above, text] if wrapped else _statement(f"{start} ({value})", comment)
 
 
 def _words(text: str, deep: int) -> list[tuple[str, int]]:
     """Cut a statement at spaces within so many brackets at most; yield each part and the brackets that it begins in."""
     found, depth, begins, start = [], 0, 0, 0
-    for match in re.finditer(r"'(?:\\.|[^'\\])*'|[\[({]|[\])}]| ", text):
-        if match[0] == " " and depth <= deep:
+    whole = r"\((?:-?\d+, )+-?\d+\)|" * (deep < 100)  # numbers in brackets stay together, if they can
+    for match in re.finditer(rf"{whole}'(?:\\.|[^'\\])*'|[\[({{]|[\])}}]| ", text):
+        if match[0] == " " and (text[0] == "(") <= depth <= deep:  # results in brackets stand before their "="
             found.append((text[start : match.start()], begins))
             start, begins = match.end(), depth
         depth += {"[": 1, "(": 1, "{": 1, "]": -1, ")": -1, "}": -1}.get(match[0], 0)

@@ -39,9 +39,6 @@ from gbackprop.plain.reference import run
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
-MOST = 20_000
-"""Most steps of a program."""
-
 
 def program(
     network: Layer, loss: Loss, x: Array, y: Array, *quantities: Quantity, training: bool = False,
@@ -108,8 +105,6 @@ class Program:
         self.results = results_of(self.recording.result)
         self.paths = {number: path for path, number in leaves_in(self.results)}
         self.steps, self.same = self._steps()
-        if len(self.steps) > MOST:
-            raise UnsupportedError(f"program: {len(self.steps)} steps, expected at most {MOST}")
         self.source, self.constants, self.copied = source_of(self)
         scope: dict[str, Any] = {}
         exec(compile(self.source, "<program>", "exec"), scope)
