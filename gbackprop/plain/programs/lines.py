@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,28 +23,28 @@ FREE = ("getitem", "setitem", "reshape", "transpose", "swapaxes")
 
 
 class Expressions:
-    """The values of steps as expressions: names, and what is used once as part of the line that uses it.
+    """The values of a program's steps as expressions: names, and what is used once as part of the line that uses it.
 
-    `wanted` are results, which whoever calls the program uses; `inline` says whether what is used once is written where
-    it is used, `factors` are numbers that have a name at the loss.
+    `names` are letters of values, `factors` numbers that have a name at the loss; `wanted` are results, which whoever
+    calls the program uses; `inline` says whether what is used once is written where it is used.
 
     `constants` are the arrays that the program takes beside its inputs, few numbers among them if these are not
     `listed` in its text; `imports` modules besides NumPy, `copied` the results of assignments that begin with a copy.
     """
 
-    def __init__(
-        self, tape: Tape, steps: Sequence[TapeStep], names: Mapping[int, str], wanted: Iterable[int], inline: bool,
-        functional: bool = False, factors: Mapping[float, str] | None = None,
-    ) -> None:  # fmt: skip
-        self.tape, self.steps, self.inline, self.factors = tape, steps, inline, factors or {}
+    def __init__(self, program: Any, names: Mapping[int, str], factors: Mapping[float, str]) -> None:
+        self.tape: Tape = program.recording.tape
+        self.steps: Sequence[TapeStep] = program.steps
+        self.inline, self.functional, self.factors = program.fold, program.functional, factors
+        self.wanted = frozenset(program.same.get(number, number) for number in program.paths)
+        self.listed = program.device == "cpu"  # elsewhere a list of numbers is a transfer
         self.section: Any = None
         self.constants: dict[str, np.ndarray] = {}
         self.imports: set[str] = set()
         self.copied: set[int] = set()
-        self.wanted, self.functional, self.listed = frozenset(wanted), functional, True
-        self.makers = {number: step for step in steps for number in step.results}
+        self.makers = {number: step for step in self.steps for number in step.results}
         self.users: dict[int, list[TapeStep]] = defaultdict(list)
-        for step in steps:
+        for step in self.steps:
             for number in refs((step.args, step.kwargs)):
                 self.users[number].append(step)
         self.named, self.taken = dict(names), set[str]()

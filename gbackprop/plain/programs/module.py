@@ -15,8 +15,9 @@ import numpy as np
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.tape import refs
+from gbackprop.calculus.signals import AVERAGE
 from gbackprop.calculus.wrt import InputRows
-from gbackprop.plain.explanation.steps import STARTS
+from gbackprop.plain.explanation.steps import AVERAGES, STARTS
 from gbackprop.plain.programs.functions import ProgramFunction, ProgramPart, shared
 from gbackprop.plain.programs.lines import Expressions
 from gbackprop.plain.programs.recording import Section
@@ -26,6 +27,13 @@ WIDTH = 100
 
 MOST = 20_000
 """Most statements of a program."""
+
+WORDS = (
+    "Backward, from the last layer to the first: Extract multiplies columns by J_θᵀ (J_θ is the layer's",
+    "Jacobian in its parameters) and sums; Carry multiplies by Jᵀ (J is that in the layer's input); Append",
+    "adds columns of the layer's own second derivative. Finish puts sums together. In the formulas of",
+    "layers x and y are the layer's input and output.",
+)
 
 FORMULAS = {"forward": "forward", "carry": "mjp", "append": "residual"}
 SAID = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| with the signs of r = "}
@@ -46,20 +54,11 @@ def assigned(array, index, value):
 def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     """Return the text of the module without its check, the constants that it takes, and what it assigns on copies."""
     recording, same = program.recording, program.same
-    names, notes = ({same.get(number, number): text for number, text in reversed(each.items())}
-                    for each in (recording.names, recording.notes))  # fmt: skip
-    names |= {number: recording.names[number] for number in recording.inputs.values()}  # as the function's arguments
-    uses = Counter(number for step in program.steps for number in refs((step.args, step.kwargs)))
-    for step in program.steps if program.fold else []:
-        if step.name in ("reshape", "transpose") and step.section.kind != "forward" and uses[step.args[0].number] > 1:
-            for each in (names, notes):
-                each.setdefault(step.args[0].number, each.get(step.results[0]) or "")
-    names = {number: name for number, name in names.items() if name}
-    wanted = [same.get(number, number) for number in program.paths]
+    names, notes = _letters(program)
     factor = program.plan.scale.factor
-    factors = {factor: "R", factor**0.5: "R ** 0.5"} if type(factor) is float and factor != 1 and program.fold else {}
-    lines = Expressions(recording.tape, program.steps, names, wanted, program.fold, program.functional, factors)
-    lines.listed = program.device == "cpu"  # elsewhere a list of numbers is a transfer
+    named = type(factor) is float and factor != 1 and program.fold
+    factors = {factor: "R", factor**0.5: "R ** 0.5", factor**2: "R ** 2"} if named else {}
+    lines = Expressions(program, names, factors)
     parts = _parts(program, lines, notes)
     inputs = [
         f"{lines.name(number)} = {kind}[{key!r}]"
@@ -69,12 +68,15 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     ]
     if factors:
         batch = program.plan.scale.batch
-        inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ")
+        inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ, N = {batch}")
     result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
+    for quantity, _ in program.plan.needs if program.fold else ():
+        entry = f"\n    {quantity.name!r}: {{"
+        result = result.replace(f"{entry}\n", f"{entry}  # {quantity.scale}\n", 1) if quantity.scale else result
     functions: list[ProgramFunction] = []
     if program.fold:
         kinds = {"R": None, "constants": None, **_kinds(lines)}
-        functions, parts = shared(parts, kinds, set(map(lines.name, wanted)), recording.layers)
+        functions, parts = shared(parts, kinds, set(map(lines.name, lines.wanted)), recording.layers)
     count = sum(len(each.statements) for each in parts) + sum(len(each.statements) for each in functions)
     if count > MOST:
         raise UnsupportedError(f"program: {count} statements, expected at most {MOST}")
@@ -86,6 +88,25 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     weight = ", sample_weight" * ("sample_weight" in recording.inputs)
     function = f"def program(x, y, parameters, random, constants{weight}):\n{indent(text, '    ')}\n"
     return f"{head}\n{helper}\n{function}", lines.constants, lines.copied
+
+
+def _letters(program: Any) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the names and notes of values; what is only a move of another one's numbers gives that one its own."""
+    recording, same = program.recording, program.same
+    names, notes = ({same.get(number, number): text for number, text in reversed(each.items())}
+                    for each in (recording.names, recording.notes))  # fmt: skip
+    names |= {number: recording.names[number] for number in recording.inputs.values()}  # as the function's arguments
+    uses = Counter(number for step in program.steps for number in refs((step.args, step.kwargs)))
+    made = {number for step in program.steps for number in step.results}
+    for step in [*program.steps, *recording.tape.steps] if program.fold else []:
+        if step.name not in ("reshape", "transpose") or not refs(step.args[:1]):
+            continue
+        (given, *_), number = refs(step.args[:1]), step.results[0]
+        given = same.get(given, given)
+        if (step.section.kind != "forward" and uses[given] > 1) if number in made else given in made:
+            for each in (names, notes):
+                each.setdefault(given, each.get(same.get(number, number)) or "")
+    return {number: name for number, name in names.items() if name}, notes
 
 
 def _parts(program: Any, lines: Expressions, notes: dict[int, str]) -> list[ProgramPart]:
@@ -171,6 +192,8 @@ def _head(program: Any) -> str:
         f"Written by {versions}. Run it by `python FILE`, or `python FILE inputs.npz` with these arrays:",
         "",
         *arrays,
+        "",
+        *WORDS,
     ]
     lines[2:3] = fill(lines[2], WIDTH).splitlines()
     lines[0:1] = fill(lines[0], WIDTH - 3).splitlines()
@@ -189,8 +212,8 @@ def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
     """Return the comment above the statements of a section."""
     plan, section = program.plan, section or Section("constants")
     kind = section.kind
-    scales = {quantity.name: quantity.scale for quantity, _ in plan.needs}
     if kind == "finish":
+        scales = {q.name: ", computed as ".join(filter(None, (q.scale, q.finishes))) for q, _ in plan.needs}
         scales["loss"] = "L = R Σₙ ℓₙ"
         return "Finish " + "; ".join(": ".join(filter(None, (name, scales.get(name)))) for name in needed_by)
     if kind == "loss":
@@ -204,7 +227,8 @@ def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
         return f"Columns at the output of layer {section.layer or '(alone)'}"
     formula = layer.formulas.get(FORMULAS.get(kind, ""), "")
     title = f"{kind.capitalize()}, layer {section.layer or '(alone)'}, {layer!r}"
-    return f"{title}: {SAID.get(kind, '')}{formula}" if formula else title
+    title += f": {SAID.get(kind, '')}{formula}" if formula else ""
+    return f"{title}; {AVERAGES}" if kind == "carry" and AVERAGE in plan.signals else title
 
 
 def _comment(title: str) -> list[str]:
