@@ -134,7 +134,8 @@ def test_functions_of_a_deep_chain(blocks, names, lines, monkeypatch):
 
 
 def test_letters_of_functions_are_those_of_the_formulas():
-    found = functions_of(gb.program(*convolutional(), q.DiagGGN()))[0] | functions_of(gb.program(*deep(8)))[0]
+    images = convolutional(*(layers.Conv2d(2, 2, 3, padding=1) for _ in range(4)))
+    found = functions_of(gb.program(*images, q.DiagGGN()))[0] | functions_of(gb.program(*deep(8)))[0]
     heads = {name: (ast.unparse(each.args), ast.unparse(each.body[-1])) for name, each in found.items()}
     assert heads["batchnorm2d_forward"] == ("x, running_var, running_mean, W, b", "return (y, t1, t2)")
     assert heads["conv2d_carry"] == ("columns, W", "return carried")
