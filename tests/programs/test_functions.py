@@ -119,14 +119,14 @@ def test_every_bit_and_count_is_that_of_the_program_written_out(args, quantities
     assert compared(monkeypatch, args(), *quantities, functional=functional)[1]
 
 
-@pytest.mark.parametrize(("blocks", "names", "lines"), [(4, ["sigmoid_forward", "linear_extract"], 183),
-    (8, ["sigmoid_forward", "sigmoid_carry", "linear_extract"], 280),
-    (16, ["sigmoid_forward", "sigmoid_carry", "linear_extract"], 464)])  # fmt: skip
+@pytest.mark.parametrize(("blocks", "names", "lines"), [(4, ["sigmoid_forward", "linear_extract"], 160),
+    (8, ["sigmoid_forward", "sigmoid_carry", "linear_extract"], 249),
+    (16, ["sigmoid_forward", "sigmoid_carry", "linear_extract"], 417)])  # fmt: skip
 def test_functions_of_a_deep_chain(blocks, names, lines, monkeypatch):
     program, calls = compared(monkeypatch, deep(blocks), q.DiagGGN())
     found, _ = functions_of(program)
     assert list(found) == names
-    assert program.source.count("\n") <= lines
+    assert program.source.partition("\ndef ")[2].count("\n") <= lines
     assert [len(calls[name]) for name in names] == [blocks] * len(names)
     assert ast.unparse(found["sigmoid_forward"].args) == "x"
     assert ast.unparse(found["linear_extract"].args) == "columns, x"

@@ -28,12 +28,10 @@ WIDTH = 100
 MOST = 20_000
 """Most statements of a program."""
 
-WORDS = (
-    "Backward, from the last layer to the first: Extract multiplies columns by J_θᵀ (J_θ is the layer's",
-    "Jacobian in its parameters) and sums; Carry multiplies by Jᵀ (J is that in the layer's input); Append",
-    "adds columns of the layer's own second derivative. Finish puts sums together. In the formulas of",
-    "layers x and y are the layer's input and output.",
-)
+WORDS = """Backward, from the last layer to the first: Extract multiplies columns by J_θᵀ (J_θ is the layer's
+Jacobian in its parameters) and sums; Carry multiplies by Jᵀ (J is that in the layer's input); Append adds columns of
+the layer's own second derivative. Finish puts sums together. In the formulas of layers x and y are the layer's input and
+output."""
 
 FORMULAS = {"forward": "forward", "carry": "mjp", "append": "residual"}
 SAID = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| with the signs of r = "}
@@ -193,7 +191,7 @@ def _head(program: Any) -> str:
         "",
         *arrays,
         "",
-        *WORDS,
+        *fill(WORDS, WIDTH - 4).splitlines(),
     ]
     lines[2:3] = fill(lines[2], WIDTH).splitlines()
     lines[0:1] = fill(lines[0], WIDTH - 3).splitlines()

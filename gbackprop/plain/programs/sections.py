@@ -33,7 +33,7 @@ class Section(NamedTuple):
 PLAIN = ("p", "e", "z", "u", "total", "roots", "steps", "mean", "variance", "sigma", "reached")
 LETTERS: dict[str, dict[str, str]] = {
     "": dict(zip(PLAIN, PLAIN, strict=True)),
-    "gbackprop.layers.elementwise.activation": {"below": "min"},
+    "gbackprop.layers.elementwise.activation": {"below": "low"},
     "gbackprop.layers.windows.pooling": {"places": "k"},
     "gbackprop.calculus.moments": {"shift": "K", "q": "Q"},
 }
