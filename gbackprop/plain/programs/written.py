@@ -22,9 +22,10 @@ from gbackprop.losses.base import Loss
 from gbackprop.losses.sample_weights import Targets, weighted
 from gbackprop.plain.completion import by_inputs, complete
 from gbackprop.plain.plan import Plan, plan_of
+from gbackprop.plain.programs.check import check_of
 from gbackprop.plain.programs.comparison import check_result, check_there, compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
-from gbackprop.plain.programs.module import check_of, source_of
+from gbackprop.plain.programs.module import source_of
 from gbackprop.plain.programs.recording import (
     Recording,
     arrays_in,
