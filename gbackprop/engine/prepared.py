@@ -23,8 +23,6 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from gbackprop.array import Array, device_of, is_array
 from gbackprop.base.checks import is_shipped
 from gbackprop.base.threads import cpu_count

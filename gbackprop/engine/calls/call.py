@@ -17,6 +17,7 @@ from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import changed_class
+from gbackprop.engine.calls.functions import Functions
 from gbackprop.engine.calls.recorded import arrays_of, places_of, recorded
 from gbackprop.engine.sweep import Execution
 from gbackprop.plain.plan import Plan
@@ -37,10 +38,12 @@ class WrittenCall:
         Of x, y, each array of the layers, and random numbers.
     classes : dict
         The classes of the Jacobians, with their attributes.
+    used : Functions
+        The functions to which the classes of the call refer.
     """
 
-    def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer]) -> None:
-        self.run, self.places, self.scale = run, places_of(layers), call.plan.scale
+    def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer], used: Functions) -> None:
+        self.run, self.places, self.scale, self.used = run, places_of(layers), call.plan.scale, used
         self.kinds = [_kind(array) for array in arrays_of(call.plan, call.x, call.y, self.places)]
         self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
         self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
@@ -53,7 +56,7 @@ class WrittenCall:
                 return None
         except (AttributeError, KeyError):  # what is no array, or not there any more
             return None
-        if changed_class(self.classes):
+        if changed_class(self.classes) or self.used.changed():
             return None
         with self.context:
             loss, output, gradient, values = self.run(*arrays)
@@ -68,15 +71,15 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
         return None  # R may depend on targets that have weights
     parts = [plan.network, *layers, plan.loss, *[each for each, _ in plan.needs]]
     kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | _jacobians(call)
-    functions = [value for kind in kinds for value in vars(kind).values()]
-    if not all(map(_is_as_shipped, parts)) or not all(map(_is_ours, functions)):
+    methods, functions = [value for kind in kinds for value in vars(kind).values()], Functions(kinds)
+    if not all(map(_is_as_shipped, parts)) or not all(map(_is_ours, methods)) or functions.foreign:
         return None
     try:
         (text, scope), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))
         if not _same((text, scope), again):
             return None
         exec(compile(text, "<call>", "exec"), scope)
-        written = WrittenCall(scope["run"], call, layers)
+        written = WrittenCall(scope["run"], call, layers, functions)
         with written.context:
             found = written.run(*arrays_of(plan, call.x, call.y, written.places))
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
