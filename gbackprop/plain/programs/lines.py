@@ -192,10 +192,12 @@ class Expressions:
         """Return numbers in other places: by an index, `.T`, `.swapaxes(i, j)`, `.transpose(…)` or `.reshape(…)`."""
         if (index := self._units(step)) is not None and self.inline:
             return ast.Subscript(args[0], index)
-        order = step.args[1] if len(step.args) > 1 else None
-        if step.name == "transpose" and (order is None or (not isinstance(order, Ref) and tuple(order) == (1, 0))):
+        first, *others = step.args[1:] or [None]
+        axes = [first, *others] if others or type(first) is int else first
+        order = [axis % len(axes) for axis in axes] if isinstance(axes, tuple | list) else axes
+        if step.name == "transpose" and order in (None, [1, 0]):
             return ast.Attribute(args[0], "T")
-        if step.name == "transpose" and type(order) is tuple:
+        if step.name == "transpose" and type(order) is list:
             moved = [i for i, axis in enumerate(order) if i != axis]
             if len(moved) == 2:
                 return ast.Call(ast.Attribute(args[0], "swapaxes"), [self._value(each) for each in moved], [])
