@@ -172,7 +172,7 @@ TURNED = [
 ]
 
 
-@pytest.mark.parametrize("options", [{}, {"fold": False}, {"functional": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"fold": False}, {"fold": False, "functional": True}], ids=str)
 @pytest.mark.parametrize("function", TURNED)
 def test_axes_in_any_form_and_numbers_changed_in_place(function, options):
     net, loss = chain(Own(function), layers.Linear(6, 3)), losses.CrossEntropyLoss()
