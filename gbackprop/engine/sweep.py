@@ -27,6 +27,7 @@ from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.plain.branching import Arriving, Found
 from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import GRADIENT_SUM, Plan
+from gbackprop.plain.reference import own
 from gbackprop.quantities.base import Statistic
 
 BATCH = REDUCTIONS["batch"]
@@ -88,7 +89,7 @@ def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
     for span in run.cut.spans:
         sweep = FastSweep(run, block, span, found, context)
         (observed(sweep, run.observer) if run.observer else sweep).run(output, target, saved)
-    block.results.put(OUTPUT, block.rows, output)
+    block.results.put(OUTPUT, block.rows, own(output, run.x))
     return Part(plan.loss.values(output, target).sum(), found)
 
 

@@ -347,6 +347,19 @@ def test_results_stay_when_batch_and_parameters_change(ran):
     assert len(ran) == 2
 
 
+@pytest.mark.parametrize("layer", [layers.Flatten(), layers.Identity(), layers.Permute((0, 1)), layers.Dropout(0.0)])
+def test_outputs_share_no_memory_with_the_input(layer, ran):
+    network, x = gb.Sequential(layer, dtype="float64"), X.reshape(6, 36)
+    written = gb.program(network, losses.MSELoss(), x, x, wrt="x")
+    given = {"wrt": "x"}
+    calls = gb.reference, gb.backward, gb.backward, lambda net, loss, *batch, **named: written(*batch)
+    for call in calls:
+        found = call(network, losses.MSELoss(), x, 2 * x, **given)
+        assert not np.may_share_memory(found.output, x)
+        np.testing.assert_array_equal(found.output, x)
+    assert len(ran) == 1
+
+
 @pytest.mark.parametrize("change", ["frozen", "p", "container", "copy"])
 def test_changes_of_the_network_are_seen(change, ran, monkeypatch):
     dropout = layers.Dropout(0.5)

@@ -276,6 +276,8 @@ class Expressions:
         """Return whether an array of its own is needed by no step after one, and by no line that is still to come."""
         if self.makers[number].name in (*VIEWS, "leaf", "constant") or number in self.wanted or number in self.named:
             return False
+        if not self.tape.values[number].ndim:  # it may be a number of NumPy, which takes no assignment
+            return False
         return all(self._is_done(user, last) for user in self.users[number])
 
     def _is_done(self, step: TapeStep, last: TapeStep) -> bool:

@@ -35,7 +35,7 @@ from gbackprop.plain.programs.recording import (
     record,
 )
 from gbackprop.plain.programs.simplify import needed, simplified
-from gbackprop.plain.reference import run
+from gbackprop.plain.reference import own, run
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
@@ -242,7 +242,8 @@ class Program:
         got = self.function(x, y, values["parameters"], values["random"], self.constants_there, *weights)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
         plan.loss.check_output(result.output)
-        result = replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
+        objective = plan.loss.plain or plan.loss
+        result = replace(result, output=own(result.output, x), objective=objective, scale=plan.scale)
         return by_inputs(plan, result) if plan.scale.rows else result
 
     def _settings(self) -> dict[str, str]:
