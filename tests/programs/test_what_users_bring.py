@@ -160,8 +160,9 @@ def test_parameters_are_read_in_each_call(make, options):
 
 def scaled(self, x):
     total = x.sum()
-    total *= 2
-    return x * total
+    square = total * total
+    square *= 2
+    return x * square + total
 
 
 TURNED = [
