@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, array_module, own
 from gbackprop.base.errors import naming
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Leaf
@@ -27,7 +27,6 @@ from gbackprop.engine.spans import SpanSweep, residual_column_count
 from gbackprop.plain.branching import Arriving, Found
 from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import GRADIENT_SUM, Plan
-from gbackprop.plain.reference import own
 from gbackprop.quantities.base import Statistic
 
 BATCH = REDUCTIONS["batch"]

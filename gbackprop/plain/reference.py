@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, on_device_of
+from gbackprop.array import Array, on_device_of, own
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack
@@ -57,11 +57,6 @@ def run(plan: Plan, x: Array, y: Array) -> Result:
     output, saved = sweep.forward(x)
     sweep.backward(output, y, saved)
     return finish(plan, plan.loss.values(output, y).sum(), own(output, x), sweep.found)
-
-
-def own(output: Array, x: Array) -> Array:
-    """Return outputs that share no memory with the input."""
-    return output.copy() if array_module(x).may_share_memory(output, x) else output
 
 
 class AtLoss:

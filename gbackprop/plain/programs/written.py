@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of, scipy_module
+from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of, own, scipy_module
 from gbackprop.base.checks import batch_of, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import TraceError
@@ -35,7 +35,7 @@ from gbackprop.plain.programs.recording import (
     record,
 )
 from gbackprop.plain.programs.simplify import needed, simplified
-from gbackprop.plain.reference import own, run
+from gbackprop.plain.reference import run
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
