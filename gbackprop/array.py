@@ -61,11 +61,6 @@ def array_module(x: Array) -> ModuleType:
     return np if type(x) is np.ndarray or not _is_cupy(x) else sys.modules["cupy"]
 
 
-def own(output: Array, x: Array) -> Array:
-    """Return outputs that share no memory with the input."""
-    return output.copy() if array_module(x).may_share_memory(output, x) else output
-
-
 def device_of(x: Any) -> str:
     """Return the device of `x`: ``"cpu"``, or ``"cuda:0"`` and so on."""
     return "cpu" if type(x) is np.ndarray or not _is_cupy(x) else f"cuda:{x.device.id}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, on_device_of, own
+from gbackprop.array import Array, on_device_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack
@@ -56,7 +56,7 @@ def run(plan: Plan, x: Array, y: Array) -> Result:
     sweep = Sweep(plan) if plan.chain else GraphSweep(plan)
     output, saved = sweep.forward(x)
     sweep.backward(output, y, saved)
-    return finish(plan, plan.loss.values(output, y).sum(), own(output, x), sweep.found)
+    return finish(plan, plan.loss.values(output, y).sum(), output, sweep.found)
 
 
 class AtLoss:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of, own, scipy_module
+from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of, scipy_module
 from gbackprop.base.checks import batch_of, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import TraceError
@@ -242,8 +242,7 @@ class Program:
         got = self.function(x, y, values["parameters"], values["random"], self.constants_there, *weights)
         result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
         plan.loss.check_output(result.output)
-        objective = plan.loss.plain or plan.loss
-        result = replace(result, output=own(result.output, x), objective=objective, scale=plan.scale)
+        result = replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
         return by_inputs(plan, result) if plan.scale.rows else result
 
     def _settings(self) -> dict[str, str]:
