@@ -18,16 +18,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from gbackprop.array import Array, device_of, is_array
 from gbackprop.base.checks import is_shipped
 from gbackprop.base.threads import cpu_count
-from gbackprop.calculus.layer import Layer, Leaf
+from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
@@ -46,6 +45,10 @@ Options = tuple[Any, ...]
 """`training`, the registry of forms, which is compared by identity, the names of `wrt`, and the four of `Limits`."""
 
 _LIMITS = {type(None), int, str}
+
+
+_READ = "drawn", "buffers"
+"""Attributes of layers that are read in each call: dictionaries of arrays, the same objects while these change."""
 
 
 @dataclass(slots=True)
@@ -116,12 +119,16 @@ class Calls:
         """Store a call, if all that it depends on is known, and return it."""
         plan, cut = run.plan, run.cut
         network, loss, quantities = plan.network, plan.loss.plain or plan.loss, [quantity for quantity, _ in plan.needs]
-        layers = list(_inside(network, plan.leaves))
+        leaves = [leaf.layer for leaf in plan.leaves]
+        layers = list(_inside(network, [*leaves, *_layers_of(loss), *chain(*map(_layers_of, quantities))]))
         parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))
-        if given or not ours or any(leaf.layer is network for leaf in plan.leaves):  # it would refer to its own key
+        if given or not ours or any(layer is network for layer in leaves):  # it would refer to its own key
             return None
+        placing = [layer for layer in _inside(network, []) if not any(layer is each for each in leaves)]
+        if any(_has_array(value) for layer in placing for name, value in vars(layer).items() if name not in _READ):
+            return None  # its parts were made from these numbers, which may change
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs"):
             del fields[name]
@@ -150,26 +157,36 @@ def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tu
     return (x.shape, x.dtype, device_of(x), type(loss), tuple(map(type, quantities)), training, wrt, *limits)
 
 
-def _inside(network: Layer, leaves: Sequence[Leaf]) -> Iterator[Layer]:
-    """Yield a network, all containers in it, and all layers that the sweep meets, each once."""
-    seen, waiting = {id(network)}, [network, *[leaf.layer for leaf in leaves]]
+def _layers_of(part: Any) -> list[Layer]:
+    """Return the layers that are attributes of an object."""
+    return [value for value in vars(part).values() if isinstance(value, Layer)]
+
+
+def _inside(network: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
+    """Yield a network, all containers in it, and other layers with what is in these, each once."""
+    seen, waiting = {id(network)}, [network, *others]
     while waiting:
         layer = waiting.pop()
         if id(layer) not in seen or layer is network:
             seen.add(id(layer))
             yield layer
-            parts = [*layer.__dict__.values(), *getattr(layer, "children", {}).values()]
+            parts = [*_layers_of(layer), *getattr(layer, "children", {}).values()]
             waiting += [part for part in parts if isinstance(part, Layer) and id(part) not in seen]
 
 
 def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return attributes with copies of lists, sets and dicts that may change; a dict of arrays is the same object."""
-    return {name: _copy(value) for name, value in attributes.items()}
+    """Return attributes with copies of what may change; dicts of parameters and buffers are the same objects."""
+    return {name: value if name in _READ else _copy(value) for name, value in attributes.items()}
 
 
 def _copy(value: Any) -> Any:
-    if isinstance(value, list | set):
-        return value.copy()
-    if isinstance(value, dict) and not any(isinstance(part, np.ndarray) or is_array(part) for part in value.values()):
-        return value.copy()
-    return value
+    if isinstance(value, dict):
+        return {key: _copy(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_copy, value))
+    return value.copy() if isinstance(value, set) else value
+
+
+def _has_array(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return is_array(value) or any(map(_has_array, parts))

@@ -88,7 +88,8 @@ def sweep_block(run: Execution, block: SampleBlock, memory: Allocator) -> Part:
     for span in run.cut.spans:
         sweep = FastSweep(run, block, span, found, context)
         (observed(sweep, run.observer) if run.observer else sweep).run(output, target, saved)
-    block.results.put(OUTPUT, block.rows, output)
+    shared = array_module(output).may_share_memory(output, run.x)  # a result is nobody else's
+    block.results.put(OUTPUT, block.rows, output.copy() if shared else output)
     return Part(plan.loss.values(output, target).sum(), found)
 
 

@@ -66,6 +66,11 @@ B_TEXT = {"expand": "B = Σᵥₙₜ g gᵀ"}
 class Convention:
     """A choice of `fisher`, `sharing` and `joint_bias` of a quantity, `owner`, with the statistics that it needs."""
 
+    owner: str
+    fisher: str
+    sharing: str
+    joint_bias: bool
+
     def __init__(
         self,
         owner: str,
@@ -83,7 +88,11 @@ class Convention:
             raise TypeError(f"{owner}, joint_bias: expected True or False, got {joint_bias!r}")
         if fisher != "mc" and (drawn.mc_samples != 1 or drawn.targets is not None):
             raise ValueError(f"{owner}: mc_samples and targets are for fisher='mc', got fisher={fisher!r}")
-        self.owner, self.fisher, self.sharing, self.joint_bias = owner, fisher, sharing, joint_bias
+        vars(self).update(owner=owner, fisher=fisher, sharing=sharing, joint_bias=joint_bias)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raise an error: a quantity's statistics and formulas follow from this."""
+        raise AttributeError(f"{self.owner}, {name}: expected no change after it was made; make another quantity")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Convention) and vars(self) == vars(other)

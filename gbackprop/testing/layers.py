@@ -26,7 +26,7 @@ from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
 from gbackprop.testing.points import size_of, sizes_of_terms, smooth_point
-from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, rows_of_noise, twin_of
+from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, one_batch, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 from gbackprop.testing.whole_batch import WholeBatch
@@ -66,7 +66,7 @@ def check_layer(
     Report
         A row for each claim, from `forward` to what rests on it. What the layer raises becomes a row.
     """
-    generator = np.random.default_rng(rng)
+    generator, x = np.random.default_rng(rng), one_batch(layer, x)
     if isinstance(x, tuple) and len(x) > 1:
         inputs = [asnumpy(part) for part in x]
         layer, x = Flat(layer, [part.shape[1:] for part in inputs]), side_by_side(inputs)
@@ -81,7 +81,8 @@ def check_layer(
 
 def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, reference: Reference | None) -> None:
     """Add all rows, in evaluation mode and, where the layer draws anything, in training mode."""
-    if layer.takes == "integers":
+    inputs = getattr(layer, "several", None)
+    if layer.takes == "integers" or (inputs and any(part.kind == "integers" for part in inputs.parts.values())):
         raise NotGivenError("takes integers, which cannot be moved by small steps: `check_network` looks at its weight")
     twin, (batch,) = twin_of(layer, rng=rng), claims.fresh(_batch(asnumpy(x), rng))
     claims.hold("parameter_shapes", "are the shapes of the parameters", _wrong_shapes, twin)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.base.checks import batch_of
 from gbackprop.calculus.layer import Layer, leaves_of
 from gbackprop.calculus.residual import FactoredLayer
 from gbackprop.calculus.signals import GRADIENT, RESIDUAL
@@ -60,7 +59,6 @@ def check_network(
     Report
         Rows on a layer's methods bear the layer's path, as in "2.mjp".
     """
-    x = x if getattr(network, "several", None) is None else batch_of(network, x)
 
     def check(claims: Claims, subject: Layer, rng: np.random.Generator) -> None:
         given = (subject, loss, x, y, rng, device, claims.fresh)

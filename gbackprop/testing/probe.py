@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
+from gbackprop.base.checks import batch_of
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.forms import FORMS
@@ -28,6 +29,11 @@ COLUMNS = 3
 
 LARGEST_AVERAGE = 256
 """The largest D for which KFRA's step is compared with dense Jacobians."""
+
+
+def one_batch(network: Layer, x: Any) -> Any:
+    """Return a batch of several inputs as one array, and any other as it is."""
+    return x if getattr(network, "several", None) is None else batch_of(network, x)
 
 
 def twin_of(layer: Layer, dtype: Any = np.float64, rng: np.random.Generator | None = None) -> Layer:

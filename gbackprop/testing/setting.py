@@ -28,7 +28,7 @@ from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative
 from gbackprop.testing.oracles import Dense
 from gbackprop.testing.points import input_curve, size_of
-from gbackprop.testing.probe import twin_of
+from gbackprop.testing.probe import one_batch, twin_of
 
 SAMPLES = 5
 """The number of samples of a batch that are checked."""
@@ -69,7 +69,7 @@ class CheckedNetwork:
         fresh: Callable[..., tuple[np.ndarray, ...]] = lambda *arrays: arrays,
     ) -> CheckedNetwork:
         """Return the setting in float64, of a few samples or of `fresh` ones made from these."""
-        chain = network if isinstance(network, Sequential) else Sequential(network)
+        chain, x = network if isinstance(network, Sequential) else Sequential(network), one_batch(network, x)
         twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES]), np.array(asnumpy(y)[:SAMPLES])
         assert isinstance(twin, Sequential)
         x, y = fresh(*(a.astype(float) if a.dtype.kind == "f" else a for a in (x, y)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import asarray, asnumpy, like
+from gbackprop.array import array_module, asarray, asnumpy, like
 from gbackprop.base.errors import TooLargeError, UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import AVERAGE, RESIDUAL
@@ -19,6 +19,7 @@ from gbackprop.network import Sequential
 from gbackprop.network.container import Container
 from gbackprop.quantities import KFAC, Quantity
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
+from gbackprop.testing.probe import one_batch
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import every_quantity, pairs
 from gbackprop.testing.setting import Values
@@ -106,7 +107,7 @@ def _posed(network: Layer, loss: Loss, x: Any, y: Any, where: tuple[np.random.Ge
         if part.drawn is None:
             part.initialize(rng)
     dtype = next(iter(chain.to(device).parameters.values())).dtype.name
-    x, y = (asarray(a, device, dtype if asnumpy(a).dtype.kind == "f" else None) for a in (x, y))
+    x, y = (asarray(a, device, dtype if asnumpy(a).dtype.kind == "f" else None) for a in (one_batch(network, x), y))
     try:
         targets = loss.draw(chain(x), MC_SAMPLES, rng)
     except UnsupportedError:
@@ -174,7 +175,10 @@ class Noise:
 
         for name, value in network.parameters.items():
             network.parameters.put(name, move(value))
-        return replace(posed, network=network, x=move(posed.x) if posed.x.dtype.kind == "f" else posed.x)
+        x = move(posed.x) if posed.x.dtype.kind == "f" else posed.x
+        if network.several is not None:  # indices and masks are columns beside floats
+            x = array_module(x).where(posed.x % 1 == 0, posed.x, x)
+        return replace(posed, network=network, x=x)
 
     def compared(self, quantity: Quantity, sides: tuple[Values, Values], oracle: str) -> Compared:
         """Return the array that is furthest off, entry by entry or as a whole, of those that rounding does not hide."""

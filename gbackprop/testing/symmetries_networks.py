@@ -45,7 +45,8 @@ def ungrouped_weights(posed: Posed) -> list[Leaf]:
 
 def after_each(posed: Posed, rng: np.random.Generator, more: tuple[Layer, ...]) -> Change:
     """After each layer others that together do nothing; powers of two are not rounded."""
-    return rewritten(posed, {leaf.position: (leaf.layer, *more) for leaf in posed.leaves})
+    leaves = [leaf for leaf in posed.leaves if leaf.layer.takes != "integers" or leaf.parameters]  # no index is moved
+    return rewritten(posed, {leaf.position: (leaf.layer, *more) for leaf in leaves})
 
 
 def split(posed: Posed, rng: np.random.Generator) -> Change:

@@ -28,7 +28,7 @@ from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.runs import SHIPPED
 from gbackprop.testing.strategies import problems
 
-driver = __import__("sys").modules["gbackprop.engine.backward"]
+driver, LOSS = (__import__("sys").modules[f"gbackprop.{it}"] for it in ("engine.backward", "losses.cross_entropy"))
 CE, RNG = losses.CrossEntropyLoss(), np.random.default_rng(0)
 X, Y = common.batch(6, 1, 6, 6)
 
@@ -347,6 +347,16 @@ def test_results_stay_when_batch_and_parameters_change(ran):
     assert len(ran) == 2
 
 
+@pytest.mark.parametrize("layer", [layers.Flatten(), layers.Identity(), layers.Permute((0, 1)), layers.Dropout(0.0)])
+def test_outputs_share_no_memory_with_the_input(layer, ran):
+    network, x = gb.Sequential(layer, dtype="float64"), X.reshape(6, 36)
+    for _ in range(2):
+        found = gb.backward(network, losses.MSELoss(), x, 2 * x, wrt="x")
+        assert not np.may_share_memory(found.output, x)
+        np.testing.assert_array_equal(found.output, x)
+    assert len(ran) == 1
+
+
 @pytest.mark.parametrize("change", ["frozen", "p", "container", "copy"])
 def test_changes_of_the_network_are_seen(change, ran, monkeypatch):
     dropout = layers.Dropout(0.5)
@@ -384,3 +394,72 @@ def test_calls_with_weights_are_swept(ran, monkeypatch):
     found = gb.backward(network, CE, X, Y, sample_weight=weights)
     common.assert_same(found, swept(monkeypatch, network, CE, X, Y, sample_weight=weights), 0)
     assert not ran
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_function_of_a_module_that_is_replaced_counts(early, ran, monkeypatch):
+    network, softmax = mlp(), LOSS.exponentials
+
+    def flatter(f):
+        return softmax(f / 2)
+
+    for replaced in (early, True, False):
+        with monkeypatch.context() as patch:
+            if replaced:
+                patch.setattr(LOSS, "exponentials", flatter)
+            for _ in range(3):
+                found, want = (call(network, CE, X, Y, q.DiagGGN()) for call in (gb.backward, gb.reference))
+                common.assert_same(found, want, 1e-12)
+    assert bool(ran) is not early  # what somebody else wrote is called each time
+
+
+CONVENTIONS = [q.KFAC(sharing="reduce"), q.EKFAC(), q.NearestKronecker()]
+
+
+@pytest.mark.parametrize("asked", CONVENTIONS, ids=str)
+def test_a_convention_is_that_with_which_a_quantity_was_made(asked):
+    with pytest.raises(AttributeError, match="joint_bias: expected no change after it was made"):
+        asked.convention.joint_bias = True
+    copied = pickle.loads(pickle.dumps(asked))
+    assert copied.convention == asked.convention
+
+
+PLACES = {
+    "take": ({"indices": [0, 1, 4], "axis": 1}, ("h",)),
+    "gather": ({"places": [[0, 1, 4]]}, ("h",)),
+    "scatter_add": ({"places": [0, 1, 2, 2, 1], "shape": (3,)}, ("h",)),
+    "index_add": ({"indices": [0, 1, 3], "axis": 1}, ("h", "more")),
+    "index_add of arrays": ({"indices": np.array([0, 1, 3]), "axis": 1}, ("h", "more")),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_place_in_a_list_of_an_option_may_change(name, monkeypatch):
+    options, sources = pickle.loads(pickle.dumps(PLACES[name]))
+    nodes = {node: (layers.Linear(36, {"h": 5, "more": 3}[node]), "input") for node in sources}
+    nodes |= {"all": (layers.Operation(name.partition(" ")[0], **options), *sources), "y": (layers.Flatten(), "all")}
+    network, flat = gb.Graph(nodes, rng=0, dtype="float64"), X.reshape(6, 36)
+    key = next(iter(options))
+    for place in (None, 2, 0):
+        if place is not None:
+            row = options[key][0] if name == "gather" else options[key]
+            row[1] = place
+        for _ in range(3):
+            found, want = (call(network, CE, flat, Y, q.DiagGGN()) for call in (gb.backward, gb.reference))
+            common.assert_same(found, want, 1e-12)
+
+
+def cubes(output, target):
+    return (np.abs(output - target) ** 3).sum(1)
+
+
+def test_layers_inside_a_loss_may_change(ran):
+    y = RNG.standard_normal((6, 3))
+    network, loss = mlp(), gb.trace_loss(cubes, y, y)
+    power = next(layer for layer in loss.graph.children.values() if layer.describe().startswith("'power'"))
+    for exponent in (3, 4):
+        power.options["exponent"] = exponent
+        for _ in range(3):
+            found, want = (call(network, loss, X, y) for call in (gb.backward, gb.reference))
+            common.assert_same(found, want, 1e-12)
+    assert len(ran) == 4

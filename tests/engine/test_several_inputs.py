@@ -7,7 +7,7 @@ import gbackprop as gb
 from gbackprop import layers, losses, operators
 from gbackprop import quantities as q
 from gbackprop.layers import Operation
-from gbackprop.testing import check_network
+from gbackprop.testing import check_layer, check_network, check_quantity, check_symmetries
 
 N = 3
 Y, LOSS = np.array([0, 1, 1]), losses.CrossEntropyLoss()
@@ -219,3 +219,12 @@ def test_other_inputs_are_refused(named, x, error, words):
 def test_graphs_with_other_inputs_are_refused(change, error, words):
     with pytest.raises(error, match=words):
         gb.Graph(attention("input.a", "input.b"), **change)({"a": A, "b": np.ones((N, 3, 5))})
+
+
+@pytest.mark.parametrize("make", [attention, tokens])
+def test_checks_of_networks_take_all_inputs(make):
+    network, x = tokens() if make is tokens else problem(make)
+    layer, given = check_layer(network, x), (network, LOSS, x, Y)
+    for report in (layer, check_quantity(q.DiagGGN(), *given), check_symmetries(*given)):
+        report.assert_ok()
+    assert layer.rows[0].verdict == ("not given" if make is tokens else "ok")

@@ -156,3 +156,26 @@ def test_parameters_are_read_in_each_call(make, options):
     if make is several:
         np.testing.assert_array_equal(got.gradient["x"]["b"], want.gradient["x"]["b"])
         assert gb.program(net, loss, x, Y, fold=False)(x, Y).output.tobytes() == want.output.tobytes()
+
+
+def scaled(self, x):
+    total = x.sum()
+    square = total * total
+    square *= 2
+    return x * square + total
+
+
+TURNED = [
+    lambda self, x: x * x[:, 0].transpose(0)[:, None],
+    lambda self, x: x.reshape(4, 2, 3).transpose(0, -2, -1).reshape(4, 6),
+    lambda self, x: x.T.transpose(1, 0),
+    scaled,
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"fold": False}, {"fold": False, "functional": True}], ids=str)
+@pytest.mark.parametrize("function", TURNED)
+def test_axes_in_any_form_and_numbers_changed_in_place(function, options):
+    net, loss = chain(Own(function), layers.Linear(6, 3)), losses.CrossEntropyLoss()
+    got, want = gb.program(net, loss, X, Y, **options)(-X, Y), gb.reference(net, loss, -X, Y)
+    np.testing.assert_allclose(got.gradient["1.weight"], want.gradient["1.weight"], rtol=1e-12)

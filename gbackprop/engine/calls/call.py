@@ -17,6 +17,7 @@ from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import changed_class
+from gbackprop.engine.calls.functions import Functions
 from gbackprop.engine.calls.recorded import arrays_of, drawn_in, places_of, recorded
 from gbackprop.engine.sweep import Execution
 from gbackprop.plain.plan import Plan
@@ -39,10 +40,12 @@ class WrittenCall:
         Whether numbers of the batch and of parameters are to be finite, and no others are drawn.
     classes : dict
         The classes of the Jacobians, with their attributes.
+    used : Functions
+        The functions to which the classes of the call refer.
     """
 
-    def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer]) -> None:
-        plan, self.run, self.places = call.plan, run, places_of(layers)
+    def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer], used: Functions) -> None:
+        plan, self.run, self.places, self.used = call.plan, run, places_of(layers), used
         given, drawn = arrays_of(call.x, call.y, self.places), drawn_in(plan)
         self.kinds, self.scale = [_kind(array) for array in (*given, *drawn)], plan.scale
         self.plain, self.shape = plan.floats and plan.wrt is None and not drawn, (len(call.x), *plan.output_shape)
@@ -59,9 +62,11 @@ class WrittenCall:
             arrays = arrays_of(x, y, self.places)
             if checked:
                 arrays += drawn_in(plan)
-            if [_kind(array) for array in arrays] != self.kinds or changed_class(self.classes):
+            if [_kind(array) for array in arrays] != self.kinds:
                 return None
         except (AttributeError, KeyError):  # what is no array, or not there any more
+            return None
+        if changed_class(self.classes) or self.used.changed():
             return None
         if checked:
             if plan.scale != self.scale:
@@ -83,15 +88,15 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
         return None  # R may depend on targets that have weights
     parts = [plan.network, *layers, plan.loss, *[each for each, _ in plan.needs]]
     kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | _jacobians(call)
-    functions = [value for kind in kinds for value in vars(kind).values()]
-    if not all(map(_is_as_shipped, parts)) or not all(map(_is_ours, functions)):
+    methods, functions = [value for kind in kinds for value in vars(kind).values()], Functions(kinds)
+    if not all(map(_is_as_shipped, parts)) or not all(map(_is_ours, methods)) or functions.foreign:
         return None
     try:
         (text, scope), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))
         if not _same((text, scope), again):
             return None
         exec(compile(text, "<call>", "exec"), scope)
-        written = WrittenCall(scope["run"], call, layers)
+        written = WrittenCall(scope["run"], call, layers, functions)
         with written.context:
             found = written.run(*arrays_of(call.x, call.y, written.places), *drawn_in(plan))
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done

@@ -194,10 +194,12 @@ class Expressions:
         """Return numbers in other places: by an index, `.T`, `.swapaxes(i, j)`, `.transpose(…)` or `.reshape(…)`."""
         if (index := self._units(step)) is not None and self.inline:
             return ast.Subscript(args[0], index)
-        order = step.args[1] if len(step.args) > 1 else None
-        if step.name == "transpose" and (order is None or (not isinstance(order, Ref) and tuple(order) == (1, 0))):
+        first, *others = step.args[1:] or [None]
+        axes = [first, *others] if others or type(first) is int else first
+        order = [axis % len(axes) for axis in axes] if isinstance(axes, tuple | list) else axes
+        if step.name == "transpose" and order in (None, [1, 0]):
             return ast.Attribute(args[0], "T")
-        if step.name == "transpose" and type(order) is tuple:
+        if step.name == "transpose" and type(order) is list:
             moved = [i for i, axis in enumerate(order) if i != axis]
             if len(moved) == 2:
                 return ast.Call(ast.Attribute(args[0], "swapaxes"), [self._value(each) for each in moved], [])
@@ -275,6 +277,8 @@ class Expressions:
     def _ends_in(self, number: int, last: TapeStep) -> bool:
         """Return whether an array of its own is needed by no step after one, and by no line that is still to come."""
         if self.makers[number].name in (*VIEWS, "leaf", "constant") or number in self.wanted or number in self.named:
+            return False
+        if not self.tape.values[number].ndim:  # it may be a number of NumPy, which takes no assignment
             return False
         return all(self._is_done(user, last) for user in self.users[number])
 

@@ -40,7 +40,7 @@ def assigned(array, index, value):
     """Return a copy of an array with other numbers at an index."""
     if hasattr(array, "at"):
         return array.at[index].set(value)
-    array = array.copy()
+    array = np.array(array)
     array[index] = value
     return array
 

@@ -1,0 +1,46 @@
+"""Functions of modules on which definitions depend: a written call is valid as long as nobody replaces one."""
+
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from gbackprop.calculus.state.classes import LIBRARIES
+
+PACKAGES = "calculus", "layers", "losses", "quantities", "kronecker", "interop"
+DEFINING = tuple([f"gbackprop.{each}." for each in PACKAGES])
+"""The packages whose functions count; those of the engine decide how, not what is computed."""
+
+
+class Functions:
+    """The functions of modules to which methods of classes, or such functions, refer; `foreign`: one of no library."""
+
+    def __init__(self, kinds: Iterable[type]) -> None:
+        waiting = [value for kind in kinds for value in vars(kind).values()]
+        seen, found = set[Any](), dict[int, tuple[dict[str, Any], dict[str, Any]]]()
+        while waiting:
+            value = waiting.pop()
+            function = getattr(value, "__func__", getattr(value, "fget", value))
+            if not isinstance(function, FunctionType) or function in seen:
+                continue
+            seen.add(function)
+            names, scope = set(_names(function.__code__)), function.__globals__
+            for each in (scope, *[vars(each) for each in map(scope.get, names) if isinstance(each, ModuleType)]):
+                if str(each.get("__name__")).startswith(DEFINING):
+                    used = {name: each[name] for name in names if isinstance(each.get(name), FunctionType)}
+                    found.setdefault(id(each), (each, {}))[1].update(used)
+                    waiting += used.values()
+        modules = [str(value.__globals__["__name__"]) for _, used in found.values() for value in used.values()]
+        self.foreign = any(name.partition(".")[0] not in LIBRARIES for name in modules)
+        self.of = [(scope, itemgetter(*used, *used), (*used.values(),) * 2) for scope, used in found.values() if used]
+
+    def changed(self) -> bool:
+        """Return whether a name has another value."""
+        return any(values(scope) != before for scope, values, before in self.of)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names to which a function and those inside of it refer."""
+    yield from code.co_names
+    for each in code.co_consts:
+        yield from _names(each) if isinstance(each, CodeType) else ()
