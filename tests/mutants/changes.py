@@ -46,7 +46,8 @@ class Change:
 
     `line` counts from 1; `source` is that line without its indentation; `what` says what is changed; `inside` whether
     it is in the body of a function, and so runs when that is called; `index` is the place of the changed node in the
-    file, and `make` changes it.
+    file, and `make` changes it. `near` is the text around it by which tests are found: the smallest expression of
+    several lines with it, such as a row of a table, and the name of its function.
     """
 
     file: str
@@ -56,6 +57,7 @@ class Change:
     inside: bool
     index: int
     make: Callable = field(repr=False, compare=False)
+    near: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}  {self.what}  in  {self.source}"
@@ -74,13 +76,30 @@ def changes(file: str, source: str) -> Iterator[Change]:
     inside = {id(node) for function in functions for part in function.body for node in ast.walk(part)}
     definitions = {id(part) for node in ast.walk(tree) if _is_definition(node) for part in ast.walk(node)}
     drawn = {id(part) for node in ast.walk(tree) if _is_drawn(node, file) for part in ast.walk(node)}
+    near = _Near(tree, lines)
     for index, node in enumerate(_nodes(tree)):
         size = id(node) in drawn or (file.startswith(ROWS) and id(node) not in definitions)
         if size and _is_number(node):
             continue
         for what, make in _of_node(node):
             place = (file, node.lineno, lines[node.lineno - 1].strip(), what, id(node) in inside)
-            yield Change(*place, index, make)
+            yield Change(*place, index, make, near(node.lineno))
+
+
+class _Near:
+    """The text around a line: of the smallest expression of several lines, and the names of its functions."""
+
+    def __init__(self, tree: ast.AST, lines: list[str]) -> None:
+        self.lines, nodes = lines, list(ast.walk(tree))
+        self.long = [node for node in nodes if isinstance(node, ast.expr) and node.lineno < node.end_lineno]
+        self.functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+
+    def __call__(self, line: int) -> str:
+        around = [node for node in self.long if node.lineno <= line <= node.end_lineno]
+        least = min(around, key=lambda node: node.end_lineno - node.lineno, default=None)
+        text = self.lines[least.lineno - 1 : least.end_lineno] if least else [self.lines[line - 1]]
+        names = [node.name for node in self.functions if node.lineno <= line <= node.end_lineno]
+        return " ".join([*(text if len(text) < 9 else [self.lines[line - 1]]), *names])
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:

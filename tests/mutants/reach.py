@@ -76,19 +76,19 @@ class Reach:
         """Return the tests that reach the line of a change, in the order in which to run them.
 
         A line outside of functions runs when the module is imported: every test that reaches the file reaches it. Of a
-        test's cases, those come first whose names have words of the line.
+        test's cases, those come first whose names have words of the line, and of what is near it.
         """
         lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(change.file, change.file)))
         at_import = [*lines.get(change.line, ())] == [""]  # inside a function, which modules call as they are imported
         whole = change.file in COMPILED or not change.inside or at_import
         contexts = [context for some in lines.values() for context in some] if whole else lines.get(change.line, [])
         reading = [] if change.inside else [DEFAULTS]
-        return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, change.source)
+        return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, change.near)
 
     def _ordered(self, tests: set[str], source: str) -> list[str]:
         """Return one case of each test function first, quick ones first; then more, each function as many seconds."""
-        words = set(re.findall(r"\w{4,}", source))
-        shared = {test: len(words & set(re.findall(r"\w{4,}", test.partition("[")[2]))) for test in tests}
+        words = _words(source)
+        shared = {test: len(words & _words(test.rpartition("/")[2])) for test in tests}
         spent = defaultdict(float)
         first, turns = {}, {}
         for test in sorted(tests, key=lambda test: (-shared[test], self.seconds[test], test)):
@@ -97,6 +97,10 @@ class Reach:
             spent[function] += self.seconds[test]
             turns[test] = spent[function]
         return sorted(tests, key=lambda test: (not first[test], turns[test], test))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]{4,}", text.lower()))
 
 
 # ------------------------------------------------------------------------------------------------- the plugin of pytest
