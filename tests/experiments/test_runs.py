@@ -9,10 +9,11 @@ import pytest
 from logreg_runs import SPLIT, numbers, spec
 
 import gbackprop as gb
-from gbackprop import losses
+from gbackprop import layers, losses
 from gbackprop.experiments import problems, runs
 from gbackprop.experiments.optimizers import OPTIMIZERS
 from gbackprop.experiments.runs import RunSpec, run
+from gbackprop.experiments.spec import make_optimizer
 
 # ------------------------------------------------------------------------------------------------------------ settings
 
@@ -126,6 +127,13 @@ def test_reported_losses_include_the_l2_term():
     figures, output = state._evaluate(), state.network(SPLIT.test_x[:128])
     plain = float(losses.CrossEntropyLoss()(output, SPLIT.test_y[:128]))
     assert figures["test_loss"] == pytest.approx(plain + 0.5 * 0.5 * 7840 * 0.01**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_weights_decay_and_biases_do_not(optimizer):
+    network = gb.Sequential(layers.Linear(3, 2), rng=0)
+    strengths = make_optimizer(network, 0.5, spec(optimizer)).l2
+    assert (strengths["0.weight"], strengths.get("0.bias", 0)) == (0.5, 0)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "KFAC"])

@@ -135,6 +135,14 @@ OPTIONS = {
     "attention, scale": (attention(scale=0.3), (4, 6)),
     "attention, causal": (attention(is_causal=True), (4, 6)),
     "attention, causal, fewer keys": (attention(lambda y: y[:, :2].repeat(1, 2, 1), is_causal=True, scale=2.0), (4, 6)),
+    "attention, causal, other lengths": (
+        lambda m, y: F.scaled_dot_product_attention(heads(y)[:, :, :3], heads(y), heads(2 * y), is_causal=True),
+        (4, 6)),
+    "attention, groups of heads": (
+        lambda m, y: F.scaled_dot_product_attention(heads(y), heads(y)[:, :1], heads(2 * y)[:, 1:], enable_gqa=True),
+        (4, 6)),
+    "attention, heads without groups": (attention(enable_gqa=True), (4, 6)),
+    "softmax of rows that may be empty": (lambda m, y: torch.ops.aten._safe_softmax(y @ y.mT, 1) @ y, (4, 6)),
     "attention, finite mask": (attention(attn_mask=torch.rand(4, 4, dtype=torch.float64)), (4, 6)),
     "attention, mask": (attention(attn_mask=torch.ones(4, 4).tril().bool()), (4, 6)),
     "attention, masked row": (attention(attn_mask=MASKED), (4, 6)),

@@ -277,6 +277,11 @@ def test_a_usual_eps_is_left_out(layer, words):
     assert repr(layer) == words
 
 
+def test_what_is_added_on_one_side_may_be_cropped_on_the_other():
+    assert layers.ZeroPad2d((1, -1, 0, 0)).output_shape((1, 1, 1)) == (1, 1, 1)
+    assert layers.ZeroPad2d((1, -1, 0, 0)).forward(np.ones((1, 1, 1, 1)))[0].tolist() == [[[[0.0]]]]
+
+
 @pytest.mark.parametrize("layer", REPRESENTED, ids=lambda layer: type(layer).__name__)
 def test_repr_says_how_to_build_it(layer):
     twin = eval(repr(layer), {**vars(layers), "Sequential": gb.Sequential})
