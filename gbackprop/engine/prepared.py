@@ -124,9 +124,10 @@ class Calls:
         parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
         ours = all(map(is_shipped, parts))
-        if given or not ours or any(layer is network for layer in leaves):  # it would refer to its own key
+        swept = set(map(id, leaves))
+        if given or not ours or id(network) in swept:  # it would refer to its own key
             return None
-        placing = [layer for layer in _inside(network, []) if not any(layer is each for each in leaves)]
+        placing = [layer for layer in _inside(network, []) if id(layer) not in swept]
         if any(_has_array(value) for layer in placing for name, value in vars(layer).items() if name not in _READ):
             return None  # its parts were made from these numbers, which may change
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}

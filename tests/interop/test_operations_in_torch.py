@@ -65,3 +65,25 @@ def test_derivatives_at_ties_and_kinks(name):
     np.testing.assert_allclose(np.ravel(y), value.detach().numpy().ravel(), rtol=1e-12)
     for got, leaf, want in zip(found, leaves, grads, strict=True):
         np.testing.assert_allclose(got, torch.zeros_like(leaf) if want is None else want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("size", [(7, 3), (2, 6), (4, 5)])
+def test_interpolations_are_torchs(size, mode, corners):
+    x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    if mode == "nearest" and corners:
+        pytest.skip("there is none")
+    named = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}[mode]
+    options = {} if mode == "nearest" else {"align_corners": corners}
+    wanted = torch.nn.functional.interpolate(x, size, mode=named, **options)
+    found = gb.Sequential(Operation("interpolate", size=size, mode=mode, corners=corners))(x.numpy())
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("mode", "named"), [("nearest", "nearest"), ("linear", "bilinear"), ("cubic", "bicubic")])
+def test_interpolations_by_factors_are_torchs(mode, named):
+    x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    wanted = torch.nn.functional.interpolate(x, scale_factor=(1.7, 0.6), mode=named)
+    found = gb.Sequential(Operation("interpolate", size=wanted.shape[2:], mode=mode, factors=(1.7, 0.6)))(x.numpy())
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)

@@ -215,3 +215,13 @@ def test_a_row_that_lacks_something_is_an_error():
             table(LinearRow(**{**fields, name: None}))
     with pytest.raises(ValueError, match="expected one row of a name"):
         table(row, row)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize(("size", "out"), [(3, 5), (4, 2), (2, 7), (5, 5)])
+def test_a_linear_interpolation_is_numpys(size, out, corners):
+    x = np.random.default_rng(0).standard_normal((2, 1, size))
+    at = np.arange(out) * (size - 1) / (out - 1) if corners else (np.arange(out) + 0.5) * size / out - 0.5
+    found = gb.Sequential(Operation("interpolate", size=out, mode="linear", corners=corners))(x)
+    wanted = [[np.interp(at, np.arange(size), each)] for each in x[:, 0]]
+    np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-14)
