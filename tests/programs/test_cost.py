@@ -266,6 +266,7 @@ def test_the_figure_has_a_bar_for_each_layer_and_section(runs):
     figure = cost.figure()
     figure.canvas.draw()
     assert [axes.get_title() for axes in figure.axes] == ["operations", "bytes read and written", "seconds"][: 2 + runs]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(cost.by_section())
     bars = figure.axes[0].patches
     assert sum(bar.get_width() for bar in bars) == cost.operations
     assert len(bars) == len(cost.by_layer()) * len(cost.by_section())
