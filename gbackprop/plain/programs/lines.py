@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.recording.tape import Ref, Tape, TapeStep, refs
+from gbackprop.plain.programs.sections import Factor
 from gbackprop.plain.programs.words import COMPARED, INFIX, METHODS, PREFIX, VIEWS, expression, identifier, written
 
 WIDTH = 100
@@ -25,17 +26,17 @@ FREE = ("getitem", "setitem", "reshape", "transpose", "swapaxes")
 class Expressions:
     """The values of a program's steps as expressions: names, and what is used once as part of the line that uses it.
 
-    `names` are letters of values, `factors` numbers that have a name at the loss; `wanted` are results, which whoever
-    calls the program uses; `inline` says whether what is used once is written where it is used.
+    `names` are letters of values; `wanted` are results, which whoever calls the program uses; `inline` says whether what
+    is used once is written where it is used, and `scaled` whether the number R is written by its name.
 
     `constants` are the arrays that the program takes beside its inputs, few numbers among them if these are not
     `listed` in its text; `imports` modules besides NumPy, `copied` the results of assignments that begin with a copy.
     """
 
-    def __init__(self, program: Any, names: Mapping[int, str], factors: Mapping[float, str]) -> None:
+    def __init__(self, program: Any, names: Mapping[int, str]) -> None:
         self.tape: Tape = program.recording.tape
         self.steps: Sequence[TapeStep] = program.steps
-        self.inline, self.functional, self.factors = program.fold, program.functional, factors
+        self.inline, self.functional, self.scaled = program.fold, program.functional, False
         self.wanted = frozenset(program.same.get(number, number) for number in program.paths)
         self.listed = program.device == "cpu"  # elsewhere a list of numbers is a transfer
         self.section: Any = None
@@ -234,8 +235,9 @@ class Expressions:
             return expression(f"np.{value.__name__}" if issubclass(value, np.generic) else value.__name__)
         if value is Ellipsis:
             return ast.Constant(...)
-        if type(value) is float and value in self.factors and self.section.kind in ("loss", "finish"):
-            return expression(self.factors[value])
+        if isinstance(value, Factor) and value != 1 and self.inline:
+            self.scaled = True
+            return expression(value.text)
         text = repr(getattr(value, "_value_", value))  # that of an enum
         if isinstance(value, float | np.floating) and not np.isfinite(value):
             text = f"{'-' if value < 0 else ''}np.{'nan' if value != value else 'inf'}"
