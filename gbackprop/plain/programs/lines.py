@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.recording.tape import Ref, Tape, TapeStep, refs
-from gbackprop.plain.programs.sections import Factor
+from gbackprop.plain.programs.sections import NamedFactor
 from gbackprop.plain.programs.words import COMPARED, INFIX, METHODS, PREFIX, VIEWS, expression, identifier, written
 
 WIDTH = 100
@@ -26,8 +26,8 @@ FREE = ("getitem", "setitem", "reshape", "transpose", "swapaxes")
 class Expressions:
     """The values of a program's steps as expressions: names, and what is used once as part of the line that uses it.
 
-    `names` are letters of values; `wanted` are results, which whoever calls the program uses; `inline` says whether what
-    is used once is written where it is used, and `scaled` whether the number R is written by its name.
+    `names` are letters of values; `wanted` are results, which whoever calls the program uses; `inline` says whether
+    what is used once is written where it is used, and `scaled` whether the number R is written by its name.
 
     `constants` are the arrays that the program takes beside its inputs, few numbers among them if these are not
     `listed` in its text; `imports` modules besides NumPy, `copied` the results of assignments that begin with a copy.
@@ -235,7 +235,7 @@ class Expressions:
             return expression(f"np.{value.__name__}" if issubclass(value, np.generic) else value.__name__)
         if value is Ellipsis:
             return ast.Constant(...)
-        if isinstance(value, Factor) and value != 1 and self.inline:
+        if isinstance(value, NamedFactor) and value != 1 and self.inline:
             self.scaled = True
             return expression(value.text)
         text = repr(getattr(value, "_value_", value))  # that of an enum

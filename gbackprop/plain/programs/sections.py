@@ -23,7 +23,7 @@ KINDS = {"mc": "Monte-Carlo"}
 """The letters of the columns of each signal, and what they are called where that is not the signal's name."""
 
 
-class Factor(float):
+class NamedFactor(float):
     """R, or a power of it, as a number that knows its name."""
 
     text = "R"
@@ -32,7 +32,7 @@ class Factor(float):
         """Return a power of R by its name; one of that is a number."""
         new = float(self) ** exponent
         if self.text == "R":
-            new = Factor(new)
+            new = NamedFactor(new)
             new.text = f"R ** {exponent}"
         return new
 
@@ -85,7 +85,7 @@ class LetterTape(Tape):
 
     def lowered(self, value: Any) -> Any:
         """Return arguments with values for `Ref`, and R as NumPy takes it: in the dtype of an array beside it."""
-        return float(value) if isinstance(value, Factor) else super().lowered(value)
+        return float(value) if isinstance(value, NamedFactor) else super().lowered(value)
 
 
 PASSED = ("gbackprop.base", "gbackprop.array", "gbackprop.plain.programs", "numpy")
