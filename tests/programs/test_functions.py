@@ -147,6 +147,13 @@ def test_short_programs_and_recorded_ones_have_no_functions():
         assert functions_of(program)[0] == {}
 
 
+def test_lengths_of_names_make_no_difference():
+    images = convolutional(*(layers.Conv2d(2, 2, 3, padding=1) for _ in range(6)))
+    calls = calls_of(gb.program(*images, q.DiagGGN(), q.KFAC(), q.BatchL2Grad()))
+    assert "conv2d_extract2" not in calls
+    assert len(calls["conv2d_extract"]) == 6
+
+
 def slopes():
     kinds = [layers.LeakyReLU(slope) for slope in (0.1, 0.2)] * 8
     return chain(*(each for kind in kinds for each in (layers.Linear(6, 6), kind)), layers.Linear(6, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -128,7 +129,7 @@ class Expressions:
         """Return whether a value is written where it is used: it is, if it is used once, nearby, and short."""
         number = step.results[0]
         move = self.inline and step.name in ("reshape", "transpose") and depth == 0 and number not in self.wanted
-        if move and (number not in self.named or self._units(step)) and len(ast.unparse(value)) < WIDTH // 2:
+        if move and (number not in self.named or self._units(step)) and _width(value) < WIDTH // 2:
             return True
         if step.name == "constant" or (not refs((step.args, step.kwargs)) and depth <= 1):
             return len(ast.unparse(value)) < WIDTH // 2
@@ -136,8 +137,8 @@ class Expressions:
         if not self.inline or number in self.named or number in self.wanted or len(users) != 1 or depth > DEPTH:
             return False
         adds = users[0].name == "setitem" and isinstance(value, ast.BinOp) and isinstance(value.left, ast.Subscript)
-        text = ast.unparse(value.right if adds else value)  # type: ignore[attr-defined]
-        return users[0].section == step.section and len(text) < WIDTH * 3 // 4
+        width = _width(value.right if adds else value)  # type: ignore[attr-defined]
+        return users[0].section == step.section and width < WIDTH * 3 // 4
 
     # ------------------------------------------------------------------------------------------------- expressions
 
@@ -305,6 +306,11 @@ class Expressions:
         name = f"k{len(self.constants)}"
         self.constants[name] = value
         return expression(f"constants['{name}']")
+
+
+def _width(value: ast.expr) -> int:
+    """Return the length of an expression in which each name has that of x_10: equal layers are written alike."""
+    return len(re.sub(r"\b(t\d+|[A-Za-z]\w*_\w+)\b", "x_10", ast.unparse(value)))
 
 
 def _copies(step: TapeStep) -> bool:
