@@ -22,6 +22,7 @@ from gbackprop.base.errors import NotFiniteWarning
 from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine import prepared
 from gbackprop.engine.calls.call import WrittenCall
+from gbackprop.engine.calls.functions import Functions
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 from gbackprop.testing.graphs import graph_problems
@@ -411,6 +412,13 @@ def test_a_function_of_a_module_that_is_replaced_counts(early, ran, monkeypatch)
                 found, want = (call(network, CE, X, Y, q.DiagGGN()) for call in (gb.backward, gb.reference))
                 common.assert_same(found, want, 1e-12)
     assert bool(ran) is not early  # what somebody else wrote is called each time
+
+
+def test_a_function_of_a_module_that_is_gone_counts(monkeypatch):
+    functions = Functions([losses.CrossEntropyLoss])
+    assert not functions.changed()
+    monkeypatch.delattr(LOSS, "exponentials")
+    assert functions.changed()
 
 
 CONVENTIONS = [q.KFAC(sharing="reduce"), q.EKFAC(), q.NearestKronecker()]

@@ -147,6 +147,14 @@ def test_short_programs_and_recorded_ones_have_no_functions():
         assert functions_of(program)[0] == {}
 
 
+def test_lengths_of_names_make_no_difference():
+    parts = [each for _ in range(7) for each in (layers.Conv2d(2, 2, 3, padding=1), layers.ReLU())]
+    images = chain(*parts, layers.Flatten(), layers.Linear(18, 3), shape=(2, 3, 3))
+    calls = calls_of(gb.program(*images, q.DiagHessian(), q.KFAC(), q.BatchL2Grad()))
+    assert "conv2d_extract2" not in calls
+    assert len(calls["conv2d_extract"]) == 7
+
+
 def slopes():
     kinds = [layers.LeakyReLU(slope) for slope in (0.1, 0.2)] * 8
     return chain(*(each for kind in kinds for each in (layers.Linear(6, 6), kind)), layers.Linear(6, 3))

@@ -138,7 +138,7 @@ def test_layers_that_read_none(function):
 
 
 @pytest.mark.parametrize(("loss", "quantity", "part", "words"), [
-    (OwnLoss(), q.BatchGrad(), "loss value", "bool()"), (OwnFactor(), q.BatchGrad(), "loss", "float()"),
+    (OwnLoss(), q.BatchGrad(), "loss value", "bool()"), (OwnFactor(), q.BatchGrad(), "loss factor", "float()"),
     (losses.MSELoss(), OwnQuantity(), "quantity own, BatchGrad(), finish", "`.item`"),
     (losses.MSELoss(), Drawn(), "quantity drawn, BatchGrad(), finish", "another step"),
 ])  # fmt: skip

@@ -140,3 +140,39 @@ def test_an_input_keeps_its_name_where_a_layer_gives_it_a_letter():
     program = gb.program(net, losses.CrossEntropyLoss(), x, np.arange(5) % 3)
     want = gb.reference(net, losses.CrossEntropyLoss(), x, np.arange(5) % 3)
     np.testing.assert_allclose(program(x, np.arange(5) % 3).loss, want.loss, rtol=1e-13)
+
+
+def linear(loss, y, *asked, dtype="float64"):
+    net = gb.Sequential(layers.Linear(5, 3), rng=0, dtype=dtype)
+    return gb.program(net, loss, np.ones((len(y), 5), dtype), y, *asked)
+
+
+def test_only_r_has_its_name():
+    """With N = 4, √R = 1/2 stands in the formula of the loss, too."""
+    text = linear(losses.HuberLoss(), np.ones((4, 3)), q.Variance(), q.DiagGGN()).source
+    assert "R = 1 / 4  # of L = R Σₙ ℓₙ, N = 4" in text
+    assert re.search(r"t\d+ = 0\.5 \* t\d+ \*\* 2", text)
+    assert re.findall(r"R \*\* [\d.]+", text) == ["R ** 0.5", "R ** 2", "R ** 2"]
+
+
+def test_r_that_follows_from_the_targets():
+    text = linear(losses.CrossEntropyLoss(weight=np.array([1.0, 2, 3])), np.arange(4) % 3).source
+    assert "# Loss, factor: R_y, which is R of L = R Σₙ ℓₙ for these targets; N = 4" in text
+    assert re.search(r"\n    L = t\d+ \* R_y ", text)
+    assert "    R = " not in text
+    assert "# Constants" not in text
+
+
+def test_r_changes_no_dtype():
+    single, double = (linear(losses.MSELoss(), np.ones((4, 3), kind), dtype=kind) for kind in ("float32", "float64"))
+    assert "g_0 = grad * R " in single.source
+    assert {value.dtype.name for value in single.recording.tape.values} == {"float32"}
+    assert 2 * single.cost().written == double.cost().written
+
+
+def test_sums_of_what_several_layers_carry_are_not_appended():
+    nodes = {"a": (layers.Linear(5, 4), "input"), "b": (layers.Tanh(), "a"), "sum": (layers.Add(), "a", "b")}
+    net = gb.Graph(nodes | {"y": (layers.Linear(4, 3), "sum")}, rng=0, dtype="float64")
+    text = gb.program(net, losses.CrossEntropyLoss(), np.ones((4, 5)), np.arange(4) % 3, q.DiagGGN()).source
+    assert "# Append" not in text
+    assert re.search(r"# Columns at the output of layer a\n    columns_a = \w+ \+ ", text)

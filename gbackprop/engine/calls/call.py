@@ -37,7 +37,8 @@ class WrittenCall:
     kinds : list of (type, shape, strides, dtype)
         Of x, y, each array of the layers, and random numbers.
     plain : bool
-        Whether numbers of the batch and of parameters are to be finite, and no others are drawn.
+        Whether a call needs no plan: nothing is drawn, x is of floats, and all that can be wrong in arrays of these
+        kinds is that x or a parameter is not finite, or that the loss refuses y.
     classes : dict
         The classes of the Jacobians, with their attributes.
     used : Functions
@@ -55,8 +56,9 @@ class WrittenCall:
     def __call__(self, plan: Plan, x: Array, y: Array, checked: bool = True) -> Result | None:
         """Return the result of a call; None where its arrays are of other kinds.
 
-        A plan with a batch has `checked` all arguments, and drawn random numbers. With another, arrays of these kinds
-        lack a look at their numbers alone; None where there is more to do, such as to say which are not finite.
+        `checked` says whether the plan has a batch: all arguments are checked, and random numbers are drawn. Without,
+        the numbers are checked here, if the call is `plain`; None where it is not, or where a number is not finite, so
+        that a plan with the batch says which.
         """
         try:
             arrays = arrays_of(x, y, self.places)

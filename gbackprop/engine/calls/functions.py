@@ -13,7 +13,11 @@ DEFINING = tuple([f"gbackprop.{each}." for each in PACKAGES])
 
 
 class Functions:
-    """The functions of modules to which methods of classes, or such functions, refer; `foreign`: one of no library."""
+    """The functions of modules to which methods of classes, or such functions, refer.
+
+    `foreign` says whether one of them is of no library, so that somebody else has put it there; `of` is for each module
+    its variables, a getter of the functions by their names, and these functions.
+    """
 
     def __init__(self, kinds: Iterable[type]) -> None:
         waiting = [value for kind in kinds for value in vars(kind).values()]
@@ -32,11 +36,15 @@ class Functions:
                     waiting += used.values()
         modules = [str(value.__globals__["__name__"]) for _, used in found.values() for value in used.values()]
         self.foreign = any(name.partition(".")[0] not in LIBRARIES for name in modules)
+        # with each name twice, the getter of one name returns a tuple, too
         self.of = [(scope, itemgetter(*used, *used), (*used.values(),) * 2) for scope, used in found.values() if used]
 
     def changed(self) -> bool:
-        """Return whether a name has another value."""
-        return any(values(scope) != before for scope, values, before in self.of)
+        """Return whether a name has another value, or none."""
+        try:
+            return any(values(scope) != before for scope, values, before in self.of)
+        except KeyError:
+            return True
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from gbackprop.base.recording.tape import Ref, TapeStep, mapped, refs
 from gbackprop.plain.programs.cost_table import draw, table
 from gbackprop.plain.programs.counts import operations
+from gbackprop.plain.programs.sections import NamedFactor
 
 
 class Amounts(NamedTuple):
@@ -157,6 +158,8 @@ class _Run:
         self.bytes.setdefault(home, (owner if whole else value).nbytes)
 
     def _lowered(self, value: Any) -> Any:
+        if isinstance(value, NamedFactor):
+            return float(value)
         return self.values[value.number] if isinstance(value, Ref) else mapped(self._lowered, value)
 
 

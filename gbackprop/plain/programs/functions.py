@@ -1,10 +1,10 @@
 """Equal sections of a program printed once, as a function of what they take from elsewhere.
 
     # Forward, layer 1, Sigmoid(): y = σ(x)           def sigmoid_forward(x):
-    t1 = np.minimum(z_0, 0)                               # Forward, Sigmoid(): y = σ(x)
-    t2 = np.exp(2 * t1 - z_0)                  becomes    t1 = np.minimum(x, 0)
-    z_1 = np.exp(t1) / (1 + t2)                           t2 = np.exp(2 * t1 - x)
-                                                          y = np.exp(t1) / (1 + t2)
+    low_1 = np.minimum(z_0, 0)                            # Forward, Sigmoid(): y = σ(x)
+    t1 = np.exp(2 * low_1 - z_0)               becomes    low = np.minimum(x, 0)
+    z_1 = np.exp(low_1) / (1 + t1)                        t1 = np.exp(2 * low - x)
+                                                          y = np.exp(low) / (1 + t1)
                                                           return y
 
 and z_1 = sigmoid_forward(z_0). Sections are equal if their layers are equal but for names, and if their statements,

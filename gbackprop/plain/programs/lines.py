@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.recording.tape import Ref, Tape, TapeStep, refs
+from gbackprop.plain.programs.sections import NamedFactor
 from gbackprop.plain.programs.words import COMPARED, INFIX, METHODS, PREFIX, VIEWS, expression, identifier, written
 
 WIDTH = 100
@@ -25,17 +27,17 @@ FREE = ("getitem", "setitem", "reshape", "transpose", "swapaxes")
 class Expressions:
     """The values of a program's steps as expressions: names, and what is used once as part of the line that uses it.
 
-    `names` are letters of values, `factors` numbers that have a name at the loss; `wanted` are results, which whoever
-    calls the program uses; `inline` says whether what is used once is written where it is used.
+    `names` are letters of values; `wanted` are results, which whoever calls the program uses; `inline` says whether
+    what is used once is written where it is used, and `scaled` whether the number R is written by its name.
 
     `constants` are the arrays that the program takes beside its inputs, few numbers among them if these are not
     `listed` in its text; `imports` modules besides NumPy, `copied` the results of assignments that begin with a copy.
     """
 
-    def __init__(self, program: Any, names: Mapping[int, str], factors: Mapping[float, str]) -> None:
+    def __init__(self, program: Any, names: Mapping[int, str]) -> None:
         self.tape: Tape = program.recording.tape
         self.steps: Sequence[TapeStep] = program.steps
-        self.inline, self.functional, self.factors = program.fold, program.functional, factors
+        self.inline, self.functional, self.scaled = program.fold, program.functional, False
         self.wanted = frozenset(program.same.get(number, number) for number in program.paths)
         self.listed = program.device == "cpu"  # elsewhere a list of numbers is a transfer
         self.section: Any = None
@@ -127,7 +129,7 @@ class Expressions:
         """Return whether a value is written where it is used: it is, if it is used once, nearby, and short."""
         number = step.results[0]
         move = self.inline and step.name in ("reshape", "transpose") and depth == 0 and number not in self.wanted
-        if move and (number not in self.named or self._units(step)) and len(ast.unparse(value)) < WIDTH // 2:
+        if move and (number not in self.named or self._units(step)) and _width(value) < WIDTH // 2:
             return True
         if step.name == "constant" or (not refs((step.args, step.kwargs)) and depth <= 1):
             return len(ast.unparse(value)) < WIDTH // 2
@@ -135,8 +137,8 @@ class Expressions:
         if not self.inline or number in self.named or number in self.wanted or len(users) != 1 or depth > DEPTH:
             return False
         adds = users[0].name == "setitem" and isinstance(value, ast.BinOp) and isinstance(value.left, ast.Subscript)
-        text = ast.unparse(value.right if adds else value)  # type: ignore[attr-defined]
-        return users[0].section == step.section and len(text) < WIDTH * 3 // 4
+        width = _width(value.right if adds else value)  # type: ignore[attr-defined]
+        return users[0].section == step.section and width < WIDTH * 3 // 4
 
     # ------------------------------------------------------------------------------------------------- expressions
 
@@ -234,8 +236,9 @@ class Expressions:
             return expression(f"np.{value.__name__}" if issubclass(value, np.generic) else value.__name__)
         if value is Ellipsis:
             return ast.Constant(...)
-        if type(value) is float and value in self.factors and self.section.kind in ("loss", "finish"):
-            return expression(self.factors[value])
+        if isinstance(value, NamedFactor) and value != 1 and self.inline:
+            self.scaled = True
+            return expression(value.text)
         text = repr(getattr(value, "_value_", value))  # that of an enum
         if isinstance(value, float | np.floating) and not np.isfinite(value):
             text = f"{'-' if value < 0 else ''}np.{'nan' if value != value else 'inf'}"
@@ -303,6 +306,11 @@ class Expressions:
         name = f"k{len(self.constants)}"
         self.constants[name] = value
         return expression(f"constants['{name}']")
+
+
+def _width(value: ast.expr) -> int:
+    """Return the length of an expression in which each name has that of x_10: equal layers are written alike."""
+    return len(re.sub(r"\b(t\d+|[A-Za-z]\w*_\w+)\b", "x_10", ast.unparse(value)))
 
 
 def _copies(step: TapeStep) -> bool:

@@ -51,10 +51,7 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     """Return the text of the module without its check, the constants that it takes, and what it assigns on copies."""
     recording, same = program.recording, program.same
     names, notes = _letters(program)
-    factor = program.plan.scale.factor
-    named = type(factor) is float and factor != 1 and program.fold
-    factors = {factor: "R", factor**0.5: "R ** 0.5", factor**2: "R ** 2"} if named else {}
-    lines = Expressions(program, names, factors)
+    lines = Expressions(program, names)
     parts = _parts(program, lines, notes)
     inputs = [
         f"{lines.name(number)} = {kind}[{key!r}]"
@@ -62,8 +59,8 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
         for kind, _, key in [name.partition("/")]
         if key and lines.is_used(number)
     ]
-    if factors:
-        batch = program.plan.scale.batch
+    factor, batch = program.plan.scale.factor, program.plan.scale.batch
+    if lines.scaled:
         inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ, N = {batch}")
     result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
     for quantity, _ in program.plan.needs if program.fold else ():
@@ -183,7 +180,7 @@ def _head(program: Any) -> str:
     versions = f"gbackprop {ours}, NumPy {np.__version__}, Python {python}"
     lines = [
         f"{asked[0].upper()}{asked[1:]} of {type(plan.network).__name__} with {plan.loss!r}"
-        f"{', and a weight for each sample' if 'sample_weight' in recording.inputs else ''}.",
+        f"{', and a weight wₙ for each sample, which ℓₙ contains' if 'sample_weight' in recording.inputs else ''}.",
         "",
         f"Written by {versions}. Run it by `python FILE`, or `python FILE inputs.npz` with these arrays:",
         "",
@@ -212,6 +209,8 @@ def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
         scales = {q.name: ", computed as ".join(filter(None, (q.scale, q.finishes))) for q, _ in plan.needs}
         scales["loss"] = "L = R Σₙ ℓₙ"
         return "Finish " + "; ".join(": ".join(filter(None, (name, scales.get(name)))) for name in needed_by)
+    if section == ("loss", "factor"):
+        return f"Loss, factor: R_y, which is R of L = R Σₙ ℓₙ for these targets; N = {plan.scale.batch}"
     if kind == "loss":
         formula = plan.loss.formulas.get({"value": "values", "gradient": "gradients"}.get(section.layer, ""), "")
         parts = [STARTS.get(section.layer), f"∇ℓₙ = {formula}" if section.layer == "gradient" and formula else formula]

@@ -20,7 +20,7 @@ from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.sample_weights import Targets
 from gbackprop.plain.completion import complete
 from gbackprop.plain.plan import Plan
-from gbackprop.plain.programs.sections import OF_LOSS, LetterTape, Section, Sections, announced, turned
+from gbackprop.plain.programs.sections import OF_LOSS, LetterTape, NamedFactor, Section, Sections, announced, turned
 from gbackprop.plain.reference import GraphSweep, Sweep, finish
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
@@ -237,8 +237,11 @@ def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     noise, mc_noise = draws[: len(leaves)], dict(zip(plan.mc_noise, draws[len(leaves) :], strict=True))
     new = object.__new__(Plan)
     new.__dict__.update(plan.__dict__, leaves=leaves, swept=[leaves[leaf.position] for leaf in plan.swept])
+    found.tape.section = Section("loss", "factor")
     factor: Any = plan.loss.factor(plan.scale.batch, y)
-    scale = replace(plan.scale, factor=factor.astype(plan.scale.dtype)) if isinstance(factor, Recorded) else plan.scale
+    factor = factor.astype(plan.scale.dtype) if isinstance(factor, Recorded) else NamedFactor(plan.scale.factor)
+    found.call(factor, "R_y")
+    scale = replace(plan.scale, factor=factor)
     announced(loss := copy.copy(plan.loss), found, OF_LOSS)
     loss.__dict__["check_output"] = lambda output: None  # reads numbers; each call of the program does
     new.__dict__.update(noise=noise, mc_noise=mc_noise, scale=scale, loss=loss)

@@ -23,6 +23,20 @@ KINDS = {"mc": "Monte-Carlo"}
 """The letters of the columns of each signal, and what they are called where that is not the signal's name."""
 
 
+class NamedFactor(float):
+    """R, or a power of it, as a number that knows its name."""
+
+    text = "R"
+
+    def __pow__(self, exponent: Any, modulo: None = None) -> Any:
+        """Return a power of R by its name; one of that is a number."""
+        new = float(self) ** exponent
+        if self.text == "R":
+            new = NamedFactor(new)
+            new.text = f"R ** {exponent}"
+        return new
+
+
 class Section(NamedTuple):
     """A part of the sweep: forward, loss, columns, extract, carry, append or finish; and the layer's path."""
 
@@ -55,7 +69,8 @@ class LetterTape(Tape):
         frame: Any = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PASSED):
             frame = frame.f_back
-        plain = LETTERS[""] if self.section.kind in ("forward", "loss") else {}
+        called = self.section.kind == "forward" or (self.section.kind == "loss" and self.section.layer != "factor")
+        plain = LETTERS[""] if called else {}
         letters, number = LETTERS.get(frame.f_globals.get("__name__", ""), plain), len(self.values) - 1
         place = (frame.f_code, frame.f_lineno)
         text = re.match(r"\s*(\w+) [-+*/&]?= ", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
@@ -67,6 +82,10 @@ class LetterTape(Tape):
             self.letters[number] = letter
         self.last = place
         return found
+
+    def lowered(self, value: Any) -> Any:
+        """Return arguments with values for `Ref`, and R as NumPy takes it: in the dtype of an array beside it."""
+        return float(value) if isinstance(value, NamedFactor) else super().lowered(value)
 
 
 PASSED = ("gbackprop.base", "gbackprop.array", "gbackprop.plain.programs", "numpy")
@@ -178,6 +197,11 @@ class Sections(AtLoss):
     def append(self, leaf: Leaf, saved: Any, signals: Signals, below: Any) -> Any:
         self.recording.tape.section = Section("append", leaf.name)
         return super().append(leaf, saved, signals, below)  # type: ignore[misc]
+
+    def meet(self, before: Signals, more: Signals, source: int) -> Signals:
+        """Add what another layer carries to the output of a source."""
+        self.recording.tape.section = Section("columns", self.plan.leaves[source].name)
+        return super().meet(before, more, source)  # type: ignore[misc]
 
     def _signals(self, signals: Signals, name: str) -> None:
         """Name the columns at the output of a layer: all of them together, and those of each signal."""
