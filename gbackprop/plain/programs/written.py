@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib import import_module
@@ -15,7 +15,7 @@ from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on
 from gbackprop.base.checks import batch_of, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import TraceError
-from gbackprop.base.recording.tape import Ref, TapeStep
+from gbackprop.base.recording.tape import TapeStep
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.base import Loss
@@ -26,10 +26,9 @@ from gbackprop.plain.programs.check import check_of
 from gbackprop.plain.programs.comparison import check_result, check_there, compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import source_of
+from gbackprop.plain.programs.places import leaves_in, results_of, value_at
 from gbackprop.plain.programs.recording import (
     Recording,
-    arrays_in,
-    attributes_of,
     inputs_of,
     mapped_arrays,
     on_host,
@@ -236,7 +235,7 @@ class Program:
         values["random"] = {name: asarray(each, self.device) for name, each in values["random"].items()}
         self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
         got = self.function(x, y, values["parameters"], values["random"], self.constants_there, *weights)
-        result = mapped_arrays(self.recording.result, lambda ref: _found(got, self.paths[ref.number]))
+        result = mapped_arrays(self.recording.result, lambda ref: value_at(got, self.paths[ref.number]))
         plan.loss.check_output(result.output)
         result = replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
         return by_inputs(plan, result) if plan.scale.rows else result
@@ -289,37 +288,3 @@ def _kind(array: Any) -> tuple[Any, Any, str]:
     """Return the shape and dtype of an array, and where it is; of anything else the name of its class."""
     shape = array.shape if hasattr(array, "shape") else np.shape(array)
     return shape, getattr(array, "dtype", type(array).__name__), device_of(array)
-
-
-def results_of(result: Result) -> dict[str, Any]:
-    """Return the numbers of all arrays of a result in dictionaries: loss, output, gradient, and quantities by name."""
-    found = {"loss": result.loss, "output": result.output, "gradient": result.gradient}
-    for quantity, values in zip(result.quantities, result.values, strict=True):
-        name = quantity.name
-        while name in found:
-            name += "_"
-        found[name] = values
-    return {name: _numbers(value) for name, value in found.items()}
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, Ref):
-        return value.number
-    pairs = value.items() if isinstance(value, Mapping) else attributes_of(value)
-    found = {key: _numbers(each) for key, each in pairs if any(True for _ in arrays_in(each))}
-    return found
-
-
-def leaves_in(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the path and the number of each array."""
-    if isinstance(value, int):
-        yield path, value
-    else:
-        for key, each in value.items():
-            yield from leaves_in(each, (*path, key))
-
-
-def _found(values: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        values = values[key]
-    return values
