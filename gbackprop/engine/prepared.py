@@ -31,6 +31,7 @@ from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.calls.call import AFTER, WrittenCall, write_call
+from gbackprop.engine.calls.recorded import READ
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
@@ -45,10 +46,6 @@ Options = tuple[Any, ...]
 """`training`, the registry of forms, which is compared by identity, the names of `wrt`, and the four of `Limits`."""
 
 _LIMITS = {type(None), int, str}
-
-
-_READ = "drawn", "buffers"
-"""Attributes of layers that are read in each call: dictionaries of arrays, the same objects while these change."""
 
 
 @dataclass(slots=True)
@@ -128,7 +125,7 @@ class Calls:
         if given or not ours or id(network) in swept:  # it would refer to its own key
             return None
         placing = [layer for layer in _inside(network, []) if id(layer) not in swept]
-        if any(_has_array(value) for layer in placing for name, value in vars(layer).items() if name not in _READ):
+        if any(_has_array(value) for layer in placing for name, value in vars(layer).items() if name not in READ):
             return None  # its parts were made from these numbers, which may change
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs"):
@@ -177,7 +174,7 @@ def _inside(network: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
 
 def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return attributes with copies of what may change; dicts of parameters and buffers are the same objects."""
-    return {name: value if name in _READ else _copy(value) for name, value in attributes.items()}
+    return {name: value if name in READ else _copy(value) for name, value in attributes.items()}
 
 
 def _copy(value: Any) -> Any:

@@ -312,6 +312,27 @@ def test_batches_with_gaps_or_turned_are_swept(turned, ran):
     assert not ran
 
 
+WRONG = [
+    (CE, np.array([0, 1, 2, 0, 1, -1])), (CE, np.array([0, 1, 2, 0, 1, 9])),
+    (losses.MSELoss(), np.full((6, 3), np.nan)), (losses.PoissonNLLLoss(), np.full((6, 3), -1.0)),
+    (losses.BCEWithLogitsLoss(), np.full((6, 3), 1.5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("loss", "wrong"), WRONG, ids=str)
+def test_targets_of_a_written_call_are_checked(loss, wrong, ran):
+    network, right = mlp(), np.clip(np.nan_to_num(wrong, nan=0.5), 0, 1)
+    for _ in range(3):
+        gb.backward(network, loss, X, right)
+    assert ran
+    messages = []
+    for function in (gb.backward, gb.reference):
+        with pytest.raises(ValueError, match=r"^y of ") as caught:
+            function(network, loss, X, wrong)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
 def test_memory_that_runs_out_ends_in_a_sweep(monkeypatch):
     network = mlp()
     want = gb.backward(network, CE, X, Y)

@@ -43,7 +43,6 @@ OPTIONS = {
 APART = {Layer, Elementwise, layers.Embedding, layers.Operation, layers.Parameter, layers.Constant, *JOINED}
 
 
-@pytest.mark.long
 def test_every_layer_and_every_option_is_drawn():
     missing = {*KINDS, *OPTIONS} - APART
 

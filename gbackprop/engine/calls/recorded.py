@@ -26,13 +26,16 @@ from gbackprop.quantities.result import Result
 MOST = 2_000
 """Most statements of a call."""
 
+READ = "drawn", "buffers"
+"""Attributes of layers that are read in each call: dictionaries of arrays, the same objects while these change."""
+
 Places = list[tuple[Layer, str, tuple[str, ...]]]
 """Places of parameters and buffers: layers, the attribute, and the keys in it."""
 
 
 def places_of(layers: Sequence[Layer]) -> Places:
     """Return where parameters and buffers of layers are."""
-    places = [(layer, kind) for layer in layers for kind in ("drawn", "buffers")]
+    places = [(layer, kind) for layer in layers for kind in READ]
     return [(layer, kind, tuple(values)) for layer, kind in places if (values := getattr(layer, kind, None))]
 
 
