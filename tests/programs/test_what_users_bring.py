@@ -158,6 +158,15 @@ def test_parameters_are_read_in_each_call(make, options):
         assert gb.program(net, loss, x, Y, fold=False)(x, Y).output.tobytes() == want.output.tobytes()
 
 
+class InTwoLines(q.BatchGrad):
+    name, scale = "two", "R ∇ℓₙ,\n    of each sample"
+
+
+def test_a_scale_of_several_lines_is_a_comment_of_one():
+    program = gb.program(chain(layers.Linear(6, 3)), losses.CrossEntropyLoss(), X, Y, InTwoLines())
+    assert "    'two': {  # R ∇ℓₙ, of each sample\n" in program.source
+
+
 def scaled(self, x):
     total = x.sum()
     square = total * total

@@ -64,8 +64,8 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
         inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ, N = {batch}")
     result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
     for quantity, _ in program.plan.needs if program.fold else ():
-        entry = f"\n    {quantity.name!r}: {{"
-        result = result.replace(f"{entry}\n", f"{entry}  # {quantity.scale}\n", 1) if quantity.scale else result
+        entry, scale = f"\n    {quantity.name!r}: {{", " ".join(quantity.scale.split())
+        result = result.replace(f"{entry}\n", f"{entry}  # {scale}\n", 1) if scale else result
     functions: list[ProgramFunction] = []
     if program.fold:
         kinds = {"R": None, "constants": None, **_kinds(lines)}
