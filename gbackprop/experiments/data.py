@@ -37,9 +37,6 @@ CIFAR_TEST = "test_batch.bin"
 CIFAR100_FILES = ("train.bin", "test.bin")
 ARCHIVES = {"cifar-10": "cifar-10-binary.tar.gz", "cifar-100": "cifar-100-binary.tar.gz"}
 UNPACKED = {"cifar-10": "cifar-10-batches-bin", "cifar-100": "cifar-100-binary"}
-LARGEST = {"cifar-10": 10_000 * CIFAR_RECORD, "cifar-100": 50_000 * CIFAR100_RECORD}
-"""Bytes of the largest file in the published archives."""
-
 HELD_OUT_EVERY = 5
 
 
@@ -58,6 +55,12 @@ PUBLISHED = {
     "cifar-10": Published(50_000, 10_000, (3, 32, 32)),
     "cifar-100": Published(50_000, 10_000, (3, 32, 32)),
 }
+
+LARGEST = {
+    "cifar-10": PUBLISHED["cifar-10"].test * CIFAR_RECORD,  # as many as in each of five files to train on
+    "cifar-100": PUBLISHED["cifar-100"].train * CIFAR100_RECORD,
+}
+"""Bytes of the largest file in the published archives."""
 
 
 @dataclass(frozen=True)

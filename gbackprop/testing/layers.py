@@ -214,8 +214,12 @@ def _check_conduct(claims: Claims, probe: Probe) -> None:
 
 def _rounding(probe: Probe, name: str) -> Any:
     """Return the errors of a method by rounding alone, its own and, beside x in x − tanh x, that of the oracle."""
-    least = ROUNDINGS * 2.0**-53 if name in ("jmp", "mjp", "vjp") else 0.0
-    return max(rounding_of(probe.cast(np.float32).calls()[name](), probe.calls()[name]()), least)
+    unit, factor = ROUNDINGS * 2.0**-53, float(name in ("jmp", "mjp", "vjp"))
+    if name == "average":  # of each J in Jᵀ Ḡ J
+        n, out = len(probe.x), probe.output.shape[1:]
+        pulled = probe.layer.mjp(probe.saved, probe.curvature.repeat(n, 0).reshape(-1, n, *out))  # Ḡ J
+        factor = 2 * float(np.max(np.abs(pulled).sum(0), initial=0))
+    return max(rounding_of(probe.cast(np.float32).calls()[name](), probe.calls()[name]()), factor * unit)
 
 
 def _needs(name: str) -> list[str]:

@@ -43,6 +43,21 @@ def test_no_alarm_at_a_kink_of_the_slope(layer):
     check_layer(layer, np.array([[0.0, 1.0, 0.0, -3.0], [0.5, 0.0, 3.0, -1.0]])).assert_ok()
 
 
+@pytest.mark.parametrize("x", [1e-2, 6.8e-4])
+def test_no_alarm_where_the_oracle_cancels(x):
+    check_layer(layers.Tanhshrink(), np.full((2, 2), x)).assert_ok()
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-6, 2])
+def test_a_wrong_average_is_found_where_the_oracle_cancels(factor):
+    class Wrong(layers.Tanhshrink):
+        def average(self, saved, curvature, batch, shape):
+            return factor * super().average(saved, curvature, batch, shape)
+
+    report = check_layer(Wrong(), np.full((2, 2), 6.8e-4))
+    assert {row.method for row in report.failures} == {"average"}
+
+
 def test_no_alarm_in_float32_where_the_input_cancels():
     check_layer(layers.Tanhshrink(), np.full((1, 1, 1, 1), -0.0069)).assert_ok()
 
