@@ -165,7 +165,7 @@ class Noise:
             for each in judged:
                 base, known = posed.of(each), self.found[id(each)]
                 for name, value in other.of(each).items():
-                    known[name] = np.maximum(known.get(name, 0), misfit(value, base[name]))
+                    known[name] = np.maximum(known.get(name, 0), np.abs(misfit(value, base[name])))
 
     def _moved(self, posed: Posed, rng: np.random.Generator) -> Posed:
         network = copy.deepcopy(posed.network)
@@ -198,15 +198,15 @@ class Noise:
             errors = misfit(array, value, floor) if array.shape == value.shape else (np.inf, 0.0)
             ratio = {name: np.array(1 + errors[1])}
             factor = Compared(ratio, {name: np.array(1.0)}, f"the factor between it and {oracle}", whole)
-            found += [(errors[0] / by_entry, entry), (errors[1] / whole, factor)]
+            found += [(errors[0] / by_entry, entry), (abs(errors[1]) / whole, factor)]
         if not found:
             raise NotGivenError(f"rounding alone moves it by {hidden:.0e}" if hidden else "it has nothing to compare")
         return max(found, key=lambda each: np.nan_to_num(each[0], nan=np.inf))[1]
 
 
 def misfit(got: np.ndarray, want: np.ndarray, floor: float = 0.0) -> tuple[float, float]:
-    """Return the largest difference over the largest entry, and how far the factor between both is from 1."""
+    """Return the largest difference over the largest entry, and the factor between both, less 1."""
     difference, want = got.astype(float) - want, want.astype(float)
     largest, square = float(np.max(np.abs(want), initial=0)), float((want**2).sum())
-    factor = abs(float((difference * want).sum())) / square if largest > floor and square else 0.0
+    factor = float((difference * want).sum()) / square if largest > floor and square else 0.0
     return float(np.max(np.abs(difference), initial=0)) / (max(largest, floor) or 1.0), factor

@@ -95,7 +95,7 @@ def moved(claims: Claims, posed: Posed, rng: np.random.Generator) -> None:
         claims.equal("KFLR", "of one sample is exact for layers of vectors", _one_sample, at, known)
 
 
-def _follows(at: Posed, where: Values, of: Callable[[Posed], Any], got: Any, floor: float = 0.0) -> Compared:
+def _follows(at: Posed, where: Values, of: Callable[[Posed], Any], got: Any) -> Compared:
     """Return a product beside the derivative of a function of the parameters along a direction."""
     network = copy.deepcopy(at.network)
 
@@ -107,7 +107,7 @@ def _follows(at: Posed, where: Values, of: Callable[[Posed], Any], got: Any, flo
     for step in (STEP, STEP / 100):
         found = derivative(curve, step)
         if not found.kinks.any():
-            return Compared(got, found.values, "central differences", max(TOLERANCE, 10 * found.tolerance), floor)
+            return Compared(got, found.values, "central differences", max(TOLERANCE, 10 * found.tolerance))
     raise NotGivenError("there is a kink on the way")
 
 
@@ -115,7 +115,7 @@ def _loss_follows(at: Posed, name: str, direction: np.ndarray) -> Compared:
     gradient = replace(at, asked=()).result.gradient[name]
     floor = 0.1 * float(np.linalg.norm(gradient) * np.linalg.norm(direction)) + 1e-6 * abs(float(at.result.loss))
     loss = lambda there: there.loss.value(there.network(there.x), there.y)  # noqa: E731
-    return _follows(at, {name: direction}, loss, np.asarray((gradient * direction).sum()), floor)
+    return replace(_follows(at, {name: direction}, loss, np.asarray((gradient * direction).sum())), floor=floor)
 
 
 def _flat(at: Posed, values: Any) -> np.ndarray:

@@ -137,6 +137,6 @@ def nothing():
 
 scaled = Scaled(2.0)
 broken = gb.Sequential(Linear(4, 3), Wrong(), Linear(3, 2))
-hot = gb.Sequential(Linear(4, 3), Raises(), Linear(3, 2))
+hot = gb.Sequential(Linear(4, 3), Linear(3, 2), Raises(), Linear(2, 2))
 nameless = gb.Sequential(Nameless(), Linear(3, 2))
 three = 3

@@ -41,6 +41,11 @@ def audit(*arguments):
     return status, out.getvalue()
 
 
+def shows_rows(out):
+    """Whether the rows of each finding are shown, or a line of each."""
+    return bool(re.search("^ *method +claim +oracle", out, re.MULTILINE))
+
+
 # --- what a user names ----------------------------------------------------------------------------
 
 
@@ -49,6 +54,7 @@ def test_what_is_sound(mine, name):
     status, out = audit(f"{mine}:{name}", "--input", "4")
     assert status == 0
     assert re.search(r"\n\d+ claims: \d+ hold, 0 fail", out)
+    assert shows_rows(out) is (name != "network")
 
 
 def test_all_rows_and_where_to_look(mine):
@@ -114,6 +120,7 @@ def test_symmetries_of_a_network(mine):
     status, out = audit("--symmetries", f"{mine}:network", "--input", "4", "--html", "page.html")
     assert status == 0
     assert "network  symmetries of Sequential(" in out
+    assert not shows_rows(out)
     assert f"audit {mine}:network --symmetries --input 4" in Path("page.html").read_text()
     status, out = audit(f"{mine}:broken", "--symmetries", "--input", "4")
     assert status == 1
@@ -123,7 +130,8 @@ def test_symmetries_of_a_network(mine):
 def test_a_network_whose_layer_raises(mine):
     status, out = audit(f"{mine}:hot", "--input", "4")
     assert status == 1
-    assert [line.split()[0] for line in out.splitlines() if "layer " in line] == ["ok", "FAILED"]
+    assert [line.split()[0] for line in out.splitlines() if "layer " in line] == ["ok", "ok", "FAILED"]
+    assert not shows_rows(out)
     assert "raised RuntimeError: too hot today" in out
 
 
@@ -133,12 +141,13 @@ def test_losses_and_quantities(mine):
     assert "Half('mean')\n" in out
     assert "Half('sum')\n" in out
     assert out.count("  gradients: are ∇ℓ[n, *out]: error 5.0e-01") == 2
+    assert shows_rows(out)
     status, out = audit(f"{mine}:network", "--input", "4", "--loss", f"{mine}:Half")
     assert status == 1
     assert f"{mine}.py, line {line_of('class Half') + 1}, in Half.gradients" in out
     assert audit(f"{mine}:network", "--input", "4", "--loss", "BCEWithLogitsLoss")[0] == 0
     status, out = audit(f"{mine}:Doubled")
-    assert status == 1
+    assert (status, shows_rows(out)) == (1, True)
     assert out.count("  Doubled: float32 stays float32: gives float64 for float32 in 0.weight") >= 3
     assert f"{mine}.py, line {line_of('class Doubled')}, in Doubled" in out
 

@@ -1,6 +1,7 @@
 """Audits of layers of several inputs, of networks with such, of optimizers and operators."""
 
 import io
+import re
 import shutil
 import sys
 from contextlib import redirect_stdout
@@ -100,6 +101,11 @@ def audit(*arguments):
     return status, out.getvalue()
 
 
+def shows_rows(out):
+    """Whether the rows of each finding are shown, or a line of each."""
+    return bool(re.search("^ *method +claim +oracle", out, re.MULTILINE))
+
+
 @pytest.mark.parametrize(("name", "shape"), [("gate", "3+3"), ("bilinear", "3+2"), ("network", "4")])
 def test_right_joins(mine, name, shape, tmp_path):
     status, out = audit(f"{mine}:{name}", "--input", shape, "--html", str(tmp_path / "page.html"))
@@ -117,12 +123,12 @@ def test_a_wrong_jacobian_of_a_join_is_placed(mine):
 @pytest.mark.parametrize("name", ["Signs", "with_lr", "sgd"])
 def test_right_optimizers(mine, name, tmp_path):
     status, out = audit(f"{mine}:{name}", "--html", str(tmp_path / "page.html"))
-    assert status == 0, out
+    assert (status, shows_rows(out)) == (0, True), out
 
 
 def test_operators(mine):
     status, out = audit(f"{mine}:MATRIX")
-    assert (status, "4 claims: 4 hold" in out) == (0, True)
+    assert (status, "4 claims: 4 hold" in out, shows_rows(out)) == (0, True, True)
     for name in ("product", "Product"):
         status, out = audit(f"{mine}:{name}")
         assert status == 1

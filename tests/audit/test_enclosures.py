@@ -87,6 +87,7 @@ def test_what_is_exact_in_floats_has_no_error():
     for rule in ("x + 2", "2 - x", "x / 3", "sqrt(x)", "x * 3", "c * x"):
         assert enclosed(rule, 0.0, 0.0).err == 0, rule
     assert [enclosed(rule, 1.25, 1.25).err for rule in ("x * 1", "x * -4", "x * 0", "x * 0.5")] == [0, 0, 0, TINY]
+    assert [enclosed(rule, 1.25, 1.25).err for rule in ("x**1", "x**0")] == [0, 0]
     assert enclosed("x - x", 1.0, 2.0) == 0
     assert [enclosed(rule, 1.25, 1.25, 1.25).err for rule in ("1 / x", "x**-1", "log(x)")] == [np.inf] * 3
 

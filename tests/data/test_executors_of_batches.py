@@ -5,7 +5,7 @@ import pickle
 import shutil
 import subprocess
 import sys
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.curvature.data import executors
+from gbackprop.curvature.data.flights import Flights
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,6 +106,30 @@ def test_the_batches_of_a_killed_process_are_counted_once(tmp_path):
     assert (tmp_path / "died").exists()
     assert_close(result, gb.backward(net, losses.CrossEntropyLoss(), *samples(), *asked))
     assert result.scale.batch == N
+
+
+class Dying:
+    """A pool whose processes die as they compute what is submitted before its first replacement, and note the order."""
+
+    def __init__(self):
+        self.executor, self.alive, self.order = self, False, []
+
+    def submit(self, call, number, *batch):
+        future = Future()
+        self.order.append(number)
+        future.set_result(number) if self.alive else future.set_exception(BrokenExecutor())
+        return future
+
+    def replace(self):
+        self.alive = True
+        return True
+
+
+def test_after_a_death_the_first_batch_is_computed_alone():
+    pool = Dying()
+    for number, _ in Flights(pool, None, 3).results((i, *samples()) for i in range(5)):
+        pool.order.append(f"done {number}")
+    assert pool.order == [0, 1, 2, 0, "done 0", 1, 2, 3, "done 1", 4, "done 2", "done 3", "done 4"]
 
 
 def test_a_batch_whose_process_always_dies_is_named(tmp_path):

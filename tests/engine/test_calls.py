@@ -23,6 +23,8 @@ from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine import prepared
 from gbackprop.engine.calls.call import WrittenCall
 from gbackprop.engine.calls.functions import Functions
+from gbackprop.engine.calls.statements import Statements, plain
+from gbackprop.engine.calls.written import Written
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 from gbackprop.testing.graphs import graph_problems
@@ -480,6 +482,27 @@ def test_a_place_in_a_list_of_an_option_may_change(name, monkeypatch):
 
 def cubes(output, target):
     return (np.abs(output - target) ** 3).sum(1)
+
+
+ON_ARRAYS = [
+    lambda a: a.T, lambda a: a.mT, lambda a: a.real, lambda a: a.transpose(1, 2, 0), lambda a: a.swapaxes(0, 2),
+    lambda a: a.reshape(6, 4), lambda a: a[:, :1].squeeze(1), lambda a: a.T.ravel(), lambda a: a.diagonal(0, 1, 2),
+    lambda a: a.astype("f4"), lambda a: a.copy(), lambda a: a.flatten(), lambda a: a.repeat(2, axis=1),
+    lambda a: a.take([1, 0], axis=1), lambda a: a.argmax(1), lambda a: a.argmin(2), lambda a: a.cumsum(0),
+    lambda a: np.stack(a.nonzero()), lambda a: a.dot(a[0].T), lambda a: a.sum(1, keepdims=True), lambda a: a.prod(0),
+    lambda a: a.max((0, 2)), lambda a: a.min(), lambda a: a.mean(-1), lambda a: (a > 0).any(0), lambda a: (a > 0).all(),
+    lambda a: a.clip(-0.5, 0.5), lambda a: np.add.reduce(a, 1), lambda a: np.concatenate([*a], 1), lambda a: -a / 3 + a,
+    lambda a: np.multiply(a, 2, out=np.add(a, 1)), lambda a: np.where(a > 0, a, 1), lambda a: np.einsum("ijk->kj", a),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ON_ARRAYS)
+def test_what_is_written_down_is_what_numpy_computes(function):
+    x, statements = RNG.standard_normal((2, 2, 3, 4)), Statements(Written)
+    found = function(statements.array(x[0], "a"))
+    np.testing.assert_array_equal(plain(found), function(x[0]), strict=True)
+    exec(statements.function(["a"], found.name, [found.name]), statements.scope)
+    np.testing.assert_array_equal(statements.scope["run"](x[1]), function(x[1]), strict=True)
 
 
 def test_layers_inside_a_loss_may_change(ran):

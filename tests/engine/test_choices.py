@@ -15,10 +15,11 @@ from gbackprop.curvature.laplace import Laplace
 from gbackprop.curvature.spectra import ntk
 from gbackprop.engine.memory import free_memory
 from gbackprop.plain.plan import make_plan
+from gbackprop.quantities import DiagGGN
 from gbackprop.testing.runs import every_quantity
 
 RNG = np.random.default_rng(0)
-LOSS = losses.CrossEntropyLoss()
+LOSS, MEETING = losses.CrossEntropyLoss(), [layers.Linear(2, 3), layers.BatchNorm1d(3), layers.Linear(3, 3)]
 Y = RNG.integers(0, 3, 4)
 
 
@@ -58,6 +59,8 @@ def everything():
             found[f"{number} {kind.__name__}"] = kind(net, LOSS, (x, Y)) @ few
         found[f"{number} ntk"] = ntk(net, x)
         found[f"{number} Laplace"] = Laplace(net, LOSS, [(x, Y)]).predict(x)
+    meeting = gb.Sequential(*MEETING, rng=1, dtype="float64"), LOSS, CASES[1][1][:, 0], Y, DiagGGN()
+    found |= {f"meeting {name}": each for name, each in gb.backward(*meeting, training=True)["diag_ggn"].items()}
     return found
 
 

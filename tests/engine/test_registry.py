@@ -236,6 +236,13 @@ def test_a_reduction_of_a_subclass_leaves_the_others_their_forms():
         assert {reduction.name for reduction in FORMS[layers.Outer].reduce} - reduced == {name}
 
 
+def test_below_which_layers_no_step_is_in_place():
+    """Of those that have forms, these are not declared pure: the layer below gets columns that it must not change."""
+    others = {kind.__name__ for kind, row in FORMS.items() if not getattr(row, "pure", True)}
+    assert others == {"GRUSteps", "LSTMSteps", "MatMul", "Multiply", "Norm", "PReLU", "RNNSteps", "Scale", "_AlongAxis",
+                      "_BatchNorm"}  # fmt: skip
+
+
 STANDS_FOR = {
     "forward": "forward", "mjp": "carry in_place add_to pure routes", "average": "average", "jmp": "jmp",
     "parameter_jacobians": "jacobians jacobians_at_input gradients mixed_input mixed_parameter",

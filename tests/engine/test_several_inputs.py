@@ -6,6 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses, operators
 from gbackprop import quantities as q
+from gbackprop.calculus.several import Inputs
 from gbackprop.layers import Operation
 from gbackprop.testing import check_layer, check_network, check_quantity, check_symmetries
 
@@ -178,6 +179,20 @@ def test_integers_stay_exact_or_are_refused():
             gb.backward(network, LOSS, x, Y, wrt=name)
     with pytest.raises(TypeError, match="expected integers in the columns"):
         network(network.several.packed(x) + 0.5)
+
+
+INPUTS = {name: np.ones((2, 3), dtype) for name, dtype in {"x": "f4", "y": "f8", "i": "i4", "m": bool}.items()}
+
+
+@pytest.mark.parametrize(("names", "dtype"), [
+    ("i", "int64"), ("ii", "int64"), ("m", "float32"), ("im", "float32"), ("ix", "float32"), ("iy", "float64"),
+    ("mx", "float32"), ("yim", "float64"),
+])  # fmt: skip
+def test_the_dtype_of_packed_inputs(names, dtype):
+    x = tuple(INPUTS[name] for name in names)
+    inputs = Inputs.of(x)
+    assert inputs.packed(x).dtype == dtype
+    assert inputs.packed(x, "float64").dtype == (dtype if "x" in names or dtype == "int64" else "float64")
 
 
 ONE = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")

@@ -41,9 +41,13 @@ def blobs(rng, samples=96):
 # --- networks and training ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
-def test_a_network_for_each_image_size(shape, rng):
+@pytest.mark.parametrize(("shape", "weights"), [
+    ((1, 8, 8), [(6, 1, 3, 3), (16, 96), (10, 16)]), ((1, 16, 15), [(6, 1, 3, 3), (16, 336), (10, 16)]),
+    ((1, 16, 16), [(8, 1, 5, 5), (16, 32), (10, 16)]), ((3, 32, 32), [(8, 3, 5, 5), (16, 200), (10, 16)]),
+])  # fmt: skip
+def test_a_network_for_each_image_size(shape, weights, rng):
     net = make_network(shape, 10, rng)
+    assert [parameter.shape for name, parameter in net.parameters.items() if "weight" in name] == weights
     assert net(np.zeros((3, *shape), "float32")).shape == (3, 10)
     assert {parameter.dtype.name for parameter in net.parameters.values()} == {"float32"}
 

@@ -240,6 +240,7 @@ def test_study_refuses(data, capsys, monkeypatch):
     assert "--output: expected a file of results" in refused(capsys, *good, "--output", "mine.toml")
     for table in ("r.csv", "r.parquet"):  # --export would write over it
         assert "--output: expected a file of results" in refused(capsys, *good, "--output", table)
+    assert "--export: no: no such folder" in refused(capsys, *good, "--output", "no/r.sqlite", "--export", "csv")
     Path("text.sqlite").write_text("not a database, but long enough to be taken for one " * 20)
     for output, expected in (("text.sqlite", "is not a file of results"), ("no/r.sqlite", "cannot be made")):
         assert expected in refused(capsys, *good, "--output", output, "--executor", "serial", prints=True)

@@ -78,6 +78,8 @@ OPTIONS = {
     "max, ties": (lambda m, y: (y.clamp(max=0.0) + y).max(1)[0] + y.clamp(-0.01, 0.01).amax(1), (4, 3)),
     "max of equals": (lambda m, y: torch.cat([y, y], 1).max(1)[0] * torch.cat([y, 1 * y], 1).amax(1), (4, 3)),
     "max, all": (lambda m, y: torch.maximum(y, y.relu()) + torch.minimum(y, y.relu()), (6,)),
+    "all of a parameter": (
+        lambda m, y: y * m.square.sum() + m.square.mean(()) / m.v.amax() + m.v.var(), (6,)),
     "power": (lambda m, y: y.abs().pow(2.5) + torch.pow(2.0, y) + (y * y) ** 0.5 + y.pow(3) + y.pow(0), (6,)),
     "float power": (lambda m, y: y.abs().float_power(1.5), (6,)),
     "quotient": (lambda m, y: 3 / (2 + y.abs()) + torch.true_divide(y, m.v) + y / 4, (6,)),
@@ -114,6 +116,7 @@ OPTIONS = {
     "transposed": (lambda m, y: m.turned(y), IMAGE),
     "transposed, computed weight": (
         lambda m, y: F.conv_transpose2d(y, m.k[:2].tanh(), m.v[:2], (2, 3), (1, 0), (0, 2), 2, (1, 2)), IMAGE),
+    "transposed, own weight": (lambda m, y: F.conv_transpose2d(y, m.k), (4, 3, 3)),
     "added at places": (lambda m, y: y.index_add(1, torch.tensor([2, 0, 2]), y[:, :3].tanh(), alpha=2), (4, 3)),
     "three tensors": (lambda m, y: torch.einsum("nab,...bc,nac->n...a", y, m.square, y), (4, 6)),
     "arcs": (lambda m, y: torch.acos(y.tanh()) + torch.asin(y.tanh() / 2), (6,)),

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gbackprop.testing import check_gradient
+from gbackprop.testing.functions import Subject
+from gbackprop.testing.gradients import _imprecise
 from gbackprop.testing.strategies import SEEDS
 
 N = 6
@@ -131,6 +133,24 @@ def test_weight_decay(strength, words):
     (row,) = check_gradient(f, decayed, params).failures
     assert "0.01 × the parameter, as of weight decay" in row.problem
     assert words in row.problem
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-40, 2.0**40])
+def test_what_rounding_hides_is_said_whatever_the_scale(scale):
+    grad = lambda p: 2e-13 * scale * p  # noqa: E731
+    report = check_gradient(lambda p: scale * (1 + 1e-13 * (np.abs(p) ** 2).sum()), grad, np.arange(1.0, 5))
+    reasons = [row.problem for row in report.rows if row.method == "params"]
+    assert ["rounding of f hides it" in words for words in reasons] == [True, True]
+
+
+def test_the_rounding_of_a_function_is_measured():
+    """Numbers that are off by 1e-12, over many draws: each is of few differences."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(100):
+        subject = Subject(lambda p: 3 + 3e-12 * rng.standard_normal(), None, A, rng, None)
+        assert _imprecise(subject, {"params": A}, {"params": A}) == ""
+        found.append(subject.eps)
+    assert np.mean(np.square(found)) ** 0.5 == pytest.approx(1e-12, rel=0.1)
 
 
 def test_one_entry_of_many_is_found_and_no_cause_is_made_up():

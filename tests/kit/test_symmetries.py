@@ -66,15 +66,17 @@ def big_chain(dtype):
     return gb.Sequential(*chain, rng=0, dtype=dtype), rng.standard_normal((64, 30)), rng.integers(0, 5, 64)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_factor_of_one_in_a_thousand_is_caught_whole_batch_and_few(dtype, monkeypatch):
+@pytest.mark.parametrize(("dtype", "off"), [("float64", 1e-3), ("float32", -1e-3)])
+def test_a_factor_of_one_in_a_thousand_is_caught_whole_batch_and_few(dtype, off, monkeypatch):
     network, x, y = big_chain(dtype)
     loss = losses.CrossEntropyLoss()
     check_symmetries(network, loss, x, y).assert_ok()
-    monkeypatch.setattr(q.KFLR, "finish", lambda self, s, a, b: q.Kronecker(a, b * (1 + 1e-3 * (s.batch > 60))))
+    monkeypatch.setattr(q.KFLR, "finish", lambda self, s, a, b: q.Kronecker(a, b * (1 + off * (s.batch > 60))))
     failures = check_symmetries(network, loss, x, y).failures
     assert {(row.method, row.claim) for row in failures} >= {("KFLR", "the batch split and merged, of 64 samples")}
     assert {row.method for row in failures} == {"KFLR"}
+    factors = [row.got for row in failures if "factor between" in row.oracle]
+    np.testing.assert_allclose(factors, 1 + off, rtol=1e-5)
 
 
 def test_a_wrong_form_in_float32_is_caught(monkeypatch):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import gbackprop as gb
 from gbackprop import layers
-from gbackprop.calculus.window import Window, pad
+from gbackprop.calculus.window import Spatial, Window, pad
 
 # ------------------------------------------------------------------------------------------------------------------ pad
 
@@ -200,4 +200,16 @@ def test_the_docstring_of_a_layer_over_some_axes_has_the_parameters_of_its_famil
     lines = inspect.getdoc(getattr(layers, name)).split("\n")
     assert lines[1] == ""
     assert words in "\n".join(lines)
-    assert not any("…)" in line for line in lines)
+
+
+WRITTEN_OUT = {1: ("(int,)", "(left, right)"), 2: ("(int, int)", "(left, right, top, bottom)"),
+               3: ("(int, int, int)", "(left, right, top, bottom, front, back)")}  # fmt: skip
+
+
+def test_docstrings_of_layers_over_some_axes_write_out_what_there_is_of_each_axis():
+    kinds = [kind for kind in vars(layers).values() if isinstance(kind, type) and issubclass(kind, Spatial)]
+    assert len(kinds) > 30
+    for kind in kinds:
+        for short, words in zip(("(int, …)", "(left, …)"), WRITTEN_OUT[kind.dims], strict=True):
+            assert kind.__doc__.count(words) == kind.__bases__[0].__doc__.count(short), kind
+        assert "…)" not in kind.__doc__

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse.linalg import LinearOperator, lsmr
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import operators as ops
-from gbackprop.operators.inverses import least_squares
+from gbackprop.operators.inverses import conjugate_gradients, least_squares
 
 LOSS = losses.CrossEntropyLoss()
 X = np.random.default_rng(2).standard_normal((5, 3))
@@ -207,6 +207,8 @@ def test_systems_that_are_not_solved():
         operator.inverse("neumann", damping=0.1, scale=2.2 / largest) @ v
     with pytest.raises(np.linalg.LinAlgError, match="cg: the matrix is not positive definite: more damping"):
         make("Hessian").inverse() @ np.linalg.eigh(make("Hessian").to_dense())[1][:, 0]
+    with pytest.raises(np.linalg.LinAlgError, match="cg: the matrix is not positive definite"):  # here bᵀ A⁻¹ b is 0
+        conjugate_gradients(aslinearoperator(np.array([[-4.0, -4], [-4, 0]])), np.eye(2, 1), 1e-9, None)
     zero = make("GGN").inverse(damping=0.1) @ np.zeros((26, 2))
     assert not zero.any()
 

@@ -72,7 +72,7 @@ def test_a_line_has_three_operations_at_most():
 def test_letters_are_those_of_the_pages():
     source = written(6, 3, q.DiagHessian(), q.KFAC()).source
     wanted = ["W_0", "b_2", "z_0", "z_2", "p", "grad", "g_2", "S_2", "S_mc_2", "r_1", "P_0", "sign_0", "grad_W_0"]
-    wanted += ["A_2", "square_S_W_0", "square_P_W_0", "B_0", "diag_hessian_W_0", "d_1", "L"]
+    wanted += ["A_2", "square_S_W_0", "square_P_W_0", "B_0", "diag_hessian_W_0", "d_1", "L", "columns_1", "carried_1"]
     assert [name for name in wanted if not re.search(rf"^    {name} = ", source, re.MULTILINE)] == []
     wanted, moments = ["low_1", "total", "K_0", "Q_0", "Q_2"], written(6, 3, q.Variance()).source
     assert [name for name in wanted if not re.search(rf"^    {name} = ", moments, re.MULTILINE)] == []

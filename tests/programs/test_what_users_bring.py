@@ -158,6 +158,25 @@ def test_parameters_are_read_in_each_call(make, options):
         assert gb.program(net, loss, x, Y, fold=False)(x, Y).output.tobytes() == want.output.tobytes()
 
 
+def emptied(each):
+    double = 2 * each
+    double[0] = 0
+    return double
+
+
+class Emptied(Asked):
+    name = "emptied"
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_result_stays_when_what_is_equal_to_it_is_written_to(fold):
+    asked = Asked(lambda each: 2 * each), Emptied(emptied)
+    given = NET, losses.CrossEntropyLoss(), X, Y, *asked
+    got, want = gb.program(*given, fold=fold)(X, Y), gb.reference(*given)
+    for name in ("asked", "emptied"):
+        np.testing.assert_allclose(got[name]["0.weight"], want[name]["0.weight"], rtol=1e-12)
+
+
 class InTwoLines(q.BatchGrad):
     name, scale = "two", "R ∇ℓₙ,\n    of each sample"
 
@@ -174,7 +193,21 @@ def scaled(self, x):
     return x * square + total
 
 
+def written_below(self, x):
+    double = 2 * x
+    total = double.sum(1, keepdims=True)
+    part = double[:, :1]
+    part[...] = 0
+    return double + total
+
+
+def counted(self, x):
+    some = (x > 0)[:, :, None].sum(2)
+    return x * (some + some) + (x > 0)[:, :, None].sum((1, 2))[:, None]
+
+
 TURNED = [
+    written_below, counted,
     lambda self, x: x * x[:, 0].transpose(0)[:, None],
     lambda self, x: x.reshape(4, 2, 3).transpose(0, -2, -1).reshape(4, 6),
     lambda self, x: x.T.transpose(1, 0),

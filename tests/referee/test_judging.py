@@ -1,5 +1,7 @@
 """The referee finds right libraries right, and planted faults of an adapter for what they are."""
 
+from math import prod
+
 import numpy as np
 import pytest
 from own_engine import ADAPTER as ENGINE
@@ -7,6 +9,7 @@ from plain_library import ADAPTER
 
 import gbackprop as gb
 from gbackprop.testing import referee
+from gbackprop.testing.referee.posed import FAMILIES, problems
 from gbackprop.testing.referee.verdicts import FEWEST, checked
 
 KNOWN = {}
@@ -37,6 +40,19 @@ def scaled(name, factor):
 
 
 CLAIMS = {"permuted", "repeated", "shifted", "sum and mean"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_sizes_of_a_problem_are_those_of_its_arrays(family):
+    for problem in (problem for group in problems(family) for problem in group):
+        network, loss = problem.build()
+        shape, c = problem.x.shape[1:], network(problem.x).size / len(problem.x)
+        for name, layer in network.named_layers():
+            shape = layer.output_shape(shape)
+            for key, value in layer.parameters.items():
+                assert problem.sizes(f"{name}.{key}") == {"N": len(problem.x), "C": c, "T": prod(shape) / len(value)}
+        assert problem.sizes("") == {"N": len(problem.y), "C": c, "T": 1}
+        loss.check_target("y", problem.y, network(problem.x))
 
 
 @pytest.mark.parametrize("family", ["MLP", "ReLU"])

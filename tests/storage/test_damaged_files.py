@@ -15,6 +15,7 @@ from gbackprop.base.tensors import read_tensors
 from gbackprop.curvature.data.checkpoint import Checkpoint
 from gbackprop.curvature.laplace import Laplace
 from gbackprop.experiments import checkpoint as runs
+from gbackprop.interop.files.values import Reader
 
 safetensors = pytest.importorskip("safetensors.numpy")
 X, Y = np.random.default_rng(0).standard_normal((4, 2)), np.array([0, 1, 0, 1])
@@ -169,6 +170,20 @@ def test_a_header_that_is_none_is_named(name, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ trees of anything
+
+TREES = [
+    [], {}, {"list": [], "dict": {}}, {"set": []}, {"list": "a"}, {"tuple": {}}, {"list": 3}, {"dict": []},
+    {"array": 3}, {"array": "none"}, {"array": ["vector"]}, {"scalar": "vector"}, {"block": {}}, {"block": []},
+    {"block": ["Kronecker"]}, {"block": [["Kronecker"], {}]}, {"block": ["Kronecker", []]}, {"block": ["int", {}]},
+    {"block": ["Kronecker", {"A": 1, "B": 2}]}, {"block": ["Kronecker", {}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_a_tree_that_says_nothing_known_is_named(tree):
+    with pytest.raises(ValueError, match=r"^at: "):
+        Reader({"vector": np.zeros(2)}).value("at", tree)
+
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("__class__"),

@@ -101,6 +101,14 @@ def test_without_a_sampler_there_are_no_draws():
         gb.backward(network, loss, OUTPUT[:, :3], LABELS, q.DiagGGNMC(), rng=0)
 
 
+@pytest.mark.parametrize("wrong", [lambda f, uniform: uniform, lambda f, uniform: drawn(f, uniform).tolist()])
+def test_targets_that_a_sampler_draws_have_the_shape_of_targets(wrong):
+    network = gb.Sequential(layers.Linear(3, 4), rng=0, dtype="float64")
+    loss = gb.trace_loss(cross_entropy, OUTPUT, LABELS, sampler=wrong)
+    with pytest.raises(ValueError, match=r"sampler: expected targets of shape \(5,\), got "):
+        gb.backward(network, loss, OUTPUT[:, :3], LABELS, q.DiagGGNMC(mc_samples=1), rng=0)
+
+
 @pytest.mark.parametrize(("function", "output", "target", "kind", "words"), [
     (lambda f, y: ((f - y) ** 2).mean(), OUTPUT, OUTPUT, MixedSamplesError, "np.mean gives shape"),
     (lambda f, y: (f - y) ** 2, OUTPUT, OUTPUT, MixedSamplesError, r"expected one loss for each sample, shape \(N,\)"),

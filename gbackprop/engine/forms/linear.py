@@ -37,9 +37,7 @@ def carry(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
 
 def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[str, Array]:
     """Σᵥₙₜ g[v, n, t] u[n, t]ᵀ and Σᵥₙₜ g[v, n, t], of a single column."""
-    rows = mat.ndim == 3 and mat.shape[0] == 1  # as they are, without further axes
-    g = mat if rows else mat.reshape(1, -1, layer.out_features)
-    u = saved[None] if rows else saved.reshape(1, -1, layer.in_features)
+    g, u = mat.reshape(1, -1, layer.out_features), saved.reshape(1, -1, layer.in_features)
     weight = summed(g, u)[0]
     if not layer.bias:
         return {"weight": weight}

@@ -103,8 +103,8 @@ def through_max_pool(layer: _MaxPool, saved: Any, above: Route | None, context: 
 
 def max_average(layer: _MaxPool, saved: Any, curvature: Array, shape: Shape, context: Context) -> Array:
     """1/N Σₙ Jₙᵀ Ḡ Jₙ, a few samples at a time: all samples at once would need N of KFRA's largest matrices."""
-    batch, d = len(saved[0]), max(len(curvature), saved[0][0].size)
-    blocks = row_blocks(batch, 4 * d * d * curvature.dtype.itemsize, curvature)
+    batch, before = len(saved[0]), prod(saved[0].shape[1:])
+    blocks = row_blocks(batch, 4 * max(len(curvature), before) ** 2 * curvature.dtype.itemsize, curvature)
 
     def congruent(rows: slice) -> Array:
         """Σₙ Jₙᵀ Ḡ Jₙ over some samples."""
