@@ -13,7 +13,8 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
 from gbackprop.interop.calls import FunctionCall, finite, is_number
-from gbackprop.interop.layouts import Place
+from gbackprop.interop.layouts import Fixed, Place
+from gbackprop.interop.moves import widened
 
 ACTIVATIONS: dict[str, type[Layer]] = {
     "relu": layers.ReLU, "relu6": layers.ReLU6, "leaky_relu": layers.LeakyReLU, "selu": layers.SELU,
@@ -108,7 +109,11 @@ def power(call: FunctionCall) -> str:
         return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
     base = call.place(call.self).name
     if not is_number(call.exponent):
-        return call.op("pow", *call.aligned(call.self, call.exponent))
+        names = call.aligned(call.self, call.exponent)
+        if not isinstance(call.exponent, Fixed):
+            return call.op("pow", *names)
+        exponents = call.exponent.value.double().numpy().reshape(call.shape(names[1]))
+        return call.op("power", widened(call, names[0]), exponent=exponents)
     known = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
     number = finite(call.exponent)
     return call.op(known[number], base) if number in known else call.op("power", base, exponent=number)
