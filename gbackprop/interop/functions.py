@@ -66,7 +66,9 @@ def softmax(call: FunctionCall) -> str:
 
 
 def add(call: FunctionCall) -> str:
-    """Return a + alpha b."""
+    """Return a + alpha b; of conditions that is "or"."""
+    if call.dtype("self") == call.dtype("other") == torch.bool:
+        return logical("maximum", "self", "other")(call)
     return call.plus(call.self, _times(call, call.other, call.given.get("alpha", 1)))
 
 
@@ -198,6 +200,18 @@ def reduction(row: str, **more: Any) -> Callable[[FunctionCall], str]:
     return reduce
 
 
+def truth(row: str) -> Callable[[FunctionCall], str]:
+    """Return whether some, or all, are true; numbers other than 0 are."""
+
+    def reduce(call: FunctionCall) -> str:
+        if call.dtype("self") != torch.bool:
+            place = call.place(call.self)
+            call.given["self"] = Place(call.op("square", call.op("sign", place.name)), place.layout)
+        return reduction(row)(call)
+
+    return reduce
+
+
 def var_mean(call: FunctionCall) -> list[str]:
     """Return a variance and a mean."""
     return [reduction("var")(call), reduction("mean")(call)]
@@ -254,7 +268,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("logical_and", "bitwise_and", "__and__"), logical("multiply", "self", "other")),
     **dict.fromkeys(("logical_or", "bitwise_or", "__or__"), logical("maximum", "self", "other")),
     **dict.fromkeys(("logical_not", "bitwise_not"), logical("", "self")),
-    "any": reduction("max"), "all": reduction("min"),
+    "any": truth("max"), "all": truth("min"),
     "where": where, "masked_fill": masked_fill,
     "maximum": lambda c: c.op("maximum", *c.aligned(c.self, c.other)),
     "minimum": lambda c: c.op("minimum", *c.aligned(c.self, c.other)),

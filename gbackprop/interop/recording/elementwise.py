@@ -164,8 +164,10 @@ def _same(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Value:
     return c.out
 
 
-def _cast(c: StepReader, x: Value, dtype: Any) -> Value:
+def _cast(c: StepReader, x: Value, dtype: Any) -> Any:
     index = not c.reading.integers.isdisjoint(x.pieces)
+    if dtype.kind == "b" and x.kind != "b" and not index:
+        return _unequal(c, x, 0.0)
     if (index and dtype.kind not in "iu") or (dtype.kind in "iu" and x.kind == "f" and x.data):
         c.refuse(NoDerivativeError, f"astype({dtype}) of {'an index' if index else 'floats'} has no derivative")
     return _same(c, x)
