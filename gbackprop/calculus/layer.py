@@ -123,6 +123,10 @@ class Nodes:
         return i
 
 
+class Unexpanded(Nodes):
+    """Layers in the order of computation without shapes; one that other layers compute is one layer."""
+
+
 class Layer(Constructed):
     """Base class of layers. A subclass defines `forward`, `mjp`, and the other methods that apply to its function."""
 

@@ -12,12 +12,12 @@ import torch
 from gbackprop import layers
 from gbackprop.array import asnumpy
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.layer import INPUT, Layer
+from gbackprop.calculus.layer import INPUT, Layer, Unexpanded
 from gbackprop.interop import modules
 from gbackprop.layers.norms.affine import Plus, Times
 from gbackprop.network import GRU, LSTM, RNN, Container, MultiheadAttention, Sequential, TransformerEncoderLayer
 from gbackprop.network.container import check_network, inside
-from gbackprop.network.expanded import Expanded, Unexpanded
+from gbackprop.network.expanded import Expanded
 
 LACKS = "torch has no module for it"
 """Why a layer is refused."""

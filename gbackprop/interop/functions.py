@@ -13,7 +13,8 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
 from gbackprop.interop.calls import FunctionCall, finite, is_number
-from gbackprop.interop.layouts import Place
+from gbackprop.interop.layouts import Fixed, Place
+from gbackprop.interop.moves import widened
 
 ACTIVATIONS: dict[str, type[Layer]] = {
     "relu": layers.ReLU, "relu6": layers.ReLU6, "leaky_relu": layers.LeakyReLU, "selu": layers.SELU,
@@ -65,7 +66,9 @@ def softmax(call: FunctionCall) -> str:
 
 
 def add(call: FunctionCall) -> str:
-    """Return a + alpha b."""
+    """Return a + alpha b; of conditions that is "or"."""
+    if call.dtype("self") == call.dtype("other") == torch.bool:
+        return logical("maximum", "self", "other")(call)
     return call.plus(call.self, _times(call, call.other, call.given.get("alpha", 1)))
 
 
@@ -108,7 +111,11 @@ def power(call: FunctionCall) -> str:
         return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
     base = call.place(call.self).name
     if not is_number(call.exponent):
-        return call.op("pow", *call.aligned(call.self, call.exponent))
+        names = call.aligned(call.self, call.exponent)
+        if not isinstance(call.exponent, Fixed):
+            return call.op("pow", *names)
+        exponents = call.exponent.value.double().numpy().reshape(call.shape(names[1]))
+        return call.op("power", widened(call, names[0]), exponent=exponents)
     known = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
     number = finite(call.exponent)
     return call.op(known[number], base) if number in known else call.op("power", base, exponent=number)
@@ -193,6 +200,18 @@ def reduction(row: str, **more: Any) -> Callable[[FunctionCall], str]:
     return reduce
 
 
+def truth(row: str) -> Callable[[FunctionCall], str]:
+    """Return whether some, or all, are true; numbers other than 0 are."""
+
+    def reduce(call: FunctionCall) -> str:
+        if call.dtype("self") != torch.bool:
+            place = call.place(call.self)
+            call.given["self"] = Place(call.op("square", call.op("sign", place.name)), place.layout)
+        return reduction(row)(call)
+
+    return reduce
+
+
 def var_mean(call: FunctionCall) -> list[str]:
     """Return a variance and a mean."""
     return [reduction("var")(call), reduction("mean")(call)]
@@ -249,7 +268,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("logical_and", "bitwise_and", "__and__"), logical("multiply", "self", "other")),
     **dict.fromkeys(("logical_or", "bitwise_or", "__or__"), logical("maximum", "self", "other")),
     **dict.fromkeys(("logical_not", "bitwise_not"), logical("", "self")),
-    "any": reduction("max"), "all": reduction("min"),
+    "any": truth("max"), "all": truth("min"),
     "where": where, "masked_fill": masked_fill,
     "maximum": lambda c: c.op("maximum", *c.aligned(c.self, c.other)),
     "minimum": lambda c: c.op("minimum", *c.aligned(c.self, c.other)),

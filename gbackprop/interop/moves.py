@@ -69,7 +69,11 @@ def _joined_axis(layout: TensorLayout) -> int:
 def expand(call: FunctionCall) -> str:
     """Return a tensor that is repeated along axes of length 1."""
     place = call.place(call.self)
-    name = call.fitted(place, call.layout, len(call.layout.shape))
+    return widened(call, call.fitted(place, call.layout, len(call.layout.shape)))
+
+
+def widened(call: FunctionCall, name: str) -> str:
+    """Return a node in the output's features, to which its own are broadcast."""
     shape = call.layout.features
     return name if call.shape(name) == shape else call.op("broadcast_to", name, shape=shape)
 

@@ -13,7 +13,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.onnx_call import OnnxCall
 from gbackprop.interop.onnx_moves import MOVES
-from gbackprop.interop.onnx_values import BATCH, OnnxTensor, aligned, features
+from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor, aligned, features
 from gbackprop.interop.onnx_windows import WINDOWS
 from gbackprop.layers import Operation
 
@@ -54,8 +54,14 @@ def _arithmetic(name: str, right: Callable[[float], Any], left: Callable[[float]
 
 
 def _power(call: OnnxCall) -> OnnxTensor:
-    number = call.number(1)
-    return call.row("pow", *call.inputs) if number is None else call.row("power", call.get(0), exponent=number)
+    number, (base, exponents) = call.number(1), call.inputs
+    if number is not None:
+        return call.row("power", base, exponent=number)
+    if not isinstance(exponents, Known) or isinstance(base, Known):
+        return call.row("pow", base, exponents)
+    axes, (own, shape) = aligned([base.axes, exponents.axes])
+    wide = call.put(Operation("broadcast_to", shape=features(axes)), call.tensor(base, own), axes=axes)
+    return call.same(Operation("power", exponent=exponents.value.reshape(shape).astype("float64")), wide)
 
 
 def _hard_sigmoid(call: OnnxCall) -> OnnxTensor:

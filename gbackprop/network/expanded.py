@@ -6,13 +6,9 @@ from typing import Any
 
 from gbackprop.base.checks import positive
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.layer import INPUT, Nodes
+from gbackprop.calculus.layer import INPUT, Nodes, Unexpanded
 from gbackprop.layers import Dropout
 from gbackprop.network.container import Container
-
-
-class Unexpanded(Nodes):
-    """Layers in the order of computation, of which an `Expanded` is one."""
 
 
 class Expanded(Container):

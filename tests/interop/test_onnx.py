@@ -119,6 +119,12 @@ CASES = {
         ("n", 3),
         20,
     ),
+    "fixed powers": (
+        [("Constant", "", "e", {"value_floats": [2.0, 3.0, 1.0]}), ("Pow", "x e", "y", {})],
+        {},
+        ("n", 3),
+        20,
+    ),
     "powers": ([("Exp", "x", "e", {}), ("Pow", "e w", "y", {})], {"w": a(3)}, ("n", 3), 20),
     **{
         f"{op} and Where": (

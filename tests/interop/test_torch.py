@@ -231,6 +231,11 @@ class Own(layers.Tanh):
             UnsupportedError,
             "layer 0, Operation('exp'): torch has no module for it",
         ),
+        (
+            gb.Graph({"e": (layers.Tanh(), "input"), "y": (layers.Operation("softmax"), "e")}),
+            UnsupportedError,
+            "layer y, Operation('softmax'): torch has no module for it",
+        ),
         (layers.Tanh(), TypeError, "network: expected a network such as gb.Sequential, got Tanh"),
     ],
 )

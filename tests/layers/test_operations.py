@@ -100,6 +100,7 @@ def test_rows_that_state_no_ties_are_linear():
     ("min", {"axis": 1}, [[2.0, 1.0, 1.0, 2.0]], [[0.0, 0.5, 0.5, 0.0]]),
     ("power", {"exponent": 1}, [[0.0]], [[1.0]]),
     ("power", {"exponent": 0}, [[0.0]], [[0.0]]),
+    ("power", {"exponent": np.array([2, 0.5, 1, 0])}, [[-1.0, 4.0, 0.0, 0.0]], [[-2.0, 0.25, 1.0, 0.0]]),
     ("root", {}, [[0.0]], [[0.0]]),
     ("sign", {}, [[0.0, 2.0]], [[0.0, 0.0]]),
 ])  # fmt: skip
@@ -168,6 +169,8 @@ def test_derivatives_at_ties_and_kinks(name, options, inputs, expected):
     *[("interpolate", {"size": size, **more}, [(1, 3)], "size: expected that of each axis after the channels")
       for size, more in ((0, {}), ((2, 2), {}), (2, {"factors": (1.0, 2.0)}))],
     ("power", {"exponent": True}, [(2,)], "exponent: expected a number, got True"),
+    *[("power", {"exponent": exponent}, [(2,)], r"exponent: expected numbers that broadcast to features \(2,\)")
+      for exponent in (np.ones((3, 1)), np.ones(2) > 0)],
     ("affine", {"factor": "2"}, [(2,)], "factor: expected a number, got '2'"),
     ("clip", {"least": 2, "most": 1}, [(2,)], "least, most: expected one bound, or two in order"),
     ("matmul", {}, [(), (2,)], "expected vectors or matrices"),

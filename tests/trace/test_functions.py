@@ -195,6 +195,34 @@ def test_fixed_exponents_are_right_for_bases_of_all_signs():
     np.testing.assert_allclose(found, [[26, 216], [-10, 0]])
 
 
+def test_fixed_exponents_that_need_no_base_above_zero_beside_others_that_do():
+    x = np.array([[-1.0, 4.0], [0.0, 1.0]])
+    network = gb.trace(lambda p, x: x ** np.array([2, 0.5]) * p["v"], {"v": np.ones(2)}, x)
+    with np.errstate(all="raise"):
+        result = gb.backward(network, losses.MSELoss("sum"), x, np.zeros((2, 2)), q.DiagHessian(), wrt=["x", "v"])
+    np.testing.assert_allclose(result.gradient["x"], [[-4, 1], [0, 1]], atol=1e-15)
+    np.testing.assert_allclose(result["diag_hessian"]["x"], [[12, 0], [0, 0]], atol=1e-15)
+
+
+BOOLEANS = {
+    "add": lambda x: (x > 1) + (x > 2),
+    "add in place": lambda x: np.add(x > 1, x > 2) + (x > 3),
+    "matmul": lambda x: (x > 1) @ np.ones((3, 3), bool),
+    "dot": lambda x: np.dot(x > 1, np.eye(3, dtype=bool)) + (x > 2),
+    "einsum": lambda x: np.einsum("ni,ij->nj", x > 1, np.ones((3, 3), bool)),
+    "tensordot": lambda x: np.tensordot(x > 1, np.ones((3, 3), bool), 1),
+    "cast": lambda x: (x * (x > 1)).astype(bool),
+    "numbers": lambda x: (x > 1).sum(1, keepdims=True) + (x > 2) * 1 + ((x > 1) + (x > 2)).mean(1, keepdims=True),
+}
+
+
+@pytest.mark.parametrize("name", BOOLEANS)
+def test_sums_of_booleans_are_or_whatever_the_example(name):
+    x = np.array([[0.0, 0.0, 0.0], [0.5, 1.5, 2.5], [2.5, 3.5, 3.0]])
+    network = gb.trace(lambda p, x: BOOLEANS[name](x) * p["v"], {"v": np.ones(3)}, x[:1])
+    np.testing.assert_array_equal(network(x), 1.0 * BOOLEANS[name](x))
+
+
 def test_functions_in_float32():
     def function(p, x):
         h, k = np.zeros((len(x), 3), np.float32), np.zeros_like(x, dtype=np.float32)

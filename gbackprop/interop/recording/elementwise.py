@@ -14,10 +14,6 @@ from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 
 Reader = Callable[..., Any]
 
-MOST_EXPONENTS = 16
-"""Different exponents in a fixed array that are taken one by one."""
-
-
 def number(given: Any) -> float | None:
     """Return an operand that is one number, or None."""
     if isinstance(given, Value):
@@ -47,12 +43,17 @@ def layer(make: Any) -> Reader:
 
 def joined(c: StepReader, row: str, *given: Any) -> str:
     """Append a row of several inputs that are broadcast."""
+    return c.op(row, *beside(c, *given))
+
+
+def beside(c: StepReader, *given: Any) -> list[str]:
+    """Return the nodes of operands that are broadcast."""
     values = [c.value(each) for each in given]
     c.among(*values)
     ndim = len(c.out.shape)
     if any(each.batch and len(each.shape) != ndim for each in values):
         c.whole = True
-    return c.op(row, *[c.operand(each, ndim) for each in values])
+    return [c.operand(each, ndim) for each in values]
 
 
 def join(row: str, with_number: Callable[..., str | None] | None = None) -> Reader:
@@ -96,17 +97,14 @@ def _powered(c: StepReader, x: str, n: float, left: bool) -> str | None:
 
 
 def _power(c: StepReader, a: Any, b: Any) -> str:
-    """Read a power; exponents of a fixed array are taken one by one, as exp(b log a) is for positive bases alone."""
+    """Read a power; a fixed array of exponents is an option, as exp(b log a) is for positive bases alone."""
     exponents = c.value(b).constant
-    each = np.unique([] if exponents is None or not exponents.ndim else exponents)
-    if not isinstance(a, Value) or a.constant is not None or not 0 < len(each) <= MOST_EXPONENTS:
+    if exponents is None or not exponents.ndim or not isinstance(a, Value) or a.constant is not None:
         return join("pow", _powered)(c, a, b)
-    name, found = c.reading.node(a, a.features), None
-    for n in each.tolist():
-        of_all = Value(a.shape, a.batch, a.data, "f", pieces=[_powered(c, name, n, False) or name])
-        chosen = joined(c, "where", exponents == n, of_all, found or of_all)
-        found = Value(c.out.shape, c.out.batch, c.out.data, "f", pieces=[chosen])
-    return chosen
+    base, _ = beside(c, a, b)
+    if c.reading.shapes[base] != c.shape:
+        base = c.op("broadcast_to", base, shape=c.shape)
+    return c.op("power", base, exponent=np.broadcast_to(exponents, c.out.shape).reshape(c.shape).astype("float64"))
 
 
 def _larger(c: StepReader, x: str, n: float, left: bool) -> str:
@@ -166,8 +164,10 @@ def _same(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Value:
     return c.out
 
 
-def _cast(c: StepReader, x: Value, dtype: Any) -> Value:
+def _cast(c: StepReader, x: Value, dtype: Any) -> Any:
     index = not c.reading.integers.isdisjoint(x.pieces)
+    if dtype.kind == "b" and x.kind != "b" and not index:
+        return _unequal(c, x, 0.0)
     if (index and dtype.kind not in "iu") or (dtype.kind in "iu" and x.kind == "f" and x.data):
         c.refuse(NoDerivativeError, f"astype({dtype}) of {'an index' if index else 'floats'} has no derivative")
     return _same(c, x)

@@ -33,6 +33,13 @@ from gbackprop.layers import Constant, Operation
 SIZES = ("reshape", "broadcast_to", "getitem", "setitem", "tile", "split", "array_split", "resize")
 """Functions with sizes among their arguments, which may follow the number of samples."""
 
+SUMMED = ("add", "matmul", "dot", "einsum", "tensordot")
+"""Functions that are sums, of which NumPy makes "or" where all operands are booleans."""
+
+ROUND = ("add", "subtract", "multiply", "negative", "square", "power", "matmul", "dot", "einsum", "tensordot", "outer")
+"""Functions whose integers begin anew where they are beyond the range of their dtype."""
+
+
 class Reading:
     """The nodes of a graph that does what both records did."""
 
@@ -160,6 +167,7 @@ class Reading:
         if step.name == "leaf":
             self._leaf(args[0], value)
             return value
+        self._check_range(self.two.values[number].dtype)
         reader = self.table.get(step.name)
         if reader is None:
             near = _nearest(step.name, self.table)
@@ -179,8 +187,16 @@ class Reading:
             return found
         if prod(self.shapes[found]) != prod(shape):
             self.refuse(MixedSamplesError, f"{called(step.name)} of shapes {[each.shape for each in taken]}: {MIXED}")
+        if value.kind == "b" and step.name in SUMMED:
+            found = self.add(Operation("clip", most=1.0), found)
         value.pieces = [found]
         return value
+
+    def _check_range(self, dtype: np.dtype) -> None:
+        """Refuse sums and products of integers that a number of the network would differ from, for other numbers."""
+        if self.step.name in ROUND and (dtype.kind == "u" or (dtype.kind == "i" and dtype.itemsize < 8)):
+            self.refuse(NoDerivativeError, f"{called(self.step.name)} in {dtype} begins anew beyond its range, and a "
+                        "number of the network does not; compute with int64 or floats")  # fmt: skip
 
     def _constant(self, number: int, value: Value) -> np.ndarray:
         """Return a fixed array for one sample; it must be that of both records, and of every sample."""

@@ -6,8 +6,9 @@ from math import inf, pi
 from numbers import Real
 from typing import Any
 
-from gbackprop.array import Array, array_module, scipy_module
+from gbackprop.array import Array, array_module, is_array, like, scipy_module
 from gbackprop.calculus.layer import Shape
+from gbackprop.layers.operations.axes import broadcast
 from gbackprop.layers.operations.row import Bound, CurveRow, numbers, table
 
 
@@ -17,8 +18,13 @@ def _number(name: str, value: Any) -> float:
     return value  # type: ignore[return-value]
 
 
-def _powered(of: Shape, *, exponent: float) -> Bound:
-    return Bound(shape=of, exponent=_number("exponent", exponent))
+def _powered(of: Shape, *, exponent: Any) -> Bound:
+    if not is_array(exponent):
+        return Bound(shape=of, exponent=_number("exponent", exponent))
+    if exponent.dtype.kind not in "fiu" or broadcast(of, exponent.shape) != tuple(of):
+        words = f"expected numbers that broadcast to features {of}"
+        raise ValueError(f"exponent: {words}, got {exponent.dtype} of shape {exponent.shape}")
+    return Bound(shape=of, exponent=exponent)
 
 
 def _affine(of: Shape, *, factor: float = 1, shift: float = 0) -> Bound:
@@ -32,12 +38,18 @@ def _clipped(of: Shape, *, least: float | None = None, most: float | None = None
     return Bound(shape=of, least=low, most=high)
 
 
-def _power(x: Array, exponent: float, order: int) -> Array:
+def _exponent(x: Array, o: Bound) -> Any:
+    return like(o.exponent, x, x.real.dtype) if is_array(o.exponent) else o.exponent
+
+
+def _power(x: Array, o: Bound, order: int) -> Array:
     """Return a derivative of x**exponent; it is 0, and not 0 · ∞, where its factor is 0."""
-    factor = 1.0
+    xp, exponent, factor = array_module(x), _exponent(x, o), 1.0
     for k in range(order):
-        factor *= exponent - k
-    return array_module(x).zeros_like(x) if factor == 0 else factor * x ** (exponent - order)
+        factor = factor * (exponent - k)
+    if not is_array(exponent):
+        return xp.zeros_like(x) if factor == 0 else factor * x ** (exponent - order)
+    return xp.where(factor == 0, 0, factor * xp.where(factor == 0, 1, x) ** (exponent - order))
 
 
 def _clip(x: Array, o: Bound) -> Array:
@@ -91,8 +103,8 @@ CURVES = table(
     CurveRow("square", "np.square({0})", "y = x²; 2x g; 2 g", lambda x, o: x * x,
              lambda x, y, o: 2 * x, lambda x, y, o: _full(x, 2)),
     CurveRow("power", "np.power({0}, {exponent})",
-             "y = x^p, p = exponent; p x^(p − 1) g; p (p − 1) x^(p − 2) g; x > 0.01", lambda x, o: x**o.exponent,
-             lambda x, y, o: _power(x, o.exponent, 1), lambda x, y, o: _power(x, o.exponent, 2),
+             "y = x^p, p = exponent; p x^(p − 1) g; p (p − 1) x^(p − 2) g; x > 0.01", lambda x, o: x ** _exponent(x, o),
+             lambda x, y, o: _power(x, o, 1), lambda x, y, o: _power(x, o, 2),
              ties="a factor 0 makes 0, also at 0, as in torch", bind=_powered, cost=SOME),
     CurveRow("sin", "np.sin({0})", "y = sin(x); cos(x) g; −y g", _xp("sin"),
              _xp("cos"), lambda x, y, o: -y, cost=SOME),

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 from gbackprop.array import Array, is_array
 from gbackprop.base.names import inside, near_miss
-from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape
+from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, Unexpanded
 from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
 from gbackprop.layers.elementwise.activation import Elementwise
 from gbackprop.layers.operations.composed import COMPOSED
@@ -187,6 +187,8 @@ class ComposedOperation(Operation):
         return nodes.leaves[self.place(nodes, "", *sources)].output_shape
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
+        if isinstance(nodes, Unexpanded):
+            return nodes.add(name, self, *sources)
         shapes = tuple([nodes.input_shape if i == INPUT else nodes.leaves[i].output_shape for i in sources])
         try:
             o = self.bound(*shapes)

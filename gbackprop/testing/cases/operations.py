@@ -23,6 +23,7 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("sqrt", {}, ((3,),)), ("root", {}, ((3,),)), ("rsqrt", {}, ((3,),)), ("reciprocal", {}, ((3,),)),
     ("square", {}, ((2, 2),)), ("power", {"exponent": 3}, ((3,),)), ("power", {"exponent": -1.5}, ((3,),)),
     ("power", {"exponent": 1}, ((3,),)), ("power", {"exponent": 0}, ((3,),)),
+    ("power", {"exponent": np.array([2.0, -0.5, 0.0])}, ((2, 3),)),
     ("sin", {}, ((3,),)), ("cos", {}, ((3,),)), ("tan", {}, ((3,),)), ("arctan", {}, ((3,),)), ("sinh", {}, ((3,),)),
     ("cosh", {}, ((3,),)), ("erf", {}, ((3,),)), ("negative", {}, ((3,),)), ("absolute", {}, ((4,),)),
     ("sign", {}, ((4,),)), ("affine", {"factor": -2.5, "shift": 0.3}, ((3,),)), ("clip", {"least": 0.6}, ((5,),)),
