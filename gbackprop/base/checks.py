@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import inf, isfinite, prod
 from numbers import Integral, Real
 from typing import Any, Self
@@ -38,7 +39,7 @@ class Constructed:
     def __new__(cls, *given: Any, **named: Any) -> Self:
         if given or named:
             own = cls.__init__ is not object.__init__
-            signature = inspect.signature(cls.__init__) if own else NO_ARGUMENTS
+            signature = signature_of(cls.__init__) if own else NO_ARGUMENTS
             try:
                 signature.bind(None, *given, **named)
             except TypeError as error:
@@ -47,6 +48,12 @@ class Constructed:
         return new(cls) if new is object.__new__ else new(cls, *given, **named)
 
     __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
+
+
+@lru_cache(maxsize=512)  # looking at a function takes longer than most checks of its arguments
+def signature_of(function: Any) -> inspect.Signature:
+    """Return the signature of a function, which was looked at once."""
+    return inspect.signature(function)
 
 
 def is_shipped(value: Any) -> bool:

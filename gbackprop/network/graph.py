@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from gbackprop.base.checks import signature_of
 from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.calculus.several import Inputs
@@ -144,12 +143,7 @@ def _bind(layer: Layer, taken: Sequence[Any]) -> None:
     """Raise a TypeError if a layer does not take as many inputs."""
     function = layer.output_shape
     own = getattr(function, "__func__", None)
-    _signature(own or function).bind(*([layer] if own else []), *taken)
-
-
-@lru_cache(maxsize=256)  # looking at a function takes longer than most checks of a node
-def _signature(function: Any) -> inspect.Signature:
-    return inspect.signature(function)
+    signature_of(own or function).bind(*([layer] if own else []), *taken)
 
 
 def _check_used(inputs: dict[str, tuple[str, ...]], output: str, sources: list[str]) -> None:

@@ -78,7 +78,7 @@ def _check(claims: Claims, setting: CheckedNetwork, rng: np.random.Generator) ->
         claims.report.rows += [replace(row, method=prefix + row.method) for row in report.rows]
         if not report.ok:
             claims.doubtful.add(PARTS)
-    asked = [quantity for quantity in every_quantity() if setting.supports(quantity)]
+    asked = setting.supported(every_quantity())
     signals = claims.attempt("sweep", "can be watched", _signals, setting, asked)
     floor = CANCELLING if _cancels(setting) else FLOOR
     for name in signals[0] if signals else ():

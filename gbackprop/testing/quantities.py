@@ -202,8 +202,7 @@ def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Compa
 
 
 def _plain(runs: Runs, quantity: Quantity) -> Compared:
-    (got,) = runs.setting.values(quantity, call=reference)
-    return runs.beside(quantity, got, runs.alone(quantity), "gb.backward")
+    return runs.beside(quantity, runs.plain(quantity), runs.alone(quantity), "gb.backward")
 
 
 def _packed(runs: Runs, quantity: Quantity) -> Compared:

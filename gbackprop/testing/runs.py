@@ -11,6 +11,7 @@ import numpy as np
 from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
+from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import ROUNDING, ROUNDINGS, Compared, rounding_of
 from gbackprop.testing.oracles import ORACLES
@@ -43,6 +44,7 @@ class Runs:
         self.members: list[Quantity] = []
         self.order = rng.permutation(len(setting.x))
         self.made: dict[Any, dict[int, Values]] = {}
+        self.sizes: dict[Callable[[], Quantity], float] = {}
 
     @cached_property
     def variants(self) -> dict[str, CheckedNetwork]:
@@ -56,7 +58,7 @@ class Runs:
     def others(self) -> list[Quantity]:
         """Shipped quantities that are not asked for, but could be."""
         kinds = {type(member) for member in self.members}
-        return [q for q in every_quantity() if type(q) not in kinds and self.setting.supports(q)]
+        return self.setting.supported([q for q in every_quantity() if type(q) not in kinds])
 
     def alone(self, quantity: Quantity, variant: str = "") -> Values:
         """Compute a quantity alone."""
@@ -66,6 +68,10 @@ class Runs:
         """Compute a quantity together with the others that are checked."""
         members = [q for q in self.members if fits(q, options)]
         return self._made(quantity, members, variant, options)
+
+    def plain(self, quantity: Quantity) -> Values:
+        """Compute a quantity together with the others by the plain engine."""
+        return self._made(quantity, self.members, "", {"call": reference})
 
     def packed(self, quantity: Quantity) -> Values:
         """Compute a quantity together with all others."""
@@ -78,9 +84,15 @@ class Runs:
         """
         whole, floor = quantity.difference_of, floor_of(want)
         if whole is not None:
-            floor += CANCELLED / FLOOR * floor_of(self.setting.values(whole())[0])
+            floor += CANCELLED / FLOOR * self._size(whole)
         residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
         return max(floor, ROUNDINGS * eps / tolerance * self.gradient_size * residual)
+
+    def _size(self, whole: Callable[[], Quantity]) -> float:
+        """Return the size of what a quantity is a difference of, which is computed once."""
+        if whole not in self.sizes:
+            self.sizes[whole] = floor_of(self.setting.values(whole())[0])
+        return self.sizes[whole]
 
     @cached_property
     def gradient_size(self) -> float:
@@ -95,7 +107,7 @@ class Runs:
         """Return a function that measures the errors of a quantity's values by rounding alone."""
         return lambda: rounding_of(self.alone(quantity, "float32"), self.alone(quantity))
 
-    def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, int]) -> Values:
+    def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, Any]) -> Values:
         key = (tuple(map(id, members)), variant, tuple(options.items()))
         if key not in self.made:
             found = self.variants[variant].values(*members, **options)

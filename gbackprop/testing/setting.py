@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -93,13 +93,14 @@ class CheckedNetwork:
         targets = None if self.targets is None else asarray(self.targets, self.device)
         return values(self.run(*(at_targets(quantity, targets) for quantity in asked), **options))
 
-    def supports(self, quantity: Quantity) -> bool:
-        """Return whether every layer can give what a quantity needs."""
+    def supported(self, asked: Sequence[Quantity]) -> list[Quantity]:
+        """Return the quantities for which every layer can give what they need, in few runs if that is most of them."""
         try:
-            self.run(quantity)
+            self.run(*asked)
         except (NotImplementedError, TooLargeError):
-            return False
-        return True
+            half = len(asked) // 2
+            return self.supported(asked[:half]) + self.supported(asked[half:]) if half else []
+        return list(asked)
 
     def permuted(self, order: np.ndarray) -> CheckedNetwork:
         """Return the setting with the samples in another order."""

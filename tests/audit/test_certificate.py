@@ -151,7 +151,7 @@ def test_code_that_loses_digits_is_not_certified():
         def value(self, x):
             return (np.exp(x) - np.exp(-x)) / (np.exp(x) + np.exp(-x)) + 1e6 - 1e6
 
-    certificate = certify(Cancels())
+    certificate = certify(Cancels(), -2.0, 2.0)
     assert verdicts(certificate)["code", "forward"] == "not proved"
     assert "ulp" in str(certificate)
 

@@ -76,7 +76,16 @@ TOGETHER = [dict(zip(choices(), values, strict=True)) for values in zip(*choices
 ALONE = [{name: TOGETHER[0][name]} for name in choices()]
 
 
-@pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE], ids=min)
+def mixed(seed):
+    """Of each, one of the two values or the package's own."""
+    drawn = np.random.default_rng(seed).integers(3, size=len(choices()))
+    return {name: TOGETHER[which][name] for name, which in zip(choices(), drawn.tolist()) if which < 2}
+
+
+CHOSEN = [*TOGETHER, *map(mixed, range(10)), *[pytest.param(each, marks=pytest.mark.long) for each in ALONE]]
+
+
+@pytest.mark.parametrize("chosen", CHOSEN, ids=min)
 def test_no_result_depends_on_it(chosen, expected, monkeypatch):
     for name, value in chosen.items():
         module, _, name = f"gbackprop.{name}".rpartition(".")

@@ -56,8 +56,9 @@ def derivatives(layer, x, columns, sign, context):
 
 
 @pytest.mark.parametrize("transforms", [COMPILED, "NumPy", None])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@given(drawn=convolutions(), columns=st.integers(1, 3), signed=st.booleans())
+@given(
+    dtype=st.sampled_from(["float32", "float64"]), drawn=convolutions(), columns=st.integers(1, 3), signed=st.booleans()
+)
 def test_the_fast_convolution_against_the_plain_one(transforms, dtype, drawn, columns, signed):
     layer, shape = drawn
     layer.dtype, sizes = dtype, shape[2:]

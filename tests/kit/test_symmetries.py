@@ -20,8 +20,10 @@ from gbackprop.testing.symmetries_table import SYMMETRIES
 NAMED = {str(fault): fault for fault in FAULTS}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("row", NETWORKS)
+@pytest.mark.parametrize(("row", "dtype"), [
+    pytest.param(row, dtype, marks=[pytest.mark.long] * ((at + shift) % 2))
+    for at, row in enumerate(NETWORKS) for shift, dtype in enumerate(["float64", "float32"])
+])  # fmt: skip
 def test_no_alarm_on_right_networks(row, dtype):
     x, y = row.batch()
     report = check_symmetries(row.network().astype(dtype), row.loss, x, y)

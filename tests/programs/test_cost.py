@@ -226,10 +226,15 @@ def freed(program):
     return found
 
 
-@pytest.mark.parametrize("row", NETWORKS, ids=lambda row: str(NETWORKS.index(row)))
-@pytest.mark.parametrize("quantity", [q.DiagHessian(), q.KFLR(), q.BatchL2Grad()], ids=repr)
-@pytest.mark.parametrize("fold", [True, False])
-def test_memory_is_that_of_a_run_that_frees(row, quantity, fold):
+OF_MEMORY = [(at, quantity) for at in range(len(NETWORKS)) for quantity in (q.DiagHessian(), q.KFLR(), q.BatchL2Grad())]
+
+
+@pytest.mark.parametrize(("at", "quantity", "fold"), [
+    pytest.param(*case, fold, marks=[pytest.mark.long] * ((i + shift) % 4 > 0))
+    for i, case in enumerate(OF_MEMORY) for shift, fold in enumerate([True, False])
+])  # fmt: skip
+def test_memory_is_that_of_a_run_that_frees(at, quantity, fold):
+    row = NETWORKS[at]
     program = gb.program(row.network(), row.loss, *row.batch(), quantity, fold=fold)
     cost, found = program.cost(), freed(program)
     assert [each.live for each in cost.rows] == found

@@ -113,8 +113,10 @@ CASES = [(lambda: deep(4), ()), (lambda: deep(8, layers.Tanh), (q.KFAC(), q.KFRA
          (convolutional, (*DIAGONALS, q.KFAC())), (recurrent, DIAGONALS)]  # fmt: skip
 
 
-@pytest.mark.parametrize("functional", [False, True])
-@pytest.mark.parametrize(("args", "quantities"), CASES, ids=["deep", "tanh", "residual", "convolutional", "recurrent"])
+@pytest.mark.parametrize(("args", "quantities", "functional"), [
+    pytest.param(*case, functional, marks=[pytest.mark.long] * ((at + functional) % 2))
+    for at, case in enumerate(CASES) for functional in (False, True)
+])  # fmt: skip
 def test_every_bit_and_count_is_that_of_the_program_written_out(args, quantities, functional, monkeypatch):
     assert compared(monkeypatch, args(), *quantities, functional=functional)[1]
 

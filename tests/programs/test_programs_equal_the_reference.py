@@ -141,9 +141,9 @@ def test_all_networks(i, dtype, training):
     check(net, row.loss, cast(row.batch(0), dtype), cast(row.batch(5), dtype), training=training)
 
 
-@pytest.mark.parametrize("i", range(3, len(LOSSES)))
+@pytest.mark.parametrize("i", range(3, len(LOSSES), 2))
 def test_losses(i):
-    case = of_loss(LOSSES[i], ("mean", "sum")[i % 2], ("float64", "float32")[i % 3 == 0])
+    case = of_loss(LOSSES[i], ("mean", "sum")[i // 2 % 2], ("float64", "float32")[i % 3 == 0])
     check(*case, names=["diag_ggn_mc", "kflr"])
 
 

@@ -173,22 +173,22 @@ def test_weights_of_samples_multiply_their_losses():
         close(once["batch_grad"][name], np.stack(rows))
 
 
-CALLS, ALARMS = 2000, 1e-6
-"""Draws, and the rate at which right estimates would fail a test: the seeds are fixed."""
+CALLS, DRAWS, ALARMS = 250, 8, 1e-6
+"""Calls, draws in each, and the rate at which right estimates would fail a test: the seeds are fixed."""
 
 
 @pytest.mark.parametrize("name", ["chain", "images"])
 def test_estimates_from_one_column_a_draw_are_unbiased(name):
     network, loss, x, y = setting(name)
     exact = gb.backward(network, loss, x, y, q.DiagGGN(), q.KFLR(), training=True)
-    call = gb.prepare(network, loss, q.DiagGGNMC(), q.KFAC(), training=True)
+    call = gb.prepare(network, loss, q.DiagGGNMC(DRAWS), q.KFAC(DRAWS), training=True)
     drawn = [call(x, y, rng=seed) for seed in range(CALLS)]
     want, found = ([np.concatenate([
         each.ravel() for key in network.parameters for each in (result[ggn][key], result[kron][key].B)
     ]) for result in results] for ggn, kron, results in (("diag_ggn", "kflr", [exact]), ("diag_ggn_mc", "kfac", drawn)))
     error, spread = np.mean(found, 0) - want[0], np.std(found, 0, ddof=1) / CALLS**0.5
     rounding = 1e-12 * np.abs(want[0]).max()  # a bias below has no curvature: the mean is subtracted
-    assert (np.abs(error) < scipy.stats.norm.isf(ALARMS / 2 / error.size) * spread + rounding).all()
+    assert (np.abs(error) < scipy.stats.t.isf(ALARMS / 2 / error.size, CALLS - 1) * spread + rounding).all()
     assert (spread > rounding).mean() > 0.5
     for key, block in exact["kflr"].items():
         if block.A is not None:

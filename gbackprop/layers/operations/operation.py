@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from inspect import signature
 from math import inf, prod
 from typing import Any, Self, cast
 
 from gbackprop.array import Array, is_array
+from gbackprop.base.checks import signature_of
 from gbackprop.base.names import inside, near_miss
 from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, Unexpanded
 from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
@@ -62,9 +62,9 @@ class Operation(Layer):
     def __init__(self, name: str, **options: Any) -> None:
         self.name, self.options = name, options
         try:
-            signature(self.row.bind).bind(*[()] * taken(self.row.bind)[0], **options)
+            signature_of(self.row.bind).bind(*[()] * taken(self.row.bind)[0], **options)
         except TypeError as error:
-            takes = [each for each in signature(self.row.bind).parameters.values() if each.kind == each.KEYWORD_ONLY]
+            takes = [each for each in signature_of(self.row.bind).parameters.values() if each.kind == each.KEYWORD_ONLY]
             words = ", ".join(str(each.replace(annotation=each.empty)) for each in takes)
             raise TypeError(f"Operation {name!r}: {error}; its options are {words or 'none'}") from None
 
