@@ -52,7 +52,7 @@ def from_onnx(
     return imported(model, example, constants, parameters)
 
 
-def from_torch(module: Any, example: Any, output: Any = None) -> Graph | Sequential:
+def from_torch(module: Any, example: Any, output: Any = None) -> Container:
     """Take a torch module over: its layers, its functions, and copies of its weights, under torch's names.
 
     The module is captured in evaluation mode by torch.export, in non-strict mode, for any number of samples. BatchNorm
@@ -73,11 +73,12 @@ def from_torch(module: Any, example: Any, output: Any = None) -> Graph | Sequent
 
     Returns
     -------
-    Sequential or Graph
+    Container
         A Sequential if the module is one of layers and Sequentials, otherwise a Graph whose nodes have the modules'
-        paths as names. The names of parameters are those of the module; a parameter with several names has the first,
-        as in ``named_parameters()``. Parameters on which the output does not depend are left out, and so are buffers
-        that are no layer's: what is computed from these alone is a fixed array.
+        paths as names, or has the layer that the module is; a recurrent layer is a network itself. The names of
+        parameters are those of the module; one with several names has the first, as in ``named_parameters()``.
+        Parameters on which the output does not depend are left out, and so are buffers that are no layer's: what is
+        computed from these alone is a fixed array.
 
     Raises
     ------

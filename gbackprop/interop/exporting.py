@@ -105,7 +105,8 @@ def _module(layer: Layer, path: str) -> torch.nn.Module:
     if type(layer) is Sequential:
         return torch.nn.Sequential(*[_module(part, inside(path, str(i))) for i, part in enumerate(layer)])
     if isinstance(layer, Container) and not isinstance(layer, Expanded):
-        return _wired(layer, path)
+        own = [layer.children[name] for name in layer.own]
+        return _module(own[0], path) if len(own) == len(layer.children) == 1 else _wired(layer, path)
     try:
         return _torchs(layer)
     except (TypeError, ValueError) as error:

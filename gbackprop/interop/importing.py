@@ -20,9 +20,10 @@ from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, columns, evaluating
 from gbackprop.interop.gradients import check_gradients
-from gbackprop.interop.wholes import WholeModule, converted, is_known, wholes_of
+from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
+from gbackprop.network.graph import INPUT_NAME
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 """Largest difference of outputs, relative to the largest output."""
@@ -34,7 +35,7 @@ DECOMPOSED = frozenset({
 """Functions that are decomposed into others."""
 
 
-def imported(module: Any, example: Any, output: Any = None) -> Graph | Sequential:
+def imported(module: Any, example: Any, output: Any = None) -> Container:
     """Return the network that is a torch module; see `gbackprop.interop.from_torch`."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
@@ -42,14 +43,9 @@ def imported(module: Any, example: Any, output: Any = None) -> Graph | Sequentia
     dtypes = {key: torch.as_tensor(each).dtype for key, each in items_of(example)}
     chosen = _chosen(module, output, inputs, {key: each for key, each in dtypes.items() if not each.is_floating_point})
     theirs = [_output(module, chosen, x)]
-    if _is_chain(module) and output is None and inputs is None:
-        network: Graph | Sequential = _sequential(module, "", {})
-        try:
-            leaves_of(network, tuple(x.shape[1:]))
-        except ValueError as error:
-            raise UnsupportedError(str(error)) from error
-        names: Any = None
-    else:
+    names: Any = None
+    network = _of_layers(module, output, tuple(x.shape[1:])) if inputs is None else None
+    if network is None:
         network, names = _graph(module, chosen, x, dtype, inputs)
     _load(network, module, dtype)
     theirs += _others(module, chosen, x, inputs)
@@ -180,6 +176,26 @@ def _larger(x: torch.Tensor, inputs: Inputs | None = None) -> torch.Tensor:
 # ------------------------------------------------------------------------------------------------------------ structure
 
 
+def _of_layers(module: torch.nn.Module, output: Any, shape: tuple[int, ...]) -> Container | None:
+    """Return the network of a module that is layers: a chain, or one, with its own names; None for any other."""
+    if chain := _is_chain(module) and output is None:
+        network: Layer = _sequential(module, "", {})
+    elif output == (0 if type(module) in RECURRENT else None) and is_known(module) and _is_convertible(module):
+        network = converted(module)
+    else:
+        return None
+    if not isinstance(network, Container):
+        network = Graph({type(network).__name__.lower(): (network, INPUT_NAME)})
+        network.own = frozenset(network.children)
+    try:
+        leaves_of(network, shape)
+    except ValueError as error:
+        if chain:
+            raise UnsupportedError(str(error)) from error
+        return None  # torch takes the input otherwise, as one sample without a batch
+    return network
+
+
 def _is_chain(module: torch.nn.Module) -> bool:
     """Return whether a module is a Sequential of layers and Sequentials, with torch's own names, without hooks."""
     numbers = [str(i) for i in range(len(module._modules))]
@@ -198,7 +214,7 @@ def _is_convertible(part: torch.nn.Module) -> bool:
     except UnsupportedError:
         return False
     tensors = [id(value) for value in part.parameters()]
-    return _has_no_hooks(part) and len(set(tensors)) == len(tensors)
+    return all(map(_has_no_hooks, part.modules())) and len(set(tensors)) == len(tensors)
 
 
 def _sequential(module: Any, path: str, known: dict[int, Layer]) -> Sequential:

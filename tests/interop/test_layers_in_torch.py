@@ -1,8 +1,11 @@
 """Every layer that torch has, with arguments that are not the default ones, there and back."""
 
+import numpy as np
 import pytest
 
-from gbackprop import layers
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
 from gbackprop.interop import from_torch, to_torch
 
 torch = pytest.importorskip("torch")
@@ -54,17 +57,66 @@ ARGUMENTS = {
 NAMES = [name for name in layers.__all__ if hasattr(torch.nn, name) and name != "Parameter"]  # there, a tensor
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_layer_is_torchs_there_and_back(name):
+def case(name):
+    """A layer of torch, and a batch."""
     over = {"1d": SEQUENCE, "2d": IMAGE, "3d": VOLUME}.get(name[-2:])
     arguments, shape = ARGUMENTS.get(name.removesuffix(name[-2:]) if over else name, ({}, (4,)))
     torch.manual_seed(0)
-    module = torch.nn.Sequential(getattr(torch.nn, name)(**arguments)).double().eval()
+    layer = getattr(torch.nn, name)(**arguments).double().eval()
     x = torch.randn(3, *(over or shape), dtype=torch.float64)
-    x = torch.randint(0, 5, (3, *shape)) if name == "Embedding" else x
+    return layer, torch.randint(0, 5, (3, *shape)) if name == "Embedding" else x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_is_torchs_there_and_back(name):
+    layer, x = case(name)
+    module = torch.nn.Sequential(layer)
     network = from_torch(module, x)
     assert type(network[0]) is getattr(layers, name)
     back = to_torch(network)
     assert list(back.state_dict()) == list(module.state_dict())
     assert torch.equal(back(x), module(x))
     assert repr(from_torch(back, x)) == repr(network)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_alone_is_one_with_torchs_names(name):
+    module, x = case(name)
+    network = from_torch(module, x)
+    ((path, layer),) = network.named_layers()
+    assert (path, type(layer)) == ("", getattr(layers, name))
+    assert list(network.state_dict()) == list(module.state_dict())
+    assert list(gb.Sequential(network).state_dict()) == [f"0.{key}" for key in module.state_dict()]
+    back = to_torch(network)
+    assert type(back) is type(module)
+    assert torch.equal(back(x), module(x))
+
+
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
+def test_a_recurrent_layer_alone_is_its_output(name):
+    module, x = getattr(torch.nn, name)(3, 2, batch_first=True), torch.randn(4, 5, 3)
+    network = from_torch(module, x, output=0)
+    assert type(network) is getattr(gb, name)
+    assert list(network.state_dict()) == list(module.state_dict())
+
+
+def test_a_batch_norm_alone_has_its_training_mode():
+    module, x = case("BatchNorm1d")
+    network = from_torch(module, x)
+    result = gb.backward(network, losses.MSELoss(), x.numpy(), np.zeros(x.shape), training=True, wrt="x")
+    output = module.train()(x.requires_grad_())
+    (expected,) = torch.autograd.grad(output.square().mean(), x)
+    np.testing.assert_allclose(result.output, output.detach(), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result.gradient["x"], expected, rtol=0, atol=1e-12)
+
+
+def test_a_convolution_alone_has_kronecker_factors():
+    module, x = case("Conv2d")
+    network = from_torch(module, x)
+    found = gb.backward(network, losses.MSELoss(), x.numpy(), np.zeros_like(network(x.numpy())), q.KFLR())["kflr"]
+    assert [block.A is None for block in found.values()] == [False, True]
+
+
+def test_a_layer_alone_takes_what_torch_takes_as_one_sample():
+    x = torch.randn(4, 6, 6)  # whose first axis are channels
+    np.testing.assert_array_equal(from_torch(torch.nn.MaxPool2d(2), x)(x.numpy()), torch.nn.MaxPool2d(2)(x))
