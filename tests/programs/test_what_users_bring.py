@@ -195,10 +195,10 @@ def scaled(self, x):
 
 def written_below(self, x):
     double = 2 * x
-    total = double.sum(1, keepdims=True)
-    part = double[:, :1]
-    part[...] = 0
-    return double + total
+    kept = double + 1
+    part = double[:, :3]
+    part[:, 0] = 0
+    return double + kept
 
 
 def counted(self, x):
