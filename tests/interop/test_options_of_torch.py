@@ -122,7 +122,8 @@ OPTIONS = {
         * (y > 0).any(-1, keepdim=True), (6,)),
     "conditions, of which one or both may hold": (
         lambda m, y: ((y > 5) + (y > 6)) * y + torch.add(y > 5, y < 6) + (y > 5) * 1 + (y > 6), (6,)),
-    "conditions of numbers": (lambda m, y: y.any(-1, keepdim=True) * y + (y > 5).sum(1, keepdim=True).all(1)[:, None], (6,)),
+    "conditions of numbers": (
+        lambda m, y: y.any(-1, keepdim=True) * y + (y > 5).sum(1, keepdim=True).all(1)[:, None], (6,)),
     "fixed exponents": (
         lambda m, y: torch.pow(torch.stack([y, y.abs() + 0.1], -1), torch.tensor([2.0, 0.5]))
         + y[..., None] ** torch.tensor([[1, 3]]), (6,)),
