@@ -76,7 +76,8 @@ def check_names(network: Layer, wrt: Names, x: Array) -> Names:
         if name in own and name in known:
             raise ValueError(f"wrt: expected a network without a parameter of the input's name {name!r}")
         if name not in own and name not in known:
-            raise ValueError(f"wrt: expected names among {[*own, *known]}, got {name!r}{near_miss(name, known)}")
+            hint = ", which is frozen (net.unfreeze)" if name in frozen else near_miss(name, known)
+            raise ValueError(f"wrt: expected names among {[*own, *known]}, got {name!r}{hint}")
         if not own.get(name, True):
             got = x.dtype if name == X else "integers"
             raise TypeError(f"wrt: expected an input of floats for {name!r}, got {got}: an index has no derivative")

@@ -54,7 +54,7 @@ def _arithmetic(name: str, right: Callable[[float], Any], left: Callable[[float]
 
 
 def _power(call: OnnxCall) -> OnnxTensor:
-    number, (base, exponents) = call.number(1), call.inputs
+    number, base, exponents = call.number(1), call.get(0), call.get(1)
     if number is not None:
         return call.row("power", base, exponent=number)
     if not isinstance(exponents, Known) or isinstance(base, Known):

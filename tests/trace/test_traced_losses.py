@@ -129,3 +129,9 @@ def test_targets_and_outputs_are_checked():
     with pytest.raises(ValueError, match=r"expected outputs \(N, 4\) as traced"):
         loss(OUTPUT[:, :2], LABELS)
     assert loss(OUTPUT.astype("float32"), LABELS).dtype == "float32"
+
+
+def test_targets_of_int32_may_be_computed_with():
+    output, target = np.random.default_rng(0).standard_normal((4, 3)), np.array([1, 3, 2, 1], np.int32)
+    loss = gb.trace_loss(lambda f, y: f[np.arange(len(y)), y - 1] ** 2, output, target)
+    np.testing.assert_allclose(loss(output, target), (output[np.arange(4), target - 1] ** 2).mean())

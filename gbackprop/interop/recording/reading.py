@@ -193,8 +193,8 @@ class Reading:
         return value
 
     def _check_range(self, dtype: np.dtype) -> None:
-        """Refuse sums and products of integers that a number of the network would differ from, for other numbers."""
-        if self.step.name in ROUND and (dtype.kind == "u" or (dtype.kind == "i" and dtype.itemsize < 8)):
+        """Refuse sums and products of integers that begin anew below 0, or above a few bits, where floats do not."""
+        if self.step.name in ROUND and (dtype.kind == "u" or (dtype.kind == "i" and dtype.itemsize < 4)):
             self.refuse(NoDerivativeError, f"{called(self.step.name)} in {dtype} begins anew beyond its range, and a "
                         "number of the network does not; compute with int64 or floats")  # fmt: skip
 
