@@ -16,7 +16,8 @@ from gbackprop.quantities.result import Result
 class Adam(Optimizer):
     """Running means of g and g², g = ∇L + ηθ, both corrected for their start at 0.
 
-    m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², θ ← θ − α m̂ / (√v̂ + ε), m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ).
+    m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², θ ← θ − α m̂ / (√v̂ + ε), m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ),
+    t the parameter's own steps.
 
     Parameters
     ----------
@@ -58,11 +59,11 @@ class Adam(Optimizer):
         self.eps = eps
 
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
-        one, two = self.betas
+        (one, two), t = self.betas, self.steps_of(name)
         m = self._advance(f"first_moment/{name}", one, (1 - one) * gradient)
         v = self._advance(f"second_moment/{name}", two, (1 - two) * gradient**2)
-        root = array_module(v).sqrt(v / (1 - two**self.steps))
-        return m / (1 - one**self.steps) / (root + self.eps)
+        root = array_module(v).sqrt(v / (1 - two**t))
+        return m / (1 - one**t) / (root + self.eps)
 
 
 def _pair(name: str, value: Any) -> tuple[float, float]:

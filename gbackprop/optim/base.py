@@ -68,12 +68,20 @@ class Optimizer(Constructed, ABC):
         self.lr = lr
         self.l2 = l2
         self._steps = 0
+        self._taken: dict[str, int] = {}
         self._arrays: dict[str, Array] = {}
 
     @property
     def steps(self) -> int:
         """Steps taken so far: a part of the state, which `load_state_dict` sets."""
         return self._steps
+
+    def steps_of(self, name: str) -> int:
+        """Return the steps that a parameter has taken so far: fewer than `steps` if it was frozen for some of them.
+
+        What starts with a parameter's first step, such as a running mean, goes by this number.
+        """
+        return self._taken.get(name, 0)
 
     @property
     def l2(self) -> Mapping[str, float]:
@@ -88,8 +96,8 @@ class Optimizer(Constructed, ABC):
     def _update(self, name: str, gradient: Array, result: Result) -> Array:
         """Compute the direction of one parameter, shape (*p): θ ← θ − α · this.
 
-        `step` calls it once for each parameter, after counting the step in `steps`. It replaces arrays of the state,
-        as `_advance` does, and writes into none: if a step fails, the arrays from before it are restored.
+        `step` calls it once for each parameter, after counting the step in `steps` and `steps_of`. It replaces arrays
+        of the state, as `_advance` does, and writes into none: if a step fails, those from before it are restored.
         """
 
     def _advance(self, key: str, keep: float, add: Array) -> Array:
@@ -123,9 +131,10 @@ class Optimizer(Constructed, ABC):
         """
         parameters = self.network.trainable
         self._check(result, parameters)
-        before, steps = dict(self._arrays), self.steps
+        before, steps, taken = dict(self._arrays), self.steps, dict(self._taken)
         try:
             self._steps += 1
+            self._taken |= {name: self.steps_of(name) + 1 for name in parameters}
             after = {name: self._moved_on(name, value, result) for name, value in parameters.items()}
             if not all_finite(*after.values()):
                 name = next(name for name, value in after.items() if not all_finite(value))
@@ -134,7 +143,7 @@ class Optimizer(Constructed, ABC):
                     "they were (a smaller lr, or more damping, takes shorter steps)"
                 )
         except BaseException:
-            self._steps, self._arrays = steps, before
+            self._steps, self._arrays, self._taken = steps, before, taken
             raise
         for name, value in parameters.items():
             value[...] = after[name]
@@ -195,10 +204,13 @@ class Optimizer(Constructed, ABC):
         Returns
         -------
         dict of str to ndarray
-            ``"steps"``, shape (), and arrays named ``"what/parameter"``.
+            ``"steps"``, shape (), and arrays named ``"what/parameter"``; ``"steps/parameter"`` where a parameter has
+            taken another number of steps.
         """
         copies = {name: np.array(asnumpy(value)) for name, value in self._arrays.items()}
-        return {"steps": np.array(self.steps), **copies}
+        taken = {name: self.steps_of(name) for name in self.network.parameters}
+        fewer = {f"steps/{name}": np.array(count) for name, count in taken.items() if count != self.steps}
+        return {"steps": np.array(self.steps), **fewer, **copies}
 
     def load_state_dict(self, mapping: Mapping[str, Any]) -> Self:
         """Go on from a state that `state_dict` gave, bit for bit.
@@ -217,26 +229,30 @@ class Optimizer(Constructed, ABC):
         """
         if not isinstance(mapping, Mapping):
             raise TypeError(f"state dict: expected a mapping of names to arrays, got {type(mapping).__name__}")
-        steps = np.asarray(mapping.get("steps", -1))
-        if steps.shape != () or steps.dtype.kind not in "iu" or steps < 0:
-            raise ValueError(f"state dict: expected 'steps' to be a count, got {mapping.get('steps')!r}")
-        expected = self._shapes(mapping) if steps else {}
-        given = [name for name in mapping if name != "steps"]
+        steps = _count("steps", mapping.get("steps"))
+        counts = {name: f"steps/{name}" for name in self.network.parameters}
+        given = [name for name in mapping if name not in ("steps", *counts.values())]
+        moving = {*self.network.trainable, *(key.partition("/")[2] for key in given)}  # others have taken none
+        taken = {
+            name: _count(key, mapping.get(key, steps if name in moving else 0), steps) for name, key in counts.items()
+        }
+        shapes = self._shapes(mapping)
+        expected = {key: shape for key, shape in shapes.items() if taken.get(key.partition("/")[2], steps)}
         unknown, missing = [n for n in given if n not in expected], [n for n in expected if n not in mapping]
         if unknown or missing:
             raise ValueError(f"state dict of {type(self).__name__}: unknown keys {unknown}, missing keys {missing}")
         self._arrays = {name: self._copied(name, mapping[name], shape) for name, shape in expected.items()}
-        self._steps = int(steps)
+        self._steps, self._taken = steps, taken
         return self
 
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each array that a state after the first step has; `given` is what shall be loaded."""
-        trainable = self.network.trainable
-        return {f"{kind}/{name}": value.shape for kind in self.moments for name, value in trainable.items()}
+        """Return the shape of each array that a parameter has after its first step; `given` is what shall be loaded."""
+        parameters = self.network.parameters
+        return {f"{kind}/{name}": value.shape for kind in self.moments for name, value in parameters.items()}
 
     def _copied(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
         """Return a copy of an array of the state, beside its parameter."""
-        parameter = self.network.trainable[name.split("/")[1]]
+        parameter = self.network.parameters[name.split("/")[1]]
         value = np.asarray(asnumpy(value))
         if value.shape != shape:
             raise ValueError(f"state dict: {name}: expected shape {shape}, got {value.shape}")
@@ -251,6 +267,15 @@ def _container(name: str, value: Any) -> Container:
     if not isinstance(value, Container):
         raise TypeError(f"{name}: expected a network of layers, got {type(value).__name__}")
     return value
+
+
+def _count(name: str, value: Any, most: int | None = None) -> int:
+    """Return a number of steps, after a check."""
+    count = np.asarray(value)
+    if count.shape != () or count.dtype.kind not in "iu" or count < 0 or (most is not None and count > most):
+        limit = "" if most is None else f" of at most {most}"
+        raise ValueError(f"state dict: expected {name!r} to be a count{limit}, got {value!r}")
+    return int(count)
 
 
 def _strengths(l2: Any, network: Container) -> dict[str, float]:

@@ -117,14 +117,15 @@ class Preconditioned(Optimizer):
             return self._advance(key, 0.0, new)
         if (known := self._arrays[key].shape) != new.shape:  # weights of one shape may differ in their groups
             raise ValueError(f"step: {key}: expected shape {known} as in the state, got {new.shape}")
-        rho = 1 - 1 / self.steps if self.average == "mean" else min(1 - 1 / self.steps, self.decay)
+        rho = 1 - 1 / self.steps_of(key.partition("/")[2])
+        rho = rho if self.average == "mean" else min(rho, self.decay)
         return self._advance(key, rho, (1 - rho) * new)
 
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         if self.average is None:
             return {}
         shapes: dict[str, tuple[int, ...]] = {}
-        for name, value in self.network.trainable.items():
+        for name, value in self.network.parameters.items():
             if isinstance(self.quantity, DIAGONAL):
                 shapes[f"curvature/{name}"] = value.shape
                 continue

@@ -18,7 +18,7 @@ WRONG = [
     (".tanh(output - target) * self.summed_weight(output.shape[1:])", ".tanh(output - target)"),
     ("1 / output**2", "2 / output**2"),
     ('Statistic("square", GRADIENT)', 'Statistic("sum", GRADIENT)'),
-    ("v / (1 - self.beta**self.steps)", "v / (1 - self.beta**(self.steps + 1))"),
+    ("v / (1 - self.beta**self.steps_of(name))", "v / (1 - self.beta**(self.steps_of(name) + 1))"),
     ("2 * (h - y) / y.size", "2 * (h - y) / len(y)"),
     ("V.mean(0)", "V.mean()"),
     ("root.T, rng", "root, rng"),

@@ -335,6 +335,53 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_a_parameter_that_was_frozen_begins_when_it_is_unfrozen(rule):
+    """Until then the others moved: its steps are those of a new optimizer, with its running means and their starts."""
+    net = network()
+    net.freeze("0")
+    late = RULES[rule](net)
+    train(net, late, 3)
+    net.unfreeze("0")
+    twin = network().load_state_dict(net.state_dict())
+    fresh = RULES[rule](twin)
+    for step in range(3, 6):
+        result = sweep(net, late, step)
+        twin.load_state_dict({name: net.parameters[name] for name in twin.parameters})
+        fresh.step(sweep(twin, fresh, step))
+        late.step(result)
+        for name in ("0.weight", "0.bias"):
+            np.testing.assert_array_equal(net.parameters[name], twin.parameters[name])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("frozen_first", [False, True])
+def test_the_state_of_parameters_that_were_frozen_goes_on_bit_for_bit(rule, frozen_first):
+    net = network()
+    optimizer = RULES[rule](net)
+    for step in range(4):
+        net.unfreeze()
+        if (step < 2) == frozen_first:
+            net.freeze("0")
+        train(net, optimizer, 1, step)
+    twin = network().load_state_dict(net.state_dict())
+    if not frozen_first:
+        twin.freeze("0")
+    restored = RULES[rule](twin).load_state_dict(optimizer.state_dict())
+    for each in (net, twin):
+        each.unfreeze()
+    expected, got = train(net, optimizer, 2, 4), train(twin, restored, 2, 4)
+    assert all(np.array_equal(got[name], value) for name, value in expected.items())
+
+
+def test_more_steps_of_a_parameter_than_of_all_are_refused():
+    optimizer = RULES["Adam"](network())
+    train(optimizer.network, optimizer, 2)
+    state = optimizer.state_dict() | {"steps/0.weight": np.array(3)}
+    with pytest.raises(ValueError, match=r"'steps/0\.weight' to be a count of at most 2, got"):
+        optimizer.load_state_dict(state)
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_every_rule_lowers_the_loss(rule):
     net = network()
     optimizer = RULES[rule](net)
