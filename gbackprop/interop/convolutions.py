@@ -19,10 +19,10 @@ def convolution(call: FunctionCall) -> str:
         return transposed(call)
     x, weight, bias = call.plain(call.input), call.weight, call.given.get("bias")
     (c, *size), shape = call.shape(x), call.place(weight).layout.shape
-    dims, padding = len(size), call.given.get("padding", 0)
+    dims, padding = len(size), call.given["padding"]
     padding = padding if isinstance(padding, str) else tuple(padding)
-    options = [_several(call.given.get(key, 1), dims) for key in ("stride", "dilation")]
-    groups = call.given.get("groups", 1)
+    options = [_several(call.given[key], dims) for key in ("stride", "dilation")]
+    groups = call.given["groups"]
     kind = getattr(layers, f"Conv{dims}d")
 
     def make() -> layers.Layer:
@@ -65,9 +65,8 @@ def transposed(call: FunctionCall) -> str:
     """Return the transpose of a convolution by a layer's own weight."""
     x, bias = call.plain(call.input), call.given.get("bias")
     (c, *size), shape = call.shape(x), call.place(call.weight).layout.shape
-    names = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
-    options = {key: _several(call.given.get(key, default), len(size)) for key, default in names.items()}
-    groups = call.given.get("groups", 1)
+    options = {key: _several(call.given[key], len(size)) for key in ("stride", "padding", "output_padding", "dilation")}
+    groups = call.given["groups"]
     kind = getattr(layers, f"ConvTranspose{len(size)}d")
 
     def make() -> layers.Layer:

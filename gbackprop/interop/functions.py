@@ -69,15 +69,15 @@ def add(call: FunctionCall) -> str:
     """Return a + alpha b; of conditions that is "or"."""
     if call.dtype("self") == call.dtype("other") == torch.bool:
         return logical("maximum", "self", "other")(call)
-    return call.plus(call.self, _times(call, call.other, call.given.get("alpha", 1)))
+    return call.plus(call.self, _times(call, call.other, call.given["alpha"]))
 
 
 def sub(call: FunctionCall) -> str:
     """Return a − alpha b."""
     varies = all(isinstance(value, Place) and value.layout.axis is not None for value in (call.self, call.other))
-    if not varies and not is_number(call.other) and not is_number(call.self) and call.given.get("alpha", 1) == 1:
+    if not varies and not is_number(call.other) and not is_number(call.self) and call.given["alpha"] == 1:
         return call.op("subtract", *call.aligned(call.self, call.other))
-    return call.plus(call.self, _times(call, call.other, -call.given.get("alpha", 1)))
+    return call.plus(call.self, _times(call, call.other, -call.given["alpha"]))
 
 
 def _times(call: FunctionCall, value: Any, factor: float) -> Any:
@@ -154,7 +154,7 @@ def logical(row: str, *keys: str) -> Callable[[FunctionCall], str]:
 
 def where(call: FunctionCall) -> str:
     """Return numbers that a condition chooses."""
-    a, b = call.given.get("other", 0), call.given.get("self", 0)
+    a, b = call.given["other"], call.given["self"]
     (condition,) = call.aligned(call.condition, floats=False)
     return call.op("where", condition, *call.aligned(b, a))
 
@@ -168,7 +168,7 @@ def masked_fill(call: FunctionCall) -> str:
 def addcmul(call: FunctionCall) -> str:
     """Return a + value b c."""
     product = call.op("multiply", *call.aligned(call.tensor1, call.tensor2))
-    return call.plus(call.self, Place(call.scaled(product, call.given.get("value", 1)), call.layout))
+    return call.plus(call.self, Place(call.scaled(product, call.given["value"]), call.layout))
 
 
 # --------------------------------------------------------------------------------------------------- sums over axes
@@ -237,9 +237,9 @@ def log2(base: float) -> Callable[[FunctionCall], str]:
 def norm_except(call: FunctionCall) -> str:
     """Return the 2-norm over all axes but one, or over all."""
     place = call.place(call.v)
-    if call.given.get("pow", 2) != 2:
+    if call.given["pow"] != 2:
         raise UnsupportedError(f"pow={call.pow} is not supported, expected 2")
-    dims = [i for i in range(len(place.layout.shape)) if i != call.given.get("dim", 0)]
+    dims = [i for i in range(len(place.layout.shape)) if i != call.given["dim"]]
     return call.op("norm", place.name, axis=place.layout.axes_of(dims), keepdims=len(dims) < len(place.layout.shape))
 
 
@@ -261,7 +261,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("add", "add_"), add), **dict.fromkeys(("sub", "subtract"), sub),
     **dict.fromkeys(("mul", "multiply"), mul), **dict.fromkeys(("div", "divide", "true_divide"), div),
     "addcmul": addcmul, "bilinear": bilinear,
-    "rsub": lambda c: c.plus(c.other, _times(c, c.self, -c.given.get("alpha", 1))),
+    "rsub": lambda c: c.plus(c.other, _times(c, c.self, -c.given["alpha"])),
     "neg": lambda c: c.scaled(c.place(c.self).name, -1), "pow": power, "log2": log2(2), "log10": log2(10),
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), clamp),
     **dict.fromkeys(COMPARISONS, compared),

@@ -21,7 +21,7 @@ def embedding(call: FunctionCall) -> str:
     if call.given.get("scale_grad_by_freq"):
         raise UnsupportedError("scale_grad_by_freq: expected False")
     rows, size = weight.layout.shape
-    padding = call.given.get("padding_idx", -1)
+    padding = call.given["padding_idx"]
     if isinstance(indices, Fixed):
         if padding >= 0:
             raise UnsupportedError("padding_idx: expected None for fixed indices")
@@ -77,7 +77,7 @@ def index_added(call: FunctionCall) -> str:
     matrix = torch.nn.functional.one_hot(call.index.value.long(), size).T.to(call.assembly.dtype).numpy()
     axis = source.layout.axis_of(call.dim) - len(source.layout.features) - 1
     moved = call.op("along", source.name, matrix=matrix, axis=axis)
-    return call.plus(call.self, Place(call.scaled(moved, call.given.get("alpha", 1)), call.layout))
+    return call.plus(call.self, Place(call.scaled(moved, call.given["alpha"]), call.layout))
 
 
 LOOKUPS: dict[str, Callable[[FunctionCall], Any]] = {

@@ -108,12 +108,12 @@ def cut(call: FunctionCall) -> str:
     own = call.place(call.self).layout
     if call.dim % len(own.shape) == own.axis and start in (None, 0) and (stop is None or stop > 2**62):
         return call.place(call.self).name
-    return part(call, call.self, call.dim, slice(start, stop, call.given.get("step", 1)))
+    return part(call, call.self, call.dim, slice(start, stop, call.given["step"]))
 
 
 def pieces(call: FunctionCall) -> list[str]:
     """Return the parts of an axis, side by side."""
-    place, dim = call.place(call.self), call.given.get("dim", 0)
+    place, dim = call.place(call.self), call.given["dim"]
     own = place.layout
     if dim % len(own.shape) == own.axis:
         raise UnsupportedError(f"{MIXED}, got some of the samples")
@@ -129,14 +129,14 @@ def pieces(call: FunctionCall) -> list[str]:
 def unbind(call: FunctionCall) -> list[str]:
     """Return the entries of an axis."""
     place = call.place(call.self)
-    axis = place.layout.axis_of(call.given.get("dim", 0))
-    count = place.layout.shape[call.given.get("dim", 0)]
+    axis = place.layout.axis_of(call.given["dim"])
+    count = place.layout.shape[call.given["dim"]]
     return [call.add(layers.Select(axis, i), place.name) for i in range(count)]
 
 
 def joined(call: FunctionCall) -> str:
     """Return tensors side by side along an axis, or along a new one."""
-    dim = call.given.get("dim", 0)
+    dim = call.given["dim"]
     stacks = call.assembly.function(call.node) == "stack"
     out = call.layout
     axis = out.axis_of(dim)
@@ -161,7 +161,7 @@ def _empty(value: Any) -> bool:
 
 def scattered(call: FunctionCall) -> str:
     """Return a tensor with another in the place of a part of it: what is before, that, and what is after."""
-    whole, dim = call.layout, call.given.get("dim", 0) % len(call.layout.shape)
+    whole, dim = call.layout, call.given["dim"] % len(call.layout.shape)
     if dim == whole.axis:
         start, stop = call.given.get("start"), call.given.get("end")
         if start in (None, 0) and (stop is None or stop > 2**62):
@@ -170,7 +170,7 @@ def scattered(call: FunctionCall) -> str:
     size = whole.shape[dim]
     single = "index" in call.given
     chosen = slice(call.index % size, call.index % size + 1) if single else slice(
-        call.given.get("start"), call.given.get("end"), call.given.get("step", 1))  # fmt: skip
+        call.given.get("start"), call.given.get("end"), call.given["step"])  # fmt: skip
     start, stop, step = chosen.indices(size)
     if step != 1:
         raise UnsupportedError("step: expected 1")
@@ -197,7 +197,7 @@ def scattered(call: FunctionCall) -> str:
 def pad(call: FunctionCall) -> str:
     """Return a tensor with numbers around it."""
     mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}[
-        call.given.get("mode", "constant")]  # fmt: skip
+        call.given["mode"]]  # fmt: skip
     place, widths = call.place(call.self), list(call.pad)
     if min(widths) < 0:
         if max(widths) > 0:
@@ -218,7 +218,7 @@ def pad(call: FunctionCall) -> str:
 def diagonal_matrix(call: FunctionCall) -> str:
     """Return the lower or upper triangle."""
     own = call.place(call.self)
-    return call.op(call.assembly.function(call.node), own.name, k=call.given.get("diagonal", 0))
+    return call.op(call.assembly.function(call.node), own.name, k=call.given["diagonal"])
 
 
 def along(axes: int) -> Callable[[FunctionCall], str]:

@@ -40,8 +40,8 @@ def product(call: FunctionCall, a: Any, b: Any) -> str:
 def addmm(call: FunctionCall) -> str:
     """Return beta c + alpha a b."""
     a, b = (call.given.get(k) for k in (("mat1", "mat2") if "mat1" in call.given else ("batch1", "batch2")))
-    whole = Place(call.scaled(product(call, a, b), call.given.get("alpha", 1)), call.layout)
-    beta = call.given.get("beta", 1)
+    whole = Place(call.scaled(product(call, a, b), call.given["alpha"]), call.layout)
+    beta = call.given["beta"]
     if beta == 0:
         return whole.name
     c = call.place(call.self)
@@ -107,7 +107,7 @@ def linear(call: FunctionCall) -> str:
 
 def attention(call: FunctionCall) -> str:
     """Return softmax(Q Kᵀ / √d + mask) V."""
-    if call.given.get("dropout_p", 0):
+    if call.given["dropout_p"]:
         raise UnsupportedError("dropout_p: expected 0 in evaluation mode")
     q, k, v = (call.place(call.given[key]) for key in ("query", "key", "value"))
     ndim = len(call.layout.shape)
