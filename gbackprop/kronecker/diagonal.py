@@ -137,7 +137,8 @@ class BlockDiagonal:
     @on_own_device
     def frobenius_norm(self) -> Array:
         """Compute the root of the sum of the squares of all entries, a scalar."""
-        return self._sum(lambda block: block.frobenius_norm() ** 2) ** 0.5
+        norm = self._sum(lambda block: block._in_double()._norm() ** 2) ** 0.5
+        return norm.astype(next(iter(self.blocks.values())).dtype)
 
     # -------------------------------------------------------------------------------------------------------- each one
 

@@ -58,6 +58,9 @@ class FactoredBlock(SpectralBlock):
         shapes: dict[str, Any] = {"A": None if a is None else a.reshape(self.A.shape), "B": b.reshape(self.B.shape)}
         return replace(self, **shapes)  # type: ignore[type-var]  # subclasses are dataclasses
 
+    def _pair(self) -> tuple[Array, Array]:
+        return self._a, self._b
+
     def _multiply(self, v: Array) -> Array:
         a, b = self._a, self._b
         return on_both_sides(v, lambda rows: b @ rows, lambda rows: a @ rows)

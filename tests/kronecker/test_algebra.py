@@ -11,7 +11,7 @@ from scipy.linalg import fractional_matrix_power
 from scipy.sparse.linalg import cg
 
 import gbackprop as gb
-from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker, SumOfBlocks
+from gbackprop.kronecker import BlockDiagonal, EigenKronecker, GroupedKronecker, Kronecker, SumOfBlocks
 
 FACTORED = ("plain", "grouped")
 DAMPING = st.sampled_from([0.0, 1e-2, 0.7])
@@ -111,6 +111,32 @@ def test_sums_are_exact(pair):
     assert len(total.terms) == 3
     check_linear(one, total, dense)
     close(one, (-2 * total).T.to_dense(), -2 * dense.T)
+
+
+@pytest.mark.parametrize(("dtype", "step"), [("float32", 1e-5), ("float64", 1e-11)])
+@pytest.mark.parametrize("groups", [(), (3,)])
+def test_the_norm_of_a_difference_of_near_blocks(groups, dtype, step):
+    """Squares over pairs of terms cancel: the norm was NaN or 0, or 30 times too large."""
+    rng = np.random.default_rng(0)
+    kind = GroupedKronecker if groups else Kronecker
+    a, b = (rng.standard_normal((*groups, n, n)).astype(dtype) for n in (6, 4))
+    near = (a * (1 + step * rng.standard_normal(a.shape))).astype(dtype)
+    difference = kind(near, b) - kind(a, b)
+    exact = kind((near.astype("float64") - a), b.astype("float64")).frobenius_norm()
+    assert difference.frobenius_norm().dtype == dtype
+    np.testing.assert_allclose(difference.frobenius_norm(), exact, rtol=1e-3)
+    qa, qb = (np.broadcast_to(np.eye(n, dtype=dtype), (*groups, n, n)) for n in (6, 4))
+    mixed = difference + EigenKronecker(qa, qb, np.zeros((*groups, 4, 6), dtype))
+    np.testing.assert_allclose(mixed.frobenius_norm(), exact, rtol=1e-3, atol=1e-6 if dtype == "float64" else 0)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e30])
+def test_norms_in_float32_whose_squares_are_beyond_its_range(scale):
+    block = Kronecker(np.eye(3, dtype="float32") / np.float32(scale), np.eye(2, dtype="float32") * np.float32(scale))
+    np.testing.assert_allclose(block.frobenius_norm(), 6**0.5, rtol=1e-6)
+    bias = Kronecker(None, np.eye(2, dtype="float32") * np.float32(scale))
+    for each in (bias, bias + bias - bias, BlockDiagonal({"0.bias": bias})):
+        np.testing.assert_allclose(each.frobenius_norm(), scale * 2**0.5, rtol=1e-6)
 
 
 @given(cases(dtypes=["float64"]))
