@@ -11,26 +11,16 @@ Snapshot = dict[str, Any]
 """Everything reachable from an object that can change, by path."""
 
 VALUES = (str, bytes, int, float, complex, bool)
-"""What is its own value."""
 
 
-def snapshot(thing: Any) -> Snapshot:
+def snapshot(thing: Any, path: str = "", seen: frozenset[int] = frozenset()) -> Snapshot:
     """Copy all numbers reachable from `thing` through attributes, dicts, lists and tuples."""
-    found: Snapshot = {}
-    _look(thing, "", frozenset(), found)
-    return found
-
-
-def _look(thing: Any, path: str, seen: frozenset[int], found: Snapshot) -> None:
-    """Add what is reachable from an object at a path, but for the objects that it is in."""
     if isinstance(thing, np.ndarray):
-        found[path] = (thing.shape, thing.dtype.str, thing.tobytes())
-        return
+        return {path: (thing.shape, thing.dtype.str, thing.tobytes())}
     if type(thing) in VALUES:
-        found[path] = thing
-        return
+        return {path: thing}
     if id(thing) in seen:
-        return
+        return {}
     if isinstance(thing, (dict, Mapping)):  # most are dicts, of which Python knows without looking further
         parts = [(f"{path}[{key!r}]", value) for key, value in thing.items()]
     elif isinstance(thing, (list, tuple)):
@@ -40,12 +30,11 @@ def _look(thing: Any, path: str, seen: frozenset[int], found: Snapshot) -> None:
     elif hasattr(thing, "__dict__") and not callable(getattr(thing, "__get__", None)):
         parts = [(f"{path}.{name}", value) for name, value in vars(thing).items()]
     else:
-        found[path] = thing if isinstance(thing, VALUES) else id(thing)
-        return
-    found[path] = type(thing).__name__
-    inside = seen | {id(thing)}
+        return {path: thing if isinstance(thing, VALUES) else id(thing)}
+    found: Snapshot = {path: type(thing).__name__}
     for name, value in parts:
-        _look(value, name, inside, found)
+        found |= snapshot(value, name, seen | {id(thing)})
+    return found
 
 
 def changes(before: Snapshot, after: Snapshot) -> list[str]:

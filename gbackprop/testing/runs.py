@@ -84,15 +84,11 @@ class Runs:
         """
         whole, floor = quantity.difference_of, floor_of(want)
         if whole is not None:
-            floor += CANCELLED / FLOOR * self._size(whole)
+            if whole not in self.sizes:
+                self.sizes[whole] = floor_of(self.setting.values(whole())[0])
+            floor += CANCELLED / FLOOR * self.sizes[whole]
         residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
         return max(floor, ROUNDINGS * eps / tolerance * self.gradient_size * residual)
-
-    def _size(self, whole: Callable[[], Quantity]) -> float:
-        """Return the size of what a quantity is a difference of, which is computed once."""
-        if whole not in self.sizes:
-            self.sizes[whole] = floor_of(self.setting.values(whole())[0])
-        return self.sizes[whole]
 
     @cached_property
     def gradient_size(self) -> float:

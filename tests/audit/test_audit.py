@@ -25,7 +25,6 @@ from gbackprop.testing.runs import SHIPPED
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "audit_a_layer.py"
-APART = (*cases.CONTAINERS, *cases.PARTS, *cases.SEQUENCES)
 
 
 # --- what ships -----------------------------------------------------------------------------------
@@ -33,11 +32,9 @@ APART = (*cases.CONTAINERS, *cases.PARTS, *cases.SEQUENCES)
 
 @pytest.fixture(scope="module", params=[10, pytest.param(1, marks=pytest.mark.long)])
 def shipped(request):
-    """The findings of all that ships, of which the command's lines are made, too.
-
-    One in ten of the rows that tests/layers checks in the same way, each of them, and all others.
-    """
-    rows = [row for at, row in enumerate(cases.ALL_LAYERS) if row in APART or at % request.param == 0]
+    """The findings, of which the command's lines are made, too; of layers that are in tests/layers, of one in ten."""
+    apart = (*cases.CONTAINERS, *cases.PARTS, *cases.SEQUENCES)
+    rows = [row for at, row in enumerate(cases.ALL_LAYERS) if row in apart or at % request.param == 0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "ALL_LAYERS", rows)
         return list(command.shipped(Auditor()))

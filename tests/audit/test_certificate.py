@@ -99,19 +99,15 @@ def test_a_missing_term_is_shown_beside_the_right_formula():
     )
 
 
-@pytest.mark.parametrize(
-    ("method", "fault"),
-    [
-        ("first", lambda x, right: right / 2),
-        ("first", lambda x, right: right * (1 + 1e-9)),
-        ("second", lambda x, right: np.where((x > 1.2345) & (x < 1.2346), 2 * right, right)),
-        ("second", lambda x, right: right + np.exp(-((1e5 * (x - 1.2345)) ** 2))),
-        ("second", lambda x, right: np.where(x < -30, -right, right)),
-        ("first", lambda x, right: np.where(x > 30, 0.5, right)),
-        ("first", lambda x, right: np.where(x == 7.25, 0.0, right)),
-    ],
-    ids=["factor", "small factor", "narrow interval", "narrow bump", "sign below -30", "branch above 30", "one float"],
-)
+@pytest.mark.parametrize(("method", "fault"), [
+    ("first", lambda x, right: right / 2),
+    ("first", lambda x, right: right * (1 + 1e-9)),
+    ("second", lambda x, right: np.where((x > 1.2345) & (x < 1.2346), 2 * right, right)),
+    ("second", lambda x, right: right + np.exp(-((1e5 * (x - 1.2345)) ** 2))),
+    ("second", lambda x, right: np.where(x < -30, -right, right)),
+    ("first", lambda x, right: np.where(x > 30, 0.5, right)),
+    ("first", lambda x, right: np.where(x == 7.25, 0.0, right)),
+], ids=["factor", "small factor", "narrow interval", "narrow bump", "sign below -30", "branch above 30", "one float"])
 def test_a_fault_is_not_certified(method, fault):
     certificate = certify(planted(method, fault))
     name = {"first": "mjp", "second": "residual"}[method]

@@ -84,23 +84,20 @@ def test_the_fast_convolution_against_the_plain_one(transforms, dtype, drawn, co
         assert np.abs(got[name] - value).max() <= TOLERANCE[dtype] * max(1, np.abs(value).max()), name
 
 
-@pytest.mark.parametrize(
-    ("keywords", "shape", "taken"),
-    [
-        ({}, (64, 14, 14), True),
-        ({"padding": 1}, (64, 6, 6), True),
-        ({"padding": 1}, (64, 7, 7), True),
-        ({}, (64, 3, 20), False),  # one row of outputs: half of each tile would be empty
-        ({}, (64, 5, 5), False),  # 3 x 3 outputs: 64 products instead of 81 do not pay for the transforms
-        ({"stride": 2}, (64, 14, 14), False),
-        ({"dilation": 2}, (64, 14, 14), False),
-        ({"groups": 2}, (64, 14, 14), False),
-        ({"kernel_size": (3, 1)}, (64, 14, 14), False),
-        ({"kernel_size": 5}, (64, 14, 14), False),
-        ({"in_channels": 16}, (16, 14, 14), False),
-        ({"out_channels": 16}, (64, 14, 14), False),
-    ],
-)
+@pytest.mark.parametrize(("keywords", "shape", "taken"), [
+    ({}, (64, 14, 14), True),
+    ({"padding": 1}, (64, 6, 6), True),
+    ({"padding": 1}, (64, 7, 7), True),
+    ({}, (64, 3, 20), False),  # one row of outputs: half of each tile would be empty
+    ({}, (64, 5, 5), False),  # 3 x 3 outputs: 64 products instead of 81 do not pay for the transforms
+    ({"stride": 2}, (64, 14, 14), False),
+    ({"dilation": 2}, (64, 14, 14), False),
+    ({"groups": 2}, (64, 14, 14), False),
+    ({"kernel_size": (3, 1)}, (64, 14, 14), False),
+    ({"kernel_size": 5}, (64, 14, 14), False),
+    ({"in_channels": 16}, (16, 14, 14), False),
+    ({"out_channels": 16}, (64, 14, 14), False),
+])  # fmt: skip
 @TRANSFORMS
 def test_where_tiles_are_taken(transforms, keywords, shape, taken, monkeypatch):
     if transforms == "NumPy":

@@ -1,7 +1,5 @@
 """Derivatives in the entries of the input, and in some of the parameters: by brute force, in both engines."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 
@@ -68,20 +66,13 @@ def of_sample(network, x, y, loss, n):
     return gb.Graph(nodes, "net", dtype="float64"), type(loss)(reduction="sum"), x[n : n + 1], y[n : n + 1]
 
 
-@cache
-def alone(make, n):
-    """Return the arguments of a call for one sample, whose input is a parameter, and the brute force of it."""
-    network, loss, x, y = problem(make)
-    posed = of_sample(network, x, y, loss, n)
-    return posed, Dense(*posed)
-
-
-def expected(make, reduction):
+def expected(network, loss, x, y):
     """Return each quantity in the entries of x, by brute force for one sample after another."""
-    r = 1 / N if reduction == "mean" else 1.0
-    x, rows = problem(make)[2], {}
+    r = 1 / N if loss.reduction == "mean" else 1.0
+    rows = {}
     for n in range(N):
-        posed, dense = alone(make, n)
+        posed = of_sample(network, x, y, loss, n)
+        dense = Dense(*posed)
         mc = gb.reference(*posed, q.DiagGGNMC(targets=TARGETS[:, n : n + 1]))["diag_ggn_mc"]["x"]
         found = {name: dense[name]["x"] for name in ("diag_ggn", "diag_hessian")} | {"diag_ggn_mc": mc}
         for name, value in ({"grad": dense["batch_grad"]["x"][0]} | found).items():
@@ -102,7 +93,7 @@ def expected(make, reduction):
 @pytest.mark.parametrize("make", NETWORKS)
 def test_every_quantity_in_the_entries_of_the_input(make, reduction):
     network, loss, x, y = problem(make, reduction)
-    want, whole = expected(make, reduction), gb.reference(network, loss, x, y, *ASKED)
+    want, whole = expected(network, loss, x, y), gb.reference(network, loss, x, y, *ASKED)
     for call, options in CALLS:
         for wrt in ("x", ["x", *network.parameters]):
             result = call(network, loss, x, y, *ASKED, wrt=wrt, **options)
@@ -132,7 +123,7 @@ def test_operators_over_the_input(make, cut):
     jacobian = operators.Jacobian(network, [x for x, _ in data], wrt="x")
     dense = jacobian.to_dense().reshape(N, -1, *x.shape)
     for n in range(N):
-        each = alone(make, n)[1].jacobians["x"].reshape(dense[n, :, n].shape)
+        each = Dense(*of_sample(network, x, y, loss, n)).jacobians["x"].reshape(dense[n, :, n].shape)
         np.testing.assert_allclose(jacobian.to_arrays()["x"][n], each, atol=1e-12)
         np.testing.assert_allclose(dense[n, :, n], each, atol=1e-12)
         assert not np.delete(dense[n], n, axis=1).any()

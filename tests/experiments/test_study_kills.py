@@ -88,14 +88,8 @@ class Place:
         command = [*launcher, HERE / "study_process.py", executor, run, "study.toml", self.database, "."]
         paths = os.pathsep.join([str(ROOT), str(HERE)])
         with open(self.folder / "err", "a") as err, open(self.folder / "out", "a") as out:
-            process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=os.environ | {"PYTHONPATH": paths},
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+            own = {"cwd": self.folder, "env": os.environ | {"PYTHONPATH": paths}, "start_new_session": True}
+            process = subprocess.Popen(command, stdout=out, stderr=err, **own)
         self.started.append(process)
         return process
 
@@ -194,15 +188,12 @@ def judge_log(log, undisturbed, kills):
             owners[key].append(process)
 
 
-@pytest.mark.parametrize(
-    "log",
-    [
-        [("a", 1, "start", 0), ("a", 1, "end", 0), ("a", 2, "start", 0), ("a", 2, "end", 0)],
-        [("a", 1, "start", 0), ("a", 2, "start", 0), ("a", 1, "end", 0)],
-        [("a", 1, "start", 0), ("a", 2, "start", 0), ("a", 3, "start", 0), ("a", 4, "start", 0), ("a", 4, "end", 0)],
-        [],
-    ],
-)
+@pytest.mark.parametrize("log", [
+    [("a", 1, "start", 0), ("a", 1, "end", 0), ("a", 2, "start", 0), ("a", 2, "end", 0)],
+    [("a", 1, "start", 0), ("a", 2, "start", 0), ("a", 1, "end", 0)],
+    [("a", 1, "start", 0), ("a", 2, "start", 0), ("a", 3, "start", 0), ("a", 4, "start", 0), ("a", 4, "end", 0)],
+    [],
+])  # fmt: skip
 def test_the_log_is_judged(log):
     undisturbed = [("a", 1, "start", 0), ("a", 1, "end", 0)]
     judge_log(undisturbed, undisturbed, 1)

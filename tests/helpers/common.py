@@ -3,6 +3,7 @@
 import tracemalloc
 
 import numpy as np
+import pytest
 
 import gbackprop as gb
 from gbackprop import quantities as q
@@ -17,6 +18,12 @@ def batch(samples, *shape, classes=3, seed=0, dtype="float64"):
     """Inputs and labels."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((samples, *shape)).astype(dtype), rng.integers(0, classes, samples)
+
+
+def in_turn(cases, options):
+    """Each case, a tuple, with one of the options in turn; with the others in the long profile."""
+    return [pytest.param(*case, option, marks=[pytest.mark.long] * ((at + shift) % len(options) > 0))
+            for at, case in enumerate(cases) for shift, option in enumerate(options)]  # fmt: skip
 
 
 def flat(values):

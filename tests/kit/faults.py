@@ -141,15 +141,9 @@ def on_network(kind: type[losses.Loss] = losses.MSELoss, reduction: str = "mean"
     """`check_network` of a small network with curvature in two places."""
 
     def check() -> Report:
-        network = gb.Sequential(
-            layers.Linear(3, 2),
-            layers.Tanh(),
-            gb.Sequential(layers.Linear(2, 3), layers.Sigmoid()),
-            layers.Linear(3, 2),
-            rng=0,
-            dtype="float64",
-        )
-        loss = kind(reduction)
+        inner, loss = gb.Sequential(layers.Linear(2, 3), layers.Sigmoid()), kind(reduction)
+        chain = [layers.Linear(3, 2), layers.Tanh(), inner, layers.Linear(3, 2)]
+        network = gb.Sequential(*chain, rng=0, dtype="float64")
         return check_network(network, loss, np.random.default_rng(1).standard_normal((5, 3)), targets(loss, (5, 2), 2))
 
     return check

@@ -25,10 +25,9 @@ graph = on_graph()
 def branch(kind, combine, **options):
     """`check_layer` of two branches that meet."""
     return on_layer(
-        lambda: kind(layers.Tanh(), layers.Sigmoid(), **options),
-        (3,),
+        lambda: kind(layers.Tanh(), layers.Sigmoid(), **options), (3,),
         lambda x: combine(np.tanh(x), 1 / (1 + np.exp(-x))),
-    )
+    )  # fmt: skip
 
 
 summed = branch(Sum, lambda a, b: a + b)
@@ -37,9 +36,8 @@ joined = branch(Concatenate, lambda a, b: np.concatenate([a, b], 1))
 skipped = on_layer(lambda: Residual(layers.Tanh()), (3,), lambda x: np.tanh(x) + x)
 forked = on_layer(
     lambda: Graph({"a": (layers.Tanh(), "input"), "b": (layers.Sigmoid(), "a"), "c": (layers.Add(), "a", "b")}),
-    (3,),
-    lambda x: np.tanh(x) + 1 / (1 + np.exp(-np.tanh(x))),
-)
+    (3,), lambda x: np.tanh(x) + 1 / (1 + np.exp(-np.tanh(x))),
+)  # fmt: skip
 slopes = on_graph(lambda: _slopes())
 
 

@@ -1,26 +1,19 @@
 """Checks that planted faults fail pass without them; a file of its own, so that it runs beside that of the faults."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from fault_table import FAULTS
+from faults import on_rows
 
 from gbackprop import Graph, Sequential, layers, losses, network
 from gbackprop.testing import check_layer, check_loss, check_network
 from gbackprop.testing.cases import ALL_LAYERS
 from gbackprop.testing.purity import changes, snapshot
 
-
-def of_the_table(check):
-    """Whether a check is of rows of the table alone: tests/layers and tests/audit check each of them."""
-    return isinstance(check, partial) and {*map(id, check.args[0])} <= {*map(id, ALL_LAYERS)}
+TABLE = {on_rows(row.kind) for row in ALL_LAYERS}  # of which tests/layers and tests/audit check each row
 
 
-@pytest.mark.parametrize("check", [
-    pytest.param(check, marks=[pytest.mark.long] * of_the_table(check))
-    for check in dict.fromkeys(fault.check for fault in FAULTS)
-])  # fmt: skip
+@pytest.mark.parametrize("check", dict.fromkeys(fault.check for fault in FAULTS if fault.check not in TABLE))
 def test_no_alarm_without_the_fault(check):
     check().assert_ok()
 

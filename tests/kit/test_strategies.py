@@ -29,43 +29,39 @@ def of(kind, condition):
 
 
 OPTIONS = {
-    None: {"sequences": lambda case: isinstance(case.layer, layers.Linear) and len(case.shape) == 3},
-    2: {
-        "groups": of(layers.Conv2d, lambda layer: layer.groups > 1),
-        "same": of(layers.Conv2d, lambda layer: layer.padding == "same" and max(layer.window.kernel) > 1),
-        "stride, dilation and bias": of(
-            layers.Conv2d, lambda layer: max(layer.window.stride) > 1 and max(layer.window.dilation) > 1 and layer.bias
-        ),
-        "frame": of(layers.Conv2d, lambda layer: layer.frame is not None and any(map(any, layer.frame.padding))),
-        "ceil": of(layers.MaxPool2d, lambda layer: layer.window.ceil_mode and max(layer.window.dilation) > 1),
-        "count": of(layers.AvgPool2d, lambda each: not each.count_include_pad and any(map(any, each.window.padding))),
-        "divisor": of(layers.AvgPool2d, lambda layer: layer.divisor_override is not None),
-        "cropped": of(layers.ZeroPad2d, lambda layer: min(map(min, layer.padding)) < 0),
-    },
+    "groups": of(layers.Conv2d, lambda layer: layer.groups > 1),
+    "same": of(layers.Conv2d, lambda layer: layer.padding == "same" and max(layer.window.kernel) > 1),
+    "stride, dilation and bias": of(
+        layers.Conv2d, lambda layer: max(layer.window.stride) > 1 and max(layer.window.dilation) > 1 and layer.bias
+    ),
+    "frame": of(layers.Conv2d, lambda layer: layer.frame is not None and any(map(any, layer.frame.padding))),
+    "ceil": of(layers.MaxPool2d, lambda layer: layer.window.ceil_mode and max(layer.window.dilation) > 1),
+    "count": of(layers.AvgPool2d, lambda layer: not layer.count_include_pad and any(map(any, layer.window.padding))),
+    "divisor": of(layers.AvgPool2d, lambda layer: layer.divisor_override is not None),
+    "cropped": of(layers.ZeroPad2d, lambda layer: min(map(min, layer.padding)) < 0),
+    "sequences": lambda case: isinstance(case.layer, layers.Linear) and len(case.shape) == 3,
 }
-FEATURES = {0: (4,), 1: (4, 4), 2: (4, 4, 4), 3: (2, 3, 3, 3)}
-"""Those for which layers with windows of as many axes are drawn, or none; None stands for any features."""
 APART = {Layer, Elementwise, layers.Embedding, layers.Operation, layers.Parameter, layers.Constant, *JOINED}
 
 
+FEATURES = {0: (4,), 1: (4, 4), 2: (4, 4, 4), 3: (2, 3, 3, 3)}
+"""Those for which layers with windows of as many axes are drawn, or none; None stands for any features."""
+AXES = {"Select": None, "sequences": None, "Upsample": 2, "PixelShuffle": 2, "PixelUnshuffle": 2}
+
+
 def axes_of(kind):
-    if kind in (layers.PixelShuffle, layers.PixelUnshuffle, layers.Select):
-        return None if kind is layers.Select else 2
-    return int(kind.__name__[-2]) if kind.__name__[-2:] in ("1d", "2d", "3d") else 0
+    name = kind.__name__ if isinstance(kind, type) else kind
+    return AXES.get(name, 2 if name in OPTIONS else int(name[-2]) if name[-2:] in ("1d", "2d", "3d") else 0)
 
 
 @pytest.mark.parametrize("axes", [None, *FEATURES])
 def test_every_layer_and_every_option_is_drawn(axes, monkeypatch):
-    options = OPTIONS.get(axes, {})
-    missing = {kind for kind in {*KINDS} - APART if axes_of(kind) == axes} | options.keys()
-    if axes is None:
-        missing |= {1, 2, 3, 4}
-    else:
+    missing = {each for each in {*KINDS, *OPTIONS} - APART if axes_of(each) == axes}
+    if axes is not None:
         monkeypatch.setattr(strategies, "shapes", lambda: st.just(FEATURES[axes]))
 
     def was_the_last(case):
-        found = [name for name in options if options[name](case)]
-        missing.difference_update([type(case.layer), len(case.shape), *found])
+        missing.difference_update([type(case.layer), *[name for name in missing & {*OPTIONS} if OPTIONS[name](case)]])
         assert case.layer.forward(case.x)[0].shape[1:] == case.layer.output_shape(case.shape)
         return not missing
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import symmetry_table
+from common import in_turn
 from fault_table import FAULTS, RAISED
 from faults import plant
 
@@ -20,10 +21,7 @@ from gbackprop.testing.symmetries_table import SYMMETRIES
 NAMED = {str(fault): fault for fault in FAULTS}
 
 
-@pytest.mark.parametrize(("row", "dtype"), [
-    pytest.param(row, dtype, marks=[pytest.mark.long] * ((at + shift) % 2))
-    for at, row in enumerate(NETWORKS) for shift, dtype in enumerate(["float64", "float32"])
-])  # fmt: skip
+@pytest.mark.parametrize(("row", "dtype"), in_turn([(row,) for row in NETWORKS], ["float64", "float32"]))
 def test_no_alarm_on_right_networks(row, dtype):
     x, y = row.batch()
     report = check_symmetries(row.network().astype(dtype), row.loss, x, y)
@@ -113,9 +111,7 @@ def test_only_some_and_none_of_that_name():
         check_symmetries(network, losses.CrossEntropyLoss(), x, y, only=["frozen"])
 
 
-@pytest.mark.parametrize(
-    ("kind", "axes"), [(layers.Conv1d, (4,)), (layers.Conv2d, (4, 3)), (layers.Conv3d, (4, 3, 2))]
-)
+@pytest.mark.parametrize(("kind", "axes"), [(layers.Conv1d, (4,)), (layers.Conv2d, (4, 3)), (layers.Conv3d, (4, 3, 2))])
 def test_a_convolution_of_single_pixels_is_a_linear_layer_of_them(kind, axes):
     claim = "linear layers as 1×1 convolutions, and back"
     network = gb.Sequential(kind(2, 3, 1), layers.Tanh(), layers.Flatten(), rng=0, dtype="float64")

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from common import in_turn
 from torch_means import divisor as divisor_of
 
 import gbackprop as gb
@@ -61,12 +62,9 @@ EACH = pytest.mark.parametrize(("make", "kind", "options", "soft"), CASES)
 REDUCTIONS = pytest.mark.parametrize("reduction", ["mean", "sum"])
 
 
-@pytest.mark.parametrize(("make", "kind", "options", "soft", "reduction"), [
-    pytest.param(*case, reduction, marks=[pytest.mark.long] * ((at + shift) % 2))
-    for at, case in enumerate(CASES) for shift, reduction in enumerate(["mean", "sum"])
-])  # fmt: skip
+@pytest.mark.parametrize(("make", "kind", "options", "soft", "reduction"), in_turn(CASES, ["mean", "sum"]))
 def test_every_quantity(make, kind, options, soft, reduction, apart):
-    """In float64, float32, blocks, threads, and by both engines; the kit compares with the other reduction, too."""
+    """In float64, float32, blocks, threads, and by both engines; with the other reduction, too, by a law of the kit."""
     (network, x, shape), loss = make(), kind(reduction, **options)
     report = check_network(network, loss, x, targets(loss, shape, 2, soft))
     report.assert_ok()

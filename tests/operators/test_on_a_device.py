@@ -43,15 +43,9 @@ def check(network, x, y, loss, kinds):
     assert np.abs(gb.asnumpy(there[0].layout.join(single).T) - want[0]).max() <= 1e-9 * np.abs(want[0]).max() + 1e-13
 
 
-@pytest.mark.parametrize(("row", "kind"), [
-    pytest.param(row, kind, marks=[pytest.mark.long] * (at % 2))
-    for at, (row, kind) in enumerate(zip(LAYERS, KINDS * len(LAYERS)))
-], ids=named)  # fmt: skip
+@pytest.mark.parametrize(("row", "kind"), list(zip(LAYERS, KINDS * len(LAYERS))), ids=named)
 def test_every_layer(row, kind, gpu):
-    """The Hessian, the Jacobian and one kind of the others, which take products with the Jacobian alone.
-
-    tests/device computes each method of all layers there, and its fast forms.
-    """
+    """The Hessian, the Jacobian and one kind of the others, which take products with the Jacobian alone."""
     network = around(row)
     out = network.output_shape(row.x(3).shape[1:])
     check(network, row.x(3), np.random.default_rng(0).standard_normal((3, *out)), losses.MSELoss(), [kind])

@@ -4,6 +4,7 @@ import weakref
 
 import numpy as np
 import pytest
+from common import in_turn
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -226,15 +227,12 @@ def freed(program):
     return found
 
 
-OF_MEMORY = [(at, quantity) for at in range(len(NETWORKS)) for quantity in (q.DiagHessian(), q.KFLR(), q.BatchL2Grad())]
+ASKED = [(quantity, fold) for quantity in (q.DiagHessian(), q.KFLR(), q.BatchL2Grad()) for fold in (True, False)]
 
 
-@pytest.mark.parametrize(("at", "quantity", "fold"), [
-    pytest.param(*case, fold, marks=[pytest.mark.long] * ((i + shift) % 4 > 0))
-    for i, case in enumerate(OF_MEMORY) for shift, fold in enumerate([True, False])
-])  # fmt: skip
-def test_memory_is_that_of_a_run_that_frees(at, quantity, fold):
-    row = NETWORKS[at]
+@pytest.mark.parametrize(("row", "asked"), in_turn([(row,) for row in NETWORKS], ASKED))
+def test_memory_is_that_of_a_run_that_frees(row, asked):
+    quantity, fold = asked
     program = gb.program(row.network(), row.loss, *row.batch(), quantity, fold=fold)
     cost, found = program.cost(), freed(program)
     assert [each.live for each in cost.rows] == found

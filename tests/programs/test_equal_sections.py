@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from common import in_turn
 from test_saved_programs import run
 
 import gbackprop as gb
@@ -113,10 +114,7 @@ CASES = [(lambda: deep(4), ()), (lambda: deep(8, layers.Tanh), (q.KFAC(), q.KFRA
          (convolutional, (*DIAGONALS, q.KFAC())), (recurrent, DIAGONALS)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("args", "quantities", "functional"), [
-    pytest.param(*case, functional, marks=[pytest.mark.long] * ((at + functional) % 2))
-    for at, case in enumerate(CASES) for functional in (False, True)
-])  # fmt: skip
+@pytest.mark.parametrize(("args", "quantities", "functional"), in_turn(CASES, [False, True]))
 def test_every_bit_and_count_is_that_of_the_program_written_out(args, quantities, functional, monkeypatch):
     assert compared(monkeypatch, args(), *quantities, functional=functional)[1]
 
