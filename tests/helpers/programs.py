@@ -45,7 +45,10 @@ def drawn_program(rng, length):
     size = sum(int(np.prod(shapes[name.removesuffix("_flat")])) for name in (*flat, flat[0]))
     nodes["bounded"] = (layers.Tanh(), "all")
     nodes["last"] = (layers.Linear(size, 2), "bounded")
-    return gb.Graph(nodes, rng=int(rng.integers(1000)), dtype="float64")
+    network = gb.Graph(nodes, rng=int(rng.integers(1000)), dtype="float64")
+    for value in network.parameters.values():
+        value += rng.uniform(-0.1, 0.1, value.shape)  # a bias of zeros is a tie for a maximum, and a kink for others
+    return network
 
 
 def drawn_operation(rng, a, b, shapes):
