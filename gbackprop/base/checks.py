@@ -50,9 +50,9 @@ class Constructed:
     __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
 
 
-@lru_cache(maxsize=512)  # looking at a function takes longer than most checks of its arguments
+@lru_cache(maxsize=512)  # inspecting a function takes longer than most checks of its arguments
 def signature_of(function: Any) -> inspect.Signature:
-    """Return the signature of a function, which was looked at once."""
+    """Return the signature of a function, cached."""
     return inspect.signature(function)
 
 

@@ -124,7 +124,7 @@ class Nodes:
 
 
 class Unexpanded(Nodes):
-    """Layers in the order of computation without shapes; one that other layers compute is one layer."""
+    """Layers in the order of computation, without shapes; a layer that is made of others is not expanded."""
 
 
 class Layer(Constructed):

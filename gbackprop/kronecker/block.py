@@ -122,10 +122,10 @@ class Block:
     def frobenius_norm(self) -> Array:
         """Compute the root of the sum of the squares of the block's entries, a scalar.
 
-        In float64. Of a sum of blocks that cancel it has a rounding of 1e-16 of the largest term's norm, and of 1e-8
-        where a term is given by eigenvectors.
+        It is computed in float64. The rounding error of a sum whose terms cancel is 1e-16 of the largest term's norm,
+        or 1e-8 of it where a term is given by eigenvectors.
         """
-        return self._in_double()._norm().astype(self.dtype)
+        return self._in_double()._norm().astype(np.result_type(self.dtype, np.float32))
 
     def _norm(self) -> Array:
         """Compute the Frobenius norm in the block's dtype."""
@@ -195,9 +195,9 @@ class Block:
 class SumOfBlocks(Block):
     """A sum of blocks of one parameter, each in its own form: what ``one + other`` gives.
 
-    All that is linear is a sum over the terms. The norm is that of U Vᵀ, with a row of U and V for each entry of B and
-    of A, and a column for each term: that of the product of their triangles of QR. Where a term has no factors, it is
-    a sum over pairs, ‖Σₖ Xₖ‖² = Σₖₗ tr XₖᵀXₗ, which cancels where terms do. There is no inverse in Kronecker form:
+    All that is linear is a sum over the terms. The norm is that of U Vᵀ, with columns vec Bₖ and vec Aₖ for each term,
+    and is computed as ‖R Sᵀ‖ from the triangular factors R of U and S of V. Where a term has no factors, it is a sum
+    over pairs, ‖Σₖ Xₖ‖² = Σₖₗ tr XₖᵀXₗ, which cancels where terms do. There is no inverse in Kronecker form:
     ``as_linear_operator`` and SciPy's ``cg`` solve with it.
 
     Attributes

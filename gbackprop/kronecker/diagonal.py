@@ -138,7 +138,7 @@ class BlockDiagonal:
     def frobenius_norm(self) -> Array:
         """Compute the root of the sum of the squares of all entries, a scalar."""
         norm = self._sum(lambda block: block._in_double()._norm() ** 2) ** 0.5
-        return norm.astype(next(iter(self.blocks.values())).dtype)
+        return norm.astype(np.result_type(self._array().dtype, np.float32))
 
     # -------------------------------------------------------------------------------------------------------- each one
 

@@ -46,7 +46,7 @@ class FactoredBlock(SpectralBlock):
     @property
     def _a(self) -> Array:
         if self.A is None:
-            return array_module(self.B).ones((1, 1, 1), dtype=self.dtype)
+            return array_module(self.B).ones((self.entries.groups, 1, 1), dtype=self.dtype)
         return self.A.reshape(self.entries.groups, *self.A.shape[-2:])
 
     @property

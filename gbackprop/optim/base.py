@@ -176,7 +176,7 @@ class Optimizer(Constructed, ABC):
             if not getattr(value.flags, "writeable", True):
                 raise ValueError(f"step: parameter {name}: expected an array to write to, got a read-only one")
         for key, array in self._arrays.items():
-            value = parameters.get(key.partition("/")[2], array)
+            value = parameters.get(_parameter(key), array)
             if (array.dtype, device_of(array)) != (value.dtype, device_of(value)):
                 raise TypeError(
                     f"step: state {key}: expected {value.dtype} on {device_of(value)} as its parameter is, got "
@@ -232,12 +232,11 @@ class Optimizer(Constructed, ABC):
         steps = _count("steps", mapping.get("steps"))
         counts = {name: f"steps/{name}" for name in self.network.parameters}
         given = [name for name in mapping if name not in ("steps", *counts.values())]
-        moving = {*self.network.trainable, *(key.partition("/")[2] for key in given)}  # others have taken none
-        taken = {
-            name: _count(key, mapping.get(key, steps if name in moving else 0), steps) for name, key in counts.items()
-        }
         shapes = self._shapes(mapping)
-        expected = {key: shape for key, shape in shapes.items() if taken.get(key.partition("/")[2], steps)}
+        lacking = {*map(_parameter, shapes)}.difference(map(_parameter, given), self.network.trainable)  # took none
+        usual = {key: 0 if name in lacking else steps for name, key in counts.items()}
+        taken = {name: _count(key, mapping.get(key, usual[key]), steps) for name, key in counts.items()}
+        expected = {key: shape for key, shape in shapes.items() if taken.get(_parameter(key), steps)}
         unknown, missing = [n for n in given if n not in expected], [n for n in expected if n not in mapping]
         if unknown or missing:
             raise ValueError(f"state dict of {type(self).__name__}: unknown keys {unknown}, missing keys {missing}")
@@ -252,7 +251,7 @@ class Optimizer(Constructed, ABC):
 
     def _copied(self, name: str, value: Any, shape: tuple[int, ...]) -> Array:
         """Return a copy of an array of the state, beside its parameter."""
-        parameter = self.network.parameters[name.split("/")[1]]
+        parameter = self.network.parameters[_parameter(name)]
         value = np.asarray(asnumpy(value))
         if value.shape != shape:
             raise ValueError(f"state dict: {name}: expected shape {shape}, got {value.shape}")
@@ -267,6 +266,11 @@ def _container(name: str, value: Any) -> Container:
     if not isinstance(value, Container):
         raise TypeError(f"{name}: expected a network of layers, got {type(value).__name__}")
     return value
+
+
+def _parameter(key: str) -> str:
+    """Return the name of the parameter of which an array of the state is."""
+    return key.partition("/")[2]
 
 
 def _count(name: str, value: Any, most: int | None = None) -> int:

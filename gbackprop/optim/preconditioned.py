@@ -49,8 +49,8 @@ class Preconditioned(Optimizer):
         η, see `Optimizer`.
     average : {None, "mean", "ema"}
         What G is over the steps so far: the last one's, the arithmetic mean of all (as in the paper's runs), or an
-        exponential moving average that starts as a mean, G ← ρ G + (1 − ρ) Gₜ with ρ = min(1 − 1/t, decay). For
-        Kronecker factors A and B are averaged each for itself.
+        exponential moving average that starts as a mean, G ← ρ G + (1 − ρ) Gₜ with ρ = min(1 − 1/t, decay), t the
+        parameter's own steps. For Kronecker factors A and B are averaged each for itself.
     decay : float
         In [0, 1), for ``average="ema"``.
 

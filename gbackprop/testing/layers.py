@@ -213,7 +213,7 @@ def _check_conduct(claims: Claims, probe: Probe) -> None:
 
 
 def _rounding(probe: Probe, name: str) -> Any:
-    """Return the errors of a method by rounding alone, its own and, beside x in x − tanh x, that of the oracle."""
+    """Return the rounding error of a method, or that of its oracle, which cancels in x − tanh x, if it is larger."""
     unit, factor = ROUNDINGS * 2.0**-53, float(name in ("jmp", "mjp", "vjp"))
     if name == "average":  # of each J in Jᵀ Ḡ J
         n, out = len(probe.x), probe.output.shape[1:]

@@ -32,7 +32,7 @@ EXAMPLE = ROOT / "examples" / "audit_a_layer.py"
 
 @pytest.fixture(scope="module", params=[10, pytest.param(1, marks=pytest.mark.long)])
 def shipped(request):
-    """The findings, of which the command's lines are made, too; of layers that are in tests/layers, of one in ten."""
+    """The findings on what ships, which the command shows; of layers that tests/layers checks, too, on one in ten."""
     apart = (*cases.CONTAINERS, *cases.PARTS, *cases.SEQUENCES)
     rows = [row for at, row in enumerate(cases.ALL_LAYERS) if row in apart or at % request.param == 0]
     with pytest.MonkeyPatch.context() as patch:

@@ -1,16 +1,12 @@
 """Audits of layers of several inputs, of networks with such, of optimizers and operators."""
 
-import io
-import re
 import shutil
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 from command_line import refused
-
-from gbackprop.__main__ import main
+from test_audit_command import audit, shows_rows
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 MODULE = '''
@@ -91,19 +87,6 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "of_mine", raising=False)
     return "of_mine"
-
-
-def audit(*arguments):
-    """Exit status and output of an audit in this process."""
-    out = io.StringIO()
-    with redirect_stdout(out):
-        status = main(["audit", *arguments])
-    return status, out.getvalue()
-
-
-def shows_rows(out):
-    """Whether the rows of each finding are shown, or a line of each."""
-    return bool(re.search("^ *method +claim +oracle", out, re.MULTILINE))
 
 
 @pytest.mark.parametrize(("name", "shape"), [("gate", "3+3"), ("bilinear", "3+2"), ("network", "4")])

@@ -21,6 +21,7 @@ FREE = {
     "transpose": lambda block, v: block.T.to_dense(),
     "multiple": lambda block, v: (2 * block / 3).to_dense(),
     "sum": lambda block, v: (block + block.eigh()).frobenius_norm(),
+    "norm of a sum": lambda block, v: (block + 2 * block.T).frobenius_norm(),
     "product of a sum": lambda block, v: (block - 2 * block.eigh()) @ v,
     "eigenvalues": lambda block, v: block.eigvalsh(),
     "determinant": lambda block, v: block.det(),

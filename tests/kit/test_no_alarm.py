@@ -7,8 +7,10 @@ from faults import on_rows
 
 from gbackprop import Graph, Sequential, layers, losses, network
 from gbackprop.testing import check_layer, check_loss, check_network
-from gbackprop.testing.cases import ALL_LAYERS
+from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
 from gbackprop.testing.purity import changes, snapshot
+from gbackprop.testing.runs import every_quantity
+from gbackprop.testing.setting import CheckedNetwork
 
 TABLE = {on_rows(row.kind) for row in ALL_LAYERS}  # of which tests/layers and tests/audit check each row
 
@@ -60,6 +62,13 @@ def test_a_wrong_average_is_found_where_the_oracle_cancels(factor):
 
     report = check_layer(Wrong(), np.full((2, 2), 6.8e-4))
     assert {row.method for row in report.failures} == {"average"}
+
+
+@pytest.mark.parametrize(("i", "without"), [(0, set()), (6, {"KFRA"}), (10, {"KFAC", "DiagGGNMC"})])
+def test_what_a_network_does_not_support_is_left_out_alone(i, without):
+    row, every = NETWORKS[i], every_quantity()
+    setting = CheckedNetwork.of(row.network(), row.loss, *row.batch(), np.random.default_rng(0))
+    assert setting.supported(every) == [each for each in every if type(each).__name__ not in without]
 
 
 def test_no_alarm_in_float32_where_the_input_cancels():

@@ -130,6 +130,14 @@ def test_the_norm_of_a_difference_of_near_blocks(groups, dtype, step):
     np.testing.assert_allclose(mixed.frobenius_norm(), exact, rtol=1e-3, atol=1e-6 if dtype == "float64" else 0)
 
 
+def test_norms_of_integers_and_of_grouped_blocks_with_and_without_inputs():
+    whole = Kronecker(np.eye(3, dtype=int), np.eye(2, dtype=int))
+    for each, factor in ((whole, 1), (whole + whole, 2), (BlockDiagonal({"0.weight": whole}), 1)):
+        np.testing.assert_allclose(each.frobenius_norm(), factor * 6**0.5, rtol=1e-12)
+    grouped = GroupedKronecker(None, np.ones((3, 2, 2))) + GroupedKronecker(np.ones((3, 1, 1)), np.ones((3, 2, 2)))
+    np.testing.assert_allclose(grouped.frobenius_norm(), 2 * 12**0.5, rtol=1e-12)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e30])
 def test_norms_in_float32_whose_squares_are_beyond_its_range(scale):
     block = Kronecker(np.eye(3, dtype="float32") / np.float32(scale), np.eye(2, dtype="float32") * np.float32(scale))

@@ -373,6 +373,26 @@ def test_the_state_of_parameters_that_were_frozen_goes_on_bit_for_bit(rule, froz
     assert all(np.array_equal(got[name], value) for name, value in expected.items())
 
 
+class Root(optim.Optimizer):
+    """A rule without arrays, by the steps of each parameter."""
+
+    def __init__(self, network):
+        super().__init__(network, 0.1)
+
+    def _update(self, name, gradient, result):
+        return gradient / self.steps_of(name) ** 0.5
+
+
+@pytest.mark.parametrize("rule", [Root, RULES["Adam"], RULES["KFAC-ema"]])
+def test_the_state_of_a_parameter_whose_name_has_a_slash_and_that_is_frozen_last(rule):
+    net = gb.Graph({"0": (layers.Linear(4, 3), "input"), "a/b": (layers.Linear(3, 3), "0")}, rng=0, dtype="float64")
+    optimizer = rule(net)
+    train(net, optimizer, 2)
+    net.freeze("a/b")
+    restored = rule(net).load_state_dict(optimizer.state_dict())
+    assert [restored.steps_of(name) for name in net.parameters] == [2] * 4
+
+
 def test_more_steps_of_a_parameter_than_of_all_are_refused():
     optimizer = RULES["Adam"](network())
     train(optimizer.network, optimizer, 2)

@@ -182,9 +182,9 @@ CASES = [
     (lambda p, x: np.stack([x, x]) @ p["w"], MixedSamplesError, "expected an output with one row for each sample"),
     (lambda p, x: np.concatenate([x, p["w"][:2]])[:2] @ p["w"], MixedSamplesError, "np.concatenate gives shape"),
     (lambda p, x: x.astype(int) @ p["w"], NoDerivativeError, "has no derivative"),
-    *[(function, NoDerivativeError, "begins anew beyond its range, and a number of the network") for function in (
+    *[(function, NoDerivativeError, "wraps around beyond its range, and a number of the network") for function in (
         lambda p, x: x @ p["w"] * ((x > 0).astype(np.uint8) - np.uint8(1))[:, :1],
-        lambda p, x: x @ p["w"] * ((x > 0).astype(np.int8) * np.int8(100) + np.int8(100))[:, :1],
+        lambda p, x: x @ p["w"] * ((x > 0).astype(np.int16) * np.int16(100) + np.int16(100))[:, :1],
         lambda p, x: x @ p["w"] * -(x > 0).astype(np.uint64)[:, :1])],
     (lambda p, x: (x @ p["w"], x), TraceError, "function: expected one array that depends on x, got tuple"),
     (lambda p, x: np.ones((len(x), 3)), TraceError, "function: expected one array that depends on x"),

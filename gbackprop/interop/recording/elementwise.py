@@ -14,6 +14,7 @@ from gbackprop.layers import ReLU, Sigmoid, Softplus, Tanh
 
 Reader = Callable[..., Any]
 
+
 def number(given: Any) -> float | None:
     """Return an operand that is one number, or None."""
     if isinstance(given, Value):

@@ -37,7 +37,7 @@ SUMMED = ("add", "matmul", "dot", "einsum", "tensordot")
 """Functions that are sums, of which NumPy makes "or" where all operands are booleans."""
 
 ROUND = ("add", "subtract", "multiply", "negative", "square", "power", "matmul", "dot", "einsum", "tensordot", "outer")
-"""Functions whose integers begin anew where they are beyond the range of their dtype."""
+"""Functions whose integers wrap around beyond the range of their dtype."""
 
 
 class Reading:
@@ -193,10 +193,10 @@ class Reading:
         return value
 
     def _check_range(self, dtype: np.dtype) -> None:
-        """Refuse sums and products of integers that begin anew below 0, or above a few bits, where floats do not."""
+        """Refuse sums and products in unsigned or small integers, which wrap around where floats do not."""
         if self.step.name in ROUND and (dtype.kind == "u" or (dtype.kind == "i" and dtype.itemsize < 4)):
-            self.refuse(NoDerivativeError, f"{called(self.step.name)} in {dtype} begins anew beyond its range, and a "
-                        "number of the network does not; compute with int64 or floats")  # fmt: skip
+            self.refuse(NoDerivativeError, f"{called(self.step.name)} in {dtype} wraps around beyond its range, and "
+                        "a number of the network does not; compute with int64 or floats")  # fmt: skip
 
     def _constant(self, number: int, value: Value) -> np.ndarray:
         """Return a fixed array for one sample; it must be that of both records, and of every sample."""
