@@ -185,7 +185,8 @@ CASES = [
     *[(function, NoDerivativeError, "wraps around beyond its range, and a number of the network") for function in (
         lambda p, x: x @ p["w"] * ((x > 0).astype(np.uint8) - np.uint8(1))[:, :1],
         lambda p, x: x @ p["w"] * ((x > 0).astype(np.int16) * np.int16(100) + np.int16(100))[:, :1],
-        lambda p, x: x @ p["w"] * -(x > 0).astype(np.uint64)[:, :1])],
+        lambda p, x: x @ p["w"] * -(x > 0).astype(np.uint64)[:, :1],
+        lambda p, x: x @ p["w"] * (100 * (x > 0).sum(1, keepdims=True)).astype(np.int8))],
     (lambda p, x: (x @ p["w"], x), TraceError, "function: expected one array that depends on x, got tuple"),
     (lambda p, x: np.ones((len(x), 3)), TraceError, "function: expected one array that depends on x"),
     (lambda p, x: p["w"] * 1.0, TraceError, "function: expected an output that depends on x"),

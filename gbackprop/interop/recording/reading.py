@@ -193,8 +193,11 @@ class Reading:
         return value
 
     def _check_range(self, dtype: np.dtype) -> None:
-        """Refuse sums and products in unsigned or small integers, which wrap around where floats do not."""
-        if self.step.name in ROUND and (dtype.kind == "u" or (dtype.kind == "i" and dtype.itemsize < 4)):
+        """Refuse sums, products and casts in unsigned or small integers, which wrap around where floats do not."""
+        narrow = dtype.kind == "u" or (dtype.kind == "i" and dtype.itemsize < 4)
+        given = [self.two.values[number].dtype for number in refs(self.step.args)]
+        cast = self.step.name == "astype" and any(d.kind in "iu" and not np.can_cast(d, dtype) for d in given)
+        if narrow and (cast or self.step.name in ROUND):
             self.refuse(NoDerivativeError, f"{called(self.step.name)} in {dtype} wraps around beyond its range, and "
                         "a number of the network does not; compute with int64 or floats")  # fmt: skip
 
