@@ -26,7 +26,7 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 56_300,
+    "lines": 56_310,
     "code lines": 36_100,
     "lines of tests": 44_750,
 }

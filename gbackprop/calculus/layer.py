@@ -123,10 +123,6 @@ class Nodes:
         return i
 
 
-class Unexpanded(Nodes):
-    """Layers in the order of computation, without shapes; a layer that is made of others is not expanded."""
-
-
 class Layer(Constructed):
     """Base class of layers. A subclass defines `forward`, `mjp`, and the other methods that apply to its function."""
 

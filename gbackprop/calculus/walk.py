@@ -11,10 +11,14 @@ from itertools import pairwise
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.calculus.layer import INPUT, Leaf
+from gbackprop.calculus.layer import INPUT, Leaf, Nodes
 
 At = dict[int, Any]
 """Values at the outputs of layers, by position; at the network's input, by `INPUT`."""
+
+
+class Unexpanded(Nodes):
+    """Layers in the order of computation, without shapes; a layer that is made of others is not expanded."""
 
 
 def upwards(

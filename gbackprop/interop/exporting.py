@@ -12,7 +12,8 @@ import torch
 from gbackprop import layers
 from gbackprop.array import asnumpy
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.layer import INPUT, Layer, Unexpanded
+from gbackprop.calculus.layer import INPUT, Layer
+from gbackprop.calculus.walk import Unexpanded
 from gbackprop.interop import modules
 from gbackprop.layers.norms.affine import Plus, Times
 from gbackprop.network import GRU, LSTM, RNN, Container, MultiheadAttention, Sequential, TransformerEncoderLayer

@@ -6,7 +6,8 @@ from typing import Any
 
 from gbackprop.base.checks import positive
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.layer import INPUT, Nodes, Unexpanded
+from gbackprop.calculus.layer import INPUT, Nodes
+from gbackprop.calculus.walk import Unexpanded
 from gbackprop.layers import Dropout
 from gbackprop.network.container import Container
 

@@ -10,8 +10,9 @@ from typing import Any, Self, cast
 from gbackprop.array import Array, is_array
 from gbackprop.base.checks import signature_of
 from gbackprop.base.names import inside, near_miss
-from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape, Unexpanded
+from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape
 from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
+from gbackprop.calculus.walk import Unexpanded
 from gbackprop.layers.elementwise.activation import Elementwise
 from gbackprop.layers.operations.composed import COMPOSED
 from gbackprop.layers.operations.copies import MOVES
