@@ -1,6 +1,6 @@
 """What must hold between quantities: variances of equal samples, means over draws, columns of residuals."""
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -9,8 +9,10 @@ from common import assert_equal, batch, chain
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.columns import StoredColumns
 from gbackprop.calculus.residual import residual_columns
 from gbackprop.calculus.signals import Columns
+from gbackprop.quantities.kronecker_error import estimated_norm, square_norm
 
 N, C = 6, 3
 RNG = np.random.default_rng(7)
@@ -134,3 +136,25 @@ def test_windows_of_a_residual_line_up(step):
     parts = [residual_columns(residual, residual.shape[1:], slice(i, min(i + step, 12))) for i in range(0, 12, step)]
     np.testing.assert_array_equal(np.concatenate([part.values for part in parts]), whole.values)
     np.testing.assert_array_equal(np.concatenate([part.sign for part in parts]), whole.sign)
+
+
+class _Chooses:
+    """Random numbers that choose given columns."""
+
+    def __init__(self, which):
+        self.which = which
+
+    def choice(self, count, chosen, replace):
+        assert (chosen, replace) == (len(self.which), False)
+        return np.array(self.which)
+
+
+@pytest.mark.parametrize("m", [2, 3, 5])
+def test_a_norm_is_estimated_without_bias_and_so_is_its_error(m):
+    """Over all choices of m of the 6 columns, without replacement."""
+    rng = np.random.default_rng(0)
+    columns = StoredColumns(((rng.standard_normal((2, 3, 1, 1, 4)), rng.standard_normal((3, 1, 1, 5))),))
+    found = np.array([estimated_norm(columns, m, _Chooses(which)) for which in combinations(range(6), m)])
+    exact = float(square_norm(columns))
+    np.testing.assert_allclose(found[:, 0].mean(), exact, rtol=1e-12)
+    np.testing.assert_allclose((found[:, 1] ** 2).mean(), np.mean((found[:, 0] - exact) ** 2), rtol=1e-12)
