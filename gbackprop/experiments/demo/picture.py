@@ -82,7 +82,7 @@ def _extremes(figure: SubFigure, batch: Batch) -> None:
         part.suptitle(f"{title} (above: label, below: answer and norm)", fontsize=11)
         for axes, sample in zip(part.subplots(1, SHOWN), chosen, strict=False):
             image = np.moveaxis(batch.x[sample], 0, -1)
-            axes.imshow(image.squeeze(-1) if image.shape[-1] == 1 else image, cmap="gray_r", vmin=0, vmax=1)
+            axes.imshow(image, cmap="gray_r", vmin=0, vmax=1)
             axes.set(xticks=[], yticks=[])
             label, answer = (batch.images.classes[y[sample]] for y in (batch.y, batch.answers))
             color = RIGHT if label == answer else WRONG
