@@ -14,7 +14,7 @@ import pytest
 from device_cupy import installed
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)
+settings.register_profile("ci", max_examples=30, derandomize=True, deadline=None)
 settings.register_profile(
     "long", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

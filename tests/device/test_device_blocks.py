@@ -52,7 +52,7 @@ def moved(block, device="cuda"):
 
 
 @pytest.mark.parametrize("name", [*FREE, *CHECKED])
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases())
 def test_the_device_computes_what_the_host_does(name, case, gpu):
     call, v = (FREE | CHECKED)[name], np.random.default_rng(case.seed).standard_normal(case.shape).astype(case.dtype)

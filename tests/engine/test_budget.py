@@ -6,7 +6,7 @@ from functools import partial
 import common
 import numpy as np
 import pytest
-from common import peak
+from common import in_turn, peak
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -56,8 +56,8 @@ def small():
 
 SMALL = [q.DiagGGN, q.KFLR, q.KFAC, q.Variance, q.DiagHessian, q.BatchL2Grad]
 TILED = [q.DiagGGN, q.KFLR, q.Variance, q.BatchL2Grad]
-BUDGETS = [(small, kind, memory) for kind in SMALL for memory in ("40 MiB", "80 MiB", "160 MiB")]
-BUDGETS += [(pooled, kind, memory) for kind in TILED for memory in ("28 MiB", "50 MiB")]
+BUDGETS = in_turn([(small, kind) for kind in SMALL], ["40 MiB", "80 MiB", "160 MiB"])
+BUDGETS += in_turn([(pooled, kind) for kind in TILED], ["28 MiB", "50 MiB"])
 
 
 @pytest.mark.parametrize(("make", "quantity", "memory"), BUDGETS)

@@ -265,7 +265,7 @@ def extremes(x):
 KINDS = [*{kind for name, kind in SHIPPED.items() if name != "kronecker_error"}, lambda: q.KFAC(joint_bias=True)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 @given(problems() | graph_problems(), st.lists(st.sampled_from(KINDS), max_size=3, unique=True), st.booleans())
 def test_drawn_calls_give_the_same_to_every_bit(case, kinds, single):
     dtype = "float32" if single else "float64"

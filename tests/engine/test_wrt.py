@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import in_turn
 
 import gbackprop as gb
 from gbackprop import layers, losses, operators
@@ -89,8 +90,7 @@ def expected(network, loss, x, y):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("make", NETWORKS)
+@pytest.mark.parametrize(("make", "reduction"), in_turn([(make,) for make in NETWORKS], ["mean", "sum"]))
 def test_every_quantity_in_the_entries_of_the_input(make, reduction):
     network, loss, x, y = problem(make, reduction)
     want, whole = expected(network, loss, x, y), gb.reference(network, loss, x, y, *ASKED)
@@ -107,8 +107,7 @@ def test_every_quantity_in_the_entries_of_the_input(make, reduction):
                     np.testing.assert_allclose(result[quantity][name], value, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", NETWORKS)
-@pytest.mark.parametrize("cut", [(N,), (1, N)])
+@pytest.mark.parametrize(("make", "cut"), in_turn([(make,) for make in NETWORKS], [(N,), (1, N)]))
 def test_operators_over_the_input(make, cut):
     network, loss, x, y = problem(make)
     data = [(x[start:stop], y[start:stop]) for start, stop in zip((0, *cut), cut, strict=False)]

@@ -202,9 +202,8 @@ def test_demo_from_end_to_end(tiny, tmp_path, capsys):
     assert pixels[..., :3].std() > 0.1  # something is drawn
 
 
-def test_a_wrong_number_makes_the_demo_fail(tiny, tmp_path, capsys, monkeypatch):
-    finish = gb.quantities.KFRA.finish
-    monkeypatch.setattr(gb.quantities.KFRA, "finish", lambda self, scale, a, b: finish(self, scale, a, b * 1.001))
+def test_a_wrong_number_makes_the_demo_fail(judged, tmp_path, capsys, monkeypatch):
+    judged["kfra"] = 1e-3
     monkeypatch.setattr("gbackprop.experiments.demo.command.picture.draw", lambda batch, path: None)
     assert main(["demo", "--output", str(tmp_path / "picture.svg")]) == 1
     out = capsys.readouterr().out

@@ -134,7 +134,7 @@ def kill(process, whole_group):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL, no process groups")
-@pytest.mark.parametrize("most", [3, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_killed_again_and_again(tmp_path, most):
     rng = np.random.default_rng(5)
     alone = Place(tmp_path / "alone")
@@ -202,7 +202,8 @@ def test_the_log_is_judged(log):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL, no process groups")
-@pytest.mark.parametrize("most", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("most", [1, 20])
 def test_real_runs_killed(place, tmp_path, most):
     rng = np.random.default_rng(6)
     alone = Place(tmp_path / "alone")
@@ -220,6 +221,7 @@ def test_real_runs_killed(place, tmp_path, most):
     assert len(place.content()) == 4
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_workers_end_with_the_study_that_they_work_for(place):
     long = FAKE.replace("epochs = 2", "epochs = 1000")
@@ -266,8 +268,9 @@ def test_a_run_waits_for_the_process_that_had_it(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
-def test_interrupted_cleanly(place):
-    for lines in (6, 25):
+@pytest.mark.parametrize("interrupted", [[25], pytest.param([6, 25], marks=pytest.mark.long)])
+def test_interrupted_cleanly(place, interrupted):
+    for lines in interrupted:
         process = place.start("fake", FAKE, "processes,2")
         place.wait_for(process, lambda least=lines: place.lines() > least)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
@@ -281,6 +284,7 @@ def test_interrupted_cleanly(place):
     assert set(starts.values()) == {1}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
 def test_a_second_study_is_refused_while_the_first_lives(place):
     first = place.start("fake", FAKE.replace("epochs = 2", "epochs = 500"), "serial")

@@ -1,6 +1,9 @@
 """A network around a layer of the table of cases, and what goes with it."""
 
+import sys
 from math import prod
+
+from common import one_in
 
 from gbackprop import Sequential, layers, losses
 from gbackprop.testing.cases.operations import OperationCase
@@ -8,6 +11,11 @@ from gbackprop.testing.kronecker_oracles import ENTRYWISE
 
 THREE_LOSSES = [losses.CrossEntropyLoss("mean"), losses.MSELoss("sum"), losses.BCEWithLogitsLoss("mean")]
 """Losses that go with `around`, in turn."""
+
+
+def one_of_each_kind(cases):
+    """Cases that begin with a row of the table, as parameters: the first of each kind; the others are long."""
+    return one_in(sys.maxsize, cases, lambda row, *others: (row.kind, getattr(row.make(), "name", None)))
 
 
 def around(row):

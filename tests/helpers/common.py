@@ -1,6 +1,7 @@
 """What many tests set up, small networks and batches, and whether two results are the same."""
 
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -18,6 +19,16 @@ def batch(samples, *shape, classes=3, seed=0, dtype="float64"):
     """Inputs and labels."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((samples, *shape)).astype(dtype), rng.integers(0, classes, samples)
+
+
+def one_in(count, cases, kind=lambda *case: None):
+    """All cases as parameters; only the first of each kind, and every `count`-th after it, not in the long profile."""
+    found, seen = [], Counter()
+    for case in cases:
+        case = case if isinstance(case, tuple) else (case,)
+        found.append(pytest.param(*case, marks=[pytest.mark.long] * (seen[kind(*case)] % count > 0)))
+        seen[kind(*case)] += 1
+    return found
 
 
 def in_turn(cases, options):

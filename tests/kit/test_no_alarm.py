@@ -16,7 +16,7 @@ TABLE = {on_rows(row.kind) for row in ALL_LAYERS}  # of which tests/layers and t
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(fault.check for fault in FAULTS if fault.check not in TABLE))
-def test_no_alarm_without_the_fault(check):
+def test_no_alarm_without_the_fault(check, apart):
     check().assert_ok()
 
 

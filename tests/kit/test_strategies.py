@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from common import one_in
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +55,7 @@ def axes_of(kind):
     return AXES.get(name, 2 if name in OPTIONS else int(name[-2]) if name[-2:] in ("1d", "2d", "3d") else 0)
 
 
-@pytest.mark.parametrize("axes", [None, *FEATURES])
+@pytest.mark.parametrize("axes", one_in(2, [None, *FEATURES]))
 def test_every_layer_and_every_option_is_drawn(axes, monkeypatch):
     missing = {each for each in {*KINDS, *OPTIONS} - APART if axes_of(each) == axes}
     if axes is not None:

@@ -86,7 +86,7 @@ def test_a_divisor_by_targets_is_allowed(reduction, declared, monkeypatch):
     assert "factor" not in {row.method for row in check_loss(Masked(reduction), OUTPUT, target).failures}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 3, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["mean", "sum"]), st.booleans(), st.booleans(), st.booleans())
 def test_classes_with_weights_give_no_alarm(seed, reduction, weight, ignoring, smoothing):
     rng = np.random.default_rng(seed)

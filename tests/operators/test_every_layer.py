@@ -3,7 +3,7 @@
 import dense_matrices
 import numpy as np
 import pytest
-from around import around
+from around import around, one_of_each_kind
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -16,9 +16,9 @@ from gbackprop.operators.vectors import Layout
 from gbackprop.testing.cases import ALL_LAYERS
 
 
-@pytest.fixture(params=range(len(ALL_LAYERS)), ids=lambda i: f"{ALL_LAYERS[i]}"[:60])
+@pytest.fixture(params=one_of_each_kind(ALL_LAYERS), ids=lambda row: f"{row}"[:60])
 def problem(request):
-    row, rng = ALL_LAYERS[request.param], np.random.default_rng(request.param)
+    row, rng = request.param, np.random.default_rng(ALL_LAYERS.index(request.param))
     net, x, y = around(row), row.x(3, rng), rng.integers(0, 2, 3)
     for values in net.parameters.values():  # norms would begin with γ = 1 and β = 0
         values += 0.1 * rng.standard_normal(values.shape)

@@ -110,7 +110,7 @@ def golden(file, dtype, **options):
     check(net, loss, (x, y), (x[::-1] if x.dtype.kind == "i" else (x[::-1] * 1.1).astype(dtype), y[::-1]), **options)
 
 
-@pytest.mark.parametrize("file", FILES[::5], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES[::9], ids=lambda file: file.stem)
 def test_golden_networks(file):
     golden(file, "float64" if FILES.index(file) % 2 else "float32", names=("kfac", "diag_hessian", "variance"))
 
@@ -125,7 +125,7 @@ def test_all_golden_networks(file, dtype):
 # ------------------------------------------------------------------------------------------------- the table of cases
 
 
-@pytest.mark.parametrize("i", [1, 6, 8, 9])
+@pytest.mark.parametrize("i", [6, 9])
 def test_networks(i):
     row = NETWORKS[i]
     check(row.network(), row.loss, row.batch(0), row.batch(5), names=[*KINDS][i % 2 :: 2])
@@ -141,7 +141,7 @@ def test_all_networks(i, dtype, training):
     check(net, row.loss, cast(row.batch(0), dtype), cast(row.batch(5), dtype), training=training)
 
 
-@pytest.mark.parametrize("i", range(3, len(LOSSES), 2))
+@pytest.mark.parametrize("i", range(3, len(LOSSES), 4))
 def test_losses(i):
     case = of_loss(LOSSES[i], ("mean", "sum")[i // 2 % 2], ("float64", "float32")[i % 3 == 0])
     check(*case, names=["diag_ggn_mc", "kflr"])
@@ -177,7 +177,7 @@ def calls(draw):
     return draw(problems() | graph_problems()), names, draw(st.booleans()), draw(st.sampled_from([*FOLDED]))
 
 
-@settings(max_examples=max(8, settings().max_examples // 5) if settings().max_examples > 50 else 8)
+@settings(max_examples=max(8, settings().max_examples // 5) if settings().max_examples > 30 else 5)
 @given(calls())
 def test_drawn(call):
     problem, names, training, dtype = call

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from common import assert_equal, batch, both, chain, flat
+from common import assert_equal, batch, both, chain, flat, one_in
 from hypothesis import assume, given, settings
 
 import gbackprop as gb
@@ -165,7 +165,7 @@ CUT = {"sample_block": 2, "workers": 2}
 OPTIONS += [(name, options) for name in GRAPHS | CHAINS for options in (CUT, {"column_block": 1})]
 
 
-@pytest.mark.parametrize(("name", "options"), OPTIONS)
+@pytest.mark.parametrize(("name", "options"), one_in(2, OPTIONS, lambda name, options: bool(options)))
 def test_backward_gives_what_reference_gives(name, options):
     asked = [*ASKED, q.KFAC(mc_samples=3), q.DiagGGNMC(mc_samples=2)]
     asked += [q.KFRA()] * (name in CHAINS and "sample_block" not in options)

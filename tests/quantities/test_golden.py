@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import assert_same, flat
+from common import assert_same, flat, in_turn
 
 import gbackprop as gb
 from gbackprop import quantities as q
@@ -74,8 +74,7 @@ def everything(targets, whole_batch, kronecker):
     return asked
 
 
-@pytest.mark.parametrize("options", range(len(BLOCKS)), ids=lambda at: str(BLOCKS[at]))
-@pytest.mark.parametrize("at", range(len(FILES)), ids=lambda at: FILES[at].stem)
+@pytest.mark.parametrize(("at", "options"), in_turn([(at,) for at in range(len(FILES))], range(len(BLOCKS))))
 def test_all_in_one_call_whole_and_in_blocks(at, options, device):
     """In either precision, by turns: each case has both, and so has each way to cut it."""
     case, options = load(FILES[at]), BLOCKS[options]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from around import THREE_LOSSES, around, lacking
+from around import THREE_LOSSES, around, lacking, one_of_each_kind
 from common import batch, chain
 
 import gbackprop as gb
@@ -37,10 +37,10 @@ PROBLEM = (NETWORK, losses.MSELoss(), batch(4, 3)[0], np.ones((4, 3)))
 WITHOUT = {"kfra": LAWS, "gram_gradients": LAWS, "gram_ggn": {f"{options} changes nothing" for options in BLOCKS}}
 
 
-@pytest.mark.parametrize("at", range(len(LAYERS)), ids=lambda at: str(LAYERS[at]))
-def test_every_quantity_on_every_layer(at, device, apart, monkeypatch):
+@pytest.mark.parametrize(("row", "at"), one_of_each_kind(zip(LAYERS, range(len(LAYERS)))), ids=str)
+def test_every_quantity_on_every_layer(row, at, device, apart, monkeypatch):
     """With one loss and one way to cut the work, in turn; drawn networks have all of them, and the draws' means."""
-    row, loss = LAYERS[at], THREE_LOSSES[at % len(THREE_LOSSES)]
+    loss = THREE_LOSSES[at % len(THREE_LOSSES)]
     monkeypatch.setattr(kit, "BLOCKS", dict([list(BLOCKS.items())[at % len(BLOCKS)]]))
     report = check_network(around(row), loss, row.x(3), targets(loss, (3, 2), 0), device=device)
     report.assert_ok()
