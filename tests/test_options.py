@@ -28,6 +28,7 @@ def test_no_gpu_is_one_message(request):
     assert lines[0].startswith("ERROR: --device cuda: no test was run, there is no GPU to run it on: device 'cuda'")
 
 
+@pytest.mark.long
 def test_golden_cases_run_on_the_double():
     done = pytest_run("--device", "double", "tests/quantities/test_golden.py", "-k", "every_cell and conv3d")
     assert done.returncode == 0, done.stdout

@@ -63,6 +63,7 @@ def test_influence(tmp_path, capsys):
     assert picture.stat().st_size > 10000
 
 
+@pytest.mark.long
 def test_laplacian(capsys):
     main("laplacian.py")([])
     saliency, poisson = capsys.readouterr().out.splitlines()

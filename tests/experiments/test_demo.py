@@ -114,6 +114,7 @@ def oracle_errors(problem):
     return errors
 
 
+@pytest.mark.long
 def test_every_quantity_agrees_with_its_oracle(oracle_errors):
     errors = oracle_errors()
     assert list(errors) == NAMES

@@ -44,7 +44,7 @@ def problem(dtype=np.float64, width=4, relu=False, seed=0):
     return f, grad, params | {"out": [value.astype(dtype) for value in params["out"]]}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 3, deadline=None)
 @given(st.sampled_from([np.float64, np.float32]), st.sampled_from([1, 4, 60]), st.booleans(), SEEDS)
 def test_right_gradients_give_no_alarm(dtype, width, relu, seed):
     f, grad, params = problem(dtype, width, relu, seed)

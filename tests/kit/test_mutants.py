@@ -1,6 +1,7 @@
 """Small changes of a source file: each is what it says, and those that are named as equivalent exist."""
 
 import ast
+from functools import cache
 
 import pytest
 from changes import changes
@@ -48,8 +49,12 @@ def test_each_change_is_another_program():
     assert len({ast.unparse(ast.parse(SOURCE)), *programs}) == len(programs) + 1
 
 
+@cache
+def changes_of(file):
+    return list(changes(file, (ROOT / "gbackprop" / file).read_text()))
+
+
 @pytest.mark.parametrize("entry", equivalent(), ids=lambda entry: f"{entry[0]}: {entry[2]}")
 def test_what_is_named_as_equivalent_exists(entry):
     file, source, what = entry
-    found = list(changes(file, (ROOT / "gbackprop" / file).read_text()))
-    assert [change for change in found if change.source == source and what in (change.what, "any")]
+    assert [change for change in changes_of(file) if change.source == source and what in (change.what, "any")]

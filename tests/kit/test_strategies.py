@@ -93,6 +93,7 @@ def test_a_layer_shrinks_to_a_small_case(kind):
     assert np.prod(case.shape) <= 2
 
 
+@pytest.mark.long
 def test_every_loss_is_drawn():
     kinds = losses.CrossEntropyLoss, losses.MSELoss, losses.BCEWithLogitsLoss
     missing = {(kind, reduction) for kind in kinds for reduction in ("mean", "sum")}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import in_turn
 from hypothesis import given
 from torch_means import divisor
 
@@ -28,8 +29,7 @@ def has_draws(loss):
     return not loss.undrawn
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("row", LOSSES)
+@pytest.mark.parametrize(("row", "reduction"), in_turn([(row,) for row in LOSSES], ["mean", "sum"]))
 def test_every_row(row, reduction):
     loss, (output, target) = row.loss(reduction), row.batch()
     report = check_loss(loss, output, target, reference=row.definition(loss))

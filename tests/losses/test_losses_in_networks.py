@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from common import in_turn
+from common import one_in
 from torch_means import divisor as divisor_of
 
 import gbackprop as gb
@@ -62,7 +62,9 @@ EACH = pytest.mark.parametrize(("make", "kind", "options", "soft"), CASES)
 REDUCTIONS = pytest.mark.parametrize("reduction", ["mean", "sum"])
 
 
-@pytest.mark.parametrize(("make", "kind", "options", "soft", "reduction"), in_turn(CASES, ["mean", "sum"]))
+@pytest.mark.parametrize(
+    ("make", "kind", "options", "soft", "reduction"), one_in(3, [(*each, r) for each in CASES for r in ("mean", "sum")])
+)
 def test_every_quantity(make, kind, options, soft, reduction, apart):
     """In float64, float32, blocks, threads, and by both engines; with the other reduction, too, by a law of the kit."""
     (network, x, shape), loss = make(), kind(reduction, **options)
