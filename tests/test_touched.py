@@ -21,7 +21,7 @@ def test_tests_that_changed_are_run_and_other_files_are_not():
     files = ["README.md", "docs/gpu.md", "tests/conftest.py", "tests/optim/test_optim.py"]
     assert touched.folders_of([*files, "gbackprop/kronecker/any.py"]) == ["kronecker", "optim"]
     assert "tests/kronecker/test_algebra.py" in touched.drawn_in(["kronecker"])
-    assert touched.drawn_in(["docs"]) == ["tests/docs/test_benchmarks.py", "tests/docs/test_testing.py"]
+    assert touched.drawn_in(["docs"]) == [f"tests/docs/test_{name}.py" for name in ("benchmarks", "examples", "testing")]
 
 
 def commit(folder: Path, name: str) -> None:
@@ -43,6 +43,16 @@ def test_a_branch_is_compared_with_where_it_began(tmp_path):
     assert touched.changed(tmp_path) == ["b", "c"]
     touched.git("update-ref", "refs/remotes/origin/main", "HEAD", root=tmp_path)
     assert touched.changed(tmp_path) == ["c"]
+
+
+@pytest.mark.parametrize(("marked", "kinds", "profile"), [(False, "long or hypothesis", "long"), (True, "long", "ci")])
+def test_what_is_run_of_a_file(marked, kinds, profile, monkeypatch):
+    def ran(command, env, **options):
+        assert (command[4], env["HYPOTHESIS_PROFILE"]) == (kinds, profile)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(touched.subprocess, "run", ran)
+    assert [*touched.run(["a"], 60, 1, marked)] == [("a", 0)]
 
 
 def test_what_fails_and_what_comes_too_late_is_named(monkeypatch, capsys):

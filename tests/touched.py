@@ -1,8 +1,9 @@
 """Run the tests of the long profile that belong to what a branch changed: ``make test-touched``.
 
 Changed are the files that differ from the commit where the branch left ``origin/main``; without such a branch, from the
-commit before the last one. Their folders' tests are those that are marked ``long`` and those that Hypothesis draws for.
-After the time limit no further file of tests is started, and those that were not run are named.
+commit before the last one. Their folders' tests are those that are marked ``long`` and those that Hypothesis draws for;
+with ``--marked``, as CI asks, the marked ones alone, with as many examples as in ``make test``. After the time limit no
+further file of tests is started, and those that were not run are named.
 """
 
 import argparse
@@ -61,16 +62,17 @@ def folders_of(files: list[str]) -> list[str]:
 def drawn_in(folders: list[str]) -> list[str]:
     """Return the files of tests in folders that have a test which is drawn, or marked."""
     files = [path for folder in folders for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
-    words = ("from hypothesis import", "mark.long")
+    words = ("from hypothesis import", "mark.long", "in_turn", "one_in", "one_of_each_kind")
     return [str(path.relative_to(ROOT)) for path in files if any(word in path.read_text() for word in words)]
 
 
-def run(files: list[str], seconds: float, workers: int) -> Iterator[tuple[str, int | None]]:
+def run(files: list[str], seconds: float, workers: int, marked: bool = False) -> Iterator[tuple[str, int | None]]:
     """Run files of tests in processes of their own; yield each with its exit status, None if it was not started."""
     end = time.monotonic() + seconds
     drawn = "--hypothesis-seed=0"  # the same examples each time: what lands does not depend on luck
-    command = [sys.executable, "-m", "pytest", "-m", "long or hypothesis", "-p", "no:cacheprovider", drawn]
-    environment = os.environ | {"HYPOTHESIS_PROFILE": "long", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    kinds, profile = ("long", "ci") if marked else ("long or hypothesis", "long")
+    command = [sys.executable, "-m", "pytest", "-m", kinds, "-p", "no:cacheprovider", drawn]
+    environment = os.environ | {"HYPOTHESIS_PROFILE": profile, "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
     def of_file(file: str) -> int | None:
         if time.monotonic() > end:
@@ -89,6 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make test-touched", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="after which no file is started (default: 20)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--marked", action="store_true", help="only what is marked, with the examples of make test")
     given = parser.parse_args(arguments)
     files = changed()
     if files is None:
@@ -97,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     tests = drawn_in(folders_of(files))
     print(f"{len(files)} files changed, {len(tests)} files of tests are run", flush=True)
     failed, late = [], []
-    for file, status in run(tests, 60 * given.minutes, given.workers):
+    for file, status in run(tests, 60 * given.minutes, given.workers, given.marked):
         if status is None:
             late.append(file)
         elif status not in (0, NONE_COLLECTED):

@@ -128,7 +128,7 @@ def _run(tests: list[str]) -> int:
     from hypothesis import HealthCheck, Phase, settings
 
     settings.register_profile(
-        "mutants", max_examples=50, derandomize=True, deadline=None, database=None,
+        "mutants", max_examples=30, derandomize=True, deadline=None, database=None,
         suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate],
     )  # fmt: skip
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
