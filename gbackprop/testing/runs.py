@@ -17,8 +17,11 @@ from gbackprop.testing.claims import ROUNDING, ROUNDINGS, Compared, rounding_of
 from gbackprop.testing.oracles import ORACLES
 from gbackprop.testing.setting import CheckedNetwork, Values
 
-FLOOR = 1e-8
-"""Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
+FLOOR = 4e-6
+"""Errors are never relative to less than this share of a quantity's largest entry in any parameter.
+
+To `ROUNDING` of it, that is four roundings of the largest entry: what cancels is no less wrong.
+"""
 
 CANCELLED = 1e-3
 """Errors are never relative to less than this share of what was subtracted."""
