@@ -128,9 +128,10 @@ def clamp(call: FunctionCall) -> str:
         bounds = {"least": low if low is None else finite(low), "most": high if high is None else finite(high)}
         return call.op("clip", call.place(call.self).name, **bounds)
     name = call.place(call.self).name
-    for row, bound in (("maximum", low), ("minimum", high)):
+    for beyond, bound in (("less", low), ("greater", high)):
         if bound is not None:
-            name = call.op(row, *call.aligned(Place(name, call.layout), bound))
+            inside, limit = call.aligned(Place(name, call.layout), bound)
+            name = call.op("where", call.op(beyond, inside, limit), limit, inside)  # at the bound the number itself
     return name
 
 
@@ -195,6 +196,8 @@ def reduction(row: str, **more: Any) -> Callable[[FunctionCall], str]:
         if row in ("var", "std"):
             more["ddof"] = int(call.given["correction"] if call.given.get("correction") is not None
                                else call.given.get("unbiased", True))  # fmt: skip
+        if row in ("max", "min"):
+            more["first"] = isinstance(dims, int)  # of amax it is a list
         return call.op(row, place.name, axis=axes, keepdims=bool(call.given.get("keepdim", False)), **more)
 
     return reduce

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_conv_transpose as reference
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
@@ -128,6 +130,17 @@ class BatchNormalization(OpRun):
         return ((scale * (x - mean) / np.sqrt(var + epsilon) + bias).astype(x.dtype),)
 
 
+class ConvTranspose(reference.ConvTranspose):
+    """With groups, which onnx.reference cannot compute, for the comparison."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, weight: Any, bias: Any = None, group: int = 1, **options: Any) -> tuple[Any]:
+        biases = [None] * group if bias is None else np.split(bias, group)
+        parts = map(partial(super()._run, group=1, **options), np.split(x, group, 1), np.split(weight, group), biases)
+        return (np.concatenate([each[0] for each in parts], 1),)
+
+
 def _layer_norm(call: OnnxCall) -> OnnxTensor:
     x, scale, bias, eps = call.x, call.get(1), call.get(2), call.attribute("epsilon", 1e-5)
     axis = call.attribute("axis", -1) % len(x.axes)
@@ -170,13 +183,15 @@ def _resize(call: OnnxCall) -> OnnxTensor:
         raise UnsupportedError("expected opset 11 or newer, no crop, and the policy 'stretch'")
     one = onnx.NodeProto(op_type="Resize", input=["x", "", "scales", "sizes"], output=["y"])
     one.attribute.extend(each for each in call.node.attribute if each.name not in ("axes", "keep_aspect_ratio_policy"))
-    run = ReferenceEvaluator(one, opsets={"": call.version}).run
+    evaluator, coefficient = ReferenceEvaluator(one, opsets={"": call.version}), call.attribute("cubic_coeff_a", -0.75)
+    if call.attribute("mode") == "cubic":  # the reference's number is in float32, and its weights are as rough
+        evaluator.rt_nodes_[0].cubic_coeff_a, call.draft.rounded = coefficient, True
     for axis, target in zip(call.attribute("axes", range(len(x.axes))), sizes or call.known(2).tolist(), strict=True):
         if target != (x.sizes(call.draft.sizes[0])[axis] if sizes else 1):
             place, wide = x.feature(axis), x.axes[axis]
             to = {"scales": None, "sizes": np.array([wide, target])} if sizes else {
                 "scales": np.array([1, target], "float32"), "sizes": None}  # fmt: skip
-            matrix = np.ascontiguousarray(run(None, {"x": np.eye(wide, dtype=call.draft.dtype), **to})[0].T)
+            matrix = np.ascontiguousarray(evaluator.run(None, {"x": np.eye(wide, dtype=call.draft.dtype), **to})[0].T)
             after = (*x.axes[:axis], len(matrix), *x.axes[axis + 1 :])
             x = call.put(Operation("along", matrix=matrix, axis=place), x, axes=after)
     return x

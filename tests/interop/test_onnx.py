@@ -318,6 +318,8 @@ CASES = {
         pads=[1, 0, 1, 0],
         output_padding=[1, 0],
     ),
+    "ConvTranspose of groups": one("ConvTranspose", "x c.weight c.bias", IMAGE, {
+        "c.weight": a(4, 3, 2, 1), "c.bias": a(6)}, group=2, strides=[2, 1]),
     "MaxPool": one("MaxPool", shape=IMAGE, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 1, 1, 0]),
     "AveragePool": one("AveragePool", shape=IMAGE, kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1]),
     "AveragePool padded": one("AveragePool", shape=IMAGE, kernel_shape=[2, 2], pads=[0, 0, 1, 1], count_include_pad=1),
@@ -404,6 +406,12 @@ def test_operators_compute_as_onnx_reference_does(name):
     alone = np.concatenate([network(x[i : i + 1]) for i in range(3)])
     np.testing.assert_allclose(whole, alone, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-6)
     assert {np.asarray(v).shape for v in arrays.values()} >= {p.shape for p in network.parameters.values()}
+
+
+def test_cubic_resizing_is_in_float64():
+    sizes = {"r": np.zeros(0), "q": np.zeros(0, "float32"), "s": np.array([6, 3])}
+    network = taken(*one("Resize", "x r q s", (2, 3, 4), sizes, axes=[2, 3], mode="cubic"))
+    np.testing.assert_allclose(network(np.ones((1, 2, 3, 4))), np.ones((1, 2, 6, 3)), rtol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -634,6 +642,9 @@ def test_what_cannot_be_taken_over_is_named(nodes, words):
         (one("Squeeze", "x i", arrays={"i": np.array([1])}), "expected axes of length 1"),
         (one("Resize", "x r s", (2, 3, 4), {"r": np.zeros(8), "s": np.array([1, 1, 2, 2])},
              coordinate_transformation_mode="tf_crop_and_resize"), "expected opset 11 or newer, no crop"),
+        (([("MaxPool", "x", "m i", {"kernel_shape": [2, 2]}), ("Cast", "i", "f", {"to": 11}), ("Add", "m f", "y", {})],
+          {}, ("n", *IMAGE), 20), "Cast: 'i' is a further output of a node, which is not taken over"),
+        (one("Add", "x w", arrays={"w": np.ones(3, int)}), "onnx.reference, with which outputs are compared, fails"),
         (one("Resize", "x s", (2, 3), {"s": np.array([1.0, 1, 2])}, 10), "expected opset 11 or newer, no crop"),
         (([("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("GlobalMaxPool", "t", "y", {})], {}, ("n", 4, 3), 20),
          "expected the samples along axis 0, got axes (4, (None,), 3)"),

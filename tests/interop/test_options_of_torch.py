@@ -223,6 +223,22 @@ def test_an_option_is_torchs_or_is_refused(name):
         np.testing.assert_allclose(found.get(key, 0 * value), value, rtol=1e-8, atol=1e-10, err_msg=key)
 
 
+@pytest.mark.parametrize("function", [
+    lambda x, v: x.max(1)[0], lambda x, v: x.min(-1, keepdim=True).values, lambda x, v: torch.clamp(x, v, v + 1),
+    lambda x, v: x.clamp_min(v), lambda x, v: torch.clamp(x, max=v) + v.max(), lambda x, v: torch.clamp(x, v + 1, v),
+])  # fmt: skip
+def test_derivatives_of_equal_numbers_are_torchs(function):
+    x = (torch.arange(24.0, dtype=torch.float64) // 2 % 3).reshape(2, 4, 3)
+    module = Own(lambda m, x: function(x, m.v), {"v": torch.tensor([1.0, 3.0, 3.0])}, None).double()
+    expected = module(x.requires_grad_())
+    theirs = torch.autograd.grad(expected.sum(), [x, *module.parameters()], materialize_grads=True)
+    network = from_torch(module, x.detach())
+    found = gb.backward(network, losses.MSELoss("sum"), x.detach().numpy(), expected.detach().numpy() - 0.5, wrt=[
+        "x", *network.parameters]).gradient  # fmt: skip
+    for key, value in zip(("x", "v"), theirs, strict=True):
+        np.testing.assert_allclose(found.get(key, 0 * value), value, atol=1e-12, err_msg=key)
+
+
 # -------------------------------------------------------------------------------------------- gradients that are others
 
 

@@ -131,6 +131,12 @@ def test_the_mean_over_all_draws_is_the_diagonal_though_vectors_depend_on_each_o
     np.testing.assert_allclose(mean, 2 * half.diagonal(), atol=1e-8)
 
 
+@pytest.mark.parametrize(("n", "samples"), [(2, 6), (6, 6), (20, 6)])
+def test_the_error_of_xdiag_is_not_0_where_the_estimate_is_wrong(n, samples):
+    found = diagonal(np.eye(n), samples, 0, "xdiag")
+    assert np.linalg.norm(found.value - 1) <= 1e-14 + 3 * np.linalg.norm(found.error)
+
+
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1e-21), ("float32", 1e-24), ("float64", 1e-200)])
 def test_small_matrices_are_as_large_ones(dtype, size):
     half, tolerance = np.random.default_rng(2).standard_normal((6, 6)), 1e-4 if dtype == "float32" else 1e-10
@@ -293,6 +299,7 @@ class Wrong:
         (lambda: trace(np.eye(3), "hutch"), "method: expected one of hutchinson, hutch"),
         (lambda: trace(np.eye(3), "hutchinson", 1), "samples for 'hutchinson': expected an integer of at least 2"),
         (lambda: trace(np.eye(3), "xtrace", 3), "samples for 'xtrace': expected an integer of at least 4"),
+        (lambda: diagonal(np.eye(9), 4, method="xdiag"), "samples for 'xdiag': expected an integer of at least 6"),
         (lambda: trace(np.eye(3), block=0), "block: expected an integer of at least 1"),
         (lambda: trace(np.eye(3), rng=-1), "rng: expected None"),
         (lambda: diagonal(np.eye(3), method="hutch++"), "method: expected one of hutchinson, xdiag"),

@@ -125,7 +125,9 @@ def contractions(p, x):
 
 def swapped(p, x):
     both = np.stack([x @ p["w"], np.tanh(x @ p["w"])])  # the batch is axis 1
-    return np.moveaxis(both, 0, -1).reshape(len(x), -1) + both.transpose(1, 0, 2).reshape(x.shape[0], -1)
+    columns = np.swapaxes(both, 0, 1).reshape((len(x), -1), order="F") * np.ravel(p["w"], "F")[1:5]
+    columns += p["w"].flatten("F")[2:]
+    return np.moveaxis(both, 0, -1).reshape(len(x), -1) + both.transpose(1, 0, 2).reshape(x.shape[0], -1) + columns
 
 
 def flat(p, x):

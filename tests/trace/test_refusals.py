@@ -146,6 +146,7 @@ CASES = [
     (lambda p, x: (x @ p["w"])[:4], BatchSizeError, "a slice of the samples begins or ends at a fixed number"),
     (lambda p, x: (x @ p["w"])[..., -3:, :], BatchSizeError, "a slice of the samples"),
     (lambda p, x: (x @ p["w"]).T[:, :4].T, BatchSizeError, "a slice of the samples"),
+    (lambda p, x: (x @ p["w"], x * p["w"][0])[len(x) % 2].reshape(len(x), -1), BatchSizeError, "is another with"),
     (first_ones, BatchSizeError, "a slice of the samples"),
     (one_by_one, BatchSizeError, "write loops over samples as operations of the whole batch"),
     (lambda p, x: x @ p["w"] + SOURCE.normal(size=3), RandomNumbersError, "random numbers"),

@@ -129,9 +129,9 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         """Return the array with its axes in another order."""
         return np.transpose(self, None if not axes else axes[0] if len(axes) == 1 else axes)
 
-    def flatten(self) -> Any:
+    def flatten(self, order: Any = "C") -> Any:
         """Return a copy with one axis."""
-        return np.ravel(self).copy()
+        return np.ravel(self, order=order).copy()
 
     def copy(self, order: str = "C") -> Any:
         """Return a copy."""

@@ -73,12 +73,13 @@ class Products:
 
     def signs(self, count: int, rng: np.random.Generator) -> Array:
         """Draw vectors of ±1 (Rademacher), shape (n, count), on the device of A."""
-        return self._here(rng.integers(0, 2, (count, self.n)).T * 2 - 1)
+        return self.here(rng.integers(0, 2, (count, self.n)).T * 2 - 1)
 
     def directions(self, count: int, rng: np.random.Generator) -> Array:
         """Draw vectors of length 1 of uniform direction, shape (n, count), on the device of A."""
         vectors = rng.standard_normal((count, self.n)).T
-        return self._here(vectors / np.linalg.norm(vectors, axis=0))
+        return self.here(vectors / np.linalg.norm(vectors, axis=0))
 
-    def _here(self, vectors: np.ndarray) -> Array:
+    def here(self, vectors: np.ndarray) -> Array:
+        """Return vectors in the dtype and on the device of A."""
         return like(vectors, self.A, self.dtype) if is_array(self.A) else vectors.astype(self.dtype)

@@ -48,7 +48,7 @@ def move(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Any:
     function = c.step.function
     given = (index_of(c, x, args[0]),) if c.step.name == "getitem" else fixed(args)
     named = fixed(kwargs)
-    if c.step.name in SHAPED:
+    if c.step.name in SHAPED and "F" not in [part for part in (*given, *named.values()) if isinstance(part, str)]:
         places = places_of(c.out.shape)
     else:
         found = function(places_of(x.shape), *given, **named)

@@ -105,8 +105,8 @@ class Reading:
 
     def at_one(self, a: Any, b: Any) -> Any:
         """Return an argument as it is for one sample, with a `Value` for an array."""
-        if isinstance(a, Ref) and isinstance(b, Ref) and a == b:
-            return self.values[a.number]
+        if isinstance(a, Ref) and isinstance(b, Ref):
+            return self.values[a.number] if a == b else self._differs("an array, which is another with one sample more")
         if isinstance(a, list | tuple) and type(a) is type(b) and len(a) == len(b):
             return type(a)([self.at_one(*each) for each in zip(a, b, strict=True)])
         if isinstance(a, slice) and isinstance(b, slice):

@@ -51,10 +51,19 @@ def _spread(o: Bound, g: Array) -> Array:
     return array_module(g).broadcast_to(_widened(o, g), lead_of(g, o.shape) + o.shapes[0])
 
 
+def _extreme_over(of: Shape, *, first: bool = False, **more: Any) -> Bound:
+    o = over(of, **more)
+    if first and len(o.axis) != 1:
+        raise ValueError(f"first: expected one axis, got {len(o.axis)}")
+    o.first = first
+    return o
+
+
 def _chosen_max(o: Bound, x: Array, sign: int) -> tuple[Array, Array]:
     """Return the largest numbers (the smallest for −1), and the share of each of those that are equal to it."""
     xp, real = array_module(x), sign * x.real
     equal = real == real.max(o.axis, keepdims=True)
+    equal = equal & (equal.cumsum(*o.axis) == 1) if o.first else equal
     share = (equal / equal.sum(o.axis, keepdims=True)).astype(real.dtype)
     if x.dtype.kind != "c":
         return sign * real.max(o.axis, keepdims=o.keepdims), share
@@ -66,7 +75,8 @@ def _extreme(name: str, sign: int) -> LinearRow:
         name, f"np.{name}({{0}}, axis={{axis}}, keepdims={{keepdims}})",
         lambda o, x: _chosen_max(o, x, sign), lambda o, share, mat: _sum(o, share * mat),
         lambda o, share, mat: share * _widened(o, mat),
-        ties="equal numbers share the derivative equally, as torch.amax", cost=inputs(2), bind=over,
+        ties="equal numbers share the derivative equally, as torch.amax, or the first has it, as torch.max of an axis",
+        cost=inputs(2), bind=_extreme_over,
     )  # fmt: skip
 
 
