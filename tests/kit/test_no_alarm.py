@@ -9,8 +9,10 @@ from faults import on_rows
 from gbackprop import Graph, Sequential, layers, losses, network
 from gbackprop.testing import check_layer, check_loss, check_network
 from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
+from gbackprop.testing.claims import Compared, _compared
 from gbackprop.testing.purity import changes, snapshot
-from gbackprop.testing.runs import every_quantity
+from gbackprop.testing.report import FAILED, OK
+from gbackprop.testing.runs import every_quantity, floor_of
 from gbackprop.testing.setting import CheckedNetwork
 
 TABLE = {on_rows(row.kind) for row in ALL_LAYERS}  # of which tests/layers and tests/audit check each row
@@ -111,6 +113,13 @@ def test_no_alarm_where_numbers_of_a_network_are_what_rounding_leaves(make, apar
     for count in (1, 3):
         x = rng.standard_normal((count, *shape))
         check_network(made, loss, x, rng.random((count, *made.output_shape(shape))), seed).assert_ok()
+
+
+@pytest.mark.parametrize(("off", "verdict"), [(3e-17, OK), (3e-15, FAILED)])
+def test_no_alarm_below_a_rounding_of_the_largest_entry(off, verdict):
+    want = {"cancels": np.zeros(2), "largest": np.ones(1)}
+    pair = Compared(want | {"cancels": np.array([0.0, off])}, want, "this", floor=floor_of(want))
+    assert _compared(pair, None)["verdict"] == verdict
 
 
 def test_no_alarm_where_a_target_is_too_rare_to_be_drawn():
