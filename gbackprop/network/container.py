@@ -172,7 +172,7 @@ class Container(Layer):
     def _named(self, keys: Callable[[Layer], Iterable[str]]) -> dict[str, tuple[Layer, str]]:
         """Return the layer and the name there of each of its `keys`, by the name in the network."""
         layers = self.named_layers()
-        return {inside(path, key): (layer, key) for path, layer in layers for key in keys(layer)}
+        return {layer.name_in(path, key): (layer, key) for path, layer in layers for key in keys(layer)}
 
     @property
     def trainable(self) -> Parameters:
@@ -192,7 +192,7 @@ class Container(Layer):
 
     def parameter_shapes(self) -> dict[str, Shape]:
         return {
-            inside(path, name): shape
+            layer.name_in(path, name): shape
             for path, layer in self.named_layers()
             for name, shape in layer.parameter_shapes().items()
         }

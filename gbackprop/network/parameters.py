@@ -157,15 +157,15 @@ def set_dtype(layers: Iterable[tuple[str, Layer]], dtype: str) -> None:
 
 def convert(layers: Sequence[tuple[str, Layer]], dtype: str) -> None:
     """Convert the parameters and buffers of layers, and what they draw later, to a dtype: all or none."""
-    changed: list[tuple[dict[str, Array], dict[str, Array]]] = []
-    drawn = [(path, layer.drawn or {}) for path, layer in layers]
-    for word, owned in (("parameter", drawn), ("buffer", [(path, buffers_of(layer)) for path, layer in layers])):
-        before = {f"{path}.{key}": value for path, values in owned for key, value in values.items()}
+    changed: list[tuple[Any, str, Array]] = []
+    for word, owned in (("parameter", lambda layer: layer.drawn or {}), ("buffer", buffers_of)):
+        at = {layer.name_in(path, key): (owned(layer), key) for path, layer in layers for key in owned(layer)}
+        before = {name: values[key] for name, (values, key) in at.items()}
         after = {name: converted(value, dtype) for name, value in before.items()}
         check_numbers(before, after, word)
-        changed += [(values, {key: after[f"{path}.{key}"] for key in values}) for path, values in owned]
-    for values, new in changed:
-        values.update(new)
+        changed += [(*at[name], value) for name, value in after.items()]
+    for values, key, new in changed:
+        values[key] = new
     for _, layer in layers:
         layer.dtype = dtype
 
