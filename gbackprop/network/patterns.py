@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import count
 from math import prod
 from string import ascii_lowercase
 from typing import Any, NamedTuple
@@ -110,9 +111,9 @@ class _Patterns:
         """Return a node as products of data and a moved parameter that nothing else takes."""
         layer, *inputs = self.found.get(name, (None,))
         found: list[Any] = []
-        if _is(layer, "matmul") and len(inputs) == 2:
-            lead = ascii_lowercase[: max(len(self.shapes.get(inputs[0], ())) - 1, 0)]
-            found = [(*inputs, f"{lead}y", "yz", f"{lead}z")]
+        if _is(layer, "matmul"):
+            a, b = (ascii_lowercase[: max(len(self.shapes.get(each, ())) - 1, 0)] for each in inputs)
+            found = [(*inputs, f"{a}y", "yz", f"{a}z"), (*inputs[::-1], f"{b[:-1]}yt", "zy", f"{b[:-1]}zt")]
         elif _is(layer, "einsum"):
             both, _, out = layer.options["subscripts"].replace(" ", "").partition("->")
             (x, w), (a, b) = inputs, both.split(",")
@@ -167,8 +168,8 @@ class _Patterns:
         """Put a layer at a product, below moves to the product's axes if these are others."""
         take(layer, "weight", of.parameter, self._of(of.parameter))
         before, after = self.found[of.name][1:], [] if isinstance(layer, Linear) else self._moves(of, layer, x)
-        for i, each in enumerate([layer, *after]):
-            name = of.name + "_" * (len(after) - i)
+        for each in [layer, *after]:
+            name = self._free(of.name) if each is not [layer, *after][-1] else of.name
             self.found[name] = each, x
             self.takers[x] += 1
             if after:
@@ -198,7 +199,11 @@ class _Patterns:
                     product.bias = True
                     take(product, "bias", bias[-1], self._of(bias[-1]))
                     self._release(b)
-                    self.found[name] = self.found.pop(x)
+                    for each in chain:  # under other names, as they have other values
+                        self.found[name] = self.found.pop(each)
+                        if each != chain[-1]:
+                            name, above = self._free(each), name
+                            self.found[above] = self.found[above][0], name
                     return
 
     def _is_bias(self, chain: list[str], bias: list[str]) -> bool:
@@ -207,11 +212,11 @@ class _Patterns:
         own = getattr(product, "node_parameters", {}).keys() == {"weight"}
         if not own or any(self.takers[each] != 1 for each in chain):
             return False
-        count = product.out_features if isinstance(product, Linear) else product.out_channels
+        features = product.out_features if isinstance(product, Linear) else product.out_channels
         alike = (product.dtype, product.drawn is None) == (node.dtype, node.drawn is None)
-        if not alike or node.shape != (count,) or (len(chain) > 1 and chain[-1] not in self.shapes):
+        if not alike or node.shape != (features,) or (len(chain) > 1 and chain[-1] not in self.shapes):
             return False
-        o = np.arange(count).reshape(-1, *(1,) * getattr(product, "dims", 0))
+        o = np.arange(features).reshape(-1, *(1,) * getattr(product, "dims", 0))
         places = self._moved(chain, np.broadcast_to(o, self.shapes.get(chain[-1], node.shape)))
         added = self._moved(bias, o.ravel())
         wide = np.broadcast_shapes(places.shape, added.shape) == places.shape
@@ -241,6 +246,11 @@ class _Patterns:
         layer = self._of(chain[-1])
         alone = all(self.takers[each] == 1 for each in chain) and self.places[id(layer)] == 1
         return type(layer) is Parameter and alone
+
+    def _free(self, name: str) -> str:
+        """Return the name of a new node beside another."""
+        numbered = (f"{name}_{k}" for k in count(1))
+        return next(each for each in numbered if each not in self.found and each not in self.shapes)
 
     def _release(self, name: str) -> None:
         """Take back that a node takes another, which is deleted if none is left that does."""
