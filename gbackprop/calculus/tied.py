@@ -8,6 +8,7 @@ from math import prod
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.calculus.own_block import OwnBlock
+from gbackprop.calculus.views import Swapped
 
 
 class Direct(ParameterJacobian):
@@ -46,6 +47,10 @@ def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple
     if all(type(jacobian) is Bias for jacobian in jacobians):
         rows = [jacobian.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
         return Bias(_rows_of_all), xp.concatenate(rows, axis=2)
+    if all(type(jacobian) is Swapped for jacobian in jacobians):
+        joined, mat = tied([jacobian.matrix for jacobian in jacobians], mats)  # type: ignore[attr-defined]
+        assert isinstance(joined, Outer)
+        return Swapped(joined), mat
     if isinstance(first, Outer) and all(type(jacobian) is Outer for jacobian in jacobians):
         rows = [jacobian.bias.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
 

@@ -6,8 +6,8 @@ meet is told by the letters of the axes, and by what the moves do to the numbers
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from math import prod
 from string import ascii_lowercase
@@ -85,30 +85,48 @@ class _Patterns:
 
     def __init__(self, nodes: Mapping[str, Sequence[Any]], output: str, shapes: Mapping[str, Shape]) -> None:
         self.found: dict[str, Node] = {name: tuple(node) for name, node in nodes.items()}
-        self.takers = Counter([output, *(name for node in self.found.values() for name in node[1:])])
+        self.above: dict[str, list[str]] = defaultdict(list, {output: [""]})  # the nodes that take a node
+        for name, node in self.found.items():
+            for each in node[1:]:
+                self.above[each].append(name)
         self.places = Counter(id(node[0]) for node in self.found.values())
-        self.shapes, self.data = dict(shapes), self._with_data()
-        for name in nodes:
-            any(self._linear(each) or self._convolution(each) for each in self._products(name))
-        for name in nodes:
-            self._sum(name)
+        self.shapes, self.data, self.changed = dict(shapes), self._with_data(), set[str]()
+        own = [each for each in nodes if type(self._of(each)) is Parameter and self.places[id(self._of(each))] == 1]
+        for name in own:
+            self._weight(name, self._ends(name))
+        for name in own:
+            self._bias(name, self._ends(name))
+        new = {name: self._free(name) for name in self.changed & self.found.keys()}
+        self.found = {new.get(name, name): (layer, *[new.get(each, each) for each in taken])
+                      for name, (layer, *taken) in self.found.items()}  # fmt: skip
 
     def _with_data(self) -> set[str]:
         """Return the names of what depends on the inputs, which are no nodes."""
-        takers: dict[str, list[str]] = {}
-        for name, node in self.found.items():
-            for each in node[1:]:
-                takers.setdefault(each, []).append(name)
-        found, waiting = set(), [name for name in takers if name not in self.found]
+        found, waiting = set(), [name for name in self.above if name not in self.found]
         while waiting:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                waiting += takers.get(name, ())
+                waiting += self.above.get(name, ())
         return found
 
-    def _products(self, name: str) -> list[_Product]:
-        """Return a node as products of data and a moved parameter that nothing else takes."""
+    # ---------------------------------------------------------------------------------------------------- products
+
+    def _weight(self, parameter: str, ends: list[str]) -> None:
+        """Replace the products of a parameter by a layer, the same at all of them, if nothing else takes it."""
+        products = [each for end in dict.fromkeys(ends) for each in self._products(end, parameter)]
+        if [each.name for each in products] != ends or self.data.isdisjoint(each.x for each in products):
+            return
+        found = [pair for each in products if (pair := self._linear(each) or self._convolution(each))]
+        if len(found) == len(products) and len({repr(layer) for layer, _ in found}) == 1:
+            layer = found[0][0]
+            take(layer, "weight", parameter, self._of(parameter))
+            self.places[id(layer)] = len(found)
+            for of, (_, x) in zip(products, found, strict=True):
+                self._put(of, layer, x)
+
+    def _products(self, name: str, parameter: str) -> list[_Product]:
+        """Return a node as a product with a moved parameter; none if it is another."""
         layer, *inputs = self.found.get(name, (None,))
         found: list[Any] = []
         if _is(layer, "matmul"):
@@ -120,40 +138,36 @@ class _Patterns:
             found = [(x, w, a, b, out), (w, x, b, a, out)]
         products = []
         for x, w, *letters in found:
-            if x in self.data and self._parameter(chain := self._chain(w)):
-                places = self._moved(chain, places_of(self._of(chain[-1]).shape))
-                products.append(_Product(name, x, chain[-1], places, tuple(letters)))
+            if (chain := self._chain(w))[-1] == parameter:
+                places = self._moved(chain, places_of(self._of(parameter).shape))
+                products.append(_Product(name, x, parameter, places, tuple(letters)))
         return [each for each in products if each.o]
 
-    # ---------------------------------------------------------------------------------------------------- products
-
-    def _linear(self, of: _Product) -> bool:
-        """Replace x @ w, x @ w.T and their like, where i and o are the last axes of x and y, by a matrix w."""
+    def _linear(self, of: _Product) -> tuple[Any, str] | None:
+        """Return a linear layer and x of x @ w, x @ w.T and their like, where i and o are the last axes of x and y."""
         (of_x, _, of_y), matrix, (outputs, inputs) = of.letters, of.matrix, of.matrix.shape
         for kind, each in ((Linear, matrix), (Weight, matrix.T)):
             same = np.array_equal(each, places_of(self._of(of.parameter).shape))
             if same and of.inner == of_x[-1] and of_y == of.rest + of.o:
-                self._put(of, kind(inputs, outputs, bias=False), of.x)
-                return True
-        return False
+                return kind(inputs, outputs, bias=False), of.x
+        return None
 
-    def _convolution(self, of: _Product) -> bool:
-        """Replace a product of the windows of an image (C, *S) and a weight (O, C, *kernel)."""
-        weight, matrix, chain = self._of(of.parameter).shape, of.matrix, self._chain(of.x)
-        order = np.argsort(matrix[0])
-        if of.x not in self.shapes or not np.array_equal(matrix[:, order].ravel(), np.arange(prod(weight))):
-            return False
-        for i, base in enumerate(chain):
-            shape = self.shapes[base]
-            if len(weight) in CONVOLUTIONS and len(shape) == len(weight) - 1 and shape[0] == weight[1]:
+    def _convolution(self, of: _Product) -> tuple[Any, str] | None:
+        """Return the convolution of a product of windows and a weight (O, C, *kernel), and the image (C, *S)."""
+        weight, matrix = self._of(of.parameter).shape, of.matrix
+        order, chain = np.argsort(matrix[0]), self._chain(of.x) if of.x in self.shapes else []
+        if len(weight) not in CONVOLUTIONS or not np.array_equal(matrix[:, order].ravel(), np.arange(prod(weight))):
+            return None
+        for i, image in enumerate(chain):
+            shape = self.shapes[image]
+            if len(shape) == len(weight) - 1 and shape[0] == weight[1]:
                 seen = _laid(self._moved(chain[: i + 1], places_of(shape)), of.letters[0], of.inner, of.rest)
                 window = Window.of(seen[order], weight[2:], shape)
                 if window is not None:
-                    padding, image = self._padding(base)
+                    padding, inside = self._padding(image)
                     sizes: Any = weight[1], weight[0], weight[2:], window.stride, padding, window.dilation
-                    self._put(of, CONVOLUTIONS[len(weight)](*sizes, 1, False), image)
-                    return True
-        return False
+                    return CONVOLUTIONS[len(weight)](*sizes, 1, False), inside
+        return None
 
     def _padding(self, base: str) -> tuple[Any, str]:
         """Return the number of zeros around an image, as many on both sides of an axis, and the node without them."""
@@ -161,22 +175,22 @@ class _Patterns:
             image = self.found[base][1]
             o = self._of(base).bound(self.shapes[image])
             if o.frame and o.value == 0 and o.pairs[0] == (0, 0) and all(a == b for a, b in o.pairs):
-                return tuple(before for before, _ in o.pairs[1:]), image
+                each = tuple(before for before, _ in o.pairs[1:])
+                return each[0] if len(set(each)) == 1 else each, image
         return 0, base
 
     def _put(self, of: _Product, layer: Any, x: str) -> None:
         """Put a layer at a product, below moves to the product's axes if these are others."""
-        take(layer, "weight", of.parameter, self._of(of.parameter))
-        before, after = self.found[of.name][1:], [] if isinstance(layer, Linear) else self._moves(of, layer, x)
-        for each in [layer, *after]:
-            name = self._free(of.name) if each is not [layer, *after][-1] else of.name
+        before, moves = self.found[of.name][1:], [] if isinstance(layer, Linear) else self._moves(of, layer, x)
+        for each in [layer, *moves]:
+            name = of.name if each is [layer, *moves][-1] else self._free(of.name)
             self.found[name] = each, x
-            self.takers[x] += 1
-            if after:
+            self.above[x].append(name)
+            if moves:
                 self.shapes[name] = each.output_shape(self.shapes[x])
             x = name
         for each in before:
-            self._release(each)
+            self._release(each, of.name)
 
     def _moves(self, of: _Product, layer: Any, x: str) -> list[Operation]:
         """Return the moves from the axes (O, *out) of a convolution of x to those of a product."""
@@ -188,37 +202,61 @@ class _Patterns:
 
     # --------------------------------------------------------------------------------------------------------- sums
 
-    def _sum(self, name: str) -> None:
-        """Replace the sum of a product that was replaced and a bias."""
-        layer, *inputs = self.found.get(name, (None,))
-        if (_is(layer, "add") or type(layer) is Add) and len(inputs) == 2:
-            for x, b in (inputs, inputs[::-1]):
-                chain, bias = self._chain(x), self._chain(b)
-                if self._parameter(bias) and self._is_bias(chain, bias):
-                    product = self._of(chain[-1])
-                    product.bias = True
-                    take(product, "bias", bias[-1], self._of(bias[-1]))
-                    self._release(b)
-                    for each in chain:  # under other names, as they have other values
-                        self.found[name] = self.found.pop(each)
-                        if each != chain[-1]:
-                            name, above = self._free(each), name
-                            self.found[above] = self.found[above][0], name
-                    return
+    def _bias(self, parameter: str, ends: list[str]) -> None:
+        """Replace the sums with a parameter that is the bias of a layer at all of its places."""
+        adds = [self._added(each, parameter) for each in dict.fromkeys(ends)]
+        for layer in [self._of(path[-1]) for path in (adds[0] if adds else [])]:
+            paths = [path for each in adds for path in each if self._of(path[-1]) is layer]
+            if [path[0] for path in paths] == ends and len(ends) == self.places[id(layer)]:
+                layer.bias = True
+                take(layer, "bias", parameter, self._of(parameter))
+                for path in paths:
+                    self._leave_out(path)
+                return
 
-    def _is_bias(self, chain: list[str], bias: list[str]) -> bool:
-        """Return whether what is added to each number of a moved product is the bias of its feature o."""
-        product, node = self._of(chain[-1]), self._of(bias[-1])
-        own = getattr(product, "node_parameters", {}).keys() == {"weight"}
-        if not own or any(self.takers[each] != 1 for each in chain):
+    def _leave_out(self, path: list[str]) -> None:
+        """Put what is added to at a sum: the second node of a path that begins there."""
+        name, x, *below = path
+        _, *both = self.found[name]
+        for each in both:
+            if each != x:
+                self._release(each, name)
+        self.found[name] = self.found.pop(x)
+        for each in self.found[name][1:]:
+            self.above[each] = [name if taker == x else taker for taker in self.above[each]]
+        self.changed |= set(below)  # these have other values
+
+    def _added(self, name: str, parameter: str) -> list[list[str]]:
+        """Return the paths from a sum with a moved parameter down to the layers whose bias it can be."""
+        layer, *both = self.found.get(name, (None,))
+        found: list[list[str]] = []
+        for x, b in (both, both[::-1]) if _is_sum(layer) and len(both) == 2 else ():
+            if (chain := self._chain(b))[-1] == parameter:
+                found += [[name, *path] for path in self._paths(x) if self._is_bias(path, chain)]
+        return found
+
+    def _paths(self, name: str) -> Iterator[list[str]]:
+        """Yield the paths from a node down to layers without a bias, through moves and sums that nothing else takes."""
+        waiting = [[name]]
+        while waiting:
+            path = waiting.pop()
+            layer, *below = self.found.get(path[-1], (None,))
+            if len(self.above[path[-1]]) == 1:
+                if layer is not None and layer.node_parameters.keys() == {"weight"}:
+                    yield path
+                elif _is_move(layer) or (_is_sum(layer) and path[-1] in self.shapes):
+                    waiting += [[*path, each] for each in below[::-1]]
+
+    def _is_bias(self, path: list[str], chain: list[str]) -> bool:
+        """Return whether what a chain adds to each number of a path is a number of its feature o."""
+        layer, node = self._of(path[-1]), self._of(chain[-1])
+        features = layer.out_features if isinstance(layer, Linear) else layer.out_channels
+        alike = (layer.dtype, layer.drawn is None) == (node.dtype, node.drawn is None)
+        if not alike or node.shape != (features,) or (len(path) > 1 and path[-1] not in self.shapes):
             return False
-        features = product.out_features if isinstance(product, Linear) else product.out_channels
-        alike = (product.dtype, product.drawn is None) == (node.dtype, node.drawn is None)
-        if not alike or node.shape != (features,) or (len(chain) > 1 and chain[-1] not in self.shapes):
-            return False
-        o = np.arange(features).reshape(-1, *(1,) * getattr(product, "dims", 0))
-        places = self._moved(chain, np.broadcast_to(o, self.shapes.get(chain[-1], node.shape)))
-        added = self._moved(bias, o.ravel())
+        o = np.arange(features).reshape(-1, *(1,) * getattr(layer, "dims", 0))
+        places = self._moved(path, np.broadcast_to(o, self.shapes.get(path[-1], node.shape)))
+        added = self._moved(chain, o.ravel())
         wide = np.broadcast_shapes(places.shape, added.shape) == places.shape
         return wide and np.array_equal(places, np.broadcast_to(added, places.shape))
 
@@ -228,41 +266,55 @@ class _Patterns:
         """Return the layer of a node, None of the input."""
         return self.found.get(name, (None,))[0]
 
+    def _ends(self, name: str) -> list[str]:
+        """Return the nodes that take a node, or what moves make of it."""
+        found: list[str] = []
+        waiting = [name]
+        while waiting:
+            for each in self.above[waiting.pop()]:
+                (waiting if _is_move(self._of(each)) else found).append(each)
+        return found
+
     def _chain(self, name: str) -> list[str]:
         """Return a node and those below it, through moves of numbers down to the first that is none."""
         found = [name]
-        while isinstance(self._of(found[-1]), Operation) and self._of(found[-1]).name in MOVED:
+        while _is_move(self._of(found[-1])):
             found.append(self.found[found[-1]][1])
         return found
 
-    def _moved(self, chain: list[str], places: np.ndarray) -> np.ndarray:
-        """Return what the moves of a chain make of numbers at its end."""
-        for name in reversed(chain[:-1]):
-            places = self._of(name).forward(places[None])[0][0]
+    def _moved(self, path: list[str], places: np.ndarray) -> np.ndarray:
+        """Return what the moves of a path make of numbers at its end; sums broadcast them."""
+        for name in reversed(path[:-1]):
+            move = self._of(name) if _is_move(self._of(name)) else None
+            places = move.forward(places[None])[0][0] if move else np.broadcast_to(places, self.shapes[name])
         return places
-
-    def _parameter(self, chain: list[str]) -> bool:
-        """Return whether a chain ends at a parameter that is nowhere else, and nothing else takes one of its nodes."""
-        layer = self._of(chain[-1])
-        alone = all(self.takers[each] == 1 for each in chain) and self.places[id(layer)] == 1
-        return type(layer) is Parameter and alone
 
     def _free(self, name: str) -> str:
         """Return the name of a new node beside another."""
         numbered = (f"{name}_{k}" for k in count(1))
         return next(each for each in numbered if each not in self.found and each not in self.shapes)
 
-    def _release(self, name: str) -> None:
+    def _release(self, name: str, taker: str) -> None:
         """Take back that a node takes another, which is deleted if none is left that does."""
-        self.takers[name] -= 1
-        if not self.takers[name] and name in self.found:
-            for each in self.found.pop(name)[1:]:
-                self._release(each)
+        waiting = [(name, taker)]
+        while waiting:
+            name, taker = waiting.pop()
+            self.above[name].remove(taker)
+            if not self.above[name] and name in self.found:
+                waiting += [(each, name) for each in self.found.pop(name)[1:]]
 
 
 def _is(layer: Any, name: str) -> bool:
     """Return whether a layer is an operation of a name."""
     return isinstance(layer, Operation) and layer.name == name
+
+
+def _is_move(layer: Any) -> bool:
+    return isinstance(layer, Operation) and layer.name in MOVED
+
+
+def _is_sum(layer: Any) -> bool:
+    return _is(layer, "add") or type(layer) is Add
 
 
 def _laid(places: np.ndarray, letters: str, rows: str, columns: str) -> np.ndarray:
