@@ -43,7 +43,12 @@ def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple
     T becomes their sum. Its Kronecker factors follow from that.
     """
     xp = array_module(mats[0])
-    first = jacobians[0]
+    first, kinds = jacobians[0], dict.fromkeys(map(type, jacobians))
+    if 1 < len(kinds) < len(jacobians):  # those of each kind first
+        pairs = [[use for use in zip(jacobians, mats, strict=True) if type(use[0]) is kind] for kind in kinds]
+        jacobians, mats = zip(*[tied(*zip(*each, strict=True)) for each in pairs], strict=True)
+    if list(kinds) == [Direct]:
+        return first, sum(mats[1:], mats[0])
     if all(type(jacobian) is Bias for jacobian in jacobians):
         rows = [jacobian.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
         return Bias(_rows_of_all), xp.concatenate(rows, axis=2)

@@ -191,11 +191,7 @@ class Container(Layer):
         return Buffers(self._named(buffers_of))
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        return {
-            layer.name_in(path, name): shape
-            for path, layer in self.named_layers()
-            for name, shape in layer.parameter_shapes().items()
-        }
+        return {name: layer.parameter_shapes()[key] for name, (layer, key) in self.parameters.owners.items()}
 
     def initialize(self, rng: np.random.Generator) -> None:
         for _, layer in self.named_layers():

@@ -46,38 +46,16 @@ def replaced(
 
 
 class _Product(NamedTuple):
-    """A product with a parameter: its node, those of x and the parameter, the places there of w, the axes' letters."""
+    """A product with a parameter: its node, that of x, the places of w[o, i] in the parameter, and letters of axes."""
 
     name: str
     x: str
-    parameter: str
-    w: np.ndarray
-    letters: tuple[str, str, str]
-
-    @property
-    def inner(self) -> str:
-        """The letters of i, in the order of w."""
-        of_x, of_w, of_y = self.letters
-        return "".join(each for each in of_w if each in of_x and each not in of_y)
-
-    @property
-    def rest(self) -> str:
-        """The letters that x and y have, in the order of x."""
-        of_x, of_w, of_y = self.letters
-        return "".join(each for each in of_x if each not in of_w and each in of_y)
-
-    @property
-    def o(self) -> str:
-        """The letter that w and y have; none if there are several, or other letters than these."""
-        of_x, of_w, of_y = self.letters
-        o = "".join(each for each in of_w if each not in of_x and each in of_y)
-        sizes = [len(o) + len(self.inner), len(self.inner) + len(self.rest), len(self.rest) + len(o)]
-        return o if len(o) == 1 and self.inner and sizes == [self.w.ndim, len(of_x), len(of_y)] else ""
-
-    @property
-    def matrix(self) -> np.ndarray:
-        """The places of w[o, i]."""
-        return _laid(self.w, self.letters[1], self.o, self.inner)
+    matrix: np.ndarray
+    of_x: str
+    of_y: str
+    o: str
+    inner: list[str]
+    rest: list[str]
 
 
 class _Patterns:
@@ -90,15 +68,11 @@ class _Patterns:
             for each in node[1:]:
                 self.above[each].append(name)
         self.places = Counter(id(node[0]) for node in self.found.values())
-        self.shapes, self.data, self.changed = dict(shapes), self._with_data(), set[str]()
+        self.shapes, self.data = dict(shapes), self._with_data()
         own = [each for each in nodes if type(self._of(each)) is Parameter and self.places[id(self._of(each))] == 1]
-        for name in own:
-            self._weight(name, self._ends(name))
-        for name in own:
-            self._bias(name, self._ends(name))
-        new = {name: self._free(name) for name in self.changed & self.found.keys()}
-        self.found = {new.get(name, name): (layer, *[new.get(each, each) for each in taken])
-                      for name, (layer, *taken) in self.found.items()}  # fmt: skip
+        for replace in self._weight, self._bias:
+            for name in own:
+                replace(name, self._ends(name))
 
     def _with_data(self) -> set[str]:
         """Return the names of what depends on the inputs, which are no nodes."""
@@ -114,19 +88,19 @@ class _Patterns:
 
     def _weight(self, parameter: str, ends: list[str]) -> None:
         """Replace the products of a parameter by a layer, the same at all of them, if nothing else takes it."""
+        weight = self._of(parameter)
         products = [each for end in dict.fromkeys(ends) for each in self._products(end, parameter)]
-        if [each.name for each in products] != ends or self.data.isdisjoint(each.x for each in products):
-            return
-        found = [pair for each in products if (pair := self._linear(each) or self._convolution(each))]
-        if len(found) == len(products) and len({repr(layer) for layer, _ in found}) == 1:
-            layer = found[0][0]
-            take(layer, "weight", parameter, self._of(parameter))
+        found = [self._linear(each, weight.shape) or self._conv(each, weight.shape) for each in products]
+        names, kinds = [each.name for each in products], {pair and repr(pair[0]) for pair in found}
+        if names == ends and len(kinds) == 1 and found[0] and self.data & {each.x for each in products}:
+            layer, _ = found[0]
+            take(layer, "weight", parameter, weight)
             self.places[id(layer)] = len(found)
-            for of, (_, x) in zip(products, found, strict=True):
+            for of, (_, x) in zip(products, found, strict=True):  # type: ignore[misc]
                 self._put(of, layer, x)
 
-    def _products(self, name: str, parameter: str) -> list[_Product]:
-        """Return a node as a product with a moved parameter; none if it is another."""
+    def _products(self, name: str, parameter: str) -> Iterator[_Product]:
+        """Yield a node as a product with a moved parameter."""
         layer, *inputs = self.found.get(name, (None,))
         found: list[Any] = []
         if _is(layer, "matmul"):
@@ -136,32 +110,32 @@ class _Patterns:
             both, _, out = layer.options["subscripts"].replace(" ", "").partition("->")
             (x, w), (a, b) = inputs, both.split(",")
             found = [(x, w, a, b, out), (w, x, b, a, out)]
-        products = []
-        for x, w, *letters in found:
-            if (chain := self._chain(w))[-1] == parameter:
+        for x, w, of_x, of_w, of_y in found:
+            o, inner = ([each for each in of_w if (each in of_x, each in of_y) == at] for at in ((0, 1), (1, 0)))
+            rest, chain = [each for each in of_x if each in of_y and each not in of_w], self._chain(w)
+            if chain[-1] == parameter and (len(o), len(rest)) == (1, len(of_x) - len(inner)) and inner:
                 places = self._moved(chain, places_of(self._of(parameter).shape))
-                products.append(_Product(name, x, parameter, places, tuple(letters)))
-        return [each for each in products if each.o]
+                if places.ndim == len(of_w) == 1 + len(inner) and len(of_y) == 1 + len(rest):
+                    yield _Product(name, x, _laid(places, of_w, o, inner), of_x, of_y, o[0], inner, rest)
 
-    def _linear(self, of: _Product) -> tuple[Any, str] | None:
+    def _linear(self, of: _Product, weight: Shape) -> tuple[Any, str] | None:
         """Return a linear layer and x of x @ w, x @ w.T and their like, where i and o are the last axes of x and y."""
-        (of_x, _, of_y), matrix, (outputs, inputs) = of.letters, of.matrix, of.matrix.shape
-        for kind, each in ((Linear, matrix), (Weight, matrix.T)):
-            same = np.array_equal(each, places_of(self._of(of.parameter).shape))
-            if same and of.inner == of_x[-1] and of_y == of.rest + of.o:
+        outputs, inputs = of.matrix.shape
+        for kind, matrix in ((Linear, of.matrix), (Weight, of.matrix.T)):
+            same = np.array_equal(matrix, places_of(weight))
+            if same and of.inner == [of.of_x[-1]] and [*of.of_y] == [*of.rest, of.o]:
                 return kind(inputs, outputs, bias=False), of.x
         return None
 
-    def _convolution(self, of: _Product) -> tuple[Any, str] | None:
+    def _conv(self, of: _Product, weight: Shape) -> tuple[Any, str] | None:
         """Return the convolution of a product of windows and a weight (O, C, *kernel), and the image (C, *S)."""
-        weight, matrix = self._of(of.parameter).shape, of.matrix
-        order, chain = np.argsort(matrix[0]), self._chain(of.x) if of.x in self.shapes else []
-        if len(weight) not in CONVOLUTIONS or not np.array_equal(matrix[:, order].ravel(), np.arange(prod(weight))):
+        order, chain = np.argsort(of.matrix[0]), self._chain(of.x) if of.x in self.shapes else []
+        if len(weight) not in CONVOLUTIONS or not np.array_equal(of.matrix[:, order].ravel(), np.arange(prod(weight))):
             return None
         for i, image in enumerate(chain):
             shape = self.shapes[image]
             if len(shape) == len(weight) - 1 and shape[0] == weight[1]:
-                seen = _laid(self._moved(chain[: i + 1], places_of(shape)), of.letters[0], of.inner, of.rest)
+                seen = _laid(self._moved(chain[: i + 1], places_of(shape)), of.of_x, of.inner, of.rest)
                 window = Window.of(seen[order], weight[2:], shape)
                 if window is not None:
                     padding, inside = self._padding(image)
@@ -169,81 +143,66 @@ class _Patterns:
                     return CONVOLUTIONS[len(weight)](*sizes, 1, False), inside
         return None
 
-    def _padding(self, base: str) -> tuple[Any, str]:
-        """Return the number of zeros around an image, as many on both sides of an axis, and the node without them."""
-        if _is(self._of(base), "pad"):
-            image = self.found[base][1]
-            o = self._of(base).bound(self.shapes[image])
+    def _padding(self, image: str) -> tuple[Any, str]:
+        """Return the zeros around an image, where both sides of an axis have as many, and the node without them."""
+        if _is(self._of(image), "pad"):
+            inside = self.found[image][1]
+            o = self._of(image).bound(self.shapes[inside])
             if o.frame and o.value == 0 and o.pairs[0] == (0, 0) and all(a == b for a, b in o.pairs):
                 each = tuple(before for before, _ in o.pairs[1:])
-                return each[0] if len(set(each)) == 1 else each, image
-        return 0, base
+                return each[0] if len(set(each)) == 1 else each, inside
+        return 0, image
 
     def _put(self, of: _Product, layer: Any, x: str) -> None:
-        """Put a layer at a product, below moves to the product's axes if these are others."""
-        before, moves = self.found[of.name][1:], [] if isinstance(layer, Linear) else self._moves(of, layer, x)
-        for each in [layer, *moves]:
-            name = of.name if each is [layer, *moves][-1] else self._free(of.name)
+        """Put a layer at a product, below moves from (O, *out) to the product's axes if these are others."""
+        before, letters, layers = self.found[of.name][1:], [of.o, *of.rest], [layer]
+        if not isinstance(layer, Linear):
+            wide = tuple(self.shapes[of.name][of.of_y.index(each)] for each in letters)
+            axes = tuple(letters.index(each) - len(letters) for each in of.of_y)
+            if [*of.of_y] != letters or wide != layer.output_shape(self.shapes[x]):
+                layers += [Operation("reshape", shape=wide), Operation("transpose", axes=axes)]
+        for i, each in enumerate(layers, 1):
+            name = of.name if i == len(layers) else self._free(of.name)
             self.found[name] = each, x
             self.above[x].append(name)
-            if moves:
+            if len(layers) > 1:
                 self.shapes[name] = each.output_shape(self.shapes[x])
             x = name
         for each in before:
             self._release(each, of.name)
 
-    def _moves(self, of: _Product, layer: Any, x: str) -> list[Operation]:
-        """Return the moves from the axes (O, *out) of a convolution of x to those of a product."""
-        letters, (_, _, of_y), sizes = of.o + of.rest, of.letters, self.shapes[of.name]
-        wide = tuple(sizes[of_y.index(each)] for each in letters)
-        moves = [Operation("reshape", shape=wide)] if wide != layer.output_shape(self.shapes[x]) else []
-        axes = tuple(letters.index(each) - len(letters) for each in of_y)
-        return moves + ([Operation("transpose", axes=axes)] if letters != of_y else [])
-
     # --------------------------------------------------------------------------------------------------------- sums
 
     def _bias(self, parameter: str, ends: list[str]) -> None:
         """Replace the sums with a parameter that is the bias of a layer at all of its places."""
-        adds = [self._added(each, parameter) for each in dict.fromkeys(ends)]
+        adds = [[*self._added(each, parameter)] for each in dict.fromkeys(ends)]
         for layer in [self._of(path[-1]) for path in (adds[0] if adds else [])]:
             paths = [path for each in adds for path in each if self._of(path[-1]) is layer]
             if [path[0] for path in paths] == ends and len(ends) == self.places[id(layer)]:
                 layer.bias = True
                 take(layer, "bias", parameter, self._of(parameter))
-                for path in paths:
-                    self._leave_out(path)
+                for name, x, *_ in paths:
+                    self._release(next(each for each in self.found[name][1:] if each != x), name)
+                    self.found[name] = self.found.pop(x)
+                    for each in self.found[name][1:]:
+                        self.above[each] = [name if taker == x else taker for taker in self.above[each]]
                 return
 
-    def _leave_out(self, path: list[str]) -> None:
-        """Put what is added to at a sum: the second node of a path that begins there."""
-        name, x, *below = path
-        _, *both = self.found[name]
-        for each in both:
-            if each != x:
-                self._release(each, name)
-        self.found[name] = self.found.pop(x)
-        for each in self.found[name][1:]:
-            self.above[each] = [name if taker == x else taker for taker in self.above[each]]
-        self.changed |= set(below)  # these have other values
+    def _added(self, name: str, parameter: str) -> Iterator[list[str]]:
+        """Yield the paths from a sum with a moved parameter down to the layers whose bias it can be.
 
-    def _added(self, name: str, parameter: str) -> list[list[str]]:
-        """Return the paths from a sum with a moved parameter down to the layers whose bias it can be."""
+        They go through moves and sums that nothing else takes.
+        """
         layer, *both = self.found.get(name, (None,))
-        found: list[list[str]] = []
-        for x, b in (both, both[::-1]) if _is_sum(layer) and len(both) == 2 else ():
-            if (chain := self._chain(b))[-1] == parameter:
-                found += [[name, *path] for path in self._paths(x) if self._is_bias(path, chain)]
-        return found
-
-    def _paths(self, name: str) -> Iterator[list[str]]:
-        """Yield the paths from a node down to layers without a bias, through moves and sums that nothing else takes."""
-        waiting = [[name]]
+        chains = [self._chain(each) for each in both] if _is_sum(layer) else []
+        waiting = [[name, both[1 - i]] for i, chain in enumerate(chains) if chain[-1] == parameter and len(both) == 2]
         while waiting:
             path = waiting.pop()
             layer, *below = self.found.get(path[-1], (None,))
             if len(self.above[path[-1]]) == 1:
                 if layer is not None and layer.node_parameters.keys() == {"weight"}:
-                    yield path
+                    if self._is_bias(path[1:], chains[both[0] == path[1]]):
+                        yield path
                 elif _is_move(layer) or (_is_sum(layer) and path[-1] in self.shapes):
                     waiting += [[*path, each] for each in below[::-1]]
 
@@ -317,7 +276,7 @@ def _is_sum(layer: Any) -> bool:
     return _is(layer, "add") or type(layer) is Add
 
 
-def _laid(places: np.ndarray, letters: str, rows: str, columns: str) -> np.ndarray:
+def _laid(places: np.ndarray, letters: str, rows: Sequence[str], columns: Sequence[str]) -> np.ndarray:
     """Return an array as a matrix, with some of its letters along each of both axes."""
-    sizes = [places.shape[letters.index(each)] for each in rows]
-    return places.transpose(*(letters.index(each) for each in rows + columns)).reshape(prod(sizes), -1)
+    axes = [letters.index(each) for each in (*rows, *columns)]
+    return places.transpose(axes).reshape(prod(places.shape[axis] for axis in axes[: len(rows)]), -1)

@@ -60,7 +60,7 @@ def nested():
 
 
 CASES = {mlp: {"sum": "Weight(3, 4)", "y": "Linear(4, 2, bias=False)"}, positions: {"z": "Weight(1, 2)"},
-         repeated: {"a": "Weight(3, 2)", "two_1": "Weight(3, 2)", "back": "Weight(2, 2, bias=False)"}}  # fmt: skip
+         repeated: {"a": "Weight(3, 2)", "two": "Weight(3, 2)", "back": "Weight(2, 2, bias=False)"}}  # fmt: skip
 
 
 def pair(make, wrap=lambda graph: graph):
