@@ -15,7 +15,6 @@ import numpy as np
 
 from gbackprop.array import Array, array_module
 from gbackprop.base.checks import Constructed, unpacked
-from gbackprop.base.names import inside
 from gbackprop.calculus.jacobian import ParameterJacobian, Shape, congruence
 
 __all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "leaves_of"]
@@ -112,7 +111,7 @@ class Nodes:
         path, i = self.names.setdefault(id(layer), name), len(self.leaves)
         layer = in_mode(layer, True) if self.training else layer
         keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
-        found = {key: layer.name_in(path, key) for key in keys}
+        found = {key: ".".join(filter(None, (path, layer.node_parameters.get(key, (key,))[0]))) for key in keys}
         parameters = {key: each for key, each in found.items() if self.wrt is None or each in self.wrt}
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
@@ -253,22 +252,16 @@ class Layer(Constructed):
 
     def initialize(self, rng: np.random.Generator) -> None:
         """Draw new values of all parameters."""
-        dtype = np.dtype(self.dtype or "float32")
-        drawn = {key: node.draw(rng)[""] for key, (_, node) in self.node_parameters.items()}
-        values = drawn or self.draw(rng)
+        values = {key: node.draw(rng)[""] for key, (_, node) in self.node_parameters.items()} or self.draw(rng)
         if set(values) != set(self.parameter_shapes()):
             raise ValueError(f"{self!r}, draw: expected {list(self.parameter_shapes())}, got {list(values)}")
-        self.drawn = {name: value.astype(dtype) for name, value in values.items()}
+        self.drawn = {name: value.astype(self.dtype or "float32") for name, value in values.items()}
 
     # ----------------------------------------------------------------------------------------------------- structure
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         """Append this layer, or the layers inside a container, to `Nodes`; return the position of the output."""
         return nodes.add(name, self, *sources)
-
-    def name_in(self, path: str, key: str) -> str:
-        """Return the name of a parameter or buffer in a network that has the layer at a path."""
-        return inside(path, self.node_parameters[key][0] if key in self.node_parameters else key)
 
     def named_layers(self, name: str = "") -> Iterator[tuple[str, Layer]]:
         """Yield (path, layer) of this layer, or of the layers inside a container, from input to output."""

@@ -52,10 +52,9 @@ def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple
     if all(type(jacobian) is Bias for jacobian in jacobians):
         rows = [jacobian.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
         return Bias(_rows_of_all), xp.concatenate(rows, axis=2)
-    if all(type(jacobian) is Swapped for jacobian in jacobians):
-        joined, mat = tied([jacobian.matrix for jacobian in jacobians], mats)  # type: ignore[attr-defined]
-        assert isinstance(joined, Outer)
-        return Swapped(joined), mat
+    if list(kinds) == [Swapped]:
+        matrix, mat = tied([jacobian.matrix for jacobian in jacobians], mats)  # type: ignore[attr-defined]
+        return Swapped(matrix), mat  # type: ignore[arg-type]
     if isinstance(first, Outer) and all(type(jacobian) is Outer for jacobian in jacobians):
         rows = [jacobian.bias.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
 

@@ -76,21 +76,6 @@ class Window:
     ceil_mode: bool = False
     """A last window may reach beyond the padding if it begins on the input or the padding before it (torch's rule)."""
 
-    @classmethod
-    def of(cls, seen: np.ndarray, kernel: Shape, image: Shape) -> Window | None:
-        """Return the windows that see places of an image (C, *S), [C ∏ kernel, T], or None if there are none."""
-        first = [axis.reshape(*kernel, -1) for axis in np.unravel_index(seen[: prod(kernel)], image)[1:]]
-        lines = [np.moveaxis(at, axis, -2)[(0,) * (len(kernel) - 1)] for axis, at in enumerate(first)]  # [kernel, T]
-        starts = [np.unique(line[0]) for line in lines]
-        strides = [int(each[1] - each[0]) if len(each) > 1 else max(image) for each in starts]
-        dilations = [int(line[1, 0] - line[0, 0]) if len(line) > 1 else 1 for line in lines]
-        window = cls(kernel, tuple(strides), tuple(dilations), ((0, 0),) * len(kernel))
-        if min(dilations) < 1 or any(reach > size for reach, size in zip(window.reach, image[1:])):
-            return None
-        places = np.moveaxis(np.arange(prod(image)).reshape(1, *image), 1, -1)
-        own = window.unfold(places).reshape(-1, prod(kernel), image[0]).transpose(2, 1, 0)
-        return window if np.array_equal(own.reshape(len(seen), -1), seen) else None
-
     @property
     def reach(self) -> Shape:
         """The length of input that a window covers along each axis."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.base.names import near_miss
+from gbackprop.base.names import inside, near_miss
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, Shape, leaves_of
 from gbackprop.calculus.tied import Direct
@@ -93,5 +93,5 @@ def placed(network: Layer, nodes: Nodes) -> list[Leaf]:
 
 def every_value(leaves: list[Leaf]) -> list[tuple[Mapping[str, str], dict[str, Array]]]:
     """Return the names of all parameters by their keys, and the values, for each layer."""
-    owned = [(leaf, leaf.layer.parameters) for leaf in leaves]
-    return [({key: leaf.layer.name_in(leaf.name, key) for key in its}, its) for leaf, its in owned]
+    owned = [(leaf.name, leaf.layer.parameters) for leaf in leaves]
+    return [({key: inside(name, key) for key in its}, its) for name, its in owned]

@@ -53,20 +53,15 @@ class Linear(Layer):
             raise ValueError(f"expected features of shape (…, {self.in_features}), got {shape}")
         return (*shape[:-1], self.out_features)
 
-    @property
-    def matrix(self) -> Array:
-        """Wᵀ, shape (I, O)."""
-        return self.parameters["weight"].T
-
     def forward(self, x: Array) -> tuple[Array, Any]:
-        y = x @ self.matrix
+        y = x @ self.parameters["weight"].T
         return y + self.parameters["bias"] if self.bias else y, x
 
     def jmp(self, saved: Any, mat: Array) -> Array:
-        return mat @ self.matrix
+        return mat @ self.parameters["weight"].T
 
     def mjp(self, saved: Any, mat: Array) -> Array:
-        return mat @ self.matrix.T
+        return mat @ self.parameters["weight"]
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         u = saved.reshape(1, saved.shape[0], prod(saved.shape[1:-1]), self.in_features)

@@ -24,6 +24,7 @@ from gbackprop.network.parameters import (
     convert,
     copy_of,
     may_be_missing,
+    name_in,
     set_dtype,
 )
 from gbackprop.plain.contract import checked
@@ -172,7 +173,7 @@ class Container(Layer):
     def _named(self, keys: Callable[[Layer], Iterable[str]]) -> dict[str, tuple[Layer, str]]:
         """Return the layer and the name there of each of its `keys`, by the name in the network."""
         layers = self.named_layers()
-        return {layer.name_in(path, key): (layer, key) for path, layer in layers for key in keys(layer)}
+        return {name_in(layer, path, key): (layer, key) for path, layer in layers for key in keys(layer)}
 
     @property
     def trainable(self) -> Parameters:

@@ -9,6 +9,7 @@ import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, asarray, bounds, device_of, is_array, on_device_of
 from gbackprop.base.checks import kind_of
+from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer
 
 
@@ -86,6 +87,11 @@ class Buffers(Parameters):
         return buffers_of(layer)
 
 
+def name_in(layer: Layer, path: str, key: str) -> str:
+    """Return the name of a parameter or buffer in a network that has its layer at a path."""
+    return inside(path, layer.node_parameters.get(key, (key,))[0])
+
+
 def buffers_of(layer: Layer) -> dict[str, Array]:
     """Return a layer's buffers by name, the very dict: most layers have none."""
     return getattr(layer, "buffers", {})
@@ -159,7 +165,7 @@ def convert(layers: Sequence[tuple[str, Layer]], dtype: str) -> None:
     """Convert the parameters and buffers of layers, and what they draw later, to a dtype: all or none."""
     changed: list[tuple[Any, str, Array]] = []
     for word, owned in (("parameter", lambda layer: layer.drawn or {}), ("buffer", buffers_of)):
-        at = {layer.name_in(path, key): (owned(layer), key) for path, layer in layers for key in owned(layer)}
+        at = {name_in(layer, path, key): (owned(layer), key) for path, layer in layers for key in owned(layer)}
         before = {name: values[key] for name, (values, key) in at.items()}
         after = {name: converted(value, dtype) for name, value in before.items()}
         check_numbers(before, after, word)

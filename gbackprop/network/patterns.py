@@ -136,7 +136,7 @@ class _Patterns:
             shape = self.shapes[image]
             if len(shape) == len(weight) - 1 and shape[0] == weight[1]:
                 seen = _laid(self._moved(chain[: i + 1], places_of(shape)), of.of_x, of.inner, of.rest)
-                window = Window.of(seen[order], weight[2:], shape)
+                window = _window(seen[order], weight[2:], shape)
                 if window is not None:
                     padding, inside = self._padding(image)
                     sizes: Any = weight[1], weight[0], weight[2:], window.stride, padding, window.dilation
@@ -280,3 +280,17 @@ def _laid(places: np.ndarray, letters: str, rows: Sequence[str], columns: Sequen
     """Return an array as a matrix, with some of its letters along each of both axes."""
     axes = [letters.index(each) for each in (*rows, *columns)]
     return places.transpose(axes).reshape(prod(places.shape[axis] for axis in axes[: len(rows)]), -1)
+
+
+def _window(seen: np.ndarray, kernel: Shape, image: Shape) -> Window | None:
+    """Return the window that sees places of an image (C, *S), [C ∏ kernel, T], or None if there is none."""
+    first = [axis.reshape(*kernel, -1) for axis in np.unravel_index(seen[: prod(kernel)], image)[1:]]
+    lines = [np.moveaxis(at, axis, -2)[(0,) * (len(kernel) - 1)] for axis, at in enumerate(first)]  # [kernel, T]
+    starts = [np.unique(line[0]) for line in lines]
+    strides = [int(each[1] - each[0]) if len(each) > 1 else max(image) for each in starts]
+    dilations = [int(line[1, 0] - line[0, 0]) if len(line) > 1 else 1 for line in lines]
+    window = Window(kernel, tuple(strides), tuple(dilations), ((0, 0),) * len(kernel))
+    if min(dilations) < 1 or any(reach > size for reach, size in zip(window.reach, image[1:], strict=True)):
+        return None
+    own = window.unfold(np.moveaxis(places_of(image)[None], 1, -1)).reshape(-1, prod(kernel), image[0])
+    return window if np.array_equal(own.transpose(2, 1, 0).reshape(len(seen), -1), seen) else None

@@ -17,9 +17,16 @@ from gbackprop.layers.operations.weights import Weight
 from gbackprop.plain.affine import replaced
 
 
+def matrix_of(layer: Linear | Matrix) -> Array:
+    """Wᵀ, shape (I, O)."""
+    if isinstance(layer, Matrix):
+        return layer.matrix
+    return layer.parameters["weight"] if isinstance(layer, Weight) else layer.parameters["weight"].T
+
+
 def forward(layer: Linear | Matrix, x: Array, context: Context) -> tuple[Array, Any]:
     """y = W x + b."""
-    matrix, bias = layer.matrix, layer.parameters.get("bias")
+    matrix, bias = matrix_of(layer), layer.parameters.get("bias")
     y = context.memory.matmul(x, matrix) if x.ndim == 2 else multiplied(x, matrix, context.memory)
     if bias is not None:
         y += bias
@@ -28,7 +35,7 @@ def forward(layer: Linear | Matrix, x: Array, context: Context) -> tuple[Array, 
 
 def carry(layer: Linear | Matrix, saved: Any, mat: Array, context: Context) -> Array:
     """Wᵀ g."""
-    weight = layer.matrix.T
+    weight = matrix_of(layer).T
     if mat.ndim == 3 and mat.shape[0] == 1:
         return context.memory.matmul(mat, weight)
     return multiplied(mat, weight, context.memory)
@@ -54,7 +61,7 @@ def multiplied(x: Array, matrix: Array, memory: Allocator) -> Array:
 
 def jmp(layer: Linear | Matrix, saved: Any, mat: Array, context: Context) -> Array:
     """W ẋ."""
-    return multiplied(mat, layer.matrix, context.memory)
+    return multiplied(mat, matrix_of(layer), context.memory)
 
 
 def mixed_input(layer: Any, saved: Any, g: Array, direction: Array, context: Context) -> Array:

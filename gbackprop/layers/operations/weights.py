@@ -20,9 +20,15 @@ class Weight(Linear):
     def parameter_shapes(self) -> dict[str, Shape]:
         return super().parameter_shapes() | {"weight": (self.in_features, self.out_features)}
 
-    @property
-    def matrix(self) -> Array:
-        return self.parameters["weight"]
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        y = x @ self.parameters["weight"]
+        return y + self.parameters["bias"] if self.bias else y, x
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return mat @ self.parameters["weight"]
+
+    def mjp(self, saved: Any, mat: Array) -> Array:
+        return mat @ self.parameters["weight"].T
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         found = super().parameter_jacobians(saved)

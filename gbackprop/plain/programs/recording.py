@@ -11,6 +11,7 @@ import numpy as np
 
 from gbackprop.array import Array, asnumpy, device_of
 from gbackprop.base.errors import UnsupportedError
+from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
 from gbackprop.base.recording.refused import MissingFunctionError
 from gbackprop.base.recording.tape import Ref, Tape
@@ -153,7 +154,7 @@ def _state(leaf: Leaf) -> Iterator[tuple[str, Array]]:
 
 def _name(leaf: Leaf, key: str) -> str:
     """Return the network's name of a parameter; of what is frozen, and of buffers, that of the layer's own."""
-    return leaf.parameters.get(key) or leaf.layer.name_in(leaf.name, key)
+    return leaf.parameters.get(key) or inside(leaf.name, key)
 
 
 def _draws(plan: Plan) -> Iterator[tuple[str, Any]]:
