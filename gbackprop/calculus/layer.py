@@ -111,7 +111,7 @@ class Nodes:
         path, i = self.names.setdefault(id(layer), name), len(self.leaves)
         layer = in_mode(layer, True) if self.training else layer
         keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
-        found = {key: ".".join(filter(None, (path, key))) for key in keys}
+        found = {key: ".".join(filter(None, (path, layer.node_parameters.get(key, (key,))[0]))) for key in keys}
         parameters = {key: each for key, each in found.items() if self.wrt is None or each in self.wrt}
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
@@ -166,6 +166,9 @@ class Layer(Constructed):
 
     frozen: frozenset[str] = frozenset()
     """Names of the parameters of which no gradient and no quantity is computed."""
+
+    node_parameters: Mapping[str, tuple[str, Layer]] = {}
+    """For parameters that were nodes of a graph: the node's name, which they have, and a layer that draws them."""
 
     # ------------------------------------------------------------------------------------------------------ function
 
@@ -249,11 +252,10 @@ class Layer(Constructed):
 
     def initialize(self, rng: np.random.Generator) -> None:
         """Draw new values of all parameters."""
-        dtype = np.dtype(self.dtype or "float32")
-        values = self.draw(rng)
+        values = {key: node.draw(rng)[""] for key, (_, node) in self.node_parameters.items()} or self.draw(rng)
         if set(values) != set(self.parameter_shapes()):
             raise ValueError(f"{self!r}, draw: expected {list(self.parameter_shapes())}, got {list(values)}")
-        self.drawn = {name: value.astype(dtype) for name, value in values.items()}
+        self.drawn = {name: value.astype(self.dtype or "float32") for name, value in values.items()}
 
     # ----------------------------------------------------------------------------------------------------- structure
 

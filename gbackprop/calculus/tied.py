@@ -8,6 +8,7 @@ from math import prod
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.calculus.own_block import OwnBlock
+from gbackprop.calculus.views import Swapped
 
 
 class Direct(ParameterJacobian):
@@ -42,10 +43,18 @@ def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple
     T becomes their sum. Its Kronecker factors follow from that.
     """
     xp = array_module(mats[0])
-    first = jacobians[0]
+    first, kinds = jacobians[0], dict.fromkeys(map(type, jacobians))
+    if 1 < len(kinds) < len(jacobians):  # those of each kind first
+        pairs = [[use for use in zip(jacobians, mats, strict=True) if type(use[0]) is kind] for kind in kinds]
+        jacobians, mats = zip(*[tied(*zip(*each, strict=True)) for each in pairs], strict=True)
+    if list(kinds) == [Direct]:
+        return first, sum(mats[1:], mats[0])
     if all(type(jacobian) is Bias for jacobian in jacobians):
         rows = [jacobian.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
         return Bias(_rows_of_all), xp.concatenate(rows, axis=2)
+    if list(kinds) == [Swapped]:
+        matrix, mat = tied([jacobian.matrix for jacobian in jacobians], mats)  # type: ignore[attr-defined]
+        return Swapped(matrix), mat  # type: ignore[arg-type]
     if isinstance(first, Outer) and all(type(jacobian) is Outer for jacobian in jacobians):
         rows = [jacobian.bias.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
 

@@ -24,6 +24,7 @@ from gbackprop.network.parameters import (
     convert,
     copy_of,
     may_be_missing,
+    name_in,
     set_dtype,
 )
 from gbackprop.plain.contract import checked
@@ -172,7 +173,7 @@ class Container(Layer):
     def _named(self, keys: Callable[[Layer], Iterable[str]]) -> dict[str, tuple[Layer, str]]:
         """Return the layer and the name there of each of its `keys`, by the name in the network."""
         layers = self.named_layers()
-        return {inside(path, key): (layer, key) for path, layer in layers for key in keys(layer)}
+        return {name_in(layer, path, key): (layer, key) for path, layer in layers for key in keys(layer)}
 
     @property
     def trainable(self) -> Parameters:
@@ -191,11 +192,7 @@ class Container(Layer):
         return Buffers(self._named(buffers_of))
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        return {
-            inside(path, name): shape
-            for path, layer in self.named_layers()
-            for name, shape in layer.parameter_shapes().items()
-        }
+        return {name: layer.parameter_shapes()[key] for name, (layer, key) in self.parameters.owners.items()}
 
     def initialize(self, rng: np.random.Generator) -> None:
         for _, layer in self.named_layers():

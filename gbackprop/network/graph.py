@@ -10,7 +10,6 @@ from gbackprop.base.checks import signature_of
 from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.calculus.several import Inputs
-from gbackprop.layers.operations.weights import named_by_node
 from gbackprop.network.container import Container
 
 INPUT_NAME = "input"
@@ -64,7 +63,7 @@ class Graph(Container):
             raise ValueError(f"output: expected one of the nodes {list(self.inputs)}, got {output!r}")
         self.order = _ordered(self.inputs)
         _check_used(self.inputs, self.output, sources)
-        self.own = frozenset(name for name in self.order if named_by_node(nodes[name][0]))
+        self.own = frozenset(name for name in self.order if nodes[name][0].node_parameters)
         super().__init__({name: nodes[name][0] for name in self.order}, rng, dtype)
 
     def describe(self) -> str:

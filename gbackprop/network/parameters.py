@@ -9,6 +9,7 @@ import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, asarray, bounds, device_of, is_array, on_device_of
 from gbackprop.base.checks import kind_of
+from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer
 
 
@@ -86,6 +87,11 @@ class Buffers(Parameters):
         return buffers_of(layer)
 
 
+def name_in(layer: Layer, path: str, key: str) -> str:
+    """Return the name of a parameter or buffer in a network that has its layer at a path."""
+    return inside(path, layer.node_parameters.get(key, (key,))[0])
+
+
 def buffers_of(layer: Layer) -> dict[str, Array]:
     """Return a layer's buffers by name, the very dict: most layers have none."""
     return getattr(layer, "buffers", {})
@@ -157,15 +163,15 @@ def set_dtype(layers: Iterable[tuple[str, Layer]], dtype: str) -> None:
 
 def convert(layers: Sequence[tuple[str, Layer]], dtype: str) -> None:
     """Convert the parameters and buffers of layers, and what they draw later, to a dtype: all or none."""
-    changed: list[tuple[dict[str, Array], dict[str, Array]]] = []
-    drawn = [(path, layer.drawn or {}) for path, layer in layers]
-    for word, owned in (("parameter", drawn), ("buffer", [(path, buffers_of(layer)) for path, layer in layers])):
-        before = {f"{path}.{key}": value for path, values in owned for key, value in values.items()}
+    changed: list[tuple[Any, str, Array]] = []
+    for word, owned in (("parameter", lambda layer: layer.drawn or {}), ("buffer", buffers_of)):
+        at = {name_in(layer, path, key): (owned(layer), key) for path, layer in layers for key in owned(layer)}
+        before = {name: values[key] for name, (values, key) in at.items()}
         after = {name: converted(value, dtype) for name, value in before.items()}
         check_numbers(before, after, word)
-        changed += [(values, {key: after[f"{path}.{key}"] for key in values}) for path, values in owned]
-    for values, new in changed:
-        values.update(new)
+        changed += [(*at[name], value) for name, value in after.items()]
+    for values, key, new in changed:
+        values[key] = new
     for _, layer in layers:
         layer.dtype = dtype
 

@@ -14,7 +14,7 @@ from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.mixed import jacobians_of_zeros, lacks_mixed
 from gbackprop.calculus.signals import RESIDUAL
 from gbackprop.calculus.state import settings_of
-from gbackprop.calculus.views import Viewed
+from gbackprop.calculus.views import Swapped, Viewed
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.plain.affine import lacks_affinity
 from gbackprop.plain.contract import check_contract
@@ -54,7 +54,7 @@ def _lacks_factor(leaf: Leaf, flow: Flow | None, reduction: Reduction) -> str | 
             continue
         if getattr(type(jacobian), name, base) is base:
             return _lacks_reduction(reduction, key)
-        special = tied and name == "input_square" and type(jacobian) not in (Outer, Bias)
+        special = tied and name == "input_square" and type(jacobian) not in (Outer, Bias, Swapped)
         if special and jacobian.input_square() is not None:
             return f"its {key} is used at several places, and its factor A cannot be that of all of them"
     return None

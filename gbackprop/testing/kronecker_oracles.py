@@ -141,7 +141,7 @@ def _bias(leaf: Leaf) -> str:
     """Return the name of a layer's bias, also of one that only the twin has."""
     if isinstance(leaf.layer, Matrix):
         return f"{leaf.parameters[leaf.layer.key]}_bias"
-    return leaf.parameters["weight"].removesuffix("weight") + "bias"
+    return leaf.parameters.get("bias") or leaf.parameters["weight"].removesuffix("weight") + "bias"
 
 
 def _named(names: list[str], leaf: Leaf, a: np.ndarray | None, b: np.ndarray) -> dict[str, Any]:

@@ -68,12 +68,18 @@ def window():
     return gb.Sequential(*parts, layers.Linear(8, 3), rng=0)
 
 
+def traced():
+    p = {"w": RNG.standard_normal((36, 5)), "b": RNG.standard_normal(5), "v": RNG.standard_normal((5, 3))}
+    return gb.trace(lambda p, x: np.tanh(x.reshape(len(x), -1) @ p["w"] + p["b"]) @ p["v"], p, X)
+
+
 def lstm():
     return gb.Sequential(gb.LSTM(6, 4), layers.Flatten(), layers.Linear(24, 3), rng=0)
 
 
 NETWORKS = {
     "mlp": (mlp, X),
+    "traced": (traced, X),
     "windows": (window, X.astype("float32")),
     "lstm": (lstm, X[:, 0].astype("float32")),
     "branched": (BRANCHED.network, RNG.standard_normal((6, 2, 2))),

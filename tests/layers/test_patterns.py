@@ -8,7 +8,7 @@ import gbackprop as gb
 from gbackprop import layers, losses, operators
 from gbackprop import quantities as q
 from gbackprop.layers import Operation, Parameter
-from gbackprop.layers.operations.weights import Offset, Turned, Weight
+from gbackprop.layers.operations.weights import Weight
 from gbackprop.network.patterns import replaced
 from gbackprop.testing import check_network
 
@@ -41,6 +41,17 @@ def positions():
     }  # fmt: skip
 
 
+def repeated():
+    """A weight and a bias at two steps, as a recurrent network has them, beside a weight of the states."""
+    return {
+        "w": (Parameter((3, 2)),), "u": (Parameter((2, 2)),), "b": (Parameter((2,)),),
+        "x": (Operation("flip", axis=1), "input"), "one": (Operation("matmul"), "input", "w"),
+        "two": (Operation("matmul"), "x", "w"), "a": (Operation("add"), "one", "b"), "h": (layers.Tanh(), "a"),
+        "back": (Operation("matmul"), "h", "u"), "both": (Operation("add"), "two", "back"),
+        "c": (Operation("add"), "both", "b"), "y": (layers.Tanh(), "c"),
+    }  # fmt: skip
+
+
 def nested():
     """A graph at two places, so that its layers are used twice."""
     inner = {"w": (Parameter((3, 3)),), "b": (Parameter((3,)),), "h": (Operation("matmul"), "input", "w"),
@@ -48,12 +59,14 @@ def nested():
     return inner
 
 
-CASES = {mlp: {"h": Weight, "sum": Offset, "y": Turned}, positions: {"y": Weight, "z": Offset}}
+CASES = {mlp: {"sum": "Weight(3, 4)", "y": "Linear(4, 2, bias=False)"}, positions: {"z": "Weight(1, 2)"},
+         repeated: {"a": "Weight(3, 2)", "two": "Weight(3, 2)", "back": "Weight(2, 2, bias=False)"}}  # fmt: skip
 
 
 def pair(make, wrap=lambda graph: graph):
     """Return the network of a graph as it is, and with layers in place of operations, with the same values."""
-    one, two = (wrap(gb.Graph(nodes, dtype="float64")) for nodes in (make(), replaced(make())))
+    shapes = {"both": (2,), "two": (2,)}
+    one, two = (wrap(gb.Graph(nodes, dtype="float64")) for nodes in (make(), replaced(make(), shapes=shapes)))
     one.initialize(np.random.default_rng(0))
     return one, two.load_state_dict(one.state_dict())
 
@@ -87,8 +100,8 @@ def compare(one, two):
 
 @pytest.mark.parametrize("make", CASES)
 def test_all_results_are_the_same(make):
-    found = {name: type(layer) for name, (layer, *_) in replaced(make()).items()}
-    assert {name: kind for name, kind in found.items() if kind in (Weight, Turned, Offset)} == CASES[make]
+    found = {name: layer for name, (layer, *_) in replaced(make(), shapes={"both": (2,), "two": (2,)}).items()}
+    assert {name: repr(layer) for name, layer in found.items() if isinstance(layer, layers.Linear)} == CASES[make]
     compare(*pair(make))
 
 
@@ -151,7 +164,8 @@ def test_factors_are_those_of_linear_layers(positions):
 
 
 @pytest.mark.parametrize("nodes", [
-    {"w": (Parameter((3, 3)),), "x": (Operation("matmul"), "input", "w"), "y": (Operation("matmul"), "x", "w")},
+    {"w": (Parameter((3, 3)),), "x": (Operation("matmul"), "input", "w"), "t": (Operation("transpose"), "w"),
+     "y": (Operation("matmul"), "x", "t")},
     {"w": (Parameter((3, 3)),), "x": (Operation("matmul"), "w", "input")},
     {"w": (Parameter((3, 3)),), "c": (Parameter((2, 3)),), "x": (Operation("matmul"), "c", "w"),
      "y": (Operation("add"), "x", "input")},

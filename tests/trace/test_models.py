@@ -128,10 +128,12 @@ def test_a_recurrent_layer_as_a_function():
               "0.bias_hh_l0": np.zeros(3)}  # fmt: skip
     layer.load_state_dict(values)
     network, y = gb.trace(function, parameters, x), np.ones((len(x), 12))
-    one, two = (gb.backward(each, losses.MSELoss(), x, y, *ASKED) for each in (network, layer))
+    one, two = (gb.backward(each, losses.MSELoss(), x, y, *ASKED, q.KFLR()) for each in (network, layer))
     for key, other in (("i", "0.weight_ih_l0"), ("h", "0.weight_hh_l0"), ("b", "0.bias_ih_l0")):
         for name in ("batch_grad", "diag_ggn", "diag_hessian"):
             np.testing.assert_allclose(one[name][key], two[name][other], rtol=1e-12, atol=1e-13)
+        factors = (each["kflr"][name].to_dense() for each, name in ((one, key), (two, other)))
+        np.testing.assert_allclose(*factors, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -26,6 +26,9 @@ from gbackprop.quantities.result import Result
 MOST = 2_000
 """Most statements of a call."""
 
+BEGINNING = "initial", "node_parameters"
+"""Attributes of layers that say with which numbers parameters begin, in which a call has no part."""
+
 READ = "drawn", "buffers"
 """Attributes of layers that are read in each call: dictionaries of arrays, the same objects while these change."""
 
@@ -67,7 +70,7 @@ def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator)
     x, y, *others = given
     memo: dict[int, Any] = {id(array): each for array, each in zip(arrays[2:], others, strict=True)}
     parts = [plan.network, *layers, plan.loss, *[quantity for quantity, _ in plan.needs]]
-    inside = digests_of({str(i): part for i, part in enumerate(parts)}, lambda array: b"")[1].arrays
+    inside = digests_of({str(i): part for i, part in enumerate(parts)}, lambda array: b"", BEGINNING)[1].arrays
     if len(memo) < len(others) or any(id(array) not in memo for array, _ in inside):
         raise CannotWriteError("two arrays are one, or there is one that is no parameter, buffer or random number")
     with np.errstate(**ERRORS, call=lambda *error: None):  # type: ignore[arg-type]

@@ -13,23 +13,29 @@ from gbackprop.engine.registry import Context, JacobianForms, LayerForms
 from gbackprop.layers.embedding import _Rows
 from gbackprop.layers.linear import Linear
 from gbackprop.layers.norms.affine import Matrix
-from gbackprop.layers.operations.weights import Turned, Weight
+from gbackprop.layers.operations.weights import Weight
 from gbackprop.plain.affine import replaced
 
 
-def forward(layer: Linear, x: Array, context: Context) -> tuple[Array, Any]:
+def matrix_of(layer: Linear | Matrix) -> Array:
+    """Wᵀ, shape (I, O)."""
+    if isinstance(layer, Matrix):
+        return layer.matrix
+    return layer.parameters["weight"] if isinstance(layer, Weight) else layer.parameters["weight"].T
+
+
+def forward(layer: Linear | Matrix, x: Array, context: Context) -> tuple[Array, Any]:
     """y = W x + b."""
-    parameters = layer.parameters
-    weight = parameters["weight"].T
-    y = context.memory.matmul(x, weight) if x.ndim == 2 else multiplied(x, weight, context.memory)
-    if layer.bias:
-        y += parameters["bias"]
+    matrix, bias = matrix_of(layer), layer.parameters.get("bias")
+    y = context.memory.matmul(x, matrix) if x.ndim == 2 else multiplied(x, matrix, context.memory)
+    if bias is not None:
+        y += bias
     return y, x
 
 
-def carry(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
+def carry(layer: Linear | Matrix, saved: Any, mat: Array, context: Context) -> Array:
     """Wᵀ g."""
-    weight = layer.parameters["weight"]
+    weight = matrix_of(layer).T
     if mat.ndim == 3 and mat.shape[0] == 1:
         return context.memory.matmul(mat, weight)
     return multiplied(mat, weight, context.memory)
@@ -53,9 +59,9 @@ def multiplied(x: Array, matrix: Array, memory: Allocator) -> Array:
     return memory.matmul(x.reshape(-1, matrix.shape[0]), matrix).reshape(*x.shape[:-1], matrix.shape[1])
 
 
-def jmp(layer: Linear, saved: Any, mat: Array, context: Context) -> Array:
+def jmp(layer: Linear | Matrix, saved: Any, mat: Array, context: Context) -> Array:
     """W ẋ."""
-    return multiplied(mat, layer.parameters["weight"].T, context.memory)
+    return multiplied(mat, matrix_of(layer), context.memory)
 
 
 def mixed_input(layer: Any, saved: Any, g: Array, direction: Array, context: Context) -> Array:
@@ -87,19 +93,10 @@ def push_rows(jacobian: _Rows, directions: Array, shape: Shape) -> Array:
     return y if padding is None else y * (jacobian.x != padding)[..., None]
 
 
-def times(layer: Matrix, x: Array, context: Context) -> tuple[Array, Any]:
-    """y = W x."""
-    return multiplied(x, layer.matrix, context.memory), x
-
-
-def times_mat(layer: Matrix, saved: Any, mat: Array, context: Context) -> Array:
-    """W ẋ."""
-    return multiplied(mat, layer.matrix, context.memory)
-
-
-def times_back(layer: Matrix, saved: Any, mat: Array, context: Context) -> Array:
-    """Wᵀ g."""
-    return multiplied(mat, layer.matrix.T, context.memory)
+def weight_gradients(layer: Weight, saved: Any, mat: Array, context: Context) -> dict[str, Array]:
+    """y = x w + b: Σᵥₙₜ u[n, t] g[v, n, t]ᵀ and Σᵥₙₜ g[v, n, t], of a single column."""
+    found = gradients(layer, saved, mat, context)
+    return found | {"weight": found["weight"].T}
 
 
 def weight_input(layer: Weight, saved: Any, g: Array, direction: Array, context: Context) -> Array:
@@ -112,28 +109,21 @@ def weight_parameter(layer: Weight, saved: Any, g: Array, mat: Array, context: C
     return mixed_parameter(layer, saved, g, mat, context).swapaxes(1, 2)
 
 
-MATRIX = LayerForms(
-    Matrix,
-    forward=times,
-    carry=times_back,
-    jmp=times_mat,
+LINEAR = LayerForms(
+    Linear,
+    forward=forward,
+    carry=carry,
     pure=True,
+    gradients=gradients,
+    jmp=jmp,
     mixed_input=mixed_input,
     mixed_parameter=mixed_parameter,
 )
 ROWS = [
-    LayerForms(
-        Linear,
-        forward=forward,
-        carry=carry,
-        pure=True,
-        gradients=gradients,
-        jmp=jmp,
-        mixed_input=mixed_input,
-        mixed_parameter=mixed_parameter,
+    LINEAR,
+    replace(LINEAR, kind=Matrix, gradients=None),
+    replace(
+        LINEAR, kind=Weight, gradients=weight_gradients, mixed_input=weight_input, mixed_parameter=weight_parameter
     ),
-    MATRIX,
-    replace(MATRIX, kind=Turned),
-    replace(MATRIX, kind=Weight, mixed_input=weight_input, mixed_parameter=weight_parameter),
     JacobianForms(_Rows, push=push_rows),
 ]

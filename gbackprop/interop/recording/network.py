@@ -89,11 +89,12 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     unused = [name for name in exact if name not in reading.nodes]
     if not reading.nodes:
         _check_used(unused)
-    found = replaced(reading.nodes, output) if replace else reading.nodes
-    network = Graph(found, output, rng=0, dtype="float64", inputs=inputs and inputs.shapes)
+    options: Any = {"rng": 0, "dtype": "float64", "inputs": inputs and inputs.shapes}
+    network = Graph(reading.nodes, output, **options)
     given = dict(zip([*exact, *parts], three[0].values, strict=False))
     compare(network, reading, given, batch_of(network, rebuilt(x, given, "input")))
     _check_used(unused)
+    network = Graph(replaced(reading.nodes, output, reading.shapes), output, **options) if replace else network
     network.parameters.load(exact)
     same = function(rebuilt(parameters, exact), batch)
     words = "the function computes otherwise with plain arrays"

@@ -13,8 +13,7 @@ from gbackprop import layers as L
 from gbackprop.calculus.layer import Layer
 from gbackprop.layers.elementwise.softmax import CausalSoftmax
 from gbackprop.layers.norms.affine import Matrix, Plus, Shift, Times, Zeros
-from gbackprop.layers.operations.leaves import Parameter
-from gbackprop.layers.operations.weights import Offset, Turned, Weight
+from gbackprop.layers.operations.weights import Weight
 from gbackprop.network import GRU, LSTM, RNN, MultiheadAttention, TransformerEncoderLayer
 from gbackprop.testing.cases import definitions as plain
 from gbackprop.testing.cases.rows import LayerRow
@@ -114,9 +113,7 @@ PARTS = (
         lambda x, weight_ih_l0: np.einsum("oi,nti->nto", weight_ih_l0, x),
     ),
     LayerRow(lambda: Shift("bias_ih_l0", 2, 1.0), (3, 2), lambda x, bias_ih_l0: x + bias_ih_l0),
-    LayerRow(lambda: Weight("w", Parameter((3, 2))), (2, 3), lambda x, w: np.einsum("io,nti->nto", w, x)),
-    LayerRow(lambda: Turned("w", Parameter((2, 3))), (2, 3), lambda x, w: np.einsum("oi,nti->nto", w, x)),
-    LayerRow(lambda: Offset("b", Parameter((2,))), (3, 2), lambda x, b: x + b),
+    LayerRow(lambda: Weight(3, 2), (2, 3), lambda x, weight, bias: np.einsum("io,nti->nto", weight, x) + bias),
     LayerRow(lambda: Times(-0.3), (2, 3), lambda x: -0.3 * x),
     LayerRow(lambda: Zeros(2), (2, 3), lambda x: np.zeros((len(x), 2))),
     LayerRow(CausalSoftmax, (2, 3, 3), causal_softmax),
