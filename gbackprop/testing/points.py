@@ -72,7 +72,8 @@ def size_of(x: np.ndarray) -> float:
 
 def sizes_of_terms(probe: Probe) -> dict[str, float]:
     """Return the size of entries that still count in what each method gives that multiplies with derivatives in x."""
-    sizes = [(float(np.max(np.abs(y), initial=0)), size_of(x)) for y, x in zip(probe.output, probe.x, strict=True)]
+    spreads = [min(size_of(x), float(np.ptp(x) if x.size else 0) or np.inf) for x in probe.x]  # norms subtract
+    sizes = [(float(np.max(np.abs(y), initial=0)), spread) for y, spread in zip(probe.output, spreads, strict=True)]
     slope, bend = (CANCELLED * max(y / x**order for y, x in sizes) for order in (1, 2))
     curvature = 0.0 if probe.curvature is None else float(np.max(np.abs(probe.curvature), initial=0))
     return {"jmp": slope, "mjp": slope, "vjp": slope, "residual": bend, "average": slope**2 * curvature}
