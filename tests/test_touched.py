@@ -21,7 +21,7 @@ def test_tests_that_changed_are_run_and_other_files_are_not():
     files = ["README.md", "docs/gpu.md", "tests/conftest.py", "tests/optim/test_optim.py"]
     assert touched.folders_of([*files, "gbackprop/kronecker/any.py"]) == ["kronecker", "optim"]
     assert "tests/kronecker/test_algebra.py" in touched.drawn_in(["kronecker"])
-    files = [f"tests/docs/test_{name}.py" for name in ("benchmarks", "examples", "testing")]
+    files = [f"tests/docs/test_{name}.py" for name in ("benchmarks", "derivations", "examples", "testing")]
     assert touched.drawn_in(["docs"]) == files
 
 

@@ -145,6 +145,10 @@ def test_losses_and_quantities(mine):
     status, out = audit(f"{mine}:network", "--input", "4", "--loss", f"{mine}:Half")
     assert status == 1
     assert f"{mine}.py, line {line_of('class Half') + 1}, in Half.gradients" in out
+
+
+@pytest.mark.long
+def test_a_shipped_loss_and_a_quantity(mine):
     assert audit(f"{mine}:network", "--input", "4", "--loss", "BCEWithLogitsLoss")[0] == 0
     status, out = audit(f"{mine}:Doubled")
     assert (status, shows_rows(out)) == (1, True)

@@ -24,7 +24,7 @@ SLOW = ("CrossEntropyLoss", "GELU", "Mish", "HuberLoss", "SmoothL1Loss", "Poisso
         "BCEWithLogitsLoss")  # fmt: skip
 ALL = sorted(shipped_functions(Auditor()), key=lambda each: type(each).__name__ in SLOW)
 QUICK = [each for each in ALL if type(each).__name__ not in SLOW]
-SHIPPED = [*one_in(3, QUICK), *[pytest.param(each, marks=pytest.mark.long) for each in ALL[len(QUICK) :]]]
+SHIPPED = [*one_in(5, QUICK), *[pytest.param(each, marks=pytest.mark.long) for each in ALL[len(QUICK) :]]]
 
 
 def planted(method, fault, **formulas):

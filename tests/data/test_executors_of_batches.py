@@ -99,6 +99,7 @@ def test_what_cannot_be_sent_is_told():
 # --------------------------------------------------------------------------------------------------------------- deaths
 
 
+@pytest.mark.long
 def test_the_batches_of_a_killed_process_are_counted_once(tmp_path):
     net = gb.Sequential(mortal.Mortal(tmp_path / "died", 7), *network(), rng=0, dtype="float64")
     asked = [q.SecondMoment(), q.DiagGGN()]

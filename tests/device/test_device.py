@@ -175,7 +175,7 @@ def pieces(residual):
 
 
 @pytest.mark.parametrize("forms", [PLAIN, FORMS], ids=["plain", "fast"])
-@pytest.mark.parametrize("row", LAYERS, ids=str)
+@pytest.mark.parametrize("row", one_of_each_kind(LAYERS), ids=str)
 def test_the_methods_of_every_layer_and_their_fast_forms(row, forms, gpu):
     layer, x, context = row.layer(), row.x(), Context(forms, Allocator())
     rng = np.random.default_rng(2)

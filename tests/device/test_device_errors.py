@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+from common import in_turn, one_in
 from device_cupy import CUDARuntimeError
 from device_ledger import Device, ledger
 from device_problems import CE, X, Y, simple, there
@@ -155,15 +156,17 @@ def taken(network, x, y, *asked, **options):
     return ledger.peak - before
 
 
-@pytest.mark.parametrize("quantity", [None, *QUANTITIES], ids=repr)
-@pytest.mark.parametrize("options", [{}, {"sample_block": 4}, {"column_block": 3}], ids=str)
+CUTS = [{}, {"sample_block": 4}, {"column_block": 3}]
+
+
+@pytest.mark.parametrize(("quantity", "options"), in_turn([(each,) for each in [None, *QUANTITIES]], CUTS))
 def test_a_call_on_a_device_takes_no_more_than_is_estimated(problem, quantity, options):
     asked = [quantity] if quantity else []
     most = least(*problem, asked, options.get("sample_block", 16), options.get("column_block"))
     assert most / 30 < taken(*problem, *asked, **options) <= most
 
 
-@pytest.mark.parametrize("quantity", [q.BatchGrad(), q.BatchL2Grad(), q.DiagGGN(), q.DiagHessian()], ids=repr)
+@pytest.mark.parametrize("quantity", one_in(3, [q.BatchGrad(), q.BatchL2Grad(), q.DiagGGN(), q.DiagHessian()]))
 def test_out_of_memory_names_the_layer_and_blocks_that_fit(double, quantity):
     problem = wide().to("cuda"), *map(there, batch(24))
     free = int(0.6 * taken(*problem, quantity))

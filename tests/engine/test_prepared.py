@@ -10,6 +10,7 @@ import weakref
 import common
 import numpy as np
 import pytest
+from common import in_turn
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -74,13 +75,10 @@ def anew(network, loss, x, y, *quantities, **options):
 EVERY = [q.BatchGrad(), q.Variance(), q.DiagGGN(), q.DiagGGNMC(2), q.KFAC(), q.KFLR(), q.DiagHessian()]
 
 
-@pytest.mark.parametrize(
-    "quantities", [[], *[[each] for each in EVERY], EVERY], ids=lambda some: str(some[:2]).replace(" ", "")
-)
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [(chain, (1, 6, 6)), (nested, (1, 6, 6)), (BRANCHED.network, (2, 2)), (ATTENTIVE.network, (3, 2))],
-)
+PLACES = [(chain, (1, 6, 6)), (nested, (1, 6, 6)), (BRANCHED.network, (2, 2)), (ATTENTIVE.network, (3, 2))]
+
+
+@pytest.mark.parametrize(("make", "shape", "quantities"), in_turn(PLACES, [EVERY, [], *[[each] for each in EVERY]]))
 def test_a_prepared_call_gives_the_same_to_every_bit(make, shape, quantities, calls):
     network = make()
     x, loss = RNG.standard_normal((6, *shape)), losses.CrossEntropyLoss()

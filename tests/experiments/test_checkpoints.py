@@ -78,6 +78,7 @@ def script(path):
     return [sys.executable, "-c", textwrap.dedent(program)]
 
 
+@pytest.mark.long
 def test_sigkill_at_any_moment_changes_nothing(tmp_path):
     path, rng, command = tmp_path / "run.npz", np.random.default_rng(0), script(tmp_path / "run.npz")
     for _ in range(3):

@@ -297,6 +297,7 @@ def test_a_second_study_is_refused_while_the_first_lives(place):
     place.finish(place.start("fake", FAKE, "serial"))
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_takes_nothing_with_it(place):
     (place.folder / "kill").touch()
     place.finish(place.start("fake", MORTAL, "processes,2"))

@@ -271,6 +271,7 @@ def by_processes(tmp_path_factory):
     return elsewhere(folder, "processes,2")
 
 
+@pytest.mark.long
 def test_serial_gives_the_numbers_of_processes(tmp_path, by_processes):
     assert elsewhere(tmp_path / "serial", "serial") == by_processes
 

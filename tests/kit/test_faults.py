@@ -19,7 +19,7 @@ from gbackprop.testing.report import FAILED, entry
 PAGE = (Path(__file__).parents[2] / "docs" / "faults.md").read_text()
 
 
-@pytest.mark.parametrize("fault", one_in(2, FAULTS, lambda fault: fault.owner), ids=str)
+@pytest.mark.parametrize("fault", one_in(3, FAULTS, lambda fault: fault.owner), ids=str)
 def test_planted_fault_is_caught_and_named(fault, request):
     if "." not in fault.method:  # no layer's
         request.getfixturevalue("apart")

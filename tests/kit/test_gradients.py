@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from common import in_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,8 +105,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("width", [5, 60])
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(("name", "width"), in_turn([(name,) for name in WRONG], [5, 60]))
 def test_causes(name, width):
     change, words = WRONG[name]
     f, grad, params = problem(width=width)

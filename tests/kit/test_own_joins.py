@@ -63,7 +63,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_with_right_joins_gives_no_alarm(name):
+def test_a_network_with_right_joins_gives_no_alarm(name, apart):
     network, rng = NETWORKS[name](), np.random.default_rng(0)
     x, out = rng.standard_normal((3, 4)), network.output_shape((4,))
     report = check_network(network, losses.MSELoss(), x, rng.standard_normal((3, *out)))

@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from common import in_turn
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -87,8 +88,9 @@ def net(name, dtype="float64"):
     return gb.Sequential(*parts, rng=2, dtype=dtype)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("loss", [losses.CrossEntropyLoss(), losses.MSELoss("sum")], ids=repr)
+@pytest.mark.parametrize(
+    ("name", "loss"), in_turn([(name,) for name in NETWORKS], [losses.CrossEntropyLoss(), losses.MSELoss("sum")])
+)
 def test_every_quantity_but_kronecker_factors_against_the_oracles(name, loss, device):
     target = Y if isinstance(loss, losses.CrossEntropyLoss) else RNG.standard_normal((3, 2))
     report = check_network(net(name), loss, LONG, target, device=device)

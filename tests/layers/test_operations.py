@@ -33,7 +33,7 @@ def test_every_row_has_a_case():
 COMPOSED = [case for case in CASES if isinstance(Operation(case[0], **case[1]), ComposedOperation)]
 
 
-@pytest.mark.parametrize(("name", "options", "shapes"), one_in(2, COMPOSED), ids=str)
+@pytest.mark.parametrize(("name", "options", "shapes"), one_in(3, COMPOSED), ids=str)
 def test_quantities_through_composed_rows(name, options, shapes, apart):
     network, x = around(name, options, shapes)
     y = np.random.default_rng(2).standard_normal(network(x).shape)

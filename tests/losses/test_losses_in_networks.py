@@ -63,7 +63,7 @@ REDUCTIONS = pytest.mark.parametrize("reduction", ["mean", "sum"])
 
 
 @pytest.mark.parametrize(
-    ("make", "kind", "options", "soft", "reduction"), one_in(3, [(*each, r) for each in CASES for r in ("mean", "sum")])
+    ("make", "kind", "options", "soft", "reduction"), one_in(5, [(*each, r) for each in CASES for r in ("mean", "sum")])
 )
 def test_every_quantity(make, kind, options, soft, reduction, apart):
     """In float64, float32, blocks, threads, and by both engines; with the other reduction, too, by a law of the kit."""

@@ -41,6 +41,7 @@ def test_the_mended_one_passes(exhibit):
     assert any(claim.startswith(exhibit.claim) for claim in claims)
 
 
+@pytest.mark.long
 def test_the_page_is_what_the_command_prints():
     assert PAGE.read_text() == page().strip() + "\n"
 

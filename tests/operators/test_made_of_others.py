@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from common import in_turn
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
@@ -143,8 +144,10 @@ def test_a_block_takes_no_sweep_through_the_other_layers(monkeypatch):
         visited.clear()
 
 
-@pytest.mark.parametrize("name", ["GGN", "Fisher", "EmpiricalFisher", "blocks"])
-@pytest.mark.parametrize("method", ["cg", "lsmr", "neumann"])
+CURVATURES = [(name,) for name in ("GGN", "Fisher", "EmpiricalFisher", "blocks")]
+
+
+@pytest.mark.parametrize(("name", "method"), in_turn(CURVATURES, ["cg", "lsmr", "neumann"]))
 def test_inverses(name, method):
     operator = make(name)
     want = np.linalg.inv(operator.to_dense() + 0.5 * np.eye(26))

@@ -146,7 +146,7 @@ def counted(network, loss, x, y, *quantities):
 KINDS = {str(row).partition("(")[0] + getattr(row.make(), "name", ""): row for row in ALL_LAYERS}
 
 
-@pytest.mark.parametrize("row", one_in(2, KINDS.values()), ids=str)
+@pytest.mark.parametrize("row", one_in(4, KINDS.values()), ids=str)
 def test_every_function_of_the_layers_has_a_count(row):
     net = gb.Sequential(row.layer(), rng=0, dtype="float64")
     quantities = [] if row.kind in (gb.RNN, gb.LSTM, gb.GRU) else [q.DiagHessian()]

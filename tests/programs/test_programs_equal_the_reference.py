@@ -155,7 +155,7 @@ def test_all_losses(i, reduction):
         check(*of_loss(LOSSES[i], reduction, dtype))
 
 
-@pytest.mark.parametrize("i", range(0, len(ALL_LAYERS), 12))
+@pytest.mark.parametrize("i", range(0, len(ALL_LAYERS), 20))
 def test_layers(i):
     check(*of_layer(ALL_LAYERS[i], "float64"), names=("diag_hessian",), training=i % 8 == 4)
 

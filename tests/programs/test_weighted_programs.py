@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from common import in_turn
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -24,8 +25,7 @@ def arrays(value):
     return [value] if isinstance(value, np.ndarray) else [value.B, *([value.A] if value.A is not None else [])]
 
 
-@pytest.mark.parametrize("fold", [True, False])
-@pytest.mark.parametrize("loss", TARGETS, ids=repr)
+@pytest.mark.parametrize(("loss", "fold"), in_turn([(loss,) for loss in TARGETS], [True, False]))
 def test_equal_the_reference_for_other_weights(loss, fold):
     net, y = network(), TARGETS[loss]
     program = gb.program(net, loss, X, y, *ASKED, sample_weight=W, fold=fold)

@@ -73,7 +73,7 @@ def test_quantities_are_those_of_the_function_itself(name):
 
 
 @pytest.mark.parametrize("name", ["RNN", "LoRA", "weight norm", "DeepSet"])
-def test_all_quantities_by_the_kit(name):
+def test_all_quantities_by_the_kit(name, apart):
     function, parameters, x = problem(name, 3)
     network = gb.trace(function, parameters, x)
     y = np.random.default_rng(1).standard_normal(network(x).shape)

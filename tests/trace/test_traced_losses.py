@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import in_turn
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -50,8 +51,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(("name", "reduction"), in_turn([(name,) for name in CASES], ["mean", "sum"]))
 def test_by_the_kit(name, reduction):
     function, output, target, sampler = CASES[name]
     loss = gb.trace_loss(function, output[:1], target[:1], reduction=reduction, sampler=sampler)
