@@ -137,7 +137,10 @@ def _torchs(layer: Layer) -> torch.nn.Module:
         return modules.encoder_layer(layer, _torchs(layer.children["activation"]))
     if kind in SEQUENCES:
         return SEQUENCES[kind](*_arguments(layer)[0], **_arguments(layer)[1], batch_first=True)
-    if layer.node_parameters or name not in layers.__all__ or getattr(layers, name) is not kind:
+    if layer.node_parameters:
+        names = ", ".join(name for name, _ in layer.node_parameters.values())
+        raise UnsupportedError(f"torch's module would have other names for {names}")
+    if name not in layers.__all__ or getattr(layers, name) is not kind:
         raise UnsupportedError(LACKS)
     if isinstance(layer, layers.Scale):
         return LearnedFactor(layer)

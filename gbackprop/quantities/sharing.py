@@ -171,7 +171,7 @@ def lacks_joint(leaf: Leaf, uses: Mapping[str, int] | None) -> str | None:
         if outer.groups > 1:
             return f"its {key} has {outer.groups} groups, so that joint_bias has no one matrix for the bias"
         if bias not in leaf.parameters.values():
-            return f"its {key} has no bias beside it, or that is frozen, and joint_bias needs one"
+            return f"its {key} has no bias {bias!r} beside it, or that is frozen, and joint_bias needs one"
         if uses and uses[name] != uses[bias]:
             return f"joint_bias needs a bias at the same places: it is used at {uses[bias]}, its {key} at {uses[name]}"
     return None

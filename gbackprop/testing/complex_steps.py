@@ -37,7 +37,7 @@ def complex_copy(network: Layer) -> Any:
         if getattr(layer, "bias", None) is False:
             layer.bias = True  # type: ignore[attr-defined]
             for name, node in [*layer.node_parameters.values()]:
-                layer.node_parameters = {**layer.node_parameters, "bias": (f"{name}_bias", node)}
+                layer.node_parameters = {**layer.node_parameters, "bias": (f"{name}'s bias", node)}
             layer.drawn["bias"] = np.zeros(layer.parameter_shapes()["bias"], dtype=np.complex128)
         if isinstance(layer, Matrix):
             layer.__class__ = type("_Biased", (_Biased, type(layer)), {})

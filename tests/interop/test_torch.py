@@ -236,6 +236,11 @@ class Own(layers.Tanh):
             UnsupportedError,
             "layer y, Operation('softmax'): torch has no module for it",
         ),
+        (
+            gb.trace(lambda p, x: np.exp(x @ p["w"] + p["b"]), {"w": np.eye(3), "b": np.ones(3)}, np.ones((1, 3))),
+            UnsupportedError,
+            "layer add1, Weight(3, 3): torch's module would have other names for w, b",
+        ),
         (layers.Tanh(), TypeError, "network: expected a network such as gb.Sequential, got Tanh"),
     ],
 )

@@ -215,7 +215,7 @@ def test_wrong_arguments(make, message):
 
 
 UNFIT = [
-    (lambda: layers.Linear(4, 2, bias=False), (4,), "its weight has no bias beside it, or that is frozen"),
+    (lambda: layers.Linear(4, 2, bias=False), (4,), "its weight has no bias '0.bias' beside it, or that is frozen"),
     (lambda: layers.Conv1d(4, 2, 1, groups=2), (4, 1), "its weight has 2 groups"),
     (lambda: layers.ConvTranspose1d(4, 2, 1), (4, 1), "the outputs of its weight lie between the inputs"),
 ]

@@ -80,6 +80,12 @@ def test_all_quantities_by_the_kit(name, apart):
     check_network(network, losses.MSELoss(), x, y).assert_ok()
 
 
+def test_the_kit_bears_a_parameter_that_is_named_as_the_bias_of_another():
+    p, x = {"w": np.ones((3, 2)), "w_bias": np.ones(2)}, np.random.default_rng(0).standard_normal((4, 3))
+    network = gb.trace(lambda p, x: np.tanh(x @ p["w"] - p["w_bias"]), p, x)
+    check_network(network, losses.MSELoss(), x, np.zeros((4, 2))).assert_ok()
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_other_batches_and_other_parameters(name):
     function, parameters, x = problem(name, 1)
