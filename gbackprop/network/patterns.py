@@ -38,9 +38,9 @@ def replaced(
 ) -> dict[str, Node]:
     """Return the nodes of a `Graph` with layers in place of products with a parameter, and of a bias added to these.
 
-    A parameter stays under its name and in its layout, and all results are the same. Only one that a single product
-    takes, or that is added to its result, becomes part of a layer; all others are left alone. Convolutions are found
-    where the feature `shapes` of nodes and inputs are given.
+    A parameter stays under its name and in its layout, and all results are the same. It becomes part of a layer where
+    all that takes it are products of one kind, or sums with the results of one layer; all others are left alone.
+    Convolutions are found where the feature `shapes` of nodes and inputs are given.
     """
     return _Patterns(nodes, list(nodes)[-1] if output is None else output, shapes or {}).found
 
