@@ -166,7 +166,7 @@ CUT = {"sample_block": 2, "workers": 2}
 OPTIONS += [(name, options) for name in GRAPHS | CHAINS for options in (CUT, {"column_block": 1})]
 
 
-@pytest.mark.parametrize(("name", "options"), one_in(2, OPTIONS, lambda name, options: bool(options)))
+@pytest.mark.parametrize(("name", "options"), one_in(3, OPTIONS, lambda name, options: bool(options)))
 def test_backward_gives_what_reference_gives(name, options):
     asked = [*ASKED, q.KFAC(mc_samples=3), q.DiagGGNMC(mc_samples=2)]
     asked += [q.KFRA()] * (name in CHAINS and "sample_block" not in options)

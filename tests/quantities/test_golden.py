@@ -78,7 +78,7 @@ def everything(targets, whole_batch, kronecker):
 def test_all_in_one_call_whole_and_in_blocks(at, options, device):
     """In either precision, by turns: each case has both, and so has each way to cut it."""
     case, options = load(FILES[at]), BLOCKS[options]
-    dtype, tolerance = [("float64", 1e-8), ("float32", 1e-4)][(at + BLOCKS.index(options)) % 2]
+    dtype, tolerance = [("float64", 1e-8), ("float32", 1e-4)][(at // 2 + BLOCKS.index(options)) % 2]
     network, loss = build(json.loads(str(case["spec"])), case, dtype)
     batch = [case[key] for key in ("x", "y", "mc_targets")]
     network.to(device)

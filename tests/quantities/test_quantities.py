@@ -37,7 +37,7 @@ PROBLEM = (NETWORK, losses.MSELoss(), batch(4, 3)[0], np.ones((4, 3)))
 WITHOUT = {"kfra": LAWS, "gram_gradients": LAWS, "gram_ggn": {f"{options} changes nothing" for options in BLOCKS}}
 
 
-@pytest.mark.parametrize(("row", "at"), one_in(4, zip(LAYERS, range(len(LAYERS)))), ids=str)
+@pytest.mark.parametrize(("row", "at"), one_in(5, zip(LAYERS, range(len(LAYERS)))), ids=str)
 def test_every_quantity_on_every_layer(row, at, device, apart, monkeypatch):
     """With one loss and one way to cut the work, in turn; drawn networks have all of them, and the draws' means."""
     loss = THREE_LOSSES[at % len(THREE_LOSSES)]
