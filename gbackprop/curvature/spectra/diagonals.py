@@ -32,8 +32,9 @@ def diagonal(
     method : {"hutchinson", "xdiag"}
         "hutchinson" is the mean of z ∘ A z over vectors of ±1, exact for diagonal matrices. "xdiag" takes the diagonal
         of the projection to the range of half of the products exactly and estimates the rest, each vector with the
-        range of all the others; it is exact, up to rounding, where the rank of A is less than half of `samples`, and
-        where `samples` are at least n: by n unit vectors.
+        range of all the others; it is exact, up to rounding, where the rank of A is less than half of `samples` (not
+        in few dimensions, where vectors of ±1 depend on each other by chance), and where `samples` are at least n: by n
+        unit vectors.
     block : int
         Most vectors in one product.
 
