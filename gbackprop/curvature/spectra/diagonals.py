@@ -94,7 +94,7 @@ def _by_units(products: Products, samples: int, rng: np.random.Generator) -> Est
     """Compute A eᵢ of each unit vector, which is all of A."""
     matrix = products(products.here(np.eye(products.n)))
     _check_symmetric(matrix)
-    return Estimate(matrix.diagonal(), 0 * matrix.diagonal())
+    return Estimate(matrix.diagonal(), array_module(matrix).zeros_like(matrix.diagonal()))
 
 
 def _check_symmetric(h: Array) -> None:
