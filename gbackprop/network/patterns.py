@@ -287,8 +287,9 @@ def _window(seen: np.ndarray, kernel: Shape, image: Shape) -> Window | None:
     first = [axis.reshape(*kernel, -1) for axis in np.unravel_index(seen[: prod(kernel)], image)[1:]]
     lines = [np.moveaxis(at, axis, -2)[(0,) * (len(kernel) - 1)] for axis, at in enumerate(first)]  # [kernel, T]
     starts = [np.unique(line[0]) for line in lines]
-    strides = [int(each[1] - each[0]) if len(each) > 1 else max(image) for each in starts]
     dilations = [int(line[1, 0] - line[0, 0]) if len(line) > 1 else 1 for line in lines]
+    axes = zip(starts, [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)], image[1:], strict=True)
+    strides = [int(at[1] - at[0]) if len(at) > 1 else 1 if reach == size else size for at, reach, size in axes]
     window = Window(kernel, tuple(strides), tuple(dilations), ((0, 0),) * len(kernel))
     if min(dilations) < 1 or any(reach > size for reach, size in zip(window.reach, image[1:], strict=True)):
         return None

@@ -30,10 +30,11 @@ def complex_derivative(function: Callable[[], np.ndarray], point: np.ndarray) ->
 
 
 def complex_copy(network: Layer) -> Any:
-    """Return a network with the same parameters, as complex128, and a bias of zeros where a layer could have one."""
+    """Return a network with the same parameters, none frozen, as complex128, and zeros for each bias it could have."""
     twin = copy.deepcopy(network)
     for _, layer in twin.named_layers():
         layer.drawn = {name: np.array(value, dtype=np.complex128) for name, value in layer.parameters.items()}
+        layer.frozen = frozenset()
         if getattr(layer, "bias", None) is False:
             layer.bias = True  # type: ignore[attr-defined]
             for name, node in [*layer.node_parameters.values()]:

@@ -113,7 +113,7 @@ class Dense:
         self, network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None = None
     ) -> None:
         self.loss, self.x, self.y, self.factor = loss, _complex(x), y, loss.factor(len(x), y)
-        self.twin, self.names = complex_copy(network), list(network.parameters)
+        self.twin, self.names = complex_copy(network), list(network.trainable)
         self.leaves, own = leaves_of(self.twin, x.shape[1:]), leaves_of(network, x.shape[1:])
         self.lowest = next((leaf.position for leaf in own if leaf.swept), 0) if is_swept_chain(own) else None
         self.output = self.twin.forward(self.x)[0].real

@@ -122,6 +122,15 @@ def test_no_alarm_below_a_rounding_of_the_largest_entry(off, verdict):
     assert _compared(pair, None)["verdict"] == verdict
 
 
+@pytest.mark.parametrize("names", [["0.bias"], ["0.weight", "2.bias"]])
+def test_no_alarm_with_frozen_parameters(names, apart):
+    made = Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 2), rng=0, dtype="float64")
+    made.freeze(*names)
+    report = check_network(made, losses.MSELoss(), np.ones((2, 3)), np.zeros((2, 2)))
+    report.assert_ok()
+    assert any(row.oracle == "dense Jacobians" and row.verdict == "ok" for row in report.rows)
+
+
 def test_no_alarm_where_a_target_is_too_rare_to_be_drawn():
     output = np.array([[0.0, 12.0], [1.0, 0.5]])[None].swapaxes(1, 2)
     check_loss(losses.CrossEntropyLoss(weight=np.array([3.0, 1e-3])), output, np.array([[1, 0]])).assert_ok()

@@ -148,3 +148,15 @@ def test_what_is_no_convolution_stays_as_it_is(name):
         np.testing.assert_allclose(got.gradient[key], want.gradient[key], atol=1e-12)
         for asked in ASKED:
             np.testing.assert_allclose(got[asked][key], want[asked][key], atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(3, 3), (5, 5)])
+def test_a_weight_at_images_of_two_sizes_is_one_layer(size):
+    def function(p, x):
+        whole, part = (np.tanh(einsum(seen(each), p["w"])).sum((2, 3)) for each in (x, x[:, :, : size[0], : size[1]]))
+        return whole + part
+
+    x = np.random.default_rng(0).standard_normal((3, 2, 6, 6))
+    network = gb.trace(function, {"w": np.random.default_rng(1).standard_normal((2, 2, 3, 3))}, x)
+    assert repr(network).count("Conv2d(2, 2, kernel_size=3, bias=False)") == 2
+    np.testing.assert_allclose(network(x), function(network.parameters, x), rtol=1e-12)
