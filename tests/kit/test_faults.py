@@ -57,6 +57,11 @@ def test_the_page_has_each_fault_with_the_method_that_must_be_named():
     assert f"**Caught: {len(FAULTS)} of {len(FAULTS)} planted. Rightly located: {len(FAULTS)} of" in PAGE
 
 
+def test_no_edit_of_numbers_in_standard_errors_is_proposed():
+    fault = next(fault for fault in FAULTS if str(fault) == "Loss.hessian_sqrt_mc: w for √w")
+    assert [row.known for row in planted(fault, diagnosed=True).failures if "standard errors" in row.oracle] == [()]
+
+
 @pytest.mark.long
 def test_the_page_is_what_the_command_prints():
     assert PAGE.strip() == table()

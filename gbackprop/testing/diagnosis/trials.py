@@ -116,7 +116,8 @@ class Trial:
     def differing(self, name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return where two arrays are not equal up to the tolerance of the claim."""
         floor = self.compared.floor if self.compared is not None else 0.0
-        scale = max(largest(b), largest(self.parts[name][1]), floor)
+        relative = self.tolerance < 1  # or it is in standard errors, as what is compared
+        scale = max(largest(b), largest(self.parts[name][1]), floor) if relative else 1.0
         difference = np.where(np.isnan(a) & np.isnan(b), 0, np.abs(a - b))
         return ~(difference <= 4 * self.tolerance * scale)
 
