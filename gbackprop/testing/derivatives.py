@@ -12,7 +12,6 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.residual import FactoredLayer
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError, expect_shape
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
-from gbackprop.testing.flat import Flat, size_of_squares
 from gbackprop.testing.points import Point, input_curve, units
 from gbackprop.testing.probe import Probe, is_container
 
@@ -187,9 +186,7 @@ def _residual(probe: Probe, point: Point, given: Callable[[], Derivative]) -> Co
         d = prod(point.x.shape[1:])
         expect_shape(got, (n, d, d))
         got, want = got[:, point.inputs], hessian
-    layer = probe.layer.layer if isinstance(probe.layer, Flat) else probe.layer
-    floor = size_of_squares(layer.residual(probe.saved, probe.columns[0]))
-    return Compared(got, want, f"{second.oracle} of vjp", second.tolerance, floor)
+    return Compared(got, want, f"{second.oracle} of vjp", second.tolerance, probe.size_of_residual())
 
 
 def _symmetric(probe: Probe) -> Compared:

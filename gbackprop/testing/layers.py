@@ -25,7 +25,7 @@ from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
-from gbackprop.testing.points import size_of, sizes_of_terms, smooth_point
+from gbackprop.testing.points import CANCELLED, size_of, sizes_of_terms, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, one_batch, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -234,6 +234,7 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
         raise FoundError(f"gives {got.dtype.name} for float32, expected {expected}")
     terms = {"forward": 1e-4 * size_of(double.x)} | sizes_of_terms(double)  # the input may cancel, as in x − tanh x
     want, floor = double.calls()[name](), terms.get(name, 0.0)
+    floor = max(floor, CANCELLED * double.size_of_residual()) if name == "residual" else floor
     rounding = partial(moved_by, lambda: single.cast(float).calls()[name](), want)
     return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 

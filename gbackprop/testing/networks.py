@@ -23,7 +23,7 @@ from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import FLOOR, every_quantity, floor_of
+from gbackprop.testing.runs import UNIT, every_quantity, floor_of, largest_of
 from gbackprop.testing.setting import CheckedNetwork, at_targets
 from gbackprop.testing.signals import Arrivals, arrivals, dense_arrivals
 
@@ -31,7 +31,7 @@ LARGEST = 512
 """Features of a layer up to which dense matrices are formed."""
 
 CANCELLING = 1e-3
-"""In place of `FLOOR`, where residual columns of both signs cancel: what is left is rounded as the columns are."""
+"""The share of the largest entry that counts where residual columns of both signs cancel, which are rounded alone."""
 
 PARTS = "layers and loss"
 """The name in rows of the parts from which sweep and quantities are computed."""
@@ -80,10 +80,10 @@ def _check(claims: Claims, setting: CheckedNetwork, rng: np.random.Generator) ->
             claims.doubtful.add(PARTS)
     asked = setting.supported(every_quantity())
     signals = claims.attempt("sweep", "can be watched", _signals, setting, asked)
-    floor = CANCELLING if _cancels(setting) else FLOOR
+    share = CANCELLING if _cancels(setting) else 0.0
     for name in signals[0] if signals else ():
         claim = f"carries the {name} signal to each layer"
-        claims.equal("sweep", claim, _arrival, name, *signals, floor, needs=[PARTS])
+        claims.equal("sweep", claim, _arrival, name, *signals, share, needs=[PARTS])
     check_quantities(claims, setting, every_quantity(), rng, needs=[PARTS, "sweep"])
 
 
@@ -119,12 +119,12 @@ def _cancels(setting: CheckedNetwork) -> bool:
 
 
 def _arrival(
-    name: str, found: Arrivals, dense: Arrivals, single: Callable[[], Arrivals], floor: float
+    name: str, found: Arrivals, dense: Arrivals, single: Callable[[], Arrivals], share: float
 ) -> Compared:
     want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
     got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
-    floor *= floor_of(want) / FLOOR
+    floor = max(share * largest_of(want), floor_of(want, ORACLE_TOLERANCE))
     if name == RESIDUAL.name:  # its terms are of the gradient's size
-        floor = max(floor, ROUNDINGS * 2.0**-53 / ORACLE_TOLERANCE * floor_of(dense[GRADIENT.name]) / FLOOR)
+        floor = max(floor, ROUNDINGS * UNIT / ORACLE_TOLERANCE * largest_of(dense[GRADIENT.name]))
     rounding = lambda: rounding_of(single()[name], found[name])  # noqa: E731
     return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor, rounding=rounding)

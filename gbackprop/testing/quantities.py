@@ -33,7 +33,7 @@ from gbackprop.testing.loss_scale import check_factor
 from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import FLOOR, Runs, fits, floor_of, pairs
+from gbackprop.testing.runs import Runs, fits, floor_of, largest_of, pairs
 from gbackprop.testing.setting import SEED, CheckedNetwork, Values, values
 
 ORACLE_TOLERANCE = 1e-9
@@ -154,7 +154,8 @@ def _pass(setting: CheckedNetwork) -> Compared:
     gradient = setting.oracle["gradient"]
     want = {"loss": value, "output": output, **gradient}
     got, rounding = _passed(setting.run()), partial(_rounding, setting)
-    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor_of(gradient), rounding=rounding)
+    floor = floor_of(gradient, ORACLE_TOLERANCE)
+    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor, rounding=rounding)
 
 
 def _plain_pass(setting: CheckedNetwork) -> Compared:
@@ -253,7 +254,7 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
     floor = runs.floor(quantity, want, FLOAT32_TOLERANCE, 2.0**-24)
-    floor = max(floor, floor_of(want) / FLOOR * FLOAT32_TOLERANCE)
+    floor = max(floor, largest_of(want) * FLOAT32_TOLERANCE)
     rounding = partial(moved_by, lambda: runs.alone(quantity, "rounded"), want)
     return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 

@@ -17,11 +17,11 @@ from gbackprop.testing.claims import ROUNDING, ROUNDINGS, Compared, rounding_of
 from gbackprop.testing.oracles import ORACLES
 from gbackprop.testing.setting import CheckedNetwork, Values
 
-FLOOR = 4e-6
-"""Errors are never relative to less than this share of a quantity's largest entry in any parameter.
+FLOOR = 1e-8
+"""Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
 
-To `ROUNDING` of it, that is four roundings of the largest entry: what cancels is no less wrong.
-"""
+UNIT = 2.0**-53
+"""A single rounding, relative to the number that is rounded."""
 
 CANCELLED = 1e-3
 """Errors are never relative to less than this share of what was subtracted."""
@@ -80,23 +80,23 @@ class Runs:
         """Compute a quantity together with all others."""
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
-    def floor(self, quantity: Quantity, want: Values, tolerance: float = ROUNDING, eps: float = 2.0**-53) -> float:
+    def floor(self, quantity: Quantity, want: Values, tolerance: float = ROUNDING, eps: float = UNIT) -> float:
         """Size of entries that still count beside the largest, beside what is subtracted, and beside its terms.
 
         Terms of a residual are of the gradient's size.
         """
-        whole, floor = quantity.difference_of, floor_of(want)
+        whole, floor = quantity.difference_of, floor_of(want, tolerance)
         if whole is not None:
             if whole not in self.sizes:
-                self.sizes[whole] = floor_of(self.setting.values(whole())[0])
-            floor += CANCELLED / FLOOR * self.sizes[whole]
+                self.sizes[whole] = largest_of(self.setting.values(whole())[0])
+            floor += CANCELLED * self.sizes[whole]
         residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
         return max(floor, ROUNDINGS * eps / tolerance * self.gradient_size * residual)
 
     @cached_property
     def gradient_size(self) -> float:
         """The largest entry of the gradient."""
-        return floor_of(self.setting.run().gradient) / FLOOR
+        return largest_of(self.setting.run().gradient)
 
     def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
         """Return values of a quantity beside the expected ones."""
@@ -132,7 +132,12 @@ def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
     return set(options) == {"column_block"} and (gradients or not pairs(quantity))
 
 
-def floor_of(want: Values) -> float:
-    """Return the size of entries that still count, beside the largest in any parameter."""
+def floor_of(want: Values, tolerance: float = ROUNDING) -> float:
+    """Return the size of entries that still count beside the largest: to the tolerance, at least one rounding of it."""
+    return max(FLOOR, UNIT / tolerance) * largest_of(want)
+
+
+def largest_of(want: Values) -> float:
+    """Return the largest entry in any parameter."""
     arrays = [a for value in want.values() for a in (value.values() if isinstance(value, dict) else [value])]
-    return FLOOR * max((float(np.max(np.abs(a), initial=0)) for a in arrays if a is not None), default=0.0)
+    return max((float(np.max(np.abs(a), initial=0)) for a in arrays if a is not None), default=0.0)

@@ -122,6 +122,18 @@ def test_no_alarm_below_a_rounding_of_the_largest_entry(off, verdict):
     assert _compared(pair, None)["verdict"] == verdict
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_no_alarm_where_columns_of_both_signs_cancel(seed):
+    """One number of the first input is small, so that its columns are scaled by a thousand."""
+    inputs = np.array([[-13.7, -7.8e-6, -11.9, -0.14]]), np.array([[4.98, 18.7, 6.8, 3.6]])
+    check_layer(layers.Multiply(), inputs, seed).assert_ok()
+
+
+@pytest.mark.parametrize(("x", "seed"), [([[1.0241, 0.9996]], 1), ([[1.0241, 1.01]], 0)])
+def test_no_alarm_where_a_norm_subtracts_nearly_equal_numbers(x, seed):
+    check_layer(layers.GroupNorm(1, 1), np.array([x, [[1.0, 1.0003]]][: 2 - seed]), seed).assert_ok()
+
+
 @pytest.mark.parametrize("names", [["0.bias"], ["0.weight", "2.bias"]])
 def test_no_alarm_with_frozen_parameters(names, apart):
     made = Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 2), rng=0, dtype="float64")
