@@ -42,7 +42,6 @@ def pytest_collection_finish(session):
     """Leave thousands of collected tests, which live to the end, out of every search for garbage: it takes a second."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 50)
 
 
 def pytest_configure(config):

@@ -269,10 +269,12 @@ def _is(layer: Any, name: str) -> bool:
 
 
 def _is_move(layer: Any) -> bool:
+    """Return whether a layer is an operation that only moves numbers."""
     return isinstance(layer, Operation) and layer.name in MOVED
 
 
 def _is_sum(layer: Any) -> bool:
+    """Return whether a layer adds its inputs."""
     return _is(layer, "add") or type(layer) is Add
 
 

@@ -96,7 +96,6 @@ class AtLoss:
         return None
 
 
-
 class Sweep(AtLoss):
     """One forward pass and one backward sweep through a chain of layers, for the whole batch and all columns."""
 

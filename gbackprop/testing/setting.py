@@ -149,7 +149,6 @@ class CheckedNetwork:
 
         return derivative(curve, 1e-4 * size_of(self.x)).analytic
 
-
     @cached_property
     def kinked(self) -> bool:
         """True if a layer is at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""

@@ -104,7 +104,6 @@ def test_moments_are_summed_in_float64():
     np.testing.assert_allclose(found.centered, x.var(0) * 50, rtol=1e-12)
 
 
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("numba", [True, False])

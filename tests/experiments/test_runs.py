@@ -69,8 +69,6 @@ def test_bad_settings_are_refused(settings, message):
         RunSpec.from_mapping({"problem": "mnist_logreg"})
 
 
-
-
 # -------------------------------------------------------------------------------------------------------------- curves
 
 

@@ -111,8 +111,6 @@ class Remembers(q.DiagGGN):
         return square * self.seen
 
 
-
-
 def test_the_laws_hold_for_a_users_quantity():
     report = check_quantity(GradientTimesCurvature(), *PROBLEM)
     report.assert_ok()

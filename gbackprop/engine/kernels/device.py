@@ -88,7 +88,6 @@ y = (x < 0 ? e : (T)1) / (1 + e);
 """
 
 
-
 def _gather(add: str) -> str:
     """Return the body of a kernel that sums at each pixel over the windows that cover it."""
     return f"{_PIXEL}\nT total = 0;\n{_WINDOWS_AT_PIXEL.replace('ADD', add)}\nimage = total;"
