@@ -80,8 +80,8 @@ class Flat(Layer):
             return super().vjp(saved, vec)
         return self.joined(self.layer.vjp(saved, vec), 1)
 
-    def residual(self, saved: Any, grad: np.ndarray) -> Any:
-        return self.layer.residual(saved, grad)
+    def residual(self, saved: Any, grad: np.ndarray) -> np.ndarray:
+        return dense(self.layer.residual(saved, grad))
 
 
 def side_by_side(parts: Sequence[np.ndarray], lead: int = 1) -> np.ndarray:

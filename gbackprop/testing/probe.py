@@ -19,7 +19,7 @@ from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
 from gbackprop.testing.claims import FoundError
-from gbackprop.testing.flat import dense, size_of_squares
+from gbackprop.testing.flat import Flat, dense, size_of_squares
 
 PER_SAMPLE_AXIS = {"per_sample": 1} | {r.name: 0 for r in REDUCTIONS.values() if r.per_sample}
 """Methods of `ParameterJacobian` with a row for each sample, and the axis of the samples."""
@@ -192,7 +192,8 @@ class Probe:
 
     def size_of_residual(self) -> float:
         """Return the size of the squares that cancel in the residual, 0 of a layer that does not factor it."""
-        return size_of_squares(self.layer.residual(self.saved, self.columns[0]))
+        layer = self.layer.layer if isinstance(self.layer, Flat) else self.layer
+        return size_of_squares(layer.residual(self.saved, self.columns[0]))
 
     def _average(self) -> np.ndarray:
         return self.layer.average(self.saved, self.curvature, len(self.x), self.output.shape[1:])
