@@ -33,6 +33,9 @@ class FoundError(Exception):
 FLOAT32_TOLERANCE = 1e-3
 """Error to allow in float32."""
 
+UNIT = 2.0**-53
+"""A single rounding in float64, relative to the number that is rounded."""
+
 ROUNDINGS = 256
 """A result may be off by so often what a single rounding moves it by, wherever that is measured."""
 
@@ -179,6 +182,13 @@ def rounding_of(single: Any, double: Any, times: float = ROUNDINGS * 2.0**-29) -
 def moved_by(rounded: Callable[[], Any], given: Any) -> Any:
     """Return the errors to allow in float32, by name: ROUNDINGS times what results move by if inputs are rounded."""
     return rounding_of(rounded(), given, ROUNDINGS)
+
+
+def both(first: Any, second: Any) -> Any:
+    """Return the sums of the errors to allow on two sides of a comparison, by name."""
+    if not isinstance(first, Mapping):
+        return first + second
+    return {name: both(error, second[name]) if name in second else error for name, error in first.items()}
 
 
 def _beyond(got: Any, want: Any, rounding: Any) -> Any:

@@ -13,6 +13,7 @@ points off kinks, by a little noise for instance.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ from gbackprop.calculus.walk import add_below, downwards, is_swept_chain
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
+from gbackprop.testing.claims import ROUNDINGS, UNIT
 from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 
@@ -119,12 +121,30 @@ class Dense:
         self.output = self.twin.forward(self.x)[0].real
         self.mc_curvature = _mc_curvature(loss, self.output, mc_targets, y)
         self.jacobians = output_jacobians(self.twin, self.leaves, self.x)
-        gradient, self.hessian = loss_derivatives(loss, self.output, y)
-        self.parts: dict[str, Parts] = {}
+        self.gradient, self.hessian = loss_derivatives(loss, self.output, y)
+
+    @cached_property
+    def parts(self) -> dict[str, Parts]:
+        """The arguments of definitions, for each parameter."""
+        found = {}
         for name in self.names:
             jacobian = self.jacobians[name]
-            each = np.einsum("nc,nc...->n...", gradient, jacobian)
-            self.parts[name] = Parts(len(x), self.factor, each, jacobian, self.hessian, name, self)
+            each = np.einsum("nc,nc...->n...", self.gradient, jacobian)
+            found[name] = Parts(len(self.x), self.factor, each, jacobian, self.hessian, name, self)
+        return found
+
+    def rounded(self) -> Dense:
+        """Return a copy with derivatives that are off by up to ROUNDINGS roundings each: it shows what cancels."""
+        twin, rng = copy.copy(self), np.random.default_rng(0)
+        for cached in ("parts", "kronecker"):
+            twin.__dict__.pop(cached, None)
+
+        def moved(a: Any) -> Any:
+            return a if a is None else a * (1 + ROUNDINGS * UNIT * rng.uniform(-1, 1, a.shape))
+
+        twin.gradient, twin.hessian, twin.mc_curvature = map(moved, (self.gradient, self.hessian, self.mc_curvature))
+        twin.jacobians = {name: moved(jacobian) for name, jacobian in self.jacobians.items()}
+        return twin
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         return self.values(ORACLES[name])

@@ -24,13 +24,14 @@ from gbackprop.testing.claims import (
     Compared,
     FoundError,
     NotGivenError,
+    both,
     moved_by,
     rounding_of,
 )
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.likelihood import ALARMS, LEAST_EXPECTED, LEVEL
 from gbackprop.testing.loss_scale import check_factor
-from gbackprop.testing.oracles import definition_of
+from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import Runs, fits, floor_of, largest_of, pairs
@@ -145,7 +146,8 @@ def _passed(result: Result) -> Values:
 
 
 def _rounding(setting: CheckedNetwork) -> Any:
-    return rounding_of(_passed(setting.cast(np.float32).run()), _passed(setting.run()))
+    ours = rounding_of(_passed(setting.cast(np.float32).run()), _passed(setting.run()))
+    return both(ours, setting.rounding(ORACLES["gradient"]))
 
 
 def _pass(setting: CheckedNetwork) -> Compared:
@@ -184,10 +186,7 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
         unknown = [name for name in got if name not in setting.oracle.kronecker[quantity.name]]
         if unknown:
             raise NotGivenError(f"the oracle finds the factors of a `weight` and its `bias`, not of {unknown}")
-    want = {
-        name: dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value
-        for name, value in setting.oracle.values(definition).items()
-    }
+    want = setting.defined(definition)
     if ours and setting.kinked and any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()):
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
     oracle = "dense Jacobians" if ours else "its definition"
@@ -272,12 +271,21 @@ def _estimated(runs: Runs, quantity: Sampled) -> Compared:
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
     z, wanted = {}, {name: _total(value) for name, value in setting.values(expected())[0].items()}
     rounding = 1e-12 * max(map(abs, wanted.values()), default=0.0)  # of terms that cancel
+    if max(map(abs, wanted.values()), default=0.0) <= _of_terms(setting, expected()):
+        raise NotGivenError("what it estimates is 0 here, but for rounding")
     for name, total in wanted.items():
         totals = np.array([_total(each[name]) for each in found])
         error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding)
         z[name] = np.array((totals.mean() - total) / (error or 1.0))
     allowed = -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(z))))
     return Compared(z, {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors", allowed)
+
+
+def _of_terms(setting: CheckedNetwork, quantity: Quantity) -> float:
+    """Return the largest error by rounding of a quantity's entries, of Kronecker factors that of B's."""
+    definition = definition_of(quantity)
+    found = {} if definition is None else setting.rounding(definition)
+    return max((error["B"] if isinstance(error, dict) else error for error in found.values()), default=0.0)
 
 
 def _total(value: Any) -> float:

@@ -13,15 +13,15 @@ from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDING, ROUNDINGS, Compared, rounding_of
-from gbackprop.testing.oracles import ORACLES
+from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both, rounding_of
+from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.setting import CheckedNetwork, Values
 
 FLOOR = 1e-8
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
 
-UNIT = 2.0**-53
-"""A single rounding, relative to the number that is rounded."""
+IN_A_SUM = 16
+"""Roundings of the largest entry that an entry may be off by: sums over positions, columns and layers cancel."""
 
 CANCELLED = 1e-3
 """Errors are never relative to less than this share of what was subtracted."""
@@ -103,8 +103,14 @@ class Runs:
         return Compared(got, want, oracle, floor=self.floor(quantity, want), rounding=self.rounding(quantity))
 
     def rounding(self, quantity: Quantity) -> Callable[[], Any]:
-        """Return a function that measures the errors of a quantity's values by rounding alone."""
-        return lambda: rounding_of(self.alone(quantity, "float32"), self.alone(quantity))
+        """Return a function that measures the errors of a quantity's values, and of its definition's, by rounding."""
+        definition = definition_of(quantity)
+
+        def measured() -> Any:
+            ours = rounding_of(self.alone(quantity, "float32"), self.alone(quantity))
+            return ours if definition is None else both(ours, self.setting.rounding(definition))
+
+        return measured
 
     def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, Any]) -> Values:
         key = (tuple(map(id, members)), variant, tuple(options.items()))
@@ -133,8 +139,8 @@ def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
 
 
 def floor_of(want: Values, tolerance: float = ROUNDING) -> float:
-    """Return the size of entries that still count beside the largest: to the tolerance, at least one rounding of it."""
-    return max(FLOOR, UNIT / tolerance) * largest_of(want)
+    """Return the size of entries that still count beside the largest: to the tolerance, at least some roundings."""
+    return max(FLOOR, IN_A_SUM * UNIT / tolerance) * largest_of(want)
 
 
 def largest_of(want: Values) -> float:

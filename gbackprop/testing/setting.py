@@ -23,10 +23,10 @@ from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.kronecker_error import BlockError
 from gbackprop.quantities.result import Result
-from gbackprop.testing.claims import NotGivenError
+from gbackprop.testing.claims import NotGivenError, rounding_of
 from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative
-from gbackprop.testing.oracles import Dense
+from gbackprop.testing.oracles import Definition, Dense
 from gbackprop.testing.points import input_curve, size_of
 from gbackprop.testing.probe import one_batch, twin_of
 
@@ -132,6 +132,18 @@ class CheckedNetwork:
         if not self.analytic:
             raise NotGivenError("the network does not take complex numbers, and dense Jacobians are complex steps")
         return Dense(self.network, self.loss, self.x, self.y, self.targets)
+
+    def defined(self, definition: Definition, rounded: bool = False) -> Values:
+        """Return what a definition gives for each parameter, Kronecker factors by name; or after roundings."""
+        found = (self.oracle.rounded() if rounded else self.oracle).values(definition)
+        return {n: dict(zip("AB", each, strict=True)) if isinstance(each, tuple) else each for n, each in found.items()}
+
+    def rounding(self, definition: Definition) -> dict[str, Any]:
+        """Return the errors by rounding of what a definition gives, none where there are no dense Jacobians."""
+        try:
+            return rounding_of(self.defined(definition, rounded=True), self.defined(definition), 1.0)
+        except NotGivenError:
+            return {}
 
     @cached_property
     def analytic(self) -> bool:
