@@ -142,7 +142,7 @@ class CheckedNetwork:
         """Return the errors by rounding of what a definition gives, none where there are no dense Jacobians."""
         try:
             return rounding_of(self.defined(definition, rounded=True), self.defined(definition), 1.0)
-        except NotGivenError:
+        except (NotGivenError, KeyError):  # no Kronecker factors of a weight by another name
             return {}
 
     @cached_property
