@@ -270,9 +270,8 @@ def _estimated(runs: Runs, quantity: Sampled) -> Compared:
         raise NotGivenError("the loss is so sure of a target here that it hardly ever draws another")
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
     z, wanted = {}, {name: _total(value) for name, value in setting.values(expected())[0].items()}
-    rounding = 1e-12 * max(map(abs, wanted.values()), default=0.0)  # of terms that cancel
-    if max(map(abs, wanted.values()), default=0.0) <= _of_terms(setting, expected()):
-        raise NotGivenError("what it estimates is 0 here, but for rounding")
+    largest, of_terms = max(map(abs, wanted.values()), default=0.0), _of_terms(setting, expected())
+    rounding = of_terms if largest <= of_terms else 1e-12 * largest  # where all is 0, and of terms that cancel
     for name, total in wanted.items():
         totals = np.array([_total(each[name]) for each in found])
         error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding)

@@ -20,9 +20,6 @@ from gbackprop.testing.setting import CheckedNetwork, Values
 FLOOR = 1e-8
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
 
-IN_A_SUM = 16
-"""Roundings of the largest entry that an entry may be off by: sums over positions, columns and layers cancel."""
-
 CANCELLED = 1e-3
 """Errors are never relative to less than this share of what was subtracted."""
 
@@ -139,8 +136,8 @@ def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
 
 
 def floor_of(want: Values, tolerance: float = ROUNDING) -> float:
-    """Return the size of entries that still count beside the largest: to the tolerance, at least some roundings."""
-    return max(FLOOR, IN_A_SUM * UNIT / tolerance) * largest_of(want)
+    """Return the size of entries that still count beside the largest: to the tolerance, at least one rounding of it."""
+    return max(FLOOR, UNIT / tolerance) * largest_of(want)
 
 
 def largest_of(want: Values) -> float:
