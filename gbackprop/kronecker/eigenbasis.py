@@ -7,12 +7,17 @@ from scipy.linalg import eigh, get_lapack_funcs, qr
 
 from gbackprop.array import Array, array_module
 from gbackprop.base.threads import one_blas_thread
-from gbackprop.kronecker.low_rank import root_of_low_rank
+from gbackprop.kronecker.low_rank import LEAST_SIZE, root_of_low_rank
 
 
 def eigenbasis(factor: Array) -> Array:
-    """Compute orthonormal eigenvectors of a positive semi-definite factor, or of each group's."""
-    if array_module(factor) is not np or not np.isfinite(factor).all():
+    """Compute orthonormal eigenvectors of a positive semi-definite factor, or of each group's.
+
+    Where an eigenvalue occurs several times, rounding chooses among its eigenvectors: small factors have those of
+    `numpy.linalg.eigh`, which a written program calls, too.
+    """
+    small = factor.shape[-1] < LEAST_SIZE
+    if small or array_module(factor) is not np or not np.isfinite(factor).all():
         return array_module(factor).linalg.eigh(factor)[1]
     if factor.ndim == 3:
         return np.stack([eigenbasis(each) for each in factor])

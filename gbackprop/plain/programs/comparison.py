@@ -14,6 +14,7 @@ from gbackprop.array import Array
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.recording.refused import called
 from gbackprop.base.recording.tape import Tape, TapeStep, refs, same
+from gbackprop.kronecker.low_rank import LEAST_SIZE
 from gbackprop.losses.sample_weights import Targets
 from gbackprop.plain.programs.recording import ARRAYS, Recording, arrays_in, attributes_of
 from gbackprop.quantities.result import Result
@@ -121,7 +122,7 @@ BASES = ("QA", "QB", "eigenvalues")
 
 
 def _numbers(result: Result, fold: bool) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the numbers of a result with their paths; folded ones without those of bases."""
+    """Yield the numbers of a result with their paths; folded and large ones without those of bases."""
     found = [("loss", result.loss), ("output", result.output), ("gradient", result.gradient)]
     for quantity, values in zip(result.quantities, result.values, strict=True):
         found.append((f"quantity {quantity.name}, {quantity!r}", values))
@@ -133,7 +134,9 @@ def _numbers(result: Result, fold: bool) -> Iterator[tuple[str, np.ndarray]]:
             pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
             found += [(f"{path}, {key}", each) for key, each in pairs]
         elif any(True for _ in arrays_in(value, ARRAYS)):
-            found += [(f"{path}, {key}", each) for key, each in attributes_of(value) if not fold or key not in BASES]
+            attributes = attributes_of(value)
+            rounded = fold or any(key in BASES and np.shape(each)[-1:] >= (LEAST_SIZE,) for key, each in attributes)
+            found += [(f"{path}, {key}", each) for key, each in attributes if not (rounded and key in BASES)]
 
 
 def _refuse(recording: Recording, step: TapeStep, words: str) -> None:

@@ -20,7 +20,16 @@ from gbackprop.calculus.state import digests_of, parts_of
 from gbackprop.losses.sample_weights import Targets
 from gbackprop.plain.completion import complete
 from gbackprop.plain.plan import Plan
-from gbackprop.plain.programs.sections import OF_LOSS, LetterTape, NamedFactor, Section, Sections, announced, turned
+from gbackprop.plain.programs.sections import (
+    OF_LOSS,
+    LetterTape,
+    NamedFactor,
+    RecordedFactor,
+    Section,
+    Sections,
+    announced,
+    turned,
+)
 from gbackprop.plain.reference import GraphSweep, Sweep, finish
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
@@ -239,7 +248,8 @@ def _recorded(plan: Plan, found: Recording, y: Any) -> Plan:
     new.__dict__.update(plan.__dict__, leaves=leaves, swept=[leaves[leaf.position] for leaf in plan.swept])
     found.tape.section = Section("loss", "factor")
     factor: Any = plan.loss.factor(plan.scale.batch, y)
-    factor = factor.astype(plan.scale.dtype) if isinstance(factor, Recorded) else NamedFactor(plan.scale.factor)
+    recorded = isinstance(factor, Recorded)
+    factor = RecordedFactor(found.tape, factor.number) if recorded else NamedFactor(plan.scale.factor)
     found.call(factor, "R_y")
     scale = replace(plan.scale, factor=factor)
     announced(loss := copy.copy(plan.loss), found, OF_LOSS)

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from gbackprop.base.recording.arrays import Recorded
 from gbackprop.base.recording.tape import Tape, refs
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, Signals
@@ -35,6 +38,22 @@ class NamedFactor(float):
             new = NamedFactor(new)
             new.text = f"R ** {exponent}"
         return new
+
+
+class RecordedFactor(Recorded):
+    """R of these targets, or a power of it: as a number does, it takes the dtype of an array that it meets."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        met = {each.dtype for each in args if hasattr(each, "dtype") and not isinstance(each, RecordedFactor)}
+        for dtype in met:
+            args = tuple(each.astype(dtype) if _is_other(each, dtype) else each for each in args)
+        found = super().__array_ufunc__(ufunc, method, *args, **kwargs)
+        return found if met else RecordedFactor(found.tape, found.number)
+
+
+def _is_other(value: Any, dtype: np.dtype) -> bool:
+    """Return whether a value is a factor of another dtype than an array of floats has."""
+    return isinstance(value, RecordedFactor) and dtype.kind == "f" and value.dtype != dtype
 
 
 class Section(NamedTuple):
