@@ -51,6 +51,7 @@ class Compared:
     floor: float = 0.0  # errors are relative to the largest entry of `want`, but never to less than this
     sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of each name, for a diagnosis
     rounding: Callable[[], Any] | None = None  # the errors by rounding alone, asked for where the comparison fails
+    draws: tuple[Any, Any, Any] | None = None  # of a result in standard errors: the mean, the expected one, the errors
 
 
 @dataclass(frozen=True)

@@ -192,9 +192,10 @@ def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Co
     deviation = products.std(0) / DRAWS**0.5
     rounding = 1e-11 * float(np.max(np.abs(want), initial=0)) or 1.0
     unseen = RARE / DRAWS * float(np.max(np.abs(products), initial=0))  # of targets that were not drawn
-    z = (products.mean(0) - want) / np.maximum(deviation, max(rounding, unseen))
+    draws = products.mean(0), want, np.maximum(deviation, max(rounding, unseen))
+    z = (draws[0] - want) / draws[2]
     allowed = -float(special.ndtri(LEVEL / (2 * z.size)))
-    return Compared(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed)
+    return Compared(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed, draws=draws)
 
 
 # -------------------------------------------------------------------------------------------------------------- shared

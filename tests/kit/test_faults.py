@@ -57,9 +57,20 @@ def test_the_page_has_each_fault_with_the_method_that_must_be_named():
     assert f"**Caught: {len(FAULTS)} of {len(FAULTS)} planted. Rightly located: {len(FAULTS)} of" in PAGE
 
 
+def in_standard_errors(name):
+    fault = next(fault for fault in FAULTS if str(fault) == f"Loss.hessian_sqrt_mc: {name}")
+    (found,) = [row for row in planted(fault, diagnosed=True).failures if "standard errors" in row.oracle]
+    return [each.words for each in found.known]
+
+
 def test_no_edit_of_numbers_in_standard_errors_is_proposed():
-    fault = next(fault for fault in FAULTS if str(fault) == "Loss.hessian_sqrt_mc: w for √w")
-    assert [row.known for row in planted(fault, diagnosed=True).failures if "standard errors" in row.oracle] == [()]
+    assert in_standard_errors("w for √w") == []
+
+
+def test_a_factor_of_means_of_draws_is_proposed_with_its_error():
+    (words,) = in_standard_errors("one part in five")
+    factor, error = map(float, words.removeprefix("right if divided by ").split(" ± "))
+    assert abs(factor - 1.2**2) < error < 0.02
 
 
 @pytest.mark.long

@@ -77,8 +77,10 @@ def test_arrays_of_a_probe_are_named_once():
     np.testing.assert_array_equal(found["u"], probe.tangents[0])
     assert len({array.tobytes() for array in found.values()}) == len(found)
     output, target = RNG.standard_normal((2, 3)), np.array([2, 0])
-    given = arrays_of((LossProbe(losses.CrossEntropyLoss(), output, target, np.arange(3)),))
+    weighted = losses.CrossEntropyLoss(weight=np.array([1.0, 2.0, 0.5]))
+    given = arrays_of((LossProbe(weighted, output, target, np.arange(3)),))
     np.testing.assert_array_equal(given["one-hot target"], [[0, 0, 1], [1, 0, 0]])
+    np.testing.assert_array_equal(given["weight[target]"], [0.5, 1])
     between = arrays_of((LossProbe(losses.MSELoss(), output, 2 * output, np.arange(3)),))
     np.testing.assert_array_equal(between["(f − target)"], -output)
 

@@ -1,5 +1,6 @@
 """Saved programs run where there is NumPy alone, and agree with their own check."""
 
+import runpy
 import subprocess
 import sys
 
@@ -85,6 +86,16 @@ def test_the_check_of_a_saved_file_bites(tmp_path):
     path.write_text(text.replace(line, line.rstrip(",") + " * 1.001,"))
     done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_made_up_labels_are_all_that_occur(tmp_path):
+    """One of three labels counts: of labels drawn one by one often none would."""
+    x, y = batch(3, 6)
+    y[:] = -1, 2, -1
+    program, *_ = saved([layers.Linear(6, 3)], losses.CrossEntropyLoss(ignore_index=-1), x, y)
+    program.save(tmp_path / "program.py")
+    made_up = runpy.run_path(tmp_path / "program.py")["made_up"]
+    assert all(set(made_up(np.random.default_rng(seed))["y"]) == {-1, 2} for seed in range(10))
 
 
 GROUPS = 12

@@ -68,13 +68,13 @@ def check_of(program: Any) -> str:
 
 
 def _made_up(value: np.ndarray) -> str:
-    """Return an expression of numbers like those of an input: labels that occur, parts that add up to 1."""
+    """Return an expression of numbers like those of an input: every label that occurs, parts that add up to 1."""
     shape, dtype = tuple(value.shape), value.dtype.name
     if value.dtype.kind != "f":
         found = np.unique(value)
         if found.size > 50:
             return f"rng.integers({found[0]}, {found[-1]} + 1, {shape}).astype({dtype!r})"
-        return f"rng.choice({found.tolist()}, {shape}).astype({dtype!r})"
+        return f"rng.permuted(np.resize({found.tolist()}, {shape})).astype({dtype!r})"
     if value.ndim > 1 and value.size and (value >= 0).all() and np.allclose(value.sum(1), 1):
         return f"(lambda a: a / a.sum(1, keepdims=True))(rng.uniform(0.1, 1, {shape})).astype({dtype!r})"
     low, high = ((value.min(), value.max()) if value.size else (0.0, 1.0))

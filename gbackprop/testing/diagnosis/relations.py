@@ -43,6 +43,8 @@ class Relations:
 
     def search(self, *kinds: str) -> list[Found]:
         """Return the edits of the first of some kinds that has any: for all that is wrong, else for each part."""
+        if all(trial.compared is not None and trial.compared.draws for trial in self.trials):
+            return list(filter(None, [self.drawn()])) if "multiples" in kinds else []
         if not self.wrong:
             return list(filter(None, self.shaped())) if "multiples" in kinds else []
         if any(name not in trial.parts for trial in self.trials for name in self.wrong):
@@ -103,6 +105,22 @@ class Relations:
         if not any(largest(trial.parts[name][0]) for trial in self.trials for name in self.wrong):
             yield Found(1.5, "left out: what is got is 0 everywhere" + self._where())
         yield self.held(lambda t, n: t.parts[n], "right if {c}", 0)
+
+    def drawn(self) -> Found | None:
+        """Return the factor of means of draws, by least squares, with twice its standard error."""
+        fits = []
+        for trial in self.trials:
+            mean, want, errors = (np.asarray(each) for each in trial.compared.draws)  # type: ignore[union-attr]
+            precision = float(((want / errors) ** 2).sum())
+            number = float((mean * want / errors**2).sum()) / (precision or 1.0)
+            if not precision or (np.abs(mean - number * want) > trial.tolerance * errors).any():
+                return None
+            fits.append((number, precision))
+        numbers, weights = np.array(fits).T
+        found, error = np.average(numbers, weights=weights), weights.sum() ** -0.5
+        if len(fits) < 2 or (np.abs(numbers - found) > self.trials[0].tolerance * weights**-0.5).any():
+            return None
+        return Found(1, f"right if divided by {found:.4g} ± {2 * error:.1g}")
 
     def changed(self) -> Iterator[Found | None]:
         """A change that is missing, or superfluous."""

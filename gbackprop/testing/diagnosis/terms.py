@@ -72,7 +72,10 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
         if part.target.shape == part.output.shape:
             yield "(f − target)", part.output - part.target
         elif part.target.dtype.kind in "iu":
-            yield "one-hot target", np.moveaxis(np.eye(part.output.shape[1])[part.target % part.output.shape[1]], -1, 1)
+            classes = part.output.shape[1]
+            yield "one-hot target", np.moveaxis(np.eye(classes)[part.target % classes], -1, 1)
+            each = [(name, value) for name, value in vars(part.loss).items() if np.shape(value) == (classes,)]
+            yield from ((f"{name}[target]", np.asarray(value)[part.target % classes]) for name, value in each)
     if isinstance(part, (Probe, LossProbe)):
         owner = part.layer if isinstance(part, Probe) else part.loss
         yield from ((name, value) for name, value in vars(owner).items() if isinstance(value, np.ndarray))
