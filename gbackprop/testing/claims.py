@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ class FoundError(Exception):
 
 FLOAT32_TOLERANCE = 1e-3
 """Error to allow in float32."""
+
+TINY = float(np.finfo(np.float32).tiny) / FLOAT32_TOLERANCE
+"""The size of entries that still count in float32: smaller ones have fewer digits."""
 
 UNIT = 2.0**-53
 """A single rounding in float64, relative to the number that is rounded."""
@@ -180,16 +184,23 @@ def rounding_of(single: Any, double: Any, times: float = ROUNDINGS * 2.0**-29) -
     return times * float(np.max(error, initial=0, where=np.isfinite(error)))
 
 
-def moved_by(rounded: Callable[[], Any], given: Any) -> Any:
-    """Return the errors to allow in float32, by name: ROUNDINGS times what results move by if inputs are rounded."""
-    return rounding_of(rounded(), given, ROUNDINGS)
+MOVED = 32
+"""Inputs and parameters move by up to so many roundings where it is measured what results move by."""
 
 
-def both(first: Any, second: Any) -> Any:
-    """Return the sums of the errors to allow on two sides of a comparison, by name."""
+def moved(a: Any, rng: np.random.Generator, roundings: int = MOVED) -> Any:
+    """Return an array of floats that is off by up to so many roundings; any other one as it is."""
+    if a.dtype.kind not in "fc":
+        return a
+    unit = float(np.finfo(a.dtype).eps) / 2
+    return (a * (1 + roundings * unit * rng.uniform(-1, 1, a.shape))).astype(a.dtype)
+
+
+def both(first: Any, second: Any, join: Callable[[float, float], float] = add) -> Any:
+    """Return the errors to allow on two sides of a comparison, by name, as sums or `join`ed otherwise."""
     if not isinstance(first, Mapping):
-        return first + second
-    return {name: both(error, second[name]) if name in second else error for name, error in first.items()}
+        return join(first, second)
+    return {name: both(error, second[name], join) if name in second else error for name, error in first.items()}
 
 
 def _beyond(got: Any, want: Any, rounding: Any) -> Any:

@@ -13,11 +13,11 @@ from gbackprop.calculus.layer import Layer, in_mode
 from gbackprop.testing.claims import (
     FLOAT32_TOLERANCE,
     ROUNDINGS,
+    TINY,
     Claims,
     Compared,
     FoundError,
     NotGivenError,
-    moved_by,
     rounding_of,
 )
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
@@ -233,9 +233,9 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
     if got is not None and got.dtype.name != expected:
         raise FoundError(f"gives {got.dtype.name} for float32, expected {expected}")
     terms = {"forward": 1e-4 * size_of(double.x)} | sizes_of_terms(double)  # the input may cancel, as in x − tanh x
-    want, floor = double.calls()[name](), terms.get(name, 0.0)
+    want, floor = double.calls()[name](), max(terms.get(name, 0.0), TINY)
     floor = max(floor, CANCELLED * double.size_of_residual()) if name == "residual" else floor
-    rounding = partial(moved_by, lambda: single.cast(float).calls()[name](), want)
+    rounding = lambda: rounding_of(single.cast(float).calls()[name](), want, ROUNDINGS)  # noqa: E731
     return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 
 

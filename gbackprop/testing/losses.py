@@ -12,13 +12,22 @@ import numpy as np
 
 from gbackprop.array import asnumpy
 from gbackprop.losses.base import Loss
-from gbackprop.testing.claims import FLOAT32_TOLERANCE, Claims, Compared, FoundError, expect_shape
+from gbackprop.testing.claims import (
+    FLOAT32_TOLERANCE,
+    ROUNDINGS,
+    TINY,
+    UNIT,
+    Claims,
+    Compared,
+    FoundError,
+    expect_shape,
+)
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.loss_scale import check_factor, check_reductions
-from gbackprop.testing.points import finite_range, inside, size_of, smooth, some_of
+from gbackprop.testing.points import finite_range, inside, largest, size_of, smooth, some_of
 from gbackprop.testing.probe import without_layout
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -125,9 +134,10 @@ def _value(probe: LossProbe) -> Compared:
 def _gradients(probe: LossProbe, slope: Derivative) -> Compared:
     got, want = probe.gradients(), slope.values.T
     expect_shape(got, probe.output.shape)
+    floor = ROUNDINGS * UNIT / slope.tolerance * probe.size_of_terms
     if want.size == probe.output.size:
-        return Compared(got, want.reshape(got.shape), slope.oracle, slope.tolerance)
-    return Compared(probe.at(got[None])[0], want, slope.oracle, slope.tolerance)
+        return Compared(got, want.reshape(got.shape), slope.oracle, slope.tolerance, floor)
+    return Compared(probe.at(got[None])[0], want, slope.oracle, slope.tolerance, floor)
 
 
 # --------------------------------------------------------------------------------------------------------- the Hessian
@@ -150,8 +160,8 @@ def _root(probe: LossProbe, hessian: Derivative) -> Compared:
 
 
 def _beside(hessian: Derivative, got: np.ndarray, want: np.ndarray, probe: LossProbe) -> Compared:
-    """Compare with the Hessian: where it vanishes, rounding is compared with the gradients."""
-    floor = 1e-3 * float(np.max(np.abs(probe.gradients()), initial=0))
+    """Compare with the Hessian: where it vanishes, rounding is compared with the gradients, and with their terms."""
+    floor = max(1e-3 * largest(probe.gradients()), ROUNDINGS * UNIT / hessian.tolerance * probe.size_of_terms)
     return Compared(got, want, f"{hessian.oracle} of gradients", hessian.tolerance, floor)
 
 
@@ -213,7 +223,9 @@ def _float32(name: str, probe: LossProbe) -> Compared:
     if got.dtype != np.float32:
         raise FoundError(f"gives {got.dtype} for float32")
     rounded = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in single]  # so that draws are the same
-    return Compared(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE)
+    terms = largest(call(probe.small, probe.target)) * max(1.0, largest(probe.output))  # those of values grow with f
+    floor = max(TINY, ROUNDINGS * 2.0**-24 / FLOAT32_TOLERANCE * terms)
+    return Compared(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE, floor)
 
 
 def _layout(name: str, probe: LossProbe) -> Compared:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,14 @@ import numpy as np
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.calculus.walk import add_below, downwards, is_swept_chain
+from gbackprop.layers import Elementwise
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDINGS, UNIT
+from gbackprop.testing.claims import MOVED, UNIT, moved
 from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
+from gbackprop.testing.loss_probe import LossProbe
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
@@ -54,6 +56,13 @@ def loss_derivatives(loss: Loss, output: np.ndarray, target: np.ndarray) -> tupl
     gradient = complex_derivative(lambda: loss.values(output + step, target), step).reshape(n, -1)
     hessian = complex_derivative(lambda: flat(loss.gradients(output + step, target)), step)
     return gradient, hessian.reshape(n, gradient.shape[1], gradient.shape[1])
+
+
+def _rounded(forward: Callable[..., Any], x: np.ndarray) -> tuple[np.ndarray, Any]:
+    """Return an elementwise function whose values are rounded as its input is, for they may be what cancels."""
+    y, saved = forward(x)
+    size = MOVED * UNIT * float(np.max(np.abs(x), initial=0))
+    return y + size * np.random.default_rng(0).uniform(-1, 1, y.shape), saved
 
 
 def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -119,7 +128,7 @@ class Dense:
         self.leaves, own = leaves_of(self.twin, x.shape[1:]), leaves_of(network, x.shape[1:])
         self.lowest = next((leaf.position for leaf in own if leaf.swept), 0) if is_swept_chain(own) else None
         self.output = self.twin.forward(self.x)[0].real
-        self.mc_curvature = _mc_curvature(loss, self.output, mc_targets, y)
+        self.mc_targets, self.mc_curvature = mc_targets, _mc_curvature(loss, self.output, mc_targets, y)
         self.jacobians = output_jacobians(self.twin, self.leaves, self.x)
         self.gradient, self.hessian = loss_derivatives(loss, self.output, y)
 
@@ -133,18 +142,27 @@ class Dense:
             found[name] = Parts(len(self.x), self.factor, each, jacobian, self.hessian, name, self)
         return found
 
-    def rounded(self) -> Dense:
-        """Return a copy with derivatives that are off by up to ROUNDINGS roundings each: it shows what cancels."""
-        twin, rng = copy.copy(self), np.random.default_rng(0)
-        for cached in ("parts", "kronecker"):
-            twin.__dict__.pop(cached, None)
-
-        def moved(a: Any) -> Any:
-            return a if a is None else a * (1 + ROUNDINGS * UNIT * rng.uniform(-1, 1, a.shape))
-
-        twin.gradient, twin.hessian, twin.mc_curvature = map(moved, (self.gradient, self.hessian, self.mc_curvature))
-        twin.jacobians = {name: moved(jacobian) for name, jacobian in self.jacobians.items()}
-        return twin
+    def near(self, rng: np.random.Generator) -> Dense:
+        """Return the derivatives at inputs and parameters that are off by a few roundings, and so are they."""
+        near = copy.copy(self)
+        for cached in ("parts", "kronecker", "hessian_diagonals"):
+            near.__dict__.pop(cached, None)
+        near.twin, near.x = copy.deepcopy(self.twin), moved(self.x, rng)
+        near.leaves = leaves_of(near.twin, near.x.shape[1:])
+        for value in _values(near.leaves).values():
+            value[...] = moved(value, rng)
+        for layer in {id(leaf.layer): leaf.layer for leaf in near.leaves}.values():
+            if isinstance(layer, Elementwise):
+                vars(layer)["forward"] = partial(_rounded, layer.forward)
+        near.output = near.twin.forward(near.x)[0].real
+        size = MOVED * UNIT * LossProbe(self.loss, self.output, self.y, np.arange(0)).size_of_terms
+        off = lambda a: moved(a, rng) + size * rng.uniform(-1, 1, a.shape)  # noqa: E731
+        near.gradient, near.hessian = map(off, loss_derivatives(self.loss, near.output, self.y))
+        near.loss = RoundedLoss(self.loss, near.output, size * rng.uniform(-1, 1, near.hessian.shape))  # type: ignore[assignment]
+        near.mc_curvature = _mc_curvature(self.loss, near.output, self.mc_targets, self.y, off)
+        found = output_jacobians(near.twin, near.leaves, near.x)
+        near.jacobians = {name: moved(jacobian, rng) for name, jacobian in found.items()}
+        return near
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         return self.values(ORACLES[name])
@@ -175,6 +193,20 @@ class Dense:
         if self.lowest is not None:
             found["kfra"] = kfra(*where, self.factor * hessian.sum(0), self.lowest)
         return found
+
+
+@dataclass(frozen=True)
+class RoundedLoss:
+    """The gradients of a loss, to be differentiated at an output, with errors (N, C, C) of its Hessian there."""
+
+    loss: Loss
+    output: np.ndarray
+    errors: np.ndarray
+
+    def gradients(self, output: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return ∇ℓ of each sample, and the errors times what the output has moved by."""
+        off = np.einsum("ncd,nd->nc", self.errors, flat(output - self.output))
+        return self.loss.gradients(output, target) + off.reshape(output.shape)
 
 
 Definition = Callable[[Parts], Any]
@@ -216,16 +248,19 @@ def _gram(rows: np.ndarray) -> np.ndarray:
     return np.einsum("ip,jp->ij", flat(rows), flat(rows))
 
 
-def _mc_curvature(loss: Loss, output: np.ndarray, targets: np.ndarray | None, y: np.ndarray) -> Any:
+def _mc_curvature(
+    loss: Loss, output: np.ndarray, targets: np.ndarray | None, y: np.ndarray, off: Any = np.asarray
+) -> Any:
     """1/M Σₘ s sᵀ, shape (N, C, C), with s the gradient at a pseudo-target over the root of the loss's weight.
 
     Weights of true targets multiply the Hessian that the loss has without them: the diagonals' quotient is theirs.
+    `off` adds rounding errors to s.
     """
     if targets is None:
         return None
     weight = loss.summed_weight(output.shape[1:])
     plain = loss.unweighted()
-    s = np.stack([loss_derivatives(plain, output, target)[0] for target in targets]) / weight**0.5
+    s = off(np.stack([loss_derivatives(plain, output, target)[0] for target in targets])) / weight**0.5
     if loss.weighted or loss.probabilities:
         pairs = ((loss, y), (plain, targets[0]))
         own, drawn = (np.einsum("nii->ni", loss_derivatives(each, output, target)[1]) for each, target in pairs)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gbackprop.losses.base import Loss
 from gbackprop.testing.claims import FoundError
-from gbackprop.testing.differences import REAL_STEP, Curve, Derivative, derivative
+from gbackprop.testing.differences import EPS, REAL_STEP, Curve, Derivative, derivative
 from gbackprop.testing.probe import Probe
 
 COORDINATES = 160
@@ -68,6 +68,11 @@ class Point:
 def size_of(x: np.ndarray) -> float:
     """Root mean square, 1 for zeros: the unit for steps and moves."""
     return float(np.sqrt(np.mean(x**2))) or 1.0
+
+
+def largest(x: np.ndarray) -> float:
+    """Return the largest entry without its sign, 0 of none."""
+    return float(np.max(np.abs(x), initial=0))
 
 
 def sizes_of_terms(probe: Probe) -> dict[str, float]:
@@ -145,10 +150,14 @@ def smooth(
     rng: np.random.Generator,
     place: Callable[[np.ndarray], np.ndarray] = np.copy,
 ) -> tuple[np.ndarray, Derivative]:
-    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie."""
+    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie.
+
+    Values are rounded as numbers of the size of `x` are, for they may be differences of such: x − tanh x is.
+    """
     x, size = x.copy(), size_of(x)
+    eps = EPS * max(1, size / (largest(function(x)) or size))
     for _ in range(DRAWS):
-        found = derivative(input_curve(function, x, where), REAL_STEP * size)
+        found = derivative(input_curve(function, x, where), REAL_STEP * size, eps)
         kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
         if not kinks.any():
             return x, found

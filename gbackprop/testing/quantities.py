@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from gbackprop.array import asnumpy
+from gbackprop.array import Array, asarray, asnumpy
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
@@ -20,22 +20,23 @@ from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import (
     FLOAT32_TOLERANCE,
+    ROUNDINGS,
+    TINY,
     Claims,
     Compared,
     FoundError,
     NotGivenError,
     both,
-    moved_by,
     rounding_of,
 )
 from gbackprop.testing.diagnosis.search import diagnose
-from gbackprop.testing.likelihood import ALARMS, LEAST_EXPECTED, LEVEL
+from gbackprop.testing.likelihood import ALARMS, LEAST_EXPECTED, LEVEL, RARE
 from gbackprop.testing.loss_scale import check_factor
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import Runs, fits, floor_of, largest_of, pairs
-from gbackprop.testing.setting import SEED, CheckedNetwork, Values, values
+from gbackprop.testing.setting import SEED, CheckedNetwork, Values, at_targets, values
 
 ORACLE_TOLERANCE = 1e-9
 NO_DEFINITION = "its formula is not checked against anything: give the quantity a `definition`"
@@ -108,6 +109,7 @@ def check_quantities(
     needs: Sequence[str] = (),
 ) -> None:
     """Add rows on the driver, and on each quantity."""
+    setting = setting.off_kinks()
     watched = {"x": setting.x, "y": setting.y, "the network": setting.network, "the loss": setting.loss}
     claims.hold("backward", "is pure", impurity, lambda: setting.run(*asked[:1]).loss, watched, needs=needs)
     claims.equal("backward", "loss, output and gradient are their definitions", _pass, setting, needs=needs)
@@ -147,6 +149,7 @@ def _passed(result: Result) -> Values:
 
 def _rounding(setting: CheckedNetwork) -> Any:
     ours = rounding_of(_passed(setting.cast(np.float32).run()), _passed(setting.run()))
+    ours = both(ours, setting.spread(lambda each: _passed(each.run())))
     return both(ours, setting.rounding(ORACLES["gradient"]))
 
 
@@ -253,31 +256,52 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
     floor = runs.floor(quantity, want, FLOAT32_TOLERANCE, 2.0**-24)
-    floor = max(floor, largest_of(want) * FLOAT32_TOLERANCE)
-    rounding = partial(moved_by, lambda: runs.alone(quantity, "rounded"), want)
+    floor = max(floor, largest_of(want) * FLOAT32_TOLERANCE, TINY)
+    definition = definition_of(quantity)
+
+    def rounding() -> Any:
+        found = rounding_of(runs.alone(quantity, "rounded"), want, ROUNDINGS)
+        found = both(found, runs.spread(quantity, "float32"))
+        if definition is None:
+            return found
+        return both(found, runs.setting.rounding(definition), lambda single, double: single + 2.0**29 * double)
+
     return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 
 
 def _estimated(runs: Runs, quantity: Sampled) -> Compared:
-    """The total of each parameter's estimates, in standard errors from what it should be."""
+    """The total of each parameter's estimates, in standard errors from what it should be.
+
+    Standard errors are no less than a few draws make of a label or bit that may not have been drawn at all.
+    """
     expected = quantity.stated("estimates")
     if expected is None:
         raise NotGivenError("what it estimates is not stated: give the quantity `estimates`")
     setting, fresh = runs.setting, type(quantity)(mc_samples=DRAWS)
     output = setting.network.forward(setting.x)[0]
-    drawn = asnumpy(setting.loss.draw(output, RUNS * DRAWS, SEED)).reshape(RUNS * DRAWS, len(output), -1)
+    targets = asnumpy(setting.loss.draw(output, RUNS * DRAWS, SEED))
+    drawn = targets.reshape(*targets.shape[:2], -1)
     if (drawn != np.median(drawn, 0)).any(2).sum(0).min() < LEAST_EXPECTED:
         raise NotGivenError("the loss is so sure of a target here that it hardly ever draws another")
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
     z, wanted = {}, {name: _total(value) for name, value in setting.values(expected())[0].items()}
     largest, of_terms = max(map(abs, wanted.values()), default=0.0), _of_terms(setting, expected())
     rounding = of_terms if largest <= of_terms else 1e-12 * largest  # where all is 0, and of terms that cancel
+    rare = [values(setting.run(at_targets(fresh, each)))[0] for each in _extremes(setting, targets, output)]
     for name, total in wanted.items():
         totals = np.array([_total(each[name]) for each in found])
-        error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding)
+        unseen = RARE / (RUNS * DRAWS) * max((abs(_total(each[name])) for each in rare), default=0)
+        error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding, unseen)
         z[name] = np.array((totals.mean() - total) / (error or 1.0))
     allowed = -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(z))))
     return Compared(z, {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors", allowed)
+
+
+def _extremes(setting: CheckedNetwork, drawn: np.ndarray, output: np.ndarray) -> list[Array]:
+    """Return targets that are one label everywhere, or one bit, for each label or bit; none of other targets."""
+    labels, bits = drawn.dtype.kind in "iu", np.isin(drawn, (0, 1)).all()
+    alike = (np.full_like(drawn[:1], each) for each in range(output.shape[1] if labels else 2 * bits))
+    return [asarray(each, setting.device) for each in alike]
 
 
 def _of_terms(setting: CheckedNetwork, quantity: Quantity) -> float:

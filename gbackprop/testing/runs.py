@@ -105,9 +105,14 @@ class Runs:
 
         def measured() -> Any:
             ours = rounding_of(self.alone(quantity, "float32"), self.alone(quantity))
+            ours = both(ours, self.spread(quantity))
             return ours if definition is None else both(ours, self.setting.rounding(definition))
 
         return measured
+
+    def spread(self, quantity: Quantity, variant: str = "") -> dict[str, Any]:
+        """Return the errors of a quantity's values by rounding, as `CheckedNetwork.spread` measures them."""
+        return self.variants[variant].spread(lambda setting: setting.values(quantity)[0])
 
     def _made(self, quantity: Quantity, members: list[Quantity], variant: str, options: Mapping[str, Any]) -> Values:
         key = (tuple(map(id, members)), variant, tuple(options.items()))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from math import prod
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.kronecker_error import BlockError
 from gbackprop.quantities.result import Result
-from gbackprop.testing.claims import NotGivenError, rounding_of
+from gbackprop.testing.claims import MOVED, ROUNDINGS, NotGivenError, both, moved, rounding_of
 from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative
 from gbackprop.testing.oracles import Definition, Dense
@@ -32,6 +33,12 @@ from gbackprop.testing.probe import one_batch, twin_of
 
 SAMPLES = 5
 """The number of samples of a batch that are checked."""
+
+NEARBY = 8
+"""The number of points at which it is measured how results are rounded."""
+
+OFF = 1e-3
+"""By how much of their size numbers are moved where a layer is at a kink, and its derivative a choice."""
 
 LARGEST_NETWORK = 1000
 """Parameters up to which there is a dense oracle."""
@@ -123,6 +130,28 @@ class CheckedNetwork:
         assert isinstance(twin, Sequential)
         return CheckedNetwork(twin, self.loss, x, y, targets, self.device)
 
+    def spread(self, of: Callable[[CheckedNetwork], Values]) -> dict[str, Any]:
+        """Return the errors by rounding of what is computed, by name: it moves where parameters and inputs do."""
+        rng = np.random.default_rng(SEED)
+        return _spread(of(self), (of(self._changed(lambda array: moved(array, rng))) for _ in range(NEARBY)))
+
+    def off_kinks(self) -> CheckedNetwork:
+        """Return the setting, with numbers moved by a thousandth of their size where a layer may be at a kink."""
+        rng = np.random.default_rng(SEED)
+        with suppress(Exception):  # of a wrong layer: what is at fault is another claim's finding
+            if self.kinked or self._at_zeros:
+                return self._changed(lambda array: array + OFF * size_of(array) * rng.standard_normal(array.shape))
+        return self
+
+    def _changed(self, change: Callable[[np.ndarray], np.ndarray]) -> CheckedNetwork:
+        """Return the setting with other parameters, and another input, unless it is of integers."""
+        dtype = next((value.dtype for value in self.network.parameters.values()), self.x.dtype)
+        twin = twin_of(self.network, dtype)
+        for value in twin.parameters.values():
+            value[...] = change(value)
+        assert isinstance(twin, Sequential)
+        return replace(self, network=twin, x=change(self.x) if self.x.dtype.kind == "f" else self.x)
+
     @cached_property
     def oracle(self) -> Dense:
         """Quantities from their definitions."""
@@ -133,15 +162,20 @@ class CheckedNetwork:
             raise NotGivenError("the network does not take complex numbers, and dense Jacobians are complex steps")
         return Dense(self.network, self.loss, self.x, self.y, self.targets)
 
-    def defined(self, definition: Definition, rounded: bool = False) -> Values:
-        """Return what a definition gives for each parameter, Kronecker factors by name; or after roundings."""
-        found = (self.oracle.rounded() if rounded else self.oracle).values(definition)
-        return {n: dict(zip("AB", each, strict=True)) if isinstance(each, tuple) else each for n, each in found.items()}
+    @cached_property
+    def nearby(self) -> list[Dense]:
+        """The oracle at points that are a few roundings away."""
+        rng = np.random.default_rng(SEED)
+        return [self.oracle.near(rng) for _ in range(NEARBY)]
+
+    def defined(self, definition: Definition) -> Values:
+        """Return what a definition gives for each parameter, Kronecker factors by name."""
+        return _by_name(self.oracle.values(definition))
 
     def rounding(self, definition: Definition) -> dict[str, Any]:
         """Return the errors by rounding of what a definition gives, none where there are no dense Jacobians."""
         try:
-            return rounding_of(self.defined(definition, rounded=True), self.defined(definition), 1.0)
+            return _spread(self.defined(definition), (_by_name(dense.values(definition)) for dense in self.nearby))
         except (NotGivenError, KeyError):  # no Kronecker factors of a weight by another name
             return {}
 
@@ -164,10 +198,29 @@ class CheckedNetwork:
     @cached_property
     def kinked(self) -> bool:
         """True if a layer is at a kink, where its Jacobian is a choice: at a tie in max pooling, for instance."""
-        return any(
-            len(inputs) == 1 and inputs[0].dtype.kind == "f" and _at_kink(leaf.layer, inputs[0])  # joins have no kinks
-            for leaf, inputs, _, _ in passes(leaves_of(self.network, self.x.shape[1:]), self.x)
-        )
+        return any(_at_kink(layer, x) for layer, x in self._inputs)
+
+    @property
+    def _at_zeros(self) -> bool:
+        """True if a layer whose slope may have a kink at zero has an input that is zero."""
+        return any(layer.curvature != "zero" and not x.all() for layer, x in self._inputs)
+
+    @property
+    def _inputs(self) -> Iterator[tuple[Layer, np.ndarray]]:
+        """Each layer of a single input, with that; joins have no kinks."""
+        for leaf, inputs, _, _ in passes(leaves_of(self.network, self.x.shape[1:]), self.x):
+            if len(inputs) == 1 and inputs[0].dtype.kind == "f":
+                yield leaf.layer, inputs[0]
+
+
+def _spread(own: Values, nearby: Iterable[Values]) -> dict[str, Any]:
+    """Return the largest errors to allow, by name: by how much results move where all else does by MOVED roundings."""
+    return reduce(partial(both, join=max), (rounding_of(each, own, ROUNDINGS / MOVED) for each in nearby))
+
+
+def _by_name(found: Values) -> Values:
+    """Return Kronecker factors (A, B) of an oracle by name."""
+    return {n: dict(zip("AB", each, strict=True)) if isinstance(each, tuple) else each for n, each in found.items()}
 
 
 def _at_kink(layer: Layer, x: np.ndarray) -> bool:

@@ -478,7 +478,7 @@ USERS = {
     ),
     "loss: weights forgotten": (
         cross_entropy(weighted, WEIGHT, values=lambda s, f, y: losses.CrossEntropyLoss().values(f, y)),
-        "the option weight has no effect",
+        "right if multiplied by weight[target]",
     ),
     "loss: without the target": (cross_entropy(gradients=lambda s, f, y: special.softmax(f, axis=1)), "one-hot"),
     "quantity: square of a sum": (
