@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, reduce
 from math import prod
 from typing import Any
 
@@ -16,7 +16,7 @@ from gbackprop.calculus.signals import GRADIENT, RESIDUAL
 from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError, rounding_of
+from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError, both, rounding_of
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.layers import check_layer
@@ -97,19 +97,28 @@ def _parts(setting: CheckedNetwork, rng: np.random.Generator) -> list[tuple[str,
     return [*found, ("", check_loss(setting.loss, x, setting.y, rng))]
 
 
-def _signals(setting: CheckedNetwork, asked: list[Quantity]) -> tuple[Arrivals, Arrivals, Callable[[], Arrivals]]:
-    """Return the columns that reach each layer in the sweep, the expected ones, and a function for float32."""
+def _signals(setting: CheckedNetwork, asked: list[Quantity]) -> tuple[Arrivals, Arrivals, Callable[[str], Any]]:
+    """Return the columns that reach each layer in the sweep, the expected ones, and a function for their rounding."""
     widest = max(prod(leaf.output_shape) for leaf in leaves_of(setting.network, setting.x.shape[1:]))
     if widest > LARGEST:
         raise NotGivenError(f"{widest} features are too many for dense matrices")
 
-    @cache
-    def arriving(dtype: type) -> Arrivals:
-        s = setting if dtype is float else setting.cast(dtype)
+    def ours(s: CheckedNetwork) -> Arrivals:
         return arrivals(s.network, s.loss, s.x, s.y, [at_targets(quantity, s.targets) for quantity in asked])
 
-    dense = dense_arrivals(setting.network, setting.loss, setting.x, setting.y, setting.targets)
-    return arriving(float), dense, partial(arriving, np.float32)
+    def expected(s: CheckedNetwork) -> Arrivals:
+        return dense_arrivals(s.network, s.loss, s.x, s.y, s.targets)
+
+    @cache
+    def single() -> Arrivals:
+        return ours(setting.cast(np.float32))
+
+    def rounding(name: str) -> Any:
+        errors = [setting.spread(lambda s, of=of: of(s)[name]) for of in (ours, expected)]
+        return reduce(both, errors, rounding_of(single()[name], found[name]))
+
+    found = ours(setting)
+    return found, expected(setting), rounding
 
 
 def _cancels(setting: CheckedNetwork) -> bool:
@@ -119,12 +128,11 @@ def _cancels(setting: CheckedNetwork) -> bool:
 
 
 def _arrival(
-    name: str, found: Arrivals, dense: Arrivals, single: Callable[[], Arrivals], share: float
+    name: str, found: Arrivals, dense: Arrivals, rounding: Callable[[str], Any], share: float
 ) -> Compared:
     want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
     got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
     floor = max(share * largest_of(want), floor_of(want, ORACLE_TOLERANCE))
     if name == RESIDUAL.name:  # its terms are of the gradient's size
         floor = max(floor, ROUNDINGS * UNIT / ORACLE_TOLERANCE * largest_of(dense[GRADIENT.name]))
-    rounding = lambda: rounding_of(single()[name], found[name])  # noqa: E731
-    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor, rounding=rounding)
+    return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor, rounding=partial(rounding, name))

@@ -6,8 +6,8 @@ from common import one_in
 from fault_table import FAULTS
 from faults import on_rows
 
-from gbackprop import Graph, Sequential, layers, losses, network
-from gbackprop.testing import check_layer, check_loss, check_network
+from gbackprop import Graph, Sequential, layers, losses, network, quantities
+from gbackprop.testing import check_layer, check_loss, check_network, check_quantity
 from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
 from gbackprop.testing.claims import Compared, _compared
 from gbackprop.testing.purity import changes, snapshot
@@ -122,6 +122,59 @@ def test_no_alarm_where_logits_of_all_classes_move_alike(outputs, seed, apart):
     made = Sequential(layers.Linear(2, 2), softmax, layers.Linear(2, outputs), rng=seed, dtype="float64")
     x = rng.standard_normal((1, 2, 2))
     check_network(made, losses.CrossEntropyLoss("sum"), x, np.ones((1, outputs), int), seed).assert_ok()
+
+
+def a_bias_before_a_softmax():
+    """Its Jacobian is what rounding leaves of 0."""
+    chain = [layers.Linear(2, 2), layers.Softmax(dim=-2), layers.Linear(2, 2)]
+    x = np.random.default_rng(0).standard_normal((1, 2, 2))
+    return Sequential(*chain, rng=0, dtype="float64"), losses.CrossEntropyLoss("sum"), x, np.ones((1, 2), int)
+
+
+def a_sure_classifier(scale=100.0):
+    """Its derivatives are what 1 − p leaves."""
+    made = Sequential(layers.Linear(4, 5), layers.Tanh(), layers.Linear(5, 3), rng=0, dtype="float64")
+    made.parameters["2.weight"][...] *= scale
+    x = np.random.default_rng(0).standard_normal((4, 4))
+    return made, losses.CrossEntropyLoss(), x, made(x).argmax(1)
+
+
+def differences_of_equal_numbers(residual):
+    """x − tanh x has one digit in float32, and no neighbour of x is rounded otherwise."""
+    made = Sequential(layers.Tanhshrink(), layers.Tanhshrink(), layers.Linear(2, 1), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((1, 2))
+    return made, losses.HuberLoss("sum", delta=0.3), x, made(x) + residual
+
+
+def a_kink(norm, activation):
+    """The norm gives zeros for any input, and there the activation, or its slope, has a kink."""
+    made = Sequential(norm, activation, layers.Linear(2, 2), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((3, 2))
+    return made, losses.HuberLoss("sum"), x, np.ones((3, 2))
+
+
+def a_label_that_is_not_drawn():
+    """Nothing but the rarest label distinguishes the features, and is drawn once in 10,000 times."""
+    made = Sequential(layers.Linear(2, 2), layers.Linear(2, 3), rng=0, dtype="float64")
+    made.parameters["1.weight"][...] = [[1, 2], [1, 2], [3, 1]]
+    made.parameters["1.bias"][...] = [0, 0.1, -9]
+    return made, losses.CrossEntropyLoss(), np.array([[0.3, -0.2], [0.1, 0.4]]), np.array([0, 1])
+
+
+@pytest.mark.parametrize("case", [
+    a_bias_before_a_softmax(), differences_of_equal_numbers(1.0), a_label_that_is_not_drawn(),
+    a_sure_classifier(), a_sure_classifier(1000.0),
+    a_kink(layers.GroupNorm(2, 2), layers.Softsign()), a_kink(layers.GroupNorm(2, 2), layers.ReLU()),
+], ids=["softmax", "tanhshrink", "label", "sure", "very sure", "slope", "kink"])  # fmt: skip
+def test_no_alarm_where_a_network_is_hard_to_judge(case, apart):
+    check_network(*case, 0).assert_ok()
+
+
+@pytest.mark.parametrize("case", [a_sure_classifier(50.0), differences_of_equal_numbers(0.1)])
+def test_a_factor_is_found_where_a_network_is_hard_to_judge(case, monkeypatch, apart):
+    monkeypatch.setattr(quantities.DiagGGN, "finish", lambda self, scale, diagonal: 1.001 * diagonal)
+    report = check_quantity(quantities.DiagGGN(), *case)
+    assert "is diag(R Σₙ Jₙᵀ Hₙ Jₙ)" in {row.claim for row in report.failures}, report
 
 
 @pytest.mark.parametrize(("off", "verdict"), [(3e-17, OK), (3e-15, FAILED)])
