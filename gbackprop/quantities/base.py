@@ -130,9 +130,6 @@ class Quantity(Constructed):
     estimates: ClassVar[type[Quantity] | None] = None
     """For checks: the quantity that is its expectation, if it is a Monte-Carlo estimate."""
 
-    difference_of: ClassVar[type[Quantity] | None] = None
-    """For checks: the quantity that it may be a small difference of, so that its rounding is that of this one."""
-
     of_batch: ClassVar[tuple[str, ...]] = ()
     """Optional: attributes that belong to a batch, so that they may differ between results that are merged."""
 

@@ -107,7 +107,7 @@ class DiagHessian(Quantity):
     name = "diag_hessian"
     scale = "diag(∇²L)"
     finishes = "square of exact + square of residual"
-    merging, powers, difference_of = Summed(), (1, 1), DiagGGN
+    merging, powers = Summed(), (1, 1)
     needs = (Statistic("square", EXACT), Statistic("square", RESIDUAL))
 
     def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:
@@ -123,7 +123,7 @@ class BatchDiagHessian(Quantity):
     name = "batch_diag_hessian"
     scale = "diag(R ∇²ℓₙ)"
     finishes = "batch_square of exact + batch_square of residual"
-    merging, powers, difference_of = Rows(), (1, 1), BatchDiagGGN
+    merging, powers = Rows(), (1, 1)
     needs = (Statistic("batch_square", EXACT), Statistic("batch_square", RESIDUAL))
 
     def finish(self, scale: Scale, ggn: Array, residual: Array) -> Array:

@@ -90,7 +90,7 @@ class Variance(Quantity):
     name = "variance"
     scale = "1/N Σₙ (∇ℓₙ)² − (1/N Σₙ ∇ℓₙ)²"
     finishes = "Q / (N R²)"
-    merging, powers, difference_of = Variances(), (0, 2), SecondMoment
+    merging, powers = Variances(), (0, 2)
     needs = (MOMENTS,)
 
     def finish(self, scale: Scale, moments: Moments) -> Array:

@@ -193,7 +193,7 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
     if ours and setting.kinked and any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()):
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
     oracle = "dense Jacobians" if ours else "its definition"
-    floor = runs.floor(quantity, want, ORACLE_TOLERANCE)
+    floor = floor_of(want, ORACLE_TOLERANCE)
     return Compared(got, want, oracle, ORACLE_TOLERANCE, floor, rounding=runs.rounding(quantity))
 
 
@@ -255,8 +255,7 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
         for array in value.values() if isinstance(value, dict) else [value]:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
-    floor = runs.floor(quantity, want, FLOAT32_TOLERANCE, 2.0**-24)
-    floor = max(floor, largest_of(want) * FLOAT32_TOLERANCE, TINY)
+    floor = max(largest_of(want) * FLOAT32_TOLERANCE, TINY)
     definition = definition_of(quantity)
 
     def rounding() -> Any:

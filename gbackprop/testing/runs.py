@@ -10,18 +10,15 @@ import numpy as np
 
 from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
-from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
+from gbackprop.calculus.signals import AVERAGE, GRADIENT
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both, rounding_of
+from gbackprop.testing.claims import ROUNDING, UNIT, Compared, both, rounding_of
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.setting import CheckedNetwork, Values
 
 FLOOR = 1e-8
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
-
-CANCELLED = 1e-3
-"""Errors are never relative to less than this share of what was subtracted."""
 
 NO_OPTIONS: Mapping[str, int] = {}
 
@@ -44,7 +41,6 @@ class Runs:
         self.members: list[Quantity] = []
         self.order = rng.permutation(len(setting.x))
         self.made: dict[Any, dict[int, Values]] = {}
-        self.sizes: dict[Callable[[], Quantity], float] = {}
 
     @cached_property
     def variants(self) -> dict[str, CheckedNetwork]:
@@ -77,27 +73,9 @@ class Runs:
         """Compute a quantity together with all others."""
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
-    def floor(self, quantity: Quantity, want: Values, tolerance: float = ROUNDING, eps: float = UNIT) -> float:
-        """Size of entries that still count beside the largest, beside what is subtracted, and beside its terms.
-
-        Terms of a residual are of the gradient's size.
-        """
-        whole, floor = quantity.difference_of, floor_of(want, tolerance)
-        if whole is not None:
-            if whole not in self.sizes:
-                self.sizes[whole] = largest_of(self.setting.values(whole())[0])
-            floor += CANCELLED * self.sizes[whole]
-        residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
-        return max(floor, ROUNDINGS * eps / tolerance * self.gradient_size * residual)
-
-    @cached_property
-    def gradient_size(self) -> float:
-        """The largest entry of the gradient."""
-        return largest_of(self.setting.run().gradient)
-
     def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
         """Return values of a quantity beside the expected ones."""
-        return Compared(got, want, oracle, floor=self.floor(quantity, want), rounding=self.rounding(quantity))
+        return Compared(got, want, oracle, floor=floor_of(want), rounding=self.rounding(quantity))
 
     def rounding(self, quantity: Quantity) -> Callable[[], Any]:
         """Return a function that measures the errors of a quantity's values, and of its definition's, by rounding."""
