@@ -40,6 +40,9 @@ TINY = float(np.finfo(np.float32).tiny) / FLOAT32_TOLERANCE
 UNIT = 2.0**-53
 """A single rounding in float64, relative to the number that is rounded."""
 
+UNIT32 = 2.0**-24
+"""A single rounding in float32."""
+
 ROUNDINGS = 256
 """A result may be off by so often what a single rounding moves it by, wherever that is measured."""
 
@@ -188,12 +191,12 @@ MOVED = 32
 """Inputs and parameters move by up to so many roundings where it is measured what results move by."""
 
 
-def moved(a: Any, rng: np.random.Generator, roundings: int = MOVED) -> Any:
-    """Return an array of floats that is off by up to so many roundings; any other one as it is."""
+def moved(a: Any, rng: np.random.Generator, unit: float = 0.0) -> Any:
+    """Return an array of floats that is off by up to MOVED roundings of a unit (its own); any other one as it is."""
     if a.dtype.kind not in "fc":
         return a
-    unit = float(np.finfo(a.dtype).eps) / 2
-    return (a * (1 + roundings * unit * rng.uniform(-1, 1, a.shape))).astype(a.dtype)
+    size = MOVED * (unit or float(np.finfo(a.dtype).eps) / 2)
+    return (a * (1 + size * rng.uniform(-1, 1, a.shape))).astype(a.dtype)
 
 
 def both(first: Any, second: Any, join: Callable[[float, float], float] = add) -> Any:

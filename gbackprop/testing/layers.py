@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,15 @@ from gbackprop.array import asnumpy
 from gbackprop.calculus.layer import Layer, in_mode
 from gbackprop.testing.claims import (
     FLOAT32_TOLERANCE,
+    MOVED,
     ROUNDINGS,
     TINY,
+    UNIT32,
     Claims,
     Compared,
     FoundError,
     NotGivenError,
+    moved,
     rounding_of,
 )
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
@@ -235,7 +239,12 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
     terms = {"forward": 1e-4 * size_of(double.x)} | sizes_of_terms(double)  # the input may cancel, as in x − tanh x
     want, floor = double.calls()[name](), max(terms.get(name, 0.0), TINY)
     floor = max(floor, CANCELLED * double.size_of_residual()) if name == "residual" else floor
-    rounding = lambda: rounding_of(single.cast(float).calls()[name](), want, ROUNDINGS)  # noqa: E731
+
+    def rounding() -> Any:
+        near = replace(double, x=moved(double.x, np.random.default_rng(0), UNIT32))  # equal numbers part
+        cast = rounding_of(single.cast(float).calls()[name](), want, ROUNDINGS)
+        return cast + rounding_of(near.calls()[name](), want, ROUNDINGS / MOVED)
+
     return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 from scipy import special
 
 from gbackprop.losses.base import Loss
-from gbackprop.testing.claims import Claims, Compared, NotGivenError
+from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.loss_probe import LossProbe
+from gbackprop.testing.points import largest
 
 FALSE_ALARMS = 1e-6
 """The probability with which a test of draws may fail on a correct loss."""
@@ -168,6 +169,8 @@ def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np
     places = np.linspace(2 * low - high, 2 * high - low, GRID)
     if draws.dtype.kind in "iu" or loss.counts:
         most = output.shape[1] if draws.dtype.kind in "iu" else 2 * high.max() + 10
+        if most > MOST_COUNTS:
+            raise NotGivenError(f"no test for counts of up to {high.max():.3g}")
         places = np.repeat(np.arange(most)[:, None], len(output), axis=1)
     elif np.isin(draws, (0, 1)).all():
         places = np.repeat([[0.0], [1.0]], len(output), axis=1)
@@ -180,6 +183,9 @@ def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np
     return places, np.exp(logarithm - logarithm.max(0))
 
 
+MOST_COUNTS = 10_000
+"""The number of counts of which each is looked at."""
+
 RARE = 2.5
 """Standard errors are no less than so many draws make: rarer targets may not come at all, and nothing spreads then."""
 
@@ -190,7 +196,7 @@ def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Co
     products = s[..., :, None] * s[..., None, :]  # [M, N, K, K]
     want = hessian.values.swapaxes(0, 1)[:, some][:, :, some]
     deviation = products.std(0) / DRAWS**0.5
-    rounding = 1e-11 * float(np.max(np.abs(want), initial=0)) or 1.0
+    rounding = max(1e-11 * largest(want), ROUNDINGS * UNIT * probe.size_of_terms**2) or 1.0
     unseen = RARE / DRAWS * float(np.max(np.abs(products), initial=0))  # of targets that were not drawn
     draws = products.mean(0), want, np.maximum(deviation, max(rounding, unseen))
     z = (draws[0] - want) / draws[2]

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbackprop.losses.base import Loss
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
-from gbackprop.testing.points import input_curve, largest, size_of
+from gbackprop.testing.points import input_curve, inside, largest, size_of
 
 LossMethod = Callable[[np.ndarray, np.ndarray], Any]
 """A function of outputs and targets."""
@@ -26,14 +26,14 @@ class LossProbe:
     where: np.ndarray
 
     @property
-    def small(self) -> np.ndarray:
-        """Outputs of size 1 at most: there the loss is not sure of any target, and nothing cancels."""
-        return self.output / max(1.0, float(np.max(np.abs(self.output), initial=0)))
+    def drawn(self) -> np.ndarray:
+        """Outputs of size 1, where the loss is not sure of any target, and nothing cancels."""
+        return inside(self.loss, np.random.default_rng(0).standard_normal(self.output.shape))
 
     @property
     def size_of_terms(self) -> float:
-        """The size of the terms of ∇ℓ and ∇²ℓ, which cancel where the loss is sure: that of ∇ℓ at small outputs."""
-        return largest(self.loss.gradients(self.small, self.target))
+        """The size of the terms of ∇ℓ and ∇²ℓ, which cancel where the loss is sure: that of ∇ℓ at drawn outputs."""
+        return largest(self.loss.gradients(self.drawn, self.target))
 
     def values(self, moved: np.ndarray) -> np.ndarray:
         """Return the loss at a multiple of the batch, in the order [repeat, sample]."""

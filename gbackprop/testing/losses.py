@@ -17,6 +17,7 @@ from gbackprop.testing.claims import (
     ROUNDINGS,
     TINY,
     UNIT,
+    UNIT32,
     Claims,
     Compared,
     FoundError,
@@ -223,8 +224,8 @@ def _float32(name: str, probe: LossProbe) -> Compared:
     if got.dtype != np.float32:
         raise FoundError(f"gives {got.dtype} for float32")
     rounded = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in single]  # so that draws are the same
-    terms = largest(call(probe.small, probe.target)) * max(1.0, largest(probe.output))  # those of values grow with f
-    floor = max(TINY, ROUNDINGS * 2.0**-24 / FLOAT32_TOLERANCE * terms)
+    terms = largest(call(probe.drawn, probe.target)) * max(1.0, largest(probe.output))  # those of values grow with f
+    floor = max(TINY, ROUNDINGS * UNIT32 / FLOAT32_TOLERANCE * terms)
     return Compared(got, call(*rounded), "the same in float64", FLOAT32_TOLERANCE, floor)
 
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from gbackprop.calculus.layer import Layer, leaves_of
 from gbackprop.calculus.residual import FactoredLayer
-from gbackprop.calculus.signals import GRADIENT
+from gbackprop.calculus.signals import GRADIENT, RESIDUAL
 from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import Claims, Compared, NotGivenError, both, rounding_of
+from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError, both, rounding_of
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.layers import check_layer
@@ -42,7 +42,8 @@ def check_network(
 ) -> Report:
     """Check each layer where it stands, the loss, what the sweep carries from layer to layer, and every quantity.
 
-    What rests on a part that failed is not judged, so that the failures name the parts.
+    What rests on a part that failed is not judged, so that the failures name the parts. Quantities of a network with a
+    layer at a kink are judged at samples and parameters that are moved by a thousandth of their size.
 
     Parameters
     ----------
@@ -133,4 +134,6 @@ def _arrival(
     want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
     got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
     floor = max(share * largest_of(want), floor_of(want, ORACLE_TOLERANCE))
+    if name == RESIDUAL.name:  # its terms are of the gradient's size
+        floor = max(floor, ROUNDINGS * UNIT / ORACLE_TOLERANCE * largest_of(dense[GRADIENT.name]))
     return Compared(got, want, "dense Jacobians", ORACLE_TOLERANCE, floor, rounding=partial(rounding, name))

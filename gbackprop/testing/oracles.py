@@ -28,10 +28,11 @@ from gbackprop.layers import Elementwise
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import MOVED, UNIT, moved
+from gbackprop.testing.claims import MOVED, moved
 from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 from gbackprop.testing.loss_probe import LossProbe
+from gbackprop.testing.points import largest
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
@@ -58,14 +59,13 @@ def loss_derivatives(loss: Loss, output: np.ndarray, target: np.ndarray) -> tupl
     return gradient, hessian.reshape(n, gradient.shape[1], gradient.shape[1])
 
 
-def _rounded(forward: Callable[..., Any], x: np.ndarray) -> tuple[np.ndarray, Any]:
-    """Return an elementwise function whose values are rounded as its input is, for they may be what cancels."""
+def _rounded(forward: Callable[..., Any], share: float, x: np.ndarray) -> tuple[np.ndarray, Any]:
+    """Return an elementwise function whose values are off by a share of its input, which may be what cancels."""
     y, saved = forward(x)
-    size = MOVED * UNIT * float(np.max(np.abs(x), initial=0))
-    return y + size * np.random.default_rng(0).uniform(-1, 1, y.shape), saved
+    return y + share * largest(x) * np.random.default_rng(0).uniform(-1, 1, y.shape), saved
 
 
-def reverse_gradients(twin: Any, loss: Loss, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+def reverse_gradients(twin: Any, loss: Loss | RoundedLoss, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     """∇ℓₙ of each parameter by plain reverse mode, shape (N, *p): a vector per sample, `vjp` and `per_sample` alone."""
     passed = list(passes(leaves_of(twin, x.shape[1:]), x))
     found: dict[str, np.ndarray] = {}
@@ -123,6 +123,7 @@ class Dense:
     def __init__(
         self, network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None = None
     ) -> None:
+        self.differentiated: Loss | RoundedLoss = loss
         self.loss, self.x, self.y, self.factor = loss, _complex(x), y, loss.factor(len(x), y)
         self.twin, self.names = complex_copy(network), list(network.trainable)
         self.leaves, own = leaves_of(self.twin, x.shape[1:]), leaves_of(network, x.shape[1:])
@@ -142,26 +143,26 @@ class Dense:
             found[name] = Parts(len(self.x), self.factor, each, jacobian, self.hessian, name, self)
         return found
 
-    def near(self, rng: np.random.Generator) -> Dense:
+    def near(self, rng: np.random.Generator, unit: float) -> Dense:
         """Return the derivatives at inputs and parameters that are off by a few roundings, and so are they."""
         near = copy.copy(self)
         for cached in ("parts", "kronecker", "hessian_diagonals"):
             near.__dict__.pop(cached, None)
-        near.twin, near.x = copy.deepcopy(self.twin), moved(self.x, rng)
+        near.twin, near.x = copy.deepcopy(self.twin), moved(self.x, rng, unit)
         near.leaves = leaves_of(near.twin, near.x.shape[1:])
         for value in _values(near.leaves).values():
-            value[...] = moved(value, rng)
+            value[...] = moved(value, rng, unit)
         for layer in {id(leaf.layer): leaf.layer for leaf in near.leaves}.values():
             if isinstance(layer, Elementwise):
-                vars(layer)["forward"] = partial(_rounded, layer.forward)
+                vars(layer)["forward"] = partial(_rounded, layer.forward, MOVED * unit)
         near.output = near.twin.forward(near.x)[0].real
-        size = MOVED * UNIT * LossProbe(self.loss, self.output, self.y, np.arange(0)).size_of_terms
-        off = lambda a: moved(a, rng) + size * rng.uniform(-1, 1, a.shape)  # noqa: E731
+        size = MOVED * unit * LossProbe(self.loss, self.output, self.y, np.arange(0)).size_of_terms
+        off = lambda a: moved(a, rng, unit) + size * rng.uniform(-1, 1, a.shape)  # noqa: E731
         near.gradient, near.hessian = map(off, loss_derivatives(self.loss, near.output, self.y))
-        near.loss = RoundedLoss(self.loss, near.output, size * rng.uniform(-1, 1, near.hessian.shape))  # type: ignore[assignment]
+        near.differentiated = RoundedLoss(self.loss, near.output, size * rng.uniform(-1, 1, near.hessian.shape))
         near.mc_curvature = _mc_curvature(self.loss, near.output, self.mc_targets, self.y, off)
         found = output_jacobians(near.twin, near.leaves, near.x)
-        near.jacobians = {name: moved(jacobian, rng) for name, jacobian in found.items()}
+        near.jacobians = {name: moved(jacobian, rng, unit) for name, jacobian in found.items()}
         return near
 
     def __getitem__(self, name: str) -> dict[str, Any]:
@@ -180,7 +181,7 @@ class Dense:
             for index in np.ndindex(value.shape):
                 before, row = value[index], (slice(None), *index)
                 value[index] = before + 1j * STEP
-                gradients = reverse_gradients(self.twin, self.loss, self.x, self.y)
+                gradients = reverse_gradients(self.twin, self.differentiated, self.x, self.y)
                 found[name][row] = gradients[name][row].imag / STEP
                 value[index] = before
         return found

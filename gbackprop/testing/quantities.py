@@ -22,6 +22,7 @@ from gbackprop.testing.claims import (
     FLOAT32_TOLERANCE,
     ROUNDINGS,
     TINY,
+    UNIT32,
     Claims,
     Compared,
     FoundError,
@@ -193,7 +194,7 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
     if ours and setting.kinked and any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()):
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
     oracle = "dense Jacobians" if ours else "its definition"
-    floor = floor_of(want, ORACLE_TOLERANCE)
+    floor = runs.floor(quantity, want, ORACLE_TOLERANCE)
     return Compared(got, want, oracle, ORACLE_TOLERANCE, floor, rounding=runs.rounding(quantity))
 
 
@@ -255,15 +256,13 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
         for array in value.values() if isinstance(value, dict) else [value]:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
-    floor = max(largest_of(want) * FLOAT32_TOLERANCE, TINY)
+    floor = max(runs.floor(quantity, want, FLOAT32_TOLERANCE, UNIT32), largest_of(want) * FLOAT32_TOLERANCE, TINY)
     definition = definition_of(quantity)
 
     def rounding() -> Any:
         found = rounding_of(runs.alone(quantity, "rounded"), want, ROUNDINGS)
         found = both(found, runs.spread(quantity, "float32"))
-        if definition is None:
-            return found
-        return both(found, runs.setting.rounding(definition), lambda single, double: single + 2.0**29 * double)
+        return found if definition is None else both(found, runs.setting.rounding(definition, UNIT32))
 
     return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
-from gbackprop.calculus.signals import AVERAGE, GRADIENT
+from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDING, UNIT, Compared, both, rounding_of
+from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both, rounding_of
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.setting import CheckedNetwork, Values
 
@@ -73,9 +73,19 @@ class Runs:
         """Compute a quantity together with all others."""
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
+    def floor(self, quantity: Quantity, want: Values, tolerance: float = ROUNDING, eps: float = UNIT) -> float:
+        """Size of entries that still count beside the largest; the terms of a residual are of the gradient's size."""
+        residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
+        return max(floor_of(want, tolerance), ROUNDINGS * eps / tolerance * self.gradient_size * residual)
+
+    @cached_property
+    def gradient_size(self) -> float:
+        """The largest entry of the gradient."""
+        return largest_of(self.setting.run().gradient)
+
     def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
         """Return values of a quantity beside the expected ones."""
-        return Compared(got, want, oracle, floor=floor_of(want), rounding=self.rounding(quantity))
+        return Compared(got, want, oracle, floor=self.floor(quantity, want), rounding=self.rounding(quantity))
 
     def rounding(self, quantity: Quantity) -> Callable[[], Any]:
         """Return a function that measures the errors of a quantity's values, and of its definition's, by rounding."""

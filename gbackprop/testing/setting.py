@@ -24,7 +24,7 @@ from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.kronecker_error import BlockError
 from gbackprop.quantities.result import Result
-from gbackprop.testing.claims import MOVED, ROUNDINGS, NotGivenError, both, moved, rounding_of
+from gbackprop.testing.claims import MOVED, ROUNDINGS, UNIT, NotGivenError, both, moved, rounding_of
 from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative
 from gbackprop.testing.oracles import Definition, Dense
@@ -162,22 +162,25 @@ class CheckedNetwork:
             raise NotGivenError("the network does not take complex numbers, and dense Jacobians are complex steps")
         return Dense(self.network, self.loss, self.x, self.y, self.targets)
 
-    @cached_property
-    def nearby(self) -> list[Dense]:
-        """The oracle at points that are a few roundings away."""
-        rng = np.random.default_rng(SEED)
-        return [self.oracle.near(rng) for _ in range(NEARBY)]
-
     def defined(self, definition: Definition) -> Values:
         """Return what a definition gives for each parameter, Kronecker factors by name."""
         return _by_name(self.oracle.values(definition))
 
-    def rounding(self, definition: Definition) -> dict[str, Any]:
+    def rounding(self, definition: Definition, unit: float = UNIT) -> dict[str, Any]:
         """Return the errors by rounding of what a definition gives, none where there are no dense Jacobians."""
         try:
-            return _spread(self.defined(definition), (_by_name(dense.values(definition)) for dense in self.nearby))
+            if unit not in self._nearby:
+                rng = np.random.default_rng(SEED)
+                self._nearby[unit] = [self.oracle.near(rng, unit) for _ in range(NEARBY)]
+            near = (_by_name(dense.values(definition)) for dense in self._nearby[unit])
+            return _spread(self.defined(definition), near)
         except (NotGivenError, KeyError):  # no Kronecker factors of a weight by another name
             return {}
+
+    @cached_property
+    def _nearby(self) -> dict[float, list[Dense]]:
+        """The oracle at points that are a few roundings of a unit away, once they are asked for."""
+        return {}
 
     @cached_property
     def analytic(self) -> bool:
