@@ -34,6 +34,7 @@ from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.likelihood import ALARMS, LEAST_EXPECTED, LEVEL, RARE
 from gbackprop.testing.loss_scale import check_factor
 from gbackprop.testing.oracles import ORACLES, definition_of
+from gbackprop.testing.points import finite_range
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import Runs, fits, floor_of, largest_of, pairs
@@ -251,6 +252,10 @@ def _scaled(value: Any, factor: float) -> Any:
 def _float32(runs: Runs, quantity: Quantity) -> Compared:
     if quantity.name == "kronecker_error":
         raise NotGivenError("gives Python's floats")
+    low, high = finite_range(runs.setting.loss)
+    output = runs.setting.network.forward(runs.setting.x)[0]
+    if output.min() < low or output.max() > high:
+        raise NotGivenError(f"the loss need not be finite at {output.min():.3g} to {output.max():.3g}")
     got, want = runs.together(quantity, "float32"), runs.alone(quantity)
     for name, value in got.items():
         for array in value.values() if isinstance(value, dict) else [value]:
@@ -296,9 +301,9 @@ def _estimated(runs: Runs, quantity: Sampled) -> Compared:
 
 
 def _extremes(setting: CheckedNetwork, drawn: np.ndarray, output: np.ndarray) -> list[Array]:
-    """Return targets that are one label everywhere, or one bit, for each label or bit; none of other targets."""
-    labels, bits = drawn.dtype.kind in "iu", np.isin(drawn, (0, 1)).all()
-    alike = (np.full_like(drawn[:1], each) for each in range(output.shape[1] if labels else 2 * bits))
+    """Return targets that are one label everywhere, or one bit or count, 0 or 1; none of other targets."""
+    bits = setting.loss.counts or np.isin(drawn, (0, 1)).all()
+    alike = (np.full_like(drawn[:1], each) for each in range(output.shape[1] if drawn.dtype.kind in "iu" else 2 * bits))
     return [asarray(each, setting.device) for each in alike]
 
 
