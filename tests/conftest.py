@@ -62,10 +62,10 @@ def _use_gpu():
 @pytest.fixture
 def apart(monkeypatch):
     """Let `check_network` leave out what other tests check: each layer and the loss alone; estimates by many runs."""
-    from gbackprop.testing import networks, quantities
+    from gbackprop.testing import estimates, networks
 
     monkeypatch.setattr(networks, "_parts", lambda *given: [])
-    monkeypatch.setattr(quantities, "RUNS", 2)
+    monkeypatch.setattr(estimates, "RUNS", 2)
 
 
 @pytest.fixture(scope="session")
