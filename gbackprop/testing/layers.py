@@ -222,7 +222,7 @@ def _rounding(probe: Probe, name: str) -> Any:
     if name == "average":  # of each J in Jᵀ Ḡ J
         n, out = len(probe.x), probe.output.shape[1:]
         pulled = probe.layer.mjp(probe.saved, probe.curvature.repeat(n, 0).reshape(-1, n, *out))  # Ḡ J
-        factor = 2 * float(np.max(np.abs(pulled).sum(0), initial=0))
+        factor = 2 * float(np.max(np.abs(pulled).sum(0), initial=0)) + unit * float(np.abs(probe.curvature).sum())
     return max(rounding_of(probe.cast(np.float32).calls()[name](), probe.calls()[name]()), factor * unit)
 
 
