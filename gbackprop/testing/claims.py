@@ -73,6 +73,11 @@ class Evaluation:
         found = self.function(*self.arguments)
         return _compared(found, found.rounding or rounding) if isinstance(found, Compared) else _verdict(found)
 
+    def holds(self) -> bool:
+        """Return whether it holds without what rounding is measured to make, which takes many evaluations."""
+        found = self.function(*self.arguments)
+        return bool((_compared(found, None) if isinstance(found, Compared) else _verdict(found))["verdict"] == OK)
+
 
 class Claims:
     """Collects rows: no exception of the subject leaves it.

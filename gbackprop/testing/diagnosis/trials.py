@@ -13,7 +13,6 @@ from gbackprop.array import asnumpy
 from gbackprop.testing.claims import Claims, Compared, Evaluation, NotGivenError
 from gbackprop.testing.diagnosis.numbers import Sizes
 from gbackprop.testing.diagnosis.terms import Terms, arrays_of, quantities_of, sizes_of
-from gbackprop.testing.report import OK
 
 BATCHES = (0, 2, 7, 4)
 """The sizes of the batches of trials; 0 is that of the check. They differ from 3, which is many another size."""
@@ -142,7 +141,7 @@ def sides(evaluation: Evaluation) -> Compared | None:
 def holds(evaluation: Evaluation) -> bool:
     """Return whether a claim holds; one that is not given does not fail."""
     try:
-        return bool(evaluation.fields()["verdict"] == OK)
+        return evaluation.holds()
     except NotGivenError:
         return True
     except Exception:  # whatever an edit leads to
