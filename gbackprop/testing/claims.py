@@ -43,6 +43,9 @@ UNIT = 2.0**-53
 UNIT32 = 2.0**-24
 """A single rounding in float32."""
 
+LEAST_SEEN = 5e-4
+"""Nothing is judged where rounding hides a larger part than this, of the largest entry that is expected."""
+
 ROUNDINGS = 256
 """A result may be off by so often what a single rounding moves it by, wherever that is measured."""
 
@@ -225,11 +228,23 @@ def _beyond(got: Any, want: Any, rounding: Any) -> Any:
 def _compared(pair: Compared, rounding: Callable[[], Any] | None) -> dict[str, Any]:
     found = _worst(pair.got, pair.want, pair.floor)
     if rounding is not None and not found.get("problem") and not found["error"] <= pair.tolerance:
+        errors: Any = 0.0
         with suppress(Exception):  # what it raises in float32 is another claim's finding
-            found = _worst(_beyond(pair.got, pair.want, rounding()), pair.want, pair.floor)
+            errors = rounding()
+        found = _worst(_beyond(pair.got, pair.want, errors), pair.want, pair.floor)
+        hidden = _largest(errors) / (max(_largest(pair.want), pair.floor) or 1.0)
+        if found["error"] <= pair.tolerance and hidden > max(LEAST_SEEN, pair.tolerance):
+            raise NotGivenError(f"rounding alone moves what is expected by {hidden:.0e} of it")
     tight = not found.get("problem") and found["error"] <= pair.tolerance  # false for NaN
     fields = {"verdict": OK if tight else FAILED, "oracle": pair.oracle, "tolerance": pair.tolerance} | found
     return fields if not tight else fields | {"worst": (), "got": None, "want": None}
+
+
+def _largest(value: Any) -> float:
+    """Return the largest number in arrays by name."""
+    if isinstance(value, Mapping):
+        return max(map(_largest, value.values()), default=0.0)
+    return 0.0 if value is None else float(np.max(np.abs(asnumpy(value)), initial=0.0))
 
 
 def _worst(got: Any, want: Any, floor: float) -> dict[str, Any]:

@@ -35,23 +35,34 @@ def estimated(runs: Runs, quantity: Sampled) -> Compared:
     if (drawn != np.median(drawn, 0)).any(2).sum(0).min() < LEAST_EXPECTED:
         raise NotGivenError("the loss is so sure of a target here that it hardly ever draws another")
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
-    z, wanted = {}, {name: _total(value) for name, value in setting.values(expected())[0].items()}
-    largest, of_terms = max(map(abs, wanted.values()), default=0.0), _of_terms(setting, expected())
-    rounding = of_terms if largest <= of_terms else 1e-12 * largest  # where all is 0, and of terms that cancel
+    wanted = {name: _total(value) for name, value in setting.values(expected())[0].items()}
+    largest = max(map(abs, wanted.values()), default=0.0)
     rare = [values(setting.run(at_targets(fresh, each)))[0] for each in _extremes(setting, targets, output)]
-    for name, total in wanted.items():
-        totals = np.array([_total(each[name]) for each in found])
-        unseen = RARE / (RUNS * DRAWS) * max((abs(_total(each[name])) for each in rare), default=0)
-        error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding, unseen)
-        z[name] = np.array((totals.mean() - total) / (error or 1.0))
-    allowed = -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(z))))
+
+    def standardized(rounding: float) -> dict[str, np.ndarray]:
+        z = {}
+        for name, total in wanted.items():
+            totals = np.array([_total(each[name]) for each in found])
+            unseen = RARE / (RUNS * DRAWS) * max((abs(_total(each[name])) for each in rare), default=0)
+            error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding, unseen)
+            z[name] = np.array((totals.mean() - total) / (error or 1.0))
+        return z
+
+    z, allowed = standardized(1e-12 * largest), -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(wanted))))
+    if not max(map(abs, z.values()), default=0.0) <= allowed and largest <= (terms := _of_terms(setting, expected())):
+        z = standardized(terms)  # all is 0 but for rounding
     return Compared(z, {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors", allowed)
 
 
 def _extremes(setting: CheckedNetwork, drawn: np.ndarray, output: np.ndarray) -> list[Array]:
-    """Return targets that are one label everywhere, or one bit or count, 0 or 1; none of other targets."""
-    bits = setting.loss.counts or np.isin(drawn, (0, 1)).all()
-    alike = (np.full_like(drawn[:1], each) for each in range(output.shape[1] if drawn.dtype.kind in "iu" else 2 * bits))
+    """Return targets that are one label everywhere, or one bit, or counts beside the median; none of other targets."""
+    middle = np.median(drawn, 0, keepdims=True).astype(drawn.dtype)
+    if drawn.dtype.kind in "iu":
+        alike = [np.full_like(middle, label) for label in range(output.shape[1])]
+    elif setting.loss.counts:
+        alike = [np.maximum(middle + step, 0) for step in (-1, 0, 1)]
+    else:
+        alike = [np.full_like(middle, bit) for bit in (0, 1)] if np.isin(drawn, (0, 1)).all() else []
     return [asarray(each, setting.device) for each in alike]
 
 

@@ -168,10 +168,11 @@ def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np
     low, high = flat[:, :, j].min(0), flat[:, :, j].max(0)
     places = np.linspace(2 * low - high, 2 * high - low, GRID)
     if draws.dtype.kind in "iu" or loss.counts:
-        most = output.shape[1] if draws.dtype.kind in "iu" else 2 * high.max() + 10
-        if most > MOST_COUNTS:
-            raise NotGivenError(f"no test for counts of up to {high.max():.3g}")
-        places = np.repeat(np.arange(most)[:, None], len(output), axis=1)
+        labels = draws.dtype.kind in "iu"
+        least, most = (0, output.shape[1]) if labels else (max(0, (2 * low - high).min()), (2 * high - low).max() + 10)
+        if most - least > MOST_COUNTS:
+            raise NotGivenError(f"no test for counts from {least:.3g} to {most:.3g}")
+        places = np.repeat(np.arange(least, most)[:, None], len(output), axis=1)
     elif np.isin(draws, (0, 1)).all():
         places = np.repeat([[0.0], [1.0]], len(output), axis=1)
     outputs, found = np.concatenate([output] * len(draws)), []
@@ -196,7 +197,7 @@ def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Co
     products = s[..., :, None] * s[..., None, :]  # [M, N, K, K]
     want = hessian.values.swapaxes(0, 1)[:, some][:, :, some]
     deviation = products.std(0) / DRAWS**0.5
-    rounding = max(1e-11 * largest(want), ROUNDINGS * UNIT * probe.size_of_terms**2) or 1.0
+    rounding = max(1e-11 * largest(want), ROUNDINGS * UNIT * probe.sizes_of_terms[0] ** 2) or 1.0
     unseen = RARE / DRAWS * float(np.max(np.abs(products), initial=0))  # of targets that were not drawn
     draws = products.mean(0), want, np.maximum(deviation, max(rounding, unseen))
     z = (draws[0] - want) / draws[2]

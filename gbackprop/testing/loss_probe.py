@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,10 @@ from gbackprop.testing.points import input_curve, inside, largest, size_of
 
 LossMethod = Callable[[np.ndarray, np.ndarray], Any]
 """A function of outputs and targets."""
+
+
+SURE = 1e-3
+"""The share of its terms below which a gradient is what is left of them."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,23 @@ class LossProbe:
         return inside(self.loss, np.random.default_rng(0).standard_normal(self.output.shape))
 
     @property
-    def size_of_terms(self) -> float:
-        """The size of the terms of ∇ℓ and ∇²ℓ, which cancel where the loss is sure: that of ∇ℓ at drawn outputs."""
-        return largest(self.loss.gradients(self.drawn, self.target))
+    def sizes_of_terms(self) -> tuple[float, float]:
+        """The sizes of the terms of ∇ℓ and ∇²ℓ, which cancel where the loss is sure: those at drawn outputs.
+
+        They are 0 where a loss at fault gives no finite numbers.
+        """
+        there = replace(self, output=self.drawn)
+        with suppress(Exception):
+            sizes = largest(there.gradients()), largest(there.hessian().values)
+            return sizes if np.isfinite(sizes).all() else (0.0, 0.0)
+        return 0.0, 0.0
+
+    @property
+    def is_sure(self) -> bool:
+        """True if ∇ℓ is a thousand times smaller than its terms."""
+        with suppress(Exception):  # another claim says what is wrong
+            return largest(self.gradients()) < SURE * self.sizes_of_terms[0]
+        return False
 
     def values(self, moved: np.ndarray) -> np.ndarray:
         """Return the loss at a multiple of the batch, in the order [repeat, sample]."""

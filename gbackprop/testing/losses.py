@@ -49,7 +49,7 @@ def check_loss(
     ----------
     loss : Loss
     output : array_like, shape (N, *out)
-        Moved where the loss has a kink.
+        Moved where the loss has a kink; drawn anew if it is sure of all targets, so that rounding hides derivatives.
     target : array_like, shape (N, ...)
     rng : int or numpy.random.Generator
         Of draws. Claims about draws are tested at a false-alarm rate of one in a million.
@@ -88,8 +88,8 @@ def _check(
         claims.equal("values", "are what they should be", _against, probe, reference, needs=["values"])
     if {"target_shape", "values"} & claims.doubtful:
         return
-    place = partial(inside, loss)
-    given = (probe.values, output, probe.where, rng, place)
+    probe, place = replace(probe, output=probe.drawn) if probe.is_sure else probe, partial(inside, loss)
+    given = (probe.values, probe.output, probe.where, rng, place)
     found = claims.attempt("values", "are smooth almost everywhere", smooth, *given)
     if found is None:
         return
@@ -135,7 +135,7 @@ def _value(probe: LossProbe) -> Compared:
 def _gradients(probe: LossProbe, slope: Derivative) -> Compared:
     got, want = probe.gradients(), slope.values.T
     expect_shape(got, probe.output.shape)
-    floor = ROUNDINGS * UNIT / slope.tolerance * probe.size_of_terms
+    floor = ROUNDINGS * UNIT / slope.tolerance * probe.sizes_of_terms[0]
     if want.size == probe.output.size:
         return Compared(got, want.reshape(got.shape), slope.oracle, slope.tolerance, floor)
     return Compared(probe.at(got[None])[0], want, slope.oracle, slope.tolerance, floor)
@@ -162,7 +162,7 @@ def _root(probe: LossProbe, hessian: Derivative) -> Compared:
 
 def _beside(hessian: Derivative, got: np.ndarray, want: np.ndarray, probe: LossProbe) -> Compared:
     """Compare with the Hessian: where it vanishes, rounding is compared with the gradients, and with their terms."""
-    floor = max(1e-3 * largest(probe.gradients()), ROUNDINGS * UNIT / hessian.tolerance * probe.size_of_terms)
+    floor = max(1e-3 * largest(probe.gradients()), ROUNDINGS * UNIT / hessian.tolerance * probe.sizes_of_terms[1])
     return Compared(got, want, f"{hessian.oracle} of gradients", hessian.tolerance, floor)
 
 
@@ -224,7 +224,7 @@ def _float32(name: str, probe: LossProbe) -> Compared:
     if got.dtype != np.float32:
         raise FoundError(f"gives {got.dtype} for float32")
     rounded = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in single]  # so that draws are the same
-    terms = largest(call(probe.drawn, probe.target)) * max(1.0, largest(probe.output))  # those of values grow with f
+    terms = largest(call(probe.drawn, probe.target)) * (max(1.0, largest(probe.output)) if name == "values" else 1.0)
     if name == "hessian_sqrt_mc" and probe.loss.counts:  # a large count, less its rate
         terms = max(terms, largest(probe.loss.draw(probe.output, 2, 0)))
     floor = max(TINY, ROUNDINGS * UNIT32 / FLOAT32_TOLERANCE * terms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,7 +16,7 @@ from gbackprop.calculus.signals import GRADIENT, RESIDUAL
 from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError, both, rounding_of
+from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError, both
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.layers import check_layer
@@ -110,16 +110,10 @@ def _signals(setting: CheckedNetwork, asked: list[Quantity]) -> tuple[Arrivals, 
     def expected(s: CheckedNetwork) -> Arrivals:
         return dense_arrivals(s.network, s.loss, s.x, s.y, s.targets)
 
-    @cache
-    def single() -> Arrivals:
-        return ours(setting.cast(np.float32))
-
     def rounding(name: str) -> Any:
-        errors = both(setting.spread(lambda s: ours(s)[name]), setting.spread(lambda s: expected(s)[name]))
-        return both(errors, rounding_of(single()[name], found[name]))
+        return both(setting.errors(lambda s: ours(s)[name]), setting.spread(lambda s: expected(s)[name]))
 
-    found = ours(setting)
-    return found, expected(setting), rounding
+    return ours(setting), expected(setting), rounding
 
 
 def _cancels(setting: CheckedNetwork) -> bool:

@@ -156,13 +156,17 @@ class Dense:
             if isinstance(layer, Elementwise):
                 vars(layer)["forward"] = partial(_rounded, layer.forward, MOVED * unit)
         near.output = near.twin.forward(near.x)[0].real
-        size = MOVED * unit * LossProbe(self.loss, self.output, self.y, np.arange(0)).size_of_terms
-        off = lambda a: moved(a, rng, unit) + size * rng.uniform(-1, 1, a.shape)  # noqa: E731
-        near.gradient, near.hessian = map(off, loss_derivatives(self.loss, near.output, self.y))
-        near.differentiated = RoundedLoss(self.loss, near.output, size * rng.uniform(-1, 1, near.hessian.shape))
-        near.mc_curvature = _mc_curvature(self.loss, near.output, self.mc_targets, self.y, off)
-        found = output_jacobians(near.twin, near.leaves, near.x)
-        near.jacobians = {name: moved(jacobian, rng, unit) for name, jacobian in found.items()}
+        probe = LossProbe(self.loss, self.output, self.y, np.arange(self.output[0].size))
+        slope, bend = (MOVED * unit * size for size in probe.sizes_of_terms)
+        off = lambda a, size: moved(a, rng, unit) + size * rng.uniform(-1, 1, a.shape)  # noqa: E731
+        found = loss_derivatives(self.loss, near.output, self.y)
+        near.gradient, near.hessian = map(off, found, (slope, bend))
+        near.differentiated = RoundedLoss(self.loss, near.output, bend * rng.uniform(-1, 1, near.hessian.shape))
+        near.mc_curvature = _mc_curvature(
+            self.loss, near.output, self.mc_targets, self.y, lambda a: off(a, slope)
+        )
+        jacobians = output_jacobians(near.twin, near.leaves, near.x)
+        near.jacobians = {name: moved(jacobian, rng, unit) for name, jacobian in jacobians.items()}
         return near
 
     def __getitem__(self, name: str) -> dict[str, Any]:

@@ -125,6 +125,10 @@ def input_curve(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, whe
     return curve
 
 
+MOST_CANCELLED = 1e4
+"""Values are taken to be differences of numbers that are so much larger at most."""
+
+
 def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
     """Move the probe's batch, where it must be, to a point without kinks; its Jacobian there."""
     size = probe.x.size + probe.output.size
@@ -155,7 +159,7 @@ def smooth(
     Values are rounded as numbers of the size of `x` are, for they may be differences of such: x − tanh x is.
     """
     x, size = x.copy(), size_of(x)
-    eps = EPS * max(1, size / (largest(function(x)) or size))
+    eps = EPS * min(max(1, size / (largest(function(x)) or size)), MOST_CANCELLED)
     for _ in range(DRAWS):
         found = derivative(input_curve(function, x, where), REAL_STEP * size, eps)
         kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]

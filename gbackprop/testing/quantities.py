@@ -146,9 +146,7 @@ def _passed(result: Result) -> Values:
 
 
 def _rounding(setting: CheckedNetwork) -> Any:
-    ours = rounding_of(_passed(setting.cast(np.float32).run()), _passed(setting.run()))
-    ours = both(ours, setting.spread(lambda each: _passed(each.run())))
-    return both(ours, setting.rounding(ORACLES["gradient"]))
+    return both(setting.errors(lambda each: _passed(each.run())), setting.rounding(ORACLES["gradient"]))
 
 
 def _pass(setting: CheckedNetwork) -> Compared:
@@ -245,18 +243,27 @@ def _scaled(value: Any, factor: float) -> Any:
     return {"A": value["A"], "B": value["B"] * factor} if isinstance(value, dict) else value * factor
 
 
+BEYOND = "the output is outside the range in which the loss must be finite"
+
+
 def _float32(runs: Runs, quantity: Quantity) -> Compared:
     if quantity.name == "kronecker_error":
         raise NotGivenError("gives Python's floats")
     low, high = finite_range(runs.setting.loss)
     output = runs.setting.network.forward(runs.setting.x)[0]
-    if output.min() < low or output.max() > high:
-        raise NotGivenError(f"the loss need not be finite at {output.min():.3g} to {output.max():.3g}")
-    got, want = runs.together(quantity, "float32"), runs.alone(quantity)
+    beyond = output.min() < low or output.max() > high
+    try:
+        got, want = runs.together(quantity, "float32"), runs.alone(quantity)
+    except ValueError:
+        if beyond:
+            raise NotGivenError(BEYOND) from None
+        raise
     for name, value in got.items():
         for array in value.values() if isinstance(value, dict) else [value]:
             if array is not None and array.dtype != np.float32:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
+    if beyond:
+        raise NotGivenError(BEYOND)
     floor = max(runs.floor(quantity, want, FLOAT32_TOLERANCE, UNIT32), largest_of(want) * FLOAT32_TOLERANCE, TINY)
     definition = definition_of(quantity)
 

@@ -13,7 +13,7 @@ from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both, rounding_of
+from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.setting import CheckedNetwork, Values
 
@@ -92,8 +92,7 @@ class Runs:
         definition = definition_of(quantity)
 
         def measured() -> Any:
-            ours = rounding_of(self.alone(quantity, "float32"), self.alone(quantity))
-            ours = both(ours, self.spread(quantity))
+            ours = self.setting.errors(lambda setting: setting.values(quantity)[0])
             return ours if definition is None else both(ours, self.setting.rounding(definition))
 
         return measured

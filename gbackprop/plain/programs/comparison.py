@@ -137,6 +137,7 @@ def _numbers(result: Result, fold: bool) -> Iterator[tuple[str, np.ndarray]]:
             attributes = attributes_of(value)
             rounded = fold or any(key in BASES and np.shape(each)[-1:] >= (LEAST_SIZE,) for key, each in attributes)
             found += [(f"{path}, {key}", each) for key, each in attributes if not (rounded and key in BASES)]
+            found += [(f"{path}, trace", each.sum()) for key, each in attributes if rounded and key == "eigenvalues"]
 
 
 def _refuse(recording: Recording, step: TapeStep, words: str) -> None:

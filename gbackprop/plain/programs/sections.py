@@ -44,8 +44,9 @@ class RecordedFactor(Recorded):
     """R of these targets, or a power of it: as a number does, it takes the dtype of an array that it meets."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        met = {each.dtype for each in args if hasattr(each, "dtype") and not isinstance(each, RecordedFactor)}
-        for dtype in met:
+        met = [each.dtype for each in args if hasattr(each, "dtype") and not isinstance(each, RecordedFactor)]
+        if met:
+            dtype = np.result_type(*met)
             args = tuple(each.astype(dtype) if _is_other(each, dtype) else each for each in args)
         found = super().__array_ufunc__(ufunc, method, *args, **kwargs)
         return found if met else RecordedFactor(found.tape, found.number)

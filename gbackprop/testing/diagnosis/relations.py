@@ -112,15 +112,17 @@ class Relations:
         for trial in self.trials:
             mean, want, errors = (np.asarray(each) for each in trial.compared.draws)  # type: ignore[union-attr]
             precision = float(((want / errors) ** 2).sum())
-            number = float((mean * want / errors**2).sum()) / (precision or 1.0)
-            if not precision or (np.abs(mean - number * want) > trial.tolerance * errors).any():
+            if not precision:
+                return None
+            number = float((mean * want / errors**2).sum()) / precision
+            if not (np.abs(mean - number * want) <= trial.tolerance * errors).all():  # NaN is no number
                 return None
             fits.append((number, precision))
         numbers, weights = np.array(fits).T
         found, error = np.average(numbers, weights=weights), weights.sum() ** -0.5
         if len(fits) < 2 or (np.abs(numbers - found) > self.trials[0].tolerance * weights**-0.5).any():
             return None
-        return Found(1, f"right if divided by {found:.4g} ± {2 * error:.1g}")
+        return Found(1, f"right if divided by {found:.4g} ± {2 * error:.1g}") if found > 2 * error else None
 
     def changed(self) -> Iterator[Found | None]:
         """A change that is missing, or superfluous."""

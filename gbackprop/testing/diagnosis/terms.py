@@ -74,8 +74,9 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
         elif part.target.dtype.kind in "iu":
             classes = part.output.shape[1]
             yield "one-hot target", np.moveaxis(np.eye(classes)[part.target % classes], -1, 1)
-            each = [(name, value) for name, value in vars(part.loss).items() if np.shape(value) == (classes,)]
-            yield from ((f"{name}[target]", np.asarray(value)[part.target % classes]) for name, value in each)
+            arrays = [(name, value) for name, value in vars(part.loss).items() if isinstance(value, np.ndarray)]
+            weights = [(name, value) for name, value in arrays if value.shape == (classes,)]
+            yield from ((f"{name}[target]", value[part.target % classes]) for name, value in weights)
     if isinstance(part, (Probe, LossProbe)):
         owner = part.layer if isinstance(part, Probe) else part.loss
         yield from ((name, value) for name, value in vars(owner).items() if isinstance(value, np.ndarray))
