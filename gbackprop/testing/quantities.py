@@ -66,6 +66,8 @@ def check_quantity(
 ) -> Report:
     """Hold a quantity against its definition by brute force, and against the laws that hold for any quantity.
 
+    If a layer is at a kink, samples and parameters are moved by a thousandth of their size first.
+
     Parameters
     ----------
     quantity : Quantity

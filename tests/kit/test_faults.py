@@ -10,6 +10,7 @@ import pytest
 from common import one_in
 from fault_table import FAULTS, planted, row, table
 
+from gbackprop import losses
 from gbackprop.calculus.jacobian import Bias
 from gbackprop.layers import Layer, Linear, ParameterJacobian
 from gbackprop.testing import Row, check_layer, check_loss, check_network
@@ -65,6 +66,13 @@ def in_standard_errors(name):
 
 def test_no_edit_of_numbers_in_standard_errors_is_proposed():
     assert in_standard_errors("w for √w") == []
+
+    class Nothing(losses.MSELoss):
+        def hessian_sqrt_mc(self, output, targets, target):
+            return 0 * super().hessian_sqrt_mc(output, targets, target)
+
+    report = check_loss(Nothing(), np.ones((3, 2)), np.arange(6.0).reshape(3, 2)).diagnose()
+    assert [row.known for row in report.failures if "standard errors" in row.oracle] == [()]
 
 
 def test_a_factor_of_means_of_draws_is_proposed_with_its_error():

@@ -11,7 +11,7 @@ from gbackprop.testing import check_layer, check_loss, check_network, check_quan
 from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
 from gbackprop.testing.claims import Compared, _compared
 from gbackprop.testing.purity import changes, snapshot
-from gbackprop.testing.report import FAILED, OK
+from gbackprop.testing.report import FAILED, NOT_GIVEN, OK
 from gbackprop.testing.runs import every_quantity, floor_of
 from gbackprop.testing.setting import CheckedNetwork
 
@@ -175,6 +175,40 @@ def test_a_factor_is_found_where_a_network_is_hard_to_judge(case, monkeypatch, a
     monkeypatch.setattr(quantities.DiagGGN, "finish", lambda self, scale, diagonal: 1.001 * diagonal)
     report = check_quantity(quantities.DiagGGN(), *case)
     assert "is diag(R Σₙ Jₙᵀ Hₙ Jₙ)" in {row.claim for row in report.failures}, report
+
+
+def test_a_definition_that_rounding_hides_is_not_judged(monkeypatch, apart):
+    monkeypatch.setattr(quantities.DiagGGN, "finish", lambda self, scale, diagonal: 2 * diagonal)
+    report = check_quantity(quantities.DiagGGN(), *a_sure_classifier(1000.0))
+    (row,) = [row for row in report.rows if row.claim == "is diag(R Σₙ Jₙᵀ Hₙ Jₙ)"]
+    assert (row.verdict, "rounding alone moves" in row.problem) == (NOT_GIVEN, True)
+
+
+@pytest.mark.parametrize("scale", [5, 40, 1000])
+@pytest.mark.parametrize(("factor", "ok"), [(1, True), (1 + 1e-5, False), (-1, False)])
+def test_a_loss_that_is_sure_of_its_targets_is_judged(scale, factor, ok):
+    class Wrong(losses.CrossEntropyLoss):
+        def gradients(self, output, target):
+            return factor * super().gradients(output, target)
+
+    output = scale * np.eye(3)[[0, 2, 1]] + 0.1 * np.random.default_rng(0).standard_normal((3, 3))
+    report = check_loss(Wrong(), output, np.array([0, 2, 1]))
+    assert [row.method for row in report.failures][:1] == ([] if ok else ["gradients"])
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_estimates_of_large_counts_are_judged(factor):
+    class Times(quantities.DiagGGNMC):
+        name, estimates = "times", quantities.DiagGGN
+
+        def finish(self, scale, diagonal):
+            return factor * super().finish(scale, diagonal)
+
+    made = Sequential(layers.Linear(2, 2), rng=0, dtype="float64")
+    made.parameters["0.bias"][...] = 7
+    x = np.random.default_rng(0).standard_normal((3, 2))
+    report = check_quantity(Times(), made, losses.PoissonNLLLoss(), x, np.ones((3, 2)))
+    assert any("estimates" in row.claim for row in report.failures) == (factor == 2), report
 
 
 @pytest.mark.parametrize(("off", "verdict"), [(3e-17, OK), (3e-15, FAILED)])
