@@ -15,6 +15,7 @@ import numpy as np
 from gbackprop.array import Array, asarray, asnumpy
 from gbackprop.base.errors import TooLargeError, UnsupportedError
 from gbackprop.calculus.layer import Layer, leaves_of
+from gbackprop.calculus.several import InputPart
 from gbackprop.calculus.signals import monte_carlo
 from gbackprop.engine.backward import backward
 from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
@@ -148,13 +149,18 @@ class CheckedNetwork:
         return self
 
     def _changed(self, change: Callable[[np.ndarray], np.ndarray]) -> CheckedNetwork:
-        """Return the setting with other parameters, and another input, unless it is of integers."""
+        """Return the setting with other parameters, and another input, but for what is of integers."""
         dtype = next((value.dtype for value in self.network.parameters.values()), self.x.dtype)
         twin = twin_of(self.network, dtype)
         for value in twin.parameters.values():
             value[...] = change(value)
         assert isinstance(twin, Sequential)
-        return replace(self, network=twin, x=change(self.x) if self.x.dtype.kind == "f" else self.x)
+        x = change(self.x) if self.x.dtype.kind == "f" else self.x
+        for leaf in leaves_of(twin, x.shape[1:]):
+            if isinstance(part := leaf.layer, InputPart) and part.kind == "integers":
+                columns = slice(part.start, part.start + prod(part.shape))
+                x[:, columns] = self.x[:, columns]
+        return replace(self, network=twin, x=x)
 
     @cached_property
     def oracle(self) -> Dense:

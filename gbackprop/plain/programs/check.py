@@ -72,7 +72,7 @@ def _made_up(value: np.ndarray) -> str:
     shape, dtype = tuple(value.shape), value.dtype.name
     if value.dtype.kind != "f":
         found = np.unique(value)
-        if found.size > 50:
+        if found.size > 50 or not value.ndim:
             return f"rng.integers({found[0]}, {found[-1]} + 1, {shape}).astype({dtype!r})"
         return f"rng.permuted(np.resize({found.tolist()}, {shape})).astype({dtype!r})"
     if value.ndim > 1 and value.size and (value >= 0).all() and np.allclose(value.sum(1), 1):
