@@ -26,8 +26,8 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 56_928,
-    "code lines": 36_543,
+    "lines": 56_922,
+    "code lines": 36_540,
     "lines of tests": 45_254,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more

@@ -232,7 +232,7 @@ def _compared(pair: Compared, rounding: Callable[[], Any] | None) -> dict[str, A
         with suppress(Exception):  # what it raises in float32 is another claim's finding
             errors = rounding()
         found = _worst(_beyond(pair.got, pair.want, errors), pair.want, pair.floor)
-        hidden = _largest(errors) / (max(_largest(pair.want), pair.floor) or 1.0)
+        hidden = largest_of(errors) / (max(largest_of(pair.want), pair.floor) or 1.0)
         if found["error"] <= pair.tolerance and hidden > max(LEAST_SEEN, pair.tolerance):
             raise NotGivenError(f"rounding alone moves what is expected by {hidden:.0e} of it")
     tight = not found.get("problem") and found["error"] <= pair.tolerance  # false for NaN
@@ -240,10 +240,10 @@ def _compared(pair: Compared, rounding: Callable[[], Any] | None) -> dict[str, A
     return fields if not tight else fields | {"worst": (), "got": None, "want": None}
 
 
-def _largest(value: Any) -> float:
-    """Return the largest number in arrays by name."""
+def largest_of(value: Any) -> float:
+    """Return the largest entry in an array, or in arrays by name."""
     if isinstance(value, Mapping):
-        return max(map(_largest, value.values()), default=0.0)
+        return max(map(largest_of, value.values()), default=0.0)
     return 0.0 if value is None else float(np.max(np.abs(asnumpy(value)), initial=0.0))
 
 

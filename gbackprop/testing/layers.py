@@ -241,7 +241,7 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
     floor = max(floor, CANCELLED * double.size_of_residual()) if name == "residual" else floor
 
     def rounding() -> Any:
-        near = replace(double, x=moved(double.x, np.random.default_rng(0), UNIT32))  # equal numbers part
+        near = replace(double, x=moved(double.x, np.random.default_rng(0), UNIT32))  # a cast leaves equal numbers equal
         cast = rounding_of(single.cast(float).calls()[name](), want, ROUNDINGS)
         return cast + rounding_of(near.calls()[name](), want, ROUNDINGS / MOVED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class LossProbe:
         """Outputs of size 1, where the loss is not sure of any target, and nothing cancels."""
         return inside(self.loss, np.random.default_rng(0).standard_normal(self.output.shape))
 
-    @property
+    @cached_property
     def sizes_of_terms(self) -> tuple[float, float]:
         """The sizes of the terms of ∇ℓ and ∇²ℓ, which cancel where the loss is sure: those at drawn outputs.
 

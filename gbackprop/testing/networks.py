@@ -16,14 +16,14 @@ from gbackprop.calculus.signals import GRADIENT, RESIDUAL
 from gbackprop.calculus.walk import is_chain
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError, both
+from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError, both, largest_of
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import every_quantity, floor_of, largest_of
+from gbackprop.testing.runs import every_quantity, floor_of
 from gbackprop.testing.setting import CheckedNetwork, at_targets
 from gbackprop.testing.signals import Arrivals, arrivals, dense_arrivals
 

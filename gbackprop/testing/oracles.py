@@ -162,9 +162,7 @@ class Dense:
         found = loss_derivatives(self.loss, near.output, self.y)
         near.gradient, near.hessian = map(off, found, (slope, bend))
         near.differentiated = RoundedLoss(self.loss, near.output, bend * rng.uniform(-1, 1, near.hessian.shape))
-        near.mc_curvature = _mc_curvature(
-            self.loss, near.output, self.mc_targets, self.y, lambda a: off(a, slope)
-        )
+        near.mc_curvature = _mc_curvature(self.loss, near.output, self.mc_targets, self.y, lambda a: off(a, slope))
         jacobians = output_jacobians(near.twin, near.leaves, near.x)
         near.jacobians = {name: moved(jacobian, rng, unit) for name, jacobian in jacobians.items()}
         return near

@@ -26,6 +26,7 @@ from gbackprop.testing.claims import (
     FoundError,
     NotGivenError,
     both,
+    largest_of,
     rounding_of,
 )
 from gbackprop.testing.diagnosis.search import diagnose
@@ -36,7 +37,7 @@ from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.points import finite_range
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import Runs, fits, floor_of, largest_of, pairs
+from gbackprop.testing.runs import Runs, fits, floor_of, pairs
 from gbackprop.testing.setting import CheckedNetwork, Values
 
 ORACLE_TOLERANCE = 1e-9

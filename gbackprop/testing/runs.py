@@ -13,7 +13,7 @@ from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both
+from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both, largest_of
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.setting import CheckedNetwork, Values
 
@@ -130,9 +130,3 @@ def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
 def floor_of(want: Values, tolerance: float = ROUNDING) -> float:
     """Return the size of entries that still count beside the largest: to the tolerance, at least one rounding of it."""
     return max(FLOOR, UNIT / tolerance) * largest_of(want)
-
-
-def largest_of(want: Values) -> float:
-    """Return the largest entry in any parameter."""
-    arrays = [a for value in want.values() for a in (value.values() if isinstance(value, dict) else [value])]
-    return max((float(np.max(np.abs(a), initial=0)) for a in arrays if a is not None), default=0.0)

@@ -257,13 +257,13 @@ def test_names_are_paths():
 @pytest.mark.long
 def test_a_graph_of_five_thousand_nodes():
     def deep(p, x):
-        for _ in range(1250):
+        for _ in range(1251):
             x = x + 0.01 * np.tanh(x @ p["w"] + p["b"])
         return x
 
     x = np.random.default_rng(0).standard_normal((2, 3))
     network = gb.trace(deep, {"w": np.eye(3), "b": np.zeros(3)}, x)
-    assert len(network.children) >= 5000
+    assert len(network.children) > 5000
     result = gb.backward(network, losses.MSELoss(), x, x)
     assert all(np.isfinite(value).all() and value.any() for value in result.gradient.values())
 
