@@ -10,9 +10,9 @@ import numpy as np
 
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.residual import FactoredLayer
-from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError, expect_shape
-from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
-from gbackprop.testing.points import Point, input_curve, units
+from gbackprop.testing.claims import LEAST_SEEN, Claims, Compared, FoundError, NotGivenError, expect_shape
+from gbackprop.testing.differences import EPS, REAL_STEP, Derivative, derivative
+from gbackprop.testing.points import Point, input_curve, largest, shrunk, units
 from gbackprop.testing.probe import Probe, is_container
 
 EQUAL = 0.7
@@ -152,7 +152,12 @@ def _second(probe: Probe, point: Point) -> Derivative:
     def pulled(x: np.ndarray) -> np.ndarray:
         return probe.layer.vjp(probe.run(x)[1], np.concatenate([vec] * (len(x) // len(vec))))
 
-    return derivative(input_curve(pulled, point.x, point.inputs), REAL_STEP * point.size)
+    terms, left = (largest(each.calls()["vjp"]()) for each in (shrunk(probe), probe))
+    eps = EPS * max(1.0, terms / (left or terms or 1.0))  # values are rounded as their terms are
+    second = derivative(input_curve(pulled, point.x, point.inputs), REAL_STEP * point.size, eps)
+    if second.tolerance > LEAST_SEEN:
+        raise NotGivenError(f"rounding alone moves differences of vjp by {second.tolerance:.0e} of them")
+    return second
 
 
 def _hessian(point: Point, second: Derivative) -> np.ndarray:

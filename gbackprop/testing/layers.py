@@ -29,7 +29,7 @@ from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
-from gbackprop.testing.points import CANCELLED, size_of, sizes_of_terms, smooth_point
+from gbackprop.testing.points import CANCELLED, largest, shrunk, size_of, sizes_of_terms, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, one_batch, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -223,6 +223,8 @@ def _rounding(probe: Probe, name: str) -> Any:
         n, out = len(probe.x), probe.output.shape[1:]
         pulled = probe.layer.mjp(probe.saved, probe.curvature.repeat(n, 0).reshape(-1, n, *out))  # Ḡ J
         factor = 2 * float(np.max(np.abs(pulled).sum(0), initial=0)) + unit * float(np.abs(probe.curvature).sum())
+    if name == "residual":
+        factor = largest(shrunk(probe).residual())
     return max(rounding_of(probe.cast(np.float32).calls()[name](), probe.calls()[name]()), factor * unit)
 
 
@@ -243,7 +245,8 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
     def rounding() -> Any:
         near = replace(double, x=moved(double.x, np.random.default_rng(0), UNIT32))  # a cast leaves equal numbers equal
         cast = rounding_of(single.cast(float).calls()[name](), want, ROUNDINGS)
-        return cast + rounding_of(near.calls()[name](), want, ROUNDINGS / MOVED)
+        cast += rounding_of(near.calls()[name](), want, ROUNDINGS / MOVED)
+        return cast + ROUNDINGS * UNIT32 * largest(shrunk(double).residual()) if name == "residual" else cast
 
     return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)
 

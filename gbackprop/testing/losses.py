@@ -21,6 +21,7 @@ from gbackprop.testing.claims import (
     Claims,
     Compared,
     FoundError,
+    NotGivenError,
     expect_shape,
 )
 from gbackprop.testing.diagnosis.search import diagnose
@@ -28,7 +29,7 @@ from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.loss_scale import check_factor, check_reductions
-from gbackprop.testing.points import finite_range, inside, largest, size_of, smooth, some_of
+from gbackprop.testing.points import BEYOND, finite_range, inside, is_beyond, largest, size_of, smooth, some_of
 from gbackprop.testing.probe import without_layout
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
@@ -36,6 +37,8 @@ from gbackprop.testing.report import Report
 REQUIRED = ("values", "gradients", "target_shape", "check_values")
 """The methods that every loss must have."""
 
+
+AT_GIVEN = "is judged at the outputs given, not at drawn ones"
 
 Reference = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -49,7 +52,8 @@ def check_loss(
     ----------
     loss : Loss
     output : array_like, shape (N, *out)
-        Moved where the loss has a kink; drawn anew if it is sure of all targets, so that rounding hides derivatives.
+        Moved where the loss has a kink; drawn anew if it is sure of all targets, so that rounding hides derivatives,
+        and outside its `finite_range`. A row says so.
     target : array_like, shape (N, ...)
     rng : int or numpy.random.Generator
         Of draws. Claims about draws are tested at a false-alarm rate of one in a million.
@@ -79,6 +83,9 @@ def _check(
     output, target = claims.fresh(output, target)
     loss.check_output(output)
     probe = LossProbe(loss, output, target, some_of(prod(output.shape[1:]), rng))
+    if is_beyond(loss, output):
+        claims.hold("loss", AT_GIVEN, _not_given, BEYOND)
+        probe = replace(probe, output=probe.drawn)
     claims.hold("target_shape", "is the target's", _wrong_target_shape, probe)
     for name in probe.calls():
         claims.hold(name, "is pure", _impurity, probe, name)
@@ -88,8 +95,10 @@ def _check(
         claims.equal("values", "are what they should be", _against, probe, reference, needs=["values"])
     if {"target_shape", "values"} & claims.doubtful:
         return
-    probe, place = replace(probe, output=probe.drawn) if probe.is_sure else probe, partial(inside, loss)
-    given = (probe.values, probe.output, probe.where, rng, place)
+    if probe.is_sure:
+        claims.hold("loss", AT_GIVEN, _not_given, "the loss is sure of all targets there, and rounding hides the rest")
+        probe = replace(probe, output=probe.drawn)
+    given = (probe.values, probe.output, probe.where, rng, partial(inside, loss))
     found = claims.attempt("values", "are smooth almost everywhere", smooth, *given)
     if found is None:
         return
@@ -106,6 +115,10 @@ def _check(
 
 
 # -------------------------------------------------------------------------------------------------------- the function
+
+
+def _not_given(reason: str) -> str:
+    raise NotGivenError(reason)
 
 
 def _wrong_target_shape(probe: LossProbe) -> str:

@@ -79,6 +79,7 @@ def _check(claims: Claims, setting: CheckedNetwork, rng: np.random.Generator) ->
         claims.report.rows += [replace(row, method=prefix + row.method) for row in report.rows]
         if not report.ok:
             claims.doubtful.add(PARTS)
+    setting.expect_finite()
     asked = setting.supported(every_quantity())
     signals = claims.attempt("sweep", "can be watched", _signals, setting, asked)
     share = CANCELLING if _cancels(setting) else 0.0

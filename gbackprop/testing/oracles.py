@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ import numpy as np
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.calculus.walk import add_below, downwards, is_swept_chain
-from gbackprop.layers import Elementwise
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
@@ -32,7 +31,7 @@ from gbackprop.testing.claims import MOVED, moved
 from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 from gbackprop.testing.loss_probe import LossProbe
-from gbackprop.testing.points import largest
+from gbackprop.testing.rounded import RoundedLoss, round_values
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
@@ -57,12 +56,6 @@ def loss_derivatives(loss: Loss, output: np.ndarray, target: np.ndarray) -> tupl
     gradient = complex_derivative(lambda: loss.values(output + step, target), step).reshape(n, -1)
     hessian = complex_derivative(lambda: flat(loss.gradients(output + step, target)), step)
     return gradient, hessian.reshape(n, gradient.shape[1], gradient.shape[1])
-
-
-def _rounded(forward: Callable[..., Any], share: float, x: np.ndarray) -> tuple[np.ndarray, Any]:
-    """Return an elementwise function whose values are off by a share of its input, which may be what cancels."""
-    y, saved = forward(x)
-    return y + share * largest(x) * np.random.default_rng(0).uniform(-1, 1, y.shape), saved
 
 
 def reverse_gradients(twin: Any, loss: Loss | RoundedLoss, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -152,9 +145,7 @@ class Dense:
         near.leaves = leaves_of(near.twin, near.x.shape[1:])
         for value in _values(near.leaves).values():
             value[...] = moved(value, rng, unit)
-        for layer in {id(leaf.layer): leaf.layer for leaf in near.leaves}.values():
-            if isinstance(layer, Elementwise):
-                vars(layer)["forward"] = partial(_rounded, layer.forward, MOVED * unit)
+        round_values((leaf.layer for leaf in near.leaves), rng, unit)
         near.output = near.twin.forward(near.x)[0].real
         probe = LossProbe(self.loss, self.output, self.y, np.arange(self.output[0].size))
         slope, bend = (MOVED * unit * size for size in probe.sizes_of_terms)
@@ -196,20 +187,6 @@ class Dense:
         if self.lowest is not None:
             found["kfra"] = kfra(*where, self.factor * hessian.sum(0), self.lowest)
         return found
-
-
-@dataclass(frozen=True)
-class RoundedLoss:
-    """The gradients of a loss, to be differentiated at an output, with errors (N, C, C) of its Hessian there."""
-
-    loss: Loss
-    output: np.ndarray
-    errors: np.ndarray
-
-    def gradients(self, output: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return ∇ℓ of each sample, and the errors times what the output has moved by."""
-        off = np.einsum("ncd,nd->nc", self.errors, flat(output - self.output))
-        return self.loss.gradients(output, target) + off.reshape(output.shape)
 
 
 Definition = Callable[[Parts], Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -84,10 +84,24 @@ def sizes_of_terms(probe: Probe) -> dict[str, float]:
     return {"jmp": slope, "mjp": slope, "vjp": slope, "residual": bend, "average": slope**2 * curvature}
 
 
+def shrunk(probe: Probe) -> Probe:
+    """Return a probe at inputs of size 1 at most, where terms do not cancel that do at large ones: p (1 − p)."""
+    return replace(probe, x=probe.x / max(1.0, size_of(probe.x)))
+
+
 def finite_range(loss: Loss) -> tuple[float, float]:
     """Return the least and the largest output of a loss's domain at which everything must be finite."""
     (least, most), (low, high) = loss.finite_range, loss.domain
     return max(least, low), min(most, high)
+
+
+BEYOND = "the output is outside the range in which the loss must be finite"
+
+
+def is_beyond(loss: Loss, output: np.ndarray) -> bool:
+    """Return whether a loss need not be finite at an output, whatever its domain."""
+    low, high = loss.finite_range
+    return bool(output.min() < low or output.max() > high)
 
 
 def inside(loss: Loss, values: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ from gbackprop.testing.estimates import estimated
 from gbackprop.testing.likelihood import ALARMS
 from gbackprop.testing.loss_scale import check_factor
 from gbackprop.testing.oracles import ORACLES, definition_of
-from gbackprop.testing.points import finite_range
+from gbackprop.testing.points import BEYOND, is_beyond
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import Runs, fits, floor_of, pairs
@@ -110,6 +110,7 @@ def check_quantities(
     needs: Sequence[str] = (),
 ) -> None:
     """Add rows on the driver, and on each quantity."""
+    setting.expect_finite()
     setting = setting.off_kinks()
     watched = {"x": setting.x, "y": setting.y, "the network": setting.network, "the loss": setting.loss}
     claims.hold("backward", "is pure", impurity, lambda: setting.run(*asked[:1]).loss, watched, needs=needs)
@@ -246,15 +247,10 @@ def _scaled(value: Any, factor: float) -> Any:
     return {"A": value["A"], "B": value["B"] * factor} if isinstance(value, dict) else value * factor
 
 
-BEYOND = "the output is outside the range in which the loss must be finite"
-
-
 def _float32(runs: Runs, quantity: Quantity) -> Compared:
     if quantity.name == "kronecker_error":
         raise NotGivenError("gives Python's floats")
-    low, high = finite_range(runs.setting.loss)
-    output = runs.setting.network.forward(runs.setting.x)[0]
-    beyond = output.min() < low or output.max() > high
+    beyond = is_beyond(runs.setting.loss, runs.setting.network.forward(runs.setting.x)[0])
     try:
         got, want = runs.together(quantity, "float32"), runs.alone(quantity)
     except ValueError:

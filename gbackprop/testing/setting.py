@@ -29,8 +29,9 @@ from gbackprop.testing.claims import MOVED, ROUNDINGS, UNIT, NotGivenError, both
 from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative
 from gbackprop.testing.oracles import Definition, Dense
-from gbackprop.testing.points import size_of
+from gbackprop.testing.points import BEYOND, is_beyond, largest, size_of
 from gbackprop.testing.probe import one_batch, twin_of
+from gbackprop.testing.rounded import round_products
 
 SAMPLES = 5
 """The number of samples of a batch that are checked."""
@@ -43,6 +44,9 @@ OFF = 1e-3
 
 LARGEST_NETWORK = 1000
 """Parameters up to which there is a dense oracle."""
+
+LARGEST_LOSS = 1e100
+"""A loss up to which squares of its derivatives are finite."""
 
 MC_SAMPLES = 3
 SEED = 0
@@ -131,10 +135,23 @@ class CheckedNetwork:
         assert isinstance(twin, Sequential)
         return CheckedNetwork(twin, self.loss, x, y, targets, self.device)
 
+    def expect_finite(self) -> None:
+        """Raise the error that nothing can be judged where the loss, or the square of a derivative, is infinite."""
+        output = self.network.forward(self.x)[0]
+        if is_beyond(self.loss, output) and not largest(self.loss.values(output, self.y)) < LARGEST_LOSS:
+            raise NotGivenError(f"{BEYOND}: it is {LARGEST_LOSS:.0e} or more at outputs of up to {largest(output):.3g}")
+
     def spread(self, of: Callable[[CheckedNetwork], Values]) -> dict[str, Any]:
         """Return the errors by rounding of what is computed, by name: it moves where parameters and inputs do."""
         rng = np.random.default_rng(SEED)
-        return _spread(of(self), (of(self._changed(lambda array: moved(array, rng))) for _ in range(NEARBY)))
+        return _spread(of(self), (of(self._near(rng)) for _ in range(NEARBY)))
+
+    def _near(self, rng: np.random.Generator) -> CheckedNetwork:
+        """Return the setting, a few roundings away."""
+        near = self._changed(lambda array: moved(array, rng))
+        unit = float(np.finfo(near.x.dtype).eps) / 2 if near.x.dtype.kind == "f" else UNIT
+        round_products((leaf.layer for leaf in leaves_of(near.network, near.x.shape[1:])), rng, unit)
+        return near
 
     def errors(self, of: Callable[[CheckedNetwork], Values]) -> dict[str, Any]:
         """Return the errors by rounding of what is computed, by name, where float32 shows them, too."""
@@ -267,11 +284,15 @@ def on_host(result: Result) -> Result:
 
 
 def _draw(loss: Loss, output: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-    """Draw pseudo-targets; return None if the loss says that it has none."""
+    """Draw pseudo-targets; return None if the loss says that it has none, or is infinite there."""
     try:
         return loss.draw(output, MC_SAMPLES, rng)
     except UnsupportedError:
         return None
+    except ValueError:
+        if is_beyond(loss, output):
+            return None
+        raise
 
 
 def at_targets(quantity: Quantity, targets: Array | None) -> Quantity:

@@ -139,6 +139,23 @@ def a_sure_classifier(scale=100.0):
     return made, losses.CrossEntropyLoss(), x, made(x).argmax(1)
 
 
+def below_a_sure_layer():
+    """What reaches the layers below is rounded as what 1 − p leaves."""
+    chain = [layers.Linear(4, 5), layers.Tanh(), layers.Linear(5, 3), layers.Softmax(1), layers.Linear(3, 2)]
+    made = Sequential(*chain, rng=0, dtype="float64")
+    made.parameters["2.weight"][...] *= 300
+    rng = np.random.default_rng(0)
+    return made, losses.MSELoss(), rng.standard_normal((4, 4)), rng.standard_normal((4, 2))
+
+
+def counts_at_large_rates(scale):
+    """Outputs are logarithms of rates, and e^f, or its square, is infinite."""
+    made = Sequential(layers.Linear(4, 5), layers.Tanh(), layers.Linear(5, 3), rng=0, dtype="float64")
+    made.parameters["2.weight"][...] *= scale
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    return made, losses.PoissonNLLLoss(), x, np.ones((3, 3))
+
+
 def differences_of_equal_numbers(residual):
     """x − tanh x has one digit in float32, and no neighbour of x is rounded otherwise."""
     made = Sequential(layers.Tanhshrink(), layers.Tanhshrink(), layers.Linear(2, 1), rng=0, dtype="float64")
@@ -165,7 +182,10 @@ def a_label_that_is_not_drawn():
     a_bias_before_a_softmax(), differences_of_equal_numbers(1.0), a_label_that_is_not_drawn(),
     a_sure_classifier(), a_sure_classifier(1000.0),
     a_kink(layers.GroupNorm(2, 2), layers.Softsign()), a_kink(layers.GroupNorm(2, 2), layers.ReLU()),
-], ids=["softmax", "tanhshrink", "label", "sure", "very sure", "slope", "kink"])  # fmt: skip
+    below_a_sure_layer(), counts_at_large_rates(1000.0), counts_at_large_rates(1e4),
+], ids=[
+    "softmax", "tanhshrink", "label", "sure", "very sure", "slope", "kink", "below", "rates", "large rates",
+])  # fmt: skip
 def test_no_alarm_where_a_network_is_hard_to_judge(case, apart):
     check_network(*case, 0).assert_ok()
 
@@ -194,6 +214,26 @@ def test_a_loss_that_is_sure_of_its_targets_is_judged(scale, factor, ok):
     output = scale * np.eye(3)[[0, 2, 1]] + 0.1 * np.random.default_rng(0).standard_normal((3, 3))
     report = check_loss(Wrong(), output, np.array([0, 2, 1]))
     assert [row.method for row in report.failures][:1] == ([] if ok else ["gradients"])
+
+
+@pytest.mark.parametrize(("layer", "scale", "seed"), [
+    (layers.Softmax(1), 20, 2), (layers.Softmax(1), 60, 0), (layers.LogSoftmax(1), 25, 1), (layers.Tanh(), 40, 1),
+    (layers.Tanh(), 25, 1), (layers.Sigmoid(), 60, 3),
+])  # fmt: skip
+def test_no_alarm_where_a_layer_is_sure(layer, scale, seed):
+    """Its derivatives are what 1 − p leaves, or 1 − y²; in the last two cases in float32 alone."""
+    check_layer(layer, scale * np.random.default_rng(seed).standard_normal((2, 3))).assert_ok()
+
+
+@pytest.mark.parametrize("scale", [1, 5, 15])
+@pytest.mark.parametrize(("factor", "ok"), [(1, True), (1 + 1e-5, False), (-1, False)])
+def test_a_layer_that_is_sure_is_judged(scale, factor, ok):
+    class Wrong(layers.Softmax):
+        def residual(self, saved, g):
+            return super().residual(saved, factor * g)
+
+    report = check_layer(Wrong(1), scale * np.array([[0.0, 1.0, 0.3], [-1.0, 0.5, 0.0]]))
+    assert [row.method for row in report.failures][:1] == ([] if ok else ["residual"])
 
 
 @pytest.mark.parametrize("factor", [1, 2])
