@@ -77,7 +77,10 @@ class Moments:
             else:
                 low = array_module(first).zeros_like(first) if low is None else low
                 parts = _two_sum(k, mean if error is None else mean + error[rows])
-                mean[...], low[rows] = parts if narrow is True else np.where(narrow, parts, (mean + k, 0 * k))
+                if narrow is not True:
+                    where = array_module(first).where
+                    parts = where(narrow, parts[0], mean + k), where(narrow, parts[1], 0 * k)
+                mean[...], low[rows] = parts
         return Moments(count, first, second, low)
 
     def merge(self, other: Moments) -> Moments:

@@ -78,7 +78,6 @@ class Operator(OperatorAlgebra):
         self.layout = self.columns = Layout(ordered, plan.scale.rows, network)
         self.watch = Watch(network, loss, self.quantities)
         self.like = self.layout.like
-        self.dtype = np.dtype(self.like.dtype)
 
     def _plan_for(self, first: Plan | None, rng: Any, x: Array, y: Array) -> Plan:
         """Check a batch; return the plan with its number of samples, its R and its draws."""

@@ -53,7 +53,8 @@ class Curvature(Operator):
             raise TypeError(f"blocks: expected True or False, got {blocks!r}")
         self.blocks = blocks
         self._prepare(network, loss, data, rng, executor)
-        self.shape, self.rows = (self.layout.size, self.layout.size), self.layout
+        self.rows = self.layout
+        self._shaped(self.like.dtype, (self.layout.size, self.layout.size))
 
     @staticmethod
     def directional(at: Linearized, extra: Array | None, directions: Directions, names: set[str]) -> dict[str, Array]:

@@ -32,7 +32,7 @@ class _Jacobian(Operator):
         self.wrt, self.training = wrt, training
         self._prepare(network, MSELoss("sum"), data, None, executor)
         self.features = prod(self.plan.output_shape)
-        self.shape = (self.count * self.features, self.layout.size)
+        self._shaped(self.like.dtype, (self.count * self.features, self.layout.size))
 
     def _plan_for(self, first: Plan | None, rng: Any, x: Array, *rest: Array) -> Plan:
         plan = plan_of(self.network, self.loss, x, (), self.training, self.wrt)

@@ -171,7 +171,8 @@ class _Composite(OperatorAlgebra):
         shape: tuple[int, int],
         symmetric: bool = False,
     ) -> None:
-        self.like, self.dtype, self.shape, self.symmetric = of.like, of.dtype, shape, symmetric
+        self._shaped(of.dtype, shape)
+        self.like, self.symmetric = of.like, symmetric
         self.rows, self.columns, self.product, self.transposed = rows, columns, product, transposed
 
     def _part(self, V: Array, rows: Any, columns: Any) -> Array:

@@ -42,6 +42,10 @@ class VectorProducts(Constructed):
         """Return the product of the transpose of this part."""
         raise NotImplementedError
 
+    def _shaped(self, dtype: Any, shape: tuple[int, int]) -> None:
+        """Set dtype and shape as the linear operators of SciPy, or CuPy, do: newer ones note more than these."""
+        super().__init__(dtype, shape)  # type: ignore[call-arg]
+
     # ---------------------------------------------------------------------------------------------------- SciPy's names
 
     def _matmat(self, V: Array) -> Array:

@@ -13,6 +13,9 @@ from scipy import special
 from scipy.sparse import linalg
 
 FROM_HOST = {"array", "asarray", "ascontiguousarray", "asanyarray", "asfortranarray"}
+OF_SEQUENCES = {"concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"}
+"""Functions that take arrays in a tuple or a list: the others do not make one array of them, as NumPy's do."""
+
 DEVICES = 2
 
 
@@ -52,6 +55,8 @@ class Module(types.ModuleType):
             check_keywords(name, known, kwargs)
             if name in FROM_HOST:
                 return from_host(name, *args, **kwargs)
+            if name not in OF_SEQUENCES:
+                _check_sequences(args)
             if name in SYNCHRONIZING or (name == "where" and len(args) == 1):
                 ledger.transfer("to host")
             found = run(original, args, kwargs)
@@ -71,6 +76,12 @@ def from_host(name, value, *args, **kwargs):
         ledger.transfer("between devices")
         return ndarray(np.array(value._host, *args, **kwargs))
     return run(getattr(np, name), (value, *args), kwargs)
+
+
+def _check_sequences(args):
+    for arg in args:
+        if isinstance(arg, tuple | list) and any(isinstance(part, ndarray | tuple | list) for part in arg):
+            refuse(arg)
 
 
 def _special(function, x):
@@ -106,6 +117,9 @@ class LinearOperator:
 
     def __new__(cls, *given, **named):
         return object.__new__(Custom if cls is LinearOperator else cls)
+
+    def __init__(self, dtype, shape):
+        self.dtype, self.shape = np.dtype(dtype), shape
 
     def matvec(self, x):
         return self._matvec(given(x)).reshape(self.shape[0], *x.shape[1:])
