@@ -76,10 +76,9 @@ class Moments:
                 mean += k
             else:
                 low = array_module(first).zeros_like(first) if low is None else low
-                parts = _two_sum(k, mean if error is None else mean + error[rows])
+                parts: Any = _two_sum(k, mean if error is None else mean + error[rows])
                 if narrow is not True:
-                    where = array_module(first).where
-                    parts = where(narrow, parts[0], mean + k), where(narrow, parts[1], 0 * k)
+                    parts = (array_module(q).where(narrow, *each) for each in zip(parts, (mean + k, 0 * k), strict=True))
                 mean[...], low[rows] = parts
         return Moments(count, first, second, low)
 
@@ -87,8 +86,7 @@ class Moments:
         """Add the moments of other samples, in the memory of these."""
         xp, n = array_module(self.mean), self.count + other.count
         share, low = other.count / n, self.low
-        if low is None and other.low is not None:
-            low = xp.zeros_like(self.mean)
+        low = xp.zeros_like(self.mean) if low is None and other.low is not None else low
         for rows in _pieces(self.mean):
             mean, centered = self.mean[rows], self.centered[rows]
             difference = other.mean[rows] - mean

@@ -99,8 +99,10 @@ class VectorProducts(Constructed):
                 if self.rows is None:
                     return product[:, 0] if single else product
                 return self.rows.named(self.rows.split(product.T), single)
-        if is_array(x) and x.ndim not in (1, 2):
-            self._checked("v", x, self.shape[1], (1, 2))
+        if is_array(x):
+            if x.ndim not in (1, 2):
+                self._checked("v", x, self.shape[1], (1, 2))
+            return self.matvec(x) if x.ndim == 1 or x.shape[1] == 1 else self.matmat(x)
         return super().dot(x)  # type: ignore[misc]
 
     def _applied(
