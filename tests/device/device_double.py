@@ -185,6 +185,8 @@ class ndarray:
 
         def method(*args, **kwargs):
             check_keywords(name, known, kwargs)
+            if name in ("transpose", "reshape", "swapaxes") and any(isinstance(arg, ndarray) for arg in args):
+                raise TypeError("'ndarray' object cannot be interpreted as an integer")
             if name in SYNCHRONIZING:
                 ledger.transfer("to host")
             return run(getattr(np.ndarray, name), (self, *args), kwargs)

@@ -9,6 +9,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.curvature.laplace import Laplace
+from gbackprop.curvature.laplace.likelihoods import sampled
 from gbackprop.curvature.laplace.structures import Full, of_blocks
 
 
@@ -295,3 +296,12 @@ def test_eigenvalues_that_rounding_makes_negative_count_as_zero(structure):
     assert structure.traces(2.0, delta)["w"] == pytest.approx(1 / (2 + 1e-4) + 1e4, rel=1e-12)
     found = structure.root(2.0, delta)({"w": np.eye(2)})["w"]
     np.testing.assert_allclose(found, np.diag([(2 + 1e-4) ** -0.5, 100]), rtol=1e-12)
+
+
+def test_draws_of_classes_do_not_depend_on_the_signs_of_eigenvectors(monkeypatch):
+    """Which sign an eigenvector has is LAPACK's choice, and another one's on a GPU."""
+    eigh, (mean, root) = np.linalg.eigh, np.random.default_rng(0).standard_normal((2, 4, 3))
+    given = losses.CrossEntropyLoss(), mean, root[:, :, None] * root[:, None] + np.eye(3), 3
+    want = sampled(*given, np.random.default_rng(0))
+    monkeypatch.setattr(np.linalg, "eigh", lambda a: (eigh(a)[0], eigh(a)[1] * np.array([1, -1, -1])))
+    np.testing.assert_allclose(sampled(*given, np.random.default_rng(0)), want, rtol=1e-12)

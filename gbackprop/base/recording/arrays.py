@@ -233,7 +233,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
             base.write(..., np.reshape(new, base.shape))
         elif name in TURNS:
             order = self.how.function(np.empty(range(base.ndim)), *args, **kwargs).shape
-            base.write(..., np.transpose(new, np.argsort(order)))
+            base.write(..., np.transpose(new, np.argsort(order).tolist()))
         elif name == "flip":
             base.write(..., np.flip(new, *args, **kwargs))
         else:
