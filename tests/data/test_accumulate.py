@@ -240,8 +240,9 @@ def test_bad_arguments(settings, error, message):
 def test_numbers_out_of_range_are_warned_of_with_the_batch():
     net = gb.Sequential(layers.Flatten(), layers.Linear(9, 3), rng=0, dtype="float32")
     batches = [(np.ones((2, 1, 3, 3), "float32") * scale, np.ones((2, 3), "float32")) for scale in (1, 1e30)]
-    with pytest.warns(gb.NotFiniteWarning, match="batch 1: NaN or infinity in its result"):
+    with pytest.warns(gb.NotFiniteWarning, match="batch 1: NaN or infinity in its result") as found:
         gb.accumulate(net, losses.MSELoss(), batches)
+    assert [each.filename for each in found] == [__file__]  # the line that called it
 
 
 def test_a_line_of_progress(capsys):

@@ -58,6 +58,9 @@ def test_states_are_written_on_the_way(tmp_path, monkeypatch):
     once(checkpoint=path, checkpoint_every=0, progress=lambda done, total: there.append(header(path)["done"]))
     assert there == written == list(range(1, len(SIZES) + 1))  # the last one is not written again at the end
     assert [each.name for each in tmp_path.iterdir()] == ["state.npz"]
+    written.clear()
+    once(checkpoint=tmp_path / "late.npz", checkpoint_every=1e6)
+    assert written == [len(SIZES)]
 
 
 def header(path):

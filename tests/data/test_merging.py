@@ -253,3 +253,10 @@ def test_no_result_at_all_and_one_alone():
         gb.data.merge([])
     with pytest.raises(TypeError, match="expected an iterable of Results, got a Result"):
         gb.data.merge(gb.Result(1.0, np.zeros(1), {}, (), (), None))
+
+
+def test_outputs_of_another_length_are_told():
+    net, rng = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64"), np.random.default_rng(0)
+    of = [gb.backward(net, losses.MSELoss("sum"), rng.standard_normal((4, t, 3)), np.ones((4, t, 2))) for t in (2, 5)]
+    with pytest.raises(ValueError, match=r"result 1: expected outputs .*'N', 2, 2.* got .*'N', 5, 2"):
+        gb.data.merge(of)

@@ -23,7 +23,7 @@ from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine import prepared
 from gbackprop.engine.calls.call import WrittenCall
 from gbackprop.engine.calls.functions import Functions
-from gbackprop.engine.calls.statements import Statements, plain
+from gbackprop.engine.calls.statements import CannotWriteError, Statements, plain
 from gbackprop.engine.calls.written import Written
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
@@ -521,3 +521,11 @@ def test_layers_inside_a_loss_may_change(ran):
             found, want = (call(network, loss, X, y) for call in (gb.backward, gb.reference))
             common.assert_same(found, want, 1e-12)
     assert len(ran) == 4
+
+
+def test_an_array_of_another_text_is_not_written():
+    one, other = Statements(Written), Statements(Written)
+    x = one.array(np.ones(3), "x")
+    assert one.text(x, used := []) == "x" == used[0]
+    with pytest.raises(CannotWriteError, match="made outside"):
+        other.text(x, [])

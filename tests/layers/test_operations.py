@@ -231,3 +231,14 @@ def test_a_linear_interpolation_is_numpys(size, out, corners):
     found = gb.Sequential(Operation("interpolate", size=out, mode="linear", corners=corners))(x)
     wanted = [[np.interp(at, np.arange(size), each)] for each in x[:, 0]]
     np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-14)
+
+
+def test_rows_of_functions_say_what_their_derivatives_are():
+    of = {name: Operation(name).formulas for name in ("cosh", "arctan")}
+    assert all({"forward", "mjp"} <= formulas.keys() for formulas in of.values())
+    assert of["cosh"] != of["arctan"]
+
+
+def test_a_product_with_one_matrix_has_the_axes_of_the_other():
+    assert Operation("matmul").output_shape((2, 3, 4), (4, 5)) == (2, 3, 5)
+    assert Operation("matmul").output_shape((3, 4), (2, 4, 5)) == (2, 3, 5)

@@ -16,7 +16,7 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 UNSEEN = {
     *("strict", "copy", "soft_wrap", "highlight", "markup", "figsize", "dpi", "zorder", "lw", "fontsize", "alpha"),
     *("linewidth", "markersize", "markerscale", "shrink", "labelsize", "height_ratios", "width_ratios", "frameon"),
-    *("clip_on", "bar_width"),
+    *("clip_on", "bar_width", "linespacing"),
 }
 """Keyword arguments that change no number: `strict` guards `zip` against what no input can bring about, `copy` is about
 memory, the others about how text and pictures look."""
@@ -153,7 +153,8 @@ def _of_node(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
             yield f"{_name(op)} → {_name(other)}", lambda node: setattr(node, "ops", [other, *rest])
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
             yield f"-{value} → {value}", lambda node: setattr(node, "op", ast.UAdd())
-            yield f"-{value} → {_other(-value)}", lambda node: _positive(node, _other(-value))
+            if _other(-value) != -value:
+                yield f"-{value} → {_other(-value)}", lambda node: _positive(node, _other(-value))
         case ast.UnaryOp(op=ast.USub() as op):
             yield f"{_name(op)} dropped", lambda node: setattr(node, "op", ast.UAdd())
         case ast.UnaryOp(op=ast.Not() as op):  # `not x` becomes `bool(x)`: not (not x)

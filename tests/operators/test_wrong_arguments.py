@@ -30,7 +30,7 @@ def changed(part, index, value):
 
 
 CASES = {
-    "a generator": ((1 / 0 for _ in range(1)), TypeError, "data: expected a batch .*got generator, which can be gone"),
+    "a generator": ((1 / 0 for _ in range(1)), TypeError, r"data: expected a batch \(x, y\), .*got generator, which can be gone"),
     "gb.data.batches": (gb.data.batches(X, Y, 2), TypeError, "map, which can be gone through once .make a list of it."),
     "no batches": ([], ValueError, "data: expected at least one batch, got none"),
     "a list of arrays": ([X, Y], TypeError, r"batch 0: expected a pair of arrays .x, y., got ndarray"),
@@ -75,7 +75,8 @@ ARGUMENTS = {
     "a loss without draws": (
         lambda: ops.Fisher(network(), losses.HuberLoss(), [(X, X[:, :2].copy())]), gb.UnsupportedError, "^HuberLoss"
     ),
-    "x of a Jacobian": (lambda: ops.Jacobian(network(), iter([X])), TypeError, "which can be gone through once"),
+    "x of a Jacobian": (lambda: ops.Jacobian(network(), iter([X])), TypeError, "expected a batch x, .* once"),
+    "two columns for a vector": (lambda: GGN.matvec(V), ValueError, r"\(26,\) or \(26, 1\), got \(26, 2\)"),
     "no x of a Jacobian": (lambda: ops.Jacobian(network(), []), ValueError, "at least one batch"),
     "batches of a Jacobian": (lambda: ops.Jacobian(network(), [X, NAN]), ValueError, "batch 1: x: expected finite"),
     "damping": (lambda: GGN.damped(-1), ValueError, "damping: expected a finite number of at least 0, got -1"),

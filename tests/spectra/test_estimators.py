@@ -319,3 +319,11 @@ def test_bad_arguments(call, message):
 def test_products_that_are_no_arrays_are_told():
     with pytest.raises(TypeError, match="A: expected products that are arrays, got MaskedArray"):
         trace(np.ma.masked_array(np.eye(3)), rng=0)
+
+
+@pytest.mark.parametrize("samples", [6, 8])
+def test_as_many_samples_as_rows_give_the_diagonal_itself(samples):
+    matrix = np.random.default_rng(0).standard_normal((6, 6))
+    found = diagonal(matrix @ matrix.T, samples, 0, "xdiag")
+    np.testing.assert_array_equal(found.error, np.zeros(6))
+    np.testing.assert_allclose(found.value, (matrix @ matrix.T).diagonal(), rtol=1e-14)

@@ -174,3 +174,23 @@ def test_another_process_finds_the_same():
     mine = [digest(each) for each in foreign.every_kind()]
     assert done.stdout.split() == mine
     assert len(set(mine)) == len(mine)
+
+
+class Items:
+    """An object whose items are what its class reduces it to, behind a state."""
+
+    def __init__(self, *items):
+        self.items = items
+
+    def __reduce__(self):
+        return Items, (), None, iter(self.items)
+
+
+def test_items_of_a_reduced_object_count():
+    assert digest(Items(1, 2)) == digest(Items(1, 2)) != digest(Items(1, 3))
+
+
+def test_a_layer_at_two_places_is_one_part():
+    shared = layers.Tanh()
+    found = parts_of(gb.Sequential(shared, gb.Sequential(shared, layers.ReLU())))
+    assert found.keys() == {"network", "layer 0", "layer 1", "layer 1.1"}
