@@ -30,7 +30,7 @@ def changed(part, index, value):
 
 
 CASES = {
-    "a generator": ((1 / 0 for _ in range(1)), TypeError, r"data: expected a batch \(x, y\), .*got generator, which can be gone"),
+    "a generator": ((1 / 0 for _ in ()), TypeError, r"data: expected a batch \(x, y\), .*got generator, which can be"),
     "gb.data.batches": (gb.data.batches(X, Y, 2), TypeError, "map, which can be gone through once .make a list of it."),
     "no batches": ([], ValueError, "data: expected at least one batch, got none"),
     "a list of arrays": ([X, Y], TypeError, r"batch 0: expected a pair of arrays .x, y., got ndarray"),

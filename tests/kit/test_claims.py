@@ -1,0 +1,122 @@
+"""The claims that are made: what a report of a right loss, or layer, says that it has looked at."""
+
+import re
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from gbackprop import Sequential, layers, losses
+from gbackprop.testing import check_layer, check_loss
+from gbackprop.testing.cases.loss_rows import targets
+from gbackprop.testing.estimates import _total
+from gbackprop.testing.samples import near
+from gbackprop.testing.setting import CheckedNetwork
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((3, 4))
+ROOT = "gradients hessian_sqrt hessian_sum hessian_sqrt_mc"
+
+OF_A_LOSS = f"""
+is the target's: target_shape
+is pure: values {ROOT}
+are finite numbers, one for each sample: values
+samples do not interact: values gradients hessian_sqrt
+is R: factor
+is R Σₙ ℓₙ: value
+are ∇ℓ[n, *out]: gradients
+S Sᵀ = ∇²ℓ[n, i, j]: hessian_sqrt
+is the number of hessian_sqrt's columns: columns
+blocks of columns are those of the whole: hessian_sqrt
+is Σₙ ∇²ℓₙ: hessian_sum
+gives targets that the loss takes, the same from the same rng: draw
+follows exp(−ℓ/c) (χ² test, false alarms 1e-06): draw
+of M targets is that of each over √M: hessian_sqrt_mc
+E[s sᵀ] = ∇²ℓ[n, i, j] (z test, false alarms 1e-06): hessian_sqrt_mc
+is 1/C for 'mean' where it is 1 for 'sum': summed_weight
+of 'mean' are c times those of 'sum': values gradients
+float32 stays float32: values {ROOT}
+layout in memory does not matter: values {ROOT}
+is finite at the ends of its range: values {ROOT}
+refuses wrong shapes and types: check_target
+"""
+
+OF_A_LAYER = """
+are the shapes of the parameters: parameter_shapes
+gives finite numbers for each sample: forward
+is a pure function: forward
+samples do not interact: forward jmp mjp residual
+is the output's: output_shape
+there is one for each parameter: parameter_jacobians
+is pure, whatever goes forward: jmp mjp vjp residual forward average
+is J[n, *out, *in]: jmp
+is Jᵀ, entries J[n, *out, *in]: mjp
+is linear: jmp mjp
+columns do not interact: jmp mjp
+⟨J u, v⟩ = ⟨u, Jᵀ v⟩: mjp
+adds up where all inputs are equal and move as one: mjp
+is Jᵀ: vjp
+is one of zero, diagonal, dense: curvature
+is diagonal: curvature
+is Σⱼ (∇² yⱼ) gⱼ: residual
+is 1/N Σₙ Jₙᵀ Ḡ Jₙ: average
+the fast form gives the same: mjp
+the form in place gives the same: mjp
+float32 stays float32: forward jmp mjp vjp residual average
+layout in memory does not matter: forward jmp mjp vjp residual average
+other shapes are refused with a ValueError, or go through: output_shape
+"""
+
+
+@pytest.mark.parametrize(("report", "claims"), [
+    (lambda: check_loss(losses.MSELoss(), X, X[::-1]), OF_A_LOSS), (lambda: check_layer(layers.Tanh(), X), OF_A_LAYER),
+], ids=["loss", "layer"])  # fmt: skip
+def test_what_is_claimed(report, claims):
+    rows = sorted(report().rows, key=lambda row: row.claim)
+    made = {claim: {row.method for row in some} for claim, some in groupby(rows, lambda row: row.claim)}
+    wanted = [line.rsplit(": ", 1) for line in claims.strip().splitlines()]
+    assert made == {claim: set(methods.split()) for claim, methods in wanted}
+
+
+def flat(name):
+    """A layer of which a method gives all features on one axis."""
+    method = getattr(layers.Tanh, name)
+    return type("Flat", (layers.Tanh,), {name: lambda self, saved, g: method(self, saved, g).reshape(len(g), -1)})()
+
+
+class Squared(layers.Scale):
+    def forward(self, x):
+        return super().forward(x)[0] + x * self.parameters["weight"] ** 2, x
+
+
+@pytest.mark.parametrize(("layer", "x", "method", "text"), [
+    (flat("vjp"), RNG.standard_normal((2, 3, 2)), "vjp", r"\(2, 3, 2\), got .*\(2, 6\)"),
+    (flat("residual"), RNG.standard_normal((2, 3, 2)), "residual", r"\(2, 3, 2\), got .*\(2, 6\)"),
+    (Squared(4), 1e-18 * X, "weight", "linear in it"),
+], ids=["shape", "shape of a residual", "small numbers"])  # fmt: skip
+def test_a_wrong_layer_is_found(layer, x, method, text):
+    failures = [row for row in check_layer(layer, x).failures if row.method == method]
+    assert failures
+    assert re.search(text, " ".join(f"{row.claim} {row.problem}" for row in failures))
+
+
+def test_a_mean_is_the_expected_one_within_its_standard_error_alone():
+    mean, want = np.array([0.01, 0.01]), np.zeros(2)
+    np.testing.assert_array_equal(near(mean, mean**2 + [1e-8, 1.0], want, 1.0, draws=10_000), [0.01, 0.0])
+
+
+def test_the_factors_of_groups_are_added_up():
+    assert _total({"B": np.stack([np.diag([1.0, 2.0]), np.diag([3.0, 4.0])])}) == 10
+
+
+def test_a_network_at_a_kink_is_moved_by_a_thousandth_of_its_size():
+    made = Sequential(layers.ReLU(), layers.Linear(4, 2), rng=0, dtype="float64")
+    x = 1e-6 * X * (np.arange(4) > 0)
+    moved = CheckedNetwork(made, losses.MSELoss(), x, np.ones((3, 2)), None).off_kinks().x - x
+    assert 0 < abs(moved).max() < 1e-8
+
+
+def test_a_batch_of_labels_is_never_ignored_as_a_whole():
+    labels = [targets(losses.CrossEntropyLoss(ignore_index=1), (2, 2), seed) for seed in range(40)]
+    assert not any((each == 1).all() for each in labels)
+    assert any((each == 1).any() for each in labels)
