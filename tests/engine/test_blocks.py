@@ -13,6 +13,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.base import threads
+from gbackprop.base import threads
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Layer
@@ -272,3 +273,17 @@ def test_kfra_takes_a_large_batch_whole(monkeypatch):
     net, (x, y) = network(layers.Linear(5, 4), layers.Tanh(), layers.Linear(4, 3)), batch(8, 5, classes=3)
     cuts = [choose_blocks(make_plan(net, CE, x, y, [asked], 0), x) for asked in (q.KFRA(), q.KFLR())]
     assert [len(cut.samples) for cut in cuts] == [1, 8]
+
+
+def test_threads_of_blas_are_limited_within_the_outermost_context_alone(monkeypatch):
+    number = [4]
+    monkeypatch.setattr(threads, "blas_functions", lambda: [(lambda: number[0], lambda n: number.__setitem__(0, n))])
+    seen = []
+    for _ in range(2):
+        with one_blas_thread():
+            seen += number
+            with one_blas_thread():
+                seen += number
+            seen += number
+        seen += number
+    assert seen == [1, 1, 1, 4] * 2

@@ -153,6 +153,7 @@ def test_what_is_not_within_its_tolerance_is_wrong():
     assert "ok" in report._judged(1e-9, 1e-8)[1]
     assert "WRONG" in report._judged(1e-7, 1e-8)[1]
     assert "WRONG" in report._judged(float("nan"), 1e-8)[1]
+    assert [report._duration(seconds) for seconds in (0.0123, 0.9996, 12.0)] == ["12.3 ms", "1.00 s", "12.00 s"]
 
 
 def test_every_set_of_images_has_a_schedule():

@@ -18,7 +18,7 @@ pytest.importorskip("filelock")
 pytest.importorskip("rich")
 
 from gbackprop.experiments.folder import folder_of
-from gbackprop.experiments.locks import HeldError, hold
+from gbackprop.experiments.locks import HeldError, LockError, hold
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store
 from gbackprop.experiments.worker import Task, compute
@@ -265,6 +265,13 @@ def test_a_run_waits_for_the_process_that_had_it(tmp_path):
             with pytest.raises(HeldError), hold(task.lock, timeout=0.05):
                 pass
         assert answer.result(timeout=PATIENCE).outcome.status == "done"
+
+
+def test_a_file_that_cannot_be_locked_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LockError, match="file/lock: cannot be locked: "):
+        with hold(tmp_path / "file" / "lock", timeout=0):
+            pass
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")

@@ -3,6 +3,7 @@
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from program_cases import of_layer, of_loss
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.plain.programs.comparison import check_result
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES
 
 ALONE = """
@@ -107,3 +109,22 @@ def test_every_layer_and_loss(tmp_path, group):
     cases = [of_layer(row, ("float64", "float32")[i % 5 == 4]) for i, row in enumerate(ALL_LAYERS[group::GROUPS])]
     cases += [of_loss(row, "mean", "float64") for row in LOSSES[group::GROUPS]]
     run(tmp_path, {f"case{i}": (gb.program(*case[:2], *case[2]), *case[2]) for i, case in enumerate(cases)})
+
+
+def test_made_up_probabilities_add_up_to_one(tmp_path):
+    x, _ = batch(3, 6)
+    y = np.random.default_rng(0).dirichlet(np.ones(3), 3)
+    program, *_ = saved([layers.Linear(6, 3)], losses.CrossEntropyLoss(), x, y)
+    program.save(tmp_path / "program.py")
+    found = runpy.run_path(tmp_path / "program.py")["made_up"](np.random.default_rng(0))["y"]
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("dtype", "off"), [("float32", 0.003), ("float64", 3e-9)])
+def test_a_program_of_other_results_is_refused(dtype, off):
+    net = gb.Sequential(layers.Linear(6, 3), rng=0, dtype=dtype)
+    result = gb.reference(net, losses.CrossEntropyLoss(), *(part for part in batch(4, 6, dtype=dtype)))
+    check_result(result, result, False)
+    other = replace(result, gradient={name: value * (1 + off) for name, value in result.gradient.items()})
+    with pytest.raises(gb.UnsupportedError, match="program: gradient.*computes another one"):
+        check_result(other, result, False)

@@ -136,8 +136,14 @@ def flat(p, x):
     return (x.reshape(-1, d) @ p["m"]).reshape((n, t, d)).sum(axis=1) + beside
 
 
+def joined(p, x):
+    y = x * p["w"]
+    both = np.concatenate([np.stack([y, np.ones_like(y), x], axis=-1), np.stack([x, y, y], axis=2)], axis=-1)
+    return np.stack([both[:, :, 1], both[:, :, 5], y], axis=1)
+
+
 FUNCTIONS = {
-    gated: ({"z": (5, 3), "r": (5, 3), "c": (5, 3)}, (3, 2)), listed: ({"z": (5, 3)}, (3, 2)),
+    joined: ({"w": (3,)}, (3,)), gated: ({"z": (5, 3), "r": (5, 3), "c": (5, 3)}, (3, 2)), listed: ({"z": (5, 3)}, (3, 2)),
     filled: ({"s": (1,)}, (5,)), summed: ({"w": (3, 2)}, (3,)), masked: ({"w": (3, 2)}, (3,)),
     class_token: ({"token": (1, 2), "g": (8,)}, (2, 2)), normalized: ({"g": (3,)}, (3,)), curves: ({"w": (3, 2)}, (3,)),
     pieces: ({"w": (3, 2), "v": (3,)}, (3,)), moves: ({"v": (3,)}, (3,)), columns: ({"w": (3, 2), "v": (3,)}, (3,)),

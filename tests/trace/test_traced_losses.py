@@ -135,3 +135,11 @@ def test_targets_of_int32_may_be_computed_with():
     output, target = np.random.default_rng(0).standard_normal((4, 3)), np.array([1, 3, 2, 1], np.int32)
     loss = gb.trace_loss(lambda f, y: f[np.arange(len(y)), y - 1] ** 2, output, target)
     np.testing.assert_allclose(loss(output, target), (output[np.arange(4), target - 1] ** 2).mean())
+
+
+def test_rounding_of_large_curvatures_is_no_negative_one():
+    """The Hessian of a convex loss has eigenvalues of −1e-12 beside those of 1e4."""
+    loss = gb.trace_loss(lambda f, y: 1e4 * cross_entropy(f, y), OUTPUT[:1], LABELS[:1])
+    root = loss.hessian_sqrt(OUTPUT, LABELS)
+    want = 1e4 * np.einsum("vni,vnj->nij", *[losses.CrossEntropyLoss().hessian_sqrt(OUTPUT, LABELS)] * 2)
+    np.testing.assert_allclose(np.einsum("vni,vnj->nij", root, root), want, atol=1e-9)
