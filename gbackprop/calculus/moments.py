@@ -64,7 +64,7 @@ class Moments:
         shift: Array, first: Array, second: Array, count: int, error: Array | None = None, tight: bool | None = None
     ) -> Moments:
         """Compute the moments from Σ (x − K) and Σ (x − K)², which are overwritten, about a shift K."""
-        low = None
+        low, xp = None, array_module(first)
         for rows in _pieces(first):
             mean, q, k = first[rows], second[rows], shift[rows]
             mean *= 1 / count
@@ -75,10 +75,10 @@ class Moments:
             if narrow is False:
                 mean += k
             else:
-                low = array_module(first).zeros_like(first) if low is None else low
+                low = xp.zeros_like(first) if low is None else low
                 parts: Any = _two_sum(k, mean if error is None else mean + error[rows])
                 if narrow is not True:
-                    parts = (array_module(q).where(narrow, *each) for each in zip(parts, (mean + k, 0 * k), strict=True))
+                    parts = (xp.where(narrow, *each) for each in zip(parts, (mean + k, 0 * k), strict=True))
                 mean[...], low[rows] = parts
         return Moments(count, first, second, low)
 

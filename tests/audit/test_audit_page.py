@@ -166,6 +166,13 @@ def test_each_row_with_its_oracle(findings, parsed):
         assert numbers in shown or row.failed or not row.points
 
 
+def test_what_holds_is_counted_beside_what_fails(findings, text):
+    for finding in findings:
+        held = sum(not row.failed for row in finding.report.rows)
+        more = "" if finding.report.ok else " more"
+        assert f"{held} claim{'s' * (held != 1)}{more}, each with its oracle" in text
+
+
 def test_formulas_are_shown(parsed):
     assert {"y = tanh(x)", "(1 − y²) g", "−2y (1 − y²) g", "y = W x + b"} <= set(parsed.text)
 

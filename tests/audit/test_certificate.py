@@ -15,7 +15,9 @@ from gbackprop.layers import Elementwise
 from gbackprop.testing import certify
 from gbackprop.testing.audit.command import shipped_functions
 from gbackprop.testing.audit.findings import Auditor
+from gbackprop.testing.certificate.enclosure import IV, Enclosed
 from gbackprop.testing.certificate.notation import FormulaError
+from gbackprop.testing.certificate.sweep import _piece
 
 EXAMPLE = run_path(str(Path(__file__).parents[2] / "examples" / "audit_a_layer.py"))
 Swish, sigmoid = EXAMPLE["Mended"], EXAMPLE["sigmoid"]
@@ -222,3 +224,9 @@ def test_the_command_refuses_what_cannot_be_certified(capsys):
     assert "expected an elementwise layer" in refused(capsys, "audit", "--certificate", "gbackprop.layers:Flatten")
     line = refused(capsys, "audit", "--certificate", "gbackprop.layers:Tanh", "--input", "4")
     assert line.startswith("--certificate goes without --input")
+
+
+@pytest.mark.parametrize(("value", "ulps"), [(0.5, 2.0), (4.0, 0.5)])
+def test_errors_of_pieces_are_in_ulps_of_numbers_of_size_1_at_least(value, ulps):
+    entry = Enclosed(IV.mpf([value, value]), 2.0**-51, None, [])
+    assert _piece(0.0, 1.0, {("code", "forward"): [entry], ("formula", "forward"): [entry]}).worst == ulps

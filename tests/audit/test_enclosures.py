@@ -26,11 +26,14 @@ RULES = {f"{name}(x)": 8 for name in FLOATS if name not in ("c", "sign")} | {
 }  # fmt: skip
 """The relative error that is counted at 1.25, in units of a rounding: 2⁻⁵³; 8 is what a library's function has."""
 
+FLOATS |= {"tan": np.tan, "sin": np.sin}
+
 WIDENED = {
     "x + c": 0.25, "x * 2": 0.5, "x * (x + 1)": 0.9375, "x / (x + 1)": 0.25 * (1 + 1.25 / 2.25) / 2, "1 / x": 0.2,
     "x**0": 0, "x**1": 0.25, "x**2": 0.75, "x**3": 1.6875, "x**-1": 0.25, "x**-2": 0.5, "x**0.5": 0.125,
     "log(x)": 0.25, "sqrt(x)": 0.125, "exp(x)": 0.25 * np.exp(1.5), "tanh(x)": 0.25 / np.cosh(1) ** 2,
     "arctan(x)": 0.125, "erf(x)": 0.5 / np.pi**0.5 / np.e, "ndtr(x)": 0.25 / (2 * np.pi * np.e) ** 0.5,
+    "tan(x)": 0.25 * (1 + np.tan(1.5) ** 2), "sin(x)": 0.25,
     "expit(x)": special.expit(1.5) * special.expit(-1) / 4, "sinh(x)": (np.exp(1.5) + np.exp(-1)) / 8,
 }  # fmt: skip
 """The error of a rule where that of x = 1.25 is 0.25: by the largest slope between 1 and 1.5, bounded term by term."""

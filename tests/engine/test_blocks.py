@@ -13,7 +13,6 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.base import threads
-from gbackprop.base import threads
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Layer

@@ -269,9 +269,9 @@ def test_a_run_waits_for_the_process_that_had_it(tmp_path):
 
 def test_a_file_that_cannot_be_locked_is_told(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(LockError, match="file/lock: cannot be locked: "):
-        with hold(tmp_path / "file" / "lock", timeout=0):
-            pass
+    held = hold(tmp_path / "file" / "lock", timeout=0)
+    with pytest.raises(LockError, match="file/lock: cannot be locked: "), held:
+        pass
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")

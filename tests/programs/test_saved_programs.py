@@ -126,5 +126,5 @@ def test_a_program_of_other_results_is_refused(dtype, off):
     result = gb.reference(net, losses.CrossEntropyLoss(), *(part for part in batch(4, 6, dtype=dtype)))
     check_result(result, result, False)
     other = replace(result, gradient={name: value * (1 + off) for name, value in result.gradient.items()})
-    with pytest.raises(gb.UnsupportedError, match="program: gradient.*computes another one"):
+    with pytest.raises(gb.UnsupportedError, match=r"program: gradient.*computes another one"):
         check_result(other, result, False)

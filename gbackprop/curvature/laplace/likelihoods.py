@@ -74,7 +74,7 @@ def sampled(loss: Loss, mean: Array, covariance: Array, samples: int, rng: np.ra
     xp = array_module(mean)
     with on_device_of(mean):
         values, vectors = xp.linalg.eigh(covariance)
-        roots = vectors * xp.sqrt(xp.maximum(values, 0))[:, None, :] @ vectors.swapaxes(1, 2)  # whatever their signs are
+        roots = vectors * xp.sqrt(xp.maximum(values, 0))[:, None, :] @ vectors.swapaxes(1, 2)  # of any signs
         total = xp.zeros_like(mean)
         for _ in range(samples):
             noise = like(rng.standard_normal(mean.shape), mean)
