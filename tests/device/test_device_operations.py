@@ -9,6 +9,7 @@ from device_problems import LISTED, there
 import gbackprop as gb
 from gbackprop import losses
 from gbackprop import quantities as q
+from gbackprop.calculus.state.checksums import checksum
 from gbackprop.testing.cases.operations import CASES, around
 from gbackprop.testing.errors import relative_error
 
@@ -28,3 +29,11 @@ def test_every_row(name, options, shapes, gpu):
     for each in ("batch_grad", "diag_ggn", "diag_hessian"):
         for key, value in want[each].items():
             assert relative_error(got[each][key], value) < 1e-8, (each, key)
+
+
+def test_a_checksum_tells_the_last_bit_of_the_last_number(gpu):
+    x = gb.asarray(np.ones(1000, "float32"), "cuda")
+    before = checksum(x)
+    assert checksum(x.copy()) == before
+    x[-1] = np.nextafter(np.float32(1), np.float32(2))
+    assert checksum(x) != before

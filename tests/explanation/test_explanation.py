@@ -216,3 +216,12 @@ def test_a_users_formula_is_told_or_said_to_be_missing():
     missing, told = gb.explain(*small(), Doubled(), Told()).finished[1:]
     assert missing.formula == "by its method finish, whose formula it does not say"
     assert told.formula == "2 square"
+
+
+def test_a_joint_bias_is_in_the_formula_of_a():
+    net = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+    for joint in (False, True):
+        kfac = q.KFAC(fisher="exact", sharing="expand", joint_bias=joint)
+        steps = gb.explain(net, losses.MSELoss(), np.ones((2, 3)), np.ones((2, 2)), kfac).steps
+        formulas = [each.formula for step in steps for each in step.extracted if each.reduction == "input_square"]
+        assert ["u ← [u, 1]" in formula for formula in formulas] == [joint]

@@ -5,6 +5,7 @@ import pytest
 
 from gbackprop.testing.diagnosis.arguments import ARRAYS
 from gbackprop.testing.diagnosis.arrays import operations
+from gbackprop.testing.diagnosis.numbers import recognized
 
 MATRIX = np.array([[1.0, -2, 3, 4], [4, 6, 7, 8]])
 BLOCKS = "axis 1, 2 blocks of 2,"
@@ -109,3 +110,8 @@ def test_edits_of_what_a_method_is_given():
     cube = np.arange(24).reshape(2, 3, 4)
     for words, axis in (("", 0), (" along axis 1", 1), (" along the last axis", 2)):
         np.testing.assert_array_equal(ARRAYS[f"were reversed{words}"][1](cube), np.flip(cube, axis))
+
+
+def test_numbers_are_the_same_within_a_share_of_the_first():
+    assert recognized([1234567.1, 1234567.1 * (1 + 1e-9)], [{}, {}], 1e-6) is not None
+    assert recognized([1.2345e-3, 1.3e-3], [{}, {}], 1e-2) is None

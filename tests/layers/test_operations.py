@@ -8,8 +8,9 @@ import pytest
 from common import one_in
 
 import gbackprop as gb
-from gbackprop import losses
+from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.layer import leaves_of
 from gbackprop.layers import Operation
 from gbackprop.layers.operations.operation import ROWS, ComposedOperation
 from gbackprop.layers.operations.row import LinearRow, table
@@ -242,3 +243,10 @@ def test_rows_of_functions_say_what_their_derivatives_are():
 def test_a_product_with_one_matrix_has_the_axes_of_the_other():
     assert Operation("matmul").output_shape((2, 3, 4), (4, 5)) == (2, 3, 5)
     assert Operation("matmul").output_shape((3, 4), (2, 4, 5)) == (2, 3, 5)
+
+
+def test_parts_of_one_kind_are_numbered():
+    graph = gb.Graph({"a": (layers.Slice(1, 0, 3), "input"), "b": (layers.Slice(1, 3, 6), "input"),
+                      "o": (Operation("cosine_similarity"), "a", "b")})  # fmt: skip
+    names = {leaf.name for leaf in leaves_of(graph, (6,))}
+    assert {"o.norm.sum", "o.norm2.sum", "o.clip", "o.clip2", "o.broadcast_to2"} <= names

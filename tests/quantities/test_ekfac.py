@@ -382,3 +382,16 @@ def test_prepared_calls_take_the_second_sweep_of_their_own_batch():
         for key, value in want[ekfac].items():
             np.testing.assert_allclose(found[ekfac][key].to_dense(), value.to_dense(), rtol=0, atol=1e-12)
             np.testing.assert_allclose(found.error(ekfac)[key].relative, want.error(ekfac)[key].relative, atol=1e-10)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_nearest_of_the_empirical_fisher_has_its_scale(reduction):
+    """R Σₙ ∇ℓₙ ∇ℓₙᵀ, where the columns have R² in their products."""
+    net, x, y = chain(layers.Linear(3, 2)), RNG.standard_normal((1, 3)), np.array([1])
+    x, y = np.repeat(x, 4, 0), np.repeat(y, 4)  # equal samples: one product of factors is all of it
+    asked = q.NearestKronecker(fisher="empirical"), q.BatchGrad()
+    result = gb.backward(net, losses.CrossEntropyLoss(reduction), x, y, *asked)
+    r = 0.25 if reduction == "mean" else 1.0
+    for name, block in result["nearest_kronecker"].items():
+        g = result["batch_grad"][name].reshape(4, -1) / r
+        np.testing.assert_allclose(block.to_dense(), r * g.T @ g, rtol=1e-9, atol=1e-13)
