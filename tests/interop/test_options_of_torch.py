@@ -48,6 +48,7 @@ OPTIONS = {
     "rsub": (lambda m, y: torch.rsub(y, y.tanh(), alpha=3) + torch.rsub(y, 2, alpha=3) + (1 - y), (6,)),
     "addcmul": (lambda m, y: torch.addcmul(y, y, m.v, value=0.3), (6,)),
     "addcdiv": (lambda m, y: torch.addcdiv(y, y, m.v, value=0.3), (6,)),
+    "einsum, dots": (lambda m, y: torch.einsum("...i,ji->...j", y, m.square), (2, 3, 6)),
     "addmm": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0.5, alpha=2), (6,)),
     "addmm, beta=0": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0, alpha=2), (6,)),
     "baddbmm": (lambda m, y: torch.baddbmm(y, y, y.mT @ y, beta=0.5, alpha=2), (4, 3)),

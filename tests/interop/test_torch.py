@@ -297,6 +297,13 @@ REFUSED = {
     "sum of samples": (doing(lambda m, x: x - x.mean(0)), f"{INNER}mean: expected that each sample is mapped by its"),
     "products of samples": (doing(lambda m, x: x @ x.T @ x), f"{INNER}matmul: expected that each sample is mapped by"),
     "samples": (doing(lambda m, x: x[:2]), f"{INNER}slice: expected that each sample is mapped by itself"),
+    "all samples but one": (doing(lambda m, x: x[1:]), f"{INNER}slice: expected that each sample is mapped by itself"),
+    "a sum in half": (
+        doing(lambda m, x: x.sum(1, keepdim=True, dtype=torch.half).float() + x), f"{INNER}sum: dtype: expected torch."
+    ),
+    "another norm of weights": (
+        doing(lambda m, x: x * torch.norm_except_dim(m.weight, 1, 0)[0]), f"{INNER}norm_except_dim: pow=1 is not supp"
+    ),
     "always drops": (doing(lambda m, x: F.dropout(x)), f"{INNER}native_dropout: there is no layer and no row"),
     "random": (doing(lambda m, x: x + torch.randn_like(x)), f"{INNER}randn_like: there is no layer and no row"),
     "indices": (
