@@ -265,3 +265,15 @@ def test_arrays_of_a_jacobian_in_pieces_and_of_frozen_parameters(monkeypatch):
     monkeypatch.setattr(ops.jacobian, "available_memory", lambda device: 1000)
     with pytest.raises(gb.TooLargeError, match=r"Jacobian of shape \(10, 14\): 1.1 KiB, with 1000 B free"):
         ops.Jacobian(net, X).to_arrays()
+
+
+def test_each_operator_is_made_by_the_constructor_of_scipys(monkeypatch):
+    """Newer ones note more there than dtype and shape."""
+    made, init = [], LinearOperator.__init__
+    monkeypatch.setattr(LinearOperator, "__init__", lambda self, *given: made.append(id(self)) or init(self, *given))
+    net, x, y = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64"), np.ones((4, 3)), np.ones((4, 2))
+    curvatures = [kind(net, losses.MSELoss(), (x, y)) for kind in (ops.GGN, ops.Hessian, ops.EmpiricalFisher)]
+    found = [*curvatures, ops.Fisher(net, losses.MSELoss(), (x, y), rng=0), ops.Jacobian(net, x)]
+    found += [found[-1].T, found[0].damped(1.0), found[0].submatrix([1, 2]), found[0].damped(1.0).inverse()]
+    assert made and {id(each) for each in found} <= set(made)
+    assert all(each.dtype == np.float64 and isinstance(each.shape, tuple) for each in found)
