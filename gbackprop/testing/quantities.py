@@ -41,6 +41,8 @@ from gbackprop.testing.runs import Runs, fits, floor_of, pairs
 from gbackprop.testing.setting import CheckedNetwork, Values
 
 ORACLE_TOLERANCE = 1e-9
+LARGEST32 = float(np.finfo(np.float32).max) ** 0.5
+"""A number whose square float32 still has: of larger ones, what is computed on the way may be infinite."""
 NO_DEFINITION = "its formula is not checked against anything: give the quantity a `definition`"
 
 NO_CONVENTION = "the oracle has no whole blocks, and of KFAC the default of fisher, sharing and joint_bias"
@@ -263,6 +265,8 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
     if beyond:
         raise NotGivenError(BEYOND)
+    if largest_of(want) > LARGEST32:
+        raise NotGivenError(f"float32 has no squares of numbers as large as {largest_of(want):.1e}")
     floor = max(runs.floor(quantity, want, FLOAT32_TOLERANCE, UNIT32), largest_of(want) * FLOAT32_TOLERANCE, TINY)
     definition = definition_of(quantity)
 

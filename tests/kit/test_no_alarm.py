@@ -156,6 +156,13 @@ def counts_at_large_rates(scale):
     return made, losses.PoissonNLLLoss(), x, np.ones((3, 3))
 
 
+def counts_that_float32_has_no_squares_of():
+    """Gradients are finite in float32, and what is made of their squares is not."""
+    made = Sequential(layers.Linear(2, 3), rng=0, dtype="float64")
+    made.parameters["0.weight"][...] = 30
+    return made, losses.PoissonNLLLoss(), np.array([[1.0, 1.0], [0.5, 0.5], [0.2, 0.1]]), np.ones((3, 3))
+
+
 def differences_of_equal_numbers(residual):
     """x − tanh x has one digit in float32, and no neighbour of x is rounded otherwise."""
     made = Sequential(layers.Tanhshrink(), layers.Tanhshrink(), layers.Linear(2, 1), rng=0, dtype="float64")
@@ -183,8 +190,9 @@ def a_label_that_is_not_drawn():
     a_sure_classifier(), a_sure_classifier(1000.0),
     a_kink(layers.GroupNorm(2, 2), layers.Softsign()), a_kink(layers.GroupNorm(2, 2), layers.ReLU()),
     below_a_sure_layer(), counts_at_large_rates(1000.0), counts_at_large_rates(1e4),
+    counts_that_float32_has_no_squares_of(),
 ], ids=[
-    "softmax", "tanhshrink", "label", "sure", "very sure", "slope", "kink", "below", "rates", "large rates",
+    "softmax", "tanhshrink", "label", "sure", "very sure", "slope", "kink", "below", "rates", "large rates", "squares",
 ])  # fmt: skip
 def test_no_alarm_where_a_network_is_hard_to_judge(case, apart):
     check_network(*case, 0).assert_ok()
