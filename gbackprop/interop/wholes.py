@@ -239,7 +239,8 @@ def _states(assembly: Any, call: Any, of: WholeModule, name: str) -> Any:
     for user in call.node.users:
         function, index = assembly.function(user), user.args[2] if len(user.args) > 2 else None
         squeezed = function == "squeeze" and count == 1 and tuple(user.args[1:]) in ((0,), ([0],))
-        if not squeezed and not (function == "select" and user.args[1] == 0 and index % count >= count - directions):
+        fixed = function == "select" and user.args[1] == 0 and isinstance(index, int)
+        if not squeezed and not (fixed and index % count >= count - directions):
             return None
     return States(name, net.hidden_size, directions, count)
 
