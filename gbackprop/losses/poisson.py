@@ -14,8 +14,9 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.huber import UNDRAWN
 
-LARGEST_LOGARITHM = 700.0
-"""The largest output of which counts can be drawn: beyond, a rate is infinite in float64."""
+LARGEST_LOGARITHM = {"float32": 28.0, "float64": 68.0}
+"""The largest output of which counts can be drawn: there rounding is a tenth of the deviation, √e^f; beyond, it is all
+of ŷ − e^f."""
 
 LARGEST_RATE = 1e8
 """Beyond it counts are drawn from the normal distribution, which is a few counts off where the deviation is 10⁴."""
@@ -64,7 +65,7 @@ class PoissonNLLLoss(ElementwiseLoss):
         flag("PoissonNLLLoss, full", full)
         self.log_input, self.full, self.eps = log_input, full, number("PoissonNLLLoss, eps", eps, above=0)
         self.formulas = self.of_logarithms if log_input else self.of_rates
-        self.finite_range = (-1e4, 80.0) if log_input else (1e-3, 1e4)
+        self.finite_range = (-1e4, LARGEST_LOGARITHM["float64"]) if log_input else (1e-3, 1e4)
         self.domain, self.ends = ((-inf, inf), True) if log_input else ((-self.eps, inf), False)
         self.undrawn = "" if log_input else UNDRAWN
 
@@ -109,14 +110,15 @@ class PoissonNLLLoss(ElementwiseLoss):
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
         # Inversion of the distribution function, on the host, where SciPy has it, and in float64 for all dtypes.
         logarithms, below = asnumpy(output).astype(np.float64), asnumpy(noise)
-        if not isinstance(output, RecordedArray) and logarithms.max() > LARGEST_LOGARITHM:
-            words = f"expected logarithms of rates up to {LARGEST_LOGARITHM:.0f}, got {logarithms.max():.4g}"
+        most = LARGEST_LOGARITHM[output.dtype.name]
+        if not isinstance(output, RecordedArray) and logarithms.max() > most:
+            words = f"expected logarithms of rates up to {most:.0f} in {output.dtype}, got {logarithms.max():.4g}"
             raise ValueError(f"output of {self!r}, of which counts are drawn: {words}")
         rate = np.exp(logarithms)
         few = np.minimum(rate, LARGEST_RATE)
-        most = np.ceil(special.pdtrik(below, few))
-        less = np.maximum(most - 1, 0)
-        drawn = np.where(special.pdtr(less, few) >= below, less, most)
+        more = np.ceil(special.pdtrik(below, few))
+        less = np.maximum(more - 1, 0)
+        drawn = np.where(special.pdtr(less, few) >= below, less, more)
         normal = np.maximum(np.round(rate + np.sqrt(rate) * special.ndtri(below)), 0)
         return like(np.where(rate > LARGEST_RATE, normal, drawn), output, output.dtype)
 

@@ -91,7 +91,9 @@ class LossProbe:
         """Return every method of output and target; the Monte-Carlo root at draws of one seed."""
 
         def root(output: np.ndarray, target: np.ndarray) -> np.ndarray:
-            return self.loss.hessian_sqrt_mc(output, self.loss.draw(output, 2, 0), target)
+            drawn = self.loss.draw(output.astype(np.float64), 2, 0)  # counts that float32 may not tell apart
+            drawn = drawn.astype(output.dtype) if drawn.dtype.kind == "f" else drawn
+            return self.loss.hessian_sqrt_mc(output, drawn, target)
 
         names = ("values", "gradients", "hessian_sqrt", "hessian_sum")
         return {name: getattr(self.loss, name) for name in names} | {"hessian_sqrt_mc": root}

@@ -13,6 +13,7 @@ from gbackprop.losses import (
     L1Loss,
     MSELoss,
     NLLLoss,
+    PoissonNLLLoss,
 )
 from gbackprop.losses.base import Loss
 from gbackprop.losses.elementwise import ElementwiseLoss
@@ -181,3 +182,14 @@ def test_the_numbers_are_those_of_torch(loss, output, target, value, gradient):
     np.testing.assert_allclose(loss(output, target), value, rtol=1e-12)
     r = loss.factor(len(output), target)
     np.testing.assert_allclose(r * loss.gradients(output, target), gradient, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 28), ("float64", 68)])
+def test_counts_are_drawn_as_long_as_they_are_told_apart(dtype, most):
+    """Beyond, ŷ − e^f is what rounding leaves."""
+    loss, output = PoissonNLLLoss(), np.full((1, 1), most, dtype)
+    drawn = loss.draw(output, 20_000, np.random.default_rng(0))
+    root = loss.hessian_sqrt_mc(output, drawn, np.ones((1, 1), dtype)).astype(float)
+    assert (root**2).sum() / np.exp(most) == pytest.approx(1, abs=0.03)
+    with pytest.raises(ValueError, match=f"logarithms of rates up to {most} in {dtype}, got {most + 1}"):
+        loss.draw(output + 1, 1, 0)
