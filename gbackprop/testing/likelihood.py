@@ -193,12 +193,14 @@ RARE = 2.5
 
 def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Compared:
     some = rng.permutation(len(probe.where))[:BITS]
-    s = probe.at(probe.drawn_root(probe.loss.draw(probe.output, DRAWS, rng)) * DRAWS**0.5)[:, :, some]
+    targets = probe.loss.draw(probe.output, DRAWS, rng)
+    s = probe.at(probe.drawn_root(targets) * DRAWS**0.5)[:, :, some]
     products = s[..., :, None] * s[..., None, :]  # [M, N, K, K]
     want = hessian.values.swapaxes(0, 1)[:, some][:, :, some]
     deviation = products.std(0) / DRAWS**0.5
     rounding = max(1e-11 * largest(want), ROUNDINGS * UNIT * probe.sizes_of_terms[0] ** 2) or 1.0
-    unseen = RARE / DRAWS * float(np.max(np.abs(products), initial=0))  # of targets that were not drawn
+    most = largest(probe.at(probe.drawn_root(targets[:1] + 1))) if probe.loss.counts else 0.0
+    unseen = RARE / DRAWS * max(largest(products), most**2)  # of targets that were not drawn, of counts one more
     draws = products.mean(0), want, np.maximum(deviation, max(rounding, unseen))
     z = (draws[0] - want) / draws[2]
     allowed = -float(special.ndtri(LEVEL / (2 * z.size)))

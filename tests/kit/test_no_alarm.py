@@ -224,6 +224,11 @@ def test_a_loss_that_is_sure_of_its_targets_is_judged(scale, factor, ok):
     assert [row.method for row in report.failures][:1] == ([] if ok else ["gradients"])
 
 
+@pytest.mark.parametrize("f", [-9.0, -12.0, -20.0])
+def test_no_alarm_where_counts_are_0_in_all_draws(f):
+    check_loss(losses.PoissonNLLLoss(), np.full((2, 1), f), np.ones((2, 1)), 0).assert_ok()
+
+
 @pytest.mark.parametrize(("layer", "scale", "seed"), [
     (layers.Softmax(1), 20, 2), (layers.Softmax(1), 60, 0), (layers.LogSoftmax(1), 25, 1), (layers.Tanh(), 40, 1),
     (layers.Tanh(), 25, 1), (layers.Sigmoid(), 60, 3),
