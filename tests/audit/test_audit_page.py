@@ -156,6 +156,7 @@ def test_it_says_what_it_comes_to(findings, parsed):
     assert failed >= 3
     sound = Page(page([findings[2]], "audit"))
     assert "Audit: every claim holds" in sound.text
+    assert f"{len(findings[2].report.rows)} claims, each with its oracle" in sound.text
 
 
 def test_each_row_with_its_oracle(findings, parsed):

@@ -77,6 +77,23 @@ def test_the_matrices_of_a_sound_loss_are_drawn_beside_the_same(loss):
     assert hessian.want.shape == (4, 4)
 
 
+class OfReals(losses.MSELoss):
+    def values(self, output, target):
+        return super().values(np.real(output), target)
+
+    def gradients(self, output, target):
+        return super().gradients(np.real(output), target)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e4])
+def test_differences_go_by_the_size_of_the_outputs(size):
+    output, target = size * np.random.default_rng(0).standard_normal((2, 3, 4))
+    for each in loss_pictures(OfReals(), output, target, np.random.default_rng(1)):
+        assert each.tight
+        assert each.oracle == "central differences"
+        assert each.tolerance < 1e-6
+
+
 def test_colors_are_decades():
     got = [[0, 0, 1e-17, 1.5e-16, 1e-3, 0.5, np.inf, 1]]
     shown = picture(got, [[0] * 7 + [1]])

@@ -136,14 +136,16 @@ def test_what_reads_numbers_is_swept(ran):
 
 
 def test_functions_of_users_are_called_each_time(ran, monkeypatch):
-    network, seen, plain = mlp(), [], layers.Linear.mjp
+    seen, plain, networks = [], layers.Linear.mjp, (mlp(), mlp())
 
     @functools.wraps(plain)
     def kept(self, saved, mat):
         seen.append(mat)
         return plain(self, saved, mat)
 
-    for target, function in ((network.layers[3], functools.partial(kept, network.layers[3])), (layers.Linear, kept)):
+    own = networks[0].layers[3]
+    cases = (own, functools.partial(kept, own)), (layers.Linear, kept)
+    for network, (target, function) in zip(networks, cases, strict=True):
         with monkeypatch.context() as patch:
             patch.setattr(target, "mjp", function, raising=False)
             seen.clear()

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 import foreign
@@ -164,6 +165,20 @@ def test_every_layer_is_its_copy():
         net = around(row)
         if "draw" not in vars(net.layers[2]):  # a function of the table's, which cannot be pickled
             assert digest(net) == digest(pickle.loads(pickle.dumps(net)))
+
+
+def test_attributes_of_a_function_count_unless_it_is_a_librarys(monkeypatch):
+    """Importing torch writes one into a function of Python's, to which each enumeration refers."""
+    library, own = foreign.Plain(foreign.Colour.RED), foreign.Plain(foreign.enclosing(2))
+    net, loss, _ = called()
+    loss.note = [library]
+    watch, before = Watch(net, loss), [digest(library), digest(own)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Enum.__new__, "mark", 1, raising=False)
+        assert digest(library) == before[0]
+        assert watch.changed() is None
+    own.value.mark = 1
+    assert digest(own) != before[1]
 
 
 def test_another_process_finds_the_same():

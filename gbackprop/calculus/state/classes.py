@@ -24,7 +24,12 @@ def attributes_of(kind: type) -> Iterator[tuple[str, Any]]:
 
 def is_foreign(kind: type) -> bool:
     """Return whether a class belongs to no library, so that its attributes count."""
-    return str(kind.__module__).partition(".")[0] not in LIBRARIES
+    return not is_of_library(str(kind.__module__))
+
+
+def is_of_library(module: str) -> bool:
+    """Return whether a module is one of a library, or of Python's own."""
+    return module.partition(".")[0] in LIBRARIES
 
 
 def changed_class(kinds: Mapping[type, dict[str, Any]]) -> type | None:

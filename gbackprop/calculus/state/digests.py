@@ -2,7 +2,8 @@
 
 - Numbers, texts and the like count by type and value; lists, tuples and dicts in their order, sets without.
 - Arrays count by dtype, shape and numbers, wherever they are.
-- Functions count by name, code, defaults and the variables that they enclose, but not by the global ones.
+- Functions count by name, code, defaults and the variables that they enclose, but not by the global ones; those of no
+  library also by their attributes (torch writes one into a function of Python's).
 - An object counts by its class and attributes, those in slots too; `functools.cached_property` is left out. Where its
   class says how it is pickled, as random generators and tensors do, what would be pickled counts instead.
 - A class counts by name; one of no library also by its attributes and functions, and those of its bases.
@@ -24,7 +25,7 @@ import numpy as np
 from gbackprop.array import Array, asnumpy, is_array
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.state.classes import attributes_of, is_foreign
+from gbackprop.calculus.state.classes import attributes_of, is_foreign, is_of_library
 
 _PLAIN: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda value: b"none",
@@ -180,7 +181,8 @@ class Walk:
             yield from self._code(value.__code__, value.__doc__)
             self.fields.append((value, ("__code__",), [value.__code__]))
         names = next(names for kind, names in _FUNCTIONS.items() if isinstance(value, kind))
-        yield from self._fields(value, names)
+        ours = isinstance(value, FunctionType) and is_of_library(str(value.__globals__.get("__name__")))
+        yield from self._fields(value, tuple([name for name in names if not ours or name != "__dict__"]))
 
     def _code(self, code: CodeType, documentation: str | None) -> Iterator[bytes]:
         constants = code.co_consts

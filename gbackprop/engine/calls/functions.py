@@ -5,7 +5,7 @@ from operator import itemgetter
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from gbackprop.calculus.state.classes import LIBRARIES
+from gbackprop.calculus.state.classes import is_of_library
 
 PACKAGES = "calculus", "layers", "losses", "quantities", "kronecker", "interop"
 DEFINING = tuple([f"gbackprop.{each}." for each in PACKAGES])
@@ -35,7 +35,7 @@ class Functions:
                     found.setdefault(id(each), (each, {}))[1].update(used)
                     waiting += used.values()
         modules = [str(value.__globals__["__name__"]) for _, used in found.values() for value in used.values()]
-        self.foreign = any(name.partition(".")[0] not in LIBRARIES for name in modules)
+        self.foreign = not all(map(is_of_library, modules))
         # with each name twice, the getter of one name returns a tuple, too
         self.of = [(scope, itemgetter(*used, *used), (*used.values(),) * 2) for scope, used in found.values() if used]
 
