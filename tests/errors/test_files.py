@@ -6,12 +6,15 @@ import re
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gbackprop.base.files import OutputError, check_output, written
 from gbackprop.base.npz import read_arrays
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +128,7 @@ def test_a_pipe_is_written_as_it_is():
         "with written('/dev/stdout') as part:\n"
         "    part.write_text('whole')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "whole"
 
 
